@@ -1,0 +1,1 @@
+"""The service: REST routes, wire types, metrics and the explorer page."""

@@ -1,0 +1,1 @@
+"""One file per library that runs kernels, each with `RUNNER = Runner(...)`."""

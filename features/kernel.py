@@ -1,0 +1,295 @@
+"""What a kernel is: the spec a user names, the family that knows its operands and work, and the plug-in lookup.
+
+Everything that needs a kernel's cost on paper reads a family's `inputs`, `outputs` and `flops`. These work on plain
+integers (one spec) and on numpy columns (many specs at once) alike, so a single prediction and a batch share one path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType, ModuleType
+from typing import Any, Literal
+
+import numpy as np
+
+from .dtypes import itemsize_b, parse_dtype
+from .errors import SpecError, listed
+
+MAX_DIM = 2**40
+"""Largest size of one dimension accepted; products of dimensions then stay finite in float64."""
+
+CACHE_STATES = ("hot", "cold")
+"""hot: operands may be in cache from the call before; cold: caches flushed before every call."""
+
+Size = Any
+"""An int, or a numpy column of them, shape `(n,)`; families only do arithmetic with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """One operand: its shape (sizes or columns of sizes), its dtype, and what fills it.
+
+    `fill` is `normal` (seeded standard normal, the default), `positive` (its absolute value plus 0.5, for logarithms,
+    roots and divisors) or `zeros` (outputs).
+    """
+
+    shape: tuple[Size, ...]
+    dtype: str
+    fill: Literal["normal", "positive", "zeros"] = "normal"
+
+    @property
+    def elements(self) -> Size:
+        """Number of elements, a float or a column of floats."""
+        total: Size = 1.0
+        for size in self.shape:
+            total = total * size
+        return total
+
+    @property
+    def nbytes(self) -> Size:
+        """Size in bytes, derived from shape and dtype; scale factors of block formats included."""
+        return self.elements * itemsize_b(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A named size of a family: what it means, the value used when left out (None: required), and its smallest value."""
+
+    name: str
+    doc: str
+    default: int | None = None
+    minimum: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """One concrete kernel and how it is run. Build it with `KernelSpec.of`, which checks everything.
+
+    `dims` and `config` are sorted name/value pairs (`config` in name order, `dims` in family order). `impl` is what runs
+    it (`torch`, `iree`, `vllm-0.24.0` …; empty: whatever the model knows best). `threads` is the CPU thread count, None
+    on a GPU or for all cores. `kv_dtype` is attention's cache dtype, None when it is the same as `dtype`.
+    """
+
+    family: str
+    dtype: str
+    dims: tuple[tuple[str, int], ...]
+    variant: str = ""
+    impl: str = ""
+    kv_dtype: str | None = None
+    config: tuple[tuple[str, int], ...] = ()
+    threads: int | None = None
+    cache_state: str = "hot"
+
+    @classmethod
+    def of(
+        cls,
+        family: str,
+        dtype: str,
+        *,
+        variant: str = "",
+        impl: str = "",
+        kv_dtype: str | None = None,
+        config: Mapping[str, int] | None = None,
+        threads: int | None = None,
+        cache_state: str = "hot",
+        **dims: int,
+    ) -> KernelSpec:
+        """A checked spec.
+
+        Raises:
+            SpecError: unknown family, dtype, variant, size or config name; a size missing, too small or too large.
+        """
+        fam = get_family(family)
+        dtype = parse_dtype(dtype)
+        if kv_dtype is not None:
+            kv_dtype = parse_dtype(kv_dtype, field="kv_dtype")
+        if variant not in fam.variants:
+            raise SpecError(
+                f"{family} has no variant {variant!r}; variants: {listed(fam.variants)}", field="variant"
+            )
+        if cache_state not in CACHE_STATES:
+            raise SpecError(f"cache_state is {cache_state!r}; it is one of {listed(CACHE_STATES)}", field="cache_state")
+        if threads is not None:
+            _check_size("threads", threads, 1, 4096)
+        return cls(
+            family=family,
+            dtype=dtype,
+            dims=_checked_dims(fam, dims),
+            variant=variant,
+            impl=impl,
+            kv_dtype=None if kv_dtype == dtype else kv_dtype,
+            config=_checked_config(fam, config or {}),
+            threads=threads,
+            cache_state=cache_state,
+        )
+
+    def __getitem__(self, dim: str) -> int:
+        return dict(self.dims)[dim]
+
+    @property
+    def case_id(self) -> str:
+        """16 hex digits that name this case by content: equal specs, and only they, share it."""
+        content = [self.family, self.dtype, self.dims, self.variant, self.impl, self.kv_dtype, self.config,
+                   self.threads, self.cache_state]  # fmt: skip
+        return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
+
+    @property
+    def shape_id(self) -> str:
+        """16 hex digits shared by all specs of one family with equal sizes, whatever their dtype or configuration."""
+        return hashlib.blake2b(json.dumps([self.family, self.dims]).encode(), digest_size=8).hexdigest()
+
+    def __str__(self) -> str:
+        sizes = ",".join(f"{name}={size}" for name, size in self.dims)
+        extra = "".join(f" {word}" for word in (self.variant, self.impl) if word)
+        knobs = "".join(f" {name}={value}" for name, value in self.config)
+        return f"{self.family}[{sizes}]:{self.dtype}{extra}{knobs}"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a family's formulas see: named sizes (ints or columns) of specs that share dtype, kv_dtype and variant."""
+
+    dtype: str
+    kv_dtype: str
+    variant: str
+    sizes: Mapping[str, Size]
+
+    def __getitem__(self, dim: str) -> Size:
+        return self.sizes[dim]
+
+    @classmethod
+    def of(cls, spec: KernelSpec) -> View:
+        """The view of one spec, sizes as ints."""
+        return cls(spec.dtype, spec.kv_dtype or spec.dtype, spec.variant, dict(spec.dims))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFamily:
+    """Everything the product knows about one kind of kernel; one file in `families/` each.
+
+    `flops` and the operands' shapes are functions of a `View`. `run` maps an array library's name to
+    `fn(library, spec, *operands)`. `ranges` bound the space-filling sweep of each size (inclusive), `model_shapes` are
+    sizes met in real models. `unit` says which arithmetic units the peak is taken from. `traffic_b` overrides the
+    compulsory traffic where not every operand byte is touched (experts no token chose, positions outside a window);
+    the default is each operand once.
+    """
+
+    name: str
+    doc: str
+    dims: tuple[Dim, ...]
+    inputs: Callable[[View], tuple[Array, ...]]
+    outputs: Callable[[View], tuple[Array, ...]]
+    flops: Callable[[View], Size]
+    run: Mapping[str, Callable[..., Any]]
+    ranges: Mapping[str, tuple[int, int]]
+    model_shapes: Sequence[Mapping[str, int]]
+    variants: tuple[str, ...] = ("",)
+    config: tuple[str, ...] = ()
+    unit: Literal["matrix", "vector"] = "vector"
+    mlir_ops: tuple[str, ...] = ()
+    traffic_b: Callable[[View], Size] | None = None
+    tiles: Callable[[View], tuple[Size, Size, Size, Size]] | None = None
+    """`(batch, m, n, k)` of the matrix product(s) inside, for tile and wave counts; None for families without one."""
+    variant_of: Callable[[Mapping[str, int]], str] | None = None
+    """The variant a set of sizes implies, where sizes decide it (decode against prefill); None: any variant goes."""
+    finish: Callable[[dict[str, int]], dict[str, int]] = field(default=lambda sizes: sizes)
+    """Makes one sampled set of sizes consistent (heads a multiple of kv_heads …)."""
+    check: Callable[[Mapping[str, int]], str | None] = field(default=lambda sizes: None)
+    """Why a set of sizes is impossible, or None."""
+
+    @property
+    def dim_names(self) -> tuple[str, ...]:
+        """Names of the sizes, in the family's order."""
+        return tuple(dim.name for dim in self.dims)
+
+    def bytes_moved(self, view: View) -> Size:
+        """Compulsory traffic in bytes: every operand once, unless the family says that some are not touched."""
+        if self.traffic_b is not None:
+            return self.traffic_b(view)
+        return self.footprint_b(view)
+
+    def footprint_b(self, view: View) -> Size:
+        """Bytes of all operands together."""
+        return _total(a.nbytes for a in (*self.inputs(view), *self.outputs(view)))
+
+
+def discover(package: ModuleType, attr: str) -> dict[str, Any]:
+    """Import every module of `package` and return `{object.name: object}` for its `attr`, sorted by name.
+
+    The one plug-in mechanism of the product: families, regressors, importers and runners are all found this way.
+    """
+    found: dict[str, Any] = {}
+    for info in pkgutil.iter_modules(package.__path__):
+        thing = getattr(importlib.import_module(f"{package.__name__}.{info.name}"), attr)
+        if thing.name in found:
+            raise ValueError(f"two modules in {package.__name__} define {attr} {thing.name!r}")
+        found[thing.name] = thing
+    return dict(sorted(found.items()))
+
+
+@cache
+def families() -> Mapping[str, KernelFamily]:
+    """Every kernel family by name."""
+    from . import families as package
+
+    return MappingProxyType(discover(package, "FAMILY"))
+
+
+def get_family(name: str) -> KernelFamily:
+    """The family called `name`.
+
+    Raises:
+        SpecError: there is none; the message lists those there are.
+    """
+    known = families()
+    if not isinstance(name, str) or name not in known:
+        raise SpecError(f"no kernel family {name!r}; families: {listed(known)}", field="family")
+    return known[name]
+
+
+def _total(parts: Iterable[Size]) -> Size:
+    total: Size = 0.0
+    for part in parts:
+        total = total + part
+    return total
+
+
+def _check_size(name: str, value: object, minimum: int, maximum: int = MAX_DIM) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise SpecError(f"{name} must be a whole number, got {value!r}", field=name)
+    if not minimum <= value <= maximum:
+        raise SpecError(f"{name} must be between {minimum} and {maximum}, got {value}", field=name)
+    return int(value)
+
+
+def _checked_dims(family: KernelFamily, given: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    if unknown := sorted(set(given) - set(family.dim_names)):
+        raise SpecError(
+            f"{family.name} has no size {unknown[0]!r}; sizes: {listed(family.dim_names)}", field=unknown[0]
+        )
+    sizes: dict[str, int] = {}
+    for dim in family.dims:
+        value = given.get(dim.name, dim.default)
+        if value is None:
+            raise SpecError(
+                f"{family.name} needs {dim.name} ({dim.doc}); sizes: {listed(family.dim_names)}", field=dim.name
+            )
+        sizes[dim.name] = _check_size(dim.name, value, dim.minimum)
+    if (reason := family.check(sizes)) is not None:
+        raise SpecError(f"{family.name}: {reason}", field=reason.split()[0])
+    return tuple(sizes.items())
+
+
+def _checked_config(family: KernelFamily, given: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    if unknown := sorted(set(given) - set(family.config)):
+        raise SpecError(
+            f"{family.name} has no configuration {unknown[0]!r}; it takes: {listed(family.config) or 'none'}",
+            field=unknown[0],
+        )
+    return tuple(sorted((name, _check_size(name, value, 0)) for name, value in given.items()))

@@ -1,0 +1,1 @@
+"""Regressors, intervals, domain check, evaluation, artifacts and registry."""

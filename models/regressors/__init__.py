@@ -1,0 +1,1 @@
+"""One file per regressor, each with `REGRESSOR = ...`; found by `kernelcast.models.regressor.regressors`."""
