@@ -1,0 +1,90 @@
+"""Many cases in columns: the one form in which specs, tables and requests reach features, bounds and models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .kernel import KernelFamily, KernelSpec, View, get_family
+
+Floats = npt.NDArray[np.float64]
+Strings = npt.NDArray[np.str_]
+Indices = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """`n` cases of one family, a column each.
+
+    `sizes` and `config` are float64 of shape `(n,)`; a knob not given and threads not given are NaN. The text columns
+    are numpy string arrays of shape `(n,)`; `kv_dtype` equals `dtype` where the cache has the same dtype. `device` holds
+    names as given.
+    """
+
+    family: KernelFamily
+    device: Strings
+    dtype: Strings
+    kv_dtype: Strings
+    variant: Strings
+    impl: Strings
+    cache_state: Strings
+    threads: Floats
+    sizes: Mapping[str, Floats]
+    config: Mapping[str, Floats]
+
+    def __len__(self) -> int:
+        return len(self.dtype)
+
+    @classmethod
+    def of(cls, specs: Sequence[KernelSpec], devices: Sequence[str]) -> Cases:
+        """Cases of specs that share one family; `devices` names one device per spec."""
+        family = get_family(specs[0].family)
+        sizes = np.array([[size for _, size in spec.dims] for spec in specs], dtype=np.float64).T
+        knobs = [dict(spec.config) for spec in specs]
+        return cls(
+            family=family,
+            device=np.array(devices, dtype=np.str_),
+            dtype=np.array([spec.dtype for spec in specs], dtype=np.str_),
+            kv_dtype=np.array([spec.kv_dtype or spec.dtype for spec in specs], dtype=np.str_),
+            variant=np.array([spec.variant for spec in specs], dtype=np.str_),
+            impl=np.array([spec.impl for spec in specs], dtype=np.str_),
+            cache_state=np.array([spec.cache_state for spec in specs], dtype=np.str_),
+            threads=np.array([spec.threads or np.nan for spec in specs], dtype=np.float64),
+            sizes=dict(zip(family.dim_names, sizes, strict=True)),
+            config={name: np.array([row.get(name, np.nan) for row in knobs]) for name in family.config},
+        )
+
+    def take(self, index: Any) -> Cases:
+        """The cases at `index` (integers or a mask), in that order."""
+        columns: dict[str, Any] = {name: getattr(self, name)[index] for name in _TEXT}
+        return Cases(
+            family=self.family,
+            threads=self.threads[index],
+            sizes={name: column[index] for name, column in self.sizes.items()},
+            config={name: column[index] for name, column in self.config.items()},
+            **columns,
+        )
+
+    def groups(self, *keys: str) -> Iterator[tuple[Indices, tuple[str, ...]]]:
+        """Index arrays of the cases that agree on the text columns `keys`, each with the values they agree on."""
+        codes = np.zeros(len(self), dtype=np.int64)
+        for key in keys:
+            values, inverse = np.unique(getattr(self, key), return_inverse=True)
+            codes = codes * len(values) + inverse
+        order = np.argsort(codes, kind="stable")
+        edges = np.flatnonzero(np.diff(codes[order])) + 1
+        for index in np.split(order, edges):
+            if len(index):
+                yield index, tuple(str(getattr(self, key)[index[0]]) for key in keys)
+
+    def views(self) -> Iterator[tuple[Indices, View]]:
+        """The family's view of each group of cases that share dtype, kv_dtype and variant."""
+        for index, (dtype, kv_dtype, variant) in self.groups("dtype", "kv_dtype", "variant"):
+            yield index, View(dtype, kv_dtype, variant, {name: column[index] for name, column in self.sizes.items()})
+
+
+_TEXT = ("device", "dtype", "kv_dtype", "variant", "impl", "cache_state")

@@ -1,0 +1,233 @@
+"""Devices: datasheet facts and measured facts, each with its source, read from one YAML file per device."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from .dtypes import DTYPES
+from .errors import SpecError, listed
+
+CATALOGUE_DIR = Path(__file__).parent / "devices"
+
+FACTS = (
+    "compute_units", "base_clock_hz", "boost_clock_hz", "memory_bandwidth_b_per_s", "memory_b", "l2_b", "l3_b", "tdp_w",
+    "shared_memory_per_unit_b", "l1_per_unit_b", "registers_per_unit_b",
+    "l1_bandwidth_per_unit_b_per_s", "l2_bandwidth_b_per_s", "l3_bandwidth_b_per_s", "idle_power_w",
+)  # fmt: skip
+"""Facts a device file may give; all SI base units. What is not public is left out, never guessed."""
+
+_REQUIRED = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b")
+_KINDS = ("gpu", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A number in SI units and where it comes from."""
+
+    value: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A processor: what its maker says of it, and what characterising it gave.
+
+    `matrix_flops_per_s` and `vector_flops_per_s` are dense peaks by dtype in FLOP/s: of the best units for a matrix
+    product, and of the ordinary units. `measured` holds characterised facts by flat name (`launch_torch_s` …).
+    """
+
+    name: str
+    title: str
+    vendor: str
+    kind: str
+    architecture: str
+    aliases: tuple[str, ...]
+    facts: Mapping[str, Fact]
+    matrix_flops_per_s: Mapping[str, Fact]
+    vector_flops_per_s: Mapping[str, Fact]
+    measured: Mapping[str, Fact]
+    compute_capability: str | None = None
+
+    def fact(self, name: str) -> float | None:
+        """A datasheet figure in SI units, or None where none is public."""
+        found = self.facts.get(name)
+        return None if found is None else found.value
+
+    def required(self, name: str) -> float:
+        """A datasheet figure every device file has (compute units, boost clock, memory bandwidth, L2 size)."""
+        return self.facts[name].value
+
+    def peak_flops_per_s(self, dtype: str, unit: str) -> tuple[float, str]:
+        """Dense peak in FLOP/s, and the dtype it is the peak of: what `dtype` runs as where hardware lacks it.
+
+        A GPU without fp8 units computes fp8 weights in bf16, one without bf16 in fp32, and so on (`Dtype.runs_as`).
+
+        Raises:
+            SpecError: the device has no peak for the dtype nor for anything it could run as.
+        """
+        table = self.matrix_flops_per_s if unit == "matrix" else self.vector_flops_per_s
+        tried: str | None = dtype
+        while tried is not None:
+            for peaks in (table, self.matrix_flops_per_s, self.vector_flops_per_s):
+                if tried in peaks and (unit == "matrix" or peaks is not self.matrix_flops_per_s or peaks is table):
+                    return peaks[tried].value, tried
+            tried = DTYPES[tried].runs_as
+        raise SpecError(
+            f"{self.name} has no peak for {dtype}; it has: {listed(sorted({*self.matrix_flops_per_s, *table}))}",
+            field="dtype",
+        )
+
+    @property
+    def last_level_cache_b(self) -> float:
+        """Bytes of the largest cache in front of memory."""
+        return self.fact("l3_b") or self.required("l2_b")
+
+
+def parse_device(text: str, *, origin: str) -> Device:
+    """A device from the text of its YAML file.
+
+    Raises:
+        SpecError: the text is no YAML, or a key is missing, unknown, or not a positive number with a known source.
+    """
+    try:
+        raw = yaml.load(text, Loader=_LOADER)  # noqa: S506 - both loaders are the safe ones
+    except yaml.YAMLError as error:
+        raise SpecError(f"{origin} is not valid YAML: {error}".replace("\n", " "), field="device") from error
+    if not isinstance(raw, dict):
+        raise SpecError(f"{origin} must be a mapping with name, kind, sources, facts, peak_flops_per_s", field="device")
+    for key in ("name", "kind", "facts", "peak_flops_per_s"):
+        if key not in raw:
+            raise SpecError(f"{origin} lacks {key}; see features/devices/ for examples", field=key)
+    if raw["kind"] not in _KINDS:
+        raise SpecError(f"{origin}: kind is {raw['kind']!r}; it is one of {listed(_KINDS)}", field="kind")
+    sources = _mapping(raw.get("sources") or {}, "sources", origin)
+    facts = _facts(raw["facts"], "facts", sources, origin)
+    if unknown := sorted(set(facts) - set(FACTS)):
+        raise SpecError(f"{origin}: unknown fact {unknown[0]!r}; facts: {listed(FACTS)}", field=unknown[0])
+    if missing := [name for name in _REQUIRED if name not in facts]:
+        raise SpecError(f"{origin} lacks the fact {missing[0]}; required: {listed(_REQUIRED)}", field=missing[0])
+    peaks = _mapping(raw["peak_flops_per_s"], "peak_flops_per_s", origin)
+    matrix = _facts(peaks.get("matrix") or {}, "peak_flops_per_s.matrix", sources, origin)
+    vector = _facts(peaks.get("vector") or {}, "peak_flops_per_s.vector", sources, origin)
+    if unknown := sorted({*matrix, *vector} - set(DTYPES)):
+        raise SpecError(f"{origin}: peak for unknown dtype {unknown[0]!r}; dtypes: {listed(DTYPES)}", field="dtype")
+    if "fp32" not in vector:
+        raise SpecError(f"{origin} lacks peak_flops_per_s.vector.fp32", field="peak_flops_per_s")
+    return Device(
+        name=str(raw["name"]),
+        title=str(raw.get("title", raw["name"])),
+        vendor=str(raw.get("vendor", "unknown")),
+        kind=raw["kind"],
+        architecture=str(raw.get("architecture", "unknown")),
+        aliases=tuple(str(alias) for alias in raw.get("aliases") or ()),
+        facts=facts,
+        matrix_flops_per_s=matrix,
+        vector_flops_per_s=vector,
+        measured=_facts(raw.get("measured") or {}, "measured", sources, origin),
+        compute_capability=raw.get("compute_capability"),
+    )
+
+
+def load_device_file(path: Path) -> Device:
+    """The device a user's YAML file describes.
+
+    Raises:
+        SpecError: the file cannot be read or is not a device file.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"cannot read the device file {path}: {error}", field="device_file") from error
+    return parse_device(text, origin=str(path))
+
+
+class Catalogue:
+    """The devices one can ask about: the shipped ones, plus any the caller adds. Read lazily, one file at a time."""
+
+    def __init__(self, extra: tuple[Device, ...] = (), directory: Path = CATALOGUE_DIR) -> None:
+        self._directory = directory
+        self._loaded: dict[str, Device] = {device.name.lower(): device for device in extra}
+        for device in extra:
+            self._loaded.update(dict.fromkeys((alias.lower() for alias in device.aliases), device))
+        self._files = {path.stem.lower(): path for path in sorted(directory.glob("*.yaml"))}
+        self._all_read = False
+
+    def get(self, name: str) -> Device:
+        """The device of that name or alias, case ignored.
+
+        Raises:
+            SpecError: there is none; the message lists what is known and never substitutes another device.
+        """
+        key = name.lower() if isinstance(name, str) else ""
+        if key not in self._loaded and key in self._files:
+            self._remember(load_device_file(self._files[key]))
+        if key not in self._loaded:
+            self._read_all()
+        if key not in self._loaded:
+            close = difflib.get_close_matches(key, self._loaded, n=3)
+            hint = f" (close: {listed(close)})" if close else ""
+            raise SpecError(
+                f"no device {name!r}{hint}; known: {listed(self.names())}; add one with a device file", field="device"
+            )
+        return self._loaded[key]
+
+    def names(self) -> list[str]:
+        """Names of all devices, sorted, without aliases."""
+        self._read_all()
+        return sorted({device.name for device in self._loaded.values()})
+
+    def __iter__(self) -> Any:
+        return iter([self.get(name) for name in self.names()])
+
+    def _read_all(self) -> None:
+        if not self._all_read:
+            for path in self._files.values():
+                self._remember(load_device_file(path))
+            self._all_read = True
+
+    def _remember(self, device: Device) -> None:
+        for key in (device.name, *device.aliases):
+            self._loaded.setdefault(key.lower(), device)
+
+
+@cache
+def catalogue() -> Catalogue:
+    """The shipped catalogue."""
+    return Catalogue()
+
+
+# libyaml's loader reads the whole catalogue about ten times faster; PyYAML can be built without it.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _mapping(value: Any, what: str, origin: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise SpecError(f"{origin}: {what} must be a mapping, got {type(value).__name__}", field=what)
+    return value
+
+
+def _facts(raw: Any, what: str, sources: Mapping[str, Any], origin: str) -> Mapping[str, Fact]:
+    facts: dict[str, Fact] = {}
+    for name, entry in _mapping(raw, what, origin).items():
+        value = entry.get("value") if isinstance(entry, dict) else entry
+        # YAML 1.1 reads 1e9 (no dot, no sign) as text.
+        if isinstance(value, str):
+            try:
+                value = float(value)
+            except ValueError:
+                value = None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e30:
+            raise SpecError(f"{origin}: {what}.{name} must be a positive number, got {entry!r}", field=str(name))
+        source = str(entry.get("source", "")) if isinstance(entry, dict) else ""
+        if not source:
+            raise SpecError(f"{origin}: {what}.{name} has no source; write {{value: …, source: …}}", field=str(name))
+        facts[str(name)] = Fact(float(value), str(sources.get(source, source)))
+    return MappingProxyType(facts)
