@@ -73,17 +73,15 @@ class Device:
         Raises:
             SpecError: the device has no peak for the dtype nor for anything it could run as.
         """
-        table = self.matrix_flops_per_s if unit == "matrix" else self.vector_flops_per_s
+        tables = (self.matrix_flops_per_s, self.vector_flops_per_s) if unit == "matrix" else (self.vector_flops_per_s,)
         tried: str | None = dtype
         while tried is not None:
-            for peaks in (table, self.matrix_flops_per_s, self.vector_flops_per_s):
-                if tried in peaks and (unit == "matrix" or peaks is not self.matrix_flops_per_s or peaks is table):
-                    return peaks[tried].value, tried
+            for table in tables:
+                if tried in table:
+                    return table[tried].value, tried
             tried = DTYPES[tried].runs_as
-        raise SpecError(
-            f"{self.name} has no peak for {dtype}; it has: {listed(sorted({*self.matrix_flops_per_s, *table}))}",
-            field="dtype",
-        )
+        known = sorted({name for table in tables for name in table})
+        raise SpecError(f"{self.name} has no peak for {dtype}; it has: {listed(known)}", field="dtype")
 
     @property
     def last_level_cache_b(self) -> float:

@@ -109,6 +109,8 @@ class KernelSpec:
         dtype = parse_dtype(dtype)
         if kv_dtype is not None:
             kv_dtype = parse_dtype(kv_dtype, field="kv_dtype")
+        if not variant and "" not in fam.variants:
+            variant = fam.variant_of(dims) if fam.variant_of and set(dims) <= set(fam.dim_names) else fam.default_variant
         if variant not in fam.variants:
             raise SpecError(
                 f"{family} has no variant {variant!r}; variants: {listed(fam.variants)}", field="variant"
@@ -194,8 +196,12 @@ class KernelFamily:
     unit: Literal["matrix", "vector"] = "vector"
     mlir_ops: tuple[str, ...] = ()
     traffic_b: Callable[[View], Size] | None = None
+    least_flops: Callable[[View], Size] | None = None
+    """Arithmetic of the cheapest known algorithm, for the compute bound; None where `flops` is already that."""
     tiles: Callable[[View], tuple[Size, Size, Size, Size]] | None = None
     """`(batch, m, n, k)` of the matrix product(s) inside, for tile and wave counts; None for families without one."""
+    default_variant: str = ""
+    """The variant meant when none is given."""
     variant_of: Callable[[Mapping[str, int]], str] | None = None
     """The variant a set of sizes implies, where sizes decide it (decode against prefill); None: any variant goes."""
     finish: Callable[[dict[str, int]], dict[str, int]] = field(default=lambda sizes: sizes)

@@ -62,7 +62,7 @@ class Work:
 def work(cases: Cases, catalogue: Catalogue) -> Work:
     """The work of cases on their devices.
 
-    Bounds: compute is flops over the dense peak (Williams et al., "Roofline", CACM 2009, as dram is); dram is the
+    Bounds: compute is the cheapest algorithm's flops over the dense peak (Williams et al., CACM 2009); dram is the
     traffic that cannot come from a cache, since a hot run may find up to the last-level cache's size there; cache is all
     traffic at the fastest rate the level that holds it delivers.
 
@@ -70,8 +70,10 @@ def work(cases: Cases, catalogue: Catalogue) -> Work:
         SpecError: unknown device, or a dtype it has no peak for.
     """
     n = len(cases)
-    flops, moved, footprint = np.empty(n), np.empty(n), np.empty(n)
+    flops, least_flops, moved, footprint = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    least = cases.family.least_flops or cases.family.flops
     for index, view in cases.views():
+        least_flops[index] = least(view)
         flops[index] = cases.family.flops(view)
         moved[index] = cases.family.bytes_moved(view)
         footprint[index] = cases.family.footprint_b(view)
@@ -94,7 +96,7 @@ def work(cases: Cases, catalogue: Catalogue) -> Work:
         bytes=moved,
         footprint_b=footprint,
         bounds_s={
-            "compute": flops / peak,
+            "compute": least_flops / peak,
             "dram": np.maximum(moved - cached_b, 0.0) / bandwidth,
             "cache": moved / cache_bandwidth,
             "launch": launch,

@@ -114,7 +114,7 @@ FAMILY = KernelFamily(
         for batch, q, kv_len in ((1, 1, 300), (1, 1, 2048), (4, 1, 777), (8, 1, 1024), (1, 128, 128), (1, 384, 384),
                                  (2, 197, 197))
     ],  # fmt: skip
-    variant_of=lambda sizes: "decode" if sizes["q_len"] == 1 else "prefill",
+    variant_of=lambda sizes: "decode" if sizes.get("q_len") == 1 else "prefill",
     finish=_finish,
     check=_check,
 )

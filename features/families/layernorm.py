@@ -25,6 +25,7 @@ FAMILY = KernelFamily(
     doc=__doc__,
     dims=(Dim("rows", "independent rows"), Dim("cols", "elements normalised together")),
     variants=("layernorm", "rmsnorm"),
+    default_variant="layernorm",
     inputs=_inputs,
     outputs=lambda v: (Array((v["rows"], v["cols"]), v.dtype, "zeros"),),
     # Mean, squared difference, its sum, scale and shift for layernorm; square, sum and two scalings for rmsnorm.

@@ -20,9 +20,19 @@ def _local(v: View | Mapping[str, int]) -> tuple[Size, Size, Size]:
 
 
 def touched_experts(v: View) -> Size:
-    """Experts of this rank that at least one token reaches when tokens spread as evenly as they can."""
+    """Experts of this rank that at least one token copy reaches, as an expected count.
+
+    Copies choose experts at random with the variant's shares: the sum over experts of 1 - (1 - share)^copies. Public
+    timings of routers called balanced agree with equal shares, not with a round robin that misses no expert.
+    """
     experts, _, copies = _local(v)
-    return np.clip(copies, 1.0, experts)
+    pairs, inverse = np.unique(np.stack(np.broadcast_arrays(experts, copies)), axis=-1, return_inverse=True)
+    expected = np.array([_expected_distinct(v.variant, int(e), float(c)) for e, c in np.atleast_2d(pairs.T)])
+    return np.clip(expected[inverse].reshape(np.shape(experts)), 1.0, experts)
+
+
+def _expected_distinct(variant: str, experts: int, copies: float) -> float:
+    return float(np.sum(-np.expm1(copies * np.log1p(-np.minimum(expert_shares(variant, experts), 1 - 1e-12)))))
 
 
 def _weights(v: View, experts: Size) -> tuple[Array, ...]:
@@ -105,6 +115,7 @@ FAMILY = KernelFamily(
         Dim("ep", "ranks that share out the experts", default=1),
     ),
     variants=("balanced", "power_law_1.01", "power_law_1.2"),
+    default_variant="balanced",
     inputs=lambda v: (_tokens(v), *_weights(v, v["experts"] / v["ep"])),
     outputs=lambda v: (Array((v["tokens"], v["hidden"]), activation_dtype(v), "zeros"),),
     flops=_flops,

@@ -25,6 +25,7 @@ FAMILY = KernelFamily(
     doc=__doc__,
     dims=(Dim("rows", "rows of the input"), Dim("cols", "columns of the input")),
     variants=(*_OPERATORS, *(f"{operator}_rows" for operator in _OPERATORS)),
+    default_variant="sum",
     inputs=lambda v: (Array((v["rows"], v["cols"]), v.dtype),),
     outputs=_outputs,
     flops=lambda v: 1.0 * v["rows"] * v["cols"],

@@ -1,0 +1,100 @@
+"""Devices and kernel families as plain data: what `/v1/devices`, `/v1/kernels` and the command line show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..features.device import Device, Fact
+from ..features.dtypes import DTYPES
+from ..features.kernel import CACHE_STATES, MAX_DIM, KernelFamily
+from .requests import DEFAULT_COVERAGE, IMPL_PATTERN, MAX_TEXT
+from .wire import DeviceAnswer, FactAnswer
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+EXAMPLE_DEVICE = "nvidia-h100-sxm-80gb"
+
+_MAX_THREADS = 4096
+
+
+def device_answer(device: Device) -> DeviceAnswer:
+    """A device with every fact and its source."""
+    return DeviceAnswer(
+        device.name, device.title, device.vendor, device.kind, device.architecture, device.compute_capability,
+        list(device.aliases), _facts(device.facts), _facts(device.matrix_flops_per_s),
+        _facts(device.vector_flops_per_s), _facts(device.measured),
+    )  # fmt: skip
+
+
+def family_schema(family: KernelFamily, *, top_level: bool = True) -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of one spec of the family; `top_level` specs may also name a coverage."""
+    required_sizes = [dim.name for dim in family.dims if dim.default is None]
+    sizes = {
+        dim.name: {"type": "integer", "minimum": dim.minimum, "maximum": MAX_DIM, "description": dim.doc}
+        | ({} if dim.default is None else {"default": dim.default})
+        for dim in family.dims
+    }
+    properties: dict[str, Any] = {
+        "family": {"const": family.name},
+        "device": {"type": "string", "maxLength": MAX_TEXT, "description": "Catalogue name or alias, case ignored"},
+        "dtype": _dtype("Number format of the operands"),
+        "sizes": {"type": "object", "properties": sizes, "required": required_sizes, "additionalProperties": False},
+        "variant": _variant(family),
+        "impl": {"type": "string", "pattern": f"^({IMPL_PATTERN})?$", "default": "",
+                 "description": "What runs it, such as torch or vllm-0.24.0; empty: what the model knows best"},
+        "kv_dtype": _dtype("Number format of the key and value cache; null: the same as dtype") | {"default": None},
+        "config": {"type": "object", "additionalProperties": False, "default": {},
+                   "description": "Tuning numbers, where they are known",
+                   "properties": {name: {"type": "integer", "minimum": 0} for name in family.config}},
+        "threads": {"type": ["integer", "null"], "minimum": 1, "maximum": _MAX_THREADS, "default": None,
+                    "description": "CPU threads; null: all cores, or a GPU"},
+        "cache_state": {"enum": list(CACHE_STATES), "default": "hot",
+                        "description": "hot: operands may be cached; cold: caches are flushed before the run"},
+    }  # fmt: skip
+    properties["kv_dtype"]["enum"].append(None)
+    if top_level:
+        properties["coverage"] = coverage_schema()
+    required = ["family", "device", "dtype", "sizes"]
+    if "" not in family.variants and family.variant_of is None:
+        required.append("variant")
+    return {
+        "title": family.name, "description": (family.doc or "").strip(), "type": "object", "properties": properties,
+        "required": required, "additionalProperties": False, "examples": [family_example(family)],
+    }  # fmt: skip
+
+
+def standalone_schema(family: KernelFamily) -> dict[str, Any]:
+    """`family_schema` as a document of its own."""
+    return {"$schema": DRAFT, **family_schema(family)}
+
+
+def family_example(family: KernelFamily, device: str = EXAMPLE_DEVICE) -> dict[str, Any]:
+    """A spec that can be sent as it is."""
+    sizes = {dim.name: 1 for dim in family.dims} | dict(family.model_shapes[-1])
+    example: dict[str, Any] = {"family": family.name, "device": device, "dtype": "bf16", "sizes": sizes}
+    if family.variant_of is not None:
+        return example | {"variant": family.variant_of(sizes)}
+    return example if "" in family.variants else example | {"variant": family.variants[0]}
+
+
+def coverage_schema() -> dict[str, Any]:
+    """JSON Schema of the share of cases an interval is to contain."""
+    return {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": DEFAULT_COVERAGE,
+            "description": "Share of cases the intervals are to contain; a model may take a narrower range"}  # fmt: skip
+
+
+def _dtype(description: str) -> dict[str, Any]:
+    names = [name for dtype in DTYPES.values() for name in (dtype.name, *dtype.aliases)]
+    return {"enum": names, "description": description}
+
+
+def _variant(family: KernelFamily) -> dict[str, Any]:
+    if family.variant_of is not None:
+        # The empty text stands for leaving it out.
+        return {"enum": [*family.variants, ""], "description": "Left out: what the sizes imply"}
+    schema: dict[str, Any] = {"enum": list(family.variants), "description": "What exactly is computed"}
+    return schema | ({"default": ""} if "" in family.variants else {})
+
+
+def _facts(facts: Mapping[str, Fact]) -> dict[str, FactAnswer]:
+    return {name: FactAnswer(fact.value, fact.source) for name, fact in facts.items()}

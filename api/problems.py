@@ -1,0 +1,84 @@
+"""Errors on the wire: RFC 9457 problem+json, whatever went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from ..features.errors import SpecError
+
+MEDIA_TYPE = "application/problem+json"
+
+MAX_LISTED = 20
+"""Most single errors one answer lists; the rest would only bury the first."""
+
+MAX_ECHO = 300
+"""Longest detail sent back, so that a request cannot be echoed at full length."""
+
+
+class FieldProblem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One input that was not accepted."""
+
+    field: Annotated[str, Meta(description="Path of the input, such as `sizes.m` or `requests[3].device`")]
+    detail: Annotated[str, Meta(description="What was given, what is possible")]
+    index: Annotated[int | None, Meta(description="Position of the spec in `requests`, absent for a single spec")] = None
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """An error, RFC 9457."""
+
+    type: Annotated[str, Meta(description="URN that names the kind of problem")]
+    title: Annotated[str, Meta(description="The kind of problem in a few words")]
+    status: Annotated[int, Meta(description="HTTP status")]
+    detail: Annotated[str, Meta(description="What went wrong this time and what to do")]
+    errors: Annotated[list[FieldProblem], Meta(description=f"The inputs at fault, at most {MAX_LISTED}")] = []
+
+
+_KINDS: Mapping[int, tuple[str, str]] = {
+    400: ("malformed-body", "The body is not valid JSON"),
+    404: ("not-found", "Nothing is here"),
+    405: ("method-not-allowed", "This address does not take that method"),
+    413: ("too-large", "The request is too large"),
+    415: ("unsupported-media-type", "The body must be JSON"),
+    422: ("invalid-request", "The request was understood but cannot be predicted"),
+    500: ("internal-error", "The server failed"),
+    503: ("not-ready", "No model is loaded"),
+}
+
+
+class ProblemError(Exception):
+    """A request that ends in a problem; `errors` names the inputs at fault, `headers` go with the answer."""
+
+    def __init__(
+        self, status: int, detail: str, errors: Sequence[FieldProblem] = (), headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.errors = list(errors)
+        self.headers = dict(headers or {})
+
+
+def problem_bytes(status: int, detail: str, errors: Sequence[FieldProblem] = ()) -> bytes:
+    """The JSON of a problem."""
+    phrase = HTTPStatus(status).phrase
+    kind, title = _KINDS.get(status, (phrase.lower().replace(" ", "-"), phrase))
+    return msgspec.json.encode(
+        Problem(f"urn:kernelcast:problem:{kind}", title, status, shortened(detail), list(errors[:MAX_LISTED]))
+    )
+
+
+def field_problem(error: SpecError, field: str, index: int | None = None) -> FieldProblem:
+    """A spec error as the problem of one field."""
+    return FieldProblem(field, shortened(str(error)), index)
+
+
+def shortened(text: str) -> str:
+    """The text, cut in the middle where it is longer than `MAX_ECHO`; lists of what is possible stay readable."""
+    if len(text) <= MAX_ECHO * 8:
+        return text
+    return f"{text[: MAX_ECHO * 4]} … {text[-MAX_ECHO * 3 :]}"

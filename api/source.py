@@ -1,0 +1,127 @@
+"""Where the service gets its predictor from: one given, or an artifact directory that is watched for change.
+
+    poll every few seconds -> signature of manifest (real path, mtime, size) changed? -> load beside the old one
+                                                        loaded: swap     bad: keep the old one, say why
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..features.device import Catalogue
+from ..features.errors import SpecError
+from ..models.predictor import Predictor
+
+MANIFEST = "manifest.json"
+
+_log = logging.getLogger("kernelcast.api")
+_LONGEST = 40
+"""Longest list of a manifest shown in its summary; quantile tables and sample points say nothing to a reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A predictor that answers requests, the devices it knows, and what its manifest says."""
+
+    predictor: Predictor
+    catalogue: Catalogue
+    name: str
+    path: Path | None
+    manifest: Mapping[str, Any]
+    loaded_at: str
+
+
+class PredictorSource(Protocol):
+    """Gives the predictor that answers now."""
+
+    problem: str | None
+    """Why the newest artifact was not taken, None when it was."""
+
+    def current(self) -> Loaded | None:
+        """The predictor that answers now, None while there is none."""
+
+    def refresh(self) -> bool:
+        """Look for a newer predictor and take it; True when it changed. May take seconds: call it off the event loop."""
+
+
+class FixedSource:
+    """One predictor that never changes, for tests and for embedding."""
+
+    def __init__(self, predictor: Predictor | None, catalogue: Catalogue, name: str = "fixed") -> None:
+        self.problem: str | None = None if predictor else "no predictor was given"
+        self._loaded = predictor and Loaded(predictor, catalogue, name, None, {}, _now())
+
+    def current(self) -> Loaded | None:
+        """See `PredictorSource`."""
+        return self._loaded
+
+    def refresh(self) -> bool:
+        """See `PredictorSource`."""
+        return False
+
+
+class DirectorySource:
+    """An artifact directory, looked up anew at every refresh because a promotion points elsewhere.
+
+    `locate` gives the directory (`default_model_dir`, or a fixed one). A directory that does not load is tried again
+    only when its manifest changes, and what served before goes on serving.
+    """
+
+    def __init__(self, locate: Callable[[], Path], catalogue: Catalogue) -> None:
+        self.problem: str | None = "no model was looked for yet"
+        self._locate = locate
+        self._catalogue = catalogue
+        self._loaded: Loaded | None = None
+        self._tried: tuple[object, ...] | None = None
+
+    def current(self) -> Loaded | None:
+        """See `PredictorSource`."""
+        return self._loaded
+
+    def refresh(self) -> bool:
+        """See `PredictorSource`."""
+        from ..models.artifact import ArtifactError
+        from ..models.predictor import load_predictor
+
+        try:
+            path = self._locate().resolve()
+            signature = _signature(path)
+            if signature == self._tried:
+                return False
+            self._tried = signature
+            predictor = load_predictor(path, self._catalogue)
+            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        except (ArtifactError, SpecError, OSError, ValueError) as error:
+            if self.problem != str(error):
+                kept = "; the model loaded before goes on serving" if self._loaded else ""
+                _log.error("the model was not loaded: %s%s", error, kept)
+            self.problem = str(error)
+            return False
+        name = str(manifest.get("name") or path.name)
+        self._loaded = Loaded(predictor, self._catalogue, name, path, summary(manifest), _now())
+        self.problem = None
+        return True
+
+
+def summary(manifest: Any) -> Any:
+    """The manifest without what only a machine reads: long lists become their length."""
+    if isinstance(manifest, dict):
+        return {str(key): summary(value) for key, value in manifest.items()}
+    if isinstance(manifest, list):
+        return f"{len(manifest)} entries" if len(manifest) > _LONGEST else [summary(value) for value in manifest]
+    return manifest
+
+
+def _signature(path: Path) -> tuple[object, ...]:
+    state = (path / MANIFEST).stat()
+    return str(path), state.st_mtime_ns, state.st_size, state.st_ino
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,319 @@
+"""A measuring campaign: hands chunks to workers, watches the machine, stores blocks, and survives what goes wrong.
+
+    sentinel | chunk chunk chunk ... up to 50 cases or 30 s | sentinel | store | chunk ...
+
+The block between two sentinel readings that drifted apart is measured once more before it is stored. What is stored is
+never touched again; a campaign stopped at any point goes on with `skip`, the ids already stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import Any
+
+from ..datasets.checks import as_failed
+from ..datasets.schema import Measurement, Provenance
+from ..datasets.store import RowsRefused, Store, StoreError
+from ..features.kernel import KernelSpec, View, get_family
+from .environment import cache_sizes_b, machine_facts, memory_b, state_facts, utc_now
+from .interleave import grouped
+from .process import Collector, WorkerLostError, WorkerProcess
+from .sentinel import SENTINEL_CASES, Reading, drift, own_spread
+from .worker import WorkerOptions
+
+Sink = Callable[[list[Measurement], Provenance], object]
+"""Stores one block, for good, or raises OSError; `Store.append` is one."""
+
+Progress = Callable[[int, int], None]
+"""Called with cases finished and cases in all."""
+
+
+class CampaignError(Exception):
+    """The campaign cannot go on; the message says what is stored and how to resume."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a campaign is cut up: chunks (measured interleaved, held in memory together) and blocks (stored together).
+
+    `drift` is how far a sentinel may move, as a ratio, before its block is measured again; one that by itself varies
+    more, over `calibration` readings at the start, may move as far as that.
+    """
+
+    chunk_cases: int = 12
+    chunk_b: float = 1.5e9
+    block_cases: int = 50
+    block_s: float = 30.0
+    drift: float = 0.03
+    calibration: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignSummary:
+    """What a campaign did: rows stored by status, cases skipped as already stored, cases left."""
+
+    device: str
+    stored: Mapping[str, int]
+    skipped: int
+    left: int
+    blocks: int
+    remeasured: int
+    interrupted: bool
+    seconds: float
+
+    def __str__(self) -> str:
+        rows = ", ".join(f"{count} {status}" for status, count in sorted(self.stored.items())) or "no rows"
+        text = f"{self.device}: {rows} in {self.blocks} blocks, {self.seconds:.0f} s; {self.skipped} were there already"
+        if self.left:
+            text += f"; {self.left} cases left, run the same command again to go on where this stopped"
+        return text
+
+
+def run_campaign(
+    specs: Sequence[KernelSpec],
+    *,
+    device: str,
+    sink: Sink,
+    skip: AbstractSet[str] = frozenset(),
+    progress: Progress | None = None,
+    collector_for: Callable[[str, int], Collector] | None = None,
+    pace: Pace = Pace(),  # noqa: B008  frozen
+    sentinels: Sequence[KernelSpec] = SENTINEL_CASES,
+    note: Mapping[str, Any] | None = None,
+) -> CampaignSummary:
+    """Measure `specs` on this machine and store every row, good or bad, through `sink`.
+
+    Args:
+        specs: what to measure, in order; those whose `case_id` is in `skip` are left out.
+        device: the name rows carry.
+        sink: stores a block.
+        skip: ids stored already.
+        progress: told after every chunk.
+        collector_for: gives the collector of an impl and thread count; default: worker processes on this machine.
+        pace: sizes of chunks and blocks.
+        sentinels: cases read between blocks to see the machine drift; empty for none.
+        note: facts added to every block's provenance.
+
+    Returns:
+        What was done. Ctrl-C and SIGTERM also end here: what is measured is stored, workers are killed.
+
+    Raises:
+        CampaignError: the sink cannot store (disk full). Blocks stored before stay.
+    """
+    todo = [spec for spec in specs if spec.case_id not in skip]
+    campaign = _Campaign(device, sink, collector_for or local_workers(device), pace, tuple(sentinels),
+                         machine_facts(device) | dict(note or {}))  # fmt: skip
+    began, interrupted = time.monotonic(), False
+    try:
+        with _terminate_as_interrupt():
+            campaign.run(todo, progress or (lambda done, total: None))
+    except KeyboardInterrupt:
+        interrupted = True
+        campaign.store({"interrupted": True})
+    finally:
+        campaign.close()
+    stored = sum(campaign.stored.values())
+    return CampaignSummary(device, dict(campaign.stored), len(specs) - len(todo), len(todo) - stored, campaign.blocks,
+                           campaign.remeasured, interrupted, time.monotonic() - began)  # fmt: skip
+
+
+def store_sink(store: Store) -> Sink:
+    """A sink into `store`; rows that its checks refuse are stored as failed, with the reason."""
+
+    def sink(rows: list[Measurement], provenance: Provenance) -> None:
+        try:
+            store.append(rows, provenance)
+        except RowsRefused as refusal:
+            reasons = {one.row: str(one) for one in refusal.refused}
+            accepted = [as_failed(row, reasons[i]) if i in reasons else row for i, row in enumerate(rows)]
+            store.append(accepted, provenance)
+
+    return sink
+
+
+def local_workers(device: str, core: int | None = None) -> Callable[[str, int], Collector]:
+    """Worker processes on this machine: one-thread ones pinned to `core` (default: the last), others unpinned."""
+    cores = sorted(os.sched_getaffinity(0))
+    pinned = cores[-1] if core is None else core
+    memory = memory_b()
+
+    def collector(impl: str, threads: int) -> Collector:
+        return WorkerProcess(WorkerOptions(
+            runner=impl, threads=threads, device=device, cores=(pinned,) if threads == 1 else (),
+            flush_cores=(pinned,) if threads == 1 else tuple(cores[-threads:]),
+            llc_b=max(cache_sizes_b().values(), default=32 * 2**20),
+            # Half: two kinds of worker may be alive, and the page cache and the parent need some too.
+            memory_cap_b=None if memory is None else memory // 2,
+        ))  # fmt: skip
+
+    return collector
+
+
+def chunks(specs: Sequence[KernelSpec], pace: Pace) -> Iterator[list[KernelSpec]]:
+    """Cases to measure together: one impl and thread count each, bounded in number and memory, in order of filling."""
+    filling: dict[tuple[str, int], list[KernelSpec]] = {}
+    bytes_held: Counter[tuple[str, int]] = Counter()
+    for group in grouped(specs):
+        key, size_b = worker_key(group[0]), footprint_b(group[0])
+        held = filling.setdefault(key, [])
+        if held and (len(held) + len(group) > pace.chunk_cases or bytes_held[key] + size_b > pace.chunk_b):
+            yield held
+            held = filling[key] = []
+            bytes_held[key] = 0
+        held += group
+        bytes_held[key] += int(size_b)
+    yield from (held for held in filling.values() if held)
+
+
+def worker_key(spec: KernelSpec) -> tuple[str, int]:
+    """Library and thread count: what one worker process is for."""
+    return spec.impl, spec.threads or os.cpu_count() or 1
+
+
+def footprint_b(spec: KernelSpec) -> float:
+    """Bytes of the case's operands."""
+    return float(get_family(spec.family).footprint_b(View.of(spec)))
+
+
+@dataclass(slots=True)
+class _Campaign:
+    """A campaign under way: its collectors, and the block being filled."""
+
+    device: str
+    sink: Sink
+    collector_for: Callable[[str, int], Collector]
+    pace: Pace
+    sentinels: tuple[KernelSpec, ...]
+    machine: Mapping[str, Any]
+    collectors: dict[tuple[str, int], Collector] = field(default_factory=dict)
+    block: list[list[Measurement]] = field(default_factory=list)
+    before: Mapping[str, Any] = field(default_factory=dict)
+    reading: Reading = field(default_factory=dict)
+    allowed: Mapping[str, float] = field(default_factory=dict)
+    stored: Counter[str] = field(default_factory=Counter)
+    blocks: int = 0
+    remeasured: int = 0
+
+    def run(self, specs: Sequence[KernelSpec], progress: Progress) -> None:
+        """Measure and store all of `specs`."""
+        if not specs:
+            return
+        done, block_began = 0, time.monotonic()
+        readings = [self._read_sentinels() for _ in range(self.pace.calibration)]
+        self.allowed = {name: max(self.pace.drift, spread) for name, spread in own_spread(readings).items()}
+        self.reading, self.before = readings[-1], state_facts()
+        for chunk in chunks(specs, self.pace):
+            self.block.append(self._measured(chunk))
+            done += len(chunk)
+            progress(done, len(specs))
+            cases = sum(map(len, self.block))
+            if cases >= self.pace.block_cases or time.monotonic() - block_began >= self.pace.block_s:
+                self._close_block()
+                block_began = time.monotonic()
+        self._close_block()
+
+    def close(self) -> None:
+        """Kill every worker."""
+        for collector in self.collectors.values():
+            collector.close()
+
+    def store(self, facts: Mapping[str, Any]) -> None:
+        """Hand the block to the sink, with `facts` added to its provenance, and begin another."""
+        rows = [row for chunk in self.block for row in chunk]
+        if not rows:
+            return
+        name = f"{utc_now().replace(':', '').replace('+0000', 'Z')}-{secrets.token_hex(3)}"
+        workers = {f"{impl}/{threads}": dict(c.facts()) for (impl, threads), c in self.collectors.items()}
+        provenance = Provenance(name, {
+            **self.machine, "workers": workers, "before": self.before, "after": state_facts(), **facts,
+        })  # fmt: skip
+        try:
+            self.sink([replace(row, block=name) for row in rows], provenance)
+        except (OSError, StoreError) as error:
+            raise CampaignError(self._cannot_store(error, len(rows))) from error
+        self.stored.update(row.status for row in rows)
+        self.blocks += 1
+        self.block, self.before = [], state_facts()
+
+    def _close_block(self) -> None:
+        """Read the sentinels; when they drifted over the block, measure it once more; then store it."""
+        if not self.block:
+            return
+        start, end = self.reading, self._read_sentinels()
+        moved = drift(start, end)
+        facts: dict[str, Any] = {"sentinel_before_s": start, "sentinel_after_s": end, "sentinel_drift": moved,
+                                 "sentinel_drift_allowed": self.allowed}  # fmt: skip
+        if any(change > self.allowed.get(name, self.pace.drift) for name, change in moved.items()):
+            first_try = self.block
+            self.block = []
+            # The first try stays in hand until the second is complete: an interrupt in between must not lose it.
+            try:
+                self.block = [self._measured([row.spec for row in chunk]) for chunk in first_try]
+            except KeyboardInterrupt:
+                self.block = first_try
+                raise
+            start, end = end, self._read_sentinels()
+            self.remeasured += 1
+            facts |= {"remeasured": True, "sentinel_before_s": start, "sentinel_after_s": end,
+                      "sentinel_drift": drift(start, end), "sentinel_drift_first_try": moved}  # fmt: skip
+        self.reading = end
+        self.store(facts)
+
+    def _read_sentinels(self) -> Reading:
+        return {str(row.spec): row.latency_s for row in (self._measured(self.sentinels) if self.sentinels else [])}
+
+    def _measured(self, chunk: Sequence[KernelSpec]) -> list[Measurement]:
+        """Rows of a chunk; if its worker is lost, of each case alone, the guilty one with the status of the loss."""
+        collector = self._collector(chunk[0])
+        try:
+            return collector.collect(chunk)
+        except WorkerLostError:
+            return [self._measured_alone(collector, spec) for spec in chunk]
+
+    def _measured_alone(self, collector: Collector, spec: KernelSpec) -> Measurement:
+        try:
+            return collector.collect([spec])[0]
+        except WorkerLostError as lost:
+            return Measurement(spec=spec, device=self.device, status=lost.status, block="", message=str(lost),
+                               measured_at=utc_now())  # fmt: skip
+
+    def _collector(self, spec: KernelSpec) -> Collector:
+        key = worker_key(spec)
+        if key not in self.collectors:
+            self.collectors[key] = self.collector_for(*key)
+        return self.collectors[key]
+
+    def _cannot_store(self, error: OSError | StoreError, rows: int) -> str:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        full = isinstance(cause, OSError) and cause.errno == errno.ENOSPC
+        why = "the disk is full: free some space" if full else f"cannot store: {error}"
+        return (f"{why}. {sum(self.stored.values())} rows in {self.blocks} blocks are stored and stay; the last {rows} "
+                "rows are not. Run the same command again to go on where this stopped.")  # fmt: skip
+
+
+@contextlib.contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt inside, as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(f"signal {number} in {frame}")
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not the main thread: whoever runs us there handles signals itself
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,191 @@
+"""Measures a chunk of cases together: block 1 of each, block 2 of each, and so on, every block on fresh operands.
+
+Interleaving separates a case's blocks in time at no cost, so a burst of load from outside spoils one block of many cases
+rather than all blocks of one. Fresh operands, allocated in another order each round, move them in physical memory: where
+pages happen to lie shifts a kernel that lives in L2 or L3 by up to 40 %, and its label must not be one draw of that.
+A hot and a cold case of one kernel share operands.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..datasets.schema import Measurement, Status
+from ..features.kernel import KernelSpec
+from .environment import utc_now
+from .meters import EnergyMeter, NoMeter
+from .runner import Prepared, Runner, UnsupportedCaseError
+from .timing import COLD, HOT, Clock, Sampler, StoppingRule, SystemClock, quiet_interpreter
+
+_MESSAGE_CHARS = 300
+
+KEEP_OVER_S = 0.15
+"""A case that takes longer to prepare (it is compiled, or huge) keeps its operands over all blocks."""
+
+Beat = Callable[[KernelSpec], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What one process measures with: the library, the rules, the flush for cold cases, the sensor and the clock.
+
+    `energy_window_s` is how long a case runs in a steady loop between two readings of the sensor; RAPL counters advance
+    every millisecond, so 0.3 s reads them to better than 1 %.
+    """
+
+    runner: Runner
+    device: str
+    flush: Callable[[], None]
+    hot: StoppingRule = HOT
+    cold: StoppingRule = COLD
+    meter: EnergyMeter = field(default_factory=NoMeter)
+    energy_window_s: float = 0.3
+    clock: Clock = field(default_factory=SystemClock)
+
+    def sampler(self, spec: KernelSpec) -> Sampler:
+        """What measures `spec`, before it is warmed up."""
+        if spec.cache_state == "cold":
+            return Sampler(self.cold, self.clock, self.flush)
+        return Sampler(self.hot, self.clock)
+
+
+def without_cache_state(spec: KernelSpec) -> KernelSpec:
+    """What hot and cold cases of one kernel have in common."""
+    return replace(spec, cache_state="hot")
+
+
+def grouped(specs: Iterable[KernelSpec]) -> list[list[KernelSpec]]:
+    """Cases that can share one preparation, groups in order of first appearance, hot before cold within one."""
+    groups: dict[KernelSpec, list[KernelSpec]] = {}
+    for spec in specs:
+        groups.setdefault(without_cache_state(spec), []).append(spec)
+    return [sorted(group, key=lambda spec: spec.cache_state != "hot") for group in groups.values()]
+
+
+def measure_chunk(specs: Sequence[KernelSpec], bench: Bench, beat: Beat = lambda spec: None) -> list[Measurement]:
+    """Measure `specs` interleaved; every one becomes a row, whatever happens to it.
+
+    `beat` is called with the case about to be worked on before every step, so that a supervisor can tell which one
+    hangs.
+    """
+    groups = [_Group(bench, beat, {spec: bench.sampler(spec) for spec in group}) for group in grouped(specs)]
+    # Seeded: which order operands are allocated in should differ between rounds, not between runs.
+    order = random.Random(0)  # noqa: S311
+    with quiet_interpreter():
+        while live := [group for group in groups if group.live]:
+            for group in order.sample(live, len(live)):
+                group.prepare()
+            for group in live:
+                group.take_blocks()
+            for group in live:
+                group.release()
+    rows = {spec: row for group in groups for spec, row in group.rows.items()}
+    return [rows[spec] for spec in specs]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Cases of one kernel that share operands; a case leaves `live` when its row is known."""
+
+    bench: Bench
+    beat: Beat
+    live: dict[KernelSpec, Sampler]
+    rows: dict[KernelSpec, Measurement] = field(default_factory=dict)
+    prepared: Prepared | None = None
+    prepare_s: float = 0.0
+
+    def prepare(self) -> None:
+        """Allocate operands, unless kept from the round before."""
+        if self.prepared is not None:
+            return
+        first = next(iter(self.live))
+        began = time.perf_counter()
+        if not self._guarded(first, lambda: self._set(self.bench.runner.prepare(first))):
+            for spec in list(self.live):
+                self._end(spec, replace(self.rows[first], spec=spec))
+        self.prepare_s = time.perf_counter() - began
+
+    def take_blocks(self) -> None:
+        """One block of every live case, its warm-up before the first; rows of those that need no more."""
+        if self.prepared is None:
+            return
+        for spec, sampler in list(self.live.items()):
+            sampler.call = self.prepared.call
+            if self._guarded(spec, sampler.take_block) and sampler.done:
+                self._guarded(spec, lambda spec=spec, sampler=sampler: self._finish(spec, sampler))  # type: ignore[misc]
+
+    def release(self) -> None:
+        """Let operands go, unless preparing them again would cost too much."""
+        if self.prepare_s < KEEP_OVER_S or not self.live:
+            self._set(None)
+
+    def _set(self, prepared: Prepared | None) -> None:
+        self.prepared = prepared
+        if prepared is None:
+            for sampler in self.live.values():
+                sampler.call = _nothing
+
+    def _end(self, spec: KernelSpec, row: Measurement) -> None:
+        self.rows[spec] = row
+        self.live.pop(spec, None)
+
+    def _guarded(self, spec: KernelSpec, step: Callable[[], Any]) -> bool:
+        """Run one step of one case; an error becomes the case's row. True when it went well."""
+        self.beat(spec)
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001  whatever a library raises is this case's result, not the campaign's end
+            self._end(spec, Measurement(
+                spec=spec, device=self.bench.device, status=status_of(error), block="", measured_at=utc_now(),
+                message=f"{type(error).__name__}: {error}".splitlines()[0][:_MESSAGE_CHARS],
+            ))  # fmt: skip
+            return False
+        return True
+
+    def _finish(self, spec: KernelSpec, sampler: Sampler) -> None:
+        summary = sampler.summary()
+        cold = spec.cache_state == "cold"
+        energy_j, power_w = (None, None) if cold else _energy(sampler, self.bench)
+        setup_s = self.prepared.setup_s if self.prepared else 0.0
+        self._end(spec, Measurement(
+            spec=spec, device=self.bench.device, status="ok", block="", latency_s=summary.median_s,
+            latency_q1_s=summary.q1_s, latency_q3_s=summary.q3_s, latency_min_s=summary.min_s, n_samples=summary.n,
+            # After its hot twin a cold case finds everything set up already: its first call is not a first call.
+            first_call_s=None if cold else setup_s + sampler.first_call_s,
+            converged=summary.converged, noisy=summary.noisy, rejected_samples=summary.rejected, power_w=power_w,
+            energy_j=energy_j, energy_source=None if energy_j is None else self.bench.meter.name,
+            measured_at=utc_now(),
+        ))  # fmt: skip
+
+
+def status_of(error: Exception) -> Status:
+    """The row status an error stands for."""
+    if isinstance(error, UnsupportedCaseError | NotImplementedError):
+        return "unsupported"
+    # Allocators of native libraries raise plain runtime errors; both phrases are theirs.
+    words = str(error).lower()
+    if isinstance(error, MemoryError) or "allocate memory" in words or "resource_exhausted" in words:
+        return "out_of_memory"
+    return "failed"
+
+
+def _energy(sampler: Sampler, bench: Bench) -> tuple[float | None, float | None]:
+    """Joules per call and mean watts over a steady loop; None for both without a sensor."""
+    if isinstance(bench.meter, NoMeter):
+        return None, None
+    calls = max(1, round(bench.energy_window_s / sampler.call_s))
+    bench.meter.start()
+    began = time.perf_counter()
+    for _ in range(calls):
+        sampler.call()
+    seconds = time.perf_counter() - began
+    joules = bench.meter.stop()
+    return (None, None) if joules is None else (joules / calls, joules / seconds)
+
+
+def _nothing() -> None:
+    """What a sampler calls between preparations: nothing, so that operands are not kept alive."""

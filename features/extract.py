@@ -1,0 +1,248 @@
+"""From cases to vectors: the one `extract` that training and serving share.
+
+Features are scale-free where they can be (ratios to the device's limits, logarithms, remainders), so that a tree learnt
+on one device or size says something about another. Names are part of the schema, and the schema's hash is kept in every
+artifact: a model never meets columns other than those it was trained on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .cases import Cases, Floats, Strings
+from .device import Catalogue
+from .dtypes import itemsize_b
+from .kernel import get_family
+from .work import LAUNCH_FLOOR_S, Work, work
+
+EXTRACT_VERSION = 1
+"""Raised whenever a feature changes its meaning; part of the schema's hash. History: 1, the first."""
+
+_TILE_SIDES = (64.0, 128.0, 256.0)
+_ALIGNMENT = 256
+"""Largest power of two looked for in a size: 256 elements cover every vector width and tile side in use."""
+
+_DEVICE_FACTS = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b", "memory_b", "tdp_w",
+                 "shared_memory_per_unit_b", "l1_per_unit_b")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSchema:
+    """Names of one family's features, and the words its text columns were trained with.
+
+    A text column becomes one column per word seen in training; an `impl` never seen is read as the nearest version of the
+    same library (`nearest_impl`).
+    """
+
+    family: str
+    dtypes: tuple[str, ...]
+    variants: tuple[str, ...]
+    impls: tuple[str, ...]
+    knobs: tuple[str, ...]
+
+    @classmethod
+    def fit(cls, cases: Cases) -> FeatureSchema:
+        """The schema for training on `cases`: the words and the knobs that occur there."""
+        return cls(
+            family=cases.family.name,
+            dtypes=tuple(np.unique(cases.dtype).tolist()),
+            variants=tuple(np.unique(cases.variant).tolist()),
+            impls=_by_shapes(cases),
+            knobs=tuple(name for name, column in cases.config.items() if not np.isnan(column).all()),
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Feature names in column order."""
+        return tuple(_names(self))
+
+    @property
+    def hash(self) -> str:
+        """16 hex digits that change whenever a column or its meaning does."""
+        content = [EXTRACT_VERSION, self.family, self.names]
+        return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for an artifact's manifest."""
+        return {name: getattr(self, name) for name in ("family", "dtypes", "variants", "impls", "knobs")}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FeatureSchema:
+        """The schema `to_json` described."""
+        words = {name: tuple(data[name]) for name in ("dtypes", "variants", "impls", "knobs")}
+        return cls(family=str(data["family"]), **words)
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """`values` of shape `(n, n_features)`, float64, with the schema that names the columns and the work behind them."""
+
+    schema: FeatureSchema
+    values: Floats
+    work: Work
+
+
+def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Features:
+    """Features of cases under a schema.
+
+    Raises:
+        SpecError: unknown device, or a dtype a device has no peak for.
+    """
+    paper = work(cases, catalogue)
+    columns = dict(_numeric(cases, paper, catalogue))
+    columns.update({f"knob {name}": cases.config[name] for name in schema.knobs})
+    for what, words, given in (
+        ("dtype", schema.dtypes, cases.dtype),
+        ("variant", schema.variants, cases.variant),
+        ("impl", schema.impls, nearest_impls(cases.impl, schema.impls)),
+    ):
+        columns.update({f"{what}={word}": (given == word).astype(np.float64) for word in words if len(words) > 1})
+    values = np.stack([columns[name] for name in schema.names], axis=1)
+    return Features(schema, values, paper)
+
+
+def nearest_impls(given: Strings, known: Iterable[str]) -> Strings:
+    """Each `impl` as itself where it is known, else the nearest version of the same library, else itself.
+
+    `vllm-0.25.1` is read as `vllm-0.24.0` if that is the closest there is. An empty `impl` is read as the first known.
+    """
+    known = list(known)
+    words, inverse = np.unique(given, return_inverse=True)
+    return np.array([nearest_impl(word, known) for word in words.tolist()], dtype=np.str_)[inverse]
+
+
+def nearest_impl(word: str, known: list[str]) -> str:
+    """One `impl`, see `nearest_impls`."""
+    if word in known:
+        return word
+    if not word and known:
+        return known[0]
+    library, version = _version(word)
+    same = [other for other in known if _version(other)[0] == library]
+    return min(same, key=lambda other: _distance(version, _version(other)[1]), default=word)
+
+
+def _by_shapes(cases: Cases) -> tuple[str, ...]:
+    """The `impl` words of cases, the one measured on most distinct shapes first: it is meant when none is given."""
+    shapes = np.stack(list(cases.sizes.values()), axis=1)
+    counts = {word: len(np.unique(shapes[cases.impl == word], axis=0)) for word in np.unique(cases.impl).tolist()}
+    return tuple(sorted(counts, key=lambda word: (-counts[word], word)))
+
+
+def _version(impl: str) -> tuple[str, tuple[int, ...]]:
+    library, _, rest = impl.partition("-")
+    return library, tuple(int(part) for part in re.findall(r"\d+", rest))
+
+
+def _distance(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    width = max(len(a), len(b))
+    return tuple(abs(x - y) for x, y in zip(a + (0,) * (width - len(a)), b + (0,) * (width - len(b)), strict=True))
+
+
+def _names(schema: FeatureSchema) -> Iterable[str]:
+    family = get_family(schema.family)
+    for dim in family.dim_names:
+        yield f"log {dim}"
+    for dim in family.dim_names:
+        yield f"alignment {dim}"
+    yield from _WORK_NAMES
+    if family.tiles is not None:
+        for side in _TILE_SIDES:
+            yield from (f"log waves {side:g}", f"wave filling {side:g}", f"tile filling {side:g}")
+        yield from ("log tile m", "log tile n", "log tile k", "log tile batch", "log m over n")
+    yield from (f"log {name}" for name in _DEVICE_FACTS)
+    yield from (f"knob {name}" for name in schema.knobs)
+    for what, words in (("dtype", schema.dtypes), ("variant", schema.variants), ("impl", schema.impls)):
+        if len(words) > 1:
+            yield from (f"{what}={word}" for word in words)
+
+
+_WORK_NAMES = (
+    "log flops", "log bytes", "log footprint", "log intensity", "log compute s", "log dram s", "log cache s",
+    "log compute over dram", "log lower bound s", "log footprint over cache", "log footprint over l1", "log balance",
+    "log peak", "log launches", "itemsize", "kv itemsize", "cold", "threads",
+)  # fmt: skip
+
+
+def _numeric(cases: Cases, paper: Work, catalogue: Catalogue) -> Iterable[tuple[str, Floats]]:
+    facts = _device_columns(cases, catalogue)
+    for name, column in cases.sizes.items():
+        yield f"log {name}", np.log2(np.maximum(column, 0.5))
+        yield f"alignment {name}", alignment(column)
+    compute = paper.flops / paper.peak_flops_per_s
+    work_columns = (
+        np.log2(np.maximum(paper.flops, 1.0)),
+        np.log2(paper.bytes),
+        np.log2(paper.footprint_b),
+        np.log2(np.maximum(paper.intensity, 1e-6)),
+        np.log2(np.maximum(compute, 1e-12)),
+        np.log2(paper.dram_all_s),
+        np.log2(paper.bounds_s["cache"]),
+        np.log2(np.maximum(compute, 1e-12) / paper.dram_all_s),
+        np.log2(paper.lower_bound_s),
+        np.log2(paper.footprint_b / facts["last level cache"]),
+        np.log2(paper.footprint_b / (facts["l1_per_unit_b"] * facts["compute_units"])),
+        np.log2(paper.peak_flops_per_s / paper.bandwidth_b_per_s),
+        np.log2(paper.peak_flops_per_s),
+        np.log2(np.maximum(compute, paper.dram_all_s) / facts["launch"]),
+        _itemsizes(cases.dtype),
+        _itemsizes(cases.kv_dtype),
+        (cases.cache_state == "cold").astype(np.float64),
+        cases.threads,
+    )
+    yield from zip(_WORK_NAMES, work_columns, strict=True)
+    if cases.family.tiles is not None:
+        yield from _tile_columns(cases, facts["compute_units"])
+    for name in _DEVICE_FACTS:
+        yield f"log {name}", np.log2(facts[name])
+
+
+def _tile_columns(cases: Cases, units: Floats) -> Iterable[tuple[str, Floats]]:
+    """Wave and tile quantisation: how full the last wave of tiles and the tiles at the edges are, for usual tile sides."""
+    tiles = cases.family.tiles
+    assert tiles is not None, "only called for families with tiles"  # noqa: S101
+    shape = np.empty((4, len(cases)))
+    for index, view in cases.views():
+        for row, column in zip(shape, tiles(view), strict=True):
+            row[index] = column
+    batch, m, n, k = shape
+    for side in _TILE_SIDES:
+        count = batch * np.ceil(m / side) * np.ceil(n / side)
+        waves = count / units
+        yield f"log waves {side:g}", np.log2(waves)
+        yield f"wave filling {side:g}", waves / np.ceil(waves)
+        yield f"tile filling {side:g}", batch * m * n / (count * side * side)
+    for name, column in (("m", m), ("n", n), ("k", k), ("batch", batch)):
+        yield f"log tile {name}", np.log2(column)
+    yield "log m over n", np.log2(m / n)
+
+
+def alignment(sizes: npt.NDArray[Any]) -> Floats:
+    """log2 of the largest power of two that divides each size, at most log2(256); shape `(n,)`."""
+    whole = sizes.astype(np.int64)
+    return np.log2(np.minimum(np.where(whole == 0, _ALIGNMENT, whole & -whole), _ALIGNMENT).astype(np.float64))
+
+
+def _itemsizes(dtypes: Strings) -> Floats:
+    words, inverse = np.unique(dtypes, return_inverse=True)
+    return np.array([itemsize_b(word) for word in words.tolist()])[inverse]
+
+
+def _device_columns(cases: Cases, catalogue: Catalogue) -> dict[str, Floats]:
+    columns = {name: np.full(len(cases), np.nan) for name in (*_DEVICE_FACTS, "last level cache", "launch")}
+    for index, (name,) in cases.groups("device"):
+        device = catalogue.get(name)
+        for fact in _DEVICE_FACTS:
+            value = device.fact(fact)
+            columns[fact][index] = np.nan if value is None else value
+        columns["last level cache"][index] = device.last_level_cache_b
+        columns["launch"][index] = LAUNCH_FLOOR_S[device.kind]
+    return columns

@@ -1,0 +1,240 @@
+"""Model artifacts: a directory with `manifest.json` and compressed ONNX graphs. Nothing in it can run code.
+
+Layout: `manifest.json` names every other file with its SHA-256; `<family>.<n>.onnx.gz` are the graphs. An artifact is
+written beside its place and renamed into it, so a reader sees the old one or the new one, never half of one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..features.errors import SpecError
+from ..features.extract import FeatureSchema
+from .domain import Domain
+from .intervals import Scores
+
+FORMAT_VERSION = 1
+"""Version of the layout. History: 1, the first."""
+
+MANIFEST = "manifest.json"
+CHAMPION_POINTER = "champion.json"
+_SHIPPED = Path(__file__).parent / "pretrained"
+_HOME_ENV = "KERNELCAST_HOME"
+
+
+class ArtifactError(SpecError):
+    """An artifact that cannot be used: missing, incomplete, corrupt, or made for another version."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetModel:
+    """How one target of one family is predicted: which graphs, and the scores its intervals come from.
+
+    `graph` and `column` say where the log ratio comes from (None for energy, a product of two others), `scale_graph` where
+    the size of errors comes from. `scores` maps a regime of `intervals.REGIMES` to its scores.
+    """
+
+    graph: int | None
+    column: int
+    scale_graph: int | None
+    scores: Mapping[str, Scores]
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyModel:
+    """Everything the artifact holds about one kernel family. `graphs` are serialised ONNX.
+
+    `devices` are those in the training rows, `kinds` their kinds; `median_log_ratio` is the median of
+    ln(latency / lower bound) over training rows, for the analytic regime.
+    """
+
+    schema: FeatureSchema
+    graphs: tuple[bytes, ...]
+    targets: Mapping[str, TargetModel]
+    domain: Domain
+    devices: tuple[str, ...]
+    kinds: tuple[str, ...]
+    median_log_ratio: float
+    n_rows: int
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A trained model: one `FamilyModel` per family and what is known of its making (data, hashes, versions, metrics)."""
+
+    regressor: str
+    families: Mapping[str, FamilyModel]
+    facts: Mapping[str, Any]
+
+
+def home_dir() -> Path:
+    """Where a user's own measurements and models live: `KERNELCAST_HOME`, default `~/.local/share/kernelcast`."""
+    given = os.environ.get(_HOME_ENV)
+    return Path(given) if given else Path.home() / ".local" / "share" / "kernelcast"
+
+
+def default_model_dir() -> Path:
+    """The champion a promotion pointed at, if there is one, else the shipped model.
+
+    Raises:
+        ArtifactError: the champion pointer exists but cannot be read; it is never passed over silently.
+    """
+    pointer = home_dir() / CHAMPION_POINTER
+    if not pointer.exists():
+        return _SHIPPED
+    try:
+        target = json.loads(pointer.read_text(encoding="utf-8"))["artifact"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"the champion pointer {pointer} is unreadable ({error}); promote a model again") from error
+    return Path(str(target))
+
+
+def save_artifact(artifact: Artifact, directory: Path) -> None:
+    """Write the artifact, replacing what was in `directory` only once all of it is on disk.
+
+    Raises:
+        ArtifactError: `directory` is something else's, or cannot be written.
+    """
+    if directory.exists() and (not directory.is_dir() or (any(directory.iterdir()) and not (directory / MANIFEST).exists())):
+        raise ArtifactError(f"{directory} exists and is no model directory; choose another --out")
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+        try:
+            _write(artifact, staging)
+            staging.chmod(0o755)
+            _swap(staging, directory)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    except OSError as error:
+        raise ArtifactError(f"cannot write the model to {directory}: {error.strerror or error}") from error
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """The manifest of an artifact.
+
+    Raises:
+        ArtifactError: there is none, it is damaged, or of a format this version does not know.
+    """
+    path = directory / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{directory} is no model: it has no {MANIFEST}; make one with `kernelcast train`") from error
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} cannot be read: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format_version") != FORMAT_VERSION:
+        found = manifest.get("format_version") if isinstance(manifest, dict) else None
+        raise ArtifactError(f"{path} has format {found!r}, this kernelcast reads {FORMAT_VERSION}; train the model again")
+    return manifest
+
+
+def load_family(directory: Path, manifest: Mapping[str, Any], family: str) -> FamilyModel:
+    """One family of an artifact, its files checked against the manifest.
+
+    Raises:
+        ArtifactError: a file is missing or damaged, or the features it was trained on are not this version's.
+    """
+    try:
+        entry = manifest["families"][family]
+        schema = FeatureSchema.from_json(entry["schema"])
+        if schema.hash != entry["schema_hash"]:
+            raise ArtifactError(
+                f"{directory}: the {family} model was trained on other features "
+                f"({entry['schema_hash']}, this kernelcast has {schema.hash}); train it again"
+            )
+        return FamilyModel(
+            schema=schema,
+            graphs=tuple(_read_graph(directory, name, manifest["files"][name]) for name in entry["graphs"]),
+            targets={name: _target_from_json(target) for name, target in entry["targets"].items()},
+            domain=Domain.from_json(entry["domain"]),
+            devices=tuple(entry["devices"]),
+            kinds=tuple(entry["kinds"]),
+            median_log_ratio=float(entry["median_log_ratio"]),
+            n_rows=int(entry["n_rows"]),
+            metrics=entry.get("metrics", {}),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, ArtifactError):
+            raise
+        raise ArtifactError(f"{directory}: the manifest's entry for {family} is damaged ({error!r})") from error
+
+
+def _write(artifact: Artifact, directory: Path) -> None:
+    files: dict[str, str] = {}
+    families: dict[str, Any] = {}
+    for family, model in artifact.families.items():
+        names = []
+        for i, graph in enumerate(model.graphs):
+            name = f"{family}.{i}.onnx.gz"
+            # A fixed time stamp: equal models give equal bytes, and so equal hashes.
+            packed = gzip.compress(graph, compresslevel=6, mtime=0)
+            _write_synced(directory / name, packed)
+            files[name] = hashlib.sha256(packed).hexdigest()
+            names.append(name)
+        families[family] = {
+            "schema": model.schema.to_json(), "schema_hash": model.schema.hash, "graphs": names,
+            "targets": {name: _target_to_json(target) for name, target in model.targets.items()},
+            "domain": model.domain.to_json(), "devices": model.devices, "kinds": model.kinds,
+            "median_log_ratio": model.median_log_ratio, "n_rows": model.n_rows, "metrics": dict(model.metrics),
+        }  # fmt: skip
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "kernelcast": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "regressor": artifact.regressor,
+        **artifact.facts,
+        "files": files,
+        "families": families,
+    }
+    _write_synced(directory / MANIFEST, json.dumps(manifest, indent=1).encode())
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _swap(staging: Path, directory: Path) -> None:
+    """Put `staging` in `directory`'s place; the old one is moved aside first, since a rename needs an empty target."""
+    if not directory.exists():
+        staging.rename(directory)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{directory.name}.old.", dir=directory.parent))
+    directory.rename(old / "model")
+    staging.rename(directory)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _read_graph(directory: Path, name: str, sha256: str) -> bytes:
+    try:
+        packed = (directory / Path(name).name).read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{directory} is incomplete: {name} cannot be read ({error.strerror})") from error
+    if hashlib.sha256(packed).hexdigest() != sha256:
+        raise ArtifactError(f"{directory} is damaged: {name} does not match its checksum")
+    return gzip.decompress(packed)
+
+
+def _target_to_json(target: TargetModel) -> dict[str, Any]:
+    return {"graph": target.graph, "column": target.column, "scale_graph": target.scale_graph,
+            "scores": {regime: scores.to_json() for regime, scores in target.scores.items()}}  # fmt: skip
+
+
+def _target_from_json(data: Mapping[str, Any]) -> TargetModel:
+    scores = {regime: Scores.from_json(entry) for regime, entry in data["scores"].items()}
+    return TargetModel(data["graph"], int(data["column"]), data["scale_graph"], scores)

@@ -1,0 +1,103 @@
+"""Is a case like what the model was trained on? Outside, the answer says so and its interval widens by construction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..features.cases import Floats
+from ..features.extract import Features
+
+_CORE_POINTS = 512
+_TYPICAL_QUANTILE = 0.995
+_WIDENING_PER_STEP = 0.5
+"""Half-widths grow by half for every step (typical spacing) a case lies beyond the training points' own spacing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A sample of the training rows in the space of sizes and work, and how far apart such rows lie.
+
+    `points` of shape `(n_points, len(names))` are log2 features; `reach` is the distance to the nearest point that
+    `_TYPICAL_QUANTILE` of the training rows stay within; `low` and `high` are the training range of each feature.
+    """
+
+    names: tuple[str, ...]
+    points: Floats
+    reach: float
+    low: Floats
+    high: Floats
+
+    @classmethod
+    def fit(cls, features: Features, seed: int) -> Domain:
+        """The domain of training rows."""
+        family_sizes = tuple(name for name in features.schema.names if name in _size_names(features))
+        space = _columns(features, family_sizes)
+        order = np.random.default_rng(seed).permutation(len(space))
+        points, rest = space[order[:_CORE_POINTS]], space[order[_CORE_POINTS : 5 * _CORE_POINTS]]
+        if len(rest):
+            distance = _nearest(rest, points)
+        else:
+            apart = np.abs(space[:, None] - space[None]).max(axis=2) + np.diag(np.full(len(space), np.inf))
+            distance = apart.min(axis=1) if len(space) > 1 else np.zeros(1)
+        finite = distance[np.isfinite(distance)]
+        reach = max(float(np.quantile(finite, _TYPICAL_QUANTILE)) if len(finite) else 0.0, 1.0)
+        return cls(family_sizes, points, reach, space.min(axis=0), space.max(axis=0))
+
+    def excess(self, features: Features) -> Floats:
+        """How far each case lies outside, in steps of `reach`, shape `(n,)`; 0 inside."""
+        space = _columns(features, self.names)
+        beyond_range = np.maximum(np.maximum(self.low - space, space - self.high), 0.0).max(axis=1)
+        far = np.maximum(_nearest(space, self.points) / self.reach - 1.0, 0.0)
+        return np.maximum(far, np.where(beyond_range > 0.05, beyond_range, 0.0))
+
+    def farthest(self, features: Features, i: int) -> str:
+        """What is unusual about case `i`, in words."""
+        row = _columns(features, self.names)[i]
+        beyond = np.maximum(self.low - row, row - self.high)
+        worst = int(np.argmax(beyond))
+        if beyond[worst] > 0.05:
+            name = self.names[worst].removeprefix("log ")
+            return f"{name} {2 ** row[worst]:.3g} is outside the trained {2 ** self.low[worst]:.3g}–{2 ** self.high[worst]:.3g}"
+        return "no measured case has sizes like these together"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the manifest."""
+        return {"names": self.names, "points": np.round(self.points, 3).tolist(), "reach": self.reach,
+                "low": self.low.tolist(), "high": self.high.tolist()}  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Domain:
+        """The domain `to_json` described."""
+        arrays = {name: np.asarray(data[name], dtype=np.float64) for name in ("points", "low", "high")}
+        return cls(names=tuple(data["names"]), reach=float(data["reach"]), **arrays)
+
+
+def widening(excess: Floats) -> Floats:
+    """Factor on the interval's half-width, shape `(n,)`: 1 inside the domain, growing with the distance outside."""
+    return 1.0 + _WIDENING_PER_STEP * excess
+
+
+def _size_names(features: Features) -> frozenset[str]:
+    from ..features.kernel import get_family
+
+    family = get_family(features.schema.family)
+    return frozenset({*(f"log {name}" for name in family.dim_names), "log flops", "log bytes"})
+
+
+def _columns(features: Features, names: tuple[str, ...]) -> Floats:
+    positions = [features.schema.names.index(name) for name in names]
+    return features.values[:, positions]
+
+
+def _nearest(space: Floats, points: Floats) -> Floats:
+    """Largest difference in any one log2 feature to the nearest point, shape `(n,)`, in slices to bound memory."""
+    out = np.empty(len(space))
+    step = 512
+    for start in range(0, len(space), step):
+        block = space[start : start + step, None, :] - points[None]
+        out[start : start + step] = np.abs(block, out=block).max(axis=2).min(axis=1)
+    return out

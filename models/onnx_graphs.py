@@ -1,0 +1,162 @@
+"""ONNX graphs of fitted models: tree ensembles, dense networks, constants.
+
+ONNX is the artifact's model format: it loads without pickle, any runtime can read it, and one engine (onnxruntime)
+serves every regressor. Graphs map `x`, float32 `(n, n_features)`, to `y`, float32 `(n, n_targets)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+# Operator versions with TreeEnsemble (ai.onnx.ml 5); onnxruntime 1.20 and newer run them.
+_OPSETS = (("", 20), ("ai.onnx.ml", 5))
+_IR_VERSION = 9
+_MODES = {"<=": 0, "<": 1}
+"""TreeEnsemble's codes for BRANCH_LEQ and BRANCH_LT."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """One regression tree in arrays over its nodes; node 0 is the root, a leaf has `left == -1`.
+
+    `value` is a split's threshold or, at leaves, unused; `leaf` of shape `(nodes, n_targets)` holds leaf values. A row
+    goes left where `x[feature] < value` (or `<=`, as the ensemble says) and, if missing, where `missing_left`.
+    """
+
+    left: npt.NDArray[np.int64]
+    right: npt.NDArray[np.int64]
+    feature: npt.NDArray[np.int64]
+    value: npt.NDArray[np.float32]
+    missing_left: npt.NDArray[np.bool_]
+    leaf: npt.NDArray[np.float32]
+
+
+def tree_ensemble(trees: Sequence[Tree], *, base: Sequence[float], comparison: str, n_features: int) -> bytes:
+    """The graph of `base` plus the sum of all trees; one output column per entry of `base`."""
+    arrays = _flatten(trees, n_targets=len(base))
+    node = helper.make_node(
+        "TreeEnsemble", ["x"], ["sum"], domain="ai.onnx.ml", n_targets=len(base), aggregate_function=1,
+        post_transform=0,
+        tree_roots=arrays["roots"],
+        nodes_featureids=arrays["feature"],
+        nodes_splits=_tensor("splits", arrays["value"], np.float32),
+        nodes_modes=_tensor("modes", np.full(len(arrays["feature"]), _MODES[comparison]), np.uint8),
+        nodes_truenodeids=arrays["left"], nodes_trueleafs=arrays["left_leaf"],
+        nodes_falsenodeids=arrays["right"], nodes_falseleafs=arrays["right_leaf"],
+        nodes_missing_value_tracks_true=arrays["missing_left"],
+        leaf_targetids=arrays["leaf_target"],
+        leaf_weights=_tensor("weights", arrays["leaf_weight"], np.float32),
+    )  # fmt: skip
+    add = helper.make_node("Add", ["sum", "base"], ["y"])
+    return _model([node, add], [_constant("base", np.asarray(base, np.float32))], n_features, len(base))
+
+
+def dense_network(
+    layers: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]],
+    *,
+    mean: npt.NDArray[Any],
+    scale: npt.NDArray[Any],
+) -> bytes:
+    """The graph of standardising `x` (missing values become the mean), then linear layers with SiLU between them."""
+    nodes = [
+        helper.make_node("IsNaN", ["x"], ["missing"]),
+        helper.make_node("Where", ["missing", "mean", "x"], ["filled"]),
+        helper.make_node("Sub", ["filled", "mean"], ["centred"]),
+        helper.make_node("Div", ["centred", "scale"], ["scaled"]),
+        # Far outside the training range the network would extrapolate without limit.
+        helper.make_node("Clip", ["scaled", "low", "high"], ["h0"]),
+    ]
+    constants = [_constant("mean", mean), _constant("scale", scale), _constant("low", np.array(-4.0)),
+                 _constant("high", np.array(4.0))]  # fmt: skip
+    for i, (weight, bias) in enumerate(layers):
+        constants += [_constant(f"w{i}", weight), _constant(f"b{i}", bias)]
+        last = i == len(layers) - 1
+        nodes.append(helper.make_node("Gemm", [f"h{i}", f"w{i}", f"b{i}"], ["y" if last else f"z{i}"], transB=1))
+        if not last:
+            nodes.append(helper.make_node("Sigmoid", [f"z{i}"], [f"s{i}"]))
+            nodes.append(helper.make_node("Mul", [f"z{i}", f"s{i}"], [f"h{i + 1}"]))
+    return _model(nodes, constants, len(mean), len(layers[-1][1]))
+
+
+def constant(values: Sequence[float], *, n_features: int) -> bytes:
+    """The graph that answers the same for every row."""
+    nodes = [
+        helper.make_node("ReduceSum", ["x", "axis"], ["total"], keepdims=1),
+        helper.make_node("IsNaN", ["total"], ["row"]),
+        helper.make_node("Where", ["row", "values", "values"], ["y"]),
+    ]
+    # Both branches answer the same: the test only brings the number of rows in.
+    constants = [_constant("axis", np.array([1]), np.int64), _constant("values", np.asarray([values]))]
+    return _model(nodes, constants, n_features, len(values))
+
+
+def _flatten(trees: Sequence[Tree], n_targets: int) -> dict[str, Any]:
+    """All trees in the node and leaf lists of the TreeEnsemble operator: splits and leaves are numbered apart."""
+    names = ("feature", "value", "left", "left_leaf", "right", "right_leaf", "missing_left")
+    parts: dict[str, list[Any]] = {name: [] for name in (*names, "leaf_weight", "leaf_target")}
+    roots: list[int] = []
+    first_split = first_leaf = 0
+    for tree in trees:
+        tree = _with_root_split(tree)
+        is_leaf = tree.left < 0
+        splits = np.flatnonzero(~is_leaf)
+        number = np.empty(len(is_leaf), dtype=np.int64)
+        number[splits] = first_split + np.arange(len(splits))
+        leaves = np.flatnonzero(is_leaf)
+        number[leaves] = first_leaf + np.arange(len(leaves)) * n_targets
+        roots.append(first_split)
+        parts["feature"].append(tree.feature[splits])
+        parts["value"].append(tree.value[splits])
+        parts["missing_left"].append(tree.missing_left[splits].astype(np.int64))
+        for side, child in (("left", tree.left[splits]), ("right", tree.right[splits])):
+            parts[side].append(number[child])
+            parts[f"{side}_leaf"].append(is_leaf[child].astype(np.int64))
+        parts["leaf_weight"].append(tree.leaf[leaves].reshape(-1))
+        parts["leaf_target"].append(np.tile(np.arange(n_targets), len(leaves)))
+        first_split += len(splits)
+        first_leaf += len(leaves) * n_targets
+    return {name: np.concatenate(chunks) for name, chunks in parts.items()} | {"roots": roots}
+
+
+def _with_root_split(tree: Tree) -> Tree:
+    """The operator knows no tree that is only a leaf: give such a tree a split whose sides agree."""
+    if tree.left[0] >= 0:
+        return tree
+    return Tree(
+        left=np.array([1, -1, -1]),
+        right=np.array([2, -1, -1]),
+        feature=np.zeros(3, dtype=np.int64),
+        value=np.zeros(3, dtype=np.float32),
+        missing_left=np.ones(3, dtype=np.bool_),
+        leaf=np.repeat(tree.leaf[:1], 3, axis=0),
+    )
+
+
+def _tensor(name: str, values: Any, dtype: Any) -> TensorProto:
+    return numpy_helper.from_array(np.ascontiguousarray(values, dtype=dtype), name)
+
+
+def _constant(name: str, values: Any, dtype: Any = np.float32) -> TensorProto:
+    return _tensor(name, values, dtype)
+
+
+def _model(nodes: list[Any], constants: list[TensorProto], n_features: int, n_targets: int) -> bytes:
+    graph = helper.make_graph(
+        nodes,
+        "kernelcast",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", n_features])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", n_targets])],
+        initializer=constants,
+    )
+    opsets = [helper.make_opsetid(domain, version) for domain, version in _OPSETS]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="kernelcast")
+    onnx.checker.check_model(model)
+    serialised: bytes = model.SerializeToString()
+    return serialised

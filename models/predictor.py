@@ -1,0 +1,262 @@
+"""Predictions from a model artifact: the serving side, with no training library imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..features.cases import Cases, Floats
+from ..features.device import Catalogue, catalogue
+from ..features.errors import SpecError, listed
+from ..features.extract import Features, extract, nearest_impls
+from ..features.kernel import KernelSpec
+from .artifact import FamilyModel, TargetModel, load_family, read_manifest
+from .domain import widening
+from .intervals import Scores, check_coverage, scale_of
+from .prediction import TARGETS, Prediction, Predictions, TargetColumns
+
+_IDLE_SHARE = 0.05
+"""Least power as a share of the limit where a device's idle power is not known: idle data-centre GPUs draw 6–17 % of
+their limit (H100 about 70 of 700 W, A100 about 50 of 400 W in public measurements), so this is below any of them."""
+
+_STEPS_PER_UNKNOWN_WORD = 2.0
+"""A dtype, variant or impl never measured widens like a case two typical spacings outside the domain: doubled."""
+
+
+class Predictor(Protocol):
+    """Anything that predicts: a trained artifact, a registry's champion, a fake in tests."""
+
+    def predict(self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9) -> list[Prediction]:
+        """Predictions in the order given; any mix of families; `devices` names one device per spec.
+
+        Raises:
+            SpecError: unknown device, a family the model was not trained on, or a coverage outside what is possible.
+        """
+
+    def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
+        """Predictions of cases of one family, in columns."""
+
+
+def load_predictor(path: Path, devices: Catalogue | None = None) -> ArtifactPredictor:
+    """The predictor an artifact directory holds; a family's graphs are read when first asked for.
+
+    Raises:
+        ArtifactError: the directory is no artifact, or its manifest is damaged.
+    """
+    return ArtifactPredictor(path, read_manifest(path), devices or catalogue())
+
+
+class ArtifactPredictor:
+    """Predicts with the graphs of an artifact. Safe to share between threads."""
+
+    def __init__(self, directory: Path, manifest: Mapping[str, Any], devices: Catalogue) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        self.devices = devices
+        self._engines: dict[str, FamilyEngine] = {}
+        self._lock = Lock()
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Families the model was trained on."""
+        return tuple(self.manifest["families"])
+
+    def load_all(self) -> None:
+        """Read and check every family now, so that a damaged artifact is found before it serves.
+
+        Raises:
+            ArtifactError: a file is missing, damaged, or made for other features.
+        """
+        for family in self.families:
+            self._engine(family)
+
+    def predict(self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9) -> list[Prediction]:
+        """See `Predictor.predict`."""
+        by_family: dict[str, list[int]] = {}
+        for i, spec in enumerate(specs):
+            by_family.setdefault(spec.family, []).append(i)
+        answers: dict[int, Prediction] = {}
+        for rows in by_family.values():
+            cases = Cases.of([specs[i] for i in rows], [devices[i] for i in rows])
+            predictions = self.predict_cases(cases, coverage=coverage)
+            answers.update((i, predictions.row(j)) for j, i in enumerate(rows))
+        return [answers[i] for i in range(len(specs))]
+
+    def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
+        """See `Predictor.predict_cases`."""
+        check_coverage(coverage)
+        return self._engine(cases.family.name).predict(cases, coverage, self.devices)
+
+    def _engine(self, family: str) -> FamilyEngine:
+        if family not in self._engines:
+            if family not in self.families:
+                raise SpecError(
+                    f"the model in {self.directory} was not trained on {family}; it knows: {listed(self.families)}",
+                    field="family",
+                )
+            with self._lock:
+                if family not in self._engines:
+                    model = load_family(self.directory, self.manifest, family)
+                    self._engines[family] = FamilyEngine(model, str(self.manifest["regressor"]))
+        return self._engines[family]
+
+
+class FamilyEngine:
+    """One family's graphs, ready to run."""
+
+    def __init__(self, model: FamilyModel, regressor: str) -> None:
+        self.model = model
+        self.regressor = regressor
+
+    @cached_property
+    def _sessions(self) -> list[Any]:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        # One thread: a server answers many requests at once, and spinning pools would fight for the cores.
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        return [
+            onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+            for graph in self.model.graphs
+        ]
+
+    def predict(self, cases: Cases, coverage: float, devices: Catalogue) -> Predictions:
+        """Predictions of cases of this family, see `Predictor.predict_cases`."""
+        features = extract(cases, self.model.schema, devices)
+        regimes = self._regimes(cases, devices)
+        learned = regimes != "analytic"
+        excess = np.where(learned, self.model.domain.excess(features), 0.0)
+        strange = self._unknown_words(cases)
+        factor = widening(excess + _STEPS_PER_UNKNOWN_WORD * strange)
+        x = features.values.astype(np.float32)
+        answers = [session.run(None, {"x": x})[0].astype(np.float64) for session in self._sessions]
+        bound = features.work.lower_bound_s
+        # Off the device kinds it was trained on, the model's ratio means nothing: the family's median stands in.
+        ratio = np.where(learned, self._ratio("latency", answers), self.model.median_log_ratio)
+        latency = bound * np.exp(np.maximum(ratio, 0.0))
+        targets = {"latency_s": self._interval("latency", latency, answers, regimes, factor, coverage, floor=bound)}
+        targets["power_w"], targets["energy_j"] = self._power_and_energy(
+            cases, devices, latency, answers, regimes, factor, coverage
+        )
+        notes = self._notes(cases, features, regimes, excess, strange)
+        return Predictions(
+            targets={name: targets[name] for name in TARGETS},
+            coverage=coverage,
+            method=self._methods(cases, regimes),
+            in_domain=np.array([not note for note in notes]),
+            notes=notes,
+            bound=features.work.binding(),
+            breakdown=features.work.bounds_s,
+        )
+
+    def _ratio(self, target: str, answers: list[Floats]) -> Floats:
+        model = self.model.targets[target]
+        if model.graph is None:
+            raise SpecError(f"{target} has no graph of its own")
+        return answers[model.graph][:, model.column]
+
+    def _interval(
+        self, target: str, value: Floats, answers: list[Floats], regimes: Any, factor: Floats, coverage: float,
+        *, floor: Floats, ceiling: Floats | None = None,
+    ) -> TargetColumns:  # fmt: skip
+        model = self.model.targets[target]
+        scale = np.ones(len(value)) if model.scale_graph is None else scale_of(answers[model.scale_graph][:, 0])
+        low, high = np.empty(len(value)), np.empty(len(value))
+        for regime in np.unique(regimes).tolist():
+            rows = regimes == regime
+            low[rows], high[rows] = _scores(model, regime).bounds(coverage)
+        # The analytic regime's scores are plain log errors.
+        scale = np.where(regimes == "analytic", 1.0, scale)
+        top = np.full(len(value), np.inf) if ceiling is None else ceiling
+        lower = np.clip(value * np.exp(low * scale * factor), floor, np.minimum(value, top))
+        upper = np.clip(value * np.exp(np.minimum(high * scale * factor, 50.0)), value, np.maximum(top, value))
+        return TargetColumns(value, lower, upper)
+
+    def _power_and_energy(
+        self, cases: Cases, devices: Catalogue, latency: Floats, answers: list[Floats], regimes: Any, factor: Floats,
+        coverage: float,
+    ) -> tuple[TargetColumns, TargetColumns]:  # fmt: skip
+        n = len(cases)
+        if "power" not in self.model.targets:
+            return TargetColumns.unknown(n), TargetColumns.unknown(n)
+        limit, idle = power_limits_w(cases, devices)
+        power = np.clip(limit * np.exp(self._ratio("power", answers)), idle, limit)
+        # A kind of device whose power was never measured, or without a public limit, has none to tell.
+        known = (regimes != "analytic") & ~np.isnan(limit)
+        power_columns = self._interval("power", power, answers, regimes, factor, coverage, floor=idle, ceiling=limit)
+        energy = self._interval(
+            "energy", latency * power, answers, regimes, factor, coverage, floor=np.zeros(n), ceiling=None
+        )
+        return _where(known, power_columns), _where(known, energy)
+
+    def _regimes(self, cases: Cases, devices: Catalogue) -> Any:
+        regimes = np.empty(len(cases), dtype="U16")
+        for index, (name,) in cases.groups("device"):
+            device = devices.get(name)
+            seen = "seen" if device.name in self.model.devices else "unseen_device"
+            regimes[index] = seen if device.kind in self.model.kinds else "analytic"
+        return regimes
+
+    def _methods(self, cases: Cases, regimes: Any) -> list[str]:
+        read_as = nearest_impls(cases.impl, self.model.schema.impls)
+        pairs: dict[tuple[str, str, str], str] = {}
+        methods = []
+        for given, used, regime in zip(cases.impl.tolist(), read_as.tolist(), regimes.tolist(), strict=True):
+            if (key := (given, used, regime)) not in pairs:
+                name = "analytic" if regime == "analytic" else self.regressor
+                stand_in = used != given and regime != "analytic"
+                pairs[key] = f"{name} ({given or 'impl not given'}: read as {used})" if stand_in else name
+            methods.append(pairs[key])
+        return methods
+
+    def _unknown_words(self, cases: Cases) -> Floats:
+        """How many of dtype, variant and impl the model never saw, shape `(n,)`."""
+        return np.sum([~np.isin(given, words) for _, words, given in self._words(cases)], axis=0, dtype=np.float64)
+
+    def _words(self, cases: Cases) -> tuple[tuple[str, tuple[str, ...], Any], ...]:
+        schema = self.model.schema
+        return (("dtype", schema.dtypes, cases.dtype), ("variant", schema.variants, cases.variant),
+                ("impl", (*schema.impls, ""), cases.impl))  # fmt: skip
+
+    def _notes(
+        self, cases: Cases, features: Features, regimes: Any, excess: Floats, strange: Floats
+    ) -> list[tuple[str, ...]]:
+        notes: list[tuple[str, ...]] = [()] * len(cases)
+        for i in np.flatnonzero((regimes != "seen") | (excess > 0) | (strange > 0)).tolist():
+            found = []
+            if regimes[i] == "unseen_device":
+                found.append(f"{cases.device[i]} is not among the measured devices: {listed(self.model.devices)}")
+            if regimes[i] == "analytic":
+                found.append(f"no {cases.family.name} was measured on a device of {cases.device[i]}'s kind")
+            found += [f"{what} {str(given[i])!r} was never measured; measured: {listed(word for word in words if word)}"
+                      for what, words, given in self._words(cases) if given[i] not in words]  # fmt: skip
+            if excess[i] > 0:
+                found.append(self.model.domain.farthest(features, i))
+            notes[i] = tuple(found)
+        return notes
+
+
+def power_limits_w(cases: Cases, devices: Catalogue) -> tuple[Floats, Floats]:
+    """Power limit and least power in watts of each case's device, shape `(n,)`, NaN where no limit is public."""
+    limit, idle = np.full(len(cases), np.nan), np.full(len(cases), np.nan)
+    for index, (name,) in cases.groups("device"):
+        device = devices.get(name)
+        tdp = device.fact("tdp_w")
+        if tdp is not None:
+            limit[index] = tdp
+            idle[index] = device.fact("idle_power_w") or _IDLE_SHARE * tdp
+    return limit, idle
+
+
+def _scores(model: TargetModel, regime: str) -> Scores:
+    return model.scores[regime if regime in model.scores else "seen"]
+
+
+def _where(known: Any, columns: TargetColumns) -> TargetColumns:
+    return TargetColumns(*(np.where(known, column, np.nan) for column in (columns.value, columns.lower, columns.upper)))

@@ -1,0 +1,78 @@
+"""What a regressor is: it learns log ratios from a feature matrix and ends as an ONNX graph that serving runs.
+
+Every regressor predicts the same thing, so training, intervals, evaluation and artifacts are shared:
+
+* `latency`: ln(latency_s / lower bound in s), never negative for a physical row;
+* `power`: ln(power_w / power limit in W), where the rows have power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..features.cases import Floats
+from ..features.errors import SpecError, listed
+from ..features.kernel import discover
+
+Matrix = npt.NDArray[np.float32]
+"""Features as the engines see them: float32, shape `(n, n_features)`, NaN where a feature is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a regressor learns from: `x` of shape `(n, n_features)`, each target of shape `(n,)` with NaN where missing."""
+
+    x: Matrix
+    targets: Mapping[str, Floats]
+    weight: Floats
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A fitted model: serialised ONNX that maps `x` (float32, `(n, n_features)`) to `y` (float32, `(n, len(targets))`)."""
+
+    targets: tuple[str, ...]
+    onnx: bytes
+
+
+class Regressor(Protocol):
+    """One file in `regressors/` each, with `REGRESSOR = ...`."""
+
+    name: str
+
+    def fit(self, problem: Problem) -> list[Graph]:
+        """One graph, or one per target; every target of the problem is in exactly one of them."""
+
+
+@cache
+def regressors() -> Mapping[str, Any]:
+    """Every regressor by name; libraries are imported when one is fitted."""
+    from . import regressors as package
+
+    return MappingProxyType(discover(package, "REGRESSOR"))
+
+
+def get_regressor(name: str) -> Regressor:
+    """The regressor called `name`.
+
+    Raises:
+        SpecError: there is none; the message lists those there are.
+    """
+    if name not in regressors():
+        raise SpecError(f"no regressor {name!r}; regressors: {listed(regressors())}", field="regressor")
+    found: Regressor = regressors()[name]
+    return found
+
+
+def fit_rows(problem: Problem, target: str) -> tuple[Matrix, Floats, Floats]:
+    """`x`, `y` and weights of the rows that have `target`."""
+    known = ~np.isnan(problem.targets[target])
+    return problem.x[known], problem.targets[target][known], problem.weight[known]

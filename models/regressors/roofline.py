@@ -1,0 +1,26 @@
+"""The roofline itself: the lower bound as the answer. Always there, needs no rows, and is what others must beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..regressor import Graph, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Latency is the lower bound (Williams et al., CACM 2009); power, where measured, the median share of the limit."""
+
+    name: str = "roofline"
+
+    def fit(self, problem: Problem) -> list[Graph]:
+        """One constant graph: ratio 1 for latency, the median for any other target."""
+        from ..onnx_graphs import constant
+
+        values = [0.0 if name == "latency" else float(np.nanmedian(y)) for name, y in problem.targets.items()]
+        return [Graph(tuple(problem.targets), constant(values, n_features=problem.x.shape[1]))]
+
+
+REGRESSOR = Roofline()

@@ -1,0 +1,99 @@
+"""Gradient-boosted trees on the ratio to the lower bound: the regressor kernelcast ships."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..regressor import Graph, Matrix, Problem, fit_rows
+
+
+@dataclass(frozen=True, slots=True)
+class XGBoost:
+    """XGBoost (Chen and Guestrin, KDD 2016) with histogram splits; small tables get shallower, slower learners.
+
+    `leaves` and `rounds` grow with the number of rows between the two ends given as `(rows, leaves, rounds, rate)`.
+    """
+
+    name: str = "xgboost"
+    sizes: tuple[tuple[int, int, int, float], ...] = (
+        (2_000, 24, 700, 0.05),
+        (10_000, 48, 900, 0.05),
+        (30_000, 96, 1000, 0.06),
+        (100_000_000, 127, 1200, 0.08),
+    )
+    threads: int = 2
+    """Training threads; the machine the sizes were chosen on has two cores."""
+
+    def fit(self, problem: Problem) -> list[Graph]:
+        """One graph per target. Needs the `train` extra."""
+        return [Graph((target,), self._fit_one(problem, target)) for target in problem.targets]
+
+    def _fit_one(self, problem: Problem, target: str) -> bytes:
+        import xgboost
+
+        from ..onnx_graphs import tree_ensemble
+
+        x, y, weight = fit_rows(problem, target)
+        _, leaves, rounds, rate = next(size for size in self.sizes if len(y) <= size[0])
+        settings = {
+            "tree_method": "hist", "grow_policy": "lossguide", "max_leaves": leaves, "max_depth": 0, "max_bin": 256,
+            "eta": rate, "subsample": 0.8, "colsample_bytree": 0.6, "min_child_weight": 2.0, "lambda": 1.0,
+            "objective": "reg:squarederror", "base_score": float(np.mean(y)), "seed": problem.seed,
+            "nthread": self.threads, "verbosity": 0,
+        }  # fmt: skip
+        booster = xgboost.train(settings, xgboost.DMatrix(x, y, weight=weight), num_boost_round=rounds)
+        return tree_ensemble(trees_of(booster), base=[base_score(booster)], comparison="<", n_features=x.shape[1])
+
+
+    def fit_scale(self, x: Matrix, y: Any, seed: int) -> bytes:
+        """Graph of a small, stiff model of the size of errors: it must find regions, not rows."""
+        import xgboost
+
+        from ..onnx_graphs import tree_ensemble
+
+        settings = {
+            "tree_method": "hist", "max_depth": 5, "eta": 0.05, "subsample": 0.7, "colsample_bytree": 0.5,
+            "min_child_weight": max(20.0, len(y) / 200), "lambda": 10.0, "objective": "reg:squarederror",
+            "base_score": float(np.mean(y)), "seed": seed, "nthread": self.threads, "verbosity": 0,
+        }  # fmt: skip
+        booster = xgboost.train(settings, xgboost.DMatrix(x, y), num_boost_round=150)
+        return tree_ensemble(trees_of(booster), base=[base_score(booster)], comparison="<", n_features=x.shape[1])
+
+
+def _document(booster: Any) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(bytes(booster.save_raw("json")))
+    return document
+
+
+def base_score(booster: Any) -> float:
+    """The constant the trees' sum is added to (XGBoost's JSON model schema, `learner_model_param.base_score`)."""
+    text = json.loads(booster.save_config())["learner"]["learner_model_param"]["base_score"]
+    return float(str(text).strip("[]"))
+
+
+def trees_of(booster: Any) -> list[Any]:
+    """The trees of a booster; a leaf's value stands in its `split_conditions` (XGBoost's JSON model schema)."""
+    from ..onnx_graphs import Tree
+
+    trees = []
+    for raw in _document(booster)["learner"]["gradient_booster"]["model"]["trees"]:
+        value = np.asarray(raw["split_conditions"], dtype=np.float32)
+        trees.append(
+            Tree(
+                left=np.asarray(raw["left_children"], dtype=np.int64),
+                right=np.asarray(raw["right_children"], dtype=np.int64),
+                feature=np.asarray(raw["split_indices"], dtype=np.int64),
+                value=value,
+                missing_left=np.asarray(raw["default_left"], dtype=np.bool_),
+                leaf=value[:, None],
+            )
+        )
+    return trees
+
+
+REGRESSOR = XGBoost()
+SCALE_REGRESSOR = REGRESSOR
