@@ -1,16 +1,20 @@
-"""The outermost layer: counts every request, turns every failure into problem+json, and sets safe headers."""
+"""The outermost layer: counts every request, sets safe headers, and lets no failure out but as problem+json."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .metrics import Metrics
-from .problems import MEDIA_TYPE, ProblemError, problem_bytes
+from .problems import MEDIA_TYPE, FieldProblem, ProblemError, problem_bytes
 
 _log = logging.getLogger("kernelcast.api")
 
@@ -26,7 +30,7 @@ _SAFE_HEADERS = (
 
 
 class Boundary:
-    """ASGI middleware around the whole service."""
+    """ASGI middleware around the whole service; `routes` are the paths that metrics name."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, routes: Iterable[str]) -> None:
         self._app = app
@@ -55,15 +59,12 @@ class Boundary:
             scope = {**scope, "method": "GET"}
         try:
             await self._app(scope, receive, watched_send)
-        except (ProblemError, HTTPException) as error:
-            if status:
-                raise
-            await _send_problem(watched_send, error)
-        except Exception:  # noqa: BLE001 - the server's boundary: no failure may show a traceback or kill the worker
+        except Exception:  # the server's boundary: no failure may show a traceback or take the connection down
             _log.exception("%s %s failed", method, scope["path"])
             if status:
                 raise
-            await _send_problem(watched_send, ProblemError(500, "an error in the server; it has been logged"))
+            failure = ProblemError(500, "an error in the server; it has been logged")
+            await problem_response(failure)(scope, receive, watched_send)
         finally:
             self._metrics.request(self._route(scope["path"]), method, status, time.perf_counter() - started)
 
@@ -73,23 +74,34 @@ class Boundary:
         return next((route for prefix, route in self._prefixes if path.startswith(prefix)), "other")
 
 
-async def _send_problem(send: Send, error: ProblemError | HTTPException) -> None:
-    headers: Mapping[str, str] = error.headers or {}
-    if isinstance(error, ProblemError):
-        body = problem_bytes(error.status, error.detail, error.errors)
-        status = error.status
-    else:
-        status = error.status_code
-        body = problem_bytes(status, _said(error))
-    raw = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
-    raw += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
+def problem_response(error: ProblemError) -> Response:
+    """The answer a problem becomes."""
+    body = problem_bytes(error.status, error.detail, error.errors)
+    return Response(body, error.status, error.headers, media_type=MEDIA_TYPE)
 
 
-def _said(error: HTTPException) -> str:
-    if error.status_code == 405:
-        return f"this address takes {(error.headers or {}).get('Allow', 'another method')}"
-    if error.status_code == 404:
-        return "no such address; the service is described at /openapi.json"
-    return str(error.detail)
+def install_problem_handlers(app: FastAPI) -> None:
+    """Make every refusal of the application, and of the framework under it, a problem."""
+
+    async def refused(_: Request, error: Exception) -> Response:
+        assert isinstance(error, ProblemError)  # noqa: S101 - registered for this type only
+        return problem_response(error)
+
+    async def framework(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type only
+        headers = dict(error.headers or {})
+        detail = str(error.detail)
+        if error.status_code == 404:
+            detail = "no such address; the service is described at /openapi.json"
+        elif error.status_code == 405:
+            detail = f"{request.url.path} takes {headers.get('Allow', 'another method')}"
+        return problem_response(ProblemError(error.status_code, detail, headers=headers))
+
+    async def invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type only
+        errors = [FieldProblem(".".join(map(str, one["loc"][1:])), str(one["msg"])) for one in error.errors()]
+        return problem_response(ProblemError(422, "the request's parameters are not valid", errors))
+
+    app.add_exception_handler(ProblemError, refused)
+    app.add_exception_handler(HTTPException, framework)
+    app.add_exception_handler(RequestValidationError, invalid)

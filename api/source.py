@@ -1,12 +1,11 @@
 """Where the service gets its predictor from: one given, or an artifact directory that is watched for change.
 
-    poll every few seconds -> signature of manifest (real path, mtime, size) changed? -> load beside the old one
-                                                        loaded: swap     bad: keep the old one, say why
+poll every few seconds -> signature of manifest (real path, mtime, size) changed? -> load beside the old one
+loaded: swap     bad: keep the old one, say why
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,9 +15,8 @@ from typing import Any, Protocol
 
 from ..features.device import Catalogue
 from ..features.errors import SpecError
-from ..models.predictor import Predictor
-
-MANIFEST = "manifest.json"
+from ..models.artifact import MANIFEST
+from ..models.predictor import Predictor, load_predictor
 
 _log = logging.getLogger("kernelcast.api")
 _LONGEST = 40
@@ -86,9 +84,6 @@ class DirectorySource:
 
     def refresh(self) -> bool:
         """See `PredictorSource`."""
-        from ..models.artifact import ArtifactError
-        from ..models.predictor import load_predictor
-
         try:
             path = self._locate().resolve()
             signature = _signature(path)
@@ -96,24 +91,23 @@ class DirectorySource:
                 return False
             self._tried = signature
             predictor = load_predictor(path, self._catalogue)
-            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        except (ArtifactError, SpecError, OSError, ValueError) as error:
+            predictor.load_all()
+        except (SpecError, OSError) as error:
             if self.problem != str(error):
                 kept = "; the model loaded before goes on serving" if self._loaded else ""
                 _log.error("the model was not loaded: %s%s", error, kept)
             self.problem = str(error)
             return False
-        name = str(manifest.get("name") or path.name)
-        self._loaded = Loaded(predictor, self._catalogue, name, path, summary(manifest), _now())
+        self._loaded = Loaded(predictor, self._catalogue, path.name, path, summary(predictor.manifest), _now())
         self.problem = None
         return True
 
 
 def summary(manifest: Any) -> Any:
     """The manifest without what only a machine reads: long lists become their length."""
-    if isinstance(manifest, dict):
+    if isinstance(manifest, Mapping):
         return {str(key): summary(value) for key, value in manifest.items()}
-    if isinstance(manifest, list):
+    if isinstance(manifest, list | tuple):
         return f"{len(manifest)} entries" if len(manifest) > _LONGEST else [summary(value) for value in manifest]
     return manifest
 

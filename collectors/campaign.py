@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import secrets
 import signal
 import time
@@ -24,38 +23,19 @@ from typing import Any
 from ..datasets.checks import as_failed
 from ..datasets.schema import Measurement, Provenance
 from ..datasets.store import RowsRefused, Store, StoreError
-from ..features.kernel import KernelSpec, View, get_family
-from .environment import cache_sizes_b, machine_facts, memory_b, state_facts, utc_now
-from .interleave import grouped
-from .process import Collector, WorkerLostError, WorkerProcess
+from ..features.kernel import KernelSpec
+from .chunking import PACE, Pace, chunks, worker_key
+from .environment import machine_facts, state_facts, utc_now
+from .process import Collector, WorkerLostError, local_workers
+from .progress import Progress
 from .sentinel import SENTINEL_CASES, Reading, drift, own_spread
-from .worker import WorkerOptions
 
 Sink = Callable[[list[Measurement], Provenance], object]
 """Stores one block, for good, or raises OSError; `Store.append` is one."""
 
-Progress = Callable[[int, int], None]
-"""Called with cases finished and cases in all."""
-
 
 class CampaignError(Exception):
     """The campaign cannot go on; the message says what is stored and how to resume."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How a campaign is cut up: chunks (measured interleaved, held in memory together) and blocks (stored together).
-
-    `drift` is how far a sentinel may move, as a ratio, before its block is measured again; one that by itself varies
-    more, over `calibration` readings at the start, may move as far as that.
-    """
-
-    chunk_cases: int = 12
-    chunk_b: float = 1.5e9
-    block_cases: int = 50
-    block_s: float = 30.0
-    drift: float = 0.03
-    calibration: int = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +67,7 @@ def run_campaign(
     skip: AbstractSet[str] = frozenset(),
     progress: Progress | None = None,
     collector_for: Callable[[str, int], Collector] | None = None,
-    pace: Pace = Pace(),  # noqa: B008  frozen
+    pace: Pace = PACE,
     sentinels: Sequence[KernelSpec] = SENTINEL_CASES,
     note: Mapping[str, Any] | None = None,
 ) -> CampaignSummary:
@@ -116,7 +96,7 @@ def run_campaign(
     began, interrupted = time.monotonic(), False
     try:
         with _terminate_as_interrupt():
-            campaign.run(todo, progress or (lambda done, total: None))
+            campaign.run(todo, progress)
     except KeyboardInterrupt:
         interrupted = True
         campaign.store({"interrupted": True})
@@ -141,50 +121,6 @@ def store_sink(store: Store) -> Sink:
     return sink
 
 
-def local_workers(device: str, core: int | None = None) -> Callable[[str, int], Collector]:
-    """Worker processes on this machine: one-thread ones pinned to `core` (default: the last), others unpinned."""
-    cores = sorted(os.sched_getaffinity(0))
-    pinned = cores[-1] if core is None else core
-    memory = memory_b()
-
-    def collector(impl: str, threads: int) -> Collector:
-        return WorkerProcess(WorkerOptions(
-            runner=impl, threads=threads, device=device, cores=(pinned,) if threads == 1 else (),
-            flush_cores=(pinned,) if threads == 1 else tuple(cores[-threads:]),
-            llc_b=max(cache_sizes_b().values(), default=32 * 2**20),
-            # Half: two kinds of worker may be alive, and the page cache and the parent need some too.
-            memory_cap_b=None if memory is None else memory // 2,
-        ))  # fmt: skip
-
-    return collector
-
-
-def chunks(specs: Sequence[KernelSpec], pace: Pace) -> Iterator[list[KernelSpec]]:
-    """Cases to measure together: one impl and thread count each, bounded in number and memory, in order of filling."""
-    filling: dict[tuple[str, int], list[KernelSpec]] = {}
-    bytes_held: Counter[tuple[str, int]] = Counter()
-    for group in grouped(specs):
-        key, size_b = worker_key(group[0]), footprint_b(group[0])
-        held = filling.setdefault(key, [])
-        if held and (len(held) + len(group) > pace.chunk_cases or bytes_held[key] + size_b > pace.chunk_b):
-            yield held
-            held = filling[key] = []
-            bytes_held[key] = 0
-        held += group
-        bytes_held[key] += int(size_b)
-    yield from (held for held in filling.values() if held)
-
-
-def worker_key(spec: KernelSpec) -> tuple[str, int]:
-    """Library and thread count: what one worker process is for."""
-    return spec.impl, spec.threads or os.cpu_count() or 1
-
-
-def footprint_b(spec: KernelSpec) -> float:
-    """Bytes of the case's operands."""
-    return float(get_family(spec.family).footprint_b(View.of(spec)))
-
-
 @dataclass(slots=True)
 class _Campaign:
     """A campaign under way: its collectors, and the block being filled."""
@@ -204,7 +140,7 @@ class _Campaign:
     blocks: int = 0
     remeasured: int = 0
 
-    def run(self, specs: Sequence[KernelSpec], progress: Progress) -> None:
+    def run(self, specs: Sequence[KernelSpec], progress: Progress | None) -> None:
         """Measure and store all of `specs`."""
         if not specs:
             return
@@ -215,7 +151,8 @@ class _Campaign:
         for chunk in chunks(specs, self.pace):
             self.block.append(self._measured(chunk))
             done += len(chunk)
-            progress(done, len(specs))
+            if progress is not None:
+                progress(done, len(specs))
             cases = sum(map(len, self.block))
             if cases >= self.pace.block_cases or time.monotonic() - block_began >= self.pace.block_s:
                 self._close_block()
@@ -237,13 +174,15 @@ class _Campaign:
         provenance = Provenance(name, {
             **self.machine, "workers": workers, "before": self.before, "after": state_facts(), **facts,
         })  # fmt: skip
-        try:
-            self.sink([replace(row, block=name) for row in rows], provenance)
-        except (OSError, StoreError) as error:
-            raise CampaignError(self._cannot_store(error, len(rows))) from error
-        self.stored.update(row.status for row in rows)
-        self.blocks += 1
-        self.block, self.before = [], state_facts()
+        # Storing and forgetting are one step: an interrupt between them would store the block twice.
+        with _signals_held():
+            try:
+                self.sink([replace(row, block=name) for row in rows], provenance)
+            except (OSError, StoreError) as error:
+                raise CampaignError(self._cannot_store(error, len(rows))) from error
+            self.stored.update(row.status for row in rows)
+            self.blocks += 1
+            self.block, self.before = [], state_facts()
 
     def _close_block(self) -> None:
         """Read the sentinels; when they drifted over the block, measure it once more; then store it."""
@@ -317,3 +256,13 @@ def _terminate_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """SIGINT and SIGTERM that arrive inside take effect after."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

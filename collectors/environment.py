@@ -1,4 +1,4 @@
-"""Provenance of a CPU campaign: the machine, its state, the versions and the code that measured. Reads files, no torch."""
+"""Provenance of a CPU campaign: the machine, its state, the versions and the code that measured; imports no torch."""
 
 from __future__ import annotations
 

@@ -1,21 +1,22 @@
 """Measures a chunk of cases together: block 1 of each, block 2 of each, and so on, every block on fresh operands.
 
-Interleaving separates a case's blocks in time at no cost, so a burst of load from outside spoils one block of many cases
-rather than all blocks of one. Fresh operands, allocated in another order each round, move them in physical memory: where
-pages happen to lie shifts a kernel that lives in L2 or L3 by up to 40 %, and its label must not be one draw of that.
-A hot and a cold case of one kernel share operands.
+Interleaving separates a case's blocks in time at no cost, so a burst of load from outside spoils one block of many
+cases rather than all blocks of one. Fresh operands, allocated in another order each round, move in physical memory:
+where pages happen to lie shifts a kernel that lives in L2 or L3 by up to 40 %, and its label must not be one draw of
+that. A hot and a cold case of one kernel share operands.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..datasets.schema import Measurement, Status
 from ..features.kernel import KernelSpec
+from .chunking import grouped
 from .environment import utc_now
 from .meters import EnergyMeter, NoMeter
 from .runner import Prepared, Runner, UnsupportedCaseError
@@ -53,26 +54,15 @@ class Bench:
         return Sampler(self.hot, self.clock)
 
 
-def without_cache_state(spec: KernelSpec) -> KernelSpec:
-    """What hot and cold cases of one kernel have in common."""
-    return replace(spec, cache_state="hot")
-
-
-def grouped(specs: Iterable[KernelSpec]) -> list[list[KernelSpec]]:
-    """Cases that can share one preparation, groups in order of first appearance, hot before cold within one."""
-    groups: dict[KernelSpec, list[KernelSpec]] = {}
-    for spec in specs:
-        groups.setdefault(without_cache_state(spec), []).append(spec)
-    return [sorted(group, key=lambda spec: spec.cache_state != "hot") for group in groups.values()]
-
-
-def measure_chunk(specs: Sequence[KernelSpec], bench: Bench, beat: Beat = lambda spec: None) -> list[Measurement]:
+def measure_chunk(specs: Sequence[KernelSpec], bench: Bench, beat: Beat | None = None) -> list[Measurement]:
     """Measure `specs` interleaved; every one becomes a row, whatever happens to it.
 
     `beat` is called with the case about to be worked on before every step, so that a supervisor can tell which one
     hangs.
     """
-    groups = [_Group(bench, beat, {spec: bench.sampler(spec) for spec in group}) for group in grouped(specs)]
+    groups = [
+        _Group(bench, beat or _unheard, {spec: bench.sampler(spec) for spec in group}) for group in grouped(specs)
+    ]
     # Seeded: which order operands are allocated in should differ between rounds, not between runs.
     order = random.Random(0)  # noqa: S311
     with quiet_interpreter():
@@ -185,6 +175,10 @@ def _energy(sampler: Sampler, bench: Bench) -> tuple[float | None, float | None]
     seconds = time.perf_counter() - began
     joules = bench.meter.stop()
     return (None, None) if joules is None else (joules / calls, joules / seconds)
+
+
+def _unheard(spec: KernelSpec) -> None:
+    """A beat without a supervisor."""
 
 
 def _nothing() -> None:

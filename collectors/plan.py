@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..features.kernel import KernelFamily, KernelSpec, View, get_family
-from .interleave import grouped
+from .chunking import grouped
 
 MODEL_SHARE = 1 / 3
 """Share of shapes met in real models; the rest fills the space."""
@@ -44,8 +44,8 @@ class Limits:
 
     def tiny(self, family: KernelFamily, view: View) -> bool:
         """Whether dispatch probably dominates."""
-        compute_s, memory_s = float(family.flops(view)) / self.flops_per_s, float(family.footprint_b(view)) / self.b_per_s
-        return max(compute_s, memory_s) < self.tiny_s
+        compute_s = float(family.flops(view)) / self.flops_per_s
+        return max(compute_s, float(family.footprint_b(view)) / self.b_per_s) < self.tiny_s
 
 
 CPU_LIMITS = Limits()
@@ -64,9 +64,9 @@ def plan(
 ) -> list[KernelSpec]:
     """At least `n_rows` cases, shared equally among `families`, in random order; equal arguments give equal plans.
 
-    Every shape is measured in every dtype on the first thread count with the first cache state; half of the shapes also
-    with another cache state, another thread count or both, so that effects of dtype, threads and cache are seen on equal shapes. Cases that share
-    operands stand next to each other; no case appears twice.
+    Every shape is measured in every dtype (within `limits`) on the first thread count with the first cache state; half
+    of the shapes also with another cache state, another thread count or both, so that effects of dtype, threads and
+    cache are seen on equal shapes. Cases that share operands stand next to each other; no case appears twice.
 
     Raises:
         SpecError: unknown family or dtype.
@@ -85,24 +85,24 @@ def _of_family(
     family: KernelFamily, wanted: int, rng: np.random.Generator, dtypes: Sequence[str], threads: Sequence[int],
     cache_states: Sequence[str], impl: str, limits: Limits,
 ) -> list[KernelSpec]:  # fmt: skip
-    # First of its kind wins: two draws may round to the same sizes.
+    # A dictionary: first of its kind wins, since two draws may round to the same sizes.
     chosen: dict[KernelSpec, None] = {}
-    variants = itertools.cycle(rng.permutation(np.array(family.variants)).tolist())
-    turn = int(rng.integers(_TURNS))
-    shapes = _shapes(family, rng)
-    for sizes in itertools.islice(shapes, 200 * (wanted + 10)):
+    variants = rng.permutation(np.array(family.variants)).tolist()
+    shapes, turn = 0, int(rng.integers(_TURNS))
+    for sizes in itertools.islice(_shapes(family, rng), 200 * (wanted + 10)):
         if len(chosen) >= wanted:
-            return list(chosen)[:wanted]
-        variant = family.variant_of(sizes) if family.variant_of else next(variants)
-        base = KernelSpec.of(family.name, dtypes[0], variant=variant, impl=impl, threads=threads[0],
-                             cache_state=cache_states[0], **sizes)  # fmt: skip
-        view = View.of(base)
-        if base in chosen or not limits.allow(family, view):
+            break
+        variant = family.variant_of(sizes) if family.variant_of else variants[shapes % len(variants)]
+        base = replace(
+            KernelSpec.of(family.name, dtypes[0], variant=variant, **sizes),  # type: ignore[arg-type]
+            impl=impl, threads=threads[0], cache_state=cache_states[0],
+        )  # fmt: skip
+        if limits.tiny(family, View.of(base)) and rng.random() >= limits.tiny_share:
             continue
-        if limits.tiny(family, view) and rng.random() >= limits.tiny_share:
-            continue
-        chosen |= dict.fromkeys(_settings(base, turn, dtypes, threads, cache_states))
-        turn += 1
+        settings = _settings(base, turn + shapes, dtypes, threads, cache_states)
+        if allowed := [spec for spec in settings if spec not in chosen and limits.allow(family, View.of(spec))]:
+            chosen |= dict.fromkeys(allowed)
+            shapes += 1
     if len(chosen) < wanted:
         raise ValueError(f"{family.name} has only {len(chosen)} different cases within {limits}, not {wanted}")
     return list(chosen)[:wanted]
@@ -112,7 +112,8 @@ def _settings(
     base: KernelSpec, turn: int, dtypes: Sequence[str], threads: Sequence[int], cache_states: Sequence[str]
 ) -> Iterator[KernelSpec]:
     """`base` in every dtype; every sixth time also with another cache state, thread count, or both, by turns."""
-    others = [{"cache_state": state} for state in cache_states[1:]] + [{"threads": count} for count in threads[1:]]
+    others: list[Mapping[str, object]] = [{"cache_state": state} for state in cache_states[1:]]
+    others += [{"threads": count} for count in threads[1:]]
     if len(cache_states) > 1 and len(threads) > 1:  # the corner, so that no model has to guess it
         others.append({"cache_state": cache_states[-1], "threads": threads[-1]})
     changes: list[Mapping[str, object]] = [{}]
@@ -128,7 +129,7 @@ def _shapes(family: KernelFamily, rng: np.random.Generator) -> Iterator[dict[str
     """
     per_shape = 1 if family.variant_of else len(family.variants)
     models = [dict(sizes) for sizes in family.model_shapes for _ in range(per_shape)]
-    rng.shuffle(models)  # type: ignore[arg-type]
+    rng.shuffle(models)
     filling = _space_filling(family, rng)
     while True:
         yield models.pop() if models and rng.random() < MODEL_SHARE else next(filling)
@@ -142,7 +143,7 @@ def _space_filling(family: KernelFamily, rng: np.random.Generator) -> Iterator[d
     for point in additive_recurrence(len(names), rng.random(len(names))):
         values = np.rint(np.exp(low + point * (high - low)))
         sizes = defaults | {name: int(value) for name, value in zip(names, values, strict=True)}
-        # Half the points leave sizes that have a default at it (one product rather than a batch of them): the common case.
+        # Half the points leave sizes that have a default at it (one product, not a batch of them): the common case.
         if rng.random() < 0.5:
             sizes |= defaults
         if family.check(sizes := family.finish(sizes)) is None:

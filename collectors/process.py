@@ -15,6 +15,7 @@ from typing import IO, Any, Literal, Protocol
 
 from ..datasets.schema import Measurement, from_row
 from ..features.kernel import KernelSpec
+from .environment import cache_sizes_b, memory_b
 from .worker import WorkerOptions
 
 _START_S = 180.0
@@ -62,6 +63,24 @@ def spec_row(spec: KernelSpec) -> dict[str, Any]:
         "kv_dtype": spec.kv_dtype, "threads": spec.threads, "cache_state": spec.cache_state,
         **dict(spec.dims), **dict(spec.config),
     }  # fmt: skip
+
+
+def local_workers(device: str, core: int | None = None) -> Callable[[str, int], Collector]:
+    """Worker processes on this machine: one-thread ones pinned to `core` (default: the last), others unpinned."""
+    cores = sorted(os.sched_getaffinity(0))
+    pinned = cores[-1] if core is None else core
+    memory = memory_b()
+
+    def collector(impl: str, threads: int) -> Collector:
+        return WorkerProcess(WorkerOptions(
+            runner=impl, threads=threads, device=device, cores=(pinned,) if threads == 1 else (),
+            flush_cores=(pinned,) if threads == 1 else tuple(cores[-threads:]),
+            llc_b=max(cache_sizes_b().values(), default=32 * 2**20),
+            # Half: two kinds of worker may be alive, and the page cache and the parent need some too.
+            memory_cap_b=None if memory is None else memory // 2,
+        ))  # fmt: skip
+
+    return collector
 
 
 class WorkerProcess:
@@ -121,7 +140,7 @@ class WorkerProcess:
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is not None:
             return self._process
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the worker, closed by close()
         env = os.environ | {"OMP_NUM_THREADS": str(self._options.threads)}
         self._process = subprocess.Popen(  # noqa: S603  our own interpreter and module
             self._command(self._options), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0,

@@ -2,8 +2,9 @@
 
 A sample is the wall time of one call, or of k calls in a row where one is too short to time. It counts only when no
 thread of this process was preempted during it (`ru_nivcsw`, involuntary context switches, unchanged): on a shared
-2-core machine that brought the run-to-run variation of the median from some 40 % to under 2 %. Samples come in blocks
-separated in time; a case is settled when enough block medians agree.
+2-core machine that brought the run-to-run variation of the median from some 40 % to under 2 %. A long sample is seldom
+left alone entirely, so it also counts when the scheduler's own account says that what it waited is next to nothing.
+Samples come in blocks separated in time; a case is settled when enough block medians agree.
 
     prepare | first call | warm up | block 1 ... other cases ... block 2 ... other cases ... block 3 | extra blocks
 """
@@ -14,13 +15,12 @@ import gc
 import math
 import resource
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import repeat
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,9 +41,16 @@ class Clock(Protocol):
         """Involuntary context switches so far of all threads of this process."""
         ...
 
+    def waited_ns(self) -> int | None:
+        """Time so far that threads of this process were ready but not running; None where the system does not say."""
+        ...
+
 
 class SystemClock:
-    """The real clock: `perf_counter_ns` and getrusage(2)'s `ru_nivcsw` of RUSAGE_SELF, which covers every thread."""
+    """The real clock: `perf_counter_ns`, and the kernel's accounts of this process, which cover every thread.
+
+    `ru_nivcsw` of getrusage(2) with RUSAGE_SELF, and the second number of /proc/PID/task/TID/schedstat.
+    """
 
     def now_ns(self) -> int:
         """Monotonic time in nanoseconds."""
@@ -52,6 +59,14 @@ class SystemClock:
     def preemptions(self) -> int:
         """Involuntary context switches so far of all threads of this process."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+    def waited_ns(self) -> int | None:
+        """Time so far that threads of this process were ready but not running."""
+        try:
+            accounts = [(task / "schedstat").read_text() for task in Path("/proc/self/task").iterdir()]
+        except OSError:  # no such account, or a thread that just ended
+            return None
+        return sum(int(account.split()[1]) for account in accounts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +77,8 @@ class StoppingRule:
     `fewest_per_block`, so that it stays near `block_s`. While no `blocks` block medians lie within `disagreement`,
     up to `extra_blocks` more are taken, unless sampling has already cost `case_s`. `warm_up_s` and `warm_up_calls`
     precede the first block (both are met, the first call included), `rewarm_s` and `rewarm_calls` each later one, since
-    other cases ran in between. `sample_s` is the shortest sample; `attempts` bounds the tries per clean sample.
+    other cases ran in between. `sample_s` is the shortest sample; `attempts` bounds the tries per clean sample. A
+    preempted sample of at least `long_s` still counts when it waited for less than `waiting` of its time.
     """
 
     blocks: int = 3
@@ -78,6 +94,8 @@ class StoppingRule:
     block_s: float = 0.04
     case_s: float = 0.6
     attempts: int = 4
+    long_s: float = 1e-3
+    waiting: float = 0.005
 
     def samples_for(self, call_s: float) -> int:
         """Clean samples in one block of a call that takes `call_s`."""
@@ -125,40 +143,6 @@ class Summary:
     rejected: int
     converged: bool
     noisy: bool
-
-
-class CacheFlush:
-    """Evicts the caches of `cores` cores by reading and writing a buffer of twice the last-level cache.
-
-    Each core walks its own part from a thread pinned to it, since a victim last-level cache leaves the private caches
-    of other cores alone. Read-modify-write, because a plain fill may bypass the caches with streaming stores.
-    """
-
-    def __init__(self, llc_b: int, cores: Sequence[int]) -> None:
-        self._parts = np.array_split(np.ones(2 * llc_b // 8), max(1, len(cores)))
-        self._pool: ThreadPoolExecutor | None = None
-        if len(cores) > 1:
-            barrier, todo = threading.Barrier(len(cores)), iter(cores)
-            self._pool = ThreadPoolExecutor(len(cores), initializer=lambda: _pin(next(todo), barrier))
-
-    def __call__(self) -> None:
-        """Flush once."""
-        if self._pool is None:
-            _touch(self._parts[0])
-        else:
-            list(self._pool.map(_touch, self._parts))
-
-
-def _pin(core: int, barrier: threading.Barrier) -> None:
-    import os
-
-    os.sched_setaffinity(0, {core})  # 0 is the calling thread
-    # Every thread must exist before one takes work, or one idle thread would serve all parts.
-    barrier.wait(timeout=10)
-
-
-def _touch(part: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-    np.add(part, 1.0, out=part)
 
 
 @contextmanager
@@ -222,8 +206,8 @@ class Sampler:
         for _ in range(self.rule.attempts * wanted):
             if self.flush is not None:
                 self.flush()
-            seconds, preempted = self._timed(calls)
-            if preempted:
+            seconds, is_clean = self._timed(calls)
+            if not is_clean:
                 self.preempted += 1
                 continue
             clean.append(seconds)
@@ -268,11 +252,16 @@ class Sampler:
             self.call()
 
     def _timed(self, calls: int) -> tuple[float, bool]:
-        """Seconds per call over `calls` calls, and whether anything of this process was preempted meanwhile."""
+        """Seconds per call over `calls` calls, and whether nothing else took time from this process meanwhile."""
         call, clock = self.call, self.clock
+        # Read for long samples only: it costs tens of microseconds, and evicts a little of the cache.
+        waited = clock.waited_ns() if calls * self.call_s >= self.rule.long_s else None
         switches = clock.preemptions()
         began = clock.now_ns()
         for _ in repeat(None, calls):
             call()
-        ended = clock.now_ns()
-        return (ended - began) * 1e-9 / calls, clock.preemptions() != switches
+        spent = clock.now_ns() - began
+        clean = clock.preemptions() == switches
+        if not clean and waited is not None and (waited_since := clock.waited_ns()) is not None:
+            clean = waited_since - waited < self.rule.waiting * spent
+        return spent * 1e-9 / calls, clean

@@ -21,10 +21,11 @@ from dataclasses import asdict, dataclass
 from typing import IO, Any
 
 from ..datasets.schema import spec_of, to_row
+from .flush import CacheFlush
 from .interleave import Bench, measure_chunk
 from .meters import find_meter
 from .runner import Runner, runners
-from .timing import CacheFlush
+from .timing import COLD, HOT, StoppingRule
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _NICE = -10
@@ -64,12 +65,13 @@ def main(argv: list[str]) -> None:
     serve(runners()[options.runner], options)
 
 
-def serve(runner: Runner, options: WorkerOptions) -> None:
-    """Measure what standard input asks for with `runner`, until it closes."""
+def serve(runner: Runner, options: WorkerOptions, *, hot: StoppingRule = HOT, cold: StoppingRule = COLD) -> None:
+    """Measure what standard input asks for with `runner`, by these rules, until it closes."""
     requests, replies = sys.stdin, _private_stdout()
     confine(options)
     runner.use_threads(options.threads)
-    bench = Bench(runner, options.device, CacheFlush(options.llc_b, options.flush_cores), meter=find_meter())
+    flush = CacheFlush(options.llc_b, options.flush_cores)
+    bench = Bench(runner, options.device, flush, hot, cold, find_meter())
     _send(replies, {"ready": {
         "versions": dict(runner.versions()), "threads": options.threads, "energy_source": bench.meter.name,
         "cores": sorted(os.sched_getaffinity(0)), "nice": os.getpriority(os.PRIO_PROCESS, 0),

@@ -7,14 +7,15 @@ import errno
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .schema import FORMAT_VERSION
+from ..features.errors import SpecError, listed
+from .schema import FORMAT_VERSION, arrow_schema
 
 METADATA_KEY = b"kernelcast"
 """Key of the files' schema metadata: JSON `{"format_version": int, "provenance": {block: facts}}`."""
@@ -83,10 +84,29 @@ def commit_files(files: Sequence[tuple[Path, bytes]]) -> None:
             _flush_folder(folder)
 
 
-def read_or_warn(path: Path, schema: pa.Schema) -> pa.Table | None:
-    """The file's rows with the columns and types of `schema`, or None and a `StoreWarning` that names the file.
+def family_schema(family: str, columns: Sequence[str] | None = None) -> pa.Schema:
+    """`schema.arrow_schema`, or the named columns of it in the order given.
+
+    Raises:
+        SpecError: unknown family or column.
+    """
+    schema = arrow_schema(family)
+    if columns is None:
+        return schema
+    if unknown := sorted(set(columns) - set(schema.names)):
+        raise SpecError(
+            f"{family} rows have no column {unknown[0]!r}; they have: {listed(schema.names)}", field=unknown[0]
+        )
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def read_file(path: Path, schema: pa.Schema) -> pa.Table:
+    """The file's rows with the columns and types of `schema`, and the file's own metadata.
 
     Columns the file lacks (written before they existed) are null; columns `schema` lacks are left out.
+
+    Raises:
+        StoreError: the file is damaged, not one of kernelcast's, or of a newer format.
     """
     try:
         with pq.ParquetFile(path) as file:
@@ -94,7 +114,7 @@ def read_or_warn(path: Path, schema: pa.Schema) -> pa.Table | None:
             version = json.loads(raw)["format_version"] if raw is not None else None
             if version is None or version > FORMAT_VERSION:
                 have = "no format version" if version is None else f"format version {version}"
-                raise pa.ArrowInvalid(f"it has {have}; this kernelcast reads up to {FORMAT_VERSION}")
+                raise StoreError(f"{path} has {have}; this kernelcast reads up to {FORMAT_VERSION}")
             present = set(file.schema_arrow.names)
             table = file.read([name for name in schema.names if name in present])
         columns = [
@@ -103,9 +123,26 @@ def read_or_warn(path: Path, schema: pa.Schema) -> pa.Table | None:
         ]
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        warnings.warn(f"skipped {path}: {reason}; the other files were read", StoreWarning, stacklevel=3)
-        return None
+        raise StoreError(f"cannot read {path}: {reason}") from error
     return pa.table(columns, schema=schema.with_metadata(table.schema.metadata))
+
+
+def read_files(paths: Iterable[Path], schema: pa.Schema) -> pa.Table:
+    """The rows of several files, in order, with merged provenance (`provenance_of`) in the metadata.
+
+    A file that cannot be read gives a `StoreWarning` that names it and is left out.
+    """
+    tables: list[pa.Table] = []
+    merged: dict[str, dict[str, Any]] = {}
+    for path in paths:
+        try:
+            table = read_file(path, schema)
+        except StoreError as error:
+            warnings.warn(f"skipped a file, the others were read: {error}", StoreWarning, stacklevel=3)
+            continue
+        merged.update(provenance_of(table))
+        tables.append(table.replace_schema_metadata(None))
+    return pa.concat_tables(tables or [schema.empty_table()]).replace_schema_metadata(file_metadata(merged))
 
 
 @contextlib.contextmanager

@@ -41,9 +41,10 @@ class Provenance:
 class Measurement:
     """One case on one device and what measuring it gave. Times in seconds, power in watts, energy in joules.
 
-    `latency_s` is the median of `n_samples` clean samples; quartiles and minimum beside it. `first_call_s` (compilation,
-    autotuning, allocation) is never part of the samples. `noisy` is set when the separated blocks still disagree at the
-    end, `converged` when the stopping rule was met. `energy_source` names the sensor, None where there is none.
+    `latency_s` is the median of `n_samples` clean samples; quartiles and minimum beside it. `first_call_s`
+    (compilation, autotuning, allocation) is never part of the samples. `noisy` is set when the separated blocks still
+    disagree at the end, `converged` when the stopping rule was met. `energy_source` names the sensor, None where there
+    is none.
     """
 
     spec: KernelSpec

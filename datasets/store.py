@@ -13,28 +13,28 @@ import contextlib
 import hashlib
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..features.errors import SpecError
-from ..features.kernel import get_family
+from ..features.errors import listed
+from ..features.kernel import families, get_family
 from .checks import LowerBounds, Refused, check_measurements
 from .files import (
     StoreError,
     StoreWarning,
     clear_os_errors,
     commit_files,
+    family_schema,
     file_metadata,
     parquet_bytes,
-    provenance_of,
-    read_or_warn,
+    read_files,
 )
-from .schema import Measurement, Provenance, arrow_schema, to_table
+from .schema import Measurement, Provenance, to_table
 
 FINAL_STATUSES = ("ok", "unsupported", "out_of_memory", "timeout")
 """Rows a resumed campaign skips. `crashed` and `failed` may have been an accident of that day and are tried again."""
@@ -51,7 +51,7 @@ class RowsRefused(StoreError):  # noqa: N818 - it names what happened
     def __init__(self, refused: Sequence[Refused], total: int) -> None:
         shown = "; ".join(str(one) for one in refused[:_SHOWN])
         more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
-        super().__init__(f"{len(refused)} of {total} rows refused, nothing written: {shown}{more}")
+        super().__init__(f"{len(refused)} of {total} rows refused, nothing written (rows count from 1): {shown}{more}")
         self.refused = list(refused)
 
 
@@ -126,8 +126,11 @@ class Store:
         return self.root / f"family={family}" / f"device={device}" / f"{stamp}-{digest}.parquet"
 
     def families(self) -> list[str]:
-        """Names of the families that have rows, sorted."""
-        return sorted({path.parent.parent.name.removeprefix("family=") for path in self.files()})
+        """Names of the families that have rows, sorted; a `StoreWarning` names what this kernelcast does not know."""
+        found = {path.parent.parent.name.removeprefix("family=") for path in self.files()}
+        if unknown := sorted(found - set(families())):
+            warnings.warn(f"{self.root} has rows of unknown families: {listed(unknown)}", StoreWarning, stacklevel=2)
+        return sorted(found & set(families()))
 
     def files(self, family: str = "*", device: str = "*") -> list[Path]:
         """Committed files, in the order they were stored within a family and device."""
@@ -146,22 +149,9 @@ class Store:
         Raises:
             SpecError: unknown family or column.
         """
-        schema = arrow_schema(family)
-        if columns is not None:
-            if unknown := sorted(set(columns) - set(schema.names)):
-                raise SpecError(f"{family} rows have no column {unknown[0]!r}; they have: {', '.join(schema.names)}",
-                                field=unknown[0])  # fmt: skip
-            schema = pa.schema([schema.field(name) for name in columns])
         wanted = None if devices is None else {f"device={name}" for name in devices}
-        tables: list[pa.Table] = []
-        merged: dict[str, Any] = {}
-        for path in self.files(family):
-            if wanted is None or path.parent.name in wanted:
-                table = read_or_warn(path, schema)
-                if table is not None:
-                    merged.update(provenance_of(table))
-                    tables.append(table.replace_schema_metadata(None))
-        return pa.concat_tables(tables or [schema.empty_table()]).replace_schema_metadata(file_metadata(merged))
+        paths = (path for path in self.files(family) if wanted is None or path.parent.name in wanted)
+        return read_files(paths, family_schema(family, columns))
 
     def read_all(self, devices: Iterable[str] | None = None) -> dict[str, pa.Table]:
         """`read` of every family that has rows, by family name."""

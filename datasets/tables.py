@@ -75,6 +75,9 @@ def _parse_csv(raw: bytes, path: Path, text_columns: frozenset[str]) -> pa.Table
         raise SpecError(
             f"{path} separates its columns with {other!r}; separate with ',' and write decimals with '.'", field="data"
         )
+    if not raw.endswith(b"\n"):
+        # A header alone, without an end of line, is no CSV to pyarrow.
+        raw += b"\n"
     names = [name.strip().strip('"').strip() for name in header.split(",")]
     try:
         # One block: types are then inferred from all rows, not from the first megabyte.
@@ -172,7 +175,7 @@ def _no_nulls(column: Any) -> npt.NDArray[Any]:
 def _cast(table: pa.Table, name: str, kind: pa.DataType) -> Any:
     column = table[name]
     try:
-        return column.cast(kind, safe=False)
+        return column.cast(kind, safe=kind != pa.float64())
     except (pa.ArrowException, ValueError) as error:
         raise SpecError(f"column {name} holds {column.type}, which is neither numbers nor text", field=name) from error
 

@@ -110,11 +110,11 @@ class KernelSpec:
         if kv_dtype is not None:
             kv_dtype = parse_dtype(kv_dtype, field="kv_dtype")
         if not variant and "" not in fam.variants:
-            variant = fam.variant_of(dims) if fam.variant_of and set(dims) <= set(fam.dim_names) else fam.default_variant
-        if variant not in fam.variants:
-            raise SpecError(
-                f"{family} has no variant {variant!r}; variants: {listed(fam.variants)}", field="variant"
+            variant = (
+                fam.variant_of(dims) if fam.variant_of and set(dims) <= set(fam.dim_names) else fam.default_variant
             )
+        if variant not in fam.variants:
+            raise SpecError(f"{family} has no variant {variant!r}; variants: {listed(fam.variants)}", field="variant")
         if cache_state not in CACHE_STATES:
             raise SpecError(f"cache_state is {cache_state!r}; it is one of {listed(CACHE_STATES)}", field="cache_state")
         if threads is not None:

@@ -107,7 +107,9 @@ def save_artifact(artifact: Artifact, directory: Path) -> None:
     Raises:
         ArtifactError: `directory` is something else's, or cannot be written.
     """
-    if directory.exists() and (not directory.is_dir() or (any(directory.iterdir()) and not (directory / MANIFEST).exists())):
+    if directory.exists() and (
+        not directory.is_dir() or (any(directory.iterdir()) and not (directory / MANIFEST).exists())
+    ):
         raise ArtifactError(f"{directory} exists and is no model directory; choose another --out")
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -132,12 +134,16 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ArtifactError(f"{directory} is no model: it has no {MANIFEST}; make one with `kernelcast train`") from error
+        raise ArtifactError(
+            f"{directory} is no model: it has no {MANIFEST}; make one with `kernelcast train`"
+        ) from error
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{path} cannot be read: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format_version") != FORMAT_VERSION:
         found = manifest.get("format_version") if isinstance(manifest, dict) else None
-        raise ArtifactError(f"{path} has format {found!r}, this kernelcast reads {FORMAT_VERSION}; train the model again")
+        raise ArtifactError(
+            f"{path} has format {found!r}, this kernelcast reads {FORMAT_VERSION}; train the model again"
+        )
     return manifest
 
 

@@ -42,7 +42,8 @@ class Scores:
     @classmethod
     def of(cls, scores: Floats) -> Scores:
         """Quantiles of scores, shape `(n,)`, with the finite-sample shift of conformal prediction: the outer ends move
-        out by `(n + 1) / n`."""
+        out by `(n + 1) / n`.
+        """
         n = len(scores)
         outward = 0.5 + (_PROBABILITIES - 0.5) * (n + 1) / n
         return cls(np.quantile(scores, np.clip(outward, 0.0, 1.0)), n)

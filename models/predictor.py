@@ -31,7 +31,9 @@ _STEPS_PER_UNKNOWN_WORD = 2.0
 class Predictor(Protocol):
     """Anything that predicts: a trained artifact, a registry's champion, a fake in tests."""
 
-    def predict(self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9) -> list[Prediction]:
+    def predict(
+        self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
+    ) -> list[Prediction]:
         """Predictions in the order given; any mix of families; `devices` names one device per spec.
 
         Raises:
@@ -75,7 +77,9 @@ class ArtifactPredictor:
         for family in self.families:
             self._engine(family)
 
-    def predict(self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9) -> list[Prediction]:
+    def predict(
+        self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
+    ) -> list[Prediction]:
         """See `Predictor.predict`."""
         by_family: dict[str, list[int]] = {}
         for i, spec in enumerate(specs):

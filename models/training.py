@@ -17,14 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from ..datasets.splits import fold_of
-from ..features.cases import Cases, Floats
+from ..datasets.splits import shape_folds
+from ..features.cases import Cases, Floats, Strings
 from ..features.device import Catalogue, catalogue
 from ..features.errors import SpecError
 from ..features.extract import Features, FeatureSchema, extract
 from .artifact import Artifact, FamilyModel, TargetModel, save_artifact
 from .domain import Domain
 from .intervals import NO_EVIDENCE_FACTOR, Scores, log_scale_target
+from .metrics import error_summary
 from .predictor import power_limits_w
 from .regressor import Graph, Matrix, Problem, Regressor, get_regressor
 
@@ -45,18 +46,23 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """Measured cases of one family: `latency_s` in seconds and `power_w` in watts, shape `(n,)`, power NaN if unknown."""
+    """Measured cases of one family: `latency_s` in seconds and `power_w` in watts, shape `(n,)`, power NaN if unknown.
+
+    `source` says where each row comes from, for evaluation; None where nobody told.
+    """
 
     cases: Cases
     latency_s: Floats
     power_w: Floats
+    source: Strings | None = None
 
     def __len__(self) -> int:
         return len(self.latency_s)
 
     def take(self, index: Any) -> Labelled:
         """The rows at `index`, in that order."""
-        return Labelled(self.cases.take(index), self.latency_s[index], self.power_w[index])
+        source = None if self.source is None else self.source[index]
+        return Labelled(self.cases.take(index), self.latency_s[index], self.power_w[index], source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +169,9 @@ def _train_family(rows: Labelled, fitter: Regressor, seed: int, devices: Catalog
     targets: dict[str, TargetModel] = {}
     for target in [*table.targets, *(["energy"] if "power" in table.targets else [])]:
         model, scale = _calibrate(table, target, held_out, left_out, seed)
-        place = next(((i, graph.targets.index(target)) for i, graph in enumerate(graphs) if target in graph.targets), None)
+        place = next(
+            ((i, graph.targets.index(target)) for i, graph in enumerate(graphs) if target in graph.targets), None
+        )
         blobs.append(scale)
         targets[target] = replace(
             model,
@@ -193,7 +201,7 @@ def _table(rows: Labelled, devices: Catalogue) -> _Table:
     power = np.log(rows.power_w / limit)
     if (~np.isnan(power)).sum() >= MIN_ROWS:
         targets["power"] = power
-    fold = fold_of(rows.cases, FOLDS)
+    fold = shape_folds(rows.cases, FOLDS)
     return _Table(rows, features, features.values.astype(np.float32), targets, fold)
 
 
@@ -259,7 +267,8 @@ def _calibrate(
 
 class _ScaleModel:
     """Learns the size of held-out errors; `cross_fitted` are its answers on its own rows, each from a model that did not
-    see the row's shape, so that scores are not flattered."""
+    see the row's shape, so that scores are not flattered.
+    """
 
     def __init__(self, table: _Table, errors: Floats, rows: Any, seed: int) -> None:
         from .regressors.xgboost import SCALE_REGRESSOR
@@ -267,12 +276,14 @@ class _ScaleModel:
         y = log_scale_target(errors)
         fit_on = np.random.default_rng(seed).permutation(rows)[:_SCALE_ROWS]
         # Halves by shape again, finer than the folds the errors came from.
-        half = fold_of(table.rows.cases, 2, salt=1)
+        half = shape_folds(table.rows.cases, 2, seed=1)
         self.cross_fitted = np.empty(len(rows))
         for side in (0, 1):
             inside = rows[half[rows] == side]
             outside = fit_on[half[fit_on] != side]
-            graph = SCALE_REGRESSOR.fit_scale(table.x[outside if len(outside) else fit_on], y[outside if len(outside) else fit_on], seed)
+            graph = SCALE_REGRESSOR.fit_scale(
+                table.x[outside if len(outside) else fit_on], y[outside if len(outside) else fit_on], seed
+            )
             self.cross_fitted[half[rows] == side] = _scale(graph, table.x[inside])
         self.onnx = SCALE_REGRESSOR.fit_scale(table.x[fit_on], y[fit_on], seed)
 
@@ -301,18 +312,6 @@ def _metrics(table: _Table, held_out: Mapping[str, Floats], left_out: Mapping[st
         if answers is not None:
             metrics[what] = {target: error_summary(_errors(table, target, answers)) for target in table.targets}
     return metrics
-
-
-def error_summary(log_errors: Floats) -> dict[str, float]:
-    """Mean and median absolute percentage error and the share within 10 %, from ln(measured / predicted)."""
-    known = log_errors[~np.isnan(log_errors)]
-    ape = np.abs(np.expm1(-known)) * 100
-    return {
-        "n": len(known),
-        "mean_ape_pct": round(float(ape.mean()), 3),
-        "median_ape_pct": round(float(np.median(ape)), 3),
-        "within_10_pct": round(float((ape <= 10).mean() * 100), 2),
-    }
 
 
 def _versions() -> dict[str, Any]:

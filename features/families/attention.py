@@ -105,15 +105,26 @@ FAMILY = KernelFamily(
     tiles=lambda v: (v["batch"] * v["heads"], v["q_len"], touched_kv_len(v), v["head_dim"]),
     mlir_ops=("iree_linalg_ext.attention", "torch.aten.scaled_dot_product_attention"),
     ranges={
-        "batch": (1, 16), "heads": (1, 32), "kv_heads": (1, 16), "q_len": (1, 1536), "kv_len": (16, 8192),
+        "batch": (1, 16),
+        "heads": (1, 32),
+        "kv_heads": (1, 16),
+        "q_len": (1, 1536),
+        "kv_len": (16, 8192),
         "head_dim": (32, 256),
-    },  # fmt: skip
+    },
     model_shapes=[
         {"batch": batch, "heads": heads, "kv_heads": kv, "q_len": q, "kv_len": kv_len, "head_dim": dim, "window": 0}
         for heads, kv, dim in _HEADS
-        for batch, q, kv_len in ((1, 1, 300), (1, 1, 2048), (4, 1, 777), (8, 1, 1024), (1, 128, 128), (1, 384, 384),
-                                 (2, 197, 197))
-    ],  # fmt: skip
+        for batch, q, kv_len in (
+            (1, 1, 300),
+            (1, 1, 2048),
+            (4, 1, 777),
+            (8, 1, 1024),
+            (1, 128, 128),
+            (1, 384, 384),
+            (2, 197, 197),
+        )
+    ],
     variant_of=lambda sizes: "decode" if sizes.get("q_len") == 1 else "prefill",
     finish=_finish,
     check=_check,

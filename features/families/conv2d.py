@@ -90,15 +90,27 @@ FAMILY = KernelFamily(
     tiles=_tiles,
     mlir_ops=("linalg.conv_2d_nchw_fchw", "stablehlo.convolution", "tosa.conv2d"),
     ranges={
-        "batch": (1, 8), "in_channels": (1, 512), "out_channels": (1, 512), "height": (7, 160), "kernel": (1, 7),
+        "batch": (1, 8),
+        "in_channels": (1, 512),
+        "out_channels": (1, 512),
+        "height": (7, 160),
+        "kernel": (1, 7),
         "stride": (1, 2),
-    },  # fmt: skip
+    },
     model_shapes=[
-        {"batch": batch, "in_channels": cin, "out_channels": cout, "height": side, "width": side, "kernel": kernel,
-         "stride": stride, "padding": padding}
+        {
+            "batch": batch,
+            "in_channels": cin,
+            "out_channels": cout,
+            "height": side,
+            "width": side,
+            "kernel": kernel,
+            "stride": stride,
+            "padding": padding,
+        }
         for cin, cout, side, kernel, stride, padding in _LAYERS
         for batch in (1, 4)
-    ],  # fmt: skip
+    ],
     finish=_finish,
     check=_check,
 )

@@ -26,9 +26,10 @@ def touched_experts(v: View) -> Size:
     timings of routers called balanced agree with equal shares, not with a round robin that misses no expert.
     """
     experts, _, copies = _local(v)
-    pairs, inverse = np.unique(np.stack(np.broadcast_arrays(experts, copies)), axis=-1, return_inverse=True)
-    expected = np.array([_expected_distinct(v.variant, int(e), float(c)) for e, c in np.atleast_2d(pairs.T)])
-    return np.clip(expected[inverse].reshape(np.shape(experts)), 1.0, experts)
+    pairs = np.stack(np.broadcast_arrays(*(np.atleast_1d(column) for column in (experts, copies))), axis=1)
+    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    expected = np.array([_expected_distinct(v.variant, int(e), float(c)) for e, c in distinct])
+    return np.clip(expected[inverse.reshape(-1)].reshape(np.shape(copies)), 1.0, experts)
 
 
 def _expected_distinct(variant: str, experts: int, copies: float) -> float:
@@ -127,7 +128,12 @@ FAMILY = KernelFamily(
     # Granite 3 MoE 1B, OLMoE 1B, DeepSeek-V2-Lite and Qwen1.5-MoE layers, narrowed where a whole layer would not fit.
     model_shapes=[
         {"tokens": tokens, "hidden": hidden, "inter": inter, "topk": topk, "experts": experts, "tp": 1, "ep": 1}
-        for hidden, inter, topk, experts in ((1024, 512, 8, 32), (512, 1024, 8, 64), (512, 352, 6, 64), (768, 352, 4, 60))
+        for hidden, inter, topk, experts in (
+            (1024, 512, 8, 32),
+            (512, 1024, 8, 64),
+            (512, 352, 6, 64),
+            (768, 352, 4, 60),
+        )
         for tokens in (1, 7, 64, 200)
     ],
     finish=_finish,

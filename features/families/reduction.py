@@ -15,7 +15,9 @@ def _outputs(v: View) -> tuple[Array, ...]:
 
 
 def _torch(torch: Any, spec: KernelSpec, x: Any) -> Callable[[], Any]:
-    operator = getattr(torch, {"max": "amax"}.get(spec.variant.removesuffix("_rows"), spec.variant.removesuffix("_rows")))
+    operator = getattr(
+        torch, {"max": "amax"}.get(spec.variant.removesuffix("_rows"), spec.variant.removesuffix("_rows"))
+    )
     axis = 0 if spec.variant.endswith("_rows") else 1
     return lambda: operator(x, axis)
 
@@ -34,7 +36,15 @@ FAMILY = KernelFamily(
     ranges={"rows": (1, 65536), "cols": (2, 65536)},
     model_shapes=[
         {"rows": rows, "cols": cols}
-        for rows, cols in ((197, 768), (512, 1024), (64 * 49, 512), (16, 50257), (2048, 49), (1000, 384), (8192, 64),
-                           (77, 1280))
-    ],  # fmt: skip
+        for rows, cols in (
+            (197, 768),
+            (512, 1024),
+            (64 * 49, 512),
+            (16, 50257),
+            (2048, 49),
+            (1000, 384),
+            (8192, 64),
+            (77, 1280),
+        )
+    ],
 )

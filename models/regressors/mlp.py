@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +52,7 @@ class MLP:
         torch.manual_seed(seed)
         generator = torch.Generator().manual_seed(seed)
         sizes = [x.shape[1], *[self.width] * self.depth, 1]
-        linears = [torch.nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)]
+        linears = [torch.nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
         modules: list[Any] = []
         for linear in linears:
             modules += [linear, torch.nn.SiLU()]

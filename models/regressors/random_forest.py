@@ -52,7 +52,8 @@ class RandomForest:
 
 def _tree(tree: Any, count: int) -> Any:
     """One of `count` trees whose mean is the forest's answer. Thresholds round down, so a float32 row that scikit-learn
-    sends right of a float64 threshold still goes right."""
+    sends right of a float64 threshold still goes right.
+    """
     from ..onnx_graphs import Tree
 
     threshold = tree.threshold.astype(np.float32)

@@ -48,7 +48,6 @@ class XGBoost:
         booster = xgboost.train(settings, xgboost.DMatrix(x, y, weight=weight), num_boost_round=rounds)
         return tree_ensemble(trees_of(booster), base=[base_score(booster)], comparison="<", n_features=x.shape[1])
 
-
     def fit_scale(self, x: Matrix, y: Any, seed: int) -> bytes:
         """Graph of a small, stiff model of the size of errors: it must find regions, not rows."""
         import xgboost

@@ -1,0 +1,53 @@
+"""The command line's entry point: runs a command and turns what went wrong into one sentence and an exit code.
+
+Exit codes: 0 done, 1 an error in kernelcast itself, 2 something the user can correct, 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from .commands import app
+from .commands.console import failed
+from .features.errors import SpecError
+
+USER_ERROR = 2
+INTERRUPTED = 130
+
+# typer brings its own copy of click from 0.20 on; either way its errors share this base.
+_UsageError = typer.BadParameter.__mro__[1]
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        code = app(args=None if args is None else list(args), prog_name="kernelcast", standalone_mode=False)
+        sys.stdout.flush()
+    except SpecError as error:
+        failed(str(error))
+        return USER_ERROR
+    except (KeyboardInterrupt, typer.Abort):
+        failed("stopped")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`); nothing more can be said to it, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return USER_ERROR
+    except OSError as error:
+        failed(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        return USER_ERROR
+    except _UsageError as error:
+        failed(_usage(error))
+        return USER_ERROR
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: BaseException) -> str:
+    said = getattr(error, "format_message", error.__str__)()
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "kernelcast"
+    return f"{said.rstrip('.')}; see `{path} --help`"

@@ -1,0 +1,169 @@
+"""What a CPU can do, measured in seconds: peak rates per dtype, bandwidth and latency per memory level, dispatch.
+
+The same fixed cases on every CPU (only sizes follow its caches), through the same workers and timing as a campaign.
+Every peak is taken over two sizes and the better one kept. `matrix` is the rate of a matrix product; `vector` that of
+layernorm in L2 by its family's count of operations: what elementwise code reaches, not the most the units could do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from .. import __version__
+from ..datasets.schema import Measurement
+from ..features.kernel import KernelSpec, View, get_family
+from .environment import cache_sizes_b
+from .memory_levels import MemoryLevel, NoMemoryLevelsError, memory_levels
+from .process import Collector, local_workers
+
+_LAUNCH = KernelSpec.of("elementwise", "fp32", variant="addu", impl="torch", threads=1, rows=1, cols=1)
+_LARGEST_COPY_B = 256 * 2**20
+_OVER_LAUNCH = 1.2
+"""A case this close to bare dispatch says nothing of the rate it was meant to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One fact to measure: its name, the cases that show it, and whether work is counted in bytes or in flops."""
+
+    name: str
+    cases: tuple[KernelSpec, ...]
+    in_bytes: bool = False
+
+    def work(self, spec: KernelSpec) -> float:
+        """Bytes or flops of one call."""
+        family = get_family(spec.family)
+        return float((family.bytes_moved if self.in_bytes else family.flops)(View.of(spec)))
+
+
+def probes(caches_b: Mapping[str, int], threads: int) -> list[Probe]:
+    """Every rate to measure on a CPU with these cache sizes, on one thread (suffix `_1t`) and on all `threads`."""
+    found: list[Probe] = []
+    for count, suffix in ((1, "_1t"), (threads, "")):
+        for dtype in ("fp32", "bf16"):
+            products = tuple(_gemm(dtype, count, size) for size in (512, 768))
+            found.append(Probe(f"matrix_{dtype}_flops_per_s{suffix}", products))
+            # Small enough for L2, so that arithmetic and not memory is what takes the time.
+            rows = tuple(_layernorm(dtype, count, size) for size in (64, 128))
+            found.append(Probe(f"vector_{dtype}_flops_per_s{suffix}", rows))
+        found.append(Probe(f"bandwidth_dram_b_per_s{suffix}", _copies(_dram_sizes_b(caches_b), count), in_bytes=True))
+    return found
+
+
+def characterize(
+    device: str,
+    *,
+    collector_for: Callable[[str, int], Collector] | None = None,
+    caches_b: Mapping[str, int] | None = None,
+    threads: int | None = None,
+    levels: Callable[[Sequence[int], int], list[MemoryLevel]] = memory_levels,
+) -> dict[str, dict[str, Any]]:
+    """Measure this CPU; half a minute. Nothing is stored.
+
+    Args:
+        device: name given to the workers.
+        collector_for: as of `run_campaign`.
+        caches_b: cache sizes in bytes by level (`l1` …); default: what the system says.
+        threads: what "all threads" is; default: all cores.
+        levels: measures latency and bandwidth within sizes in bytes, on a core.
+
+    Returns:
+        Flat names to `{"value": number or None, "source": when and by what}`, SI units; the source of a None says why
+        there is no value.
+    """
+    caches = dict(cache_sizes_b() if caches_b is None else caches_b)
+    workers = _Workers(collector_for or local_workers(device))
+    try:
+        launch_s = workers.latency_s([_LAUNCH])[0]
+        rates = {
+            probe.name: _rate(probe, workers, launch_s) for probe in probes(caches, threads or os.cpu_count() or 1)
+        }
+    finally:
+        workers.close()
+    facts = {"launch_torch_s": _fact(launch_s)} | {name: _fact(rate) for name, rate in rates.items()}
+    return facts | _level_facts(caches, levels)
+
+
+class _Workers:
+    """The collectors in use, one per thread count."""
+
+    def __init__(self, collector_for: Callable[[str, int], Collector]) -> None:
+        self._collector_for = collector_for
+        self._open: dict[int, Collector] = {}
+
+    def latency_s(self, cases: Sequence[KernelSpec]) -> list[float | None]:
+        """Median latency of each case; None where it could not be measured."""
+        threads = cases[0].threads or 1
+        if threads not in self._open:
+            self._open[threads] = self._collector_for(cases[0].impl, threads)
+        rows: list[Measurement] = self._open[threads].collect(cases)
+        return [row.latency_s for row in rows]
+
+    def close(self) -> None:
+        for collector in self._open.values():
+            collector.close()
+
+
+def _rate(probe: Probe, workers: _Workers, launch_s: float | None) -> float | None:
+    """Best work per second over the probe's cases, dispatch taken off: in L1 it is most of the time."""
+    launch = launch_s or 0.0
+    rates = [
+        probe.work(spec) / (seconds - launch)
+        for spec, seconds in zip(probe.cases, workers.latency_s(probe.cases), strict=True)
+        if seconds is not None and seconds > _OVER_LAUNCH * launch
+    ]
+    return max(rates, default=None)
+
+
+def _level_facts(
+    caches_b: Mapping[str, int], levels: Callable[[Sequence[int], int], list[MemoryLevel]]
+) -> dict[str, dict[str, Any]]:
+    """Latency of every level, and one core's bandwidth of every cache.
+
+    Half of a private cache surely fits; of the last one, shared with other cores and on a rented machine with other
+    tenants, only an eighth can be counted on.
+    """
+    sizes = {level: size // (8 if level == "l3" else 2) for level, size in caches_b.items()}
+    sizes["dram"] = max(_dram_sizes_b(caches_b))
+    facts: dict[str, dict[str, Any]] = {}
+    try:
+        found = levels(list(sizes.values()), max(os.sched_getaffinity(0)))
+    except NoMemoryLevelsError as error:
+        missing = {"value": None, "source": f"not measured: {error}"}
+        names = [f"latency_{level}_s" for level in sizes] + [f"bandwidth_{level}_b_per_s_1t" for level in caches_b]
+        return {name: dict(missing) for name in names}
+    for level, reached in zip(sizes, found, strict=True):
+        facts[f"latency_{level}_s"] = _fact(reached.latency_s)
+        if level in caches_b:
+            facts[f"bandwidth_{level}_b_per_s_1t"] = _fact(reached.bandwidth_b_per_s)
+    return facts
+
+
+def _dram_sizes_b(caches_b: Mapping[str, int]) -> tuple[int, int]:
+    last = max(caches_b.values(), default=32 * 2**20)
+    return min(4 * last, _LARGEST_COPY_B // 2), min(8 * last, _LARGEST_COPY_B)
+
+
+def _copies(sizes_b: tuple[int, int], threads: int) -> tuple[KernelSpec, ...]:
+    """Copies whose source and target together take each of `sizes_b`."""
+    return tuple(
+        KernelSpec.of("copy", "fp32", impl="torch", threads=threads, rows=1, cols=size // 8) for size in sizes_b
+    )
+
+
+def _gemm(dtype: str, threads: int, size: int) -> KernelSpec:
+    return KernelSpec.of("gemm", dtype, impl="torch", threads=threads, m=size, n=size, k=size)
+
+
+def _layernorm(dtype: str, threads: int, rows: int) -> KernelSpec:
+    return KernelSpec.of("layernorm", dtype, variant="layernorm", impl="torch", threads=threads, rows=rows, cols=512)
+
+
+def _fact(value: float | None) -> dict[str, Any]:
+    if value is None:
+        return {"value": None, "source": "not measured: no clean sample"}
+    return {"value": value, "source": f"measured {datetime.now(UTC):%Y-%m-%d}, kernelcast {__version__}"}

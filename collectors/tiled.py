@@ -1,0 +1,170 @@
+"""Which tiled matrix products a CPU campaign measures: shapes × tile configurations for the `iree` runner.
+
+The CPU's counterpart of a CUTLASS sweep. Most configurations are ones an engineer would try, some are poor (register
+tiles that spill, vectors half filled, tiles of one row), since a model that ranks configurations must know both. What
+only wastes time stays out: code that unrolls without end, and blocks so small that handing them out is all the work.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..features.kernel import KernelSpec, get_family
+from .plan import MODEL_SHARE, additive_recurrence
+
+Point = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Config = dict[str, int]
+
+SIZES = {"m": (4, 2048), "n": (16, 2048), "k": (32, 4096)}
+"""Range of each size of a space-filling shape, inclusive."""
+
+ALIGNMENT = 32
+"""Every second space-filling shape has its sizes rounded to multiples of this: sizes as people choose them."""
+
+FLOPS = (2e6, 5e8)
+"""Least and most work of a shape: above the 2 µs that a call costs, and some 5 ms at a usual 100 GFLOP/s."""
+
+MAX_REGISTER_TILE = 1024
+"""Largest inner_m · inner_n: twice the 512 floats that AVX-512's 32 registers hold, so some configurations spill."""
+
+MAX_UNROLLED = 4096
+"""Largest inner_m · inner_n · inner_k: multiply-adds unrolled into one loop body; more takes seconds to compile."""
+
+MAX_FILLED = 2**15
+"""Largest tile_m · tile_n beside a tile_k: IREE zeroes such a block with unrolled stores, 1.8 s to compile at 512²."""
+
+MAX_BLOCKS = 4096
+"""Most blocks a product may be cut into."""
+
+# Choices and how often each is drawn; 8 and 24 columns leave AVX-512 vectors of 16 floats part empty.
+_INNER_M = {1: 4, 2: 6, 3: 4, 4: 14, 5: 4, 6: 14, 7: 3, 8: 20, 10: 6, 12: 11, 14: 5, 16: 9}
+_INNER_N = {8: 8, 16: 28, 24: 4, 32: 30, 48: 10, 64: 20}
+_INNER_K = {1: 20, 2: 20, 4: 25, 8: 20, 16: 15}
+_TILE_M = (8, 256)
+_TILE_N = (16, 512)
+_TILE_K = (16, 512)
+_TILE_K_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of one product."""
+
+    m: int
+    n: int
+    k: int
+
+    @property
+    def flops(self) -> float:
+        """Multiply-adds, counted twice."""
+        return 2.0 * self.m * self.n * self.k
+
+
+def tiled_gemm_plan(n_shapes: int, n_configs: int, seed: int) -> list[KernelSpec]:
+    """`n_shapes` products, each with IREE's default, its data tiling, and `n_configs` different tile configurations.
+
+    Cases are fp32, one thread, hot, in random order; equal arguments give equal plans.
+
+    Raises:
+        ValueError: a shape has too few different configurations.
+    """
+    rng = np.random.default_rng(seed)
+    specs = []
+    for shape in _shapes(n_shapes, rng):
+        configs: list[Config] = [{}, {"data_tiling": 1}, *_configs(shape, n_configs, rng)]
+        specs += [
+            KernelSpec.of("gemm", "fp32", impl="iree", threads=1, config=config, m=shape.m, n=shape.n, k=shape.k)
+            for config in configs
+        ]
+    return [specs[i] for i in rng.permutation(len(specs))]
+
+
+def _shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
+    """Different shapes within `FLOPS`: `MODEL_SHARE` of them from models, the rest space-filling in log space."""
+    chosen = dict.fromkeys(_model_shapes(round(wanted * MODEL_SHARE), rng))
+    for i, point in enumerate(additive_recurrence(len(SIZES), rng.random(len(SIZES)))):
+        if len(chosen) >= wanted:
+            break
+        sizes = {name: _between(u, *SIZES[name]) for name, u in zip(SIZES, point, strict=True)}
+        shape = Shape(**{name: _aligned(size) for name, size in sizes.items()} if i % 2 else sizes)
+        if FLOPS[0] <= shape.flops <= FLOPS[1]:
+            chosen[shape] = None
+    return list(chosen)
+
+
+def _model_shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
+    """Shapes of real models, evenly spread over the work within `FLOPS`."""
+    shapes = [Shape(sizes["m"], sizes["n"], sizes["k"]) for sizes in get_family("gemm").model_shapes]
+    fitting = sorted((shape for shape in shapes if FLOPS[0] <= shape.flops <= FLOPS[1]), key=lambda shape: shape.flops)
+    parts = np.array_split(np.arange(len(fitting)), min(wanted, len(fitting)) or 1)
+    return [fitting[rng.choice(part)] for part in parts][:wanted]
+
+
+def _aligned(size: int) -> int:
+    return ALIGNMENT * max(1, round(size / ALIGNMENT))
+
+
+def _configs(shape: Shape, wanted: int, rng: np.random.Generator) -> list[Config]:
+    """Different legal configurations, evenly spread over the knobs."""
+    found: dict[tuple[tuple[str, int], ...], Config] = {}
+    points = additive_recurrence(7, rng.random(7))
+    for point in itertools.islice(points, 200 * (wanted + 1)):
+        if len(found) == wanted:
+            break
+        config = _config(shape, iter(point.tolist()))
+        if is_sensible(shape, config):
+            found[tuple(config.items())] = config
+    if len(found) < wanted:
+        raise ValueError(f"{shape} has only {len(found)} different tile configurations, not {wanted}")
+    return list(found.values())
+
+
+def _config(shape: Shape, u: Iterator[float]) -> Config:
+    """The configuration at one point of the unit cube; sizes beyond the shape are cut, they would change nothing."""
+    inner_m = _drawn(_INNER_M, next(u), shape.m)
+    inner_n = _drawn(_INNER_N, next(u), shape.n)
+    inner_k = _drawn(_INNER_K, next(u), shape.k)
+    config = {
+        "tile_m": _multiple(inner_m, next(u), _TILE_M, shape.m),
+        "tile_n": _multiple(inner_n, next(u), _TILE_N, shape.n),
+        "inner_m": inner_m,
+        "inner_n": inner_n,
+        "inner_k": inner_k,
+    }
+    with_tile_k, where = next(u) < _TILE_K_SHARE, next(u)
+    tile_k = _multiple(inner_k, where, _TILE_K, shape.k)
+    if with_tile_k and tile_k < shape.k and config["tile_m"] * config["tile_n"] <= MAX_FILLED:
+        config["tile_k"] = tile_k
+    return config
+
+
+def is_sensible(shape: Shape, config: Mapping[str, int]) -> bool:
+    """Whether a configuration compiles in about a second and runs within some tens of times the best."""
+    register_tile = config["inner_m"] * config["inner_n"]
+    blocks = -(-shape.m // config["tile_m"]) * -(-shape.n // config["tile_n"])
+    unrolled = register_tile * config["inner_k"]
+    return register_tile <= MAX_REGISTER_TILE and unrolled <= MAX_UNROLLED and blocks <= MAX_BLOCKS
+
+
+def _drawn(weights: Mapping[int, int], u: float, size: int) -> int:
+    """The choice at quantile `u` of those no larger than `size`, or the smallest of all."""
+    choices: Sequence[int] = [choice for choice in weights if choice <= size] or [min(weights)]
+    shares = np.cumsum([weights[choice] for choice in choices])
+    return choices[int(np.searchsorted(shares, u * shares[-1], side="right"))]
+
+
+def _multiple(inner: int, u: float, bounds: tuple[int, int], size: int) -> int:
+    """A multiple of `inner` near quantile `u` of `bounds` (log-uniform), not beyond the first that covers `size`."""
+    covering = -(-size // inner)
+    low, high = max(1, -(-bounds[0] // inner)), max(1, min(bounds[1] // inner, covering))
+    return inner * _between(u, min(low, high), high)
+
+
+def _between(u: float, low: int, high: int) -> int:
+    """The whole number at quantile `u` of the log-uniform distribution from `low` to `high`."""
+    return round(low * math.pow(high / low, u))

@@ -1,0 +1,43 @@
+"""The commands of `kernelcast`, one module each; what they need is imported when they run, so that start-up is fast."""
+
+from __future__ import annotations
+
+import typer
+
+from .. import __version__
+from . import catalogue, collect, data, importing, models, predict, serve, train
+
+app = typer.Typer(
+    name="kernelcast",
+    help="What a kernel costs on a device: latency, power and energy, with an interval, without running it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
+) -> None:
+    pass
+
+
+app.command("predict")(predict.predict)
+app.command("devices")(catalogue.devices)
+app.command("kernels")(catalogue.kernels)
+app.command("serve")(serve.serve)
+app.command("collect")(collect.collect)
+app.command("characterize")(collect.characterize)
+app.command("import")(importing.import_)
+app.command("train")(train.train)
+app.command("evaluate")(train.evaluate)
+app.add_typer(models.app, name="models")
+app.add_typer(data.app, name="data")

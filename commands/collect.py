@@ -1,0 +1,138 @@
+"""`kernelcast collect` and `kernelcast characterize`: measure kernels, or the machine itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..features.errors import SpecError, listed
+from .console import DeviceFiles, Json, need_extra, note, print_json, read_catalogue
+
+if TYPE_CHECKING:
+    from ..features.device import Catalogue
+    from ..features.kernel import KernelSpec
+
+_TILED_CONFIGS_PER_SHAPE = 50
+CASES_PER_MINUTE = 130
+"""What `--minutes` plans for: issue 2 asks for 2,000 small cases in 15 minutes."""
+
+
+def collect(
+    families: Annotated[str, typer.Option(help="Kernel families with commas between; default: all.")] = "",
+    rows: Annotated[int | None, typer.Option(min=1, help="Cases to measure [default: 2000].")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="Cases for about this many minutes instead.")] = None,
+    threads: Annotated[str, typer.Option(help="Thread counts with commas between; default: 1 and all cores.")] = "",
+    dtypes: Annotated[str, typer.Option(help="Number formats with commas between.")] = "fp32,bf16",
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal plans, so a stopped campaign can go on.")] = 0,
+    store: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where rows go; default: KERNELCAST_HOME/measurements.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Catalogue name of this machine; default: by its CPU's name.")] = None,
+    tiled: Annotated[bool, typer.Option("--tiled", help="Measure the tiled GEMM with its tuning knobs instead.")] = False,
+    device_file: DeviceFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Measure kernels on this machine's CPU and store every row; run again to go on where it stopped."""
+    if rows is not None and minutes is not None:
+        raise SpecError("give --rows or --minutes, not both")
+    if tiled and families:
+        raise SpecError("--tiled measures gemm only; leave --families out")
+    known = read_catalogue(device_file)
+    name = this_device(device, known)
+    wanted = rows or (math.ceil(minutes * CASES_PER_MINUTE) if minutes else 2000)
+    try:
+        from ..collectors.campaign import CampaignError, run_campaign, store_sink
+        from ..collectors.progress import progress_bar
+        from ..datasets.store import Store, StoreError
+
+        specs = _tiled(wanted, seed) if tiled else _plan(families, wanted, seed, _words(dtypes), _counts(threads))
+        measured = Store(store)
+        with measured.lock(name), progress_bar(f"measuring {name}") as progress:
+            done = run_campaign(specs, device=name, sink=store_sink(measured), skip=measured.case_ids(name), progress=progress)
+    except ImportError as error:
+        raise need_extra("collect", "collect", error) from error
+    except (CampaignError, StoreError) as error:
+        raise SpecError(str(error)) from error
+    if as_json:
+        print_json(done)
+    note(str(done))
+    note(f"rows are in {measured.root}")
+    if done.interrupted:
+        raise KeyboardInterrupt
+
+
+def characterize(
+    out_file: Annotated[Path, typer.Option("--out", metavar="YAML", help="Where the device file goes.")],
+    as_json: Json = False,
+) -> None:
+    """Measure this machine itself (peaks, bandwidth ladder, latency, launch overhead) and write its device file."""
+    try:
+        from ..collectors.characterize import characterize as run
+    except ImportError as error:
+        raise need_extra("characterize", "collect", error) from error
+    run(out_file)
+    if as_json:
+        print_json({"out": str(out_file)})
+
+
+def this_device(given: str | None, known: Catalogue) -> str:
+    """The catalogue name of the machine that measures.
+
+    Raises:
+        SpecError: none was given and the CPU's name is in no device file.
+    """
+    if given is not None:
+        return known.get(given).name
+    from ..collectors.environment import cpu_info
+
+    model = cpu_info().get("model name", "an unknown CPU")
+    try:
+        return known.get(model).name
+    except SpecError as error:
+        raise SpecError(
+            f"this machine's CPU ({model}) is in no device file; make one with `kernelcast characterize --out my.yaml` and "
+            "give it with --device-file, or name a device with --device",
+            field="device",
+        ) from error
+
+
+def _plan(families: str, rows: int, seed: int, dtypes: Sequence[str], threads: Sequence[int]) -> list[KernelSpec]:
+    from ..collectors.plan import plan
+    from ..features.kernel import families as all_families
+
+    try:
+        return plan(_words(families) or list(all_families()), rows, seed, dtypes=dtypes, threads=threads)
+    except SpecError:
+        raise
+    except ValueError as error:
+        raise SpecError(str(error), field="rows") from error
+
+
+def _tiled(rows: int, seed: int) -> list[KernelSpec]:
+    from ..collectors.tiled import tiled_gemm_plan
+
+    n_shapes = math.ceil(rows / _TILED_CONFIGS_PER_SHAPE)
+    return tiled_gemm_plan(n_shapes, math.ceil(rows / n_shapes), seed)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _counts(text: str) -> list[int]:
+    import os
+
+    cores = len(os.sched_getaffinity(0))
+    if not _words(text):
+        return sorted({1, cores})
+    try:
+        counts = [int(word) for word in _words(text)]
+    except ValueError:
+        counts = [0]
+    if any(not 1 <= count <= cores for count in counts):
+        raise SpecError(f"--threads is {text!r}; thread counts on this machine: {listed(map(str, range(1, cores + 1)))}")
+    return counts

@@ -1,0 +1,168 @@
+"""`kernelcast predict`: one kernel from the command line, or a whole table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..features.errors import SpecError, listed
+from .console import DeviceFiles, Json, Model, model_dir, out, print_json, read_catalogue
+
+if TYPE_CHECKING:
+    from ..features.device import Device
+    from ..features.kernel import KernelSpec
+    from ..models.prediction import Interval, Prediction
+
+_SETTINGS = ("dtype", "variant", "impl", "kv_dtype", "threads", "cache_state")
+_BAR_CELLS = 24
+
+
+def predict(
+    family: Annotated[str | None, typer.Argument(help="Kernel family, such as gemm.")] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=VALUE]...", help="Sizes and settings, such as m=4096 n=4096 k=4096 dtype=bf16."),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Device name or alias; see `kernelcast devices`.")] = None,
+    model: Model = None,
+    coverage: Annotated[float, typer.Option(help="Share of cases the intervals are to contain.")] = 0.9,
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Predict every row of a .parquet or .csv table instead.")
+    ] = None,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where the table goes, with the predictions added.")
+    ] = None,
+    table_family: Annotated[
+        str | None, typer.Option("--family", help="Family of the table's rows, where it has no such column.")
+    ] = None,
+    keep_good: Annotated[
+        bool, typer.Option("--keep-good", help="Keep rows that cannot be predicted, with the reason, instead of failing.")
+    ] = False,
+    device_file: DeviceFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Predict what a kernel costs: latency, power and energy, each with an interval.
+
+    One kernel: kernelcast predict gemm m=4096 n=4096 k=4096 dtype=bf16 --device h100-sxm
+
+    A table: kernelcast predict --model DIR --table IN.parquet --out OUT.parquet
+    """
+    known = read_catalogue(device_file)
+    if table is not None:
+        if family is not None or device is not None:
+            raise SpecError("give either one kernel or --table, not both (--family names a table's family)")
+        if out_file is None:
+            raise SpecError("--table needs --out, the file that gets the rows with their predictions")
+        from .predict_table import predict_table
+
+        written = predict_table(
+            table, out_file, model_dir(model), known, coverage=coverage, family=table_family, keep_good=keep_good
+        )
+        if as_json:
+            print_json(written)
+        return
+    if family is None:
+        raise SpecError("name a kernel, such as: kernelcast predict gemm m=512 n=512 k=512 dtype=fp32 --device h100-sxm")
+    if out_file is not None or table_family is not None or keep_good:
+        raise SpecError("--out, --family and --keep-good go with --table")
+    if device is None:
+        raise SpecError("name a device with --device; `kernelcast devices` lists them")
+    from ..api.requests import read_spec
+    from ..models.predictor import load_predictor
+
+    spec, name = read_spec(_as_request(family, values or [], device), known)
+    found = load_predictor(model_dir(model), known).predict([spec], [name], coverage=coverage)[0]
+    if as_json:
+        from ..api.wire import prediction_answer
+
+        print_json(prediction_answer(spec, name, found))
+    else:
+        _show(spec, known.get(name), found)
+
+
+def _as_request(family: str, values: list[str], device: str) -> dict[str, Any]:
+    """The words of the command line as the body that `/v1/predict` takes.
+
+    Raises:
+        SpecError: a word is not name=value, names nothing of the family, is given twice, or is not a whole number.
+    """
+    from ..features.kernel import get_family
+
+    fam = get_family(family)
+    request: dict[str, Any] = {"family": family, "device": device, "sizes": {}, "config": {}}
+    for word in values:
+        name, given, value = word.partition("=")
+        if not given:
+            raise SpecError(f"{word!r} is not name=value, such as m=4096", field=word)
+        if name in _SETTINGS:
+            place = request
+        elif name in fam.dim_names:
+            place = request["sizes"]
+        elif name in fam.config:
+            place = request["config"]
+        else:
+            possible = listed((*fam.dim_names, *_SETTINGS, *fam.config))
+            raise SpecError(f"{family} has no {name!r}; it takes: {possible}", field=name)
+        if name in place:
+            raise SpecError(f"{name} is given twice", field=name)
+        place[name] = value if name in _SETTINGS and name != "threads" else _whole(name, value)
+    return request
+
+
+def _whole(name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError as error:
+        raise SpecError(f"{name} must be a whole number, got {value[:40]!r}", field=name) from error
+
+
+def _show(spec: KernelSpec, device: Device, found: Prediction) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..features.kernel import View, get_family
+    from .units import flops_per_s, joules, seconds, watts
+
+    screen = out()
+    screen.print(Text.assemble((str(spec), "bold"), f" on {device.title} ({device.name})"))
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="dim", width=9)
+    for _ in range(2):
+        table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    flops = float(get_family(spec.family).flops(View.of(spec)))
+    rate = f"{flops_per_s(flops / found.latency_s.value)}" if flops else ""
+    for name, target, show, remark in (
+        ("latency", found.latency_s, seconds, rate), ("power", found.power_w, watts, ""),
+        ("energy", found.energy_j, joules, ""),
+    ):  # fmt: skip
+        if target is None:
+            table.add_row(name, "unknown", "", "the model has seen no power of devices like this")
+        else:
+            table.add_row(name, Text(show(target.value), "bold"), _between(target, show), remark)
+    screen.print(table)
+    screen.print(Text.assemble(("interval  ", "dim"), f"{found.coverage:.0%} of cases fall inside"))
+    screen.print(Text.assemble(("bound     ", "dim"), f"{found.bound}; each limit alone would take"))
+    screen.print(_breakdown(found))
+    screen.print(Text.assemble(("method    ", "dim"), found.method, "" if found.in_domain else " — outside what was measured"))
+    for remark in found.notes:
+        screen.print(Text.assemble(("note      ", "dim"), remark))
+
+
+def _between(target: Interval, show: Any) -> str:
+    return f"[{show(target.lower)} … {show(target.upper)}]".replace("[", r"\[")
+
+
+def _breakdown(found: Prediction) -> Any:
+    from rich.table import Table
+
+    from .units import seconds
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
+    longest = max(found.breakdown.values(), default=0.0) or 1.0
+    for name, value in found.breakdown.items():
+        cells = round(_BAR_CELLS * value / longest)
+        table.add_row("         ", name, "█" * cells or "▏", seconds(value))
+    return table

@@ -1,0 +1,52 @@
+"""Numbers as a person reads them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+_TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_ENERGY = ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"))
+_POWER = ((1e3, "kW"), (1.0, "W"), (1e-3, "mW"))
+_RATE = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s"))
+_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+
+
+def seconds(value: float) -> str:
+    """`1.23e-5` as `12.3 µs`."""
+    return _scaled(value, _TIME)
+
+
+def joules(value: float) -> str:
+    """`0.0123` as `12.3 mJ`."""
+    return _scaled(value, _ENERGY)
+
+
+def watts(value: float) -> str:
+    """`12.3` as `12.3 W`."""
+    return _scaled(value, _POWER)
+
+
+def flops_per_s(value: float) -> str:
+    """`9.9e14` as `990 TFLOP/s`."""
+    return _scaled(value, _RATE)
+
+
+def num_bytes(value: float) -> str:
+    """`8e10` as `80 GB`."""
+    return _scaled(value, _BYTES)
+
+
+def bytes_per_s(value: float) -> str:
+    """`3.35e12` as `3.35 TB/s`."""
+    return num_bytes(value) + "/s"
+
+
+def _scaled(value: float, scale: Sequence[tuple[float, str]]) -> str:
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g} {scale[-1][1]}"
+    # 999.6 must become 1000 of this unit, that is 1 of the next.
+    factor, unit = next((step for step in scale if abs(value) >= 0.9995 * step[0]), scale[-1])
+    number = value / factor
+    digits = max(0, 2 - math.floor(math.log10(abs(number)))) if abs(number) < 1000 else 0
+    return f"{number:.{digits}f} {unit}"

@@ -1,0 +1,214 @@
+"""How far predictions are from measurements: error, rank and interval metrics, and the slices they are told by.
+
+Everything takes numpy columns of shape `(n,)` in one SI unit (seconds, watts or joules); percentages are in percent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..features.cases import Cases, Floats, Strings
+
+Mask = npt.NDArray[np.bool_]
+
+SHORT_POWER_S = 333e-6
+"""Power of kernels shorter than this is told apart: a sensor sampled every 100 ms does not resolve them, and public
+tables disagree by 40–53 % there."""
+
+_WITHIN_PCT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Errors of `n` predictions. An absolute percentage error (APE) is |predicted / measured - 1|.
+
+    `spearman` and `kendall` are rank correlations (None for fewer than two distinct values on a side). `coverage_pct`
+    is the share of measurements inside their interval and `width_pct` the median of (upper - lower) / value; both
+    None without intervals.
+    """
+
+    n: int
+    mean_ape_pct: float
+    median_ape_pct: float
+    within_10_pct: float
+    spearman: float | None = None
+    kendall: float | None = None
+    coverage_pct: float | None = None
+    width_pct: float | None = None
+
+    @classmethod
+    def of(cls, measured: Floats, value: Floats, lower: Floats | None = None, upper: Floats | None = None) -> Metrics:
+        """Metrics of predictions, all columns positive and without NaN, at least one row."""
+        ape = ape_pct(measured, value)
+        coverage = width = None
+        if lower is not None and upper is not None:
+            coverage = _rounded(np.mean((lower <= measured) & (measured <= upper)) * 100)
+            width = _rounded(np.median((upper - lower) / value) * 100)
+        return cls(
+            n=len(measured),
+            mean_ape_pct=_rounded(ape.mean()),
+            median_ape_pct=_rounded(np.median(ape)),
+            within_10_pct=_rounded(np.mean(ape <= _WITHIN_PCT) * 100),
+            spearman=spearman(measured, value),
+            kendall=kendall(measured, value),
+            coverage_pct=coverage,
+            width_pct=width,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def ape_pct(measured: Floats, value: Floats) -> Floats:
+    """Absolute percentage error of each prediction, in percent."""
+    return np.abs(value / measured - 1.0) * 100.0
+
+
+def error_summary(log_errors: Floats) -> dict[str, float]:
+    """Mean and median absolute percentage error and the share within 10 %, from ln(measured / predicted).
+
+    NaN marks rows without a label or an answer; `{"n": 0}` where there are no others.
+    """
+    known = log_errors[~np.isnan(log_errors)]
+    if not len(known):
+        return {"n": 0}
+    ape = np.abs(np.expm1(-known)) * 100
+    return {
+        "n": len(known),
+        "mean_ape_pct": _rounded(ape.mean()),
+        "median_ape_pct": _rounded(np.median(ape)),
+        "within_10_pct": _rounded(np.mean(ape <= _WITHIN_PCT) * 100),
+    }
+
+
+def spearman(a: Floats, b: Floats) -> float | None:
+    """Spearman's rank correlation: Pearson's of the ranks, equal values sharing their mean rank."""
+    ranks = [_mean_ranks(column) for column in (a, b)]
+    deviations = [rank - rank.mean() for rank in ranks]
+    norm = float(np.sqrt(np.prod([np.dot(d, d) for d in deviations])))
+    return None if norm == 0 else _rounded(float(np.dot(*deviations)) / norm, 5)
+
+
+def kendall(a: Floats, b: Floats) -> float | None:
+    """Kendall's tau-b (Kendall, "The treatment of ties in ranking problems", 1945), in O(n log² n)."""
+    a, b = (np.unique(column, return_inverse=True)[1].astype(np.int64) for column in (a, b))
+    pairs, tied_a, tied_b, tied_both = (_pairs(key) for key in (np.zeros_like(a), a, b, a * (b.max() + 1) + b))
+    norm = float(np.sqrt(float(pairs - tied_a) * float(pairs - tied_b)))
+    if norm == 0:
+        return None
+    discordant = _inversions(b[np.lexsort((b, a))])
+    return _rounded((pairs - tied_a - tied_b + tied_both - 2 * discordant) / norm, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The rows, a mask of shape `(n,)`, for which the label `by` (device, dtype …) reads `name`."""
+
+    by: str
+    name: str
+    rows: Mask
+
+
+def slices(labels: Mapping[str, Strings], order: Mapping[str, Sequence[str]] | None = None) -> Iterator[Slice]:
+    """Slices by each label, in the order of `labels`; a label with a single word tells nothing and is left out.
+
+    `order` says in which order a label's words come; words it does not list follow alphabetically.
+    """
+    for by, column in labels.items():
+        words = np.unique(column).tolist()
+        if len(words) > 1:
+            first = {word: i for i, word in enumerate((order or ORDER).get(by, ()))}
+            for word in sorted(words, key=lambda word: (first.get(word, len(first)), word)):
+                yield Slice(by, word, column == word)
+
+
+def labels_of(
+    cases: Cases, measured_s: Floats, seen_devices: Sequence[str], source: Strings | None
+) -> dict[str, Strings]:
+    """The labels that cases of one family are sliced by, each of shape `(n,)`.
+
+    Args:
+        cases: `n` cases, devices by the catalogue's names.
+        measured_s: measured latencies in seconds, for the size bands.
+        seen_devices: devices the model was trained on; the others are marked as unseen.
+        source: where each row comes from, None if not known.
+    """
+    devices = np.unique(cases.device)
+    named = np.array([name if name in seen_devices else f"{name} (unseen)" for name in devices.tolist()])
+    seen = np.isin(cases.device, list(seen_devices))
+    threads = np.where(
+        np.isnan(cases.threads), "not given", np.nan_to_num(cases.threads).astype(np.int64).astype(np.str_)
+    )
+    return {
+        "source": _or(source if source is not None else np.full(len(cases), ""), "not given"),
+        "device": named[np.searchsorted(devices, cases.device)],
+        "device seen in training": np.where(seen, "yes", "no"),
+        "dtype": np.where(cases.dtype == cases.kv_dtype, cases.dtype,
+                          np.char.add(np.char.add(cases.dtype, ", cache "), cases.kv_dtype)),
+        "variant": _or(cases.variant, "plain"),
+        "impl": _or(cases.impl, "not given"),
+        "threads": np.where(np.isnan(cases.threads), "not given", threads),
+        "cache state": cases.cache_state,
+        "size": size_bands(measured_s),
+    }  # fmt: skip
+
+
+def size_bands(measured_s: Floats) -> Strings:
+    """The decade of each measured latency in seconds, in words (`SIZE_BANDS`)."""
+    return np.array(SIZE_BANDS)[np.searchsorted(_EDGES_S, measured_s, side="right")]
+
+
+def power_bands(measured_s: Floats) -> Strings:
+    """Whether each kernel ran long enough for its power to be trusted (`SHORT_POWER_S`), in words."""
+    return np.where(measured_s < SHORT_POWER_S, *POWER_BANDS)
+
+
+_EDGES_S = np.array([1e-5, 1e-4, 1e-3, 1e-2, 1e-1])
+SIZE_BANDS = ("under 10 µs", "10–100 µs", "100 µs–1 ms", "1–10 ms", "10–100 ms", "over 100 ms")
+POWER_BANDS = ("under 333 µs", "333 µs and up")
+ORDER = {"size": SIZE_BANDS, "kernel time": POWER_BANDS, "device seen in training": ("yes", "no")}
+"""Words that have an order of their own."""
+
+
+def _or(column: Strings, word: str) -> Strings:
+    return np.where(column == "", word, column)
+
+
+def _rounded(value: Any, digits: int = 3) -> float:
+    return round(float(value), digits)
+
+
+def _mean_ranks(column: Floats) -> Floats:
+    _, inverse, counts = np.unique(column, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2.0)[inverse]
+
+
+def _pairs(keys: npt.NDArray[np.int64]) -> int:
+    """How many pairs of rows share a key."""
+    counts = np.unique(keys, return_counts=True)[1].astype(np.int64)
+    return int((counts * (counts - 1) // 2).sum())
+
+
+def _inversions(values: npt.NDArray[np.int64]) -> int:
+    """Pairs `i < j` with `values[i] > values[j]`, for whole numbers from 0.
+
+    Two values part at their highest differing bit, so inversions are counted bit by bit: among values that agree above
+    the bit, kept in their order, every 1 before a 0 is one.
+    """
+    total = 0
+    for bit in range(int(values.max()).bit_length() - 1, -1, -1):
+        ones = (values >> bit) & 1
+        order = np.argsort(values >> (bit + 1), kind="stable")
+        group, sorted_ones = (values >> (bit + 1))[order], ones[order]
+        before = np.cumsum(sorted_ones) - sorted_ones
+        starts = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
+        before -= np.repeat(before[starts], np.diff(np.append(starts, len(group))))
+        total += int(before[sorted_ones == 0].sum())
+    return total

@@ -1,0 +1,140 @@
+"""Predictions and measurements side by side: one family's scored rows, and what is drawn of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..features.cases import Floats, Strings
+from .metrics import Metrics, ape_pct, labels_of, power_bands
+from .prediction import TARGETS
+from .predictor import ArtifactPredictor
+from .training import Labelled
+
+LOWER_BOUND = "lower bound"
+"""Name under which the physical lower bound stands among the regressors: the roofline without any fitting."""
+
+PLOT_POINTS = 1500
+"""Most points of one parity plot; more would only print over each other."""
+
+APE_EDGES_PCT = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+"""Edges of the error histogram's bars, open at both ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One target of one family, measured and predicted, in the target's SI unit; every column has shape `(n,)`.
+
+    `labels` are what rows are sliced by.
+    """
+
+    regressor: str
+    family: str
+    target: str
+    measured: Floats
+    value: Floats
+    lower: Floats
+    upper: Floats
+    labels: Mapping[str, Strings]
+
+    def __len__(self) -> int:
+        return len(self.measured)
+
+    def metrics(self, rows: Any = slice(None)) -> Metrics:
+        """Metrics of some of the rows; the lower bound has no interval to judge."""
+        intervals = () if self.regressor == LOWER_BOUND else (self.lower[rows], self.upper[rows])
+        return Metrics.of(self.measured[rows], self.value[rows], *intervals)
+
+
+def score(predictor: ArtifactPredictor, rows: Labelled, *, coverage: float) -> list[Scored]:
+    """Predictions beside measurements of one family, one entry per target that was measured and predicted.
+
+    The lower bound's latency comes last, as if it were a regressor called `LOWER_BOUND`.
+
+    Raises:
+        SpecError: see `Predictor.predict_cases`.
+    """
+    found, inverse = np.unique(rows.cases.device, return_inverse=True)
+    canonical = np.array([predictor.devices.get(name).name for name in found.tolist()], dtype=np.str_)[inverse]
+    cases = replace(rows.cases, device=canonical)
+    predictions = predictor.predict_cases(cases, coverage=coverage)
+    family, regressor = cases.family.name, str(predictor.manifest["regressor"])
+    labels = labels_of(cases, rows.latency_s, predictor.manifest["families"][family]["devices"], rows.source)
+    labels["in domain"] = np.where(predictions.in_domain, "yes", "no")
+    scored = []
+    for target, measured in zip(TARGETS, (rows.latency_s, rows.power_w, rows.power_w * rows.latency_s), strict=True):
+        columns = predictions.targets[target]
+        known = np.flatnonzero(~np.isnan(measured) & ~np.isnan(columns.value))
+        if len(known):
+            # A short kernel's power, and so its energy, is hardly measured at all.
+            own = labels if target == "latency_s" else labels | {"kernel time": power_bands(rows.latency_s)}
+            by = {name: column[known] for name, column in own.items()}
+            scored.append(Scored(regressor, family, target, measured[known], columns.value[known],
+                                 columns.lower[known], columns.upper[known], by))  # fmt: skip
+    bound = np.max(np.stack(list(predictions.breakdown.values())), axis=0)
+    return [*scored, replace(scored[0], regressor=LOWER_BOUND, value=bound, lower=bound, upper=bound)]
+
+
+def pooled(parts: Sequence[Scored], *, family: str, labels: Sequence[str]) -> Scored:
+    """Scored rows of one target as one table under the name `family`, with the labels that are named."""
+    columns = {name: np.concatenate([getattr(one, name) for one in parts])
+               for name in ("measured", "value", "lower", "upper")}  # fmt: skip
+    by = {name: np.concatenate([one.labels[name] for one in parts]) for name in labels}
+    return Scored(parts[0].regressor, family, parts[0].target, labels=by, **columns)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeBin:
+    """Errors of the rows whose measured value is between `low` and `high`, in the target's SI unit."""
+
+    low: float
+    high: float
+    n: int
+    median_ape_pct: float
+    p90_ape_pct: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """What is drawn of one family and target.
+
+    At most `PLOT_POINTS` pairs in SI units with a mark for devices not seen in training, counts of errors between
+    `APE_EDGES_PCT`, and errors by half decade of the measured value.
+    """
+
+    family: str
+    target: str
+    measured: tuple[float, ...]
+    predicted: tuple[float, ...]
+    unseen: tuple[bool, ...]
+    ape_counts: tuple[int, ...]
+    by_size: tuple[SizeBin, ...]
+
+    @classmethod
+    def of(cls, scored: Scored) -> Plot:
+        """The plot of scored rows; its points are spread evenly over them in order of size, the same every time."""
+        order = np.argsort(scored.measured, kind="stable")
+        n = len(order)
+        shown = order[np.unique(np.linspace(0, n - 1, min(n, PLOT_POINTS)).round().astype(np.int64))]
+        ape = ape_pct(scored.measured, scored.value)
+        counts = np.bincount(np.searchsorted(APE_EDGES_PCT, ape), minlength=len(APE_EDGES_PCT) + 1)
+        return cls(
+            family=scored.family,
+            target=scored.target,
+            measured=tuple(scored.measured[shown].tolist()),
+            predicted=tuple(scored.value[shown].tolist()),
+            unseen=tuple((scored.labels["device seen in training"][shown] == "no").tolist()),
+            ape_counts=tuple(counts.tolist()),
+            by_size=tuple(_by_size(scored.measured, ape)),
+        )
+
+
+def _by_size(measured: Floats, ape: Floats) -> Iterable[SizeBin]:
+    half_decade = np.floor(np.log10(measured) * 2).astype(np.int64)
+    for step in np.unique(half_decade).tolist():
+        inside = ape[half_decade == step]
+        median, p90 = np.quantile(inside, [0.5, 0.9]).round(3).tolist()
+        yield SizeBin(10 ** (step / 2), 10 ** ((step + 1) / 2), len(inside), median, p90)

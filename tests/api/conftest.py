@@ -1,0 +1,101 @@
+"""A predictor with made-up but lawful answers, and a client of the service over it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from kernelcast.api.app import create_app
+from kernelcast.api.settings import Settings
+from kernelcast.api.source import FixedSource, PredictorSource
+from kernelcast.features.cases import Cases
+from kernelcast.features.device import catalogue
+from kernelcast.features.errors import SpecError
+from kernelcast.features.kernel import KernelSpec
+from kernelcast.features.work import BOUNDS, work
+from kernelcast.models.prediction import Prediction, Predictions, TargetColumns
+
+
+class FakePredictor:
+    """Twice the lower bound, ± 20 %; 350 W on a GPU, unknown on a CPU; knows no conv2d and fails on tanh."""
+
+    def predict(self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9) -> list[Prediction]:
+        pairs = zip(specs, devices, strict=True)
+        return [self.predict_cases(Cases.of([spec], [device]), coverage=coverage).row(0) for spec, device in pairs]
+
+    def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
+        if cases.family.name == "conv2d":
+            raise SpecError("the model was not trained on conv2d; it knows: gemm, attention", field="family")
+        if not 0.5 <= coverage <= 0.99:
+            raise SpecError(f"coverage must be between 0.5 and 0.99, got {coverage}", field="coverage")
+        if any(variant == "tanh" for variant in cases.variant):
+            raise RuntimeError("boom: a secret")
+        n = len(cases)
+        paper = work(cases, catalogue())
+        latency = 2 * paper.lower_bound_s
+        gpu = np.array([catalogue().get(str(name)).kind == "gpu" for name in cases.device])
+        power = np.where(gpu, 350.0, np.nan)
+        targets = {"latency_s": latency, "power_w": power, "energy_j": latency * power}
+        return Predictions(
+            targets={name: TargetColumns(value, 0.8 * value, 1.2 * value) for name, value in targets.items()},
+            coverage=coverage,
+            method=["fake"] * n,
+            in_domain=np.ones(n, dtype=np.bool_),
+            notes=[()] * n,
+            bound=paper.binding(),
+            breakdown={name: paper.bounds_s[name] for name in BOUNDS},
+        )
+
+
+class Client:
+    """Requests to an application in this process, its lifespan included; a server's failure is an answer, no exception."""
+
+    def __init__(self, app: FastAPI, portal: anyio.from_thread.BlockingPortal) -> None:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        self._http = httpx.AsyncClient(transport=transport, base_url="http://test")
+        self._portal = portal
+
+    def request(self, method: str, url: str, **options: Any) -> httpx.Response:
+        return self._portal.call(lambda: self._http.request(method, url, **options))
+
+    def get(self, url: str) -> httpx.Response:
+        return self.request("GET", url)
+
+    def post(self, body: Any) -> httpx.Response:
+        """POST /v1/predict with `body` as JSON, or as it is when it is bytes."""
+        if isinstance(body, bytes):
+            return self.request("POST", "/v1/predict", content=body, headers={"content-type": "application/json"})
+        return self.request("POST", "/v1/predict", json=body)
+
+
+@contextlib.contextmanager
+def serving(app: FastAPI) -> Iterator[Client]:
+    with (
+        anyio.from_thread.start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(app.router.lifespan_context(app)),
+    ):
+        yield Client(app, portal)
+
+
+@pytest.fixture(scope="session")
+def serve() -> Callable[[PredictorSource, Settings], contextlib.AbstractContextManager[Client]]:
+    """Builds and serves an application in this process."""
+    return lambda source, settings: serving(create_app(source, settings))
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[Client]:
+    with serving(create_app(FixedSource(FakePredictor(), catalogue()), Settings(max_body_b=200_000, max_specs=1000))) as it:
+        yield it
+
+
+@pytest.fixture
+def gemm() -> dict[str, Any]:
+    return {"family": "gemm", "device": "h100-sxm", "dtype": "bf16", "sizes": {"m": 64, "n": 4096, "k": 4096}}

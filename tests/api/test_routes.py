@@ -1,0 +1,126 @@
+"""The other routes, the OpenAPI document, and the page."""
+
+from __future__ import annotations
+
+import re
+
+import jsonschema
+import pytest
+from kernelcast.api.describe import standalone_schema
+from kernelcast.features.device import catalogue
+from kernelcast.features.kernel import families
+
+DRAFT = jsonschema.Draft202012Validator
+
+
+def test_every_fact_of_every_device_has_its_source(client):
+    devices = client.get("/v1/devices").json()["devices"]
+    assert [device["name"] for device in devices] == catalogue().names()
+    for device in devices:
+        facts = [*device["facts"].values(), *device["matrix_flops_per_s"].values(), *device["vector_flops_per_s"].values()]
+        assert all(fact["value"] > 0 and fact["source"] for fact in facts)
+
+
+def test_a_device_is_found_by_alias(client):
+    assert client.get("/v1/devices/H100-SXM").json()["name"] == "nvidia-h100-sxm-80gb"
+
+
+@pytest.mark.parametrize("family", list(families()))
+def test_family_schemas_are_valid_and_agree_with_the_service(client, family):
+    schema = client.get(f"/v1/kernels/{family}").json()
+    assert schema == client.get("/v1/kernels").json()["kernels"][family] == standalone_schema(families()[family])
+    assert schema["$schema"] == DRAFT.META_SCHEMA["$id"]
+    DRAFT.check_schema(schema)
+    validator = DRAFT(schema)
+    (example,) = schema["examples"]
+    validator.validate(example)
+    for change in ({"device": 1}, {"sizes": {}}, {"x": 1}, {"dtype": "bf17"}, {"threads": 0}, {"cache_state": "warm"}):
+        bad = example | change
+        assert not validator.is_valid(bad)
+        assert client.post(bad).status_code == 422
+
+
+def test_models_say_what_is_loaded(client):
+    (model,) = client.get("/v1/models").json()["models"]
+    assert model["name"] == "fixed"
+    assert model["problem"] is None
+
+
+def test_health_readiness_and_heads(client):
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").json() == {"status": "ready"}
+    assert client.request("HEAD", "/healthz").status_code == 200
+
+
+def test_metrics_count_routes_without_growing_by_what_is_asked(client, gemm):
+    client.post(gemm)
+    client.get("/v1/devices/h100")
+    client.get("/some/path/no/one/made")
+    client.request("BREW", "/healthz")
+    text = client.get("/metrics").text
+    assert 'kernelcast_http_requests_total{method="POST",route="/v1/predict",status="200"}' in text
+    assert 'route="/v1/devices/{name}"' in text
+    assert 'method="other"' in text
+    assert "no/one/made" not in text
+    assert "BREW" not in text
+    assert 'kernelcast_http_request_seconds_bucket{le="0.0015",route="/v1/predict"}' in text
+    assert "kernelcast_model_loaded 1.0" in text
+
+
+def test_the_document_describes_every_route(client):
+    document = client.get("/openapi.json").json()
+    assert set(document["paths"]) == {
+        "/v1/predict", "/v1/devices", "/v1/devices/{name}", "/v1/kernels", "/v1/kernels/{family}", "/v1/models", "/healthz",
+        "/readyz", "/metrics",
+    }  # fmt: skip
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert operation["summary"], path
+            for status, response in operation["responses"].items():
+                for media, content in response["content"].items():
+                    assert content["schema"], (path, status)
+                    assert "example" in content or "examples" in content, (path, status, media)
+            assert "500" in operation["responses"], path
+
+
+def test_every_reference_of_the_document_leads_somewhere(client):
+    text = client.get("/openapi.json").text
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    used = set(re.findall(r'"#/components/schemas/([^"]+)"', text))
+    assert used <= set(schemas)
+    for schema in schemas.values():
+        DRAFT.check_schema(schema)
+
+
+def test_the_document_s_examples_are_valid_and_answered(client):
+    document = client.get("/openapi.json").json()
+    operation = document["paths"]["/v1/predict"]["post"]
+    content = operation["requestBody"]["content"]["application/json"]
+    whole = {"components": document["components"]}
+    for example in content["examples"].values():
+        DRAFT(content["schema"] | whole).validate(example["value"])
+        assert client.post(example["value"]).status_code == 200
+    answers = operation["responses"]["200"]["content"]["application/json"]
+    for example in content["examples"].values():
+        DRAFT(answers["schema"] | whole).validate(client.post(example["value"]).json())
+    for path in ("/v1/devices", "/v1/devices/h100", "/v1/models", "/healthz", "/readyz", "/v1/kernels"):
+        described = document["paths"][path.replace("h100", "{name}")]["get"]["responses"]["200"]["content"]
+        DRAFT(described["application/json"]["schema"] | whole).validate(client.get(path).json())
+
+
+def test_the_page_is_self_contained_under_a_strict_policy(client):
+    page = client.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    linked = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert {"static/app.js", "static/style.css"} <= set(linked)
+    for path in linked:
+        assert not path.startswith(("http", "//"))
+        assert client.get("/" + path).status_code == 200
+    assert "style=" not in page.text
+    assert not re.search(r"<script(?![^>]*src=)", page.text)
+    for path in ("static/app.js", "static/plot.js", "static/style.css"):
+        assert "nosniff" in client.get("/" + path).headers["x-content-type-options"]
+        assert not re.search(r"https?://(?!www\.w3\.org)", client.get("/" + path).text)

@@ -1,0 +1,139 @@
+"""The IREE runner compiles, runs and checks what a configuration names; the tiled plan is legal and repeatable."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from kernelcast.collectors import tiled
+from kernelcast.collectors.runner import Prepared, UnsupportedCaseError, runners
+from kernelcast.collectors.tiled import tiled_gemm_plan
+from kernelcast.features.kernel import KernelSpec
+
+TILES = {"tile_m": 16, "tile_n": 32, "inner_m": 4, "inner_n": 16, "inner_k": 2}
+
+
+def gemm(m: int = 33, n: int = 47, k: int = 29, **config: int) -> KernelSpec:
+    return KernelSpec.of("gemm", "fp32", impl="iree", threads=1, config=config, m=m, n=n, k=k)
+
+
+def prepare(spec: KernelSpec) -> Prepared:
+    pytest.importorskip("iree.compiler")
+    pytest.importorskip("iree.runtime")
+    return runners()["iree"].prepare(spec)
+
+
+@pytest.mark.parametrize("config", [{}, {"data_tiling": 1}, TILES, TILES | {"tile_k": 8}], ids=str)
+def test_every_kind_of_configuration_gives_the_right_product(config: dict[str, int]) -> None:
+    # prepare() itself compares with numpy; the sizes are ones that no tile divides.
+    prepared = prepare(gemm(**config))
+    prepared.call()
+    assert 0.0 < prepared.setup_s < 15.0
+    assert prepared.working_set_b == 4 * (33 * 29 + 29 * 47 + 33 * 47)
+
+
+def test_a_call_overwrites_the_result_rather_than_adding_to_it() -> None:
+    pytest.importorskip("iree.runtime")
+    from kernelcast.collectors.runners import iree
+
+    a, b = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32)
+    call, result = iree._bind(*iree._load(iree._compile(iree.matmul_mlir(3, 5, 4, {}), data_tiling=False)), a, b)
+    call()
+    call()
+    assert (result() == 4.0).all()
+
+
+def test_configurations_change_the_kernel_and_not_its_operands() -> None:
+    from kernelcast.collectors.runners import iree
+
+    assert "vector_common_parallel = [4, 16, 0]" in iree.matmul_mlir(33, 47, 29, TILES)
+    assert "compilation_info" not in iree.matmul_mlir(33, 47, 29, {})
+    assert "cache_reduction" not in iree.matmul_mlir(33, 47, 29, TILES)
+    for default, tuned in zip(iree._operands(gemm()), iree._operands(gemm(**TILES)), strict=True):
+        assert (default == tuned).all()
+
+
+def test_a_wrong_product_is_an_error() -> None:
+    from kernelcast.collectors.runners import iree
+
+    right = np.ones((2, 2), np.float32)
+    iree._check_result(right + np.float32(1e-6), right)
+    for wrong in (right * np.float32(1.001), np.full_like(right, np.nan)):
+        with pytest.raises(ArithmeticError, match="wrong product"):
+            iree._check_result(wrong, right)
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        (KernelSpec.of("softmax", "fp32", impl="iree", threads=1, rows=4, cols=4), "family gemm"),
+        (KernelSpec.of("gemm", "fp32", impl="iree", threads=1, batch=2, m=4, n=4, k=4), "batch 1"),
+        (KernelSpec.of("gemm", "fp32", impl="iree", threads=1, variant="bias", m=4, n=4, k=4), "no variant"),
+        (KernelSpec.of("gemm", "bf16", impl="iree", threads=1, m=4, n=4, k=4), "fp32, not bf16"),
+        (KernelSpec.of("gemm", "fp32", impl="iree", threads=2, m=4, n=4, k=4), "one thread"),
+        (gemm(warps=4), "got warps"),
+        (gemm(**TILES, data_tiling=1), "data_tiling=1 alone"),
+        (gemm(tile_m=16), "tile_n is not"),
+        (gemm(**TILES | {"inner_k": 0}), "inner_k is not"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_unsupported_cases_say_why(spec: KernelSpec, reason: str) -> None:
+    with pytest.raises(UnsupportedCaseError, match=reason):
+        runners()["iree"].prepare(spec)
+
+
+def test_what_the_compiler_refuses_is_unsupported_with_its_own_words() -> None:
+    pytest.importorskip("iree.compiler")
+    from kernelcast.collectors.runners import iree
+
+    with pytest.raises(UnsupportedCaseError, match=r"iree-compile: .*nonsense"):
+        iree._compile("func.func @matmul() { nonsense }", data_tiling=False)
+
+
+def test_a_compiler_that_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelcast.collectors.runners import iree
+
+    monkeypatch.setattr(iree, "_compiler", lambda: ("sleep", "30"))
+    monkeypatch.setattr(iree, "_FLAGS", ())
+    monkeypatch.setattr(iree, "COMPILE_LIMIT_S", 0.2)
+    began = time.monotonic()
+    with pytest.raises(UnsupportedCaseError, match=r"longer than 0\.2 s"):
+        iree._compile("", data_tiling=False)
+    assert time.monotonic() - began < 5.0
+
+
+def test_the_plan_is_repeatable_and_never_repeats_a_case() -> None:
+    plan = tiled_gemm_plan(6, 10, seed=3)
+    assert plan == tiled_gemm_plan(6, 10, seed=3)
+    assert plan != tiled_gemm_plan(6, 10, seed=4)
+    assert len({spec.case_id for spec in plan}) == len(plan) == 6 * (10 + 2)
+
+
+def test_the_plan_keeps_its_limits_and_has_both_baselines_for_every_shape() -> None:
+    plan = tiled_gemm_plan(32, 50, seed=0)
+    shapes = {spec.dims for spec in plan}
+    assert len(shapes) == 32
+    for baseline in ((), (("data_tiling", 1),)):
+        assert {spec.dims for spec in plan if spec.config == baseline} == shapes
+    for spec in plan:
+        shape = tiled.Shape(spec["m"], spec["n"], spec["k"])
+        assert (spec.impl, spec.threads, spec.cache_state, spec["batch"]) == ("iree", 1, "hot", 1)
+        assert tiled.FLOPS[0] <= shape.flops <= tiled.FLOPS[1]
+        if "tile_m" not in (config := dict(spec.config)):
+            continue
+        assert tiled.is_sensible(shape, config)
+        for dim in ("m", "n"):
+            assert config[f"tile_{dim}"] % config[f"inner_{dim}"] == 0
+        if "tile_k" in config:
+            assert config["tile_k"] % config["inner_k"] == 0
+            assert config["tile_k"] < shape.k
+            assert config["tile_m"] * config["tile_n"] <= tiled.MAX_FILLED
+
+
+def test_the_plan_holds_odd_sizes_and_sizes_of_models() -> None:
+    shapes = {spec.dims for spec in tiled_gemm_plan(32, 1, seed=0)}
+    sizes = {size for shape in shapes for _, size in shape}
+    assert sum(size % 2 for size in sizes) >= 8
+    assert {768, 3072} & sizes

@@ -1,0 +1,135 @@
+"""Families: flops and bytes against hand counts, and every variant run for real in PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernelcast.features.families.attention import scored_pairs, touched_kv_len
+from kernelcast.features.families.moe import expert_shares, touched_experts
+from kernelcast.features.kernel import KernelFamily, KernelSpec, View, families, get_family
+
+SMALL = {
+    "gemm": {"batch": 2, "m": 5, "n": 7, "k": 3},
+    "attention": {"batch": 2, "heads": 4, "kv_heads": 2, "q_len": 6, "kv_len": 9, "head_dim": 8, "window": 4},
+    "softmax": {"rows": 3, "cols": 5},
+    "layernorm": {"rows": 3, "cols": 8},
+    "elementwise": {"rows": 3, "cols": 5},
+    "reduction": {"rows": 3, "cols": 5},
+    "copy": {"rows": 3, "cols": 5},
+    "conv2d": {"batch": 2, "in_channels": 3, "out_channels": 4, "height": 9, "width": 8, "kernel": 3, "stride": 2,
+               "padding": 1},
+    "moe": {"tokens": 6, "hidden": 8, "inter": 4, "topk": 2, "experts": 3, "tp": 1, "ep": 1},
+}  # fmt: skip
+
+
+def view(family: str, dtype: str = "fp32", variant: str = "", **sizes: int) -> View:
+    return View(dtype, dtype, variant, {**SMALL[family], **sizes})
+
+
+@pytest.mark.parametrize(
+    ("family", "variant", "flops", "moved"),
+    [
+        ("gemm", "", 2 * 2 * 5 * 7 * 3, 4 * (2 * 5 * 3 + 2 * 3 * 7 + 2 * 5 * 7)),
+        ("gemm", "bias", 2 * 2 * 5 * 7 * 3, 4 * (2 * 5 * 3 + 2 * 3 * 7 + 7 + 2 * 5 * 7)),
+        ("softmax", "", 5 * 15, 4 * 30),
+        ("layernorm", "layernorm", 7 * 24, 4 * (24 + 8 + 8 + 24)),
+        ("layernorm", "rmsnorm", 4 * 24, 4 * (24 + 8 + 24)),
+        ("elementwise", "add", 15, 4 * 45),
+        ("elementwise", "relu", 15, 4 * 30),
+        ("reduction", "sum", 15, 4 * (15 + 3)),
+        ("reduction", "sum_rows", 15, 4 * (15 + 5)),
+        ("copy", "", 0, 4 * 30),
+        # Output 5 x 4 positions; 3 x 3 x 3 products for each of 4 channels.
+        ("conv2d", "", 2 * 2 * 4 * 5 * 4 * 27, 4 * (2 * 3 * 9 * 8 + 4 * 3 * 9 + 2 * 4 * 5 * 4)),
+    ],
+)
+def test_work_by_hand(family: str, variant: str, flops: float, moved: float) -> None:
+    v = view(family, variant=variant)
+    assert get_family(family).flops(v) == flops
+    assert get_family(family).bytes_moved(v) == moved
+
+
+def brute_pairs(q_len: int, kv_len: int, window: int) -> int:
+    seen = [min(kv_len - q_len + i, window or kv_len) for i in range(1, q_len + 1)]
+    return sum(seen)
+
+
+@pytest.mark.parametrize("window", [0, 1, 3, 5, 9, 100])
+@pytest.mark.parametrize(("q_len", "kv_len"), [(1, 1), (1, 9), (4, 4), (3, 9), (9, 9)])
+def test_attention_counts_the_pairs_the_mask_lets_through(q_len: int, kv_len: int, window: int) -> None:
+    v = view("attention", q_len=q_len, kv_len=kv_len, window=window)
+    assert scored_pairs(v) == brute_pairs(q_len, kv_len, window)
+    mask_columns = {
+        position
+        for i in range(1, q_len + 1)
+        for position in range(max(0, kv_len - q_len + i - (window or kv_len)), kv_len - q_len + i)
+    }
+    assert touched_kv_len(v) == len(mask_columns)
+
+
+def test_an_fp8_cache_halves_the_cache_traffic() -> None:
+    sizes = SMALL["attention"] | {"window": 0}
+    family = get_family("attention")
+    same, small = View("bf16", "bf16", "", sizes), View("bf16", "fp8", "", sizes)
+    cache_bytes = 2 * 2 * 2 * 9 * 8 * 2
+    assert family.bytes_moved(same) - family.bytes_moved(small) == cache_bytes / 2
+
+
+def test_moe_touches_at_most_its_experts_and_fewer_under_a_power_law() -> None:
+    counts = {
+        variant: float(touched_experts(view("moe", variant=variant, tokens=8, topk=2, experts=16)))
+        for variant in get_family("moe").variants
+    }
+    assert 1 <= counts["power_law_1.2"] < counts["power_law_1.01"] < counts["balanced"] <= 16
+    assert counts["balanced"] == pytest.approx(16 * (1 - (15 / 16) ** 16))
+    assert expert_shares("power_law_1.2", 4).sum() == pytest.approx(1.0)
+
+
+def test_winograd_lowers_only_the_compute_bound_of_3x3_convolutions() -> None:
+    family = get_family("conv2d")
+    assert family.least_flops is not None
+    plain, strided = view("conv2d", stride=1), view("conv2d", stride=2)
+    assert family.least_flops(plain) == family.flops(plain) / 4
+    assert family.least_flops(strided) == family.flops(strided)
+
+
+@pytest.mark.parametrize("name", sorted(families()))
+def test_formulas_answer_columns_as_they_answer_numbers(name: str) -> None:
+    family = get_family(name)
+    for variant in family.variants:
+        rows = [SMALL[name], {key: value * 2 for key, value in SMALL[name].items()}]
+        columns = {key: np.array([row[key] for row in rows], dtype=np.float64) for key in SMALL[name]}
+        for formula in (family.flops, family.bytes_moved, family.footprint_b):
+            together = formula(View("bf16", "bf16", variant, columns))
+            alone = [float(formula(View("bf16", "bf16", variant, row))) for row in rows]
+            np.testing.assert_allclose(together, alone)
+
+
+def cases() -> list[tuple[KernelFamily, str, str]]:
+    return [
+        (family, variant, dtype)
+        for family in families().values()
+        for variant in family.variants
+        for dtype in ("fp32", "bf16")
+    ]
+
+
+@pytest.mark.parametrize(("family", "variant", "dtype"), cases(), ids=lambda x: getattr(x, "name", x))
+def test_every_variant_runs_in_pytorch_and_gives_the_declared_outputs(
+    family: KernelFamily, variant: str, dtype: str
+) -> None:
+    torch = pytest.importorskip("torch")
+    sizes = SMALL[family.name]
+    if family.variant_of is not None and variant == "decode":
+        sizes = sizes | {"q_len": 1}
+    spec = KernelSpec.of(family.name, dtype, variant=variant, **sizes)
+    v = View.of(spec)
+    torch_dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype]
+    operands = [torch.rand([int(size) for size in a.shape]).to(torch_dtype) + 0.5 for a in family.inputs(v)]
+    result = family.run["torch"](torch, spec, *operands)()
+    (output,) = family.outputs(v)
+    declared = [int(size) for size in output.shape]
+    # A single product may come without its batch dimension of one.
+    assert list(result.shape) in (declared, declared[1:] if declared[0] == 1 else declared)
+    assert result.dtype == torch_dtype
+    assert torch.isfinite(result.float()).all()

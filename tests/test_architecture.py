@@ -1,0 +1,84 @@
+"""Imports go one way; files keep one idea; names say something."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+MAY_IMPORT = {
+    "features": set(),
+    "datasets": {"features"},
+    "collectors": {"features", "datasets"},
+    "models": {"features", "datasets"},
+    "api": {"features", "models"},
+}
+NEVER_SERVED = {"torch", "pandas", "sklearn", "mlflow", "xgboost", "onnx", "optuna"}
+TRAINING_SIDE = {"datasets"}
+SERVING_FILES = ("artifact.py", "predictor.py", "prediction.py", "intervals.py", "domain.py")
+
+
+def product_files() -> list[Path]:
+    folders = [*MAY_IMPORT, "commands"]
+    return [*ROOT.glob("*.py"), *(path for folder in folders for path in (ROOT / folder).rglob("*.py"))]
+
+
+def imported_rooms(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, top folder) of every import of the product's own modules, relative dots resolved."""
+    package = ("kernelcast", *path.relative_to(ROOT).parent.parts)
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            names = [".".join(filter(None, (base, node.module, alias.name))) for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "kernelcast" and len(parts) > 1:
+                yield node.lineno, parts[1]  # type: ignore[attr-defined]
+
+
+def top_level_imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, package) of every import that runs when the module is imported."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.split(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.lineno, node.module.split(".")[0]
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_imports_go_one_way(room: str) -> None:
+    for path in (ROOT / room).rglob("*.py"):
+        for line, target in imported_rooms(path):
+            if target in MAY_IMPORT and target != room:
+                assert target in MAY_IMPORT[room], (
+                    f"{path.relative_to(ROOT)}:{line} imports {target}; {room} may import {sorted(MAY_IMPORT[room])}"
+                )
+
+
+def test_serving_side_of_models_reads_no_datasets() -> None:
+    for name in SERVING_FILES:
+        for line, target in imported_rooms(ROOT / "models" / name):
+            assert target not in TRAINING_SIDE, f"models/{name}:{line} imports {target}, which serving does not need"
+
+
+def test_no_heavy_library_is_imported_at_module_level() -> None:
+    # onnx_graphs is imported by regressors only when they fit, so it may import onnx at the top.
+    for path in product_files():
+        if path.name == "onnx_graphs.py":
+            continue
+        for line, package in top_level_imports(path):
+            assert package not in NEVER_SERVED, f"{path.relative_to(ROOT)}:{line} imports {package} at module level"
+
+
+def test_files_are_short_and_names_say_something() -> None:
+    for path in product_files():
+        lines = len(path.read_text().splitlines())
+        assert lines <= 400, f"{path.relative_to(ROOT)} has {lines} lines; split it by idea"
+        assert path.stem not in {"utils", "util", "helpers", "helper", "common", "misc"}, f"{path} says nothing"
