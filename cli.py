@@ -19,7 +19,7 @@ USER_ERROR = 2
 INTERRUPTED = 130
 
 # typer brings its own copy of click from 0.20 on; either way its errors share this base.
-_UsageError = typer.BadParameter.__mro__[1]
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -31,8 +31,7 @@ def main(args: Sequence[str] | None = None) -> int:
         failed(str(error))
         return USER_ERROR
     except (KeyboardInterrupt, typer.Abort):
-        failed("stopped")
-        return INTERRUPTED
+        code = INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone (`| head`); nothing more can be said to it, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -43,6 +42,8 @@ def main(args: Sequence[str] | None = None) -> int:
     except _UsageError as error:
         failed(_usage(error))
         return USER_ERROR
+    if code == INTERRUPTED:
+        failed("stopped")
     return code if isinstance(code, int) else 0
 
 

@@ -62,7 +62,8 @@ def install_document(app: FastAPI, devices: Catalogue) -> None:
             app.openapi_schema = _document(app, devices)
         return app.openapi_schema
 
-    app.openapi = document  # type: ignore[method-assign] - the framework's documented way of extending the document
+    # The framework's documented way of extending the document.
+    app.openapi = document  # type: ignore[method-assign]
 
 
 def _document(app: FastAPI, devices: Catalogue) -> dict[str, Any]:
@@ -159,7 +160,9 @@ def _add_example(path: str, operation: dict[str, Any], devices: Catalogue) -> No
         "/v1/devices/{name}": device_answer(first),
         "/v1/kernels": {"kernels": {"gemm": schema}},
         "/v1/kernels/{family}": schema,
-        "/v1/models": ModelsAnswer([ModelAnswer("pretrained", "/models/pretrained", "2026-01-31T12:00:00+00:00", {}, None)]),
+        "/v1/models": ModelsAnswer(
+            [ModelAnswer("pretrained", "/models/pretrained", "2026-01-31T12:00:00+00:00", {}, None)]
+        ),
         "/healthz": HealthAnswer("ok"),
         "/readyz": HealthAnswer("ready"),
         "/metrics": "kernelcast_model_loaded 1.0\n",

@@ -25,7 +25,9 @@ class FieldProblem(msgspec.Struct, frozen=True, omit_defaults=True):
 
     field: Annotated[str, Meta(description="Path of the input, such as `sizes.m` or `requests[3].device`")]
     detail: Annotated[str, Meta(description="What was given, what is possible")]
-    index: Annotated[int | None, Meta(description="Position of the spec in `requests`, absent for a single spec")] = None
+    index: Annotated[int | None, Meta(description="Position of the spec in `requests`, absent for a single spec")] = (
+        None
+    )
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -137,7 +137,7 @@ def implied_variant(family: KernelFamily, sizes: Mapping[str, int]) -> str:
 
 def _decode(body: bytes) -> Any:
     if not body.strip():
-        raise ProblemError(400, "the body is empty; send one spec, or {\"requests\": [...]}")
+        raise ProblemError(400, 'the body is empty; send one spec, or {"requests": [...]}')
     try:
         return msgspec.json.decode(body)
     except UnicodeDecodeError as error:

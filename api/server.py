@@ -63,7 +63,7 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
         app, access_log=settings.access_log, log_level="warning", ws="none", lifespan="on", server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_S, timeout_graceful_shutdown=_SHUTDOWN_S,
     )  # fmt: skip
-    with _listen(settings.host, settings.port) as listener:
+    with listen(settings.host, settings.port) as listener:
         host, port = listener.getsockname()[:2]
         ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         uvicorn.Server(config).run(sockets=[listener])
@@ -77,7 +77,12 @@ def _locator(model: Path | None) -> Callable[[], Path]:
     return default_model_dir
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        SpecError: the port is taken or the address is not this machine's.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)

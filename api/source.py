@@ -15,8 +15,11 @@ from typing import Any, Protocol
 
 from ..features.device import Catalogue
 from ..features.errors import SpecError
+from ..features.kernel import get_family
 from ..models.artifact import MANIFEST
-from ..models.predictor import Predictor, load_predictor
+from ..models.predictor import ArtifactPredictor, Predictor, load_predictor
+from .describe import family_example
+from .requests import read_spec
 
 _log = logging.getLogger("kernelcast.api")
 _LONGEST = 40
@@ -52,8 +55,8 @@ class FixedSource:
     """One predictor that never changes, for tests and for embedding."""
 
     def __init__(self, predictor: Predictor | None, catalogue: Catalogue, name: str = "fixed") -> None:
-        self.problem: str | None = None if predictor else "no predictor was given"
-        self._loaded = predictor and Loaded(predictor, catalogue, name, None, {}, _now())
+        self.problem: str | None = None if predictor is not None else "no predictor was given"
+        self._loaded = None if predictor is None else Loaded(predictor, catalogue, name, None, {}, _now())
 
     def current(self) -> Loaded | None:
         """See `PredictorSource`."""
@@ -92,15 +95,31 @@ class DirectorySource:
             self._tried = signature
             predictor = load_predictor(path, self._catalogue)
             predictor.load_all()
+            _warm_up(predictor)
         except (SpecError, OSError) as error:
-            if self.problem != str(error):
-                kept = "; the model loaded before goes on serving" if self._loaded else ""
-                _log.error("the model was not loaded: %s%s", error, kept)
-            self.problem = str(error)
+            self._keep(str(error))
+            return False
+        except Exception as error:  # noqa: BLE001 - graphs fail with errors of their engine's own; the old model goes on
+            self._keep(f"the model does not run: {error!r}")
             return False
         self._loaded = Loaded(predictor, self._catalogue, path.name, path, summary(predictor.manifest), _now())
         self.problem = None
         return True
+
+    def _keep(self, problem: str) -> None:
+        """Go on with what there is, and say why; once, not at every look."""
+        if problem != self.problem:
+            kept = "; the model loaded before goes on serving" if self._loaded else ""
+            _log.error("the model was not loaded: %s%s", problem, kept)
+        self.problem = problem
+
+
+def _warm_up(predictor: ArtifactPredictor) -> None:
+    """One prediction of each family: the first takes far longer than the others, and a graph that fails, fails here."""
+    for name in predictor.families:
+        example = family_example(get_family(name), predictor.manifest["families"][name]["devices"][0])
+        spec, device = read_spec(example, predictor.devices)
+        predictor.predict([spec], [device])
 
 
 def summary(manifest: Any) -> Any:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from ..features.kernel import KernelSpec
-from ..models.prediction import Prediction
+from ..models.prediction import Interval, Prediction
 
 
 class IntervalAnswer(msgspec.Struct, frozen=True):
@@ -26,7 +26,9 @@ class PredictionAnswer(msgspec.Struct, frozen=True):
     family: Annotated[str, Meta(description="Kernel family")]
     device: Annotated[str, Meta(description="Catalogue name the request's device stands for")]
     latency_s: Annotated[IntervalAnswer, Meta(description="Time of one run in seconds")]
-    power_w: Annotated[IntervalAnswer | None, Meta(description="Mean power in watts; null where no model has seen power")]
+    power_w: Annotated[
+        IntervalAnswer | None, Meta(description="Mean power in watts; null where no model has seen power")
+    ]
     energy_j: Annotated[IntervalAnswer | None, Meta(description="Energy of one run in joules: latency times power")]
     coverage: Annotated[float, Meta(description="Share of cases the intervals are built to contain")]
     bound: Annotated[str, Meta(description="The limit that binds on paper: compute, dram, cache, launch …")]
@@ -77,7 +79,9 @@ class DeviceAnswer(msgspec.Struct, frozen=True):
     aliases: list[str]
     facts: Annotated[dict[str, FactAnswer], Meta(description="Datasheet facts")]
     matrix_flops_per_s: Annotated[dict[str, FactAnswer], Meta(description="Dense matrix peak by dtype, FLOP/s")]
-    vector_flops_per_s: Annotated[dict[str, FactAnswer], Meta(description="Peak of the ordinary units by dtype, FLOP/s")]
+    vector_flops_per_s: Annotated[
+        dict[str, FactAnswer], Meta(description="Peak of the ordinary units by dtype, FLOP/s")
+    ]
     measured: Annotated[dict[str, FactAnswer], Meta(description="What characterising the device gave")]
 
 
@@ -100,10 +104,18 @@ ANSWERS = (PredictionAnswer, BatchAnswer, ModelsAnswer, DevicesAnswer, DeviceAns
 def prediction_answer(spec: KernelSpec, device: str, found: Prediction) -> PredictionAnswer:
     """A prediction as it is sent."""
     return PredictionAnswer(
-        spec.family, device,
-        found.latency_s, found.power_w, found.energy_j,  # type: ignore[arg-type] - same fields, encoded alike
-        found.coverage, found.bound, dict(found.breakdown), found.method, found.in_domain, list(found.notes),
-    )  # fmt: skip
+        family=spec.family,
+        device=device,
+        latency_s=_interval(found.latency_s),
+        power_w=None if found.power_w is None else _interval(found.power_w),
+        energy_j=None if found.energy_j is None else _interval(found.energy_j),
+        coverage=found.coverage,
+        bound=found.bound,
+        breakdown=dict(found.breakdown),
+        method=found.method,
+        in_domain=found.in_domain,
+        notes=list(found.notes),
+    )
 
 
 def encode_predictions(specs: Sequence[KernelSpec], devices: Sequence[str], found: Sequence[Prediction],
@@ -111,3 +123,7 @@ def encode_predictions(specs: Sequence[KernelSpec], devices: Sequence[str], foun
     """The JSON answer: one prediction, or a batch of them."""
     answers = [prediction_answer(*row) for row in zip(specs, devices, found, strict=True)]
     return msgspec.json.encode(answers[0] if single else BatchAnswer(answers))
+
+
+def _interval(found: Interval) -> IntervalAnswer:
+    return IntervalAnswer(found.value, found.lower, found.upper)

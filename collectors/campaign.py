@@ -26,7 +26,7 @@ from ..datasets.store import RowsRefused, Store, StoreError
 from ..features.kernel import KernelSpec
 from .chunking import PACE, Pace, chunks, worker_key
 from .environment import machine_facts, state_facts, utc_now
-from .process import Collector, WorkerLostError, local_workers
+from .process import Collector, WorkerLostError, WorkerStartError, local_workers
 from .progress import Progress
 from .sentinel import SENTINEL_CASES, Reading, drift, own_spread
 
@@ -88,7 +88,7 @@ def run_campaign(
         What was done. Ctrl-C and SIGTERM also end here: what is measured is stored, workers are killed.
 
     Raises:
-        CampaignError: the sink cannot store (disk full). Blocks stored before stay.
+        CampaignError: the sink cannot store (disk full), or a worker cannot start. Blocks stored before stay.
     """
     todo = [spec for spec in specs if spec.case_id not in skip]
     campaign = _Campaign(device, sink, collector_for or local_workers(device), pace, tuple(sentinels),
@@ -100,6 +100,11 @@ def run_campaign(
     except KeyboardInterrupt:
         interrupted = True
         campaign.store({"interrupted": True})
+    except WorkerStartError as error:
+        campaign.store({"interrupted": True})
+        raise CampaignError(
+            f"{error}. What was measured is stored; fix this and run the same command again."
+        ) from error
     finally:
         campaign.close()
     stored = sum(campaign.stored.values())

@@ -60,6 +60,7 @@ def characterize(
     collector_for: Callable[[str, int], Collector] | None = None,
     caches_b: Mapping[str, int] | None = None,
     threads: int | None = None,
+    core: int | None = None,
     levels: Callable[[Sequence[int], int], list[MemoryLevel]] = memory_levels,
 ) -> dict[str, dict[str, Any]]:
     """Measure this CPU; half a minute. Nothing is stored.
@@ -69,14 +70,16 @@ def characterize(
         collector_for: as of `run_campaign`.
         caches_b: cache sizes in bytes by level (`l1` …); default: what the system says.
         threads: what "all threads" is; default: all cores.
+        core: where one-thread cases run; default: the last core.
         levels: measures latency and bandwidth within sizes in bytes, on a core.
 
     Returns:
         Flat names to `{"value": number or None, "source": when and by what}`, SI units; the source of a None says why
         there is no value.
     """
+    core = max(os.sched_getaffinity(0)) if core is None else core
     caches = dict(cache_sizes_b() if caches_b is None else caches_b)
-    workers = _Workers(collector_for or local_workers(device))
+    workers = _Workers(collector_for or local_workers(device, core))
     try:
         launch_s = workers.latency_s([_LAUNCH])[0]
         rates = {
@@ -85,7 +88,7 @@ def characterize(
     finally:
         workers.close()
     facts = {"launch_torch_s": _fact(launch_s)} | {name: _fact(rate) for name, rate in rates.items()}
-    return facts | _level_facts(caches, levels)
+    return facts | _level_facts(caches, core, levels)
 
 
 class _Workers:
@@ -120,7 +123,7 @@ def _rate(probe: Probe, workers: _Workers, launch_s: float | None) -> float | No
 
 
 def _level_facts(
-    caches_b: Mapping[str, int], levels: Callable[[Sequence[int], int], list[MemoryLevel]]
+    caches_b: Mapping[str, int], core: int, levels: Callable[[Sequence[int], int], list[MemoryLevel]]
 ) -> dict[str, dict[str, Any]]:
     """Latency of every level, and one core's bandwidth of every cache.
 
@@ -131,7 +134,7 @@ def _level_facts(
     sizes["dram"] = max(_dram_sizes_b(caches_b))
     facts: dict[str, dict[str, Any]] = {}
     try:
-        found = levels(list(sizes.values()), max(os.sched_getaffinity(0)))
+        found = levels(list(sizes.values()), core)
     except NoMemoryLevelsError as error:
         missing = {"value": None, "source": f"not measured: {error}"}
         names = [f"latency_{level}_s" for level in sizes] + [f"bandwidth_{level}_b_per_s_1t" for level in caches_b]

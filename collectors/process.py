@@ -15,7 +15,7 @@ from typing import IO, Any, Literal, Protocol
 
 from ..datasets.schema import Measurement, from_row
 from ..features.kernel import KernelSpec
-from .environment import cache_sizes_b, memory_b
+from .environment import STEADY_MEMORY, cache_sizes_b, memory_b
 from .worker import WorkerOptions
 
 _START_S = 180.0
@@ -29,6 +29,10 @@ class WorkerLostError(Exception):
         super().__init__(message)
         self.status = status
         self.case_id = case_id
+
+
+class WorkerStartError(Exception):
+    """A worker could not start at all (its library is missing, say); the message has its last words."""
 
 
 class Collector(Protocol):
@@ -109,6 +113,7 @@ class WorkerProcess:
 
         Raises:
             WorkerLostError: it crashed, or was silent for longer than the deadline and has been killed.
+            WorkerStartError: it does not start.
         """
         process = self._running()
         at: str | None = None
@@ -141,7 +146,7 @@ class WorkerProcess:
         if self._process is not None:
             return self._process
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the worker, closed by close()
-        env = os.environ | {"OMP_NUM_THREADS": str(self._options.threads)}
+        env = os.environ | STEADY_MEMORY | {"OMP_NUM_THREADS": str(self._options.threads)}
         self._process = subprocess.Popen(  # noqa: S603  our own interpreter and module
             self._command(self._options), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0,
             # Its own session, so that Ctrl-C reaches the parent alone, which then decides what happens.
@@ -150,7 +155,7 @@ class WorkerProcess:
         try:
             self._ready = self._read(self._process, _START_S)["ready"]
         except (EOFError, TimeoutError):
-            raise RuntimeError(f"the {self._options.runner} worker did not start: {self._last_words()}") from None
+            raise WorkerStartError(f"the {self._options.runner} worker did not start: {self._last_words()}") from None
         return self._process
 
     def _last_words(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from .. import __version__
-from . import catalogue, collect, data, importing, models, predict, serve, train
+from . import catalogue, characterize, collect, data, importing, models, predict, serve, train
 
 app = typer.Typer(
     name="kernelcast",
@@ -35,7 +35,7 @@ app.command("devices")(catalogue.devices)
 app.command("kernels")(catalogue.kernels)
 app.command("serve")(serve.serve)
 app.command("collect")(collect.collect)
-app.command("characterize")(collect.characterize)
+app.command("characterize")(characterize.characterize)
 app.command("import")(importing.import_)
 app.command("train")(train.train)
 app.command("evaluate")(train.evaluate)

@@ -1,4 +1,4 @@
-"""`kernelcast collect` and `kernelcast characterize`: measure kernels, or the machine itself."""
+"""`kernelcast collect`: measure kernels on this machine."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import typer
 
 from ..features.errors import SpecError, listed
 from .console import DeviceFiles, Json, need_extra, note, print_json, read_catalogue
+from .this_machine import this_device
 
 if TYPE_CHECKING:
-    from ..features.device import Catalogue
     from ..features.kernel import KernelSpec
 
 _TILED_CONFIGS_PER_SHAPE = 50
@@ -31,8 +31,12 @@ def collect(
     store: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where rows go; default: KERNELCAST_HOME/measurements.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Catalogue name of this machine; default: by its CPU's name.")] = None,
-    tiled: Annotated[bool, typer.Option("--tiled", help="Measure the tiled GEMM with its tuning knobs instead.")] = False,
+    device: Annotated[
+        str | None, typer.Option(help="Catalogue name of this machine; default: by its CPU's name.")
+    ] = None,
+    tiled: Annotated[
+        bool, typer.Option("--tiled", help="Measure the tiled GEMM with its tuning knobs instead.")
+    ] = False,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:
@@ -52,7 +56,9 @@ def collect(
         specs = _tiled(wanted, seed) if tiled else _plan(families, wanted, seed, _words(dtypes), _counts(threads))
         measured = Store(store)
         with measured.lock(name), progress_bar(f"measuring {name}") as progress:
-            done = run_campaign(specs, device=name, sink=store_sink(measured), skip=measured.case_ids(name), progress=progress)
+            done = run_campaign(
+                specs, device=name, sink=store_sink(measured), skip=measured.case_ids(name), progress=progress
+            )
     except ImportError as error:
         raise need_extra("collect", "collect", error) from error
     except (CampaignError, StoreError) as error:
@@ -63,41 +69,6 @@ def collect(
     note(f"rows are in {measured.root}")
     if done.interrupted:
         raise KeyboardInterrupt
-
-
-def characterize(
-    out_file: Annotated[Path, typer.Option("--out", metavar="YAML", help="Where the device file goes.")],
-    as_json: Json = False,
-) -> None:
-    """Measure this machine itself (peaks, bandwidth ladder, latency, launch overhead) and write its device file."""
-    try:
-        from ..collectors.characterize import characterize as run
-    except ImportError as error:
-        raise need_extra("characterize", "collect", error) from error
-    run(out_file)
-    if as_json:
-        print_json({"out": str(out_file)})
-
-
-def this_device(given: str | None, known: Catalogue) -> str:
-    """The catalogue name of the machine that measures.
-
-    Raises:
-        SpecError: none was given and the CPU's name is in no device file.
-    """
-    if given is not None:
-        return known.get(given).name
-    from ..collectors.environment import cpu_info
-
-    model = cpu_info().get("model name", "an unknown CPU")
-    try:
-        return known.get(model).name
-    except SpecError as error:
-        raise SpecError(
-            f"this machine's CPU ({model}) is in no device file; make one with `kernelcast characterize --out my.yaml` and "
-            "give it with --device-file, or name a device with --device",
-            field="device",
-        ) from error
 
 
 def _plan(families: str, rows: int, seed: int, dtypes: Sequence[str], threads: Sequence[int]) -> list[KernelSpec]:
@@ -134,5 +105,7 @@ def _counts(text: str) -> list[int]:
     except ValueError:
         counts = [0]
     if any(not 1 <= count <= cores for count in counts):
-        raise SpecError(f"--threads is {text!r}; thread counts on this machine: {listed(map(str, range(1, cores + 1)))}")
+        raise SpecError(
+            f"--threads is {text!r}; thread counts on this machine: {listed(map(str, range(1, cores + 1)))}"
+        )
     return counts

@@ -53,10 +53,16 @@ def print_json(value: Any) -> None:
     """A value as JSON on stdout: indented for a person, on one line for a program."""
     import msgspec
 
-    encoded = msgspec.json.encode(value)
+    encoded = msgspec.json.encode(value, enc_hook=_path_as_text)
     if sys.stdout.isatty():
         encoded = msgspec.json.format(encoded, indent=2)
     print(encoded.decode(), flush=True)  # noqa: T201 - stdout is where answers go
+
+
+def _path_as_text(value: Any) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
 
 
 @contextlib.contextmanager
@@ -130,4 +136,6 @@ def need_extra(name: str, extra: str, error: ImportError) -> SpecError:
     """
     if (error.name or "kernelcast").startswith("kernelcast"):
         raise error
-    return SpecError(f"`kernelcast {name}` needs {error.name or 'more packages'}; run: pip install 'kernelcast[{extra}]'")
+    return SpecError(
+        f"`kernelcast {name}` needs {error.name or 'more packages'}; run: pip install 'kernelcast[{extra}]'"
+    )

@@ -18,7 +18,9 @@ def import_(
     source: Annotated[str, typer.Option(help="Who measured the rows, in a word or a link.")],
     licence: Annotated[str | None, typer.Option(help="What the rows may be used for.")] = None,
     family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
-    keep_good: Annotated[bool, typer.Option("--keep-good", help="Store the good rows when others are refused.")] = False,
+    keep_good: Annotated[
+        bool, typer.Option("--keep-good", help="Store the good rows when others are refused.")
+    ] = False,
     store: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where rows go; default: KERNELCAST_HOME/measurements.")
     ] = None,

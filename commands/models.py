@@ -17,7 +17,9 @@ app = typer.Typer(help="List models and choose the one that serves.", no_args_is
 
 @app.command("list")
 def list_models(
-    directories: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="More model directories.")] = None,
+    directories: Annotated[
+        list[Path] | None, typer.Argument(metavar="[DIR]...", help="More model directories.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the model that serves by default, and any others named."""

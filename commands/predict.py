@@ -38,7 +38,8 @@ def predict(
         str | None, typer.Option("--family", help="Family of the table's rows, where it has no such column.")
     ] = None,
     keep_good: Annotated[
-        bool, typer.Option("--keep-good", help="Keep rows that cannot be predicted, with the reason, instead of failing.")
+        bool,
+        typer.Option("--keep-good", help="Keep rows that cannot be predicted, with the reason, instead of failing."),
     ] = False,
     device_file: DeviceFiles = None,
     as_json: Json = False,
@@ -64,7 +65,9 @@ def predict(
             print_json(written)
         return
     if family is None:
-        raise SpecError("name a kernel, such as: kernelcast predict gemm m=512 n=512 k=512 dtype=fp32 --device h100-sxm")
+        raise SpecError(
+            "name a kernel, such as: kernelcast predict gemm m=512 n=512 k=512 dtype=fp32 --device h100-sxm"
+        )
     if out_file is not None or table_family is not None or keep_good:
         raise SpecError("--out, --family and --keep-good go with --table")
     if device is None:
@@ -126,7 +129,7 @@ def _show(spec: KernelSpec, device: Device, found: Prediction) -> None:
     from .units import flops_per_s, joules, seconds, watts
 
     screen = out()
-    screen.print(Text.assemble((str(spec), "bold"), f" on {device.title} ({device.name})"))
+    screen.print(Text.assemble((str(spec), "bold"), f" on {device.title} ({device.name})"), soft_wrap=True)
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim", width=9)
     for _ in range(2):
@@ -143,12 +146,14 @@ def _show(spec: KernelSpec, device: Device, found: Prediction) -> None:
         else:
             table.add_row(name, Text(show(target.value), "bold"), _between(target, show), remark)
     screen.print(table)
-    screen.print(Text.assemble(("interval  ", "dim"), f"{found.coverage:.0%} of cases fall inside"))
+    screen.print(Text.assemble(("interval  ", "dim"), f"{found.coverage * 100:g} % of cases fall inside"))
     screen.print(Text.assemble(("bound     ", "dim"), f"{found.bound}; each limit alone would take"))
     screen.print(_breakdown(found))
-    screen.print(Text.assemble(("method    ", "dim"), found.method, "" if found.in_domain else " — outside what was measured"))
+    screen.print(
+        Text.assemble(("method    ", "dim"), found.method, "" if found.in_domain else " — outside what was measured")
+    )
     for remark in found.notes:
-        screen.print(Text.assemble(("note      ", "dim"), remark))
+        screen.print(Text.assemble(("note      ", "dim"), remark), soft_wrap=True)
 
 
 def _between(target: Interval, show: Any) -> str:

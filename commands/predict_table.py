@@ -64,7 +64,9 @@ class _Columns:
 
     def __init__(self, n: int) -> None:
         self.numbers = {
-            f"pred_{word}{end}_{unit}": np.full(n, np.nan) for word, unit in _TARGETS.values() for end in ("", "_lo", "_hi")
+            f"pred_{word}{end}_{unit}": np.full(n, np.nan)
+            for word, unit in _TARGETS.values()
+            for end in ("", "_lo", "_hi")
         }
         self.words: dict[str, npt.NDArray[Any]] = {
             name: np.full(n, None, dtype=object) for name in ("in_domain", "bound", "method")

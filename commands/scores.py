@@ -21,7 +21,8 @@ def show_evaluation(found: Evaluation) -> None:
     screen = out()
     compared = Table(title=f"{found.title}; intervals for {found.coverage * 100:g} %", box=None, pad_edge=False)
     sliced = Table(title=f"{found.regressor} by slice", box=None, pad_edge=False)
-    for table, words in ((compared, ("family", "target", "regressor", "left out")), (sliced, ("target", "family", "slice", ""))):
+    heads = ((compared, ("family", "target", "regressor", "left out")), (sliced, ("target", "family", "slice", "")))
+    for table, words in heads:
         for word in words:
             table.add_column(word, overflow="fold")
         for head in _HEADS:

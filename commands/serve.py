@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import urllib.request
 from dataclasses import replace
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from .console import DeviceFiles, Json, note, print_json
+from .console import DeviceFiles, Json, Model, note, print_json
+
+_EXAMPLE_TIMEOUT_S = 120.0
 
 
 def serve(
@@ -16,11 +20,12 @@ def serve(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free one [default: 8000].")
     ] = None,
-    model: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Model directory; default: the champion, or the shipped model.")
-    ] = None,
+    model: Model = None,
     device_file: DeviceFiles = None,
     access_log: Annotated[bool | None, typer.Option(help="Log every request.")] = None,
+    example: Annotated[
+        bool, typer.Option("--example", help="Also make one request and print it with its answer.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Serve predictions over REST, with a page to explore them, until Ctrl-C.
@@ -28,18 +33,64 @@ def serve(
     What is not given here is read from KERNELCAST_HOST, KERNELCAST_PORT, KERNELCAST_MODEL … where they are set.
     """
     from ..api.server import cap_threads
+    from ..api.server import serve as run
     from ..api.settings import Settings
 
     cap_threads()
-    from ..api.server import serve as run
-
-    given = {"host": host, "port": port, "model": model, "access_log": access_log}
-    given["device_files"] = tuple(device_file) if device_file else None
-    settings = replace(Settings.from_env(), **{name: value for name, value in given.items() if value is not None})
+    settings = Settings.from_env()
+    settings = replace(
+        settings,
+        host=settings.host if host is None else host,
+        port=settings.port if port is None else port,
+        model=settings.model if model is None else model,
+        device_files=tuple(device_file) if device_file else settings.device_files,
+        access_log=settings.access_log if access_log is None else access_log,
+    )
 
     def ready(address: str) -> None:
         if as_json:
             print_json({"address": address})
-        note(f"kernelcast answers at {address} (page: {address}/, description: {address}/openapi.json); Ctrl-C stops it")
+        note(
+            f"kernelcast answers at {address} (page: {address}/, description: {address}/openapi.json); Ctrl-C stops it"
+        )
+        if example:
+            # The server takes this thread over; the request waits in the socket's queue until it does.
+            threading.Thread(target=_show_example, args=(address, as_json), daemon=True).start()
 
     run(settings, ready)
+
+
+def _show_example(address: str, as_json: bool) -> None:
+    """Ask the service for one prediction, and print the request as a curl command with its answer."""
+    try:
+        spec = _example_spec(_ask(f"{address}/v1/models"))
+        answer = _ask(f"{address}/v1/predict", spec)
+    except OSError as error:
+        note(f"the example request failed: {error}")
+        return
+    if as_json:
+        print_json({"request": spec, "answer": answer})
+        return
+    body = json.dumps(spec)
+    print(f"curl -s {address}/v1/predict -H 'content-type: application/json' -d '{body}'")  # noqa: T201 - the answer
+    print(json.dumps(answer, indent=2), flush=True)  # noqa: T201 - the answer
+
+
+def _example_spec(models: dict[str, Any]) -> dict[str, Any]:
+    """A spec of a family and a device that the loaded model was trained on."""
+    from ..api.describe import family_example
+    from ..features.kernel import get_family
+
+    manifest = models["models"][0]["manifest"] if models["models"] else {}
+    families = manifest.get("families") or {"gemm": {}}
+    name = "gemm" if "gemm" in families else next(iter(families))
+    example = family_example(get_family(name))
+    devices = families[name].get("devices") or [example["device"]]
+    return example if example["device"] in devices else example | {"device": devices[0]}
+
+
+def _ask(url: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"content-type": "application/json"})  # noqa: S310 - our own address
+    with urllib.request.urlopen(request, timeout=_EXAMPLE_TIMEOUT_S) as response:  # noqa: S310 - our own address
+        return json.load(response)

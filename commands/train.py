@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..features.errors import SpecError
 from .console import (
     DeviceFiles,
     Json,
@@ -19,11 +20,14 @@ from .console import (
     progress_bar,
     read_catalogue,
 )
+from .scores import show_evaluation
 
 if TYPE_CHECKING:
     from ..models.training import TrainingReport
 
-Data = Annotated[list[Path], typer.Option("--data", metavar="FILE", help="Measured rows (.parquet, .csv); may be given again.")]
+Data = Annotated[
+    list[Path], typer.Option("--data", metavar="FILE", help="Measured rows (.parquet, .csv); may be given again.")
+]
 KeepGood = Annotated[bool, typer.Option("--keep-good", help="Go on with the good rows when others are refused.")]
 
 
@@ -35,7 +39,9 @@ def train(
     family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
     keep_good: KeepGood = False,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    more_data: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files, as after --data.")] = None,
+    more_data: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files, as after --data.")
+    ] = None,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:
@@ -63,18 +69,21 @@ def evaluate(
     split: Annotated[str | None, typer.Option(help="Only rows whose split column says this.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a report with parity plots.")] = None,
     compare: Annotated[
-        str, typer.Option(metavar="HELD_OUT", help="Train every regressor anew and compare them with held-out rows: hash, region or device.")
+        str,
+        typer.Option(
+            metavar="HELD_OUT", help="Train every regressor anew; judge on held-out rows: hash, region, device."
+        ),
     ] = "",
     coverage: Annotated[float, typer.Option(help="Share of cases the intervals are to contain.")] = 0.9,
     family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
     keep_good: KeepGood = False,
-    more_data: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files, as after --data.")] = None,
+    more_data: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files, as after --data.")
+    ] = None,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:
     """Compare predictions with measured rows: errors by slice, ranking, coverage and width of the intervals."""
-    from ..features.errors import SpecError
-
     if compare and model is not None:
         raise SpecError("--compare trains its own models; leave --model out")
     files = [*data, *(more_data or [])]
@@ -85,9 +94,11 @@ def evaluate(
         if compare:
             from ..models.tables import labelled_files
 
-            tables = labelled_files(files, split=split, family=family, keep_good=keep_good)
+            tables = labelled_files(files, split=split, family=family, keep_good=keep_good, devices=devices)
             with progress_bar() as progress:
-                found = evaluation.compare(tables, held_out=compare, coverage=coverage, devices=devices, progress=progress)
+                found = evaluation.compare(
+                    tables, held_out=compare, coverage=coverage, devices=devices, progress=progress
+                )
             if html is not None:
                 from ..models.report import write_report
 
@@ -118,8 +129,12 @@ def _show(report: TrainingReport) -> None:
         for i, (target, errors) in enumerate(_targets(facts, "held_out").items()):
             away = _targets(facts, "device_left_out").get(target)
             head = (family, str(facts["rows"]), str(len(facts["devices"]))) if i == 0 else ("", "", "")
-            table.add_row(*head, target, f"{errors['mean_ape_pct']:.1f} %", f"{errors['median_ape_pct']:.1f} %",
-                          f"{errors['within_10_pct']:.0f} %", "" if away is None else f"{away['mean_ape_pct']:.1f} %")  # fmt: skip
+            own = (
+                f"{errors['mean_ape_pct']:.1f} %",
+                f"{errors['median_ape_pct']:.1f} %",
+                f"{errors['within_10_pct']:.0f} %",
+            )
+            table.add_row(*head, target, *own, "" if away is None else f"{away['mean_ape_pct']:.1f} %")
     out().print(table)
 
 

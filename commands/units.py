@@ -47,6 +47,6 @@ def _scaled(value: float, scale: Sequence[tuple[float, str]]) -> str:
         return f"{value:g} {scale[-1][1]}"
     # 999.6 must become 1000 of this unit, that is 1 of the next.
     factor, unit = next((step for step in scale if abs(value) >= 0.9995 * step[0]), scale[-1])
-    number = value / factor
+    number = float(f"{value / factor:.3g}")
     digits = max(0, 2 - math.floor(math.log10(abs(number)))) if abs(number) < 1000 else 0
     return f"{number:.{digits}f} {unit}"

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from .metrics import wilson_pct
 from .scoring import APE_EDGES_PCT, Plot
 
 _UNITS = {"latency_s": "s", "power_w": "W", "energy_j": "J"}
 _PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M"}
 _WIDTH, _HEIGHT = 340, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 12, 40
-_Z95 = 1.959964
-"""Two-sided 95 % point of the normal distribution."""
 
 
 def quantity(value: float, target: str) -> str:
@@ -115,16 +114,17 @@ def error_by_size(plot: Plot) -> str:
         parts.append(f'<path class="line {kind}" d="{_line(points)}"/>')
         for (a, b), one in zip(points, bins, strict=True):
             parts.append(f'<circle class="dot {kind}" cx="{a:.1f}" cy="{b:.1f}" r="3"><title>{one.n} rows: '
-                         f"median {one.median_ape_pct:.1f} %, 90th percentile {one.p90_ape_pct:.1f} %</title></circle>")  # fmt: skip
+                         f"median {one.median_ape_pct:.1f} %, 90th percentile {one.p90_ape_pct:.1f} %"
+                         "</title></circle>")  # fmt: skip
     return _svg(parts, f"{plot.family}: error against size")
 
 
 def coverage(rows: Sequence[tuple[str, float, int]], wanted: float) -> str:
-    """Share of measurements inside their interval, a row per `(name, percent, n)`, with a 95 % Wilson interval.
+    """Share of measurements inside their interval, a row per `(name, percent, n)`, with what chance allows.
 
-    The band is `wanted` (percent) ± 2. Wilson, "Probable inference", JASA 1927.
+    The band is `wanted` (percent) ± 2.
     """
-    left, width, line = 250, 760, 19
+    left, width, line = 330, 860, 19
     low = max(0.0, min([wanted - 20, *(math.floor(share / 10) * 10 for _, share, _ in rows)]))
     height = line * len(rows) + 34
 
@@ -138,21 +138,15 @@ def coverage(rows: Sequence[tuple[str, float, int]], wanted: float) -> str:
         parts.append(_text(at(tick), height - 8, f"{tick} %", "middle"))
     for i, (name, share, n) in enumerate(rows):
         y = 4 + line * (i + 0.5)
-        least, most = _wilson(share / 100, n)
-        inside = abs(share - wanted) <= 2
+        least, most = wilson_pct(share, n)
+        kind = "in" if abs(share - wanted) <= 2 else "out" if least > wanted + 2 or most < wanted - 2 else "open"
         parts.append(_text(left - 10, y + 4, name, "end"))
-        parts.append(f'<path class="whisker" d="M{at(max(least * 100, low)):.1f} {y:.1f}H{at(most * 100):.1f}"/>')
-        parts.append(f'<circle class="dot {"in" if inside else "out"}" cx="{at(share):.1f}" cy="{y:.1f}" r="4">'
+        parts.append(f'<path class="whisker" d="M{at(max(least, low)):.1f} {y:.1f}H{at(most):.1f}"/>')
+        parts.append(f'<circle class="dot {kind}" cx="{at(share):.1f}" cy="{y:.1f}" r="4">'
                      f"<title>{share:.1f} % of {n}</title></circle>")  # fmt: skip
         parts.append(_text(width - 4, y + 4, f"{share:.1f} %", "end"))
     body = "".join(parts)
     return f'<svg class="wide" viewBox="0 0 {width} {height}" role="img" aria-label="interval coverage by slice">{body}</svg>'
-
-
-def _wilson(share: float, n: int) -> tuple[float, float]:
-    centre = share + _Z95**2 / (2 * n)
-    reach = _Z95 * math.sqrt(share * (1 - share) / n + _Z95**2 / (4 * n * n))
-    return max((centre - reach) / (1 + _Z95**2 / n), 0.0), min((centre + reach) / (1 + _Z95**2 / n), 1.0)
 
 
 def _grid(x: _LogAxis, y: _LogAxis, x_target: str, y_target: str, x_name: str, y_name: str) -> str:

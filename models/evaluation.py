@@ -23,7 +23,7 @@ from .artifact import save_artifact
 from .metrics import Mask, Metrics, slices
 from .prediction import TARGETS
 from .predictor import ArtifactPredictor, load_predictor
-from .scoring import Plot, Scored, pooled, score
+from .scoring import LOWER_BOUND, Plot, Scored, pooled, score
 from .training import MIN_ROWS, Labelled, Progress, train
 
 HELD_OUT = {
@@ -199,19 +199,21 @@ def compare(
             start = time.perf_counter()
             answers = _trained_and_scored(rows, out, regressor, seed, coverage, devices)
             seconds[regressor] += time.perf_counter() - start
-            compared += _compared(answers, device) if device else []
+            if device:
+                compared += _compared([one for one in answers if one.regressor == regressor], device)
             for one in answers:
                 parts.setdefault((one.regressor, one.family, one.target), []).append(one)
-        # The lower bound comes with every regressor; once is enough.
-        have = {one.regressor for one in scored}
+        # The lower bound comes with every regressor: once is enough, and the roofline regressor answers just that.
+        have = {one.regressor for one in scored} | ({LOWER_BOUND} if "roofline" in regressors else set())
         scored += [pooled(some, family=family, labels=_shared(some)) for (name, family, _), some in parts.items()
                    if name not in have]  # fmt: skip
     steps("comparison done", len(regressors) * len(plan), len(regressors) * len(plan))
     told = detail or ("xgboost" if "xgboost" in regressors else regressors[-1])
     facts = {"held out": HELD_OUT[held_out], "seed": seed,
              "seconds to train and judge": {name: round(spent, 1) for name, spent in seconds.items()}}  # fmt: skip
-    unique = {(one.regressor, one.family, one.target, one.device): one for one in [*_compared(scored), *compared]}
-    return _evaluation(scored, unique.values(), told, coverage, "Regressors beside the roofline", facts, notes)
+    return _evaluation(
+        scored, [*_compared(scored), *compared], told, coverage, "Regressors beside the roofline", facts, notes
+    )
 
 
 def _sides(rows: Labelled, held_out: str, seed: int) -> Iterable[tuple[str, Mask]]:

@@ -87,6 +87,14 @@ def error_summary(log_errors: Floats) -> dict[str, float]:
     }
 
 
+def wilson_pct(share_pct: float, n: int) -> tuple[float, float]:
+    """What chance alone allows beside a share of `n` rows: its 95 % interval (Wilson, "Probable inference", JASA 1927)."""
+    z, share = 1.959964, share_pct / 100
+    centre = share + z**2 / (2 * n)
+    reach = z * float(np.sqrt(share * (1 - share) / n + z**2 / (4 * n * n)))
+    return max((centre - reach) / (1 + z**2 / n), 0.0) * 100, min((centre + reach) / (1 + z**2 / n), 1.0) * 100
+
+
 def spearman(a: Floats, b: Floats) -> float | None:
     """Spearman's rank correlation: Pearson's of the ranks, equal values sharing their mean rank."""
     ranks = [_mean_ranks(column) for column in (a, b)]
@@ -97,12 +105,12 @@ def spearman(a: Floats, b: Floats) -> float | None:
 
 def kendall(a: Floats, b: Floats) -> float | None:
     """Kendall's tau-b (Kendall, "The treatment of ties in ranking problems", 1945), in O(n log² n)."""
-    a, b = (np.unique(column, return_inverse=True)[1].astype(np.int64) for column in (a, b))
-    pairs, tied_a, tied_b, tied_both = (_pairs(key) for key in (np.zeros_like(a), a, b, a * (b.max() + 1) + b))
+    x, y = (np.unique(column, return_inverse=True)[1].astype(np.int64) for column in (a, b))
+    pairs, tied_a, tied_b, tied_both = (_pairs(key) for key in (np.zeros_like(x), x, y, x * (y.max() + 1) + y))
     norm = float(np.sqrt(float(pairs - tied_a) * float(pairs - tied_b)))
     if norm == 0:
         return None
-    discordant = _inversions(b[np.lexsort((b, a))])
+    discordant = _inversions(y[np.lexsort((y, x))])
     return _rounded((pairs - tied_a - tied_b + tied_both - 2 * discordant) / norm, 5)
 
 

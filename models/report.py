@@ -10,7 +10,7 @@ from pathlib import Path
 from ..features.errors import SpecError
 from . import charts
 from .evaluation import Compared, Evaluation, SliceResult
-from .metrics import Metrics
+from .metrics import Metrics, wilson_pct
 from .scoring import LOWER_BOUND, Plot
 
 _STYLE = Path(__file__).parent / "report_assets" / "report.css"
@@ -116,7 +116,8 @@ def _compared_table(evaluation: Evaluation, rows: Sequence[Compared]) -> str:
             first = " class=first" if i == 0 else ""
             body.append(f"<tr{first}>{head}<td{mark}>{escape(name)}</td>{bar}{_cells(metrics, evaluation)}</tr>")
     heads = "".join(f"<th>{head}</th>" for head in ("family", "regressor", "mean error", *_HEADS))
-    return f"<div class=scroll><table class=compared><thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    table = f"<table class=compared><thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+    return f"<div class=scroll>{table}</div>"
 
 
 def _family(evaluation: Evaluation, family: str) -> str:
@@ -178,14 +179,19 @@ def _cells(metrics: Metrics, evaluation: Evaluation) -> str:
 def _coverage(evaluation: Evaluation) -> str:
     parts = []
     for target, name in _TARGETS.items():
-        found = [one for one in evaluation.slices if one.target == target and one.metrics.coverage_pct is not None]
+        found = [
+            one
+            for one in evaluation.slices
+            if one.target == target and one.by != "family" and one.metrics.coverage_pct is not None
+        ]
         rows = [(_slice_name(one), one.metrics.coverage_pct or 0.0, one.metrics.n) for one in _largest(found)]
         if rows:
             parts.append(f"<h3>{name}</h3>{charts.coverage(rows, evaluation.coverage * 100)}")
     words = f"{evaluation.coverage - 0.02:.0%}–{evaluation.coverage + 0.02:.0%}"
     return (
         "<section><h2>Do the intervals hold?</h2><p>The share of measurements inside their interval, slice by slice; the "
-        f"band is {words}, the line through each dot is what chance alone allows (95 %).</p>{''.join(parts)}</section>"
+        f"band is {words}. The line through each dot is what chance alone allows (95 %): a grey dot has too few rows to "
+        f"tell.</p>{''.join(parts)}</section>"
     )
 
 
@@ -196,7 +202,9 @@ def _largest(found: Sequence[SliceResult]) -> Iterable[SliceResult]:
 
 
 def _slice_name(one: SliceResult) -> str:
-    return " · ".join(word for word in (one.family or "all", one.by if one.by != "all" else "", one.name) if word)
+    return " · ".join(
+        word for word in (one.family or "all families", one.by if one.by != "all" else "", one.name) if word
+    )
 
 
 def _how_to_read(evaluation: Evaluation) -> str:
@@ -214,9 +222,14 @@ def _families(evaluation: Evaluation) -> list[str]:
 
 
 def _in_band(metrics: Metrics, evaluation: Evaluation) -> str:
+    """`ok` inside the band, `off` outside it by more than chance allows, else nothing: too few rows to tell."""
     if metrics.coverage_pct is None:
         return ""
-    return "ok" if abs(metrics.coverage_pct - evaluation.coverage * 100) <= 2.0 else "off"
+    low, high = evaluation.coverage * 100 - 2.0, evaluation.coverage * 100 + 2.0
+    least, most = wilson_pct(metrics.coverage_pct, metrics.n)
+    if low <= metrics.coverage_pct <= high:
+        return "ok"
+    return "off" if most < low or least > high else ""
 
 
 def _percent(value: float | None, digits: int = 1) -> str:

@@ -163,6 +163,15 @@ def _train_family(rows: Labelled, fitter: Regressor, seed: int, devices: Catalog
         )
     table = _table(rows, devices)
     held_out = _held_out_answers(table, fitter, seed)
+    if not (~np.isnan(held_out["latency"])).any():
+        raise SpecError(
+            f"the {len(rows)} rows of {rows.cases.family.name} are of too few different shapes to hold any out; "
+            "measure more shapes or leave it out",
+            field="data",
+        )
+    if "power" in table.targets and np.isnan(_errors(table, "power", held_out)).all():
+        # Power of one shape only: nothing says how wrong it would be on another, so none is predicted.
+        table = replace(table, targets={"latency": table.targets["latency"]})
     left_out = _left_out_answers(table, fitter, seed)
     graphs: list[Graph] = fitter.fit(table.problem(slice(None), seed))
     blobs = [graph.onnx for graph in graphs]
@@ -258,7 +267,9 @@ def _calibrate(
     if left_out is not None:
         away = _errors(table, target, left_out)
         known = np.flatnonzero(~np.isnan(away))
-        scores["unseen_device"] = Scores.of(away[known] / scale(table.x[known]))
+        # Power known on one device only cannot be left out: the guess above stands.
+        if len(known):
+            scores["unseen_device"] = Scores.of(away[known] / scale(table.x[known]))
     if target == "latency":
         y = table.targets["latency"]
         scores["analytic"] = Scores.of(y - np.median(y))

@@ -45,7 +45,7 @@ function showFamily(given = {}) {
   options($("dtype"), known, given.dtype ?? $("dtype").value);
   if (!given.dtype && !$("dtype").dataset.touched) $("dtype").value = example.dtype;
   options($("kv_dtype"), [["", "as above"], ...known], given.kv_dtype ?? "");
-  options($("variant"), variant.enum.map((name) => [name, name || (schema.required.includes("variant") || !("default" in variant) ? "by the sizes" : "plain")]), given.variant ?? variant.default ?? example.variant ?? "");
+  options($("variant"), variant.enum.map((name) => [name, name || (schema.required.includes("variant") || !("default" in variant) ? "by the sizes" : "plain")]), given.variant ?? variant.default ?? (variant.enum.includes("") ? "" : example.variant));
   $("variant-field").hidden = variant.enum.length < 2;
   $("sizes").replaceChildren();
   for (const [name, one] of Object.entries(sizes.properties)) {
@@ -53,7 +53,9 @@ function showFamily(given = {}) {
   }
   $("config").replaceChildren();
   for (const name of Object.keys(config.properties)) numberField(name, given.config?.[name] ?? "", "tuning number, empty: not given", $("config"));
-  options($("sweep"), Object.keys(sizes.properties).map((name) => [name, name]), given.sweep ?? $("sweep").value);
+  const names = Object.keys(sizes.properties);
+  const telling = names.find((name) => example.sizes[name] > 8) ?? names[0];
+  options($("sweep"), names.map((name) => [name, name]), names.includes(given.sweep) ? given.sweep : telling);
 }
 
 function numbers(holder) {

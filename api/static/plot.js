@@ -25,7 +25,7 @@ function thinned(ticks, most) {
 export function drawPlot(holder, points, here, label, formatY) {
   holder.replaceChildren();
   if (points.length < 2) return;
-  const width = Math.max(300, Math.min(holder.clientWidth || 640, 900));
+  const width = Math.max(240, Math.min(holder.clientWidth || 640, 900));
   const height = Math.round(Math.max(220, Math.min(340, width * 0.5)));
   const xs = points.map((p) => p.x);
   const lows = points.map((p) => Math.min(p.lower, p.least));

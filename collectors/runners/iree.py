@@ -145,7 +145,7 @@ def _first_diagnostic(stderr: str, status: int) -> str:
 
 @cache
 def _compiler() -> tuple[str, ...]:
-    from iree.compiler.tools.binaries import find_tool  # type: ignore[import-untyped]
+    from iree.compiler.tools.binaries import find_tool
 
     return (find_tool("iree-compile"), "-", f"--iree-llvmcpu-embedded-linker-path={find_tool('iree-lld')}")
 
@@ -153,7 +153,7 @@ def _compiler() -> tuple[str, ...]:
 @cache
 def _runtime() -> SimpleNamespace:
     """IREE's runtime module with one instance and one device, for the life of the process."""
-    import iree.runtime as library  # type: ignore[import-untyped]
+    import iree.runtime as library
 
     # local-sync runs every workgroup on the calling thread, so a call is over when it returns.
     return SimpleNamespace(library=library, instance=library.VmInstance(), device=library.get_device("local-sync"))

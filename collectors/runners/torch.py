@@ -55,11 +55,6 @@ def _use_threads(threads: int) -> None:
         # Entered once for good: entering it around every call would add a microsecond to kernels that take two.
         _inference.append(torch.inference_mode())
         _inference[0].__enter__()
-    # glibc hands out blocks above a threshold by mmap, which faults every page in on every call, and raises that
-    # threshold to the largest block freed so far, at most 32 MiB. Freeing one block just below brings the process to
-    # where any long-running one ends up, so that no case depends on those that ran before it. Larger outputs still
-    # fault on every call: that is what a user sees, and belongs to the operator.
-    torch.empty(32 * 2**20 - 2**16, dtype=torch.uint8).zero_()
 
 
 def _versions() -> Mapping[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..regressor import Graph, Problem, fit_rows
+from ..regressor import Graph, Problem, fit_rows, training_threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,6 @@ class RandomForest:
     trees: int = 200
     min_leaf: int = 2
     features: float = 0.5
-    threads: int = 2
 
     def fit(self, problem: Problem) -> list[Graph]:
         """One graph with every target when all rows have all targets, else one per target. Needs the `train` extra."""
@@ -43,7 +42,7 @@ class RandomForest:
 
         forest = RandomForestRegressor(
             n_estimators=self.trees, min_samples_leaf=self.min_leaf, max_features=self.features, random_state=seed,
-            n_jobs=self.threads,
+            n_jobs=training_threads(),
         )  # fmt: skip
         forest.fit(x, y if y.shape[1] > 1 else y[:, 0], sample_weight=weight)
         trees = [_tree(estimator.tree_, self.trees) for estimator in forest.estimators_]

@@ -26,7 +26,9 @@ from kernelcast.models.prediction import Prediction, Predictions, TargetColumns
 class FakePredictor:
     """Twice the lower bound, ± 20 %; 350 W on a GPU, unknown on a CPU; knows no conv2d and fails on tanh."""
 
-    def predict(self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9) -> list[Prediction]:
+    def predict(
+        self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
+    ) -> list[Prediction]:
         pairs = zip(specs, devices, strict=True)
         return [self.predict_cases(Cases.of([spec], [device]), coverage=coverage).row(0) for spec, device in pairs]
 
@@ -92,7 +94,9 @@ def serve() -> Callable[[PredictorSource, Settings], contextlib.AbstractContextM
 
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
-    with serving(create_app(FixedSource(FakePredictor(), catalogue()), Settings(max_body_b=200_000, max_specs=1000))) as it:
+    with serving(
+        create_app(FixedSource(FakePredictor(), catalogue()), Settings(max_body_b=200_000, max_specs=1000))
+    ) as it:
         yield it
 
 

@@ -17,7 +17,11 @@ def test_every_fact_of_every_device_has_its_source(client):
     devices = client.get("/v1/devices").json()["devices"]
     assert [device["name"] for device in devices] == catalogue().names()
     for device in devices:
-        facts = [*device["facts"].values(), *device["matrix_flops_per_s"].values(), *device["vector_flops_per_s"].values()]
+        facts = [
+            *device["facts"].values(),
+            *device["matrix_flops_per_s"].values(),
+            *device["vector_flops_per_s"].values(),
+        ]
         assert all(fact["value"] > 0 and fact["source"] for fact in facts)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kernelcast.collectors.campaign import CampaignError, run_campaign, store_sink
 from kernelcast.collectors.chunking import Pace, chunks
-from kernelcast.collectors.process import Collector
+from kernelcast.collectors.process import Collector, WorkerStartError
 from kernelcast.collectors.replay import ReplayCollector
 from kernelcast.collectors.sentinel import drift, own_spread
 from kernelcast.datasets.schema import Measurement, Provenance
@@ -151,6 +151,17 @@ def test_a_full_disk_ends_with_what_to_do_and_keeps_what_was_stored() -> None:
         run_campaign(CASES, device=DEVICE, sink=full, collector_for=collector, pace=PACE, sentinels=())
     assert len(sink.rows) == 8
     assert collector.closed
+
+
+def test_a_worker_that_cannot_start_ends_the_campaign_after_storing_the_rest() -> None:
+    def missing(count: int) -> None:
+        if count == 2:
+            raise WorkerStartError("the iree worker did not start: No module named 'iree'")
+
+    sink = Memory()
+    with pytest.raises(CampaignError, match=r"No module named 'iree'.*run the same command again"):
+        run_campaign(CASES, device=DEVICE, sink=sink, collector_for=Scripted(missing), pace=PACE, sentinels=())
+    assert len(sink.rows) == 4
 
 
 def test_a_drifting_block_is_measured_once_more_and_says_so() -> None:

@@ -1,0 +1,233 @@
+"""The model registry: versions of artifacts in MLflow, and which of them serves.
+
+Promotion copies an artifact under `KERNELCAST_HOME/models/`, checks the copy whole, and only then moves the alias and the
+pointer file that servers watch (`artifact.default_model_dir`), so serving needs no registry client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from .artifact import CHAMPION_POINTER, MANIFEST, ArtifactError, home_dir, read_manifest
+from .predictor import load_predictor
+from .tracking import ARTIFACT_PATH, RegistryError, Tracking, clear_errors, log_training, manifest_sha256, open_tracking
+
+NAME = "kernelcast"
+CHAMPION = "champion"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVersion:
+    """One version of a registered model. `created_at` is UTC, ISO 8601; `sha256` is that of the manifest."""
+
+    name: str
+    version: int
+    aliases: tuple[str, ...]
+    run_id: str
+    sha256: str
+    regressor: str
+    families: tuple[str, ...]
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """What a promotion did: the pinned copy, its version (a registry's number, or a hash without a registry)."""
+
+    artifact: Path
+    version: str
+    alias: str
+
+
+def register(
+    artifact_dir: Path,
+    name: str = NAME,
+    *,
+    run_id: str | None = None,
+    uri: str | None = None,
+    artifact_root: str | None = None,
+) -> int:
+    """The artifact's version in the registry; one that is there already keeps the version it has.
+
+    Args:
+        artifact_dir: the artifact; it must load completely.
+        name: of the registered model.
+        run_id: the run `log_training` logged it in; default: the artifact is logged now.
+        uri: the database, see `tracking.open_tracking`.
+        artifact_root: where files go, see `tracking.open_tracking`.
+
+    Raises:
+        ArtifactError: the artifact cannot be used.
+        RegistryError: the database cannot be used.
+    """
+    load_predictor(artifact_dir).load_all()
+    sha256, manifest = manifest_sha256(artifact_dir), read_manifest(artifact_dir)
+    tracking = open_tracking(uri, artifact_root)
+    same = [one.version for one in _versions(tracking, name) if one.sha256 == sha256]
+    if same:
+        return max(same)
+    run_id = run_id or log_training(artifact_dir, uri=uri, artifact_root=artifact_root)
+    with clear_errors(tracking.shown):
+        if _registered(tracking, name) is None:
+            tracking.client.create_registered_model(name)
+        tags = {"manifest_sha256": sha256, "regressor": str(manifest["regressor"]),
+                "families": ",".join(manifest["families"])}  # fmt: skip
+        made = tracking.client.create_model_version(name, f"runs:/{run_id}/{ARTIFACT_PATH}", run_id, tags=tags)
+    return int(made.version)
+
+
+def promote(
+    what: int | Path,
+    alias: str = CHAMPION,
+    *,
+    name: str = NAME,
+    uri: str | None = None,
+    artifact_root: str | None = None,
+) -> Promoted:
+    """Give a version, or an artifact directory (registered first), an alias; the champion serves from then on.
+
+    Raises:
+        ArtifactError: the artifact cannot be used or pinned; what served before goes on serving.
+        RegistryError: the database cannot be used, or has no such version.
+    """
+    version = what if isinstance(what, int) else register(what, name, uri=uri, artifact_root=artifact_root)
+    tracking = open_tracking(uri, artifact_root)
+    known = _versions(tracking, name)
+    found = next((one for one in known if one.version == version), None)
+    if found is None:
+        have = ", ".join(str(one.version) for one in known) or "none"
+        raise RegistryError(f"{name} has no version {version}; versions: {have}")
+    with tempfile.TemporaryDirectory(prefix="kernelcast-") as folder:
+        with clear_errors(tracking.shown):
+            source = Path(tracking.client.download_artifacts(found.run_id, ARTIFACT_PATH, folder))
+        if manifest_sha256(source) != found.sha256:
+            raise ArtifactError(
+                f"the files of {name} version {version} are not those that were registered; register again"
+            )
+        pinned = _pinned(source, str(version))
+    with clear_errors(tracking.shown):
+        tracking.client.set_registered_model_alias(name, alias, str(version))
+    if alias == CHAMPION:
+        _point_at(pinned, str(version))
+    return Promoted(pinned, str(version), alias)
+
+
+def promote_directory(artifact_dir: Path) -> Promoted:
+    """Make an artifact the champion without a registry; needs no MLflow.
+
+    Raises:
+        ArtifactError: the artifact cannot be used or pinned; what served before goes on serving.
+    """
+    read_manifest(artifact_dir)
+    version = manifest_sha256(artifact_dir)[:12]
+    pinned = _pinned(artifact_dir, version)
+    _point_at(pinned, version)
+    return Promoted(pinned, version, CHAMPION)
+
+
+def champion(*, name: str = NAME, uri: str | None = None) -> ModelVersion | None:
+    """The version the registry's alias `champion` points at, None where nothing was promoted.
+
+    Raises:
+        RegistryError: the database cannot be used.
+    """
+    return next((one for one in versions(name=name, uri=uri) if CHAMPION in one.aliases), None)
+
+
+def versions(*, name: str = NAME, uri: str | None = None) -> list[ModelVersion]:
+    """Every registered version, oldest first.
+
+    Raises:
+        RegistryError: the database cannot be used.
+    """
+    return _versions(open_tracking(uri), name)
+
+
+def _versions(tracking: Tracking, name: str) -> list[ModelVersion]:
+    with clear_errors(tracking.shown):
+        model = _registered(tracking, name)
+        if model is None:
+            return []
+        aliases = {alias: int(version) for alias, version in model.aliases.items()}
+        # Names are compared as they are: the filter language knows no escape for quotes.
+        found, token = [], None
+        while True:
+            page = tracking.client.search_model_versions(max_results=1000, page_token=token)
+            found += [one for one in page if one.name == name]
+            token = page.token
+            if not token:
+                break
+    return sorted((_version(one, aliases) for one in found), key=lambda one: one.version)
+
+
+def _version(one: Any, aliases: dict[str, int]) -> ModelVersion:
+    return ModelVersion(
+        name=one.name,
+        version=int(one.version),
+        aliases=tuple(sorted(alias for alias, version in aliases.items() if version == int(one.version))),
+        run_id=one.run_id or "",
+        sha256=one.tags.get("manifest_sha256", ""),
+        regressor=one.tags.get("regressor", ""),
+        families=tuple(word for word in one.tags.get("families", "").split(",") if word),
+        created_at=datetime.fromtimestamp(one.creation_timestamp / 1000, UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _registered(tracking: Tracking, name: str) -> Any:
+    found = tracking.client.search_registered_models(max_results=1000)
+    return next((model for model in found if model.name == name), None)
+
+
+def _pinned(source: Path, version: str) -> Path:
+    """A checked copy of the artifact under `KERNELCAST_HOME/models/`; a copy that is there is used if it is the same.
+
+    Another model's folder is never overwritten, since a server may be reading it: a second registry's version gets
+    the manifest's hash behind its number.
+    """
+    models = home_dir().absolute() / "models"
+    sha256 = manifest_sha256(source)
+    target = models / version
+    if target.exists() and not _is_copy(target, sha256):
+        target = models / f"{version}-{sha256[:8]}"
+    try:
+        models.mkdir(parents=True, exist_ok=True)
+        if not _is_copy(target, sha256):
+            with tempfile.TemporaryDirectory(prefix=".", dir=models) as folder:
+                staged = Path(shutil.copytree(source, Path(folder) / "model"))
+                load_predictor(staged).load_all()
+                staged.rename(target)
+    except OSError as error:
+        raise ArtifactError(f"cannot pin the model in {target}: {error.strerror or error}") from error
+    load_predictor(target).load_all()
+    return target
+
+
+def _is_copy(target: Path, sha256: str) -> bool:
+    return (target / MANIFEST).exists() and manifest_sha256(target) == sha256
+
+
+def _point_at(artifact: Path, version: str) -> None:
+    """Write the champion pointer: on disk under another name first, then renamed, so a reader sees old or new."""
+    pointer = home_dir() / CHAMPION_POINTER
+    content = {
+        "artifact": str(artifact),
+        "version": version,
+        "promoted_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    temporary = pointer.with_name(f".{pointer.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(pointer)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ArtifactError(f"cannot write the champion pointer {pointer}: {error.strerror or error}") from error
