@@ -1,7 +1,7 @@
 """Where the service gets its predictor from: one given, or an artifact directory that is watched for change.
 
-poll every few seconds -> signature of manifest (real path, mtime, size) changed? -> load beside the old one
-loaded: swap     bad: keep the old one, say why
+Every few seconds the manifest's signature (real path, modification time, size) is compared; when it changed, the new
+artifact is loaded beside the old one and swapped in, or, if it is bad, the old one stays and the log says why.
 """
 
 from __future__ import annotations

@@ -71,6 +71,9 @@ class Cases:
 
     def groups(self, *keys: str) -> Iterator[tuple[Indices, tuple[str, ...]]]:
         """Index arrays of the cases that agree on the text columns `keys`, each with the values they agree on."""
+        if len(self) == 1:
+            yield np.zeros(1, dtype=np.intp), tuple(str(getattr(self, key)[0]) for key in keys)
+            return
         codes = np.zeros(len(self), dtype=np.int64)
         for key in keys:
             values, inverse = np.unique(getattr(self, key), return_inverse=True)

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ class FeatureSchema:
     @property
     def names(self) -> tuple[str, ...]:
         """Feature names in column order."""
-        return tuple(_names(self))
+        return _names_of(self)
 
     @property
     def hash(self) -> str:
@@ -145,6 +146,11 @@ def _version(impl: str) -> tuple[str, tuple[int, ...]]:
 def _distance(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     width = max(len(a), len(b))
     return tuple(abs(x - y) for x, y in zip(a + (0,) * (width - len(a)), b + (0,) * (width - len(b)), strict=True))
+
+
+@lru_cache(maxsize=256)
+def _names_of(schema: FeatureSchema) -> tuple[str, ...]:
+    return tuple(_names(schema))
 
 
 def _names(schema: FeatureSchema) -> Iterable[str]:

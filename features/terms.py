@@ -51,5 +51,12 @@ def cost_terms(cases: Cases, paper: Work, catalogue: Catalogue) -> Floats:
     compute = paper.flops / paper.peak_flops_per_s
     beyond = np.maximum(paper.footprint_b - levels_b, 0.0) / paper.bandwidth_b_per_s
     filling = inner_b / (np.ceil(inner_b / _VECTOR_B) * _VECTOR_B)
-    columns = [launch, compute, *(operand_b / paper.bandwidth_b_per_s), *beyond, rows / clock, compute * (1.0 - filling)]
+    columns = [
+        launch,
+        compute,
+        *(operand_b / paper.bandwidth_b_per_s),
+        *beyond,
+        rows / clock,
+        compute * (1.0 - filling),
+    ]
     return np.maximum(np.stack(columns, axis=1), _TINY_S)

@@ -48,7 +48,7 @@ class AnalyticModel:
         return cls(shared, dict(zip(names.tolist(), offsets, strict=True)))
 
     def log_latency(self, terms: Floats, groups: Strings) -> Floats:
-        """ln of the modelled seconds, shape `(n,)`."""
+        """Logarithm of the modelled seconds, shape `(n,)`."""
         names, code = np.unique(groups, return_inverse=True)
         nothing = np.zeros(len(self.shared))
         weights = self.shared + np.stack([self.groups.get(name, nothing) for name in names.tolist()])
@@ -82,7 +82,7 @@ def group_names(cases: Cases, impls: Strings) -> Strings:
 
 
 def _log_sum(z: Floats) -> tuple[Floats, Floats]:
-    """ln of the sum of exponentials along each row, shape `(n,)`, and each entry's share, shape `(n, n_terms)`."""
+    """Logarithm of the sum of exponentials along each row, shape `(n,)`, and each entry's share, shape `(n, n_terms)`."""
     top = z.max(axis=1, keepdims=True)
     parts = np.exp(z - top)
     total = parts.sum(axis=1, keepdims=True)

@@ -21,6 +21,7 @@ from typing import Any
 from .. import __version__
 from ..features.errors import SpecError
 from ..features.extract import FeatureSchema
+from .analytic import AnalyticModel
 from .domain import Domain
 from .intervals import Scores
 
@@ -41,12 +42,11 @@ class ArtifactError(SpecError):
 class TargetModel:
     """How one target of one family is predicted: which graphs, and the scores its intervals come from.
 
-    `graph` and `column` say where the log ratio comes from (None for energy, a product of two others), `scale_graph` where
-    the size of errors comes from. `scores` maps a regime of `intervals.REGIMES` to its scores.
+    `members` are (graph, column) pairs whose answers are averaged into the log ratio; none for energy, a product of two
+    others. `scale_graph` says where the size of errors comes from. `scores` maps a regime of `intervals.REGIMES` to scores.
     """
 
-    graph: int | None
-    column: int
+    members: tuple[tuple[int, int], ...]
     scale_graph: int | None
     scores: Mapping[str, Scores]
 
@@ -56,7 +56,8 @@ class FamilyModel:
     """Everything the artifact holds about one kernel family. `graphs` are serialised ONNX.
 
     `devices` are those in the training rows, `kinds` their kinds; `median_log_ratio` is the median of
-    ln(latency / lower bound) over training rows, for the analytic regime.
+    ln(latency / lower bound) over training rows, for the analytic regime. `analytic` is the fitted analytic model that
+    latency is a ratio to; None where it is a ratio to the lower bound.
     """
 
     schema: FeatureSchema
@@ -67,6 +68,7 @@ class FamilyModel:
     kinds: tuple[str, ...]
     median_log_ratio: float
     n_rows: int
+    analytic: AnalyticModel | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -170,6 +172,7 @@ def load_family(directory: Path, manifest: Mapping[str, Any], family: str) -> Fa
             kinds=tuple(entry["kinds"]),
             median_log_ratio=float(entry["median_log_ratio"]),
             n_rows=int(entry["n_rows"]),
+            analytic=AnalyticModel.from_json(entry["analytic"]) if entry.get("analytic") else None,
             metrics=entry.get("metrics", {}),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -194,7 +197,8 @@ def _write(artifact: Artifact, directory: Path) -> None:
             "schema": model.schema.to_json(), "schema_hash": model.schema.hash, "graphs": names,
             "targets": {name: _target_to_json(target) for name, target in model.targets.items()},
             "domain": model.domain.to_json(), "devices": model.devices, "kinds": model.kinds,
-            "median_log_ratio": model.median_log_ratio, "n_rows": model.n_rows, "metrics": dict(model.metrics),
+            "median_log_ratio": model.median_log_ratio, "n_rows": model.n_rows,
+            "analytic": model.analytic.to_json() if model.analytic else None, "metrics": dict(model.metrics),
         }  # fmt: skip
     manifest = {
         "format_version": FORMAT_VERSION,
@@ -237,10 +241,11 @@ def _read_graph(directory: Path, name: str, sha256: str) -> bytes:
 
 
 def _target_to_json(target: TargetModel) -> dict[str, Any]:
-    return {"graph": target.graph, "column": target.column, "scale_graph": target.scale_graph,
+    return {"members": [list(member) for member in target.members], "scale_graph": target.scale_graph,
             "scores": {regime: scores.to_json() for regime, scores in target.scores.items()}}  # fmt: skip
 
 
 def _target_from_json(data: Mapping[str, Any]) -> TargetModel:
     scores = {regime: Scores.from_json(entry) for regime, entry in data["scores"].items()}
-    return TargetModel(data["graph"], int(data["column"]), data["scale_graph"], scores)
+    members = tuple((int(graph), int(column)) for graph, column in data["members"])
+    return TargetModel(members, data["scale_graph"], scores)

@@ -20,11 +20,14 @@ from ..datasets.splits import devices_left_out, held_out_region, held_out_shapes
 from ..features.device import Catalogue
 from ..features.errors import SpecError, listed
 from .artifact import save_artifact
+from .fitting import MIN_ROWS
+from .labelled import Labelled
 from .metrics import Mask, Metrics, slices
 from .prediction import TARGETS
 from .predictor import ArtifactPredictor, load_predictor
+from .regressor import regressors as known_regressors
 from .scoring import LOWER_BOUND, Plot, Scored, pooled, score
-from .training import MIN_ROWS, Labelled, Progress, train
+from .training import DEFAULT_REGRESSOR, Progress, train
 
 HELD_OUT = {
     "hash": "shapes held out at random, by hash",
@@ -33,7 +36,6 @@ HELD_OUT = {
 }
 """What `compare` can hold out."""
 
-REGRESSORS = ("roofline", "random_forest", "xgboost", "mlp")
 _ACROSS_FAMILIES = ("source", "device", "device seen in training")
 
 
@@ -141,7 +143,7 @@ def evaluate_files(
     from .tables import labelled_files
 
     predictor = load_predictor(model_dir, devices)
-    tables = labelled_files(paths, split=split, family=family, keep_good=keep_good)
+    tables = labelled_files(paths, split=split, family=family, keep_good=keep_good, devices=devices)
     facts = {"data": ", ".join(path.name for path in paths), "split": split or "all rows"}
     result = evaluate(predictor, tables, coverage=coverage, facts=facts, notes=_trained_on(predictor, paths, split))
     if html is not None:
@@ -153,7 +155,7 @@ def evaluate_files(
 
 def compare(
     tables: Sequence[Labelled],
-    regressors: Sequence[str] = REGRESSORS,
+    regressors: Sequence[str] | None = None,
     *,
     held_out: str = "hash",
     detail: str | None = None,
@@ -166,9 +168,9 @@ def compare(
 
     Args:
         tables: measured rows, one table per family.
-        regressors: those to compare.
+        regressors: those to compare; default: all there are.
         held_out: `hash` (a tenth of the shapes, by content), `region` (the largest shapes) or `device` (leave-one-out).
-        detail: the regressor whose slices and plots are told; default `xgboost`, else the last one.
+        detail: the regressor whose slices and plots are told; default: the one that ships, else the last one.
         seed: of training, and of which shapes are held out.
         coverage: of the intervals that are judged.
         devices: the catalogue, default the shipped one.
@@ -179,6 +181,7 @@ def compare(
     """
     if held_out not in HELD_OUT:
         raise SpecError(f"cannot hold out {held_out!r}; it is one of {listed(HELD_OUT)}", field="held_out")
+    regressors = list(regressors or sorted(known_regressors(), key=lambda name: name != "roofline"))
     plan = [(rows, device, mask) for rows in tables for device, mask in _sides(rows, held_out, seed)]
     judged = {rows.cases.family.name for rows, _, _ in plan}
     names = [rows.cases.family.name for rows in tables]
@@ -208,7 +211,7 @@ def compare(
         scored += [pooled(some, family=family, labels=_shared(some)) for (name, family, _), some in parts.items()
                    if name not in have]  # fmt: skip
     steps("comparison done", len(regressors) * len(plan), len(regressors) * len(plan))
-    told = detail or ("xgboost" if "xgboost" in regressors else regressors[-1])
+    told = detail or (DEFAULT_REGRESSOR if DEFAULT_REGRESSOR in regressors else regressors[-1])
     facts = {"held out": HELD_OUT[held_out], "seed": seed,
              "seconds to train and judge": {name: round(spent, 1) for name, spent in seconds.items()}}  # fmt: skip
     return _evaluation(

@@ -137,7 +137,7 @@ def slices(labels: Mapping[str, Strings], order: Mapping[str, Sequence[str]] | N
 
 
 def labels_of(
-    cases: Cases, measured_s: Floats, seen_devices: Sequence[str], source: Strings | None
+    cases: Cases, measured_s: Floats, seen_devices: Sequence[str], source: Strings | None = None
 ) -> dict[str, Strings]:
     """The labels that cases of one family are sliced by, each of shape `(n,)`.
 

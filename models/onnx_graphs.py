@@ -98,19 +98,20 @@ def constant(values: Sequence[float], *, n_features: int) -> bytes:
 
 
 def _flatten(trees: Sequence[Tree], n_targets: int) -> dict[str, Any]:
-    """All trees in the node and leaf lists of the TreeEnsemble operator: splits and leaves are numbered apart."""
+    """All trees in the node and leaf lists of the TreeEnsemble operator: splits and leaves are numbered apart.
+
+    A leaf of the operator holds one weight for one target, so a tree stands there once for every target.
+    """
     names = ("feature", "value", "left", "left_leaf", "right", "right_leaf", "missing_left")
     parts: dict[str, list[Any]] = {name: [] for name in (*names, "leaf_weight", "leaf_target")}
     roots: list[int] = []
     first_split = first_leaf = 0
-    for tree in trees:
-        tree = _with_root_split(tree)
+    for tree, target in ((_with_root_split(tree), target) for tree in trees for target in range(n_targets)):
         is_leaf = tree.left < 0
-        splits = np.flatnonzero(~is_leaf)
+        splits, leaves = np.flatnonzero(~is_leaf), np.flatnonzero(is_leaf)
         number = np.empty(len(is_leaf), dtype=np.int64)
         number[splits] = first_split + np.arange(len(splits))
-        leaves = np.flatnonzero(is_leaf)
-        number[leaves] = first_leaf + np.arange(len(leaves)) * n_targets
+        number[leaves] = first_leaf + np.arange(len(leaves))
         roots.append(first_split)
         parts["feature"].append(tree.feature[splits])
         parts["value"].append(tree.value[splits])
@@ -118,10 +119,10 @@ def _flatten(trees: Sequence[Tree], n_targets: int) -> dict[str, Any]:
         for side, child in (("left", tree.left[splits]), ("right", tree.right[splits])):
             parts[side].append(number[child])
             parts[f"{side}_leaf"].append(is_leaf[child].astype(np.int64))
-        parts["leaf_weight"].append(tree.leaf[leaves].reshape(-1))
-        parts["leaf_target"].append(np.tile(np.arange(n_targets), len(leaves)))
+        parts["leaf_weight"].append(tree.leaf[leaves, target])
+        parts["leaf_target"].append(np.full(len(leaves), target))
         first_split += len(splits)
-        first_leaf += len(leaves) * n_targets
+        first_leaf += len(leaves)
     return {name: np.concatenate(chunks) for name, chunks in parts.items()} | {"roots": roots}
 
 

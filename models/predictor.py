@@ -15,14 +15,14 @@ from ..features.device import Catalogue, catalogue
 from ..features.errors import SpecError, listed
 from ..features.extract import Features, extract, nearest_impls
 from ..features.kernel import KernelSpec
-from .artifact import FamilyModel, TargetModel, load_family, read_manifest
+from ..features.terms import cost_terms
+from .analytic import group_names
+from .artifact import ArtifactError, FamilyModel, TargetModel, load_family, read_manifest
 from .domain import widening
+from .engine import GraphError, Runtime, answered, with_base
 from .intervals import Scores, check_coverage, scale_of
+from .limits import power_limits_w
 from .prediction import TARGETS, Prediction, Predictions, TargetColumns
-
-_IDLE_SHARE = 0.05
-"""Least power as a share of the limit where a device's idle power is not known: idle data-centre GPUs draw 6–17 % of
-their limit (H100 about 70 of 700 W, A100 about 50 of 400 W in public measurements), so this is below any of them."""
 
 _STEPS_PER_UNKNOWN_WORD = 2.0
 """A dtype, variant or impl never measured widens like a case two typical spacings outside the domain: doubled."""
@@ -75,7 +75,10 @@ class ArtifactPredictor:
             ArtifactError: a file is missing, damaged, or made for other features.
         """
         for family in self.families:
-            self._engine(family)
+            try:
+                self._engine(family).load()
+            except GraphError as error:
+                raise ArtifactError(f"{self.directory}: a graph of {family} cannot be run: {error}") from error
 
     def predict(
         self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
@@ -118,17 +121,20 @@ class FamilyEngine:
         self.regressor = regressor
 
     @cached_property
-    def _sessions(self) -> list[Any]:
-        import onnxruntime
+    def _runtime(self) -> Runtime:
+        return Runtime(self.model.graphs)
 
-        options = onnxruntime.SessionOptions()
-        # One thread: a server answers many requests at once, and spinning pools would fight for the cores.
-        options.intra_op_num_threads = 1
-        options.inter_op_num_threads = 1
-        return [
-            onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-            for graph in self.model.graphs
-        ]
+    def load(self) -> None:
+        """Create the graphs' sessions now.
+
+        Raises:
+            GraphError: a graph is not valid.
+        """
+        self._runtime.run(np.zeros((1, self._width), dtype=np.float32))
+
+    @property
+    def _width(self) -> int:
+        return len(self.model.schema.names) + (self.model.analytic is not None)
 
     def predict(self, cases: Cases, coverage: float, devices: Catalogue) -> Predictions:
         """Predictions of cases of this family, see `Predictor.predict_cases`."""
@@ -138,12 +144,13 @@ class FamilyEngine:
         excess = np.where(learned, self.model.domain.excess(features), 0.0)
         strange = self._unknown_words(cases)
         factor = widening(excess + _STEPS_PER_UNKNOWN_WORD * strange)
-        x = features.values.astype(np.float32)
-        answers = [session.run(None, {"x": x})[0].astype(np.float64) for session in self._sessions]
         bound = features.work.lower_bound_s
-        # Off the device kinds it was trained on, the model's ratio means nothing: the family's median stands in.
-        ratio = np.where(learned, self._ratio("latency", answers), self.model.median_log_ratio)
-        latency = bound * np.exp(np.maximum(ratio, 0.0))
+        log_base = self._log_base(cases, features, devices)
+        answers = self._runtime.run(with_base(features.values, log_base))
+        base = bound if log_base is None else np.exp(log_base)
+        # Off the device kinds it was trained on, what was learned means nothing: the family's median ratio stands in.
+        modelled = base * np.exp(answered(answers, self.model.targets["latency"].members))
+        latency = np.maximum(np.where(learned, modelled, bound * np.exp(self.model.median_log_ratio)), bound)
         targets = {"latency_s": self._interval("latency", latency, answers, regimes, factor, coverage, floor=bound)}
         targets["power_w"], targets["energy_j"] = self._power_and_energy(
             cases, devices, latency, answers, regimes, factor, coverage
@@ -159,11 +166,13 @@ class FamilyEngine:
             breakdown=features.work.bounds_s,
         )
 
-    def _ratio(self, target: str, answers: list[Floats]) -> Floats:
-        model = self.model.targets[target]
-        if model.graph is None:
-            raise SpecError(f"{target} has no graph of its own")
-        return answers[model.graph][:, model.column]
+    def _log_base(self, cases: Cases, features: Features, devices: Catalogue) -> Floats | None:
+        """Logarithm of the analytic model's seconds, shape `(n,)`, None where latency is a ratio to the lower bound."""
+        if self.model.analytic is None:
+            return None
+        read_as = nearest_impls(cases.impl, self.model.schema.impls)
+        terms = cost_terms(cases, features.work, devices)
+        return self.model.analytic.log_latency(terms, group_names(cases, read_as))
 
     def _interval(
         self, target: str, value: Floats, answers: list[Floats], regimes: Any, factor: Floats, coverage: float,
@@ -190,7 +199,7 @@ class FamilyEngine:
         if "power" not in self.model.targets:
             return TargetColumns.unknown(n), TargetColumns.unknown(n)
         limit, idle = power_limits_w(cases, devices)
-        power = np.clip(limit * np.exp(self._ratio("power", answers)), idle, limit)
+        power = np.clip(limit * np.exp(answered(answers, self.model.targets["power"].members)), idle, limit)
         # A kind of device whose power was never measured, or without a public limit, has none to tell.
         known = (regimes != "analytic") & ~np.isnan(limit)
         power_columns = self._interval("power", power, answers, regimes, factor, coverage, floor=idle, ceiling=limit)
@@ -244,18 +253,6 @@ class FamilyEngine:
                 found.append(self.model.domain.farthest(features, i))
             notes[i] = tuple(found)
         return notes
-
-
-def power_limits_w(cases: Cases, devices: Catalogue) -> tuple[Floats, Floats]:
-    """Power limit and least power in watts of each case's device, shape `(n,)`, NaN where no limit is public."""
-    limit, idle = np.full(len(cases), np.nan), np.full(len(cases), np.nan)
-    for index, (name,) in cases.groups("device"):
-        device = devices.get(name)
-        tdp = device.fact("tdp_w")
-        if tdp is not None:
-            limit[index] = tdp
-            idle[index] = device.fact("idle_power_w") or _IDLE_SHARE * tdp
-    return limit, idle
 
 
 def _scores(model: TargetModel, regime: str) -> Scores:

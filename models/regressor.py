@@ -2,7 +2,8 @@
 
 Every regressor predicts the same thing, so training, intervals, evaluation and artifacts are shared:
 
-* `latency`: ln(latency_s / lower bound in s), never negative for a physical row;
+* `latency`: ln(latency_s / base in s), where the base is the lower bound or, for regressors that ask for it, the fitted
+  analytic model (`models.analytic`);
 * `power`: ln(power_w / power limit in W), where the rows have power.
 """
 
@@ -48,9 +49,11 @@ class Regressor(Protocol):
     """One file in `regressors/` each, with `REGRESSOR = ...`."""
 
     name: str
+    on_analytic: bool
+    """Whether latency is learned as a ratio to the fitted analytic model rather than to the lower bound."""
 
     def fit(self, problem: Problem) -> list[Graph]:
-        """One graph, or one per target; every target of the problem is in exactly one of them."""
+        """Graphs that together answer every target of the problem; where several answer one, they are averaged."""
 
 
 @cache

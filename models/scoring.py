@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..features.cases import Floats, Strings
+from .labelled import Labelled
 from .metrics import Metrics, ape_pct, labels_of, power_bands
 from .prediction import TARGETS
 from .predictor import ArtifactPredictor
-from .training import Labelled
 
 LOWER_BOUND = "lower bound"
 """Name under which the physical lower bound stands among the regressors: the roofline without any fitting."""

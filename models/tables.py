@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +12,9 @@ from ..datasets.form import FormRows, read_form
 from ..datasets.tables import numbers, text
 from ..features.cases import Cases
 from ..features.device import Catalogue, catalogue
+from ..features.errors import SpecError
 from ..features.kernel import get_family
-from .training import Labelled
+from .labelled import Labelled
 
 
 def labelled_table(table: pa.Table, family: str) -> Labelled:

@@ -19,6 +19,7 @@ class MLP:
     """
 
     name: str = "mlp"
+    on_analytic: bool = False
     width: int = 128
     depth: int = 3
     steps: int = 3_000

@@ -19,6 +19,7 @@ class RandomForest:
     """
 
     name: str = "random_forest"
+    on_analytic: bool = False
     trees: int = 200
     min_leaf: int = 2
     features: float = 0.5

@@ -14,6 +14,7 @@ class Roofline:
     """Latency is the lower bound (Williams et al., CACM 2009); power, where measured, the median share of the limit."""
 
     name: str = "roofline"
+    on_analytic: bool = False
 
     def fit(self, problem: Problem) -> list[Graph]:
         """One constant graph: ratio 1 for latency, the median for any other target."""

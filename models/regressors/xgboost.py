@@ -19,12 +19,14 @@ class XGBoost:
     """
 
     name: str = "xgboost"
+    on_analytic: bool = False
     sizes: tuple[tuple[int, int, int, float], ...] = (
         (2_000, 24, 700, 0.05),
         (10_000, 48, 900, 0.05),
         (30_000, 96, 1000, 0.06),
         (100_000_000, 127, 1200, 0.08),
     )
+
     def fit(self, problem: Problem) -> list[Graph]:
         """One graph per target. Needs the `train` extra."""
         return [Graph((target,), self._fit_one(problem, target)) for target in problem.targets]
@@ -45,19 +47,20 @@ class XGBoost:
         booster = xgboost.train(settings, xgboost.DMatrix(x, y, weight=weight), num_boost_round=rounds)
         return tree_ensemble(trees_of(booster), base=[base_score(booster)], comparison="<", n_features=x.shape[1])
 
-    def fit_scale(self, x: Matrix, y: Any, seed: int) -> bytes:
-        """Graph of a small, stiff model of the size of errors: it must find regions, not rows."""
-        import xgboost
 
-        from ..onnx_graphs import tree_ensemble
+def fit_scale(x: Matrix, y: Any, seed: int) -> bytes:
+    """Graph of a small, stiff model of the size of errors: it must find regions, not rows."""
+    import xgboost
 
-        settings = {
-            "tree_method": "hist", "max_depth": 5, "eta": 0.05, "subsample": 0.7, "colsample_bytree": 0.5,
-            "min_child_weight": max(20.0, len(y) / 200), "lambda": 10.0, "objective": "reg:squarederror",
-            "base_score": float(np.mean(y)), "seed": seed, "nthread": training_threads(), "verbosity": 0,
-        }  # fmt: skip
-        booster = xgboost.train(settings, xgboost.DMatrix(x, y), num_boost_round=150)
-        return tree_ensemble(trees_of(booster), base=[base_score(booster)], comparison="<", n_features=x.shape[1])
+    from ..onnx_graphs import tree_ensemble
+
+    settings = {
+        "tree_method": "hist", "max_depth": 5, "eta": 0.05, "subsample": 0.7, "colsample_bytree": 0.5,
+        "min_child_weight": max(20.0, len(y) / 200), "lambda": 10.0, "objective": "reg:squarederror",
+        "base_score": float(np.mean(y)), "seed": seed, "nthread": training_threads(), "verbosity": 0,
+    }  # fmt: skip
+    booster = xgboost.train(settings, xgboost.DMatrix(x, y), num_boost_round=150)
+    return tree_ensemble(trees_of(booster), base=[base_score(booster)], comparison="<", n_features=x.shape[1])
 
 
 def _document(booster: Any) -> dict[str, Any]:
@@ -92,4 +95,3 @@ def trees_of(booster: Any) -> list[Any]:
 
 
 REGRESSOR = XGBoost()
-SCALE_REGRESSOR = REGRESSOR

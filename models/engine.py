@@ -1,0 +1,56 @@
+"""Running ONNX graphs: the one engine that training checks itself with and serving answers from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..features.cases import Floats
+from .regressor import Matrix
+
+
+class Runtime:
+    """Loaded graphs. Safe to share between threads.
+
+    Raises:
+        GraphError: a graph is no valid model for this version of onnxruntime.
+    """
+
+    def __init__(self, graphs: Sequence[bytes]) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        # One thread: a server answers many requests at once, and spinning pools would fight for the cores.
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        providers = ["CPUExecutionProvider"]
+        try:
+            self._sessions = [onnxruntime.InferenceSession(graph, options, providers=providers) for graph in graphs]
+        except Exception as error:  # onnxruntime's errors share no other base class
+            raise GraphError(str(error).splitlines()[0]) from error
+
+    def run(self, x: Matrix) -> list[Floats]:
+        """Each graph's answers for `x`, float64 of shape `(n, n_targets)`."""
+        return [session.run(None, {"x": x})[0].astype(np.float64) for session in self._sessions]
+
+
+class GraphError(ValueError):
+    """A graph that onnxruntime does not take."""
+
+
+def answered(outputs: Sequence[Floats], members: Sequence[tuple[int, int]]) -> Floats:
+    """The mean of the answers in the (graph, column) pairs `members`, shape `(n,)`."""
+    total: Any = 0.0
+    for graph, column in members:
+        total = total + outputs[graph][:, column]
+    mean: Floats = total / len(members)
+    return mean
+
+
+def with_base(values: Floats, log_base: Floats | None) -> Matrix:
+    """What graphs read: features and, where latency is a ratio to an analytic model, log2 of its seconds as last column."""
+    if log_base is None:
+        return values.astype(np.float32)
+    return np.column_stack([values, log_base / np.log(2.0)]).astype(np.float32)

@@ -1,0 +1,164 @@
+"""Fitting a regressor to one family's rows, and what the fit answers for rows it did not see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..datasets.splits import shape_folds
+from ..features.cases import Floats, Strings
+from ..features.device import Catalogue
+from ..features.extract import Features, FeatureSchema, extract
+from ..features.terms import cost_terms
+from .analytic import AnalyticModel, group_names
+from .engine import Runtime, answered, with_base
+from .labelled import Labelled
+from .limits import power_limits_w
+from .regressor import Graph, Problem, Regressor
+
+FOLDS = 5
+_ALL_FOLDS_BELOW_ROWS = 20_000
+"""Below this every fold is held out in turn; above it one fold gives errors enough and training stays within minutes."""
+
+_LEFT_OUT_ROWS = 6_000
+"""Rows of the other devices a left-out device is predicted from: enough for its errors, and quick."""
+
+MIN_ROWS = 20
+"""Fewer rows of a family than this cannot be held out in folds and teach nothing."""
+
+Answers = Mapping[str, Floats]
+"""ln of each target's answer in SI units, shape `(n,)`, NaN where a row has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTable:
+    """One family's rows in all the forms that fitting needs; every column has shape `(n, …)`.
+
+    `log_labels` maps `latency` (ln s) and, where there is enough of it, `power` (ln of the share of the limit) to
+    columns, NaN where a row has no label. `terms` and `groups` feed the analytic model; `fold` deals rows by shape.
+    """
+
+    rows: Labelled
+    features: Features
+    terms: Floats
+    groups: Strings
+    log_bound: Floats
+    log_labels: Mapping[str, Floats]
+    fold: Any
+
+    @classmethod
+    def of(cls, rows: Labelled, devices: Catalogue) -> TrainingTable:
+        """The table of measured rows.
+
+        Raises:
+            SpecError: a device the catalogue does not know, or without a peak for a dtype.
+        """
+        features = extract(rows.cases, FeatureSchema.fit(rows.cases), devices)
+        limit_w, _ = power_limits_w(rows.cases, devices)
+        labels = {"latency": np.log(rows.latency_s)}
+        power = np.log(rows.power_w / limit_w)
+        if (~np.isnan(power)).sum() >= MIN_ROWS:
+            labels["power"] = power
+        return cls(
+            rows=rows,
+            features=features,
+            terms=cost_terms(rows.cases, features.work, devices),
+            groups=group_names(rows.cases, rows.cases.impl),
+            log_bound=np.log(features.work.lower_bound_s),
+            log_labels=labels,
+            fold=shape_folds(rows.cases, FOLDS),
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A fitted regressor: its graphs and, where latency is learned as a ratio to it, the analytic model."""
+
+    graphs: tuple[Graph, ...]
+    analytic: AnalyticModel | None
+
+    @property
+    def members(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
+        """For each target the (graph, column) pairs whose answers are averaged."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for i, graph in enumerate(self.graphs):
+            for column, target in enumerate(graph.targets):
+                found.setdefault(target, []).append((i, column))
+        return {target: tuple(pairs) for target, pairs in found.items()}
+
+    def inputs(self, table: TrainingTable) -> tuple[Any, Floats]:
+        """What graphs read, float32 `(n, n_inputs)`, and ln of what latency is a ratio to, shape `(n,)`."""
+        if self.analytic is None:
+            return with_base(table.features.values, None), table.log_bound
+        log_base = self.analytic.log_latency(table.terms, table.groups)
+        return with_base(table.features.values, log_base), log_base
+
+    def answers(self, table: TrainingTable, rows: Any) -> Answers:
+        """Answers for `rows` of the table, NaN elsewhere; latency is never below the bound, as when served."""
+        x, log_base = self.inputs(table)
+        outputs = Runtime([graph.onnx for graph in self.graphs]).run(x[rows])
+        found = {}
+        for target, members in self.members.items():
+            found[target] = np.full(len(table), np.nan)
+            found[target][rows] = answered(outputs, members)
+        found["latency"] = np.maximum(found["latency"] + log_base, table.log_bound)
+        return found
+
+
+def fit(table: TrainingTable, rows: Any, regressor: Regressor, seed: int) -> Fit:
+    """The regressor fitted on `rows` (indices or a slice) of the table."""
+    analytic = None
+    if regressor.on_analytic:
+        analytic = AnalyticModel.fit(table.terms[rows], table.groups[rows], table.rows.latency_s[rows], seed)
+    blank = Fit((), analytic)
+    x, log_base = blank.inputs(table)
+    targets = {name: column[rows] for name, column in table.log_labels.items()}
+    targets["latency"] = targets["latency"] - log_base[rows]
+    known = {name: column for name, column in targets.items() if not np.isnan(column).all()}
+    problem = Problem(x[rows], known, np.ones(len(x[rows])), seed)
+    return Fit(tuple(regressor.fit(problem)), analytic)
+
+
+def held_out_answers(table: TrainingTable, regressor: Regressor, seed: int) -> Answers:
+    """Answers for rows held out by shape; NaN where a row was never held out."""
+    answers = {target: np.full(len(table), np.nan) for target in table.log_labels}
+    for k in range(FOLDS) if len(table) < _ALL_FOLDS_BELOW_ROWS else range(1):
+        out = table.fold == k
+        if out.any() and (~out).sum() >= MIN_ROWS // 2:
+            _fill(answers, table, regressor, np.flatnonzero(~out), np.flatnonzero(out), seed)
+    return answers
+
+
+def left_out_answers(table: TrainingTable, regressor: Regressor, seed: int) -> Answers | None:
+    """Answers for devices left out in turn, or None where there is only one device."""
+    names = np.unique(table.rows.cases.device).tolist()
+    if len(names) < 2:
+        return None
+    answers = {target: np.full(len(table), np.nan) for target in table.log_labels}
+    rng = np.random.default_rng(seed)
+    for name in names:
+        out = table.rows.cases.device == name
+        others = rng.permutation(np.flatnonzero(~out))[:_LEFT_OUT_ROWS]
+        own = rng.permutation(np.flatnonzero(out))[:_LEFT_OUT_ROWS]
+        _fill(answers, table, regressor, others, own, seed)
+    return answers
+
+
+def log_errors(table: TrainingTable, target: str, answers: Answers) -> Floats:
+    """ln(measured / answered), shape `(n,)`, NaN where there is no answer or no label; energy is latency times power."""
+    if target == "energy":
+        return log_errors(table, "latency", answers) + log_errors(table, "power", answers)
+    return table.log_labels[target] - answers[target]
+
+
+def _fill(
+    answers: dict[str, Floats], table: TrainingTable, regressor: Regressor, train_on: Any, test_on: Any, seed: int
+) -> None:
+    for target, column in fit(table, train_on, regressor, seed).answers(table, test_on).items():
+        answers[target][test_on] = column[test_on]
