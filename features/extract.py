@@ -22,6 +22,7 @@ from .cases import Cases, Floats, Strings
 from .device import Catalogue
 from .dtypes import itemsize_b
 from .kernel import get_family
+from .terms import TERMS, cost_terms
 from .work import LAUNCH_FLOOR_S, Work, work
 
 EXTRACT_VERSION = 1
@@ -30,6 +31,9 @@ EXTRACT_VERSION = 1
 _TILE_SIDES = (64.0, 128.0, 256.0)
 _ALIGNMENT = 256
 """Largest power of two looked for in a size: 256 elements cover every vector width and tile side in use."""
+
+_TAIL_WIDTHS = (16, 64)
+"""Vector and tile widths whose remainder is a feature: what is left over runs in slower code or is masked."""
 
 _DEVICE_FACTS = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b", "memory_b", "tdp_w",
                  "shared_memory_per_unit_b", "l1_per_unit_b")  # fmt: skip
@@ -158,8 +162,9 @@ def _names(schema: FeatureSchema) -> Iterable[str]:
     for dim in family.dim_names:
         yield f"log {dim}"
     for dim in family.dim_names:
-        yield f"alignment {dim}"
+        yield from (f"alignment {dim}", *(f"tail {width} {dim}" for width in _TAIL_WIDTHS))
     yield from _WORK_NAMES
+    yield from (f"log {term} term" for term in TERMS)
     if family.tiles is not None:
         for side in _TILE_SIDES:
             yield from (f"log waves {side:g}", f"wave filling {side:g}", f"tile filling {side:g}")
@@ -183,6 +188,9 @@ def _numeric(cases: Cases, paper: Work, catalogue: Catalogue) -> Iterable[tuple[
     for name, column in cases.sizes.items():
         yield f"log {name}", np.log2(np.maximum(column, 0.5))
         yield f"alignment {name}", alignment(column)
+        for width in _TAIL_WIDTHS:
+            yield f"tail {width} {name}", np.mod(column, width) / width
+    yield from zip((f"log {term} term" for term in TERMS), np.log2(cost_terms(cases, paper, catalogue)).T, strict=True)
     compute = paper.flops / paper.peak_flops_per_s
     work_columns = (
         np.log2(np.maximum(paper.flops, 1.0)),

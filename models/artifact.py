@@ -146,6 +146,11 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise ArtifactError(
             f"{path} has format {found!r}, this kernelcast reads {FORMAT_VERSION}; train the model again"
         )
+    if not all(isinstance(manifest.get(name), dict) for name in ("families", "files")) or "regressor" not in manifest:
+        raise ArtifactError(f"{path} is damaged: it lacks its families, files or regressor; train the model again")
+    for key, kind in (("families", dict), ("files", dict), ("regressor", str)):
+        if not isinstance(manifest.get(key), kind):
+            raise ArtifactError(f"{path} is damaged: it has no {key}; train the model again")
     return manifest
 
 

@@ -38,7 +38,8 @@ class TrainingTable:
     """One family's rows in all the forms that fitting needs; every column has shape `(n, …)`.
 
     `log_labels` maps `latency` (ln s) and, where there is enough of it, `power` (ln of the share of the limit) to
-    columns, NaN where a row has no label. `terms` and `groups` feed the analytic model; `fold` deals rows by shape.
+    columns, NaN where a row has no label. `terms` and `groups` feed the analytic model; `fold` deals rows by shape;
+    `threads` is how many threads a fit may use.
     """
 
     rows: Labelled
@@ -48,9 +49,10 @@ class TrainingTable:
     log_bound: Floats
     log_labels: Mapping[str, Floats]
     fold: Any
+    threads: int = 1
 
     @classmethod
-    def of(cls, rows: Labelled, devices: Catalogue) -> TrainingTable:
+    def of(cls, rows: Labelled, devices: Catalogue, threads: int = 1) -> TrainingTable:
         """The table of measured rows.
 
         Raises:
@@ -70,6 +72,7 @@ class TrainingTable:
             log_bound=np.log(features.work.lower_bound_s),
             log_labels=labels,
             fold=shape_folds(rows.cases, FOLDS),
+            threads=threads,
         )
 
     def __len__(self) -> int:
@@ -121,7 +124,7 @@ def fit(table: TrainingTable, rows: Any, regressor: Regressor, seed: int) -> Fit
     targets = {name: column[rows] for name, column in table.log_labels.items()}
     targets["latency"] = targets["latency"] - log_base[rows]
     known = {name: column for name, column in targets.items() if not np.isnan(column).all()}
-    problem = Problem(x[rows], known, np.ones(len(x[rows])), seed)
+    problem = Problem(x[rows], known, np.ones(len(x[rows])), seed, table.threads)
     return Fit(tuple(regressor.fit(problem)), analytic)
 
 

@@ -6,6 +6,7 @@ pointer file that servers watch (`artifact.default_model_dir`), so serving needs
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -229,5 +230,6 @@ def _point_at(artifact: Path, version: str) -> None:
             os.fsync(file.fileno())
         temporary.replace(pointer)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise ArtifactError(f"cannot write the champion pointer {pointer}: {error.strerror or error}") from error

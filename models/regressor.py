@@ -29,12 +29,16 @@ Matrix = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a regressor learns from: `x` of shape `(n, n_features)`, each target of shape `(n,)` with NaN where missing."""
+    """What a regressor learns from: `x` of shape `(n, n_features)`, each target of shape `(n,)` with NaN where missing.
+
+    `threads` is how many threads the fit may use: more than there are cores spin against each other.
+    """
 
     x: Matrix
     targets: Mapping[str, Floats]
     weight: Floats
     seed: int
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)

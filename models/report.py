@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -32,7 +33,8 @@ def write_report(evaluation: Evaluation, path: Path) -> None:
         temporary.write_text(report_html(evaluation), encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise SpecError(f"cannot write the report {path}: {error.strerror or error}", field="html") from error
 
 

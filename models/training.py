@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,7 +26,7 @@ from .domain import Domain
 from .fitting import MIN_ROWS, Answers, Fit, TrainingTable, fit, held_out_answers, left_out_answers, log_errors
 from .labelled import Labelled
 from .metrics import error_summary
-from .regressor import Regressor, get_regressor
+from .regressor import Regressor, get_regressor, training_threads
 
 DEFAULT_REGRESSOR = "blend"
 
@@ -56,15 +57,24 @@ def train(
     Raises:
         SpecError: no such regressor, a family with too few rows, a device the catalogue does not know.
     """
-    fitter = get_regressor(regressor)
+    fitter, known = get_regressor(regressor), devices or catalogue()
     steps = progress or (lambda what, done, total: None)
+    cores = training_threads()
+    # Families side by side on one core each beat one family on all cores: its fits are many and small.
+    threads = 1 if len(tables) > 1 else cores
     families: dict[str, FamilyModel] = {}
-    for i, rows in enumerate(tables):
-        name = rows.cases.family.name
-        steps(f"training {name}", i, len(tables))
-        families[name] = _train_family(rows, fitter, seed, devices or catalogue())
-    steps("training done", len(tables), len(tables))
-    return Artifact(regressor, families, _versions() | {"seed": seed} | dict(facts or {}))
+    with ThreadPoolExecutor(max_workers=cores if len(tables) > 1 else 1) as pool:
+        running = {
+            pool.submit(_train_family, rows, fitter, seed, known, threads): rows.cases.family.name
+            for rows in sorted(tables, key=len, reverse=True)
+        }
+        steps("training", 0, len(tables))
+        for future in as_completed(running):
+            families[running[future]] = future.result()
+            steps(f"trained {running[future]}", len(families), len(tables))
+    order = [rows.cases.family.name for rows in tables]
+    facts = _versions() | {"seed": seed} | dict(facts or {})
+    return Artifact(regressor, {name: families[name] for name in order}, facts)
 
 
 def train_files(
@@ -103,13 +113,13 @@ def report_of(artifact: Artifact, out: Path | None) -> TrainingReport:
     return TrainingReport(artifact.regressor, families, out)
 
 
-def _train_family(rows: Labelled, regressor: Regressor, seed: int, devices: Catalogue) -> FamilyModel:
+def _train_family(rows: Labelled, regressor: Regressor, seed: int, devices: Catalogue, threads: int) -> FamilyModel:
     name = rows.cases.family.name
     if len(rows) < MIN_ROWS:
         raise SpecError(
             f"{name} has {len(rows)} rows, at least {MIN_ROWS} are needed; measure more or leave it out", field="data"
         )
-    table = TrainingTable.of(rows, devices)
+    table = TrainingTable.of(rows, devices, threads)
     held_out = held_out_answers(table, regressor, seed)
     if np.isnan(held_out["latency"]).all():
         raise SpecError(

@@ -6,12 +6,16 @@ from dataclasses import dataclass, replace
 
 from ..regressor import Graph, Problem
 from .mlp import MLP
+from .random_forest import RandomForest
 from .xgboost import XGBoost
+
+_FEW_ROWS = 20_000
+"""Above this, forests of full-grown trees are too large to ship, and boosting needs no help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """The mean of boosted trees and small networks, both on the ratio to the fitted analytic model.
+    """The mean of boosted trees, randomised trees and small networks, all on the ratio to the fitted analytic model.
 
     The analytic model carries what is smooth and extrapolates, trees find the steps that libraries make, and networks
     interpolate between few rows; their errors differ, so the mean is better than each.
@@ -19,13 +23,17 @@ class Blend:
 
     name: str = "blend"
     on_analytic: bool = True
-    networks: int = 2
+    boosted: XGBoost = XGBoost()  # noqa: RUF009 - frozen, so sharing one is safe
+    forest: RandomForest = RandomForest(extra=True, trees=100, min_leaf=1)  # noqa: RUF009
+    network: MLP = MLP()  # noqa: RUF009
 
     def fit(self, problem: Problem) -> list[Graph]:
-        """One graph of trees and `networks` of networks per target. Needs the `train` extra."""
-        graphs = XGBoost().fit(problem)
-        for i in range(self.networks):
-            graphs += MLP().fit(replace(problem, seed=problem.seed + i))
+        """Graphs of every member, each answering its targets. Needs the `train` extra."""
+        graphs = self.boosted.fit(problem)
+        if len(problem.x) <= _FEW_ROWS:
+            graphs += self.forest.fit(problem)
+        for i in range(2):
+            graphs += self.network.fit(replace(problem, seed=problem.seed + i))
         return graphs
 
 

@@ -20,10 +20,11 @@ class MLP:
 
     name: str = "mlp"
     on_analytic: bool = False
-    width: int = 128
+    width: int = 64
     depth: int = 3
-    steps: int = 3_000
-    batch: int = 512
+    epochs: int = 60
+    least_steps: int = 1_000
+    most_steps: int = 5_000
     rate: float = 3e-3
     weight_decay: float = 1e-3
 
@@ -58,10 +59,12 @@ class MLP:
         for linear in linears:
             modules += [linear, torch.nn.SiLU()]
         network = torch.nn.Sequential(*modules[:-1])
+        batch = min(256 if len(x) < 10_000 else 1024, len(x))
+        steps = min(max(self.epochs * len(x) // batch, self.least_steps), self.most_steps)
         optimiser = torch.optim.AdamW(network.parameters(), lr=self.rate, weight_decay=self.weight_decay)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, self.rate, total_steps=self.steps)
-        for _ in range(self.steps):
-            rows = torch.randint(0, len(x), (min(self.batch, len(x)),), generator=generator)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, self.rate, total_steps=steps)
+        for _ in range(steps):
+            rows = torch.randint(0, len(x), (batch,), generator=generator)
             loss = torch.nn.functional.huber_loss(network(x[rows])[:, 0], y[rows], delta=0.5, reduction="none")
             optimiser.zero_grad()
             (loss * weight[rows]).mean().backward()

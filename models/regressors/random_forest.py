@@ -7,19 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from ..regressor import Graph, Problem, fit_rows, training_threads
+from ..regressor import Graph, Problem, fit_rows
 
 
 @dataclass(frozen=True, slots=True)
 class RandomForest:
     """scikit-learn's RandomForestRegressor (Breiman, "Random forests", 2001), multi-output when power is measured.
 
-    Rows without power cannot join a multi-output fit, so latency then has a forest of its own and power shares one with
-    latency on the rows that have both.
+    Rows without power cannot join a multi-output fit, so latency and power then have a forest each. `extra` grows
+    extremely randomised trees instead (Geurts et al., "Extremely randomized trees", 2006): on all rows, with random
+    thresholds, which smooths where rows are few.
     """
 
     name: str = "random_forest"
     on_analytic: bool = False
+    extra: bool = False
     trees: int = 200
     min_leaf: int = 2
     features: float = 0.5
@@ -29,36 +31,40 @@ class RandomForest:
         missing = any(np.isnan(column).any() for column in problem.targets.values())
         if not missing:
             y = np.stack(list(problem.targets.values()), axis=1)
-            return [Graph(tuple(problem.targets), self._fit(problem.x, y, problem.weight, problem.seed))]
+            return [Graph(tuple(problem.targets), self._fit(problem.x, y, problem.weight, problem))]
         graphs = []
         for target in problem.targets:
             x, y, weight = fit_rows(problem, target)
-            graphs.append(Graph((target,), self._fit(x, y[:, None], weight, problem.seed)))
+            graphs.append(Graph((target,), self._fit(x, y[:, None], weight, problem)))
         return graphs
 
-    def _fit(self, x: Any, y: Any, weight: Any, seed: int) -> bytes:
-        from sklearn.ensemble import RandomForestRegressor
+    def _fit(self, x: Any, y: Any, weight: Any, problem: Problem) -> bytes:
+        from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
         from ..onnx_graphs import tree_ensemble
 
-        forest = RandomForestRegressor(
-            n_estimators=self.trees, min_samples_leaf=self.min_leaf, max_features=self.features, random_state=seed,
-            n_jobs=training_threads(),
-        )  # fmt: skip
+        forest = (ExtraTreesRegressor if self.extra else RandomForestRegressor)(
+            n_estimators=self.trees,
+            min_samples_leaf=self.min_leaf,
+            max_features=self.features,
+            random_state=problem.seed,
+            n_jobs=problem.threads,
+        )
         forest.fit(x, y if y.shape[1] > 1 else y[:, 0], sample_weight=weight)
         trees = [_tree(estimator.tree_, self.trees) for estimator in forest.estimators_]
         return tree_ensemble(trees, base=[0.0] * y.shape[1], comparison="<=", n_features=x.shape[1])
 
 
 def _tree(tree: Any, count: int) -> Any:
-    """One of `count` trees whose mean is the forest's answer. Thresholds round down, so a float32 row that scikit-learn
-    sends right of a float64 threshold still goes right.
+    """One of `count` trees whose mean is the forest's answer.
+
+    Thresholds round down, so a float32 row that scikit-learn sends right of a float64 threshold still goes right.
     """
     from ..onnx_graphs import Tree
 
     threshold = tree.threshold.astype(np.float32)
-    threshold = np.where(threshold.astype(np.float64) > tree.threshold,
-                         np.nextafter(threshold, np.float32(-np.inf)), threshold)  # fmt: skip
+    below = np.nextafter(threshold, np.float32(-np.inf))
+    threshold = np.where(threshold.astype(np.float64) > tree.threshold, below, threshold)
     return Tree(
         left=tree.children_left.astype(np.int64),
         right=tree.children_right.astype(np.int64),

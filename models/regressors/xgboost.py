@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..regressor import Graph, Matrix, Problem, fit_rows, training_threads
+from ..regressor import Graph, Matrix, Problem, fit_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class XGBoost:
     name: str = "xgboost"
     on_analytic: bool = False
     sizes: tuple[tuple[int, int, int, float], ...] = (
-        (2_000, 24, 700, 0.05),
-        (10_000, 48, 900, 0.05),
+        (2_000, 32, 400, 0.05),
+        (10_000, 48, 600, 0.05),
         (30_000, 96, 1000, 0.06),
         (100_000_000, 127, 1200, 0.08),
     )
@@ -42,7 +42,7 @@ class XGBoost:
             "tree_method": "hist", "grow_policy": "lossguide", "max_leaves": leaves, "max_depth": 0, "max_bin": 256,
             "eta": rate, "subsample": 0.8, "colsample_bytree": 0.6, "min_child_weight": 2.0, "lambda": 1.0,
             "objective": "reg:squarederror", "base_score": float(np.mean(y)), "seed": problem.seed,
-            "nthread": training_threads(), "verbosity": 0,
+            "nthread": problem.threads, "verbosity": 0,
         }  # fmt: skip
         booster = xgboost.train(settings, xgboost.DMatrix(x, y, weight=weight), num_boost_round=rounds)
         return tree_ensemble(trees_of(booster), base=[base_score(booster)], comparison="<", n_features=x.shape[1])
@@ -57,7 +57,7 @@ def fit_scale(x: Matrix, y: Any, seed: int) -> bytes:
     settings = {
         "tree_method": "hist", "max_depth": 5, "eta": 0.05, "subsample": 0.7, "colsample_bytree": 0.5,
         "min_child_weight": max(20.0, len(y) / 200), "lambda": 10.0, "objective": "reg:squarederror",
-        "base_score": float(np.mean(y)), "seed": seed, "nthread": training_threads(), "verbosity": 0,
+        "base_score": float(np.mean(y)), "seed": seed, "nthread": 1, "verbosity": 0,
     }  # fmt: skip
     booster = xgboost.train(settings, xgboost.DMatrix(x, y), num_boost_round=150)
     return tree_ensemble(trees_of(booster), base=[base_score(booster)], comparison="<", n_features=x.shape[1])

@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
     "analytic": Analytic(),
     "random_forest": RandomForest(trees=12),
     "xgboost": XGBoost(sizes=((10**9, 16, 60, 0.15),)),
-    "mlp": MLP(width=24, depth=2, steps=200),
+    "mlp": MLP(width=24, depth=2, steps=120),
     "blend": blend.Blend(networks=1),
 }
 

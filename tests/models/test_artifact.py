@@ -19,6 +19,9 @@ from kernelcast.models.labelled import Labelled
 from kernelcast.models.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.training import report_of
 
+MadeUp = Callable[..., Labelled]
+Train = Callable[..., Artifact]
+
 
 @pytest.fixture
 def copied(model_dir: Path, tmp_path: Path) -> Path:
@@ -43,9 +46,7 @@ def test_the_manifest_says_how_the_model_was_made(model_dir: Path, artifact: Art
     assert report_of(artifact, None).families["gemm"]["rows"] == 400
 
 
-def test_the_same_seed_gives_the_same_bytes(
-    made_up: Callable[..., Labelled], train: Callable[..., Artifact], tmp_path: Path
-) -> None:
+def test_the_same_seed_gives_the_same_bytes(made_up: MadeUp, train: Train, tmp_path: Path) -> None:
     for name in ("a", "b"):
         save_artifact(train([made_up(120)], seed=3), tmp_path / name)
     save_artifact(train([made_up(120)], seed=4), tmp_path / "c")
@@ -57,7 +58,7 @@ def test_the_same_seed_gives_the_same_bytes(
 
 
 def test_a_model_answers_alike_before_and_after_the_disk(
-    predictor: ArtifactPredictor, made_up: Callable[..., Labelled], copied: Path
+    predictor: ArtifactPredictor, made_up: MadeUp, copied: Path
 ) -> None:
     cases = made_up(50, seed=2).cases
     first, again = predictor.predict_cases(cases), load_predictor(copied).predict_cases(cases)
@@ -118,7 +119,8 @@ def _short_quantiles(manifest: dict[str, Any]) -> None:
         (lambda directory: (directory / "manifest.json").write_text("[]"), "has format None"),
         (lambda directory: (directory / "manifest.json").write_bytes(b"\xff\xfe"), "manifest.json cannot be read"),
         (lambda directory: _edit(directory, lambda m: m.update(format_version=99)), "has format 99, this kernelcast reads 1"),
-        (lambda directory: _edit(directory, lambda m: m.pop("families")), "manifest"),
+        (lambda directory: _edit(directory, lambda m: m.pop("families")), "manifest.json is damaged"),
+        (lambda directory: _edit(directory, lambda m: m.update(files=[])), "manifest.json is damaged"),
         (lambda directory: _edit(directory, _other_schema), "trained on other features"),
         (lambda directory: _edit(directory, _other_words), "trained on other features"),
         (lambda directory: _edit(directory, _drop_a_key), "entry for gemm is damaged"),
@@ -131,7 +133,7 @@ def test_damage_is_found_and_named(damage: Callable[[Path], Any], says: str, cop
         load_predictor(copied).load_all()
 
 
-def test_an_unharmed_family_of_a_damaged_artifact_still_answers(copied: Path, made_up: Callable[..., Labelled]) -> None:
+def test_an_unharmed_family_of_a_damaged_artifact_still_answers(copied: Path, made_up: MadeUp) -> None:
     _truncate_a_graph(copied)
     assert len(load_predictor(copied).predict_cases(made_up(5).cases)) == 5
 
@@ -155,9 +157,7 @@ def test_an_old_artifact_survives_a_failed_write(
     assert [path.name for path in copied.parent.iterdir()] == [copied.name], "nothing half-written stays behind"
 
 
-def test_a_new_artifact_replaces_the_old_one_whole(
-    copied: Path, made_up: Callable[..., Labelled], train: Callable[..., Artifact]
-) -> None:
+def test_a_new_artifact_replaces_the_old_one_whole(copied: Path, made_up: MadeUp, train: Train) -> None:
     save_artifact(train([made_up(60, power=0.0)]), copied)
     assert load_predictor(copied).families == ("gemm",)
     assert not list(copied.glob("softmax*"))

@@ -24,11 +24,13 @@ from kernelcast.models.predictor import ArtifactPredictor, load_predictor
 A100, H100, T4, MI100, CPU = (
     "nvidia-a100-sxm-80gb", "nvidia-h100-sxm-80gb", "nvidia-t4", "amd-mi100", "amd-epyc-9005-vm-2c",
 )  # fmt: skip
+MadeUp = Callable[..., Labelled]
+Train = Callable[..., Artifact]
 OnDevice = Callable[[Cases, str], Cases]
 
 
 @pytest.fixture(scope="module")
-def cases(made_up: Callable[..., Labelled]) -> Cases:
+def cases(made_up: MadeUp) -> Cases:
     """Cases the model was not trained on."""
     return made_up(150, seed=11).cases
 
@@ -164,9 +166,7 @@ def test_unknown_family_and_device_are_errors(predictor: ArtifactPredictor, case
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.2])
-def test_coverage_is_about_right_on_made_up_noise(
-    noise: float, made_up: Callable[..., Labelled], train: Callable[..., Artifact], tmp_path: Path
-) -> None:
+def test_coverage_is_about_right_on_made_up_noise(noise: float, made_up: MadeUp, train: Train, tmp_path: Path) -> None:
     """600 fresh rows: chance alone moves 90 % by 2.4 points (95 %); small learners and few rows by some more."""
     save_artifact(train([made_up(900, noise=noise, power=0.0)]), tmp_path / "model")
     found = evaluate(load_predictor(tmp_path / "model"), [made_up(600, noise=noise, seed=5)]).overall()
@@ -176,17 +176,13 @@ def test_coverage_is_about_right_on_made_up_noise(
     assert found.median_ape_pct < 100 * noise * 2
 
 
-def test_one_device_alone_still_gives_wider_intervals_elsewhere(
-    made_up: Callable[..., Labelled], train: Callable[..., Artifact]
-) -> None:
+def test_one_device_alone_still_gives_wider_intervals_elsewhere(made_up: MadeUp, train: Train) -> None:
     alone = train([made_up(200, devices=(A100,), power=0.0)]).families["gemm"].targets["latency"].scores
     low, high = alone["seen"].bounds(0.9)
     assert alone["unseen_device"].bounds(0.9) == pytest.approx((4 * low, 4 * high))
 
 
-def test_power_known_on_one_device_only_trains(
-    made_up: Callable[..., Labelled], train: Callable[..., Artifact]
-) -> None:
+def test_power_known_on_one_device_only_trains(made_up: MadeUp, train: Train) -> None:
     """Leaving that device out leaves no power to learn: this once raised inside numpy."""
     rows = made_up(200)
     rows = replace(rows, power_w=np.where(rows.cases.device == A100, rows.power_w, np.nan))
@@ -194,11 +190,39 @@ def test_power_known_on_one_device_only_trains(
     assert scores["unseen_device"].bounds(0.9)[1] == pytest.approx(4 * scores["seen"].bounds(0.9)[1])
 
 
-def test_too_few_rows_or_shapes_are_refused_with_a_reason(
-    made_up: Callable[..., Labelled], train: Callable[..., Artifact]
-) -> None:
+def test_too_few_rows_or_shapes_are_refused_with_a_reason(made_up: MadeUp, train: Train) -> None:
     rows = made_up(60)
     with pytest.raises(SpecError, match="gemm has 19 rows, at least 20 are needed"):
         train([rows.take(slice(19))])
     with pytest.raises(SpecError, match="too few different shapes"):
         train([rows.take(np.zeros(60, dtype=int))])
+
+
+@pytest.mark.parametrize("name", ["analytic", "blend", "mlp", "random_forest", "roofline", "xgboost"])
+def test_every_regressor_s_model_keeps_the_same_promises(
+    name: str, made_up: MadeUp, train: Train, cases: Cases, tmp_path: Path
+) -> None:
+    save_artifact(train([made_up(150)], regressor=name), tmp_path / "model")
+    predictor = load_predictor(tmp_path / "model")
+    found = predictor.predict_cases(cases).targets
+    latency, power, energy = (found[target] for target in TARGETS)
+    assert (latency.lower >= work(cases, catalogue()).lower_bound_s).all()
+    for columns in (latency, power, energy):
+        assert ((columns.lower <= columns.value) & (columns.value <= columns.upper)).all()
+    assert energy.value == pytest.approx(latency.value * power.value, rel=1e-12)
+    # Matrix products round differently in batches of other sizes.
+    alone = predictor.predict_cases(cases.take([7])).targets
+    for target in TARGETS:
+        for column in ("value", "lower", "upper"):
+            assert getattr(alone[target], column)[0] == pytest.approx(getattr(found[target], column)[7], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["blend", "mlp", "random_forest", "xgboost"])
+def test_every_learner_learns_latency_and_power(name: str, made_up: MadeUp, train: Train, tmp_path: Path) -> None:
+    """With power in every row the forest learns both at once; power once came out as 0 there, the limit itself."""
+    save_artifact(train([made_up(400, noise=0.01)], regressor=name), tmp_path / "model")
+    found = evaluate(load_predictor(tmp_path / "model"), [made_up(150, seed=31, noise=0.01)])
+    errors = {target: found.overall(target) for target in ("latency_s", "power_w")}
+    for target, metrics in errors.items():
+        assert metrics is not None
+        assert metrics.median_ape_pct < 20, target

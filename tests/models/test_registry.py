@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -208,7 +209,7 @@ def test_an_unusable_address_is_one_clear_sentence(home: Path, uri: str, says: s
 
 def test_a_file_that_is_no_database_is_one_clear_sentence(home: Path) -> None:
     (home / "mlflow.db").write_bytes(b"no database" * 100)
-    with pytest.raises(RegistryError, match="cannot be used: .*file is not a database$"):
+    with pytest.raises(RegistryError, match=r"cannot be used: .*file is not a database$"):
         versions()
 
 
@@ -271,8 +272,6 @@ def postgres() -> Iterator[str]:
             pytest.skip("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
         options |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
     # Its socket's path must be short, and pytest's own folders are closed to other users.
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="kc-pg-") as folder:
         if "user" in options:
             os.chown(folder, options["user"], options["group"])
