@@ -1,5 +1,60 @@
-"""kernelcast: what a kernel costs on a device (latency, power, energy, with an interval) without running it."""
+"""kernelcast: what a kernel costs on a device (latency, power, energy, with an interval) without running it.
+
+>>> import kernelcast
+>>> answer = kernelcast.predict("gemm", device="amd-epyc-9005-vm-2c", dtype="fp32", m=512, n=512, k=512, threads=1)
+>>> answer.latency_s.lower <= answer.latency_s.value <= answer.latency_s.upper
+True
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .models.prediction import Prediction
+    from .models.predictor import ArtifactPredictor
+
 __version__ = "0.1.0"
+
+__all__ = ["__version__", "load", "predict"]
+
+
+def load(model: Path | str | None = None) -> ArtifactPredictor:
+    """The predictor of a model directory; without one, of the promoted champion or else the shipped model.
+
+    Raises:
+        kernelcast.features.errors.SpecError: the directory is no model, or is damaged.
+    """
+    from .models.artifact import default_model_dir
+    from .models.predictor import load_predictor
+
+    return load_predictor(default_model_dir() if model is None else Path(model))
+
+
+def predict(
+    family: str,
+    *,
+    device: str,
+    dtype: str,
+    model: Path | str | None = None,
+    coverage: float = 0.9,
+    **given: Any,
+) -> Prediction:
+    """What one kernel costs: latency in seconds, power in watts, energy in joules, each with an interval.
+
+    Args:
+        family: a kernel family, such as `gemm`.
+        device: a device of the catalogue, by name or alias.
+        dtype: a number format, such as `bf16`.
+        model: a model directory; default: the champion, else the shipped model.
+        coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
+        **given: the family's sizes, and `variant`, `impl`, `config`, `threads`, `cache_state` as in `KernelSpec.of`.
+
+    Raises:
+        kernelcast.features.errors.SpecError: something is unknown or impossible; the message says what is possible.
+    """
+    from .features.kernel import KernelSpec
+
+    spec = KernelSpec.of(family, dtype, **given)
+    return load(model).predict([spec], [device], coverage=coverage)[0]

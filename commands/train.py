@@ -35,7 +35,9 @@ def train(
     data: Data,
     out_dir: Annotated[Path, typer.Option("--out", metavar="MODEL_DIR", help="Where the model goes.")],
     split: Annotated[str | None, typer.Option(help="Only rows whose split column says this.")] = None,
-    regressor: Annotated[str, typer.Option(help="What learns; a wrong name lists what there is.")] = "xgboost",
+    regressor: Annotated[
+        str | None, typer.Option(help="What learns [default: blend]; a wrong name lists what there is.")
+    ] = None,
     family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
     keep_good: KeepGood = False,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
@@ -47,11 +49,11 @@ def train(
 ) -> None:
     """Train a model on measured rows: kernelcast train --data mine.parquet --out my-model."""
     try:
-        from ..models.training import train_files
+        from ..models.training import DEFAULT_REGRESSOR, train_files
 
         with progress_bar() as progress:
             report = train_files(
-                [*data, *(more_data or [])], out=out_dir, split=split, regressor=regressor, family=family,
+                [*data, *(more_data or [])], out=out_dir, split=split, regressor=regressor or DEFAULT_REGRESSOR, family=family,
                 keep_good=keep_good, seed=seed, devices=read_catalogue(device_file), progress=progress,
             )  # fmt: skip
     except ImportError as error:

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,6 +37,7 @@ from .files import (
     read_files,
 )
 from .schema import Measurement, Provenance, to_table
+from .tables import text
 
 FINAL_STATUSES = ("ok", "unsupported", "out_of_memory", "timeout")
 """Rows a resumed campaign skips. `crashed` and `failed` may have been an accident of that day and are tried again."""
@@ -199,7 +202,8 @@ class Store:
     def compact(self, out_dir: Path) -> list[Path]:
         """Write one sorted table per family, `out_dir/<family>.parquet`, with the provenance of all its blocks.
 
-        This is the form of the shipped tables. The store itself is not changed.
+        This is the form of the shipped tables. A failed attempt at a case that later succeeded is left out; the store
+        itself is not changed.
 
         Raises:
             StoreError: the disk is full or not writable.
@@ -209,6 +213,14 @@ class Store:
             keys = ["device", "dtype", "variant", *get_family(family).dim_names, "impl", "threads", "cache_state",
                     "measured_at", "case_id"]  # fmt: skip
             path = Path(out_dir) / f"{family}.parquet"
+            table = table.filter(pa.array(~_superseded(table)))
             commit_files([(path, parquet_bytes(table.sort_by([(key, "ascending") for key in keys])))])
             written.append(path)
         return written
+
+
+def _superseded(table: pa.Table) -> npt.NDArray[np.bool_]:
+    """Rows without a measurement of cases that have one, shape `(n,)`."""
+    ok = text(table, "status") == "ok"
+    cases = np.char.add(np.char.add(text(table, "device"), "|"), text(table, "case_id"))
+    return ~ok & np.isin(cases, cases[ok])

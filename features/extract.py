@@ -88,11 +88,15 @@ class FeatureSchema:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """`values` of shape `(n, n_features)`, float64, with the schema that names the columns and the work behind them."""
+    """`values` of shape `(n, n_features)`, float64, with the schema that names the columns.
+
+    `work` and `terms` (seconds, shape `(n, n_terms)`, see `features.terms`) are what the values were made of.
+    """
 
     schema: FeatureSchema
     values: Floats
     work: Work
+    terms: Floats
 
 
 def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Features:
@@ -102,7 +106,9 @@ def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Featur
         SpecError: unknown device, or a dtype a device has no peak for.
     """
     paper = work(cases, catalogue)
+    terms = cost_terms(cases, paper, catalogue)
     columns = dict(_numeric(cases, paper, catalogue))
+    columns.update(zip((f"log {term} term" for term in TERMS), np.log2(terms).T, strict=True))
     columns.update({f"knob {name}": cases.config[name] for name in schema.knobs})
     for what, words, given in (
         ("dtype", schema.dtypes, cases.dtype),
@@ -111,7 +117,7 @@ def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Featur
     ):
         columns.update({f"{what}={word}": (given == word).astype(np.float64) for word in words if len(words) > 1})
     values = np.stack([columns[name] for name in schema.names], axis=1)
-    return Features(schema, values, paper)
+    return Features(schema, values, paper, terms)
 
 
 def nearest_impls(given: Strings, known: Iterable[str]) -> Strings:
@@ -190,7 +196,6 @@ def _numeric(cases: Cases, paper: Work, catalogue: Catalogue) -> Iterable[tuple[
         yield f"alignment {name}", alignment(column)
         for width in _TAIL_WIDTHS:
             yield f"tail {width} {name}", np.mod(column, width) / width
-    yield from zip((f"log {term} term" for term in TERMS), np.log2(cost_terms(cases, paper, catalogue)).T, strict=True)
     compute = paper.flops / paper.peak_flops_per_s
     work_columns = (
         np.log2(np.maximum(paper.flops, 1.0)),

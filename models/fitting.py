@@ -12,7 +12,6 @@ from ..datasets.splits import shape_folds
 from ..features.cases import Floats, Strings
 from ..features.device import Catalogue
 from ..features.extract import Features, FeatureSchema, extract
-from ..features.terms import cost_terms
 from .analytic import AnalyticModel, group_names
 from .engine import Runtime, answered, with_base
 from .labelled import Labelled
@@ -67,7 +66,7 @@ class TrainingTable:
         return cls(
             rows=rows,
             features=features,
-            terms=cost_terms(rows.cases, features.work, devices),
+            terms=features.terms,
             groups=group_names(rows.cases, rows.cases.impl),
             log_bound=np.log(features.work.lower_bound_s),
             log_labels=labels,

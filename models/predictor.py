@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -15,7 +16,6 @@ from ..features.device import Catalogue, catalogue
 from ..features.errors import SpecError, listed
 from ..features.extract import Features, extract, nearest_impls
 from ..features.kernel import KernelSpec
-from ..features.terms import cost_terms
 from .analytic import group_names
 from .artifact import ArtifactError, FamilyModel, TargetModel, load_family, read_manifest
 from .domain import widening
@@ -26,6 +26,20 @@ from .prediction import TARGETS, Prediction, Predictions, TargetColumns
 
 _STEPS_PER_UNKNOWN_WORD = 2.0
 """A dtype, variant or impl never measured widens like a case two typical spacings outside the domain: doubled."""
+
+
+_MOST_LOG_WIDTH = 50.0
+"""Keeps an absurdly wide upper end finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What every target of one call shares: the graphs' answers, each case's regime and widening, the coverage asked."""
+
+    answers: list[Floats]
+    regimes: Any
+    factor: Floats
+    coverage: float
 
 
 class Predictor(Protocol):
@@ -143,18 +157,21 @@ class FamilyEngine:
         learned = regimes != "analytic"
         excess = np.where(learned, self.model.domain.excess(features), 0.0)
         strange = self._unknown_words(cases)
-        factor = widening(excess + _STEPS_PER_UNKNOWN_WORD * strange)
+        log_base = self._log_base(cases, features)
+        call = _Call(
+            answers=self._runtime.run(with_base(features.values, log_base)),
+            regimes=regimes,
+            factor=widening(excess + _STEPS_PER_UNKNOWN_WORD * strange),
+            coverage=coverage,
+        )
         bound = features.work.lower_bound_s
-        log_base = self._log_base(cases, features, devices)
-        answers = self._runtime.run(with_base(features.values, log_base))
         base = bound if log_base is None else np.exp(log_base)
         # Off the device kinds it was trained on, what was learned means nothing: the family's median ratio stands in.
-        modelled = base * np.exp(answered(answers, self.model.targets["latency"].members))
-        latency = np.maximum(np.where(learned, modelled, bound * np.exp(self.model.median_log_ratio)), bound)
-        targets = {"latency_s": self._interval("latency", latency, answers, regimes, factor, coverage, floor=bound)}
-        targets["power_w"], targets["energy_j"] = self._power_and_energy(
-            cases, devices, latency, answers, regimes, factor, coverage
-        )
+        modelled = base * np.exp(answered(call.answers, self.model.targets["latency"].members))
+        value = np.maximum(np.where(learned, modelled, bound * np.exp(self.model.median_log_ratio)), bound)
+        latency = self._interval("latency", value, call, floor=bound)
+        power, energy = self._power_and_energy(latency, call, *power_limits_w(cases, devices))
+        targets = {"latency_s": latency, "power_w": power, "energy_j": energy}
         notes = self._notes(cases, features, regimes, excess, strange)
         return Predictions(
             targets={name: targets[name] for name in TARGETS},
@@ -166,47 +183,44 @@ class FamilyEngine:
             breakdown=features.work.bounds_s,
         )
 
-    def _log_base(self, cases: Cases, features: Features, devices: Catalogue) -> Floats | None:
+    def _log_base(self, cases: Cases, features: Features) -> Floats | None:
         """Logarithm of the analytic model's seconds, shape `(n,)`, None where latency is a ratio to the lower bound."""
         if self.model.analytic is None:
             return None
         read_as = nearest_impls(cases.impl, self.model.schema.impls)
-        terms = cost_terms(cases, features.work, devices)
-        return self.model.analytic.log_latency(terms, group_names(cases, read_as))
+        return self.model.analytic.log_latency(features.terms, group_names(cases, read_as))
 
     def _interval(
-        self, target: str, value: Floats, answers: list[Floats], regimes: Any, factor: Floats, coverage: float,
-        *, floor: Floats, ceiling: Floats | None = None,
-    ) -> TargetColumns:  # fmt: skip
+        self, target: str, value: Floats, call: _Call, *, floor: Floats, ceiling: Floats | None = None
+    ) -> TargetColumns:
+        """Values with their intervals, held between `floor` and `ceiling`; all of shape `(n,)`."""
         model = self.model.targets[target]
-        scale = np.ones(len(value)) if model.scale_graph is None else scale_of(answers[model.scale_graph][:, 0])
+        scale = np.ones(len(value)) if model.scale_graph is None else scale_of(call.answers[model.scale_graph][:, 0])
         low, high = np.empty(len(value)), np.empty(len(value))
-        for regime in np.unique(regimes).tolist():
-            rows = regimes == regime
-            low[rows], high[rows] = _scores(model, regime).bounds(coverage)
+        for regime in np.unique(call.regimes).tolist():
+            rows = call.regimes == regime
+            low[rows], high[rows] = _scores(model, regime).bounds(call.coverage)
         # The analytic regime's scores are plain log errors.
-        scale = np.where(regimes == "analytic", 1.0, scale)
+        spread = np.where(call.regimes == "analytic", 1.0, scale) * call.factor
         top = np.full(len(value), np.inf) if ceiling is None else ceiling
-        lower = np.clip(value * np.exp(low * scale * factor), floor, np.minimum(value, top))
-        upper = np.clip(value * np.exp(np.minimum(high * scale * factor, 50.0)), value, np.maximum(top, value))
+        lower = np.clip(value * np.exp(low * spread), floor, np.minimum(value, top))
+        upper = np.clip(value * np.exp(np.minimum(high * spread, _MOST_LOG_WIDTH)), value, np.maximum(top, value))
         return TargetColumns(value, lower, upper)
 
     def _power_and_energy(
-        self, cases: Cases, devices: Catalogue, latency: Floats, answers: list[Floats], regimes: Any, factor: Floats,
-        coverage: float,
-    ) -> tuple[TargetColumns, TargetColumns]:  # fmt: skip
-        n = len(cases)
+        self, latency: TargetColumns, call: _Call, limit_w: Floats, idle_w: Floats
+    ) -> tuple[TargetColumns, TargetColumns]:
         if "power" not in self.model.targets:
-            return TargetColumns.unknown(n), TargetColumns.unknown(n)
-        limit, idle = power_limits_w(cases, devices)
-        power = np.clip(limit * np.exp(answered(answers, self.model.targets["power"].members)), idle, limit)
-        # A kind of device whose power was never measured, or without a public limit, has none to tell.
-        known = (regimes != "analytic") & ~np.isnan(limit)
-        power_columns = self._interval("power", power, answers, regimes, factor, coverage, floor=idle, ceiling=limit)
+            return TargetColumns.unknown(len(limit_w)), TargetColumns.unknown(len(limit_w))
+        value = np.clip(limit_w * np.exp(answered(call.answers, self.model.targets["power"].members)), idle_w, limit_w)
+        power = self._interval("power", value, call, floor=idle_w, ceiling=limit_w)
+        # No energy outside what the ends of latency at the least and the most power would give.
         energy = self._interval(
-            "energy", latency * power, answers, regimes, factor, coverage, floor=np.zeros(n), ceiling=None
+            "energy", latency.value * value, call, floor=latency.lower * idle_w, ceiling=latency.upper * limit_w
         )
-        return _where(known, power_columns), _where(known, energy)
+        # A kind of device whose power was never measured, or without a public limit, has none to tell.
+        known = (call.regimes != "analytic") & ~np.isnan(limit_w)
+        return _where(known, power), _where(known, energy)
 
     def _regimes(self, cases: Cases, devices: Catalogue) -> Any:
         regimes = np.empty(len(cases), dtype="U16")

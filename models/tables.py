@@ -10,23 +10,27 @@ import pyarrow as pa
 
 from ..datasets.form import FormRows, read_form
 from ..datasets.tables import numbers, text
-from ..features.cases import Cases
+from ..features.cases import Cases, Strings
 from ..features.device import Catalogue, catalogue
 from ..features.errors import SpecError
 from ..features.kernel import get_family
 from .labelled import Labelled
 
 
-def labelled_table(table: pa.Table, family: str) -> Labelled:
-    """The rows of a stored table (columns of `datasets.schema.arrow_schema`) that were measured, status `ok`."""
-    fam = get_family(family)
+def labelled_table(table: pa.Table, family: str, devices: Catalogue | None = None) -> Labelled:
+    """The rows of a stored table (columns of `datasets.schema.arrow_schema`) that were measured, status `ok`.
+
+    Raises:
+        SpecError: a device is not in the catalogue.
+    """
+    fam, known = get_family(family), devices or catalogue()
     good = np.flatnonzero(text(table, "status") == "ok")
     table = table.take(pa.array(good))
     dtype, kv_dtype = text(table, "dtype"), text(table, "kv_dtype")
     cache_state = text(table, "cache_state")
     cases = Cases(
         family=fam,
-        device=text(table, "device"),
+        device=_canonical(text(table, "device"), known),
         dtype=dtype,
         kv_dtype=np.where(kv_dtype == "", dtype, kv_dtype),
         variant=text(table, "variant"),
@@ -36,7 +40,7 @@ def labelled_table(table: pa.Table, family: str) -> Labelled:
         sizes={name: numbers(table, name).values for name in fam.dim_names},
         config={name: numbers(table, name).values for name in fam.config},
     )
-    return Labelled(cases, numbers(table, "latency_s").values, numbers(table, "power_w").values)
+    return Labelled(cases, numbers(table, "latency_s").values, numbers(table, "power_w").values, text(table, "source"))
 
 
 def labelled_tables(tables: Mapping[str, pa.Table]) -> list[Labelled]:
@@ -81,8 +85,13 @@ def labelled_files(
     return [_joined([_labelled_form(rows) for rows in parts[name]]) for name in sorted(parts)]
 
 
+def _canonical(names: Strings, devices: Catalogue) -> Strings:
+    words, inverse = np.unique(names, return_inverse=True)
+    return np.array([devices.get(word).name for word in words.tolist()] or [""], dtype=np.str_)[inverse]
+
+
 def _labelled_form(rows: FormRows) -> Labelled:
-    return Labelled(rows.cases, rows.latency_s, rows.power_w)
+    return Labelled(rows.cases, rows.latency_s, rows.power_w, rows.source)
 
 
 def _joined(tables: Sequence[Labelled]) -> Labelled:
@@ -100,4 +109,5 @@ def _joined(tables: Sequence[Labelled]) -> Labelled:
         **text_columns,
     )
     latency, power = (np.concatenate([getattr(table, name) for table in tables]) for name in ("latency_s", "power_w"))
-    return Labelled(cases, latency, power)
+    sources = [table.source for table in tables if table.source is not None]
+    return Labelled(cases, latency, power, np.concatenate(sources) if len(sources) == len(tables) else None)

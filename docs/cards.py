@@ -1,0 +1,82 @@
+"""Writes the cards of the shipped measurements, datasets/shipped/*.md, from the tables they describe.
+
+Run `.venv/bin/python docs/cards.py` after the tables change; a test fails while a card is out of date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from kernelcast.datasets.card import dataset_card
+from kernelcast.datasets.shipped import SHIPPED_DIR, read_shipped, shipped_families
+
+LICENCE = "Apache-2.0, as kernelcast itself. Measured by kernelcast's own collectors; nothing was taken from elsewhere."
+
+KERNELS = """
+Latencies of nine families of PyTorch operators on two cores of an AMD EPYC 9005 (Zen 5) virtual machine, fp32 and bf16,
+with one thread and with two, caches hot and cold. Two thirds of the shapes fill the space of sizes evenly in the logarithm, one third
+are those of published models; sizes that are powers of two have no preference. They exist so that a fresh clone can predict CPU
+kernels, and as the ground for tests of every later stage.
+"""
+
+TILED = """
+Latencies of fp32 matrix products compiled by IREE for one core, each shape with about fifty tile configurations, IREE's own choice
+and its data tiling. Poor configurations are in it on purpose: a cost model must know them. Every result was checked against
+numpy before it was timed.
+"""
+
+SHARED_GAPS = (
+    "One machine, a virtual one with neighbours: its last-level cache is shared, and working sets of 2–20 MB repeat worst.",
+    "No power or energy: the machine shows no sensor.",
+    "Freed memory is reused (see docs/measurement.md): page faults of fresh memory are not in these latencies.",
+    "One PyTorch and one IREE version; other versions choose other kernels.",
+)
+
+CARDS: dict[str, tuple[str, str, Callable[[pa.Table], pa.Array], tuple[str, ...]]] = {
+    "cpu-kernels.md": (
+        "PyTorch kernels on two Zen 5 cores",
+        KERNELS,
+        lambda table: pc.equal(table["impl"], "torch"),
+        (
+            "Cases of more than about 30 ms or 128 MB are not in it; nor are dtypes other than fp32 and bf16.",
+            "Cold rows repeat within 5–11 %, against 2–4 % for hot ones.",
+            *SHARED_GAPS,
+        ),
+    ),
+    "cpu-tiled-gemm.md": (
+        "Tiled matrix products on one Zen 5 core",
+        TILED,
+        lambda table: pc.equal(table["impl"], "iree"),
+        (
+            "fp32 only: IREE's tiled bf16 code widens to fp32 and has no use for the bf16 instructions.",
+            "One thread, hot caches, products of at most about 0.5 GFLOP.",
+            *SHARED_GAPS,
+        ),
+    ),
+}
+
+
+def card(name: str) -> str:
+    """The text of one card."""
+    title, what, chosen, gaps = CARDS[name]
+    tables = {family: read_shipped(family) for family in shipped_families()}
+    kept = {family: table.filter(chosen(table)) for family, table in tables.items()}
+    kept = {family: _only_its_blocks(table) for family, table in kept.items() if table.num_rows}
+    return dataset_card(title, kept, what=what, licence=LICENCE, gaps=gaps)
+
+
+def _only_its_blocks(table: pa.Table) -> pa.Table:
+    """The table with the provenance of the blocks its rows are of, and no other's."""
+    from kernelcast.datasets.files import file_metadata, provenance_of
+
+    blocks = set(table["block"].to_pylist())
+    facts = {block: about for block, about in provenance_of(table).items() if block in blocks}
+    return table.replace_schema_metadata(file_metadata(facts))
+
+
+if __name__ == "__main__":
+    for file_name in CARDS:
+        (Path(SHIPPED_DIR) / file_name).write_text(card(file_name), encoding="utf-8")

@@ -1,0 +1,86 @@
+"""Writes the tables of docs/families.md and docs/devices.md from the objects they describe.
+
+Run `.venv/bin/python docs/tables.py` after adding a family or a device; a test fails while the pages are out of date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kernelcast.features.device import Catalogue, Device
+from kernelcast.features.kernel import KernelFamily, families
+
+HERE = Path(__file__).parent
+
+
+def families_page() -> str:
+    """The whole of docs/families.md."""
+    parts = ["# Kernel families\n\nWritten by `docs/tables.py` from `features/families/`; one file each.\n"]
+    for family in families().values():
+        parts.append(
+            f"## {family.name}\n\n{family.doc.strip()}\n\n{_table(('size', 'meaning', 'default'), _dims(family))}"
+        )
+        parts.append(f"Variants: {_words(family.variants)}.")
+        if family.config:
+            parts.append(f"Configuration: {_words(family.config)}.")
+        parts.append(f"Arithmetic: {family.unit} units. MLIR: {_words(family.mlir_ops)}.\n")
+    return "\n".join(parts)
+
+
+def devices_page() -> str:
+    """The whole of docs/devices.md."""
+    head = (
+        "# Devices\n\nWritten by `docs/tables.py` from `features/devices/`, where every figure has its source. Peaks are "
+        "dense; a blank is a figure that is not public. Rates in TFLOP/s, memory bandwidth in GB/s, power limit in W.\n"
+    )
+    columns = (
+        "device",
+        "kind",
+        "units",
+        "fp32",
+        "bf16 or fp16 matrix",
+        "fp8 matrix",
+        "bandwidth",
+        "limit",
+        "other names",
+    )
+    return "\n".join([head, _table(columns, (_row(device) for device in Catalogue()))])
+
+
+def _dims(family: KernelFamily) -> Iterable[tuple[str, ...]]:
+    return ((f"`{dim.name}`", dim.doc, "" if dim.default is None else str(dim.default)) for dim in family.dims)
+
+
+def _row(device: Device) -> tuple[str, ...]:
+    half = device.matrix_flops_per_s.get("bf16") or device.matrix_flops_per_s.get("fp16")
+    fp8 = device.matrix_flops_per_s.get("fp8")
+    return (
+        f"`{device.name}`",
+        f"{device.architecture} {device.kind}",
+        f"{device.required('compute_units'):.0f}",
+        _scaled(device.vector_flops_per_s["fp32"].value, 1e12),
+        _scaled(half.value if half else None, 1e12),
+        _scaled(fp8.value if fp8 else None, 1e12),
+        _scaled(device.required("memory_bandwidth_b_per_s"), 1e9),
+        _scaled(device.fact("tdp_w"), 1.0),
+        _words(device.aliases),
+    )
+
+
+def _scaled(value: float | None, unit: float) -> str:
+    return "" if value is None else f"{value / unit:.4g}"
+
+
+def _words(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" if word else "none" for word in words)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+if __name__ == "__main__":
+    (HERE / "families.md").write_text(families_page(), encoding="utf-8")
+    (HERE / "devices.md").write_text(devices_page(), encoding="utf-8")

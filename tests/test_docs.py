@@ -1,0 +1,95 @@
+"""The docs are true: generated pages are current, every name is in them, what they tell to run runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kernelcast.api.settings import PREFIX, Settings
+from kernelcast.models.regressor import regressors
+
+ROOT = Path(__file__).parents[1]
+PRETRAINED = ROOT / "models" / "pretrained" / "manifest.json"
+
+
+def doc(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", ["families", "devices"])
+def test_generated_pages_are_current(page: str) -> None:
+    written = runpy.run_path(str(ROOT / "docs" / "tables.py"))[f"{page}_page"]()
+    assert doc(f"docs/{page}.md") == written, "run .venv/bin/python docs/tables.py"
+
+
+def test_every_setting_and_regressor_is_named() -> None:
+    service = doc("docs/service.md")
+    for name in Settings.__slots__:
+        assert f"`{PREFIX}{name.upper()}`" in service
+    for name in regressors():
+        assert name in doc("docs/decisions/002-analytic-base-and-blend.md"), name
+
+
+def test_every_route_is_named() -> None:
+    from kernelcast.api.server import build
+
+    app = build(Settings())
+    service = doc("docs/service.md")
+    for path in app.openapi()["paths"]:
+        assert f" {path}`" in service, path
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_the_python_of_the_readme_runs() -> None:
+    assert PRETRAINED.exists(), "the shipped model is missing"
+    (block,) = re.findall(r"```python\n(.*?)```", doc("README.md"), re.DOTALL)
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", block], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout.split()[0]) > 0
+
+
+def readme_commands() -> list[str]:
+    lines = re.findall(r"^\$ (kernelcast (?:predict|devices|kernels)\b.*)$", doc("README.md"), re.MULTILINE)
+    return [line for line in lines if "--table" not in line]
+
+
+@pytest.mark.parametrize("line", readme_commands())
+def test_the_commands_of_the_readme_run(line: str) -> None:
+    program = Path(sys.executable).with_name("kernelcast")
+    words = shlex.split(line)[1:]
+    result = subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
+
+
+def test_the_curl_of_the_readme_is_a_spec_the_service_takes() -> None:
+    from kernelcast.features.kernel import KernelSpec
+
+    (body,) = re.findall(r"curl .*? -d '(.*?)'", doc("README.md"))
+    spec = json.loads(body)
+    KernelSpec.of(spec["family"], spec["dtype"], **spec["sizes"])
+
+
+def cards() -> list[str]:
+    names: list[str] = list(runpy.run_path(str(ROOT / "docs" / "cards.py"))["CARDS"])
+    return names
+
+
+@pytest.mark.parametrize("name", cards())
+def test_the_cards_of_the_shipped_tables_are_current(name: str) -> None:
+    written = runpy.run_path(str(ROOT / "docs" / "cards.py"))["card"](name)
+    assert doc(f"datasets/shipped/{name}") == written, "run .venv/bin/python docs/cards.py"

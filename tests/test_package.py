@@ -1,0 +1,66 @@
+"""The wheel holds the whole product: built, unpacked elsewhere and used from there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def packages_on_disk() -> set[str]:
+    rooms = ("api", "collectors", "commands", "datasets", "features", "models")
+    folders = {path.parent for room in rooms for path in (ROOT / room).rglob("__init__.py")}
+    return {"kernelcast", *(".".join(("kernelcast", *folder.relative_to(ROOT).parts)) for folder in folders)}
+
+
+def test_every_package_is_listed() -> None:
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    assert packages_on_disk() <= listed
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    # From a copy of what git tracks: setuptools leaves a build folder beside what it builds.
+    source = out / "source"
+    source.mkdir()
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.split(b"\0")
+    for name in filter(None, files):
+        origin, target = ROOT / name.decode(), source / name.decode()
+        if origin.is_file() and not name.startswith((b"tests/", b"docs/")):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(origin.read_bytes())
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(source)]
+    subprocess.run(build, cwd=out, check=True, capture_output=True, timeout=180)
+    (wheel,) = out.glob("*.whl")
+    site = out / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    return site
+
+
+def test_the_wheel_predicts_from_its_own_files(unpacked: Path) -> None:
+    script = (
+        "import kernelcast, sys\n"
+        f"assert kernelcast.__file__.startswith({str(unpacked)!r}), kernelcast.__file__\n"
+        "from kernelcast.features.device import catalogue\n"
+        "from kernelcast.datasets.shipped import shipped_families\n"
+        "assert len(catalogue().names()) >= 24 and len(shipped_families()) == 9\n"
+        "answer = kernelcast.predict('softmax', device='amd-epyc-9005-vm-2c', dtype='fp32', rows=64, cols=64, threads=1)\n"
+        "assert answer.in_domain and answer.latency_s.lower <= answer.latency_s.value\n"
+    )
+    command = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(unpacked)!r})\n{script}"]
+    result = subprocess.run(command, cwd=unpacked.parent, capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_wheel_puts_one_name_into_site_packages(unpacked: Path) -> None:
+    names = {path.name.split("-")[0] for path in unpacked.iterdir()}
+    assert names == {"kernelcast"}
+    assert (unpacked / "kernelcast" / "api" / "static").is_dir()
+    assert (unpacked / "kernelcast" / "models" / "report_assets").is_dir()
