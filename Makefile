@@ -7,7 +7,7 @@ PARTS := $(wildcard *.py) api collectors commands datasets features models
 PIP = pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := check
-.PHONY: check lint types test run serve collect train evaluate bench clean
+.PHONY: check lint types test run collect model docs bench accuracy clean
 
 check: lint types test
 
@@ -41,8 +41,21 @@ types: $(VENV)/.ready
 collect: $(VENV)/.ready
 	$(VENV)/bin/kernelcast collect --minutes 15
 
-train: $(VENV)/.ready
-	$(VENV)/bin/python scripts_placeholder
+# The shipped model, from the shipped tables.
+model: $(VENV)/.ready
+	$(VENV)/bin/kernelcast train --data datasets/shipped/*.parquet --out models/pretrained
+
+# Generated pages: families, devices, data cards.
+docs: $(VENV)/.ready
+	$(VENV)/bin/python docs/tables.py
+	$(VENV)/bin/python docs/cards.py
+
+# Some minutes each, on an otherwise idle machine.
+bench: $(VENV)/.ready
+	$(VENV)/bin/python benchmarks/speed.py
+
+accuracy: $(VENV)/.ready
+	$(VENV)/bin/python benchmarks/accuracy.py
 
 clean:
 	rm -rf $(VENV) $(LIGHT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -43,6 +43,8 @@ def predict(
 ) -> Prediction:
     """What one kernel costs: latency in seconds, power in watts, energy in joules, each with an interval.
 
+    The model is read anew by every call; for many kernels `load()` it once and give its `predict` all of them.
+
     Args:
         family: a kernel family, such as `gemm`.
         device: a device of the catalogue, by name or alias.

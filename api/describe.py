@@ -7,14 +7,12 @@ from typing import Any
 
 from ..features.device import Device, Fact
 from ..features.dtypes import DTYPES
-from ..features.kernel import CACHE_STATES, MAX_DIM, KernelFamily
+from ..features.kernel import CACHE_STATES, MAX_DIM, MAX_THREADS, KernelFamily
 from .requests import DEFAULT_COVERAGE, IMPL_PATTERN, MAX_TEXT
 from .wire import DeviceAnswer, FactAnswer
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 EXAMPLE_DEVICE = "nvidia-h100-sxm-80gb"
-
-_MAX_THREADS = 4096
 
 
 def device_answer(device: Device) -> DeviceAnswer:
@@ -46,7 +44,7 @@ def family_schema(family: KernelFamily, *, top_level: bool = True) -> dict[str, 
         "config": {"type": "object", "additionalProperties": False, "default": {},
                    "description": "Tuning numbers, where they are known",
                    "properties": {name: {"type": "integer", "minimum": 0} for name in family.config}},
-        "threads": {"type": ["integer", "null"], "minimum": 1, "maximum": _MAX_THREADS, "default": None,
+        "threads": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_THREADS, "default": None,
                     "description": "CPU threads; null: all cores, or a GPU"},
         "cache_state": {"enum": list(CACHE_STATES), "default": "hot",
                         "description": "hot: operands may be cached; cold: caches are flushed before the run"},
@@ -55,7 +53,7 @@ def family_schema(family: KernelFamily, *, top_level: bool = True) -> dict[str, 
     if top_level:
         properties["coverage"] = coverage_schema()
     required = ["family", "device", "dtype", "sizes"]
-    if "" not in family.variants and family.variant_of is None:
+    if "" not in family.variants and family.variant_of is None and not family.default_variant:
         required.append("variant")
     return {
         "title": family.name, "description": (family.doc or "").strip(), "type": "object", "properties": properties,
@@ -93,7 +91,8 @@ def _variant(family: KernelFamily) -> dict[str, Any]:
         # The empty text stands for leaving it out.
         return {"enum": [*family.variants, ""], "description": "Left out: what the sizes imply"}
     schema: dict[str, Any] = {"enum": list(family.variants), "description": "What exactly is computed"}
-    return schema | ({"default": ""} if "" in family.variants else {})
+    has_default = "" in family.variants or family.default_variant
+    return schema | ({"default": family.default_variant} if has_default else {})
 
 
 def _facts(facts: Mapping[str, Fact]) -> dict[str, FactAnswer]:

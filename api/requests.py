@@ -104,11 +104,13 @@ def read_spec(item: Any, catalogue: Catalogue, extra: tuple[str, ...] = ()) -> t
     family = get_family(_text(item, "family"))
     dtype = _text(item, "dtype")
     sizes = _whole_numbers(item["sizes"], "sizes", family, family.dim_names)
-    config = _whole_numbers(item.get("config") or _NO_KNOBS, "config", family, family.config)
+    config = _whole_numbers(
+        _NO_KNOBS if item.get("config") is None else item["config"], "config", family, family.config
+    )
     threads = item.get("threads")
     kv_dtype = None if item.get("kv_dtype") is None else _text(item, "kv_dtype")
-    variant = _text(item, "variant") if item.get("variant") else implied_variant(family, sizes)
-    impl = _text(item, "impl") if item.get("impl") else ""
+    variant = _optional_text(item, "variant") or implied_variant(family, sizes)
+    impl = _optional_text(item, "impl")
     if impl and not _IMPL.fullmatch(impl):
         raise SpecError(f"impl is {impl!r}; it is a name such as torch or vllm-0.24.0", field="impl")
     cache_state = _text(item, "cache_state") if "cache_state" in item else "hot"
@@ -186,6 +188,11 @@ def _text(item: Mapping[str, Any], name: str) -> str:
     if len(value) > MAX_TEXT:
         raise SpecError(f"{name} is {len(value)} characters long; names have at most {MAX_TEXT}", field=name)
     return value
+
+
+def _optional_text(item: Mapping[str, Any], name: str) -> str:
+    """A text field, empty where it is left out or null."""
+    return "" if item.get(name) is None else _text(item, name)
 
 
 def _whole_numbers(given: Any, what: str, family: KernelFamily, known: tuple[str, ...]) -> dict[str, Any]:

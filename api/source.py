@@ -90,9 +90,15 @@ class DirectorySource:
         try:
             path = self._locate().resolve()
             signature = _signature(path)
-            if signature == self._tried:
-                return False
-            self._tried = signature
+        except (SpecError, OSError) as error:
+            # Whatever is found next is looked at anew, or this problem would outlast its cause.
+            self._tried = None
+            self._keep(str(error))
+            return False
+        if signature == self._tried:
+            return False
+        self._tried = signature
+        try:
             predictor = load_predictor(path, self._catalogue)
             predictor.load_all()
             _warm_up(predictor)

@@ -30,8 +30,8 @@ from .process import Collector, WorkerLostError, WorkerStartError, local_workers
 from .progress import Progress
 from .sentinel import SENTINEL_CASES, Reading, drift, own_spread
 
-Sink = Callable[[list[Measurement], Provenance], object]
-"""Stores one block, for good, or raises OSError; `Store.append` is one."""
+Sink = Callable[[list[Measurement], Provenance], Sequence[Measurement] | None]
+"""Stores one block, for good, or raises OSError or StoreError. Gives the rows as stored, or None: as they were given."""
 
 
 class CampaignError(Exception):
@@ -105,6 +105,12 @@ def run_campaign(
         raise CampaignError(
             f"{error}. What was measured is stored; fix this and run the same command again."
         ) from error
+    except CampaignError:
+        raise
+    except Exception:
+        # A fault of ours, or standard error that has gone: what is in hand was measured all the same.
+        campaign.store({"interrupted": True})
+        raise
     finally:
         campaign.close()
     stored = sum(campaign.stored.values())
@@ -115,13 +121,14 @@ def run_campaign(
 def store_sink(store: Store) -> Sink:
     """A sink into `store`; rows that its checks refuse are stored as failed, with the reason."""
 
-    def sink(rows: list[Measurement], provenance: Provenance) -> None:
+    def sink(rows: list[Measurement], provenance: Provenance) -> Sequence[Measurement]:
         try:
             store.append(rows, provenance)
         except RowsRefused as refusal:
-            reasons = {one.row: str(one) for one in refusal.refused}
-            accepted = [as_failed(row, reasons[i]) if i in reasons else row for i, row in enumerate(rows)]
-            store.append(accepted, provenance)
+            reasons = {one.row: f"{one.column}: {one.reason}" for one in refusal.refused}
+            rows = [as_failed(row, reasons[i]) if i in reasons else row for i, row in enumerate(rows)]
+            store.append(rows, provenance)
+        return rows
 
     return sink
 
@@ -182,10 +189,10 @@ class _Campaign:
         # Storing and forgetting are one step: an interrupt between them would store the block twice.
         with _signals_held():
             try:
-                self.sink([replace(row, block=name) for row in rows], provenance)
+                kept = self.sink([replace(row, block=name) for row in rows], provenance)
             except (OSError, StoreError) as error:
                 raise CampaignError(self._cannot_store(error, len(rows))) from error
-            self.stored.update(row.status for row in rows)
+            self.stored.update(row.status for row in (rows if kept is None else kept))
             self.blocks += 1
             self.block, self.before = [], state_facts()
 

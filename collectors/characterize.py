@@ -18,7 +18,7 @@ from ..datasets.schema import Measurement
 from ..features.kernel import KernelSpec, View, get_family
 from .environment import cache_sizes_b
 from .memory_levels import MemoryLevel, NoMemoryLevelsError, memory_levels
-from .process import Collector, local_workers
+from .process import Collector, WorkerLostError, local_workers
 
 _LAUNCH = KernelSpec.of("elementwise", "fp32", variant="addu", impl="torch", threads=1, rows=1, cols=1)
 _LARGEST_COPY_B = 256 * 2**20
@@ -76,6 +76,9 @@ def characterize(
     Returns:
         Flat names to `{"value": number or None, "source": when and by what}`, SI units; the source of a None says why
         there is no value.
+
+    Raises:
+        WorkerStartError: a worker cannot start; torch is not installed, say.
     """
     core = max(os.sched_getaffinity(0)) if core is None else core
     caches = dict(cache_sizes_b() if caches_b is None else caches_b)
@@ -103,7 +106,10 @@ class _Workers:
         threads = cases[0].threads or 1
         if threads not in self._open:
             self._open[threads] = self._collector_for(cases[0].impl, threads)
-        rows: list[Measurement] = self._open[threads].collect(cases)
+        try:
+            rows: list[Measurement] = self._open[threads].collect(cases)
+        except WorkerLostError:
+            return [None] * len(cases)
         return [row.latency_s for row in rows]
 
     def close(self) -> None:

@@ -53,14 +53,19 @@ class RaplMeter:
 
     def __init__(self, packages: Sequence[Path]) -> None:
         self._packages = tuple(packages)
-        self._before: list[int] = []
+        self._before: list[int] | None = None
 
     def start(self) -> None:
-        """Begin a window."""
-        self._before = [_number(package / "energy_uj") for package in self._packages]
+        """Begin a window; one whose start cannot be read has no energy."""
+        try:
+            self._before = [_number(package / "energy_uj") for package in self._packages]
+        except (OSError, ValueError):
+            self._before = None
 
     def stop(self) -> float | None:
-        """Joules since `start()` over all packages; None when a counter can no longer be read."""
+        """Joules since `start()` over all packages; None when a counter could not be read at either end."""
+        if self._before is None:
+            return None
         total_uj = 0
         try:
             for package, before in zip(self._packages, self._before, strict=True):

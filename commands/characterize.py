@@ -11,13 +11,15 @@ import typer
 
 from ..features.errors import SpecError
 from .console import DeviceFiles, Json, need_extra, note, print_json, read_catalogue
-from .this_machine import known_machine, machine_id, machine_name
+from .this_machine import known_machine, machine_id, machine_name, named_cpu
 
 if TYPE_CHECKING:
     from ..features.device import Device, Fact
 
 _HEADROOM = 2.0
 """Facts of a CPU that no datasheet was read for: twice what was measured, so that they hold as limits."""
+
+_GUESSED_CLOCK_HZ = 3e9
 
 Measured = Mapping[str, Mapping[str, Any]]
 
@@ -37,15 +39,18 @@ def characterize(
     if not out_file.parent.is_dir():
         raise SpecError(f"the folder of --out {out_file} does not exist; make it first", field="out")
     known = read_catalogue(device_file)
-    found = known.get(device) if device else known_machine(known)
+    found = named_cpu(device, known) if device else known_machine(known)
     name = found.name if found else machine_id()
     note(f"measuring {name}; keep the machine idle for about half a minute")
     try:
         from ..collectors.characterize import characterize as run
-
-        measured = run(name)
+        from ..collectors.process import WorkerStartError
     except ImportError as error:
         raise need_extra("characterize", "collect", error) from error
+    try:
+        measured = run(name)
+    except WorkerStartError as error:
+        raise SpecError(f"{error}; `kernelcast characterize` needs: pip install 'kernelcast[collect]'") from error
     for what, fact in measured.items():
         if fact["value"] is None:
             note(f"{what}: {fact['source']}")
@@ -96,7 +101,7 @@ def _unknown(name: str, measured: Measured) -> dict[str, Any]:
     facts: dict[str, Any] = {f"{level}_b": {"value": size, "source": system} for level, size in cache_sizes_b().items()
                              if level != "l1"}  # fmt: skip
     facts |= {"compute_units": {"value": os.cpu_count(), "source": system}}
-    facts |= {"boost_clock_hz": {"value": float(cpu_info().get("cpu MHz", 3000)) * 1e6, "source": system}}
+    facts |= {"boost_clock_hz": _clock(cpu_info().get("cpu MHz"))}
     facts |= {"memory_b": {"value": memory_b("MemTotal"), "source": system}}
     facts |= {"memory_bandwidth_b_per_s": limit("bandwidth_dram_b_per_s")}
     facts |= {"l2_bandwidth_b_per_s": limit("bandwidth_l2_b_per_s_1t")}
@@ -106,6 +111,13 @@ def _unknown(name: str, measured: Measured) -> dict[str, Any]:
         "name": name, "title": machine_name(), "vendor": cpu_info().get("vendor_id", "unknown"), "kind": "cpu",
         "facts": facts, "peak_flops_per_s": {"matrix": peaks, "vector": dict(peaks)},
     }  # fmt: skip
+
+
+def _clock(mhz: str | None) -> dict[str, Any]:
+    """The clock as a fact; where the system shows none (on most ARM), a guess that says that it is one."""
+    if mhz is None:
+        return {"value": _GUESSED_CLOCK_HZ, "source": "guessed, the operating system shows no clock; correct it"}
+    return {"value": float(mhz) * 1e6, "source": "the clock at the time of measuring, as the operating system shows it"}
 
 
 def _write(entry: Mapping[str, Any], path: Path) -> None:

@@ -33,10 +33,13 @@ Progress = Callable[[str, int, int], None]
 
 
 def out() -> Console:
-    """The console for answers; rich honours NO_COLOR and leaves colour out where stdout is no terminal."""
+    """The console for answers; rich honours NO_COLOR and leaves colour out where stdout is no terminal.
+
+    Square brackets are text, not markup: `C[b,m,n]` is how families write shapes.
+    """
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False)
 
 
 def note(message: str) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..features.errors import SpecError
 from .console import Json, note, out, print_json
 
 app = typer.Typer(help="List models and choose the one that serves.", no_args_is_help=True)
@@ -55,20 +52,10 @@ def promote(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The model directory that is to serve.")],
     as_json: Json = False,
 ) -> None:
-    """Make a model the one that serves: it is checked whole, then the champion pointer is moved to it at once."""
-    from ..models.artifact import CHAMPION_POINTER, home_dir
-    from ..models.predictor import load_predictor
+    """Make a model the one that serves: it is checked whole and copied, then the champion pointer moves to the copy."""
+    from ..models.registry import promote_directory
 
-    path = directory.resolve()
-    load_predictor(path).load_all()
-    pointer = home_dir() / CHAMPION_POINTER
-    temporary = pointer.with_name(f".{pointer.name}.{os.getpid()}.tmp")
-    try:
-        pointer.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({"artifact": str(path)}), encoding="utf-8")
-        temporary.replace(pointer)
-    except OSError as error:
-        raise SpecError(f"cannot write {pointer}: {error.strerror or error}") from error
+    promoted = promote_directory(directory)
     if as_json:
-        print_json({"champion": str(path), "pointer": str(pointer)})
-    note(f"{path} serves from now on; a running server takes it within seconds")
+        print_json({"champion": promoted.artifact, "version": promoted.version})
+    note(f"{directory} serves from now on, as the copy {promoted.artifact}; a running server takes it within seconds")

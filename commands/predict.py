@@ -157,7 +157,7 @@ def _show(spec: KernelSpec, device: Device, found: Prediction) -> None:
 
 
 def _between(target: Interval, show: Any) -> str:
-    return f"[{show(target.lower)} … {show(target.upper)}]".replace("[", r"\[")
+    return f"[{show(target.lower)} … {show(target.upper)}]"
 
 
 def _breakdown(found: Prediction) -> Any:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..datasets.form import FormRows, FormTable, read_form
+from ..datasets.tables import SUFFIXES
 from ..features.device import Catalogue
 from ..features.errors import SpecError
 from ..models.prediction import Predictions
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _TARGETS = {"latency_s": ("latency", "s"), "power_w": ("power", "w"), "energy_j": ("energy", "j")}
 _BATCH_ROWS = 20_000
 _SHOWN = 10
-SUFFIXES = (".parquet", ".csv")
 
 
 def predict_table(

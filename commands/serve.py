@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.error
 import urllib.request
 from dataclasses import replace
 from typing import Annotated, Any
@@ -65,6 +66,9 @@ def _show_example(address: str, as_json: bool) -> None:
     try:
         spec = _example_spec(_ask(f"{address}/v1/models"))
         answer = _ask(f"{address}/v1/predict", spec)
+    except urllib.error.HTTPError as error:
+        note(f"the example request failed: {_detail(error)}")
+        return
     except OSError as error:
         note(f"the example request failed: {error}")
         return
@@ -89,8 +93,19 @@ def _example_spec(models: dict[str, Any]) -> dict[str, Any]:
     return example if example["device"] in devices else example | {"device": devices[0]}
 
 
+def _detail(error: urllib.error.HTTPError) -> str:
+    """What the service says is wrong, where the answer is one of its problems."""
+    with error:
+        try:
+            return str(json.load(error)["detail"])
+        except (ValueError, TypeError, KeyError):
+            return str(error)
+
+
 def _ask(url: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"content-type": "application/json"})  # noqa: S310 - our own address
-    with urllib.request.urlopen(request, timeout=_EXAMPLE_TIMEOUT_S) as response:  # noqa: S310 - our own address
+    # Not through the environment's proxy: it would look for its own 127.0.0.1.
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(request, timeout=_EXAMPLE_TIMEOUT_S) as response:
         return json.load(response)

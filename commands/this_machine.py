@@ -37,14 +37,26 @@ def known_machine(known: Catalogue) -> Device | None:
     return None
 
 
+def named_cpu(given: str, known: Catalogue) -> Device:
+    """The CPU that a user says this machine has.
+
+    Raises:
+        SpecError: there is no such device, or it is no CPU.
+    """
+    device = known.get(given)
+    if device.kind != "cpu":
+        raise SpecError(f"this machine's CPU is what is measured, and {device.name} is a {device.kind}", field="device")
+    return device
+
+
 def this_device(given: str | None, known: Catalogue) -> str:
     """The catalogue name of the machine that measures.
 
     Raises:
-        SpecError: `given` is unknown, or none was given and no device file is of this machine.
+        SpecError: `given` is unknown or no CPU, or none was given and no device file is of this machine.
     """
     if given is not None:
-        return known.get(given).name
+        return named_cpu(given, known).name
     found = known_machine(known)
     if found is None:
         raise SpecError(

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..features.cases import Cases, Floats, Indices
-from ..features.device import catalogue
+from ..features.device import Catalogue, catalogue
 from ..features.errors import SpecError, listed
 from ..features.kernel import KernelSpec
 from ..features.work import work
@@ -150,15 +150,15 @@ def check_bounds(latency_s: Floats, bound_s: Floats, refusals: Refusals) -> None
     )  # fmt: skip
 
 
-def catalogue_bounds(specs: Sequence[KernelSpec], devices: Sequence[str]) -> Floats:
-    """Lower bounds in seconds from the catalogue's datasheets, NaN where it knows no device or no peak."""
+def catalogue_bounds(specs: Sequence[KernelSpec], devices: Sequence[str], *, known: Catalogue | None = None) -> Floats:
+    """Lower bounds in seconds from the datasheets of `known` (default: shipped), NaN where it has no device or no peak."""
     groups: dict[tuple[str, str, str], list[int]] = {}
     for i, (spec, device) in enumerate(zip(specs, devices, strict=True)):
         groups.setdefault((spec.family, device, spec.dtype), []).append(i)
     bounds = np.full(len(specs), np.nan)
     for (_, device, _), rows in groups.items():
         try:
-            found = work(Cases.of([specs[i] for i in rows], [device] * len(rows)), catalogue())
+            found = work(Cases.of([specs[i] for i in rows], [device] * len(rows)), known or catalogue())
         except SpecError:
             # A user's own machine need not be in the catalogue: its rows are kept, only this one check is not made.
             continue

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ..features.cases import Cases, Floats, Indices, Strings
 from ..features.dtypes import parse_dtype
 from ..features.errors import SpecError, listed
-from ..features.kernel import CACHE_STATES, MAX_DIM, KernelFamily
+from ..features.kernel import CACHE_STATES, MAX_DIM, MAX_THREADS, KernelFamily
 from .checks import Refusals, check_labels
 from .hashing import column_hashes
 from .tables import Numbers, cell, numbers, text
@@ -23,7 +23,6 @@ SHORTEST_S = 1e-9
 """About two clock cycles: below it, too, the unit must be another."""
 MOST_POWER_W = 20e3
 """No single processor draws this much; milliwatts do look like it."""
-MAX_THREADS = 4096
 
 
 class Columns:

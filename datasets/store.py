@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from ..features.errors import listed
 from ..features.kernel import families, get_family
+from ..home import home_dir
 from .checks import LowerBounds, Refused, check_measurements
 from .files import (
     StoreError,
@@ -42,7 +43,7 @@ from .tables import text
 FINAL_STATUSES = ("ok", "unsupported", "out_of_memory", "timeout")
 """Rows a resumed campaign skips. `crashed` and `failed` may have been an accident of that day and are tried again."""
 
-__all__ = ["FINAL_STATUSES", "RowsRefused", "Store", "StoreError", "StoreWarning", "data_home"]
+__all__ = ["FINAL_STATUSES", "RowsRefused", "Store", "StoreError", "StoreWarning"]
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _SHOWN = 10
@@ -58,18 +59,12 @@ class RowsRefused(StoreError):  # noqa: N818 - it names what happened
         self.refused = list(refused)
 
 
-def data_home() -> Path:
-    """Folder of the user's own data: `KERNELCAST_HOME`, or `~/.local/share/kernelcast`."""
-    given = os.environ.get("KERNELCAST_HOME")
-    return Path(given).expanduser() if given else Path.home() / ".local" / "share" / "kernelcast"
-
-
 class Store:
     """Measured rows under one folder, `KERNELCAST_HOME/measurements` unless another is given."""
 
     def __init__(self, root: Path | None = None, *, lower_bounds: LowerBounds | None = None) -> None:
         """`lower_bounds` replaces the catalogue's physical bounds, which rows may not beat."""
-        self.root = Path(root) if root is not None else data_home() / "measurements"
+        self.root = Path(root) if root is not None else home_dir() / "measurements"
         self._lower_bounds = lower_bounds
 
     def append(
@@ -223,4 +218,5 @@ def _superseded(table: pa.Table) -> npt.NDArray[np.bool_]:
     """Rows without a measurement of cases that have one, shape `(n,)`."""
     ok = text(table, "status") == "ok"
     cases = np.char.add(np.char.add(text(table, "device"), "|"), text(table, "case_id"))
-    return ~ok & np.isin(cases, cases[ok])
+    superseded: npt.NDArray[np.bool_] = ~ok & np.isin(cases, cases[ok])
+    return superseded

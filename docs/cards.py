@@ -17,15 +17,15 @@ LICENCE = "Apache-2.0, as kernelcast itself. Measured by kernelcast's own collec
 
 KERNELS = """
 Latencies of nine families of PyTorch operators on two cores of an AMD EPYC 9005 (Zen 5) virtual machine, fp32 and bf16,
-with one thread and with two, caches hot and cold. Two thirds of the shapes fill the space of sizes evenly in the logarithm, one third
-are those of published models; sizes that are powers of two have no preference. They exist so that a fresh clone can predict CPU
+with one thread and with two, caches hot and cold. Two thirds of the shapes fill the space of sizes evenly in the logarithm,
+one third are those of published models; powers of two have no preference. They exist so that a fresh clone can predict CPU
 kernels, and as the ground for tests of every later stage.
 """
 
 TILED = """
-Latencies of fp32 matrix products compiled by IREE for one core, each shape with about fifty tile configurations, IREE's own choice
-and its data tiling. Poor configurations are in it on purpose: a cost model must know them. Every result was checked against
-numpy before it was timed.
+Latencies of fp32 matrix products compiled by IREE for one core, each shape with about fifty tile configurations, IREE's own
+choice and its data tiling. Poor configurations are in it on purpose: a cost model must know them. Every result was checked
+against numpy before it was timed.
 """
 
 SHARED_GAPS = (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .device import Catalogue
 from .kernel import KernelFamily, KernelSpec, View, get_family
 
 Floats = npt.NDArray[np.float64]
@@ -83,6 +84,24 @@ class Cases:
         for index in np.split(order, edges):
             if len(index):
                 yield index, tuple(str(getattr(self, key)[index[0]]) for key in keys)
+
+    def with_core_counts(self, catalogue: Catalogue) -> Cases:
+        """The cases with "all cores" said as a number: threads not given on a CPU become its core count.
+
+        One machine's "all cores" is then the same case as its core count, in training as in serving. A GPU has no threads.
+
+        Raises:
+            SpecError: unknown device.
+        """
+        unsaid = np.isnan(self.threads)
+        if not unsaid.any():
+            return self
+        threads = self.threads.copy()
+        for index, (name,) in self.groups("device"):
+            device = catalogue.get(name)
+            if device.kind == "cpu":
+                threads[index] = np.where(unsaid[index], device.required("compute_units"), threads[index])
+        return replace(self, threads=threads)
 
     def views(self) -> Iterator[tuple[Indices, View]]:
         """The family's view of each group of cases that share dtype, kv_dtype and variant."""

@@ -130,7 +130,8 @@ def parse_device(text: str, *, origin: str) -> Device:
         matrix_flops_per_s=matrix,
         vector_flops_per_s=vector,
         measured=_facts(raw.get("measured") or {}, "measured", sources, origin),
-        compute_capability=raw.get("compute_capability"),
+        # YAML reads 9.0 as a number.
+        compute_capability=None if raw.get("compute_capability") is None else str(raw["compute_capability"]),
     )
 
 

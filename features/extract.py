@@ -90,13 +90,15 @@ class FeatureSchema:
 class Features:
     """`values` of shape `(n, n_features)`, float64, with the schema that names the columns.
 
-    `work` and `terms` (seconds, shape `(n, n_terms)`, see `features.terms`) are what the values were made of.
+    `work` and `terms` (seconds, shape `(n, n_terms)`, see `features.terms`) are what the values were made of; `read_as` is
+    what each case's `impl` was read as, shape `(n,)`.
     """
 
     schema: FeatureSchema
     values: Floats
     work: Work
     terms: Floats
+    read_as: Strings
 
 
 def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Features:
@@ -110,14 +112,15 @@ def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Featur
     columns = dict(_numeric(cases, paper, catalogue))
     columns.update(zip((f"log {term} term" for term in TERMS), np.log2(terms).T, strict=True))
     columns.update({f"knob {name}": cases.config[name] for name in schema.knobs})
+    read_as = nearest_impls(cases.impl, schema.impls)
     for what, words, given in (
         ("dtype", schema.dtypes, cases.dtype),
         ("variant", schema.variants, cases.variant),
-        ("impl", schema.impls, nearest_impls(cases.impl, schema.impls)),
+        ("impl", schema.impls, read_as),
     ):
         columns.update({f"{what}={word}": (given == word).astype(np.float64) for word in words if len(words) > 1})
     values = np.stack([columns[name] for name in schema.names], axis=1)
-    return Features(schema, values, paper, terms)
+    return Features(schema, values, paper, terms, read_as)
 
 
 def nearest_impls(given: Strings, known: Iterable[str]) -> Strings:

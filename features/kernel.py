@@ -24,6 +24,9 @@ from .errors import SpecError, listed
 MAX_DIM = 2**40
 """Largest size of one dimension accepted; products of dimensions then stay finite in float64."""
 
+MAX_THREADS = 4096
+"""Most CPU threads accepted: above any machine's, so that a size in the wrong place is noticed."""
+
 CACHE_STATES = ("hot", "cold")
 """hot: operands may be in cache from the call before; cold: caches flushed before every call."""
 
@@ -118,7 +121,7 @@ class KernelSpec:
         if cache_state not in CACHE_STATES:
             raise SpecError(f"cache_state is {cache_state!r}; it is one of {listed(CACHE_STATES)}", field="cache_state")
         if threads is not None:
-            _check_size("threads", threads, 1, 4096)
+            _check_size("threads", threads, 1, MAX_THREADS)
         return cls(
             family=family,
             dtype=dtype,

@@ -11,15 +11,16 @@ from .cases import Cases, Floats
 from .device import Catalogue
 from .work import LAUNCH_FLOOR_S, Work
 
-TERMS = ("launch", "compute", "input", "weights", "output", "beyond l1", "beyond l2", "beyond last level", "rows",
-         "small inner")  # fmt: skip
-"""launch: one call; compute: flops at peak; input, weights (all operands after the first), output: each at memory
-bandwidth; beyond …: the part of the footprint that outgrows a cache level, at memory bandwidth; rows: one clock per row
-of the first operand; small inner: flops at peak times how little of a vector its last dimension fills."""
+TERMS = ("launch", "pieces", "compute", "padded 16", "padded 128", "input", "weights", "output", "beyond l1", "beyond l2",
+         "beyond last level", "rows")  # fmt: skip
+"""launch: one call; pieces: a launch for every independent product inside; compute: flops at peak; padded …: the same with
+every side of the products inside rounded up to that many elements (of the last dimension for families without products);
+input, weights (all operands after the first), output: each at memory bandwidth; beyond …: the part of the footprint that
+outgrows a cache level, at memory bandwidth; rows: one clock per row of the first operand."""
 
 _TINY_S = 1e-15
-_VECTOR_B = 64.0
-"""Bytes of a cache line and of the widest CPU vector; GPUs load in sectors of half that."""
+_SIDES = (16.0, 128.0)
+"""Register tiles of CPU kernels have sides of about 16 elements, thread-block tiles of GPU kernels of about 128."""
 
 
 def cost_terms(cases: Cases, paper: Work, catalogue: Catalogue) -> Floats:
@@ -30,15 +31,20 @@ def cost_terms(cases: Cases, paper: Work, catalogue: Catalogue) -> Floats:
     """
     n = len(cases)
     operand_b = np.zeros((3, n))
-    rows, inner_b = np.ones(n), np.ones(n)
+    rows, pieces, padding = np.ones(n), np.ones(n), np.ones((len(_SIDES), n))
     for index, view in cases.views():
         inputs, outputs = cases.family.inputs(view), cases.family.outputs(view)
         operand_b[0, index] = inputs[0].nbytes
         operand_b[1, index] = sum(operand.nbytes for operand in inputs[1:])
         operand_b[2, index] = sum(operand.nbytes for operand in outputs)
-        inner = inputs[0].shape[-1]
-        rows[index] = inputs[0].elements / inner
-        inner_b[index] = inputs[0].nbytes / rows[index]
+        rows[index] = inputs[0].elements / inputs[0].shape[-1]
+        sides = [inputs[0].shape[-1]]
+        if cases.family.tiles is not None:
+            batch, *sides = cases.family.tiles(view)
+            pieces[index] = batch
+        for row, side in zip(padding, _SIDES, strict=True):
+            for size in sides:
+                row[index] *= np.ceil(size / side) * side / size
     levels_b, clock, launch = np.zeros((3, n)), np.empty(n), np.empty(n)
     for index, (name,) in cases.groups("device"):
         device = catalogue.get(name)
@@ -50,13 +56,7 @@ def cost_terms(cases: Cases, paper: Work, catalogue: Catalogue) -> Floats:
         launch[index] = LAUNCH_FLOOR_S[device.kind]
     compute = paper.flops / paper.peak_flops_per_s
     beyond = np.maximum(paper.footprint_b - levels_b, 0.0) / paper.bandwidth_b_per_s
-    filling = inner_b / (np.ceil(inner_b / _VECTOR_B) * _VECTOR_B)
-    columns = [
-        launch,
-        compute,
-        *(operand_b / paper.bandwidth_b_per_s),
-        *beyond,
-        rows / clock,
-        compute * (1.0 - filling),
-    ]
-    return np.maximum(np.stack(columns, axis=1), _TINY_S)
+    columns = [launch, pieces * launch, compute, *(compute * padding), *(operand_b / paper.bandwidth_b_per_s), *beyond,
+               rows / clock]  # fmt: skip
+    terms: Floats = np.maximum(np.stack(columns, axis=1), _TINY_S)
+    return terms

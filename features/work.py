@@ -51,12 +51,12 @@ class Work:
     @property
     def lower_bound_s(self) -> Floats:
         """The largest of the bounds, seconds."""
-        return np.max(np.stack([self.bounds_s[name] for name in BOUNDS]), axis=0)
+        bound: Floats = np.maximum.reduce([self.bounds_s[name] for name in BOUNDS])
+        return bound
 
     def binding(self) -> list[str]:
         """Name of the bound that binds each case."""
-        stacked = np.stack([self.bounds_s[name] for name in BOUNDS])
-        return [BOUNDS[i] for i in np.argmax(stacked, axis=0)]
+        return [BOUNDS[i] for i in np.argmax([self.bounds_s[name] for name in BOUNDS], axis=0)]
 
 
 def work(cases: Cases, catalogue: Catalogue) -> Work:

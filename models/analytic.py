@@ -1,8 +1,9 @@
 """A fitted analytic model: time as a weighted sum of the terms a kernel is made of on paper.
 
-Weights are shared by a family and adjusted per group of cases (dtype, variant, impl, cache state, threads), shrunk to the
-shared ones where a group has few rows; a group never seen has the shared weights. Few weights, so it extrapolates where
-trees cannot; what it misses is left to a learned regressor.
+The logarithm of each weight is a family's shared one plus what each attribute of a case adds (its dtype, variant, impl, cache
+state, threads, and combinations of them), all shrunk towards nothing, so that an attribute with few rows says little and one
+never seen says nothing. Few weights, so the model extrapolates where trees cannot; what it misses is left to a learned
+regressor.
 """
 
 from __future__ import annotations
@@ -17,47 +18,52 @@ import numpy.typing as npt
 from ..features.cases import Cases, Floats, Strings
 from ..features.terms import TERMS
 
-_GROUP_SHRINKAGE = 0.3
-_SHARED_SHRINKAGE = 0.01
+_SHRINKAGE = {"shared": 0.003, "single": 0.02, "combined": 0.15}
+"""Strength of the pull of shared weights, offsets of one attribute, and offsets of combinations; in rows that err by one
+`_HUBER_WIDTH`."""
+
 _HUBER_WIDTH = 0.1
 """Errors above about 10 % count linearly, so that a few odd rows do not rule the fit."""
 
-_MAX_FIT_ROWS = 20_000
+_MAX_FIT_ROWS = 8_000
+_AND = " & "
 
 
 @dataclass(frozen=True, slots=True)
 class AnalyticModel:
-    """Natural logarithms of the weights: `shared` of shape `(n_terms,)`, and what each group adds to it."""
+    """Natural logarithms of the weights: `shared` of shape `(n_terms,)`, and what each attribute adds to it."""
 
     shared: Floats
-    groups: Mapping[str, Floats]
+    offsets: Mapping[str, Floats]
 
     @classmethod
-    def fit(cls, terms: Floats, groups: Strings, latency_s: Floats, seed: int = 0) -> AnalyticModel:
+    def fit(cls, terms: Floats, attributes: Strings, latency_s: Floats, seed: int = 0) -> AnalyticModel:
         """Weights that minimise a pseudo-Huber loss of ln(latency), by L-BFGS (Liu and Nocedal, 1989).
 
         Args:
             terms: seconds, shape `(n, n_terms)`.
-            groups: each row's group, shape `(n,)`.
+            attributes: what each row is, shape `(n, n_attributes)`, from `attributes_of`.
             latency_s: measured seconds, shape `(n,)`.
             seed: chooses the rows when there are more than are needed.
         """
         rows = np.random.default_rng(seed).permutation(len(latency_s))[:_MAX_FIT_ROWS]
-        names, code = np.unique(groups[rows], return_inverse=True)
-        shared, offsets = _minimise(np.log(terms[rows]), code, np.log(latency_s[rows]), len(names))
+        names, code = np.unique(attributes[rows], return_inverse=True)
+        code = code.reshape(attributes[rows].shape)
+        shared, offsets = _minimise(np.log(terms[rows]), code, np.log(latency_s[rows]), names)
         return cls(shared, dict(zip(names.tolist(), offsets, strict=True)))
 
-    def log_latency(self, terms: Floats, groups: Strings) -> Floats:
+    def log_latency(self, terms: Floats, attributes: Strings) -> Floats:
         """Logarithm of the modelled seconds, shape `(n,)`."""
-        names, code = np.unique(groups, return_inverse=True)
+        names, code = np.unique(attributes, return_inverse=True)
         nothing = np.zeros(len(self.shared))
-        weights = self.shared + np.stack([self.groups.get(name, nothing) for name in names.tolist()])
-        return _log_sum(np.log(terms) + weights[code])[0]
+        offsets = np.stack([self.offsets.get(name, nothing) for name in names.tolist()])
+        weights = self.shared + offsets[code.reshape(attributes.shape)].sum(axis=1)
+        return _log_sum(np.log(terms) + weights)[0]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the manifest."""
-        groups = {name: [round(float(w), 5) for w in weights] for name, weights in self.groups.items()}
-        return {"terms": list(TERMS), "shared": [round(float(w), 5) for w in self.shared], "groups": groups}
+        offsets = {name: [round(float(w), 4) for w in weights] for name, weights in self.offsets.items()}
+        return {"terms": list(TERMS), "shared": [round(float(w), 4) for w in self.shared], "offsets": offsets}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AnalyticModel:
@@ -68,16 +74,29 @@ class AnalyticModel:
         """
         if tuple(data["terms"]) != TERMS:
             raise ValueError(f"fitted on the terms {data['terms']}, this version has {TERMS}")
-        groups = {str(name): np.asarray(weights, dtype=np.float64) for name, weights in data["groups"].items()}
-        return cls(np.asarray(data["shared"], dtype=np.float64), groups)
+        offsets = {str(name): np.asarray(weights, dtype=np.float64) for name, weights in data["offsets"].items()}
+        return cls(np.asarray(data["shared"], dtype=np.float64), offsets)
 
 
-def group_names(cases: Cases, impls: Strings) -> Strings:
-    """The group of each case, shape `(n,)`; `impls` is what each case's impl is read as."""
-    parts = [cases.dtype, cases.kv_dtype, cases.variant, impls, cases.cache_state, np.char.mod("%g", cases.threads)]
-    joined = parts[0]
-    for part in parts[1:]:
-        joined = np.char.add(np.char.add(joined, "|"), part)
+def attributes_of(cases: Cases, impls: Strings) -> Strings:
+    """What each case is, shape `(n, n_attributes)`; `impls` is what each case's impl is read as."""
+    single = {
+        "dtype": cases.dtype,
+        "kv_dtype": cases.kv_dtype,
+        "variant": cases.variant,
+        "impl": impls,
+        "cache": cases.cache_state,
+        "threads": np.char.mod("%g", cases.threads),
+    }
+    columns = [np.char.add(f"{name}=", words) for name, words in single.items()]
+    columns += [_joined(columns[0], columns[2]), _joined(columns[0], columns[3]), _joined(*columns)]
+    return np.stack(columns, axis=1)
+
+
+def _joined(*columns: Strings) -> Strings:
+    joined = columns[0]
+    for column in columns[1:]:
+        joined = np.char.add(np.char.add(joined, _AND), column)
     return joined
 
 
@@ -89,26 +108,31 @@ def _log_sum(z: Floats) -> tuple[Floats, Floats]:
     return (top + np.log(total))[:, 0], parts / total
 
 
-def _minimise(log_terms: Floats, code: npt.NDArray[np.intp], y: Floats, n_groups: int) -> tuple[Floats, Floats]:
+def _minimise(
+    log_terms: Floats, code: npt.NDArray[np.intp], y: Floats, names: Strings
+) -> tuple[Floats, Floats]:
+    """Shared weights and the offsets of `names`; `code` of shape `(n, n_attributes)` says which of them each row has."""
     from scipy.optimize import minimize
 
     n, n_terms = log_terms.shape
+    combined = np.char.find(names, _AND) >= 0
+    pull = np.where(combined, _SHRINKAGE["combined"], _SHRINKAGE["single"])[:, None] / _HUBER_WIDTH**2
+    pull_shared = _SHRINKAGE["shared"] / _HUBER_WIDTH**2
 
     def loss(packed: Floats) -> tuple[float, Floats]:
-        shared, offsets = packed[:n_terms], packed[n_terms:].reshape(n_groups, n_terms)
-        answer, share = _log_sum(log_terms + shared + offsets[code])
+        shared, offsets = packed[:n_terms], packed[n_terms:].reshape(len(names), n_terms)
+        answer, share = _log_sum(log_terms + shared + offsets[code].sum(axis=1))
         error = (answer - y) / _HUBER_WIDTH
         root = np.sqrt(1.0 + error**2)
         gradient = (error / root / _HUBER_WIDTH)[:, None] * share
-        by_group = np.stack([np.bincount(code, gradient[:, j], minlength=n_groups) for j in range(n_terms)], axis=1)
-        value = (root - 1.0).sum() + 0.5 * (_GROUP_SHRINKAGE * offsets**2).sum() / _HUBER_WIDTH
-        value += 0.5 * (_SHARED_SHRINKAGE * shared**2).sum() / _HUBER_WIDTH**2
-        slope = np.concatenate([
-            by_group.sum(axis=0) + _SHARED_SHRINKAGE * shared / _HUBER_WIDTH**2,
-            (by_group + _GROUP_SHRINKAGE * offsets / _HUBER_WIDTH).ravel(),
-        ])  # fmt: skip
+        by_name = np.zeros((len(names), n_terms))
+        for column in code.T:
+            for j in range(n_terms):
+                by_name[:, j] += np.bincount(column, gradient[:, j], minlength=len(names))
+        value = (root - 1.0).sum() + 0.5 * (pull * offsets**2).sum() + 0.5 * pull_shared * (shared**2).sum()
+        slope = np.concatenate([gradient.sum(axis=0) + pull_shared * shared, (by_name + pull * offsets).ravel()])
         return value / n, slope / n
 
-    start = np.zeros(n_terms * (1 + n_groups))
-    packed = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 500, "maxfun": 700}).x
-    return packed[:n_terms], packed[n_terms:].reshape(n_groups, n_terms)
+    start = np.zeros(n_terms * (1 + len(names)))
+    packed = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 400, "maxfun": 500}).x
+    return packed[:n_terms], packed[n_terms:].reshape(len(names), n_terms)

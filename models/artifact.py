@@ -1,7 +1,8 @@
 """Model artifacts: a directory with `manifest.json` and compressed ONNX graphs. Nothing in it can run code.
 
 Layout: `manifest.json` names every other file with its SHA-256; `<family>.<n>.onnx.gz` are the graphs. An artifact is
-written beside its place and renamed into it, so a reader sees the old one or the new one, never half of one.
+written beside its place and renamed into it, so a reader sees the old one or the new one (or, for an instant, none), never
+half of one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from .. import __version__
 from ..features.errors import SpecError
 from ..features.extract import FeatureSchema
+from ..home import home_dir
 from .analytic import AnalyticModel
 from .domain import Domain
 from .intervals import Scores
@@ -31,7 +33,6 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 CHAMPION_POINTER = "champion.json"
 _SHIPPED = Path(__file__).parent / "pretrained"
-_HOME_ENV = "KERNELCAST_HOME"
 
 
 class ArtifactError(SpecError):
@@ -79,12 +80,6 @@ class Artifact:
     regressor: str
     families: Mapping[str, FamilyModel]
     facts: Mapping[str, Any]
-
-
-def home_dir() -> Path:
-    """Where a user's own measurements and models live: `KERNELCAST_HOME`, default `~/.local/share/kernelcast`."""
-    given = os.environ.get(_HOME_ENV)
-    return Path(given) if given else Path.home() / ".local" / "share" / "kernelcast"
 
 
 def default_model_dir() -> Path:
@@ -146,8 +141,6 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise ArtifactError(
             f"{path} has format {found!r}, this kernelcast reads {FORMAT_VERSION}; train the model again"
         )
-    if not all(isinstance(manifest.get(name), dict) for name in ("families", "files")) or "regressor" not in manifest:
-        raise ArtifactError(f"{path} is damaged: it lacks its families, files or regressor; train the model again")
     for key, kind in (("families", dict), ("files", dict), ("regressor", str)):
         if not isinstance(manifest.get(key), kind):
             raise ArtifactError(f"{path} is damaged: it has no {key}; train the model again")
@@ -231,8 +224,13 @@ def _swap(staging: Path, directory: Path) -> None:
         return
     old = Path(tempfile.mkdtemp(prefix=f".{directory.name}.old.", dir=directory.parent))
     directory.rename(old / "model")
-    staging.rename(directory)
-    shutil.rmtree(old, ignore_errors=True)
+    try:
+        staging.rename(directory)
+    except OSError:
+        (old / "model").rename(directory)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _read_graph(directory: Path, name: str, sha256: str) -> bytes:

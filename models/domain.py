@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -89,8 +90,12 @@ def _size_names(features: Features) -> frozenset[str]:
 
 
 def _columns(features: Features, names: tuple[str, ...]) -> Floats:
-    positions = [features.schema.names.index(name) for name in names]
-    return features.values[:, positions]
+    return features.values[:, _positions(features.schema.names, names)]
+
+
+@lru_cache(maxsize=256)
+def _positions(columns: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
+    return [columns.index(name) for name in names]
 
 
 def _nearest(space: Floats, points: Floats) -> Floats:

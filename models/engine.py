@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..features.cases import Floats
+from ..features.errors import SpecError
 from .regressor import Matrix
 
 
@@ -29,15 +30,16 @@ class Runtime:
         try:
             self._sessions = [onnxruntime.InferenceSession(graph, options, providers=providers) for graph in graphs]
         except Exception as error:  # onnxruntime's errors share no other base class
-            raise GraphError(str(error).splitlines()[0]) from error
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise GraphError(f"onnxruntime {onnxruntime.__version__} cannot run a graph: {reason}") from error
 
     def run(self, x: Matrix) -> list[Floats]:
         """Each graph's answers for `x`, float64 of shape `(n, n_targets)`."""
         return [session.run(None, {"x": x})[0].astype(np.float64) for session in self._sessions]
 
 
-class GraphError(ValueError):
-    """A graph that onnxruntime does not take."""
+class GraphError(SpecError):
+    """A graph that the installed onnxruntime does not take."""
 
 
 def answered(outputs: Sequence[Floats], members: Sequence[tuple[int, int]]) -> Floats:

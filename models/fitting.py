@@ -12,7 +12,7 @@ from ..datasets.splits import shape_folds
 from ..features.cases import Floats, Strings
 from ..features.device import Catalogue
 from ..features.extract import Features, FeatureSchema, extract
-from .analytic import AnalyticModel, group_names
+from .analytic import AnalyticModel, attributes_of
 from .engine import Runtime, answered, with_base
 from .labelled import Labelled
 from .limits import power_limits_w
@@ -37,14 +37,14 @@ class TrainingTable:
     """One family's rows in all the forms that fitting needs; every column has shape `(n, …)`.
 
     `log_labels` maps `latency` (ln s) and, where there is enough of it, `power` (ln of the share of the limit) to
-    columns, NaN where a row has no label. `terms` and `groups` feed the analytic model; `fold` deals rows by shape;
+    columns, NaN where a row has no label. `terms` and `attributes` feed the analytic model; `fold` deals rows by shape;
     `threads` is how many threads a fit may use.
     """
 
     rows: Labelled
     features: Features
     terms: Floats
-    groups: Strings
+    attributes: Strings
     log_bound: Floats
     log_labels: Mapping[str, Floats]
     fold: Any
@@ -67,7 +67,7 @@ class TrainingTable:
             rows=rows,
             features=features,
             terms=features.terms,
-            groups=group_names(rows.cases, rows.cases.impl),
+            attributes=attributes_of(rows.cases, rows.cases.impl),
             log_bound=np.log(features.work.lower_bound_s),
             log_labels=labels,
             fold=shape_folds(rows.cases, FOLDS),
@@ -98,7 +98,7 @@ class Fit:
         """What graphs read, float32 `(n, n_inputs)`, and ln of what latency is a ratio to, shape `(n,)`."""
         if self.analytic is None:
             return with_base(table.features.values, None), table.log_bound
-        log_base = self.analytic.log_latency(table.terms, table.groups)
+        log_base = self.analytic.log_latency(table.terms, table.attributes)
         return with_base(table.features.values, log_base), log_base
 
     def answers(self, table: TrainingTable, rows: Any) -> Answers:
@@ -117,7 +117,7 @@ def fit(table: TrainingTable, rows: Any, regressor: Regressor, seed: int) -> Fit
     """The regressor fitted on `rows` (indices or a slice) of the table."""
     analytic = None
     if regressor.on_analytic:
-        analytic = AnalyticModel.fit(table.terms[rows], table.groups[rows], table.rows.latency_s[rows], seed)
+        analytic = AnalyticModel.fit(table.terms[rows], table.attributes[rows], table.rows.latency_s[rows], seed)
     blank = Fit((), analytic)
     x, log_base = blank.inputs(table)
     targets = {name: column[rows] for name, column in table.log_labels.items()}

@@ -14,9 +14,9 @@ import numpy as np
 from ..features.cases import Cases, Floats
 from ..features.device import Catalogue, catalogue
 from ..features.errors import SpecError, listed
-from ..features.extract import Features, extract, nearest_impls
+from ..features.extract import Features, extract
 from ..features.kernel import KernelSpec
-from .analytic import group_names
+from .analytic import attributes_of
 from .artifact import ArtifactError, FamilyModel, TargetModel, load_family, read_manifest
 from .domain import widening
 from .engine import GraphError, Runtime, answered, with_base
@@ -152,6 +152,7 @@ class FamilyEngine:
 
     def predict(self, cases: Cases, coverage: float, devices: Catalogue) -> Predictions:
         """Predictions of cases of this family, see `Predictor.predict_cases`."""
+        cases = cases.with_core_counts(devices)
         features = extract(cases, self.model.schema, devices)
         regimes = self._regimes(cases, devices)
         learned = regimes != "analytic"
@@ -176,7 +177,7 @@ class FamilyEngine:
         return Predictions(
             targets={name: targets[name] for name in TARGETS},
             coverage=coverage,
-            method=self._methods(cases, regimes),
+            method=self._methods(cases, features, regimes),
             in_domain=np.array([not note for note in notes]),
             notes=notes,
             bound=features.work.binding(),
@@ -187,8 +188,7 @@ class FamilyEngine:
         """Logarithm of the analytic model's seconds, shape `(n,)`, None where latency is a ratio to the lower bound."""
         if self.model.analytic is None:
             return None
-        read_as = nearest_impls(cases.impl, self.model.schema.impls)
-        return self.model.analytic.log_latency(features.terms, group_names(cases, read_as))
+        return self.model.analytic.log_latency(features.terms, attributes_of(cases, features.read_as))
 
     def _interval(
         self, target: str, value: Floats, call: _Call, *, floor: Floats, ceiling: Floats | None = None
@@ -230,11 +230,10 @@ class FamilyEngine:
             regimes[index] = seen if device.kind in self.model.kinds else "analytic"
         return regimes
 
-    def _methods(self, cases: Cases, regimes: Any) -> list[str]:
-        read_as = nearest_impls(cases.impl, self.model.schema.impls)
+    def _methods(self, cases: Cases, features: Features, regimes: Any) -> list[str]:
         pairs: dict[tuple[str, str, str], str] = {}
         methods = []
-        for given, used, regime in zip(cases.impl.tolist(), read_as.tolist(), regimes.tolist(), strict=True):
+        for given, used, regime in zip(cases.impl.tolist(), features.read_as.tolist(), regimes.tolist(), strict=True):
             if (key := (given, used, regime)) not in pairs:
                 name = "analytic" if regime == "analytic" else self.regressor
                 stand_in = used != given and regime != "analytic"
@@ -243,8 +242,16 @@ class FamilyEngine:
         return methods
 
     def _unknown_words(self, cases: Cases) -> Floats:
-        """How many of dtype, variant and impl the model never saw, shape `(n,)`."""
-        return np.sum([~np.isin(given, words) for _, words, given in self._words(cases)], axis=0, dtype=np.float64)
+        """How many of dtype, variant, impl and tuning knobs the model never saw, shape `(n,)`."""
+        strange = np.zeros(len(cases))
+        for _, words, given in self._words(cases):
+            strange += [word not in words for word in given.tolist()]
+        for column in self._unknown_knobs(cases).values():
+            strange += ~np.isnan(column)
+        return strange
+
+    def _unknown_knobs(self, cases: Cases) -> dict[str, Floats]:
+        return {name: column for name, column in cases.config.items() if name not in self.model.schema.knobs}
 
     def _words(self, cases: Cases) -> tuple[tuple[str, tuple[str, ...], Any], ...]:
         schema = self.model.schema
@@ -263,6 +270,8 @@ class FamilyEngine:
                 found.append(f"no {cases.family.name} was measured on a device of {cases.device[i]}'s kind")
             found += [f"{what} {str(given[i])!r} was never measured; measured: {listed(word for word in words if word)}"
                       for what, words, given in self._words(cases) if given[i] not in words]  # fmt: skip
+            found += [f"{name} was never set in what was measured, and is left out of account"
+                      for name, column in self._unknown_knobs(cases).items() if not np.isnan(column[i])]  # fmt: skip
             if excess[i] > 0:
                 found.append(self.model.domain.farthest(features, i))
             notes[i] = tuple(found)

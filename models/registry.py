@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .artifact import CHAMPION_POINTER, MANIFEST, ArtifactError, home_dir, read_manifest
+from ..home import home_dir
+from .artifact import CHAMPION_POINTER, MANIFEST, ArtifactError, read_manifest
 from .predictor import load_predictor
 from .tracking import ARTIFACT_PATH, RegistryError, Tracking, clear_errors, log_training, manifest_sha256, open_tracking
 

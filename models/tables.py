@@ -40,6 +40,7 @@ def labelled_table(table: pa.Table, family: str, devices: Catalogue | None = Non
         sizes={name: numbers(table, name).values for name in fam.dim_names},
         config={name: numbers(table, name).values for name in fam.config},
     )
+    cases = cases.with_core_counts(known)
     return Labelled(cases, numbers(table, "latency_s").values, numbers(table, "power_w").values, text(table, "source"))
 
 
@@ -82,7 +83,7 @@ def labelled_files(
     if not parts:
         given = ", ".join(str(path) for path in paths) or "no file"
         raise SpecError(f"no row of {given} has split {split!r}; splits there: {sorted(splits)}", field="split")
-    return [_joined([_labelled_form(rows) for rows in parts[name]]) for name in sorted(parts)]
+    return [_joined([_labelled_form(rows, known) for rows in parts[name]]) for name in sorted(parts)]
 
 
 def _canonical(names: Strings, devices: Catalogue) -> Strings:
@@ -90,8 +91,8 @@ def _canonical(names: Strings, devices: Catalogue) -> Strings:
     return np.array([devices.get(word).name for word in words.tolist()] or [""], dtype=np.str_)[inverse]
 
 
-def _labelled_form(rows: FormRows) -> Labelled:
-    return Labelled(rows.cases, rows.latency_s, rows.power_w, rows.source)
+def _labelled_form(rows: FormRows, devices: Catalogue) -> Labelled:
+    return Labelled(rows.cases.with_core_counts(devices), rows.latency_s, rows.power_w, rows.source)
 
 
 def _joined(tables: Sequence[Labelled]) -> Labelled:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .artifact import MANIFEST, home_dir, read_manifest
+from ..home import home_dir
+from .artifact import MANIFEST, read_manifest
 
 if TYPE_CHECKING:
     from .evaluation import Evaluation

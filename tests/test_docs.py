@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 import shlex
@@ -77,11 +76,14 @@ def test_the_commands_of_the_readme_run(line: str) -> None:
 
 
 def test_the_curl_of_the_readme_is_a_spec_the_service_takes() -> None:
-    from kernelcast.features.kernel import KernelSpec
+    from kernelcast.api.requests import read_request
+    from kernelcast.features.device import catalogue
 
-    (body,) = re.findall(r"curl .*? -d '(.*?)'", doc("README.md"))
-    spec = json.loads(body)
-    KernelSpec.of(spec["family"], spec["dtype"], **spec["sizes"])
+    (line,) = re.findall(r"^\$ (curl .*/v1/predict .*)$", doc("README.md"), re.MULTILINE)
+    words = shlex.split(line)
+    # Without it curl says that the body is a form, which the service refuses.
+    assert words[words.index("-H") + 1] == "content-type: application/json"
+    assert read_request(words[words.index("-d") + 1].encode(), catalogue(), 1).single
 
 
 def cards() -> list[str]:

@@ -86,6 +86,26 @@ def test_a_promotion_moves_to_another_directory(tmp_path):
     assert source.current().manifest["made"] == "b"
 
 
+def test_a_pointer_that_could_not_be_read_is_forgotten_once_it_can(tmp_path):
+    write(tmp_path / "m")
+    broken = False
+
+    def locate() -> Path:
+        if broken:
+            raise ArtifactError("the champion pointer is unreadable")
+        return tmp_path / "m"
+
+    source = DirectorySource(locate, catalogue())
+    source.refresh()
+    broken = True
+    assert not source.refresh()
+    assert source.problem == "the champion pointer is unreadable"
+    broken = False
+    source.refresh()
+    assert source.current() is not None
+    assert source.problem is None
+
+
 def test_no_artifact_is_a_problem_that_passes(tmp_path):
     source = DirectorySource(lambda: tmp_path / "m", catalogue())
     assert not source.refresh()

@@ -13,6 +13,8 @@ from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import families
 from kernelcast.models.artifact import default_model_dir
 
+CPU = "amd-epyc-9005-vm-2c"
+
 
 def test_devices(run):
     assert "NVIDIA H100 SXM5 80 GB" in run("devices").out
@@ -27,6 +29,7 @@ def test_devices(run):
 def test_kernels(run):
     assert "gemm" in run("kernels").out
     assert "variants" in run("kernels", "attention").out
+    assert "C[b,m,n] = A[b,m,k]" in run("kernels", "gemm").out
     schemas = json.loads(run("kernels", "--json").out)
     assert list(schemas) == list(families())
     jsonschema.Draft202012Validator(json.loads(run("kernels", "gemm", "--json").out)).validate(
@@ -45,13 +48,15 @@ def test_kernels(run):
         (("import", "none.csv", "--source", "me"), "cannot read none.csv"),
         (("import", "none.csv"), "--source"),
         (("collect", "--rows", "5", "--minutes", "1"), "not both"),
-        (("collect", "--families", "gem", "--device", "nvidia-t4"), "no kernel family 'gem'"),
+        (("collect", "--families", "gem", "--device", CPU), "no kernel family 'gem'"),
         (("collect", "--device", "h900"), "no device 'h900'"),
-        (("collect", "--threads", "0", "--device", "nvidia-t4"), "--threads is '0'"),
-        (("collect", "--threads", "x", "--device", "nvidia-t4"), "--threads is 'x'"),
-        (("collect", "--dtypes", "bf17", "--device", "nvidia-t4"), "no dtype 'bf17'"),
+        (("collect", "--device", "nvidia-t4"), "nvidia-t4 is a gpu"),
+        (("collect", "--threads", "0", "--device", CPU), "--threads is '0'"),
+        (("collect", "--threads", "x", "--device", CPU), "--threads is 'x'"),
+        (("collect", "--dtypes", "bf17", "--device", CPU), "no dtype 'bf17'"),
         (("collect", "--tiled", "--families", "gemm"), "leave --families out"),
         (("characterize", "--out", "/no/where.yaml"), "does not exist"),
+        (("characterize", "--out", "x.yaml", "--device", "nvidia-t4"), "nvidia-t4 is a gpu"),
         (("models", "promote", "/nowhere"), "is no model"),
         (("serve", "--port", "70000"), "65535"),
         (("serve", "--host", "203.0.113.7", "--port", "0"), "cannot listen on 203.0.113.7"),
@@ -84,19 +89,24 @@ def test_importing_stores_rows_and_listing_counts_them(run, tmp_path):
     assert "no rows" in run("data", "list", "--store", tmp_path / "none").err
 
 
-def test_promoting_moves_the_champion_pointer(run, monkeypatch, tmp_path):
-    from kernelcast.models import predictor
+def test_promoting_moves_the_champion_pointer_to_a_copy(run, monkeypatch, tmp_path):
+    from kernelcast.models import registry
 
     class Whole:
         def load_all(self) -> None: ...
 
-    monkeypatch.setattr(predictor, "load_predictor", lambda path, devices=None: Whole())
+    monkeypatch.setattr(registry, "load_predictor", lambda path, devices=None: Whole())
     (tmp_path / "m").mkdir()
-    (tmp_path / "m" / "manifest.json").write_text(
-        '{"format_version": 1, "regressor": "x", "created": "now", "families": {}}'
-    )
-    assert run("models", "promote", tmp_path / "m").code == 0
-    assert default_model_dir() == tmp_path / "m"
+    manifest = '{"format_version": 1, "regressor": "x", "created": "now", "families": {}, "files": {}}'
+    (tmp_path / "m" / "manifest.json").write_text(manifest)
+    promoted = run("models", "promote", tmp_path / "m", "--json")
+    assert promoted.code == 0, promoted.err
+    champion = default_model_dir()
+    assert json.loads(promoted.out)["champion"] == str(champion)
+    assert champion.is_relative_to(tmp_path / "home" / "models")
+    # What happens to the directory afterwards does not reach what serves.
+    (tmp_path / "m" / "manifest.json").write_text("{")
+    assert (champion / "manifest.json").read_text() == manifest
     (listed,) = json.loads(run("models", "list", "--json").out)
     assert listed["serves"] is True
     assert "yes" in run("models", "list").out
@@ -136,6 +146,19 @@ def test_characterising_writes_a_device_file_that_loads(run, tmp_path, monkeypat
     assert "latency_l3_s" not in found.measured
     if device:
         assert found.facts == catalogue().get(device).facts
+
+
+def test_characterising_without_the_library_is_one_sentence(run, tmp_path, monkeypatch):
+    from kernelcast.collectors import characterize as measuring
+    from kernelcast.collectors.process import WorkerStartError
+
+    def no_torch(name: str) -> None:
+        raise WorkerStartError("the torch worker did not start: No module named 'torch'")
+
+    monkeypatch.setattr(measuring, "characterize", no_torch)
+    assert (
+        "No module named 'torch'; `kernelcast characterize` needs" in run("characterize", "--out", tmp_path / "m").error
+    )
 
 
 def test_a_machine_without_a_device_file_is_told_how_to_make_one(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -46,4 +47,6 @@ def test_from_rows_to_a_prediction(run, data, tmp_path):
     assert judged.code == 0, judged.err
     assert "softmax" in judged.out
     assert run("models", "promote", model).code == 0
-    assert str(model) in run("models", "list").out
+    (champion,) = json.loads(run("models", "list", "--json").out)
+    assert champion["serves"]
+    assert (Path(champion["path"]) / "manifest.json").read_bytes() == (model / "manifest.json").read_bytes()

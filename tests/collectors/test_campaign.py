@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.compute as pc
 import pytest
 from kernelcast.collectors.campaign import CampaignError, run_campaign, store_sink
 from kernelcast.collectors.chunking import Pace, chunks
@@ -164,6 +166,18 @@ def test_a_worker_that_cannot_start_ends_the_campaign_after_storing_the_rest() -
     assert len(sink.rows) == 4
 
 
+def test_a_fault_on_the_way_stores_what_is_in_hand() -> None:
+    sink = Memory()
+
+    def gone(done: int, total: int) -> None:
+        if done > PACE.block_cases:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        run_campaign(CASES, device=DEVICE, sink=sink, collector_for=replay(), pace=PACE, sentinels=(), progress=gone)
+    assert len(sink.ids) == len(sink.rows) == 12
+
+
 def test_a_drifting_block_is_measured_once_more_and_says_so() -> None:
     sink = Memory()
     # Calibration twice, after block 1, then block 2 drifts by 10 %, its second try is quiet, the rest too.
@@ -210,12 +224,15 @@ def test_chunks_are_of_one_worker_and_bounded_and_keep_twins_together() -> None:
 
 
 def test_into_a_real_store_and_on_from_it(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = Store(tmp_path, lower_bounds=lambda specs, devices: np.full(len(specs), 1e-7))
     rows = [measured(spec) for spec in CASES[:10]] + [measured(CASES[10], 1e-18)]
-    run_campaign(CASES[:11], device=DEVICE, sink=store_sink(store), collector_for=ReplayCollector(rows, DEVICE),
-                 pace=PACE, sentinels=())  # fmt: skip
-    assert store.case_ids(DEVICE) >= {spec.case_id for spec in CASES[:10]}
+    first = run_campaign(CASES[:11], device=DEVICE, sink=store_sink(store), pace=PACE, sentinels=(),
+                         collector_for=ReplayCollector(rows, DEVICE))  # fmt: skip
+    assert first.stored == {"ok": 10, "failed": 1}
+    assert store.case_ids(DEVICE) == {spec.case_id for spec in CASES[:10]}
+    (refused,) = store.read("copy").filter(pc.field("status") == "failed").to_pylist()
+    assert refused["message"].startswith("refused: latency_s: is 1e-18 s, below the lower bound")
     summary = run_campaign(CASES[:11], device=DEVICE, sink=store_sink(store), skip=store.case_ids(DEVICE),
                            collector_for=replay(), pace=PACE, sentinels=())  # fmt: skip
-    assert summary.skipped >= 10
-    assert store.case_ids(DEVICE) >= {spec.case_id for spec in CASES[:11]}
+    assert summary.skipped == 10
+    assert store.case_ids(DEVICE) == {spec.case_id for spec in CASES[:11]}

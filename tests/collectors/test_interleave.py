@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -99,14 +100,18 @@ def test_operands_are_let_go_after_the_chunk() -> None:
     class Operand:
         pass
 
-    alive: list[Operand] = []
+    alive: weakref.WeakSet[Operand] = weakref.WeakSet()
+    made = 0
 
     def prepare(spec: KernelSpec) -> Prepared:
+        nonlocal made
         operand = Operand()
+        alive.add(operand)
+        made += 1
         return Prepared(lambda: repr(operand), 0.0, 8.0)
 
     bench = Bench(Runner("fake", prepare, lambda threads: None, dict), "test", lambda: None, hot=QUICK, cold=QUICK)
     measure_chunk([case(1), case(2)], bench)
     gc.collect()
-    alive = [thing for thing in gc.get_objects() if isinstance(thing, Operand)]
-    assert alive == []
+    assert made == 6
+    assert not alive

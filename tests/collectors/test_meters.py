@@ -46,6 +46,8 @@ def test_a_counter_that_vanishes_gives_none(tmp_path: Path) -> None:
     meter.start()
     (path / "energy_uj").unlink()
     assert meter.stop() is None
+    meter.start()
+    assert meter.stop() is None
 
 
 def test_without_a_readable_sensor_energy_is_none_never_a_guess(tmp_path: Path) -> None:

@@ -128,8 +128,9 @@ def test_one_tiny_torch_case_for_real() -> None:
         rows = worker.collect(specs)
     finally:
         worker.close()
-    # A very busy machine may leave no clean sample; then the row says so.
-    assert [row.status for row in rows if "too busy" not in (row.message or "")][-1] == "ok"
+    for row in (rows[0], rows[1], rows[3]):
+        # A very busy machine may leave no clean sample; then the row says so.
+        assert row.status == "ok" or "too busy" in (row.message or ""), row
     assert rows[2].status == "unsupported"
     assert "not fp16" in (rows[2].message or "")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from kernelcast.datasets.checks import (
     check_labels,
     check_measurements,
 )
-from kernelcast.features.device import catalogue
+from kernelcast.features.device import Catalogue, catalogue
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.features.work import lower_bound_s
 
@@ -74,6 +75,13 @@ def test_catalogue_bounds_agree_with_the_work_of_one_spec():
     assert bounds[0] == pytest.approx(lower_bound_s(spec, catalogue().get("nvidia-t4")))
     assert np.isnan(bounds[1])
     assert bounds[2] > 0
+
+
+def test_a_device_of_ones_own_has_bounds_too():
+    mine = replace(catalogue().get("nvidia-t4"), name="mine", aliases=())
+    spec = KernelSpec.of("gemm", "fp16", m=4096, n=4096, k=4096)
+    bounds = catalogue_bounds([spec], ["mine"], known=Catalogue(extra=(mine,)))
+    assert bounds[0] == pytest.approx(lower_bound_s(spec, mine))
 
 
 def test_columns_are_judged_without_the_others():

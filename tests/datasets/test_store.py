@@ -12,9 +12,10 @@ import pytest
 from kernelcast.datasets.checks import Refused, as_failed
 from kernelcast.datasets.files import METADATA_KEY, provenance_of
 from kernelcast.datasets.schema import Provenance, arrow_schema, from_row
-from kernelcast.datasets.store import RowsRefused, Store, StoreError, StoreWarning, data_home
+from kernelcast.datasets.store import RowsRefused, Store, StoreError, StoreWarning
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
+from kernelcast.home import home_dir
 
 APPEND = """
 import sys
@@ -75,7 +76,7 @@ def test_default_root_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path))
     assert Store().root == tmp_path / "measurements"
     monkeypatch.delenv("KERNELCAST_HOME")
-    assert data_home() == Path.home() / ".local" / "share" / "kernelcast"
+    assert home_dir() == Path.home() / ".local" / "share" / "kernelcast"
 
 
 def test_unknown_column_is_refused(store):

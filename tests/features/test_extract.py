@@ -51,6 +51,13 @@ def test_the_schema_survives_json_and_its_hash_follows_its_columns() -> None:
     assert replace(schema, impls=(*schema.impls, "other")).hash != schema.hash
 
 
+def test_all_cores_of_a_cpu_are_its_core_count_and_a_gpu_has_none() -> None:
+    specs = [KernelSpec.of("softmax", "fp32", threads=threads, rows=8, cols=8) for threads in (1, None, None)]
+    cases = Cases.of(specs, ["amd-epyc-9005-vm-2c", "epyc-9005-vm-2c", "nvidia-t4"])
+    np.testing.assert_array_equal(cases.with_core_counts(catalogue()).threads, [1.0, 2.0, np.nan])
+    np.testing.assert_array_equal(cases.threads, [1.0, np.nan, np.nan])
+
+
 def test_alignment_is_the_power_of_two_in_a_size_up_to_256() -> None:
     sizes = np.array([1, 2, 3, 48, 256, 4096, 0], dtype=np.float64)
     np.testing.assert_array_equal(alignment(sizes), [0, 1, 0, 4, 8, 8, 8])

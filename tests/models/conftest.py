@@ -17,8 +17,8 @@ from kernelcast.models import training
 from kernelcast.models.artifact import Artifact, save_artifact
 from kernelcast.models.labelled import Labelled
 from kernelcast.models.predictor import ArtifactPredictor, load_predictor
-from kernelcast.models.regressors import blend
 from kernelcast.models.regressors.analytic import Analytic
+from kernelcast.models.regressors.blend import Blend
 from kernelcast.models.regressors.mlp import MLP
 from kernelcast.models.regressors.random_forest import RandomForest
 from kernelcast.models.regressors.roofline import Roofline
@@ -31,8 +31,12 @@ SMALL: dict[str, Any] = {
     "analytic": Analytic(),
     "random_forest": RandomForest(trees=12),
     "xgboost": XGBoost(sizes=((10**9, 16, 60, 0.15),)),
-    "mlp": MLP(width=24, depth=2, steps=120),
-    "blend": blend.Blend(networks=1),
+    "mlp": MLP(width=24, depth=2, least_steps=120, most_steps=120),
+    "blend": Blend(
+        boosted=XGBoost(sizes=((10**9, 16, 60, 0.15),)),
+        forest=RandomForest(extra=True, trees=12),
+        network=MLP(width=24, depth=2, least_steps=120, most_steps=120),
+    ),
 }
 
 
@@ -90,8 +94,6 @@ def small_learners() -> Iterator[None]:
     """Training takes the small regressors under their usual names."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "get_regressor", SMALL.__getitem__)
-        patch.setattr(blend, "XGBoost", lambda: SMALL["xgboost"])
-        patch.setattr(blend, "MLP", lambda: SMALL["mlp"])
         yield
 
 

@@ -83,6 +83,23 @@ def test_one_by_one_equals_the_batch(predictor: ArtifactPredictor, cases: Cases)
         assert predictor.predict_cases(cases.take([i])).row(0) == batch.row(i)
 
 
+def test_all_cores_are_the_same_case_as_the_core_count(made_up: MadeUp, train: Train, tmp_path: Path) -> None:
+    rows = made_up(300, power=0.0)
+    threads = np.where(np.arange(300) % 2, 1.0, 2.0)
+    cases = replace(rows.cases, device=np.full(300, CPU), dtype=np.full(300, "fp32"),
+                    kv_dtype=np.full(300, "fp32"), threads=threads)  # fmt: skip
+    latency = work(cases, catalogue()).lower_bound_s * np.where(threads == 1, 2.0, 3.0) + 1e-6
+    save_artifact(train([replace(rows, cases=cases, latency_s=latency)], regressor="blend"), tmp_path / "model")
+    predictor = load_predictor(tmp_path / "model")
+    one, two, every = (
+        predictor.predict_cases(replace(cases, threads=np.full(300, count))) for count in (1.0, 2.0, np.nan)
+    )
+    for name in ("value", "lower", "upper"):
+        found = [getattr(predictions.targets["latency_s"], name) for predictions in (one, two, every)]
+        assert np.array_equal(found[1], found[2])
+        assert not np.array_equal(found[0], found[1])
+
+
 def test_mixed_families_come_back_in_order(predictor: ArtifactPredictor) -> None:
     specs = [
         KernelSpec.of("gemm", "fp16", m=256, n=256, k=256),
@@ -156,6 +173,18 @@ def test_an_unknown_dtype_is_out_of_domain_and_wider(predictor: ArtifactPredicto
     assert first.in_domain
     assert not second.in_domain
     assert "dtype 'bf16' was never measured" in " ".join(second.notes)
+
+
+def test_a_knob_that_was_never_set_is_told_and_wider(predictor: ArtifactPredictor) -> None:
+    plain, tuned = (
+        KernelSpec.of("gemm", "fp16", m=700, n=900, k=800, impl="vllm-0.24.0", config=config)
+        for config in ({}, {"split_k": 4})
+    )
+    first, second = predictor.predict([plain, tuned], [A100, A100])
+    assert first.in_domain
+    assert not second.in_domain
+    assert "split_k was never set" in " ".join(second.notes)
+    assert second.latency_s.upper > first.latency_s.upper
 
 
 def test_unknown_family_and_device_are_errors(predictor: ArtifactPredictor, cases: Cases, on: OnDevice) -> None:
