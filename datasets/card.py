@@ -16,6 +16,7 @@ import pyarrow as pa
 from .files import provenance_of
 from .tables import numbers, text
 
+_LONG_VALUE = 80
 _MOST_VALUES = 4
 """Distinct values of a fact that are written out; further ones are counted."""
 
@@ -114,11 +115,17 @@ def _provenance(facts: Mapping[str, Mapping[str, Any]]) -> str:
             values.setdefault(name, Counter())[word] += 1
     rows = []
     for name, seen in sorted(values.items()):
-        shown = [word for word, _ in seen.most_common(_MOST_VALUES)]
-        more = f"; and {len(seen) - _MOST_VALUES} more values" if len(seen) > _MOST_VALUES else ""
-        rows.append((name, "; ".join(shown) + more))
+        rows.append((name, _shown(seen)))
     blocks = f"{len(facts)} block{'s' if len(facts) > 1 else ''} of rows were collected."
     return f"{blocks}\n\n{_markdown_table(('fact', 'values'), rows)}"
+
+
+def _shown(seen: Counter[str]) -> str:
+    """The values of a fact, the most frequent first; of long ones that differ from block to block only how many."""
+    if len(seen) > _MOST_VALUES and max(map(len, seen)) > _LONG_VALUE:
+        return f"{len(seen)} values, in the tables' metadata"
+    more = f"; and {len(seen) - _MOST_VALUES} more values" if len(seen) > _MOST_VALUES else ""
+    return "; ".join(word for word, _ in seen.most_common(_MOST_VALUES)) + more
 
 
 def _seconds(value: float) -> str:
