@@ -44,7 +44,8 @@ class FeatureSchema:
     """Names of one family's features, and the words its text columns were trained with.
 
     A text column becomes one column per word seen in training; an `impl` never seen is read as the nearest version of the
-    same library (`nearest_impl`).
+    same library (`nearest_impl`). `kv_pairs`, `cache_states` and `threads` become no columns of words, but say what else the
+    rows were like: a case unlike them is out of domain.
     """
 
     family: str
@@ -52,6 +53,9 @@ class FeatureSchema:
     variants: tuple[str, ...]
     impls: tuple[str, ...]
     knobs: tuple[str, ...]
+    kv_pairs: tuple[str, ...]
+    cache_states: tuple[str, ...]
+    threads: tuple[str, ...]
 
     @classmethod
     def fit(cls, cases: Cases) -> FeatureSchema:
@@ -62,6 +66,9 @@ class FeatureSchema:
             variants=tuple(np.unique(cases.variant).tolist()),
             impls=_by_shapes(cases),
             knobs=tuple(name for name, column in cases.config.items() if not np.isnan(column).all()),
+            kv_pairs=tuple(np.unique(kv_pairs(cases)).tolist()),
+            cache_states=tuple(np.unique(cases.cache_state).tolist()),
+            threads=tuple(np.unique(thread_words(cases)).tolist()),
         )
 
     @property
@@ -77,13 +84,26 @@ class FeatureSchema:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for an artifact's manifest."""
-        return {name: getattr(self, name) for name in ("family", "dtypes", "variants", "impls", "knobs")}
+        return {name: getattr(self, name) for name in ("family", *_WORD_LISTS)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FeatureSchema:
         """The schema `to_json` described."""
-        words = {name: tuple(data[name]) for name in ("dtypes", "variants", "impls", "knobs")}
+        words = {name: tuple(data[name]) for name in _WORD_LISTS}
         return cls(family=str(data["family"]), **words)
+
+
+_WORD_LISTS = ("dtypes", "variants", "impls", "knobs", "kv_pairs", "cache_states", "threads")
+
+
+def kv_pairs(cases: Cases) -> Strings:
+    """Dtype and cache dtype of each case as one word, `bf16/fp8`, shape `(n,)`."""
+    return np.char.add(np.char.add(cases.dtype, "/"), cases.kv_dtype)
+
+
+def thread_words(cases: Cases) -> Strings:
+    """Thread count of each case as a word, `nan` where there is none to tell, shape `(n,)`."""
+    return np.char.mod("%g", cases.threads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,13 +70,14 @@ def work(cases: Cases, catalogue: Catalogue) -> Work:
         SpecError: unknown device, or a dtype it has no peak for.
     """
     n = len(cases)
-    flops, least_flops, moved, footprint = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    flops, least_flops, moved, footprint, written = (np.empty(n) for _ in range(5))
     least = cases.family.least_flops or cases.family.flops
     for index, view in cases.views():
         least_flops[index] = least(view)
         flops[index] = cases.family.flops(view)
         moved[index] = cases.family.bytes_moved(view)
         footprint[index] = cases.family.footprint_b(view)
+        written[index] = sum(operand.nbytes for operand in cases.family.outputs(view))
     peak, bandwidth, launch = np.empty(n), np.empty(n), np.empty(n)
     cached_b, cache_bandwidth = np.empty(n), np.empty(n)
     runs_as = np.empty(n, dtype=object)
@@ -89,7 +90,8 @@ def work(cases: Cases, catalogue: Catalogue) -> Work:
         bandwidth[index] = device.required("memory_bandwidth_b_per_s")
         launch[index] = LAUNCH_FLOOR_S[device.kind]
         hot = cases.cache_state[index] == "hot"
-        cached_b[index] = np.where(hot, device.last_level_cache_b, 0.0)
+        # Even of a cold run, what it writes last may still be in the cache when it ends.
+        cached_b[index] = np.minimum(device.last_level_cache_b, np.where(hot, np.inf, written[index]))
         cache_bandwidth[index] = _cache_bandwidth_b_per_s(device, footprint[index], share)
     return Work(
         flops=flops,

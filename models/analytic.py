@@ -108,9 +108,7 @@ def _log_sum(z: Floats) -> tuple[Floats, Floats]:
     return (top + np.log(total))[:, 0], parts / total
 
 
-def _minimise(
-    log_terms: Floats, code: npt.NDArray[np.intp], y: Floats, names: Strings
-) -> tuple[Floats, Floats]:
+def _minimise(log_terms: Floats, code: npt.NDArray[np.intp], y: Floats, names: Strings) -> tuple[Floats, Floats]:
     """Shared weights and the offsets of `names`; `code` of shape `(n, n_attributes)` says which of them each row has."""
     from scipy.optimize import minimize
 

@@ -57,8 +57,8 @@ class FamilyModel:
     """Everything the artifact holds about one kernel family. `graphs` are serialised ONNX.
 
     `devices` are those in the training rows, `kinds` their kinds; `median_log_ratio` is the median of
-    ln(latency / lower bound) over training rows, for the analytic regime. `analytic` is the fitted analytic model that
-    latency is a ratio to; None where it is a ratio to the lower bound.
+    ln(latency / lower bound) over training rows, for kinds of devices never trained on. `analytic` is the fitted analytic
+    model that latency is a ratio to; None where it is a ratio to the lower bound.
     """
 
     schema: FeatureSchema

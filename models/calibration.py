@@ -52,7 +52,7 @@ def calibrate(
             scores["unseen_device"] = Scores.of(away[known] / _sizes(graph, x[known]))
     if target == "latency":
         ratio = table.log_labels["latency"] - table.log_bound
-        scores["analytic"] = Scores.of(ratio - np.median(ratio))
+        scores["unseen_kind"] = Scores.of(ratio - np.median(ratio))
     return Calibration(scores, graph)
 
 

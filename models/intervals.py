@@ -17,8 +17,8 @@ import numpy as np
 from ..features.cases import Floats
 from ..features.errors import SpecError
 
-REGIMES = ("seen", "unseen_device", "analytic")
-"""seen: a device in the training rows; unseen_device: errors with each device left out; analytic: no learned model
+REGIMES = ("seen", "unseen_device", "unseen_kind")
+"""seen: a device in the training rows; unseen_device: errors with each device left out; unseen_kind: no learned model
 applies (a kind of processor never trained on), errors are those of the lower bound times its median ratio."""
 
 COVERAGE_RANGE = (0.5, 0.99)

@@ -14,7 +14,7 @@ import numpy as np
 from ..features.cases import Cases, Floats
 from ..features.device import Catalogue, catalogue
 from ..features.errors import SpecError, listed
-from ..features.extract import Features, extract
+from ..features.extract import Features, extract, kv_pairs, thread_words
 from ..features.kernel import KernelSpec
 from .analytic import attributes_of
 from .artifact import ArtifactError, FamilyModel, TargetModel, load_family, read_manifest
@@ -27,6 +27,9 @@ from .prediction import TARGETS, Prediction, Predictions, TargetColumns
 _STEPS_PER_UNKNOWN_WORD = 2.0
 """A dtype, variant or impl never measured widens like a case two typical spacings outside the domain: doubled."""
 
+
+_SCALED_BOUND = "scaled bound"
+"""Method where no learned model applies: the lower bound times the family's median ratio to it."""
 
 _MOST_LOG_WIDTH = 50.0
 """Keeps an absurdly wide upper end finite."""
@@ -155,7 +158,7 @@ class FamilyEngine:
         cases = cases.with_core_counts(devices)
         features = extract(cases, self.model.schema, devices)
         regimes = self._regimes(cases, devices)
-        learned = regimes != "analytic"
+        learned = regimes != "unseen_kind"
         excess = np.where(learned, self.model.domain.excess(features), 0.0)
         strange = self._unknown_words(cases)
         log_base = self._log_base(cases, features)
@@ -200,8 +203,8 @@ class FamilyEngine:
         for regime in np.unique(call.regimes).tolist():
             rows = call.regimes == regime
             low[rows], high[rows] = _scores(model, regime).bounds(call.coverage)
-        # The analytic regime's scores are plain log errors.
-        spread = np.where(call.regimes == "analytic", 1.0, scale) * call.factor
+        # This regime's scores are plain log errors.
+        spread = np.where(call.regimes == "unseen_kind", 1.0, scale) * call.factor
         top = np.full(len(value), np.inf) if ceiling is None else ceiling
         lower = np.clip(value * np.exp(low * spread), floor, np.minimum(value, top))
         upper = np.clip(value * np.exp(np.minimum(high * spread, _MOST_LOG_WIDTH)), value, np.maximum(top, value))
@@ -219,7 +222,7 @@ class FamilyEngine:
             "energy", latency.value * value, call, floor=latency.lower * idle_w, ceiling=latency.upper * limit_w
         )
         # A kind of device whose power was never measured, or without a public limit, has none to tell.
-        known = (call.regimes != "analytic") & ~np.isnan(limit_w)
+        known = (call.regimes != "unseen_kind") & ~np.isnan(limit_w)
         return _where(known, power), _where(known, energy)
 
     def _regimes(self, cases: Cases, devices: Catalogue) -> Any:
@@ -227,7 +230,7 @@ class FamilyEngine:
         for index, (name,) in cases.groups("device"):
             device = devices.get(name)
             seen = "seen" if device.name in self.model.devices else "unseen_device"
-            regimes[index] = seen if device.kind in self.model.kinds else "analytic"
+            regimes[index] = seen if device.kind in self.model.kinds else "unseen_kind"
         return regimes
 
     def _methods(self, cases: Cases, features: Features, regimes: Any) -> list[str]:
@@ -235,14 +238,14 @@ class FamilyEngine:
         methods = []
         for given, used, regime in zip(cases.impl.tolist(), features.read_as.tolist(), regimes.tolist(), strict=True):
             if (key := (given, used, regime)) not in pairs:
-                name = "analytic" if regime == "analytic" else self.regressor
-                stand_in = used != given and regime != "analytic"
+                name = _SCALED_BOUND if regime == "unseen_kind" else self.regressor
+                stand_in = used != given and regime != "unseen_kind"
                 pairs[key] = f"{name} ({given or 'impl not given'}: read as {used})" if stand_in else name
             methods.append(pairs[key])
         return methods
 
     def _unknown_words(self, cases: Cases) -> Floats:
-        """How many of dtype, variant, impl and tuning knobs the model never saw, shape `(n,)`."""
+        """How many words (dtype, variant, impl, threads …) and knobs of each case the model never saw, shape `(n,)`."""
         strange = np.zeros(len(cases))
         for _, words, given in self._words(cases):
             strange += [word not in words for word in given.tolist()]
@@ -256,7 +259,9 @@ class FamilyEngine:
     def _words(self, cases: Cases) -> tuple[tuple[str, tuple[str, ...], Any], ...]:
         schema = self.model.schema
         return (("dtype", schema.dtypes, cases.dtype), ("variant", schema.variants, cases.variant),
-                ("impl", (*schema.impls, ""), cases.impl))  # fmt: skip
+                ("impl", (*schema.impls, ""), cases.impl), ("dtype/kv_dtype", schema.kv_pairs, kv_pairs(cases)),
+                ("cache_state", schema.cache_states, cases.cache_state),
+                ("threads", schema.threads, thread_words(cases)))  # fmt: skip
 
     def _notes(
         self, cases: Cases, features: Features, regimes: Any, excess: Floats, strange: Floats
@@ -266,7 +271,7 @@ class FamilyEngine:
             found = []
             if regimes[i] == "unseen_device":
                 found.append(f"{cases.device[i]} is not among the measured devices: {listed(self.model.devices)}")
-            if regimes[i] == "analytic":
+            if regimes[i] == "unseen_kind":
                 found.append(f"no {cases.family.name} was measured on a device of {cases.device[i]}'s kind")
             found += [f"{what} {str(given[i])!r} was never measured; measured: {listed(word for word in words if word)}"
                       for what, words, given in self._words(cases) if given[i] not in words]  # fmt: skip

@@ -38,7 +38,7 @@ def _operands(v: View, kv_len: Size) -> tuple[Array, ...]:
 
 
 def _outputs(v: View) -> tuple[Array, ...]:
-    dtype = "bf16" if v.dtype.startswith("fp8") else v.dtype
+    dtype = "bf16" if v.dtype in ("fp8", "fp8_block", "nvfp4", "int8") else v.dtype
     return (Array((v["batch"], v["heads"], v["q_len"], v["head_dim"]), dtype, "zeros"),)
 
 

@@ -1,4 +1,4 @@
-"""Gradient-boosted trees on the ratio to the lower bound: the regressor kernelcast ships."""
+"""Gradient-boosted trees on the ratio to the lower bound: alone, and the first member of the blend that ships."""
 
 from __future__ import annotations
 

@@ -27,7 +27,9 @@ def test_a_large_copy_is_bound_by_memory_less_what_the_cache_may_hold() -> None:
     cold = KernelSpec.of("copy", "fp32", rows=65536, cols=16384, cache_state="cold")
     moved, device = 2 * 4 * 65536 * 16384, catalogue().get(H100)
     bandwidth, l2 = device.required("memory_bandwidth_b_per_s"), device.required("l2_b")
-    assert lower_bound_s(cold, device) == pytest.approx(moved / bandwidth)
+    assert lower_bound_s(cold, device) == pytest.approx((moved - l2) / bandwidth)
+    small = KernelSpec.of("copy", "fp32", rows=256, cols=1024, cache_state="cold")
+    assert work(Cases.of([small], [H100]), catalogue()).bounds_s["dram"][0] == pytest.approx(2**20 / bandwidth)
     assert lower_bound_s(hot, device) == pytest.approx((moved - l2) / bandwidth)
 
 

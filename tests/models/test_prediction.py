@@ -136,7 +136,7 @@ def test_a_kind_of_processor_never_measured_falls_back_to_the_bound(
     predictor: ArtifactPredictor, cases: Cases, on: OnDevice
 ) -> None:
     found = predictor.predict_cases(on(cases, CPU))
-    assert set(found.method) == {"analytic"}
+    assert set(found.method) == {"scaled bound"}
     assert not found.in_domain.any()
     assert np.isnan(found.targets["power_w"].value).all()
 
