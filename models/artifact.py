@@ -43,11 +43,11 @@ class ArtifactError(SpecError):
 class TargetModel:
     """How one target of one family is predicted: which graphs, and the scores its intervals come from.
 
-    `members` are (graph, column) pairs whose answers are averaged into the log ratio; none for energy, a product of two
+    `members` are (graph, column, weight) triples whose answers add up to the log ratio; none for energy, a product of two
     others. `scale_graph` says where the size of errors comes from. `scores` maps a regime of `intervals.REGIMES` to scores.
     """
 
-    members: tuple[tuple[int, int], ...]
+    members: tuple[tuple[int, int, float], ...]
     scale_graph: int | None
     scores: Mapping[str, Scores]
 
@@ -250,5 +250,5 @@ def _target_to_json(target: TargetModel) -> dict[str, Any]:
 
 def _target_from_json(data: Mapping[str, Any]) -> TargetModel:
     scores = {regime: Scores.from_json(entry) for regime, entry in data["scores"].items()}
-    members = tuple((int(graph), int(column)) for graph, column in data["members"])
+    members = tuple((int(graph), int(column), float(weight)) for graph, column, weight in data["members"])
     return TargetModel(members, data["scale_graph"], scores)

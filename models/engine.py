@@ -42,13 +42,13 @@ class GraphError(SpecError):
     """A graph that the installed onnxruntime does not take."""
 
 
-def answered(outputs: Sequence[Floats], members: Sequence[tuple[int, int]]) -> Floats:
-    """The mean of the answers in the (graph, column) pairs `members`, shape `(n,)`."""
+def answered(outputs: Sequence[Floats], members: Sequence[tuple[int, int, float]]) -> Floats:
+    """The sum of the answers in the (graph, column, weight) triples `members`, shape `(n,)`."""
     total: Any = 0.0
-    for graph, column in members:
-        total = total + outputs[graph][:, column]
-    mean: Floats = total / len(members)
-    return mean
+    for graph, column, weight in members:
+        total = total + weight * outputs[graph][:, column]
+    answer: Floats = total
+    return answer
 
 
 def with_base(values: Floats, log_base: Floats | None) -> Matrix:

@@ -13,7 +13,7 @@ from ..features.cases import Floats, Strings
 from ..features.device import Catalogue
 from ..features.extract import Features, FeatureSchema, extract
 from .analytic import AnalyticModel, attributes_of
-from .engine import Runtime, answered, with_base
+from .engine import Runtime, with_base
 from .labelled import Labelled
 from .limits import power_limits_w
 from .regressor import Graph, Problem, Regressor
@@ -29,7 +29,10 @@ MIN_ROWS = 20
 """Fewer rows of a family than this cannot be held out in folds and teach nothing."""
 
 Answers = Mapping[str, Floats]
-"""ln of each target's answer in SI units, shape `(n,)`, NaN where a row has none."""
+"""Logarithm of each target's answer (s; share of the power limit), shape `(n,)`, NaN where a row has none."""
+
+MemberAnswers = Mapping[str, Mapping[str, Floats]]
+"""For each target the answers of every member of a fit, by the member's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +88,6 @@ class Fit:
     graphs: tuple[Graph, ...]
     analytic: AnalyticModel | None
 
-    @property
-    def members(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
-        """For each target the (graph, column) pairs whose answers are averaged."""
-        found: dict[str, list[tuple[int, int]]] = {}
-        for i, graph in enumerate(self.graphs):
-            for column, target in enumerate(graph.targets):
-                found.setdefault(target, []).append((i, column))
-        return {target: tuple(pairs) for target, pairs in found.items()}
-
     def inputs(self, table: TrainingTable) -> tuple[Any, Floats]:
         """What graphs read, float32 `(n, n_inputs)`, and ln of what latency is a ratio to, shape `(n,)`."""
         if self.analytic is None:
@@ -101,15 +95,16 @@ class Fit:
         log_base = self.analytic.log_latency(table.terms, table.attributes)
         return with_base(table.features.values, log_base), log_base
 
-    def answers(self, table: TrainingTable, rows: Any) -> Answers:
-        """Answers for `rows` of the table, NaN elsewhere; latency is never below the bound, as when served."""
+    def answers(self, table: TrainingTable, rows: Any) -> MemberAnswers:
+        """Every member's answers for `rows` of the table, NaN elsewhere; as fitted, not yet held above the bound."""
         x, log_base = self.inputs(table)
         outputs = Runtime([graph.onnx for graph in self.graphs]).run(x[rows])
-        found = {}
-        for target, members in self.members.items():
-            found[target] = np.full(len(table), np.nan)
-            found[target][rows] = answered(outputs, members)
-        found["latency"] = np.maximum(found["latency"] + log_base, table.log_bound)
+        found: dict[str, dict[str, Floats]] = {}
+        for graph, output in zip(self.graphs, outputs, strict=True):
+            for column, target in enumerate(graph.targets):
+                answer = np.full(len(table), np.nan)
+                answer[rows] = output[:, column] + (log_base[rows] if target == "latency" else 0.0)
+                found.setdefault(target, {})[graph.member] = answer
         return found
 
 
@@ -127,9 +122,9 @@ def fit(table: TrainingTable, rows: Any, regressor: Regressor, seed: int) -> Fit
     return Fit(tuple(regressor.fit(problem)), analytic)
 
 
-def held_out_answers(table: TrainingTable, regressor: Regressor, seed: int) -> Answers:
-    """Answers for rows held out by shape; NaN where a row was never held out."""
-    answers = {target: np.full(len(table), np.nan) for target in table.log_labels}
+def held_out_answers(table: TrainingTable, regressor: Regressor, seed: int) -> MemberAnswers:
+    """Every member's answers for rows held out by shape; NaN where a row was never held out."""
+    answers: dict[str, dict[str, Floats]] = {}
     for k in range(FOLDS) if len(table) < _ALL_FOLDS_BELOW_ROWS else range(1):
         out = table.fold == k
         if out.any() and (~out).sum() >= MIN_ROWS // 2:
@@ -137,12 +132,12 @@ def held_out_answers(table: TrainingTable, regressor: Regressor, seed: int) -> A
     return answers
 
 
-def left_out_answers(table: TrainingTable, regressor: Regressor, seed: int) -> Answers | None:
-    """Answers for devices left out in turn, or None where there is only one device."""
+def left_out_answers(table: TrainingTable, regressor: Regressor, seed: int) -> MemberAnswers | None:
+    """Every member's answers for devices left out in turn, or None where there is only one device."""
     names = np.unique(table.rows.cases.device).tolist()
     if len(names) < 2:
         return None
-    answers = {target: np.full(len(table), np.nan) for target in table.log_labels}
+    answers: dict[str, dict[str, Floats]] = {}
     rng = np.random.default_rng(seed)
     for name in names:
         out = table.rows.cases.device == name
@@ -160,7 +155,14 @@ def log_errors(table: TrainingTable, target: str, answers: Answers) -> Floats:
 
 
 def _fill(
-    answers: dict[str, Floats], table: TrainingTable, regressor: Regressor, train_on: Any, test_on: Any, seed: int
+    answers: dict[str, dict[str, Floats]],
+    table: TrainingTable,
+    regressor: Regressor,
+    train_on: Any,
+    test_on: Any,
+    seed: int,
 ) -> None:
-    for target, column in fit(table, train_on, regressor, seed).answers(table, test_on).items():
-        answers[target][test_on] = column[test_on]
+    for target, members in fit(table, train_on, regressor, seed).answers(table, test_on).items():
+        for member, column in members.items():
+            nothing = np.full(len(table), np.nan)
+            answers.setdefault(target, {}).setdefault(member, nothing)[test_on] = column[test_on]

@@ -43,10 +43,14 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A fitted model: serialised ONNX that maps `x` (float32, `(n, n_features)`) to `y` (float32, `(n, len(targets))`)."""
+    """A fitted model: serialised ONNX that maps `x` (float32, `(n, n_features)`) to `y` (float32, `(n, len(targets))`).
+
+    `member` names it among the graphs of one fit that answer the same target; its weight is learned from held-out answers.
+    """
 
     targets: tuple[str, ...]
     onnx: bytes
+    member: str = ""
 
 
 class Regressor(Protocol):
@@ -57,7 +61,7 @@ class Regressor(Protocol):
     """Whether latency is learned as a ratio to the fitted analytic model rather than to the lower bound."""
 
     def fit(self, problem: Problem) -> list[Graph]:
-        """Graphs that together answer every target of the problem; where several answer one, they are averaged."""
+        """Graphs that together answer every target of the problem; where several answer one, they are weighed."""
 
 
 @cache

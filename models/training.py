@@ -27,9 +27,11 @@ from .fitting import MIN_ROWS, Answers, Fit, TrainingTable, fit, held_out_answer
 from .labelled import Labelled
 from .metrics import error_summary
 from .regressor import Regressor, get_regressor, training_threads
+from .stacking import combined, stacking_weights, weighed_members
 
 DEFAULT_REGRESSOR = "blend"
 
+Members = Mapping[str, tuple[tuple[int, int, float], ...]]
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, steps done, steps in all."""
 
@@ -120,19 +122,22 @@ def _train_family(rows: Labelled, regressor: Regressor, seed: int, devices: Cata
             f"{name} has {len(rows)} rows, at least {MIN_ROWS} are needed; measure more or leave it out", field="data"
         )
     table = TrainingTable.of(rows, devices, threads)
-    held_out = held_out_answers(table, regressor, seed)
-    if np.isnan(held_out["latency"]).all():
+    members = held_out_answers(table, regressor, seed)
+    if not members.get("latency"):
         raise SpecError(
             f"the {len(rows)} rows of {name} are of too few different shapes to hold any out; "
             "measure more shapes or leave it out",
             field="data",
         )
+    weights = stacking_weights(table, members)
+    held_out = combined(table, members, weights)
     if "power" in table.log_labels and np.isnan(log_errors(table, "power", held_out)).all():
         # Power of one shape only: nothing says how wrong it would be on another, so none is predicted.
         table = replace(table, log_labels={"latency": table.log_labels["latency"]})
-    left_out = left_out_answers(table, regressor, seed)
-    final = fit(table, slice(None), regressor, seed)
-    targets, scales = _target_models(table, final, held_out, left_out, seed)
+    away = left_out_answers(table, regressor, seed)
+    left_out = None if away is None else combined(table, away, weights)
+    final, triples = weighed_members(fit(table, slice(None), regressor, seed), weights)
+    targets, scales = _target_models(table, final, triples, held_out, left_out, seed)
     names = np.unique(rows.cases.device).tolist()
     return FamilyModel(
         schema=table.features.schema,
@@ -149,7 +154,7 @@ def _train_family(rows: Labelled, regressor: Regressor, seed: int, devices: Cata
 
 
 def _target_models(
-    table: TrainingTable, final: Fit, held_out: Answers, left_out: Answers | None, seed: int
+    table: TrainingTable, final: Fit, members: Members, held_out: Answers, left_out: Answers | None, seed: int
 ) -> tuple[dict[str, TargetModel], list[bytes]]:
     """Each target's model, and the graphs of error sizes that follow the fit's own graphs."""
     x, _ = final.inputs(table)
@@ -158,7 +163,7 @@ def _target_models(
     for target in [*table.log_labels, *(["energy"] if "power" in table.log_labels else [])]:
         calibration = calibrate(table, x, target, held_out, left_out, seed)
         place = len(final.graphs) + len(scales)
-        targets[target] = TargetModel(final.members.get(target, ()), place, calibration.scores)
+        targets[target] = TargetModel(members.get(target, ()), place, calibration.scores)
         scales.append(calibration.scale)
     return targets, scales
 

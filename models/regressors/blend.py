@@ -1,4 +1,4 @@
-"""Trees and networks on what the analytic model leaves over, averaged: the regressor kernelcast ships."""
+"""Trees and networks on what the analytic model leaves over, weighed: the regressor kernelcast ships."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from .xgboost import XGBoost
 _FEW_ROWS = 20_000
 """Above this, forests of full-grown trees are too large to ship, and boosting needs no help."""
 
+_NETWORKS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """The mean of boosted trees, randomised trees and small networks, all on the ratio to the fitted analytic model.
+    """Boosted trees, randomised trees and small networks, all on the ratio to the fitted analytic model.
 
     The analytic model carries what is smooth and extrapolates, trees find the steps that libraries make, and networks
-    interpolate between few rows; their errors differ, so the mean is better than each.
+    interpolate between few rows; their errors differ, so a weighted mean is better than each.
     """
 
     name: str = "blend"
@@ -29,12 +31,12 @@ class Blend:
 
     def fit(self, problem: Problem) -> list[Graph]:
         """Graphs of every member, each answering its targets. Needs the `train` extra."""
-        graphs = self.boosted.fit(problem)
+        members = {"boosted": self.boosted.fit(problem)}
         if len(problem.x) <= _FEW_ROWS:
-            graphs += self.forest.fit(problem)
-        for i in range(2):
-            graphs += self.network.fit(replace(problem, seed=problem.seed + i))
-        return graphs
+            members["forest"] = self.forest.fit(problem)
+        for i in range(_NETWORKS):
+            members[f"network {i}"] = self.network.fit(replace(problem, seed=problem.seed + i))
+        return [replace(graph, member=name) for name, graphs in members.items() for graph in graphs]
 
 
 REGRESSOR = Blend()

@@ -1,0 +1,82 @@
+"""Weighing the members of a fit by how well they answered rows they had not seen (stacking: Wolpert, 1992)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..features.cases import Floats
+from .fitting import Answers, Fit, MemberAnswers, TrainingTable
+
+_EQUAL_PULL = 0.02
+"""Pull towards equal weights, as a share of the rows: with few rows the members are near an even mean."""
+
+_LEAST_WEIGHT = 0.05
+"""A member with less is left out: it costs time on every request and says little."""
+
+Weights = Mapping[str, Mapping[str, float]]
+"""For each target the weight of every member, by name; they add up to 1."""
+
+
+def stacking_weights(table: TrainingTable, answers: MemberAnswers) -> Weights:
+    """Weights of the members of each target: not negative, adding up to 1, least squares on held-out rows."""
+    return {target: _weights(table.log_labels[target], members) for target, members in answers.items()}
+
+
+def combined(table: TrainingTable, answers: MemberAnswers, weights: Weights) -> Answers:
+    """The weighed answers; latency is never below the bound, as when served."""
+    found = {target: np.full(len(table), np.nan) for target in table.log_labels}
+    for target, members in answers.items():
+        shares = _present(weights[target], members)
+        found[target] = np.sum([share * members[name] for name, share in shares.items()], axis=0)
+    found["latency"] = np.maximum(found["latency"], table.log_bound)
+    return found
+
+
+def weighed_members(final: Fit, weights: Weights) -> tuple[Fit, dict[str, tuple[tuple[int, int, float], ...]]]:
+    """The fit with only the graphs that have a weight, and for each target its (graph, column, weight) triples."""
+    names = {
+        target: {g.member for g in final.graphs if target in g.targets} for g in final.graphs for target in g.targets
+    }
+    shares = {target: _present(weights[target], dict.fromkeys(found)) for target, found in names.items()}
+    kept = [g for g in final.graphs if any(g.member in shares[target] for target in g.targets)]
+    members: dict[str, list[tuple[int, int, float]]] = {}
+    for i, graph in enumerate(kept):
+        for column, target in enumerate(graph.targets):
+            if graph.member in shares[target]:
+                members.setdefault(target, []).append((i, column, round(shares[target][graph.member], 4)))
+    return Fit(tuple(kept), final.analytic), {target: tuple(found) for target, found in members.items()}
+
+
+def _weights(labels: Floats, members: Mapping[str, Floats]) -> dict[str, float]:
+    from scipy.optimize import nnls
+
+    names = list(members)
+    columns = np.stack([members[name] for name in names], axis=1)
+    known = ~(np.isnan(columns).any(axis=1) | np.isnan(labels))
+    equal = np.full(len(names), 1.0 / len(names))
+    if len(names) == 1 or not known.any():
+        return dict(zip(names, equal.tolist(), strict=True))
+    # Against their mean, so that the sum of weights is free to be fixed; the last rows pull to equal weights and to a sum of 1.
+    middle = columns[known].mean(axis=1, keepdims=True)
+    spread = columns[known] - middle
+    wanted = labels[known] - middle[:, 0]
+    size = max(float(np.sqrt((spread**2).mean())), 1e-9)
+    pull = np.sqrt(_EQUAL_PULL * known.sum()) * size
+    sum_to_one = 1e3 * size * np.sqrt(known.sum())
+    a = np.vstack([spread, pull * np.eye(len(names)), sum_to_one * np.ones((1, len(names)))])
+    b = np.concatenate([wanted, pull * equal, [sum_to_one]])
+    found, _ = nnls(a, b)
+    return dict(zip(names, (found / found.sum()).tolist(), strict=True))
+
+
+def _present(weights: Mapping[str, float], members: Mapping[str, object]) -> dict[str, float]:
+    """Weights of the members there are, without the negligible, adding up to 1 again."""
+    there = {name: weights.get(name, 0.0) for name in members}
+    largest = max(there.values())
+    if largest <= 0.0:
+        return dict.fromkeys(there, 1.0 / len(there))
+    kept = {name: weight for name, weight in there.items() if weight >= min(_LEAST_WEIGHT, largest)}
+    total = sum(kept.values())
+    return {name: weight / total for name, weight in kept.items()}

@@ -1,0 +1,96 @@
+"""What ships: enough rows, all of them physical, and a model that comes from them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernelcast.datasets.checks import BOUND_SLACK
+from kernelcast.datasets.files import provenance_of
+from kernelcast.datasets.shipped import read_shipped, shipped_families
+from kernelcast.datasets.tables import text
+from kernelcast.features.device import catalogue
+from kernelcast.features.work import work
+from kernelcast.models.artifact import read_manifest
+from kernelcast.models.labelled import Labelled
+from kernelcast.models.predictor import ArtifactPredictor, load_predictor
+from kernelcast.models.tables import labelled_table
+
+ROOT = Path(__file__).parents[1]
+PRETRAINED = ROOT / "models" / "pretrained"
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, Labelled]:
+    return {family: labelled_table(read_shipped(family), family) for family in shipped_families()}
+
+
+@pytest.fixture(scope="module")
+def predictor() -> ArtifactPredictor:
+    return load_predictor(PRETRAINED)
+
+
+def test_there_are_as_many_rows_as_promised(tables: dict[str, Labelled]) -> None:
+    assert len(tables) == 9
+    kernels = {family: int((rows.cases.impl == "torch").sum()) for family, rows in tables.items()}
+    assert min(kernels.values()) >= 600
+    assert sum(kernels.values()) >= 6_000
+    tiled = tables["gemm"].take(tables["gemm"].cases.impl == "iree")
+    shapes = {tuple(row) for row in np.stack([tiled.cases.sizes[name] for name in "mnk"], axis=1).tolist()}
+    assert len(tiled) >= 1_500
+    assert len(shapes) >= 30
+    assert sum(path.stat().st_size for path in (ROOT / "datasets" / "shipped").iterdir()) < 20e6
+
+
+def test_shapes_are_not_powers_of_two(tables: dict[str, Labelled]) -> None:
+    for family, rows in tables.items():
+        largest = np.max(np.stack(list(rows.cases.sizes.values())), axis=0)
+        assert (np.log2(largest) % 1 == 0).mean() < 0.4, family
+
+
+def test_no_row_beats_its_lower_bound(tables: dict[str, Labelled]) -> None:
+    for family, rows in tables.items():
+        bound = work(rows.cases, catalogue()).lower_bound_s
+        assert (rows.latency_s >= bound * (1 - BOUND_SLACK)).all(), family
+
+
+def test_every_row_has_provenance() -> None:
+    for family in shipped_families():
+        table = read_shipped(family)
+        facts = provenance_of(table)
+        assert set(text(table, "block").tolist()) <= set(facts), family
+
+
+def test_the_model_is_small_and_trained_on_these_tables() -> None:
+    manifest = read_manifest(PRETRAINED)
+    assert sum(path.stat().st_size for path in PRETRAINED.iterdir()) < 15e6
+    for one in manifest["data"]:
+        content = (ROOT / "datasets" / "shipped" / one["name"]).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == one["sha256"], one["name"]
+
+
+def test_the_model_fits_what_it_was_trained_on(tables: dict[str, Labelled], predictor: ArtifactPredictor) -> None:
+    for family, rows in tables.items():
+        found = predictor.predict_cases(rows.cases)
+        latency = found.targets["latency_s"]
+        assert np.median(np.abs(latency.value / rows.latency_s - 1)) < 0.06, family
+        inside = (latency.lower <= rows.latency_s) & (rows.latency_s <= latency.upper)
+        assert inside.mean() > 0.88, family
+        assert found.in_domain.mean() > 0.97, family
+
+
+def test_a_model_trained_again_answers_alike(
+    tables: dict[str, Labelled], predictor: ArtifactPredictor, tmp_path: Path
+) -> None:
+    from kernelcast.models.artifact import save_artifact
+    from kernelcast.models.training import train
+
+    rows = tables["softmax"]
+    save_artifact(train([rows], seed=read_manifest(PRETRAINED)["seed"]), tmp_path / "again")
+    shipped = predictor.predict_cases(rows.cases).targets["latency_s"]
+    again = load_predictor(tmp_path / "again").predict_cases(rows.cases).targets["latency_s"]
+    # Other processors round other ways, and trees turn a last bit into another leaf now and then.
+    assert np.median(np.abs(again.value / shipped.value - 1)) < 0.02
+    assert np.quantile(np.abs(again.value / shipped.value - 1), 0.95) < 0.1
