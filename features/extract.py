@@ -131,7 +131,7 @@ def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Featur
     terms = cost_terms(cases, paper, catalogue)
     columns = dict(_numeric(cases, paper, catalogue))
     columns.update(zip((f"log {term} term" for term in TERMS), np.log2(terms).T, strict=True))
-    columns.update({f"knob {name}": cases.config[name] for name in schema.knobs})
+    columns.update(_knob_columns(cases, schema))
     read_as = nearest_impls(cases.impl, schema.impls)
     for what, words, given in (
         ("dtype", schema.dtypes, cases.dtype),
@@ -200,6 +200,9 @@ def _names(schema: FeatureSchema) -> Iterable[str]:
         yield from ("log tile m", "log tile n", "log tile k", "log tile batch", "log m over n")
     yield from (f"log {name}" for name in _DEVICE_FACTS)
     yield from (f"knob {name}" for name in schema.knobs)
+    for name, size in _sized_knobs(schema):
+        yield from (f"log {size} over {name}", f"padding {name}")
+    yield from (f"log {prefix} volume" for prefix in _knob_groups(schema))
     for what, words in (("dtype", schema.dtypes), ("variant", schema.variants), ("impl", schema.impls)):
         if len(words) > 1:
             yield from (f"{what}={word}" for word in words)
@@ -245,6 +248,32 @@ def _numeric(cases: Cases, paper: Work, catalogue: Catalogue) -> Iterable[tuple[
         yield from _tile_columns(cases, facts["compute_units"])
     for name in _DEVICE_FACTS:
         yield f"log {name}", np.log2(facts[name])
+
+
+def _knob_columns(cases: Cases, schema: FeatureSchema) -> Iterable[tuple[str, Floats]]:
+    """Tuning knobs as given, and what a knob named after a size (`tile_m`) does to it; NaN where not set."""
+    for name in schema.knobs:
+        yield f"knob {name}", cases.config[name]
+    for name, size in _sized_knobs(schema):
+        knob, extent = np.where(cases.config[name] > 0, cases.config[name], np.nan), cases.sizes[size]
+        yield f"log {size} over {name}", np.log2(extent / knob)
+        yield f"padding {name}", np.ceil(extent / knob) * knob / extent
+    for prefix, names in _knob_groups(schema).items():
+        yield f"log {prefix} volume", np.sum([np.log2(np.maximum(cases.config[name], 1.0)) for name in names], axis=0)
+
+
+def _sized_knobs(schema: FeatureSchema) -> list[tuple[str, str]]:
+    """The schema's knobs that end in a size's name, each with that size."""
+    sizes = get_family(schema.family).dim_names
+    return [(name, size) for name in schema.knobs for size in sizes if name.endswith(f"_{size}")]
+
+
+def _knob_groups(schema: FeatureSchema) -> dict[str, list[str]]:
+    """Sized knobs by prefix: `tile` for `tile_m` and `tile_n`."""
+    groups: dict[str, list[str]] = {}
+    for name, size in _sized_knobs(schema):
+        groups.setdefault(name.removesuffix(f"_{size}"), []).append(name)
+    return groups
 
 
 def _tile_columns(cases: Cases, units: Floats) -> Iterable[tuple[str, Floats]]:

@@ -45,7 +45,13 @@ class MLP:
         inputs = torch.tensor(np.clip((filled - mean) / scale, -4, 4), dtype=torch.float32)
         centre, spread = float(y.mean()), max(float(y.std()), 1e-6)
         labels = torch.tensor((y - centre) / spread, dtype=torch.float32)
-        layers = self._train(torch, inputs, labels, torch.tensor(weight, dtype=torch.float32), problem.seed)
+        threads = torch.get_num_threads()
+        # Layers this small only lose by being split among threads.
+        torch.set_num_threads(1)
+        try:
+            layers = self._train(torch, inputs, labels, torch.tensor(weight, dtype=torch.float32), problem.seed)
+        finally:
+            torch.set_num_threads(threads)
         last_weight, last_bias = layers[-1]
         layers[-1] = (last_weight * spread, last_bias * spread + centre)
         return dense_network(layers, mean=mean, scale=scale)
