@@ -132,5 +132,5 @@ def _minimise(log_terms: Floats, code: npt.NDArray[np.intp], y: Floats, names: S
         return value / n, slope / n
 
     start = np.zeros(n_terms * (1 + len(names)))
-    packed = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 400, "maxfun": 500}).x
+    packed = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 250, "maxfun": 300}).x
     return packed[:n_terms], packed[n_terms:].reshape(len(names), n_terms)

@@ -1,4 +1,4 @@
-"""Trees and networks on what the analytic model leaves over, weighed: the regressor kernelcast ships."""
+"""Trees and a network on what the analytic model leaves over, weighed: the regressor kernelcast ships."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from .xgboost import XGBoost
 _FEW_ROWS = 20_000
 """Above this, forests of full-grown trees are too large to ship, and boosting needs no help."""
 
-_NETWORKS = 2
-
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """Boosted trees, randomised trees and small networks, all on the ratio to the fitted analytic model.
+    """Boosted trees, randomised trees and a small network, all on the ratio to the fitted analytic model.
 
-    The analytic model carries what is smooth and extrapolates, trees find the steps that libraries make, and networks
-    interpolate between few rows; their errors differ, so a weighted mean is better than each.
+    The analytic model carries what is smooth and extrapolates, trees find the steps that libraries make, and a network
+    interpolates between few rows; their errors differ, so a weighted mean is better than each.
     """
 
     name: str = "blend"
@@ -34,8 +32,7 @@ class Blend:
         members = {"boosted": self.boosted.fit(problem)}
         if len(problem.x) <= _FEW_ROWS:
             members["forest"] = self.forest.fit(problem)
-        for i in range(_NETWORKS):
-            members[f"network {i}"] = self.network.fit(replace(problem, seed=problem.seed + i))
+        members["network"] = self.network.fit(problem)
         return [replace(graph, member=name) for name, graphs in members.items() for graph in graphs]
 
 
