@@ -68,7 +68,9 @@ def standalone_schema(family: KernelFamily) -> dict[str, Any]:
 
 def family_example(family: KernelFamily, device: str = EXAMPLE_DEVICE) -> dict[str, Any]:
     """A spec that can be sent as it is."""
-    sizes = {dim.name: 1 for dim in family.dims} | dict(family.model_shapes[-1])
+    # Not the last, which may be the largest: a typical one is surely inside what was measured.
+    shape = family.model_shapes[len(family.model_shapes) // 3]
+    sizes = {dim.name: 1 for dim in family.dims} | dict(shape)
     example: dict[str, Any] = {"family": family.name, "device": device, "dtype": "bf16", "sizes": sizes}
     if family.variant_of is not None:
         return example | {"variant": family.variant_of(sizes)}

@@ -93,6 +93,9 @@ class FeatureSchema:
         return cls(family=str(data["family"]), **words)
 
 
+NO_THREADS = "nan"
+"""Word of a case that has no thread count: one on a GPU."""
+
 _WORD_LISTS = ("dtypes", "variants", "impls", "knobs", "kv_pairs", "cache_states", "threads")
 
 
@@ -102,7 +105,7 @@ def kv_pairs(cases: Cases) -> Strings:
 
 
 def thread_words(cases: Cases) -> Strings:
-    """Thread count of each case as a word, `nan` where there is none to tell, shape `(n,)`."""
+    """Thread count of each case as a word, `NO_THREADS` where there is none, shape `(n,)`."""
     return np.char.mod("%g", cases.threads)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..features.cases import Cases, Floats
 from ..features.device import Catalogue, catalogue
 from ..features.errors import SpecError, listed
-from ..features.extract import Features, extract, kv_pairs, thread_words
+from ..features.extract import NO_THREADS, Features, extract, kv_pairs, thread_words
 from ..features.kernel import KernelSpec
 from .analytic import attributes_of
 from .artifact import ArtifactError, FamilyModel, TargetModel, load_family, read_manifest
@@ -261,7 +261,7 @@ class FamilyEngine:
         return (("dtype", schema.dtypes, cases.dtype), ("variant", schema.variants, cases.variant),
                 ("impl", (*schema.impls, ""), cases.impl), ("dtype/kv_dtype", schema.kv_pairs, kv_pairs(cases)),
                 ("cache_state", schema.cache_states, cases.cache_state),
-                ("threads", schema.threads, thread_words(cases)))  # fmt: skip
+                ("threads", (*schema.threads, NO_THREADS), thread_words(cases)))  # fmt: skip
 
     def _notes(
         self, cases: Cases, features: Features, regimes: Any, excess: Floats, strange: Floats
