@@ -5,12 +5,16 @@ Run `.venv/bin/python benchmarks/accuracy.py`; it writes docs/accuracy.md and ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from kernelcast.datasets.shipped import read_shipped, shipped_families
-from kernelcast.models.evaluation import compare
+from kernelcast.models.evaluation import Evaluation, compare
+from kernelcast.models.labelled import Labelled
+from kernelcast.models.metrics import Metrics
+from kernelcast.models.regressor import training_threads
 from kernelcast.models.tables import labelled_tables
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
@@ -32,19 +36,22 @@ def main() -> None:
     tables = labelled_tables({family: read_shipped(family) for family in shipped_families()})
     parts = [_HEAD.format(rows=sum(map(len, tables)))]
     for held_out, (title, names) in HELD_OUT.items():
-        found = compare(tables, regressors=names, held_out=held_out, progress=_say)
+        with ThreadPoolExecutor(training_threads()) as pool:
+            found = list(pool.map(partial(_compared, names, held_out), tables))
         parts.append(f"## {title}\n\n{_table(found, names)}")
     PAGE.write_text("\n".join(parts), encoding="utf-8")
 
 
-def _say(what: str, done: int, total: int) -> None:
-    print(f"{what} ({done}/{total})", flush=True)
+def _compared(names: Sequence[str], held_out: str, rows: Labelled) -> Evaluation:
+    print(f"{held_out}: {rows.cases.family.name}", flush=True)
+    return compare([rows], regressors=names, held_out=held_out)
 
 
-def _table(found: Any, names: Sequence[str]) -> str:
+def _table(found: Sequence[Evaluation], names: Sequence[str]) -> str:
     lines: list[Sequence[str]] = [("family", "rows", *names, "blend: 90 % interval covers", "median width")]
     lines.append(["---"] * len(lines[0]))
-    lines += [_row(found, family, names) for family in _families(found)]
+    for evaluation in found:
+        lines += _rows(evaluation, names)
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
@@ -57,21 +64,28 @@ analytic model leaves over.
 """
 
 
-def _families(found: Any) -> list[str]:
-    return sorted({one.family for one in found.compared})
-
-
-def _row(found: Any, family: str, names: Sequence[str]) -> Sequence[str]:
-    metrics = {
-        one.regressor: one.metrics
-        for one in found.compared
-        if one.family == family and one.target == "latency_s" and not one.device
-    }
-    errors = [
-        f"{m.mean_ape_pct:.1f} / {m.median_ape_pct:.1f} / {m.within_10_pct:.0f}" for m in map(metrics.get, names) if m
-    ]
+def _rows(found: Evaluation, names: Sequence[str]) -> Iterable[Sequence[str]]:
+    metrics = {one.regressor: one.metrics for one in found.compared if one.target == "latency_s" and not one.device}
     own = metrics["blend"]
-    return [family, str(own.n), *errors, f"{own.coverage_pct:.1f} %", f"{own.width_pct:.0f} %"]
+    family = next(one.family for one in found.compared)
+    errors = [_words(metrics[name]) for name in names]
+    yield [family, str(own.n), *errors, f"{own.coverage_pct:.1f} %", f"{own.width_pct:.0f} %"]
+    for part in found.slices:
+        if part.target == "latency_s" and part.by in ("impl", "threads", "cache_state"):
+            m = part.metrics
+            nothing = [""] * (len(names) - 1)
+            yield [
+                f"… {part.by} {part.name}",
+                str(m.n),
+                *nothing,
+                _words(m),
+                f"{m.coverage_pct:.1f} %",
+                f"{m.width_pct:.0f} %",
+            ]
+
+
+def _words(m: Metrics) -> str:
+    return f"{m.mean_ape_pct:.1f} / {m.median_ape_pct:.1f} / {m.within_10_pct:.0f}"
 
 
 if __name__ == "__main__":

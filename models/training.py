@@ -31,6 +31,8 @@ from .stacking import combined, stacking_weights, weighed_members
 
 DEFAULT_REGRESSOR = "blend"
 
+_LARGE_TABLE = 20_000
+
 Members = Mapping[str, tuple[tuple[int, int, float], ...]]
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, steps done, steps in all."""
@@ -62,8 +64,10 @@ def train(
     fitter, known = get_regressor(regressor), devices or catalogue()
     steps = progress or (lambda what, done, total: None)
     cores = training_threads()
-    # Families side by side on one core each beat one family on all cores: its fits are many and small.
-    threads = 1 if len(tables) > 1 else cores
+    # Families side by side on one core each beat one family on all cores: its fits are many and small. A lone large table
+    # has all cores; a lone small one does not, so that it is fitted to the bit as it would be beside others.
+    alone = len(tables) == 1 and len(tables[0]) > _LARGE_TABLE
+    threads = cores if alone else 1
     families: dict[str, FamilyModel] = {}
     with ThreadPoolExecutor(max_workers=cores if len(tables) > 1 else 1) as pool:
         running = {

@@ -22,7 +22,7 @@ class RandomForest:
     name: str = "random_forest"
     on_analytic: bool = False
     extra: bool = False
-    trees: int = 200
+    trees: int = 100
     min_leaf: int = 2
     features: float = 0.5
 
