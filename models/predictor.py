@@ -176,7 +176,7 @@ class FamilyEngine:
         latency = self._interval("latency", value, call, floor=bound)
         power, energy = self._power_and_energy(latency, call, *power_limits_w(cases, devices))
         targets = {"latency_s": latency, "power_w": power, "energy_j": energy}
-        notes = self._notes(cases, features, regimes, excess, strange)
+        notes = self._notes(cases, features, regimes, excess, strange, _memory_b(cases, devices))
         return Predictions(
             targets={name: targets[name] for name in TARGETS},
             coverage=coverage,
@@ -264,11 +264,17 @@ class FamilyEngine:
                 ("threads", (*schema.threads, NO_THREADS), thread_words(cases)))  # fmt: skip
 
     def _notes(
-        self, cases: Cases, features: Features, regimes: Any, excess: Floats, strange: Floats
+        self, cases: Cases, features: Features, regimes: Any, excess: Floats, strange: Floats, memory_b: Floats
     ) -> list[tuple[str, ...]]:
         notes: list[tuple[str, ...]] = [()] * len(cases)
-        for i in np.flatnonzero((regimes != "seen") | (excess > 0) | (strange > 0)).tolist():
+        too_large = features.work.footprint_b > memory_b
+        for i in np.flatnonzero((regimes != "seen") | (excess > 0) | (strange > 0) | too_large).tolist():
             found = []
+            if too_large[i]:
+                needed, there = features.work.footprint_b[i] / 1e9, memory_b[i] / 1e9
+                found.append(
+                    f"operands of {needed:.3g} GB do not fit into {cases.device[i]}'s {there:.3g} GB of memory"
+                )
             if regimes[i] == "unseen_device":
                 found.append(f"{cases.device[i]} is not among the measured devices: {listed(self.model.devices)}")
             if regimes[i] == "unseen_kind":
@@ -281,6 +287,14 @@ class FamilyEngine:
                 found.append(self.model.domain.farthest(features, i))
             notes[i] = tuple(found)
         return notes
+
+
+def _memory_b(cases: Cases, devices: Catalogue) -> Floats:
+    """Memory of each case's device in bytes, shape `(n,)`, infinite where it is not public."""
+    memory = np.full(len(cases), np.inf)
+    for index, (name,) in cases.groups("device"):
+        memory[index] = devices.get(name).fact("memory_b") or np.inf
+    return memory
 
 
 def _scores(model: TargetModel, regime: str) -> Scores:

@@ -12,6 +12,7 @@ from kernelcast.datasets.files import provenance_of
 from kernelcast.datasets.shipped import read_shipped, shipped_families
 from kernelcast.datasets.tables import text
 from kernelcast.features.device import catalogue
+from kernelcast.features.kernel import KernelSpec
 from kernelcast.features.work import work
 from kernelcast.models.artifact import read_manifest
 from kernelcast.models.labelled import Labelled
@@ -94,3 +95,10 @@ def test_a_model_trained_again_answers_alike(
     # Other processors round other ways, and trees turn a last bit into another leaf now and then.
     assert np.median(np.abs(again.value / shipped.value - 1)) < 0.02
     assert np.quantile(np.abs(again.value / shipped.value - 1), 0.95) < 0.1
+
+
+def test_operands_that_do_not_fit_the_memory_are_told(predictor: ArtifactPredictor) -> None:
+    spec = KernelSpec.of("softmax", "fp32", rows=2**24, cols=2**20)
+    answer = predictor.predict([spec], ["nvidia-h100-sxm-80gb"])[0]
+    assert not answer.in_domain
+    assert any("do not fit" in note for note in answer.notes)
