@@ -50,13 +50,19 @@ def list_data(store: StoreDir = None, as_json: Json = False) -> None:
 def compact(
     out_dir: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the tables go.")],
     store: StoreDir = None,
+    with_shipped: Annotated[
+        bool,
+        typer.Option("--with-shipped", help="Add the rows that come with kernelcast; rows in both are written once."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write the stored rows as one sorted Parquet table per family, with their provenance."""
+    from ..datasets.shipped import read_shipped, shipped_families
     from ..datasets.store import Store, StoreError
 
     try:
-        written = Store(store).compact(out_dir)
+        beside = {family: read_shipped(family) for family in shipped_families()} if with_shipped else {}
+        written = Store(store).compact(out_dir, beside=beside)
     except StoreError as error:
         raise SpecError(str(error)) from error
     if as_json:

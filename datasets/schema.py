@@ -15,8 +15,9 @@ import pyarrow as pa
 from ..features.errors import SpecError
 from ..features.kernel import KernelSpec, families, get_family
 
-FORMAT_VERSION = 1
-"""Version of the row format, kept in every file's metadata. History: 1, the first."""
+FORMAT_VERSION = 2
+"""Version of the row format, kept in every file's metadata. History: 1, the first; 2, provenance compressed, and columns for
+what a GPU's board and compiler say."""
 
 STATUSES = ("ok", "unsupported", "out_of_memory", "timeout", "crashed", "failed")
 """`ok` rows carry a latency; every other status says why there is none."""
@@ -44,7 +45,14 @@ class Measurement:
     `latency_s` is the median of `n_samples` clean samples; quartiles and minimum beside it. `first_call_s`
     (compilation, autotuning, allocation) is never part of the samples. `noisy` is set when the separated blocks still
     disagree at the end, `converged` when the stopping rule was met. `energy_source` names the sensor, None where there
-    is none.
+    is none; `energy_mode` how it was read (`steady_loop`).
+
+    `energy_j` is gross, `net_energy_j` what lies above idling at `idle_power_w`; `power_integrated_w` is the mean of
+    instantaneous readings over the same window, a check on the counter; `steady_latency_s` is the time of a call in that
+    loop, longer than `latency_s` where the board caps its power within a second; `energy_spread` is (largest - smallest)
+    / median over `energy_windows` windows, None for one. `sm_clock_hz`, `temperature_c` and `throttle` (words joined by
+    commas, empty for none) were read on a GPU while the kernel ran. `registers` (per thread), `spill_b` (per thread) and
+    `shared_b` (per block) are what the compiler of a tiled kernel said.
     """
 
     spec: KernelSpec
@@ -64,6 +72,19 @@ class Measurement:
     power_limit_w: float | None = None
     energy_j: float | None = None
     energy_source: str | None = None
+    energy_mode: str | None = None
+    net_energy_j: float | None = None
+    idle_power_w: float | None = None
+    power_integrated_w: float | None = None
+    steady_latency_s: float | None = None
+    energy_windows: int | None = None
+    energy_spread: float | None = None
+    sm_clock_hz: float | None = None
+    temperature_c: float | None = None
+    throttle: str | None = None
+    registers: float | None = None
+    spill_b: float | None = None
+    shared_b: float | None = None
     source: str = "kernelcast"
     split: str | None = None
     message: str | None = None
@@ -82,10 +103,17 @@ _SPEC_COLUMNS = (("family", str), ("device", str), ("dtype", str), ("kv_dtype", 
 _RESULT_COLUMNS = (("status", str), ("latency_s", float), ("latency_q1_s", float), ("latency_q3_s", float),
                    ("latency_min_s", float), ("n_samples", int), ("first_call_s", float), ("converged", bool),
                    ("noisy", bool), ("rejected_samples", int), ("power_w", float), ("power_limit_w", float),
-                   ("energy_j", float), ("energy_source", str), ("source", str), ("split", str), ("message", str),
+                   ("energy_j", float), ("energy_source", str), ("energy_mode", str), ("net_energy_j", float),
+                   ("idle_power_w", float), ("power_integrated_w", float), ("steady_latency_s", float),
+                   ("energy_windows", int),
+                   ("energy_spread", float), ("sm_clock_hz", float), ("temperature_c", float), ("throttle", str),
+                   ("registers", float), ("spill_b", float), ("shared_b", float), ("source", str),
+                   ("split", str), ("message", str),
                    ("measured_at", str), ("block", str), ("case_id", str))  # fmt: skip
 
-LABEL_COLUMNS = frozenset({"latency_s", "latency_q1_s", "latency_q3_s", "latency_min_s", "power_w", "energy_j"})
+LABEL_COLUMNS = frozenset({"latency_s", "latency_q1_s", "latency_q3_s", "latency_min_s", "power_w", "energy_j",
+                           "net_energy_j", "power_integrated_w", "steady_latency_s", "energy_spread", "sm_clock_hz",
+                           "temperature_c", "throttle"})  # fmt: skip
 """Columns a prediction must never read."""
 
 

@@ -14,17 +14,15 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..features.errors import listed
-from ..features.kernel import families, get_family
+from ..features.kernel import families
 from ..home import home_dir
 from .checks import LowerBounds, Refused, check_measurements
 from .files import (
@@ -37,8 +35,8 @@ from .files import (
     parquet_bytes,
     read_files,
 )
+from .packing import pack
 from .schema import Measurement, Provenance, to_table
-from .tables import text
 
 FINAL_STATUSES = ("ok", "unsupported", "out_of_memory", "timeout")
 """Rows a resumed campaign skips. `crashed` and `failed` may have been an accident of that day and are tried again."""
@@ -194,29 +192,15 @@ class Store:
         finally:
             os.close(handle)
 
-    def compact(self, out_dir: Path) -> list[Path]:
-        """Write one sorted table per family, `out_dir/<family>.parquet`, with the provenance of all its blocks.
+    def compact(self, out_dir: Path, *, beside: Mapping[str, pa.Table] | None = None) -> list[Path]:
+        """Write one sorted table per family, see `packing.pack`; the store itself is not changed.
 
-        This is the form of the shipped tables. A failed attempt at a case that later succeeded is left out; the store
-        itself is not changed.
+        `beside` are further rows by family, of the shipped tables say; a row that is in both is written once.
 
         Raises:
             StoreError: the disk is full or not writable.
         """
-        written = []
-        for family, table in self.read_all().items():
-            keys = ["device", "dtype", "variant", *get_family(family).dim_names, "impl", "threads", "cache_state",
-                    "measured_at", "case_id"]  # fmt: skip
-            path = Path(out_dir) / f"{family}.parquet"
-            table = table.filter(pa.array(~_superseded(table)))
-            commit_files([(path, parquet_bytes(table.sort_by([(key, "ascending") for key in keys])))])
-            written.append(path)
-        return written
-
-
-def _superseded(table: pa.Table) -> npt.NDArray[np.bool_]:
-    """Rows without a measurement of cases that have one, shape `(n,)`."""
-    ok = text(table, "status") == "ok"
-    cases = np.char.add(np.char.add(text(table, "device"), "|"), text(table, "case_id"))
-    superseded: npt.NDArray[np.bool_] = ~ok & np.isin(cases, cases[ok])
-    return superseded
+        tables = {family: [table] for family, table in self.read_all().items()}
+        for family, table in (beside or {}).items():
+            tables.setdefault(family, []).insert(0, table)
+        return pack(tables, out_dir)
