@@ -12,13 +12,15 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any
 
 from ..datasets.schema import Measurement, Status
 from ..features.kernel import KernelSpec
 from .chunking import grouped
 from .environment import utc_now
-from .meters import EnergyMeter, NoMeter
+from .meters.none import NoMeter
+from .meters.protocol import Energy, EnergyMeter, EnergyRefusedError
 from .runner import Prepared, Runner, UnsupportedCaseError
 from .timing import COLD, HOT, Clock, Sampler, StoppingRule, SystemClock, quiet_interpreter
 
@@ -32,11 +34,7 @@ Beat = Callable[[KernelSpec], None]
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What one process measures with: the library, the rules, the flush for cold cases, the sensor and the clock.
-
-    `energy_window_s` is how long a case runs in a steady loop between two readings of the sensor; RAPL counters advance
-    every millisecond, so 0.3 s reads them to better than 1 %.
-    """
+    """What one process measures with: the library, the rules, the flush for cold cases, the sensor and the clock."""
 
     runner: Runner
     device: str
@@ -44,7 +42,6 @@ class Bench:
     hot: StoppingRule = HOT
     cold: StoppingRule = COLD
     meter: EnergyMeter = field(default_factory=NoMeter)
-    energy_window_s: float = 0.3
     clock: Clock = field(default_factory=SystemClock)
 
     def sampler(self, spec: KernelSpec) -> Sampler:
@@ -139,16 +136,16 @@ class _Group:
     def _finish(self, spec: KernelSpec, sampler: Sampler) -> None:
         summary = sampler.summary()
         cold = spec.cache_state == "cold"
-        energy_j, power_w = (None, None) if cold else _energy(sampler, self.bench)
+        energy, message = (None, None) if cold else _energy(sampler, self.bench.meter)
         setup_s = self.prepared.setup_s if self.prepared else 0.0
         self._end(spec, Measurement(
             spec=spec, device=self.bench.device, status="ok", block="", latency_s=summary.median_s,
             latency_q1_s=summary.q1_s, latency_q3_s=summary.q3_s, latency_min_s=summary.min_s, n_samples=summary.n,
             # After its hot twin a cold case finds everything set up already: its first call is not a first call.
             first_call_s=None if cold else setup_s + sampler.first_call_s,
-            converged=summary.converged, noisy=summary.noisy, rejected_samples=summary.rejected, power_w=power_w,
-            energy_j=energy_j, energy_source=None if energy_j is None else self.bench.meter.name,
-            measured_at=utc_now(),
+            converged=summary.converged, noisy=summary.noisy, rejected_samples=summary.rejected,
+            power_w=None if energy is None else energy.power_w, energy_j=None if energy is None else energy.energy_j,
+            energy_source=None if energy is None else self.bench.meter.name, message=message, measured_at=utc_now(),
         ))  # fmt: skip
 
 
@@ -163,18 +160,32 @@ def status_of(error: Exception) -> Status:
     return "failed"
 
 
-def _energy(sampler: Sampler, bench: Bench) -> tuple[float | None, float | None]:
-    """Joules per call and mean watts over a steady loop; None for both without a sensor."""
-    if isinstance(bench.meter, NoMeter):
-        return None, None
-    calls = max(1, round(bench.energy_window_s / sampler.call_s))
-    bench.meter.start()
-    began = time.perf_counter()
-    for _ in range(calls):
-        sampler.call()
-    seconds = time.perf_counter() - began
-    joules = bench.meter.stop()
-    return (None, None) if joules is None else (joules / calls, joules / seconds)
+TURN_S = 5e-3
+"""Length of a turn of the loop whose energy is measured: reading the clock between turns then costs nothing."""
+
+
+@dataclass(slots=True)
+class _Loop:
+    """A `SteadyLoop` of a call that returns when its result is complete."""
+
+    call: Callable[[], Any]
+    calls_per_turn: int
+    done: int = 0
+
+    def turn(self) -> int:
+        for _ in repeat(None, self.calls_per_turn):
+            self.call()
+        self.done += self.calls_per_turn
+        return self.done
+
+
+def _energy(sampler: Sampler, meter: EnergyMeter) -> tuple[Energy | None, str | None]:
+    """What one call costs in a steady loop, and why that is not known where a reading was refused."""
+    loop = _Loop(sampler.call, max(1, round(TURN_S / sampler.call_s)))
+    try:
+        return meter.measure(loop), None
+    except EnergyRefusedError as refused:
+        return None, f"no energy: {refused}"
 
 
 def _unheard(spec: KernelSpec) -> None:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import selectors
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from ..datasets.schema import Measurement, from_row
 from ..features.kernel import KernelSpec
 from .environment import STEADY_MEMORY, cache_sizes_b, memory_b
+from .pipe import ChildProcess, WorkerStartError
 from .worker import WorkerOptions
 
-_START_S = 180.0
-"""Longest start-up: importing a large library from a cold disk."""
+__all__ = ["Collector", "WorkerLostError", "WorkerProcess", "WorkerStartError", "local_workers", "spec_row",
+           "worker_command"]  # fmt: skip
 
 
 class WorkerLostError(Exception):
@@ -29,10 +24,6 @@ class WorkerLostError(Exception):
         super().__init__(message)
         self.status = status
         self.case_id = case_id
-
-
-class WorkerStartError(Exception):
-    """A worker could not start at all (its library is missing, say); the message has its last words."""
 
 
 class Collector(Protocol):
@@ -98,15 +89,14 @@ class WorkerProcess:
         self, options: WorkerOptions, *, silence_s: float = 30.0,
         command: Callable[[WorkerOptions], list[str]] = worker_command,
     ) -> None:  # fmt: skip
-        self._options, self._silence_s, self._command = options, silence_s, command
-        self._process: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
-        self._unread = b""
-        self._ready: Mapping[str, Any] = {}
+        self._silence_s = silence_s
+        self._child = ChildProcess(
+            options.runner, command(options), STEADY_MEMORY | {"OMP_NUM_THREADS": str(options.threads)}
+        )
 
     def facts(self) -> Mapping[str, Any]:
         """What the worker said of itself when it started."""
-        return self._ready
+        return self._child.ready
 
     def collect(self, specs: Sequence[KernelSpec]) -> list[Measurement]:
         """One row per spec, in order.
@@ -115,85 +105,21 @@ class WorkerProcess:
             WorkerLostError: it crashed, or was silent for longer than the deadline and has been killed.
             WorkerStartError: it does not start.
         """
-        process = self._running()
+        self._child.start()
         at: str | None = None
         try:
-            self._write(process, {"specs": [spec_row(spec) for spec in specs]})
+            self._child.write({"specs": [spec_row(spec) for spec in specs]})
             while True:
-                message = self._read(process, self._silence_s)
+                message = self._child.read(self._silence_s)
                 if "rows" in message:
                     return [from_row(row) for row in message["rows"]]
                 at = message["at"]
         except TimeoutError:
-            self.close()
+            self._child.close()
             raise WorkerLostError("timeout", at, f"no sign of life for {self._silence_s:g} s") from None
         except (EOFError, BrokenPipeError):
-            raise WorkerLostError("crashed", at, self._last_words()) from None
+            raise WorkerLostError("crashed", at, self._child.last_words()) from None
 
     def close(self) -> None:
         """Kill the worker, if there is one."""
-        if self._process is None:
-            return
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._errors):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):  # what is still buffered for a dead child has no reader
-                    pipe.close()
-        self._process, self._errors, self._unread = None, None, b""
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is not None:
-            return self._process
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the worker, closed by close()
-        env = os.environ | STEADY_MEMORY | {"OMP_NUM_THREADS": str(self._options.threads)}
-        self._process = subprocess.Popen(  # noqa: S603  our own interpreter and module
-            self._command(self._options), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0,
-            # Its own session, so that Ctrl-C reaches the parent alone, which then decides what happens.
-            env=env, start_new_session=True,
-        )  # fmt: skip
-        try:
-            self._ready = self._read(self._process, _START_S)["ready"]
-        except (EOFError, TimeoutError):
-            raise WorkerStartError(f"the {self._options.runner} worker did not start: {self._last_words()}") from None
-        return self._process
-
-    def _last_words(self) -> str:
-        """Why the worker ended, then closes it: its exit status and the last line it wrote to standard error."""
-        process, errors = self._process, self._errors
-        if process is None or errors is None:
-            return "no worker"
-        try:
-            code: int | str = process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            code = "none, it was killed"
-        errors.seek(0)
-        lines = errors.read().decode(errors="replace").strip().splitlines()
-        self.close()
-        return f"worker ended with status {code}" + (f": {lines[-1][:300]}" if lines else "")
-
-    @staticmethod
-    def _write(process: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
-        if process.stdin is None:
-            raise BrokenPipeError
-        unsent = memoryview((json.dumps(message) + "\n").encode())
-        while unsent:  # an unbuffered pipe may take less than all of it
-            unsent = unsent[process.stdin.write(unsent) or 0 :]
-
-    def _read(self, process: subprocess.Popen[bytes], deadline_s: float) -> dict[str, Any]:
-        """The next message, or TimeoutError after `deadline_s`, or EOFError."""
-        if process.stdout is None:
-            raise EOFError
-        until = time.monotonic() + deadline_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._unread:
-                if not selector.select(max(0.0, until - time.monotonic())):
-                    raise TimeoutError
-                received = os.read(process.stdout.fileno(), 1 << 16)
-                if not received:
-                    raise EOFError
-                self._unread += received
-        line, _, self._unread = self._unread.partition(b"\n")
-        message: dict[str, Any] = json.loads(line)
-        return message
+        self._child.close()

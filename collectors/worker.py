@@ -11,23 +11,21 @@ start-up is one visible command (`python -P -m kernelcast.collectors.worker OPTI
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import resource
-import signal
 import sys
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
 from ..datasets.schema import spec_of, to_row
+from .child import die_with_parent, private_stdout
 from .flush import CacheFlush
 from .interleave import Bench, measure_chunk
-from .meters import find_meter
+from .meters.find import find_meter
 from .runner import Runner, runners
 from .timing import COLD, HOT, StoppingRule
 
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 _NICE = -10
 
 
@@ -67,7 +65,7 @@ def main(argv: list[str]) -> None:
 
 def serve(runner: Runner, options: WorkerOptions, *, hot: StoppingRule = HOT, cold: StoppingRule = COLD) -> None:
     """Measure what standard input asks for with `runner`, by these rules, until it closes."""
-    requests, replies = sys.stdin, _private_stdout()
+    requests, replies = sys.stdin, private_stdout()
     confine(options)
     runner.use_threads(options.threads)
     flush = CacheFlush(options.llc_b, options.flush_cores)
@@ -84,7 +82,7 @@ def serve(runner: Runner, options: WorkerOptions, *, hot: StoppingRule = HOT, co
 
 def confine(options: WorkerOptions) -> None:
     """Die with the parent, stay on the given cores, go before other processes, never take more memory than allowed."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     if options.cores:
         os.sched_setaffinity(0, options.cores)
     # Where allowed (root): a process that others seldom preempt gets clean samples of long kernels too.
@@ -92,13 +90,6 @@ def confine(options: WorkerOptions) -> None:
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     if options.memory_cap_b is not None:
         resource.setrlimit(resource.RLIMIT_AS, (options.memory_cap_b, options.memory_cap_b))
-
-
-def _private_stdout() -> IO[str]:
-    """The pipe to the parent; standard output itself now goes to standard error, where a library's chatter is safe."""
-    replies = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
-    os.dup2(2, 1)
-    return replies
 
 
 def _send(replies: IO[str], message: dict[str, Any]) -> None:

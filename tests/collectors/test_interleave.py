@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from kernelcast.collectors import interleave
 from kernelcast.collectors.interleave import Bench, measure_chunk
-from kernelcast.collectors.meters import ReplayMeter
+from kernelcast.collectors.meters.protocol import Energy, EnergyRefusedError
+from kernelcast.collectors.meters.replay import ReplayMeter
 from kernelcast.collectors.runner import Prepared, Runner, UnsupportedCaseError
 from kernelcast.collectors.timing import StoppingRule
 from kernelcast.features.kernel import KernelSpec
@@ -86,14 +87,26 @@ def test_the_supervisor_hears_of_every_step() -> None:
     assert len(heard) >= 12
 
 
-def test_energy_is_per_call_and_none_without_a_sensor() -> None:
-    with_sensor = measure_chunk([case(1)], Log().bench(meter=ReplayMeter([6.0], "rapl"), energy_window_s=1e-4))[0]
-    assert with_sensor.energy_j is not None
-    assert with_sensor.power_w is not None
-    assert 0 < with_sensor.energy_j <= 6.0
-    assert with_sensor.energy_source == "rapl"
+def test_energy_is_the_meters_and_none_without_a_sensor() -> None:
+    measured = Energy(energy_j=6.0, power_w=30.0, window_s=0.3, calls=2)
+    with_sensor = measure_chunk([case(1)], Log().bench(meter=ReplayMeter([measured], "rapl")))[0]
+    assert (with_sensor.energy_j, with_sensor.power_w, with_sensor.energy_source) == (6.0, 30.0, "rapl")
     without = measure_chunk([case(1)], Log().bench())[0]
     assert (without.energy_j, without.power_w, without.energy_source) == (None, None, None)
+
+
+def test_a_refused_reading_costs_the_energy_and_never_the_latency() -> None:
+    log = Log()
+    row = measure_chunk([case(1)], log.bench(meter=ReplayMeter([EnergyRefusedError("it stood still")], "rapl")))[0]
+    assert (row.status, row.energy_j, row.power_w, row.energy_source) == ("ok", None, None, None)
+    assert row.latency_s is not None
+    assert row.message == "no energy: it stood still"
+
+
+def test_a_cold_case_has_no_energy() -> None:
+    measured = Energy(energy_j=6.0, power_w=30.0, window_s=0.3, calls=2)
+    row = measure_chunk([case(1, "cold")], Log().bench(meter=ReplayMeter([measured], "rapl")))[0]
+    assert row.energy_j is None
 
 
 def test_operands_are_let_go_after_the_chunk() -> None:

@@ -1,0 +1,70 @@
+"""What an energy meter is: it drives a steady loop of one kernel and says what a call of it costs, in joules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class EnergyRefusedError(Exception):
+    """The sensor was read, but its reading is not to be trusted; the message says why.
+
+    It costs a row its energy, never its latency.
+    """
+
+
+class SensorMissingError(Exception):
+    """A sensor cannot be used on this machine; the message says why in one sentence."""
+
+
+class SteadyLoop(Protocol):
+    """A kernel called again and again without a pause. One loop serves one measurement: its count starts at 0."""
+
+    def turn(self) -> int:
+        """Keep the device busy for some 5-20 ms more (one call, where that is longer); returns calls completed so far.
+
+        A turn ends as a call completes, so that the count is exact, with work for the next turn already queued, so that
+        reading a sensor in between idles nothing.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """What measuring a loop gave; joules per call, watts, seconds, degrees Celsius. What is not known is None.
+
+    `energy_j` is gross, the label: all the device drew, idling included; `net_energy_j` what lies above `idle_power_w`.
+    `power_w` is the mean over all `windows`, which took `window_s` and `calls` together. `power_integrated_w` is the
+    mean of power readings over the same time, a check on the counter. `spread` is (largest - smallest) / median of the
+    windows' energies per call, None for one window. `throttle` holds the words of clock limits seen meanwhile.
+    """
+
+    energy_j: float
+    power_w: float
+    window_s: float
+    calls: float
+    windows: int = 1
+    idle_power_w: float | None = None
+    net_energy_j: float | None = None
+    power_integrated_w: float | None = None
+    spread: float | None = None
+    temperature_before_c: float | None = None
+    temperature_after_c: float | None = None
+    throttle: tuple[str, ...] = ()
+
+
+class EnergyMeter(Protocol):
+    """An energy sensor. `name` is what rows call it (`energy_source`), `none` where there is none."""
+
+    @property
+    def name(self) -> str:
+        """What rows call the sensor."""
+        ...
+
+    def measure(self, loop: SteadyLoop, *, windows: int = 1) -> Energy | None:
+        """Energy per call of `loop` over `windows` windows; None where there is no sensor.
+
+        Raises:
+            EnergyRefusedError: the reading is not to be trusted.
+        """
+        ...
