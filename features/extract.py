@@ -23,10 +23,12 @@ from .device import Catalogue
 from .dtypes import itemsize_b
 from .kernel import get_family
 from .terms import TERMS, cost_terms
+from .tiling import TILING_NAMES, has_tiling, tiling_columns
 from .work import LAUNCH_FLOOR_S, Work, work
 
-EXTRACT_VERSION = 1
-"""Raised whenever a feature changes its meaning; part of the schema's hash. History: 1, the first."""
+EXTRACT_VERSION = 2
+"""Raised whenever a feature changes its meaning; part of the schema's hash. History: 1, the first; 2, a GPU's launch floor is
+0.7 µs, a convolution's bytes leave out input that a long stride skips, and tile knobs say what they make of the sizes."""
 
 _TILE_SIDES = (64.0, 128.0, 256.0)
 _ALIGNMENT = 256
@@ -135,6 +137,9 @@ def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Featur
     columns = dict(_numeric(cases, paper, catalogue))
     columns.update(zip((f"log {term} term" for term in TERMS), np.log2(terms).T, strict=True))
     columns.update(_knob_columns(cases, schema))
+    if has_tiling(schema.knobs):
+        facts = _device_columns(cases, catalogue)
+        columns.update(tiling_columns(cases, facts["compute_units"], facts["shared_memory_per_unit_b"]))
     read_as = nearest_impls(cases.impl, schema.impls)
     for what, words, given in (
         ("dtype", schema.dtypes, cases.dtype),
@@ -206,6 +211,8 @@ def _names(schema: FeatureSchema) -> Iterable[str]:
     for name, size in _sized_knobs(schema):
         yield from (f"log {size} over {name}", f"padding {name}")
     yield from (f"log {prefix} volume" for prefix in _knob_groups(schema))
+    if has_tiling(schema.knobs):
+        yield from TILING_NAMES
     for what, words in (("dtype", schema.dtypes), ("variant", schema.variants), ("impl", schema.impls)):
         if len(words) > 1:
             yield from (f"{what}={word}" for word in words)

@@ -54,9 +54,10 @@ def _torch(torch: Any, spec: KernelSpec, q: Any, k: Any, v: Any) -> Callable[[],
     grouped = spec["heads"] != spec["kv_heads"]
     causal, mask = spec["q_len"] > 1, None
     if causal and (spec["window"] or spec["q_len"] != spec["kv_len"]):
-        first = spec["kv_len"] - spec["q_len"]
-        distance = torch.arange(first, spec["kv_len"])[:, None] - torch.arange(spec["kv_len"])[None, :]
-        mask = ((distance >= 0) & (distance < (spec["window"] or spec["kv_len"]))).to(q.device)
+        # Made where it is used, as booleans alone: the distances of a long prompt would fill gigabytes.
+        keys = torch.arange(spec["kv_len"], device=q.device)
+        last = keys[spec["kv_len"] - spec["q_len"] :, None]
+        mask = (keys <= last) & (keys > last - (spec["window"] or spec["kv_len"]))
     elif not causal and spec["window"]:
         k, v = k[:, :, -spec["window"] :], v[:, :, -spec["window"] :]
     return lambda: attend(q, k, v, attn_mask=mask, is_causal=causal and mask is None, enable_gqa=grouped)

@@ -47,6 +47,18 @@ def _least_flops(v: View) -> Size:
     return _flops(v) / np.where(winograd, _WINOGRAD_SAVING, 1.0)
 
 
+def _touched(size: Size, v: View) -> Size:
+    """Input positions along one side that some output position reads: padding is not, nor what a long stride skips."""
+    outputs = output_size(size, v)
+    read = np.where(np.less(v["kernel"], v["stride"]), outputs * v["kernel"], (outputs - 1) * v["stride"] + v["kernel"])
+    return np.clip(read - v["padding"], 1, size)
+
+
+def _traffic_b(v: View) -> Size:
+    touched = (v["batch"], v["in_channels"], _touched(v["height"], v), _touched(v["width"], v))
+    return Array(touched, v.dtype).nbytes + _inputs(v)[1].nbytes + Array(_out_shape(v), v.dtype).nbytes
+
+
 def _tiles(v: View) -> tuple[Size, Size, Size, Size]:
     batch, channels, height, width = _out_shape(v)
     return batch * 0 + 1, batch * height * width, channels, v["in_channels"] * v["kernel"] * v["kernel"]
@@ -85,6 +97,7 @@ FAMILY = KernelFamily(
     outputs=lambda v: (Array(_out_shape(v), v.dtype, "zeros"),),
     flops=_flops,
     least_flops=_least_flops,
+    traffic_b=_traffic_b,
     run={"torch": _torch},
     unit="matrix",
     tiles=_tiles,

@@ -24,7 +24,7 @@ class Blend:
     name: str = "blend"
     on_analytic: bool = True
     boosted: XGBoost = XGBoost()  # noqa: RUF009 - frozen, so sharing one is safe
-    forest: RandomForest = RandomForest(extra=True, trees=100, min_leaf=1)  # noqa: RUF009
+    forest: RandomForest = RandomForest(extra=True, trees=64, min_leaf=1)  # noqa: RUF009
     network: MLP = MLP()  # noqa: RUF009
 
     def fit(self, problem: Problem) -> list[Graph]:
