@@ -1,13 +1,15 @@
 # kernelcast: `make run` answers a first prediction, `make test` runs what CI runs, `make` adds lint and types.
 PYTHON ?= python3
 VENV ?= .venv
+MINUTES ?= 9
+OUT ?= measurements-gpu
 LIGHT ?= .venv-light
 PORT ?= 8000
 PARTS := $(wildcard *.py) api collectors commands datasets features models
 PIP = pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := check
-.PHONY: check lint types test run collect model docs bench accuracy clean
+.PHONY: check lint types test run collect collect-gpu model docs bench accuracy clean
 
 check: lint types test
 
@@ -40,6 +42,12 @@ types: $(VENV)/.ready
 
 collect: $(VENV)/.ready
 	$(VENV)/bin/kernelcast collect --minutes 15
+
+# On a machine with a GPU: its own python3 needs torch, triton, cupy, numpy, pyarrow, pyyaml, nvidia-ml-py, typer and rich,
+# and nothing is installed. The link gives the tree its package name; -P keeps its folders from shadowing packages.
+collect-gpu:
+	mkdir -p build/run && ln -sfn $(CURDIR) build/run/kernelcast
+	PYTHONPATH=build/run $(PYTHON) -P -m kernelcast collect-gpu --minutes $(MINUTES) --out $(OUT)
 
 # The shipped model, from the shipped tables.
 model: $(VENV)/.ready

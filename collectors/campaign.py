@@ -70,6 +70,9 @@ def run_campaign(
     pace: Pace = PACE,
     sentinels: Sequence[KernelSpec] = SENTINEL_CASES,
     note: Mapping[str, Any] | None = None,
+    key_of: Callable[[KernelSpec], tuple[str, int]] = worker_key,
+    state: Callable[[], Mapping[str, Any]] = state_facts,
+    until: float | None = None,
 ) -> CampaignSummary:
     """Measure `specs` on this machine and store every row, good or bad, through `sink`.
 
@@ -83,6 +86,9 @@ def run_campaign(
         pace: sizes of chunks and blocks.
         sentinels: cases read between blocks to see the machine drift; empty for none.
         note: facts added to every block's provenance.
+        key_of: which worker a case is for; default: its impl and thread count.
+        state: the machine's state, recorded before and after every block.
+        until: a time of `time.monotonic()` after which no further chunk is begun.
 
     Returns:
         What was done. Ctrl-C and SIGTERM also end here: what is measured is stored, workers are killed.
@@ -92,7 +98,7 @@ def run_campaign(
     """
     todo = [spec for spec in specs if spec.case_id not in skip]
     campaign = _Campaign(device, sink, collector_for or local_workers(device), pace, tuple(sentinels),
-                         machine_facts(device) | dict(note or {}))  # fmt: skip
+                         machine_facts(device) | dict(note or {}), key_of, state, until)  # fmt: skip
     began, interrupted = time.monotonic(), False
     try:
         with _terminate_as_interrupt():
@@ -143,6 +149,9 @@ class _Campaign:
     pace: Pace
     sentinels: tuple[KernelSpec, ...]
     machine: Mapping[str, Any]
+    key_of: Callable[[KernelSpec], tuple[str, int]]
+    state: Callable[[], Mapping[str, Any]]
+    until: float | None
     collectors: dict[tuple[str, int], Collector] = field(default_factory=dict)
     block: list[list[Measurement]] = field(default_factory=list)
     before: Mapping[str, Any] = field(default_factory=dict)
@@ -159,8 +168,10 @@ class _Campaign:
         done, block_began = 0, time.monotonic()
         readings = [self._read_sentinels() for _ in range(self.pace.calibration)]
         self.allowed = {name: max(self.pace.drift, spread) for name, spread in own_spread(readings).items()}
-        self.reading, self.before = readings[-1], state_facts()
-        for chunk in chunks(specs, self.pace):
+        self.reading, self.before = readings[-1], self.state()
+        for chunk in chunks(specs, self.pace, self.key_of):
+            if self._out_of_time():
+                break
             self.block.append(self._measured(chunk))
             done += len(chunk)
             if progress is not None:
@@ -184,7 +195,7 @@ class _Campaign:
         name = f"{utc_now().replace(':', '').replace('+0000', 'Z')}-{secrets.token_hex(3)}"
         workers = {f"{impl}/{threads}": dict(c.facts()) for (impl, threads), c in self.collectors.items()}
         provenance = Provenance(name, {
-            **self.machine, "workers": workers, "before": self.before, "after": state_facts(), **facts,
+            **self.machine, "workers": workers, "before": self.before, "after": self.state(), **facts,
         })  # fmt: skip
         # Storing and forgetting are one step: an interrupt between them would store the block twice.
         with _signals_held():
@@ -194,7 +205,7 @@ class _Campaign:
                 raise CampaignError(self._cannot_store(error, len(rows))) from error
             self.stored.update(row.status for row in (rows if kept is None else kept))
             self.blocks += 1
-            self.block, self.before = [], state_facts()
+            self.block, self.before = [], self.state()
 
     def _close_block(self) -> None:
         """Read the sentinels; when they drifted over the block, measure it once more; then store it."""
@@ -204,7 +215,8 @@ class _Campaign:
         moved = drift(start, end)
         facts: dict[str, Any] = {"sentinel_before_s": start, "sentinel_after_s": end, "sentinel_drift": moved,
                                  "sentinel_drift_allowed": self.allowed}  # fmt: skip
-        if any(change > self.allowed.get(name, self.pace.drift) for name, change in moved.items()):
+        drifted = any(change > self.allowed.get(name, self.pace.drift) for name, change in moved.items())
+        if drifted and not self._out_of_time():
             first_try = self.block
             self.block = []
             # The first try stays in hand until the second is complete: an interrupt in between must not lose it.
@@ -219,6 +231,9 @@ class _Campaign:
                       "sentinel_drift": drift(start, end), "sentinel_drift_first_try": moved}  # fmt: skip
         self.reading = end
         self.store(facts)
+
+    def _out_of_time(self) -> bool:
+        return self.until is not None and time.monotonic() >= self.until
 
     def _read_sentinels(self) -> Reading:
         return {str(row.spec): row.latency_s for row in (self._measured(self.sentinels) if self.sentinels else [])}
@@ -239,7 +254,7 @@ class _Campaign:
                                measured_at=utc_now())  # fmt: skip
 
     def _collector(self, spec: KernelSpec) -> Collector:
-        key = worker_key(spec)
+        key = self.key_of(spec)
         if key not in self.collectors:
             self.collectors[key] = self.collector_for(*key)
         return self.collectors[key]

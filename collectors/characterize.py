@@ -1,13 +1,16 @@
-"""What a CPU can do, measured in seconds: peak rates per dtype, bandwidth and latency per memory level, dispatch.
+"""What a CPU can do, measured in seconds: peak rates per dtype, bandwidth and latency per memory level, dispatch, power.
 
 The same fixed cases on every CPU (only sizes follow its caches), through the same workers and timing as a campaign.
-Every peak is taken over two sizes and the better one kept. `matrix` is the rate of a matrix product; `vector` that of
-layernorm in L2 by its family's count of operations: what elementwise code reaches, not the most the units could do.
+Every peak is taken over two sizes and the better one kept; where the larger is more than 5 % better, the fact says that it
+may lie higher still. Power is what the rows of the largest cases carry, and what a package draws at rest. `matrix` is
+the rate of a matrix product; `vector` that of layernorm in L2 by its family's count of operations: what elementwise code
+reaches, not the most the units could do.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,12 +21,24 @@ from ..datasets.schema import Measurement
 from ..features.kernel import KernelSpec, View, get_family
 from .environment import cache_sizes_b
 from .memory_levels import MemoryLevel, NoMemoryLevelsError, memory_levels
+from .meters.find import find_meter
+from .meters.none import NoMeter
+from .meters.protocol import EnergyMeter, EnergyRefusedError
 from .process import Collector, WorkerLostError, local_workers
 
 _LAUNCH = KernelSpec.of("elementwise", "fp32", variant="addu", impl="torch", threads=1, rows=1, cols=1)
+_SMALLEST = {
+    dtype: KernelSpec.of("gemm", dtype, impl="torch", threads=1, m=16, n=16, k=16) for dtype in ("fp32", "bf16")
+}
 _LARGEST_COPY_B = 256 * 2**20
+_PRODUCTS = (512, 768)
 _OVER_LAUNCH = 1.2
 """A case this close to bare dispatch says nothing of the rate it was meant to show."""
+
+_LARGER_IS_BETTER = 0.05
+"""A larger case better by more than this share says that the smaller did not reach the peak; so may the larger."""
+
+_NO_SENSOR = "no energy sensor; a CPU's is RAPL through Linux powercap, which only root may read on many systems"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +60,7 @@ def probes(caches_b: Mapping[str, int], threads: int) -> list[Probe]:
     found: list[Probe] = []
     for count, suffix in ((1, "_1t"), (threads, "")):
         for dtype in ("fp32", "bf16"):
-            products = tuple(_gemm(dtype, count, size) for size in (512, 768))
+            products = tuple(_gemm(dtype, count, size) for size in _PRODUCTS)
             found.append(Probe(f"matrix_{dtype}_flops_per_s{suffix}", products))
             # Small enough for L2, so that arithmetic and not memory is what takes the time.
             rows = tuple(_layernorm(dtype, count, size) for size in (64, 128))
@@ -62,6 +77,7 @@ def characterize(
     threads: int | None = None,
     core: int | None = None,
     levels: Callable[[Sequence[int], int], list[MemoryLevel]] = memory_levels,
+    meter: EnergyMeter | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Measure this CPU; half a minute. Nothing is stored.
 
@@ -72,6 +88,7 @@ def characterize(
         threads: what "all threads" is; default: all cores.
         core: where one-thread cases run; default: the last core.
         levels: measures latency and bandwidth within sizes in bytes, on a core.
+        meter: reads power at rest; default: the machine's own.
 
     Returns:
         Flat names to `{"value": number or None, "source": when and by what}`, SI units; the source of a None says why
@@ -82,15 +99,18 @@ def characterize(
     """
     core = max(os.sched_getaffinity(0)) if core is None else core
     caches = dict(cache_sizes_b() if caches_b is None else caches_b)
+    count = threads or os.cpu_count() or 1
+    facts = {"power_idle_w": _idle_fact(find_meter() if meter is None else meter)}
     workers = _Workers(collector_for or local_workers(device, core))
     try:
         launch_s = workers.latency_s([_LAUNCH])[0]
-        rates = {
-            probe.name: _rate(probe, workers, launch_s) for probe in probes(caches, threads or os.cpu_count() or 1)
-        }
+        facts["launch_torch_s"] = _fact(launch_s)
+        facts |= {f"launch_torch_{dtype}_s": _fact(workers.latency_s([spec])[0]) for dtype, spec in _SMALLEST.items()}
+        facts |= {probe.name: _rate(probe, workers, launch_s) for probe in probes(caches, count)}
     finally:
         workers.close()
-    facts = {"launch_torch_s": _fact(launch_s)} | {name: _fact(rate) for name, rate in rates.items()}
+    facts |= {"power_compute_w": _fact(workers.power_w(_gemm("bf16", count, _PRODUCTS[-1])), _NO_SENSOR)}
+    facts |= {"power_bandwidth_w": _fact(workers.power_w(_copies(_dram_sizes_b(caches), count)[-1]), _NO_SENSOR)}
     return facts | _level_facts(caches, core, levels)
 
 
@@ -100,6 +120,7 @@ class _Workers:
     def __init__(self, collector_for: Callable[[str, int], Collector]) -> None:
         self._collector_for = collector_for
         self._open: dict[int, Collector] = {}
+        self._power_w: dict[KernelSpec, float | None] = {}
 
     def latency_s(self, cases: Sequence[KernelSpec]) -> list[float | None]:
         """Median latency of each case; None where it could not be measured."""
@@ -110,14 +131,19 @@ class _Workers:
             rows: list[Measurement] = self._open[threads].collect(cases)
         except WorkerLostError:
             return [None] * len(cases)
+        self._power_w |= {row.spec: row.power_w for row in rows}
         return [row.latency_s for row in rows]
+
+    def power_w(self, spec: KernelSpec) -> float | None:
+        """Power of a case that was measured; None where it has none."""
+        return self._power_w.get(spec)
 
     def close(self) -> None:
         for collector in self._open.values():
             collector.close()
 
 
-def _rate(probe: Probe, workers: _Workers, launch_s: float | None) -> float | None:
+def _rate(probe: Probe, workers: _Workers, launch_s: float | None) -> dict[str, Any]:
     """Best work per second over the probe's cases, dispatch taken off: in L1 it is most of the time."""
     launch = launch_s or 0.0
     rates = [
@@ -125,7 +151,33 @@ def _rate(probe: Probe, workers: _Workers, launch_s: float | None) -> float | No
         for spec, seconds in zip(probe.cases, workers.latency_s(probe.cases), strict=True)
         if seconds is not None and seconds > _OVER_LAUNCH * launch
     ]
-    return max(rates, default=None)
+    fact = _fact(max(rates, default=None))
+    if len(rates) == len(probe.cases) and rates[-1] > (1 + _LARGER_IS_BETTER) * rates[0]:
+        fact["source"] += f"; {rates[-1] / rates[0] - 1:.0%} above the smaller case, so the peak may lie higher still"
+    return fact
+
+
+class _Rest:
+    """A `SteadyLoop` of doing nothing."""
+
+    def __init__(self) -> None:
+        self._turns = 0
+
+    def turn(self) -> int:
+        """Sleep a hundredth of a second."""
+        time.sleep(0.01)
+        self._turns += 1
+        return self._turns
+
+
+def _idle_fact(meter: EnergyMeter) -> dict[str, Any]:
+    if isinstance(meter, NoMeter):
+        return _fact(None, _NO_SENSOR)
+    try:
+        energy = meter.measure(_Rest())
+    except EnergyRefusedError as refused:
+        return _fact(None, str(refused))
+    return _fact(None if energy is None else energy.power_w, _NO_SENSOR)
 
 
 def _level_facts(
@@ -172,7 +224,7 @@ def _layernorm(dtype: str, threads: int, rows: int) -> KernelSpec:
     return KernelSpec.of("layernorm", dtype, variant="layernorm", impl="torch", threads=threads, rows=rows, cols=512)
 
 
-def _fact(value: float | None) -> dict[str, Any]:
+def _fact(value: float | None, otherwise: str = "no clean sample") -> dict[str, Any]:
     if value is None:
-        return {"value": None, "source": "not measured: no clean sample"}
+        return {"value": None, "source": f"not measured: {otherwise}"}
     return {"value": value, "source": f"measured {datetime.now(UTC):%Y-%m-%d}, kernelcast {__version__}"}

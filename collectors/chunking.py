@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..features.kernel import KernelSpec, View, get_family
@@ -43,12 +43,14 @@ def grouped(specs: Iterable[KernelSpec]) -> list[list[KernelSpec]]:
     return [sorted(group, key=lambda spec: spec.cache_state != "hot") for group in groups.values()]
 
 
-def chunks(specs: Iterable[KernelSpec], pace: Pace) -> Iterator[list[KernelSpec]]:
-    """Cases to measure together: one impl and thread count each, bounded in number and memory, in order of filling."""
+def chunks(
+    specs: Iterable[KernelSpec], pace: Pace, key_of: Callable[[KernelSpec], tuple[str, int]] | None = None
+) -> Iterator[list[KernelSpec]]:
+    """Cases to measure together: one worker's each (`key_of`), bounded in number and memory, in order of filling."""
     filling: dict[tuple[str, int], list[KernelSpec]] = {}
     bytes_held: Counter[tuple[str, int]] = Counter()
     for group in grouped(specs):
-        key, size_b = worker_key(group[0]), footprint_b(group[0])
+        key, size_b = (key_of or worker_key)(group[0]), footprint_b(group[0])
         held = filling.setdefault(key, [])
         if held and (len(held) + len(group) > pace.chunk_cases or bytes_held[key] + size_b > pace.chunk_b):
             yield held

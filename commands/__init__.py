@@ -5,7 +5,21 @@ from __future__ import annotations
 import typer
 
 from .. import __version__
-from . import catalogue, characterize, collect, data, importing, models, predict, serve, train
+from . import (
+    catalogue,
+    characterize,
+    collect,
+    collect_gpu,
+    compile_labels,
+    count_traffic,
+    data,
+    importing,
+    models,
+    predict,
+    serve,
+    trace_launches,
+    train,
+)
 
 app = typer.Typer(
     name="kernelcast",
@@ -35,7 +49,11 @@ app.command("devices")(catalogue.devices)
 app.command("kernels")(catalogue.kernels)
 app.command("serve")(serve.serve)
 app.command("collect")(collect.collect)
+app.command("collect-gpu")(collect_gpu.collect_gpu)
+app.command("compile-labels")(compile_labels.compile_labels)
 app.command("characterize")(characterize.characterize)
+app.command("trace-launches")(trace_launches.trace_launches)
+app.command("count-traffic")(count_traffic.count_traffic)
 app.command("import")(importing.import_)
 app.command("train")(train.train)
 app.command("evaluate")(train.evaluate)

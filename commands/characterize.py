@@ -1,137 +1,129 @@
-"""`kernelcast characterize`: measure this machine itself and write its device file."""
+"""`kernelcast characterize`: measure this machine's GPU or CPU itself and write its device file."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..features.errors import SpecError
-from .console import DeviceFiles, Json, need_extra, note, print_json, read_catalogue
-from .this_machine import known_machine, machine_id, machine_name, named_cpu
+from .console import DeviceFiles, Json, Progress, need_extra, note, print_json, progress_bar, read_catalogue
+from .device_entry import Measured, cpu_entry, gpu_entry, known_entry, measured_entry, write_entry
+from .this_machine import known_machine, machine_id, named_cpu
 
 if TYPE_CHECKING:
-    from ..features.device import Device, Fact
-
-_HEADROOM = 2.0
-"""Facts of a CPU that no datasheet was read for: twice what was measured, so that they hold as limits."""
-
-_GUESSED_CLOCK_HZ = 3e9
-
-Measured = Mapping[str, Mapping[str, Any]]
+    from ..collectors.gpu.characterize import Characterised
+    from ..features.device import Catalogue, Device
 
 
 def characterize(
     out_file: Annotated[Path, typer.Option("--out", metavar="YAML", help="Where the device file goes.")],
+    gpu: Annotated[
+        bool | None, typer.Option("--gpu/--cpu", help="Which to measure; default: the GPU where NVML finds one.")
+    ] = None,
+    index: Annotated[int, typer.Option(min=0, help="Which GPU, as CUDA counts.")] = 0,
+    launches: Annotated[
+        bool, typer.Option("--launches/--no-launches", help="Trace a GPU's kernel launches and queues as well.")
+    ] = True,
     device: Annotated[
-        str | None, typer.Option(help="Catalogue name of this machine; default: by what its CPU says it is.")
+        str | None, typer.Option(help="Catalogue name of what is measured; default: by what it says it is.")
     ] = None,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:
-    """Measure this machine itself (peaks, bandwidth ladder, latency, dispatch) in about half a minute.
+    """Measure this machine itself (peaks, bandwidth ladder, latency, launch floors, power) and write its device file.
 
-    The device file that is written has the datasheet facts of the catalogue's entry where there is one.
+    Takes half a minute for a CPU, one to two for a GPU. The file has the datasheet facts of the catalogue's entry where
+    there is one.
     """
     if not out_file.parent.is_dir():
         raise SpecError(f"the folder of --out {out_file} does not exist; make it first", field="out")
     known = read_catalogue(device_file)
+    measure = _gpu if _wants_gpu(gpu, index) else _cpu
+    try:
+        entry, measured = measure(device, index, known, launches)
+    except ImportError as error:
+        raise need_extra("characterize", "gpu" if measure is _gpu else "collect", error) from error
+    for what, fact in measured.items():
+        if fact["value"] is None:
+            note(f"{what}: {fact['source']}")
+    write_entry({**entry, "measured": measured_entry(measured)}, out_file)
+    if as_json:
+        print_json({"device": entry["name"], "out": str(out_file), "measured": measured})
+    note(f"written to {out_file}; use it with --device {entry['name']} --device-file {out_file}")
+
+
+def _wants_gpu(asked: bool | None, index: int) -> bool:
+    if asked is not None:
+        return asked
+    from ..collectors.gpu.nvml import open_nvml
+
+    return open_nvml(index) is not None
+
+
+def _cpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tuple[dict[str, Any], Measured]:  # noqa: ARG001
     found = named_cpu(device, known) if device else known_machine(known)
     name = found.name if found else machine_id()
     note(f"measuring {name}; keep the machine idle for about half a minute")
-    try:
-        from ..collectors.characterize import characterize as run
-        from ..collectors.process import WorkerStartError
-    except ImportError as error:
-        raise need_extra("characterize", "collect", error) from error
+    from ..collectors.characterize import characterize as run
+    from ..collectors.process import WorkerStartError
+
     try:
         measured = run(name)
     except WorkerStartError as error:
         raise SpecError(f"{error}; `kernelcast characterize` needs: pip install 'kernelcast[collect]'") from error
-    for what, fact in measured.items():
-        if fact["value"] is None:
-            note(f"{what}: {fact['source']}")
-    _write({**(_known(found) if found else _unknown(name, measured)), "measured": _given(measured)}, out_file)
-    if as_json:
-        print_json({"device": name, "out": str(out_file), "measured": measured})
-    note(f"written to {out_file}; use it with --device-file {out_file}")
+    return known_entry(found) if found else cpu_entry(name, measured), measured
 
 
-def _given(measured: Measured) -> dict[str, dict[str, Any]]:
-    return {name: dict(fact) for name, fact in measured.items() if fact["value"] is not None}
+def _gpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tuple[dict[str, Any], Measured]:
+    chosen = None if device is None else _gpu_named(device, known)
+    from ..collectors.gpu.nvml import open_nvml
+
+    reader = open_nvml(index)
+    note(f"measuring GPU {index}; keep it and the host idle for one to two minutes")
+    done = _measured_gpu(index, launches)
+    by_nvml, limit_w = (None, None) if reader is None else (reader.name(), reader.power_limit_w())
+    calls_itself = by_nvml or done.device.get("gpu") or "NVIDIA GPU"
+    found = chosen or _gpu_if_known(calls_itself, known)
+    if found is not None:
+        return known_entry(found), done.facts
+    return gpu_entry(calls_itself, done.device, done.facts, limit_w), done.facts
 
 
-def _known(device: Device) -> dict[str, Any]:
-    """The catalogue's entry, as it would be written in a file."""
-    peaks = {"matrix": device.matrix_flops_per_s, "vector": device.vector_flops_per_s}
-    return {
-        "name": device.name, "title": device.title, "aliases": list(device.aliases), "vendor": device.vendor,
-        "kind": device.kind, "architecture": device.architecture, "facts": _facts(device.facts),
-        "peak_flops_per_s": {unit: _facts(facts) for unit, facts in peaks.items()},
-    }  # fmt: skip
+def _measured_gpu(index: int, launches: bool) -> Characterised:
+    from ..collectors.gpu.characterize import characterize as run
+    from ..collectors.pipe import WorkerStartError
 
-
-def _facts(facts: Mapping[str, Fact]) -> dict[str, dict[str, Any]]:
-    return {name: {"value": fact.value, "source": fact.source} for name, fact in facts.items()}
-
-
-def _unknown(name: str, measured: Measured) -> dict[str, Any]:
-    """The entry of a CPU that no one has read a datasheet for.
-
-    Raises:
-        SpecError: too little could be measured to say what the machine can do.
-    """
-    from ..collectors.environment import cache_sizes_b, cpu_info, memory_b
-
-    def limit(what: str) -> dict[str, Any]:
-        value = measured.get(what, {}).get("value")
-        if value is None:
-            raise SpecError(
-                f"{what} could not be measured, and this CPU is in no device file; try again when it is idle"
-            )
-        return {
-            "value": _HEADROOM * value,
-            "source": f"{_HEADROOM:g} times what was measured here, no datasheet figure",
-        }
-
-    system = "as the operating system shows it"
-    facts: dict[str, Any] = {f"{level}_b": {"value": size, "source": system} for level, size in cache_sizes_b().items()
-                             if level != "l1"}  # fmt: skip
-    facts |= {"compute_units": {"value": os.cpu_count(), "source": system}}
-    facts |= {"boost_clock_hz": _clock(cpu_info().get("cpu MHz"))}
-    facts |= {"memory_b": {"value": memory_b("MemTotal"), "source": system}}
-    facts |= {"memory_bandwidth_b_per_s": limit("bandwidth_dram_b_per_s")}
-    facts |= {"l2_bandwidth_b_per_s": limit("bandwidth_l2_b_per_s_1t")}
-    facts["l2_bandwidth_b_per_s"]["value"] *= os.cpu_count() or 1
-    peaks = {dtype: limit(f"matrix_{dtype}_flops_per_s") for dtype in ("fp32", "bf16")}
-    return {
-        "name": name, "title": machine_name(), "vendor": cpu_info().get("vendor_id", "unknown"), "kind": "cpu",
-        "facts": facts, "peak_flops_per_s": {"matrix": peaks, "vector": dict(peaks)},
-    }  # fmt: skip
-
-
-def _clock(mhz: str | None) -> dict[str, Any]:
-    """The clock as a fact; where the system shows none (on most ARM), a guess that says that it is one."""
-    if mhz is None:
-        return {"value": _GUESSED_CLOCK_HZ, "source": "guessed, the operating system shows no clock; correct it"}
-    return {"value": float(mhz) * 1e6, "source": "the clock at the time of measuring, as the operating system shows it"}
-
-
-def _write(entry: Mapping[str, Any], path: Path) -> None:
-    import yaml
-
-    from ..features.device import parse_device
-
-    text = yaml.safe_dump(dict(entry), sort_keys=False, allow_unicode=True, width=120)
-    parse_device(text, origin=str(path))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise SpecError(f"cannot write {path}: {error.strerror or error}", field="out") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        with progress_bar() as progress:
+            done = run(index=index, progress=progress)
+            return replace(done, facts=done.facts | _launch_facts(index, progress)) if launches else done
+    except WorkerStartError as error:
+        raise SpecError(f"{error}; `kernelcast characterize --gpu` needs: pip install 'kernelcast[gpu]'") from error
+
+
+def _launch_facts(index: int, progress: Progress) -> dict[str, dict[str, Any]]:
+    from ..collectors.gpu.launch_trace import missing_facts, trace_launches, traced_facts
+    from ..collectors.gpu.launches import LaunchTraceError
+    from ..collectors.pipe import WorkerStartError
+
+    try:
+        return traced_facts(trace_launches(index=index, progress=progress))
+    except (LaunchTraceError, WorkerStartError) as error:
+        return missing_facts(str(error))
+
+
+def _gpu_named(name: str, known: Catalogue) -> Device:
+    device = known.get(name)
+    if device.kind != "gpu":
+        raise SpecError(f"this machine's GPU is what is measured, and {device.name} is a {device.kind}", field="device")
+    return device
+
+
+def _gpu_if_known(name: str, known: Catalogue) -> Device | None:
+    try:
+        return _gpu_named(name, known)
+    except SpecError:
+        return None

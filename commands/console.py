@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,19 +56,44 @@ def failed(message: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """A value as JSON on stdout: indented for a person, on one line for a program."""
-    import msgspec
+    """A value as JSON on stdout: indented for a person, on one line for a program.
 
-    encoded = msgspec.json.encode(value, enc_hook=_path_as_text)
-    if sys.stdout.isatty():
-        encoded = msgspec.json.format(encoded, indent=2)
-    print(encoded.decode(), flush=True)  # noqa: T201 - stdout is where answers go
+    Dataclasses and msgspec's structs are objects, paths text, and floats that are no numbers null. The standard library
+    does it alone, since a machine that only measures need not have msgspec.
+
+    Raises:
+        TypeError: a part of it has no JSON form.
+    """
+    indent, separators = (2, None) if sys.stdout.isatty() else (None, (",", ":"))
+    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=indent, separators=separators)
+    print(text, flush=True)  # noqa: T201 - stdout is where answers go
 
 
-def _path_as_text(value: Any) -> str:
-    if isinstance(value, Path):
-        return str(value)
-    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
+@singledispatch
+def _plain(value: Any) -> Any:
+    """What `json` can write; a record by its fields, anything else as it is."""
+    names = getattr(type(value), "__dataclass_fields__", None) or getattr(type(value), "__struct_fields__", None)
+    return value if names is None else {name: _plain(getattr(value, name)) for name in names}
+
+
+@_plain.register
+def _(value: Mapping) -> dict[str, Any]:  # type: ignore[type-arg]  # dispatch is on the class alone
+    return {str(key): _plain(one) for key, one in value.items()}
+
+
+@_plain.register
+def _(value: list | tuple | set | frozenset) -> list[Any]:  # type: ignore[type-arg]
+    return [_plain(one) for one in value]
+
+
+@_plain.register
+def _(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+@_plain.register
+def _(value: Path) -> str:
+    return str(value)
 
 
 @contextlib.contextmanager

@@ -136,7 +136,8 @@ def _show(report: TrainingReport) -> None:
                 f"{errors['median_ape_pct']:.1f} %",
                 f"{errors['within_10_pct']:.0f} %",
             )
-            table.add_row(*head, target, *own, "" if away is None else f"{away['mean_ape_pct']:.1f} %")
+            # A target that only one device has (power, say) cannot be judged with that device left out.
+            table.add_row(*head, target, *own, f"{away['mean_ape_pct']:.1f} %" if away and away["n"] else "")
     out().print(table)
 
 

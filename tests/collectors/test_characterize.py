@@ -7,6 +7,9 @@ import shutil
 import pytest
 from kernelcast.collectors.characterize import characterize, probes
 from kernelcast.collectors.memory_levels import MemoryLevel, NoMemoryLevelsError, memory_levels
+from kernelcast.collectors.meters.none import NoMeter
+from kernelcast.collectors.meters.protocol import Energy
+from kernelcast.collectors.meters.replay import ReplayMeter
 from kernelcast.collectors.replay import ReplayCollector
 from kernelcast.datasets.schema import Measurement
 from kernelcast.features.kernel import KernelSpec
@@ -16,12 +19,16 @@ LAUNCH_S = 2e-6
 LAUNCH = KernelSpec.of("elementwise", "fp32", variant="addu", impl="torch", threads=1, rows=1, cols=1)
 
 
-def recorded(rate: float, better: float) -> ReplayCollector:
+def recorded(rate: float, better: float, power_w: float | None = None) -> ReplayCollector:
     """Every probe's first case at `rate` work per second beside dispatch, its second at `better`."""
     rows = [Measurement(LAUNCH, "cpu", "ok", "", latency_s=LAUNCH_S)]
+    for dtype, seconds in (("fp32", 3e-6), ("bf16", 5e-6)):
+        spec = KernelSpec.of("gemm", dtype, impl="torch", threads=1, m=16, n=16, k=16)
+        rows.append(Measurement(spec, "cpu", "ok", "", latency_s=seconds))
     for probe in probes(CACHES, 2):
         for spec, reached in zip(probe.cases, (rate, better), strict=True):
-            rows.append(Measurement(spec, "cpu", "ok", "", latency_s=LAUNCH_S + probe.work(spec) / reached))
+            seconds = LAUNCH_S + probe.work(spec) / reached
+            rows.append(Measurement(spec, "cpu", "ok", "", latency_s=seconds, power_w=power_w))
     return ReplayCollector(rows, "cpu")
 
 
@@ -39,6 +46,29 @@ def test_the_better_of_two_sizes_is_kept_and_dispatch_taken_off() -> None:
     assert "bandwidth_dram_b_per_s_1t" in facts
     assert facts["launch_torch_s"]["source"].startswith("measured 2")
     assert ", kernelcast " in facts["launch_torch_s"]["source"]
+
+
+def test_a_larger_case_that_is_much_better_is_said() -> None:
+    facts = characterize("cpu", collector_for=recorded(1e10, 1.2e10), caches_b=CACHES, threads=2, levels=levels)
+    assert facts["matrix_bf16_flops_per_s"]["source"].endswith(
+        "20% above the smaller case, so the peak may lie higher still"
+    )
+    facts = characterize("cpu", collector_for=recorded(1e10, 1.04e10), caches_b=CACHES, threads=2, levels=levels)
+    assert "higher still" not in facts["matrix_bf16_flops_per_s"]["source"]
+
+
+def test_launch_floors_per_dtype_and_power() -> None:
+    meter = ReplayMeter([Energy(energy_j=0.2, power_w=21.0, window_s=0.3, calls=30)])
+    facts = characterize(
+        "cpu", collector_for=recorded(1e10, 3e10, 95.0), caches_b=CACHES, threads=2, levels=levels, meter=meter
+    )
+    assert (facts["launch_torch_fp32_s"]["value"], facts["launch_torch_bf16_s"]["value"]) == (3e-6, 5e-6)
+    assert [facts[f"power_{what}_w"]["value"] for what in ("idle", "compute", "bandwidth")] == [21.0, 95.0, 95.0]
+    facts = characterize(
+        "cpu", collector_for=recorded(1e10, 3e10), caches_b=CACHES, threads=2, levels=levels, meter=NoMeter()
+    )
+    assert [facts[f"power_{what}_w"]["value"] for what in ("idle", "compute", "bandwidth")] == [None] * 3
+    assert facts["power_idle_w"]["source"].startswith("not measured: no energy sensor")
 
 
 def test_what_cannot_be_measured_is_none_with_the_reason() -> None:

@@ -1,0 +1,190 @@
+"""One case on a GPU from spec to row: operands, launch, check of the result, timing, and energy where it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...datasets.schema import Measurement, Status
+from ...features.kernel import KernelSpec
+from ..environment import utc_now
+from ..meters.none import NoMeter
+from ..meters.protocol import Energy, EnergyMeter, EnergyRefusedError, SteadyLoop
+from ..runner import UnsupportedCaseError
+from .operands import copies, make_operands, sets_for
+from .runner import GpuRunner, Launch
+from .timing import COLD, HOT, Call, Gpu, GraphRule, Sampled, sample
+
+_MESSAGE_CHARS = 300
+
+REJECTED_THROTTLES = frozenset({"thermal", "brake"})
+"""Slowdowns that say something about the machine's cooling or supply; a power cap is part of how large kernels behave."""
+
+_ATTEMPTS = 2
+"""Times a throttled case is measured before it is given up."""
+
+ENERGY_GRAPH_S = 10e-3
+"""Length of a graph replayed in a steady loop: long enough that launching it costs nothing, short beside a window."""
+
+
+class WrongResultError(Exception):
+    """A kernel computes something else than the trusted library."""
+
+
+class ThrottledError(Exception):
+    """The device slowed itself down for its temperature or its supply."""
+
+
+class BenchDevice(Gpu, Protocol):
+    """What measuring needs of a device beyond timing."""
+
+    torch: Any
+    cache_b: float
+
+    def flush(self) -> None:
+        """Empty the last-level cache."""
+        ...
+
+    def steady(self, graph: Any, calls: int) -> SteadyLoop:
+        """A loop that replays a graph of `calls` calls without a pause."""
+        ...
+
+    def release(self) -> None:
+        """Give memory back."""
+        ...
+
+
+State = Callable[[], Mapping[str, Any]]
+"""Clocks, temperature and throttle reasons now (`nvml.gpu_state`); empty where they cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuBench:
+    """What one process measures with: the device, its runners, the rules, the sensor and what reads the clocks."""
+
+    name: str
+    gpu: BenchDevice
+    runners: Mapping[str, GpuRunner]
+    state: State = dict
+    meter: EnergyMeter = field(default_factory=NoMeter)
+    hot: GraphRule = HOT
+    cold: GraphRule = COLD
+
+    def measure(self, spec: KernelSpec, energy_windows: int = 0) -> Measurement:
+        """The row of one case, whatever happens to it; with energy over `energy_windows` windows, none for 0."""
+        try:
+            return self._measured(spec, energy_windows)
+        except Exception as error:  # noqa: BLE001  whatever a library raises is this case's result, not the campaign's end
+            return Measurement(
+                spec=spec, device=self.name, status=gpu_status_of(error), block="", measured_at=utc_now(),
+                message=_first_line(error),
+            )  # fmt: skip
+        finally:
+            self.gpu.release()
+
+    def _measured(self, spec: KernelSpec, energy_windows: int) -> Measurement:
+        runner = self.runners.get(spec.impl)
+        if runner is None:
+            raise UnsupportedCaseError(f"no GPU runner for impl {spec.impl!r}; there are {', '.join(self.runners)}")
+        operands = make_operands(self.gpu.torch, spec, "cuda")
+        began = self.gpu.now_s()
+        launch = runner.launch(spec, operands)
+        # Before anything else calls it: with what the library compiles, loads and looks for at its first call.
+        first_call_s = self.gpu.now_s() - began + self.gpu.call_s(launch.call)
+        _check_result(launch)
+        cold = spec.cache_state == "cold"
+        for attempt in range(1, _ATTEMPTS + 1):
+            states: list[Mapping[str, Any]] = []
+            sampled = self._sampled(spec, runner, operands, launch, lambda seen=states: seen.append(self.state()))  # type: ignore[misc]
+            state = states[0] if states else {}
+            throttle = list(state.get("throttle") or ())
+            if not REJECTED_THROTTLES & set(throttle):
+                break
+            if attempt == _ATTEMPTS:
+                raise ThrottledError(f"the device slowed itself down ({', '.join(throttle)}) in {_ATTEMPTS} attempts")
+        message, energy = None, None
+        if energy_windows and not cold:
+            try:
+                energy = self._energy(launch, sampled, energy_windows)
+            except EnergyRefusedError as refused:
+                message = f"no energy: {refused}"
+        return self._row(spec, launch, replace(sampled, first_call_s=first_call_s), state, energy, message)
+
+    def _sampled(
+        self, spec: KernelSpec, runner: GpuRunner, operands: Sequence[Any], launch: Launch, look: Callable[[], None]
+    ) -> Sampled:
+        if spec.cache_state != "cold":
+            return sample(self.gpu, lambda n: [launch.call] * n, self.hot, in_flight=look)
+        sets: list[Call] = [launch.call]
+
+        def in_turn(n: int) -> list[Call]:
+            wanted = sets_for(spec, n, self.gpu.cache_b)
+            missing = copies(operands, wanted - len(sets) + 1)[1:]
+            sets.extend(runner.launch(spec, further).call for further in missing)
+            return [sets[i % wanted] for i in range(n)]
+
+        return sample(self.gpu, in_turn, self.cold, flush=self.gpu.flush, in_flight=look)
+
+    def _energy(self, launch: Launch, sampled: Sampled, windows: int) -> Energy | None:
+        calls = max(1, round(ENERGY_GRAPH_S / sampled.median_s))
+        graph = self.gpu.graph([launch.call] * min(calls, 5000))
+        return self.meter.measure(self.gpu.steady(graph, min(calls, 5000)), windows=windows)
+
+    def _row(
+        self, spec: KernelSpec, launch: Launch, sampled: Sampled, state: Mapping[str, Any], energy: Energy | None,
+        message: str | None,
+    ) -> Measurement:  # fmt: skip
+        q1, q3 = np.percentile(sampled.samples_s, (25, 75))
+        labels: dict[str, Any] = {}
+        if energy is not None:
+            labels = {
+                "power_w": energy.power_w, "energy_j": energy.energy_j, "energy_source": self.meter.name,
+                "energy_mode": "steady_loop", "net_energy_j": energy.net_energy_j, "idle_power_w": energy.idle_power_w,
+                "power_integrated_w": energy.power_integrated_w, "steady_latency_s": energy.window_s / energy.calls,
+                "energy_windows": energy.windows,
+                "energy_spread": energy.spread,
+            }  # fmt: skip
+        return Measurement(
+            spec=spec, device=self.name, status="ok", block="", latency_s=sampled.median_s, latency_q1_s=float(q1),
+            latency_q3_s=float(q3), latency_min_s=float(sampled.samples_s.min()), n_samples=len(sampled.samples_s),
+            first_call_s=sampled.first_call_s, converged=sampled.converged, noisy=sampled.noisy, rejected_samples=0,
+            power_limit_w=state.get("power_limit_w"), sm_clock_hz=state.get("sm_clock_hz"),
+            temperature_c=state.get("temperature_c"), message=message, measured_at=utc_now(),
+            throttle=",".join(state["throttle"]) if state.get("throttle") is not None else None,
+            registers=launch.resources.get("registers"), spill_b=launch.resources.get("spill_b"),
+            shared_b=launch.resources.get("shared_b"), **labels,
+        )  # fmt: skip
+
+
+def gpu_status_of(error: Exception) -> Status:
+    """The row status an error stands for."""
+    if isinstance(error, UnsupportedCaseError | NotImplementedError):
+        return "unsupported"
+    # torch.OutOfMemoryError and CuPy's OutOfMemoryError share no base class with each other.
+    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "out of memory" in str(error).lower():
+        return "out_of_memory"
+    return "failed"
+
+
+def _check_result(launch: Launch) -> None:
+    """Compare with the trusted library, once.
+
+    Raises:
+        WrongResultError: further apart than the launch's tolerance, or not finite.
+    """
+    if launch.expected is None:
+        return
+    got, wanted = launch.call().float(), launch.expected().float()
+    apart = float((got - wanted).norm() / wanted.norm().clamp_min(1e-30))
+    if not apart <= launch.tolerance:
+        raise WrongResultError(
+            f"the result is {apart:.2g} off the reference (relative norm), {launch.tolerance:g} allowed"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:_MESSAGE_CHARS]

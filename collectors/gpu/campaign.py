@@ -1,0 +1,216 @@
+"""The standing GPU campaign: within a budget of minutes, the cases worth most that are not yet measured, then energy.
+
+    start the worker | plan | latency: block, block ... (tiled kernels compile behind it) | energy: block, block ... | end
+
+What is stored stays; the next run, on this machine or another, goes on from the rows of its store and of the shipped tables.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...datasets.schema import spec_of
+from ...datasets.shipped import read_shipped, shipped_families
+from ...datasets.store import FINAL_STATUSES, Store
+from ...features.device import Device
+from ...features.kernel import KernelSpec, get_family
+from ...home import home_dir
+from ..campaign import CampaignSummary, run_campaign, store_sink
+from ..chunking import Pace
+from ..progress import Progress
+from .ahead import cache_environment, compile_ahead
+from .cutlass_build import has_cutlass
+from .cutlass_plan import cutlass_gpu_plan
+from .nvml import NvmlReader, gpu_facts, gpu_state
+from .plan import energy_cases, energy_order, gpu_plan
+from .process import GpuCollector
+from .runner import gpu_runners
+from .sweeps import SWEEPS
+from .tiled import tiled_gpu_plan
+from .worker import GpuWorkerOptions
+
+SENTINELS = (
+    KernelSpec.of("gemm", "bf16", impl="torch", m=1024, n=1024, k=1024),
+    KernelSpec.of("copy", "fp32", impl="torch", rows=4096, cols=16384),
+)
+"""One of arithmetic, one of memory (268 MB in, as much out, beyond any cache). The product is too short to reach the power
+limit: one of 4096³ moved by up to 15 % with what had run before it, and said nothing about the machine."""
+
+LATENCY_PACE = Pace(chunk_cases=10, chunk_b=float("inf"), block_cases=60, block_s=20.0)
+# After seconds at the power limit clocks take a while to recover: here drift is recorded, not a reason to measure again, since
+# energy has checks of its own.
+ENERGY_PACE = Pace(chunk_cases=1, chunk_b=float("inf"), block_cases=10, block_s=60.0, drift=0.25, calibration=2)
+
+SECONDS_PER_CASE = 0.1
+"""About what the latency of a case takes on an H200; plans hold twice as many as would fit."""
+
+SETTLE_S, WINDOW_S = 0.5, 0.5
+"""Shorter than the meter's own rule, so that a budget of minutes gives twice as many rows; windows still grow until
+their edges are known to 1 %, to about a second. What that costs in accuracy is in docs/decisions/005-energy-windows.md."""
+
+SECONDS_PER_ENERGY_CASE = 5.0
+"""The longest an energy case takes: half a second to settle, three windows of one, one to start."""
+
+TILED_SHARE = 0.25
+ENERGY_SHARE = 0.15
+REPEATED_SHARE = 10
+"""Every tenth energy case gets three windows, so that their spread is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuBudget:
+    """Seconds of a campaign in all, and those of them kept for energy; each phase ends inside its own.
+
+    `rows` is the most cases of either phase, None for as many as there is time for.
+    """
+
+    total_s: float
+    energy_s: float
+    rows: int | None = None
+
+    @property
+    def latency_s(self) -> float:
+        """What is left for latency."""
+        return self.total_s - self.energy_s
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCampaignSummary:
+    """What the two phases did; None for one that had no budget."""
+
+    latency: CampaignSummary | None
+    energy: CampaignSummary | None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether someone stopped it."""
+        return any(phase.interrupted for phase in (self.latency, self.energy) if phase is not None)
+
+    def __str__(self) -> str:
+        named = (("latency", self.latency), ("energy", self.energy))
+        return "; ".join(f"{name}: {phase}" for name, phase in named if phase is not None)
+
+
+def measured_specs(store: Store, device: str) -> dict[bool, list[KernelSpec]]:
+    """Cases of the device that need not be measured again, in the store or shipped, by whether they have energy."""
+    tables = [store.read(family, [device]) for family in store.families()]
+    tables += [read_shipped(family, [device]) for family in shipped_families()]
+    found: dict[bool, list[KernelSpec]] = {True: [], False: []}
+    for table in tables:
+        final = table.filter(pc.is_in(table["status"], pa.array(FINAL_STATUSES)))
+        for row in final.select([name for name in final.column_names if name in _columns(final)]).to_pylist():
+            found[row["energy_j"] is not None].append(spec_of(row))
+    return found
+
+
+def run_gpu_campaign(
+    store: Store, device: Device, reader: NvmlReader | None, budget: GpuBudget, *, seed: int = 0, index: int = 0,
+    families: Sequence[str] = (), progress: Callable[[str], AbstractContextManager[Progress]] | None = None,
+    collector: Callable[[Mapping[str, int]], GpuCollector] | None = None, processes: int | None = None,
+) -> GpuCampaignSummary:  # fmt: skip
+    """Measure what is worth most on this machine's GPU and store every row.
+
+    Args:
+        store: where rows go.
+        device: the GPU; rows carry its name.
+        reader: reads the board's clocks and temperature for the blocks' provenance; None: they are not recorded.
+        budget: seconds for both phases.
+        seed: of the plan.
+        index: which GPU.
+        families: only these; empty: all.
+        progress: gives a progress bar for a phase's name.
+        collector: makes the collector of the cases with energy given (id to windows); default: a worker process.
+        processes: how many compile tiled kernels in the background; default: all cores but two.
+
+    Raises:
+        CampaignError: nothing more can be stored, or the GPU cannot be used; rows stored before stay.
+    """
+    began = time.monotonic()
+    cache = home_dir() / "compiled"
+    make = collector or (lambda energy: GpuCollector(
+        GpuWorkerOptions(device.name, index, bool(energy), SETTLE_S, WINDOW_S), energy=energy, env=cache_environment(cache)
+    ))  # fmt: skip
+    bar = progress or (lambda _: nullcontext(lambda done, total: None))
+    note = {"gpu": {} if reader is None else gpu_facts(reader), "campaign_seed": seed}
+    state = dict if reader is None else partial(gpu_state, reader)
+    known = measured_specs(store, device.name)
+    skip = {spec.case_id for specs in known.values() for spec in specs}
+    latency = energy = None
+    planned = latency_plan(budget.total_s, seed, [*known[True], *known[False]], device, families)[: budget.rows]
+    common: dict[str, Any] = {"device": device.name, "sink": store_sink(store), "sentinels": SENTINELS, "note": note,
+                              "key_of": _one_worker, "state": state}  # fmt: skip
+    if budget.latency_s > 0:
+        with _ahead(planned, reader, cache, processes), bar("latency") as told:
+            latency = run_campaign(planned, collector_for=make({}), skip=skip, pace=LATENCY_PACE, progress=told,
+                                   until=began + budget.latency_s, **common)  # fmt: skip
+    if budget.energy_s > 0 and not (latency is not None and latency.interrupted):
+        known = measured_specs(store, device.name)
+        chosen = energy_plan([*known[True], *known[False]] or planned, known[True], device, seed)[: budget.rows]
+        windows = energy_windows(chosen)
+        with bar("energy") as told:
+            energy = run_campaign(chosen, collector_for=make(windows), pace=ENERGY_PACE, progress=told,
+                                  until=began + budget.total_s - SECONDS_PER_ENERGY_CASE, **common)  # fmt: skip
+    return GpuCampaignSummary(latency, energy)
+
+
+def latency_plan(
+    budget_s: float, seed: int, measured: Sequence[KernelSpec], device: Device, families: Sequence[str] = ()
+) -> list[KernelSpec]:
+    """Twice as many unmeasured cases as the budget has time for, those worth most first."""
+    rows = max(50, round(2 * budget_s / SECONDS_PER_CASE))
+    chosen = list(families) or list(SWEEPS)
+    tiled = tiled_gpu_plan(round(2 * TILED_SHARE * rows), seed)
+    if has_cutlass():
+        # A fifth, in random places: every fifth binary is CUTLASS's, which takes several times as long to compile.
+        tiled += cutlass_gpu_plan(len(tiled) // 4, seed)
+        random.Random(seed).shuffle(tiled)  # noqa: S311  an order, no secret
+    tiled = [spec for spec in tiled if spec.family in chosen]
+    return gpu_plan(rows, seed, device=device, measured=measured, tiled=tiled, families=chosen)
+
+
+def energy_plan(
+    candidates: Sequence[KernelSpec], done: Sequence[KernelSpec], device: Device, seed: int
+) -> list[KernelSpec]:
+    """The stratified share of `candidates` that gets energy and has none yet, in the order it is worth."""
+    chosen = energy_cases(candidates, device=device, share=ENERGY_SHARE)
+    unique = {spec.case_id: spec for spec in candidates if spec.case_id in chosen}
+    return energy_order(list(unique.values()), seed, device=device, measured=done)
+
+
+def energy_windows(chosen: Sequence[KernelSpec]) -> dict[str, int]:
+    """Windows of each energy case: three for every tenth, by its id, one for the rest."""
+    return {spec.case_id: 3 if int(spec.case_id, 16) % REPEATED_SHARE == 0 else 1 for spec in chosen}
+
+
+def _one_worker(spec: KernelSpec) -> tuple[str, int]:  # noqa: ARG001  one process serves every impl
+    return "gpu", 0
+
+
+def _ahead(
+    planned: Sequence[KernelSpec], reader: NvmlReader | None, cache: Path, processes: int | None
+) -> AbstractContextManager[Any]:
+    """Background compiles of the planned cases that need one; none where the device does not say what to compile for."""
+    capability = None if reader is None else reader.compute_capability()
+    runners = gpu_runners()
+    compiled = [spec for spec in planned if spec.impl in runners and runners[spec.impl].compile is not None]
+    count = max(0, (os.cpu_count() or 1) - 2) if processes is None else processes
+    if capability is None or not compiled or not count:
+        return nullcontext()
+    return compile_ahead(compiled, capability, count, cache)
+
+
+def _columns(table: pa.Table) -> set[str]:
+    family = get_family(table["family"][0].as_py()) if len(table) else None
+    names = {"family", "dtype", "kv_dtype", "variant", "impl", "threads", "cache_state", "energy_j"}
+    return names | (set() if family is None else {*family.dim_names, *family.config})

@@ -1,0 +1,120 @@
+"""The real device: CUDA graphs and events through torch, on one stream of the measuring process's own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from .timing import Call, SystemTime
+
+_AHEAD = 3
+"""Replays enqueued ahead in a steady loop: the host may be late by one of them without the device falling idle."""
+
+
+class CudaGraph:
+    """A captured graph with events around its replay."""
+
+    def __init__(self, torch: Any, graph: Any, before: Call | None, keep: list[Any]) -> None:
+        self._torch, self._graph, self._before = torch, graph, before
+        self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        # Outputs of cold calls: alive, so that each call writes to memory of its own.
+        self._keep = keep
+
+    def replay_s(self) -> float:
+        """Seconds the GPU takes for one replay; waits for it."""
+        if self._before is not None:
+            self._before()
+        self._start.record()
+        self._graph.replay()
+        self._end.record()
+        self._end.synchronize()
+        return float(self._start.elapsed_time(self._end)) * 1e-3
+
+    def launch(self) -> None:
+        """Enqueue one replay; does not wait."""
+        self._graph.replay()
+
+
+class CudaGpu(SystemTime):
+    """A CUDA device through torch. Everything runs on one side stream, since the default stream cannot be captured."""
+
+    def __init__(self, torch: Any, index: int = 0) -> None:
+        self.torch, self.index = torch, index
+        torch.cuda.set_device(index)
+        torch.cuda.set_stream(torch.cuda.Stream())
+        properties = torch.cuda.get_device_properties(index)
+        self.cache_b = float(properties.L2_cache_size)
+        self._flushed = torch.empty(int(2 * self.cache_b), dtype=torch.uint8, device="cuda")
+        self._flushes = 0
+
+    def flush(self) -> None:
+        """Empty the last-level cache: write twice its size."""
+        self._flushes = (self._flushes + 1) % 255
+        self._flushed.fill_(self._flushes)
+
+    def call_s(self, call: Call) -> float:
+        """Wall seconds from enqueuing one call to its end."""
+        self.torch.cuda.current_stream().synchronize()
+        began = self.now_s()
+        call()
+        self.torch.cuda.current_stream().synchronize()
+        return self.now_s() - began
+
+    def graph(self, calls: Sequence[Call], before: Call | None = None) -> CudaGraph:
+        """Capture `calls` in order.
+
+        `torch.cuda.graph` would also empty the allocator's cache, tens of milliseconds for every case; capturing by hand
+        does not.
+        """
+        captured = self.torch.cuda.CUDAGraph()
+        self.torch.cuda.current_stream().synchronize()
+        kept: list[Any] = []
+        captured.capture_begin(capture_error_mode="thread_local")
+        try:
+            for call in calls:
+                result = call()
+                if before is not None:
+                    kept.append(result)
+        except BaseException:
+            # The capture must end before anything else can run; that it is invalid is already being reported.
+            with contextlib.suppress(RuntimeError):
+                captured.capture_end()
+            raise
+        captured.capture_end()
+        return CudaGraph(self.torch, captured, before, kept)
+
+    def steady(self, graph: CudaGraph, calls: int) -> GraphLoop:
+        """A loop over a graph of `calls` calls, for energy."""
+        return GraphLoop(self.torch, graph, calls)
+
+    def release(self) -> None:
+        """Give memory back once much of it is held, between cases."""
+        free, total = self.torch.cuda.mem_get_info()
+        if free < total / 2:
+            self.torch.cuda.empty_cache()
+
+
+class GraphLoop:
+    """A graph replayed without a pause, a few replays ahead of the device: a `SteadyLoop`."""
+
+    def __init__(self, torch: Any, graph: CudaGraph, calls: int) -> None:
+        self._torch, self._graph, self._calls = torch, graph, calls
+        self._ends: deque[Any] = deque()
+        self._completed = 0
+
+    def turn(self) -> int:
+        """Keep the device busy for about one replay; calls completed so far."""
+        while len(self._ends) < _AHEAD:
+            self._graph.launch()
+            end = self._torch.cuda.Event()
+            end.record()
+            self._ends.append(end)
+        self._ends.popleft().synchronize()
+        self._completed += self._calls
+        # After a slow look at a sensor more than one has ended.
+        while self._ends and self._ends[0].query():
+            self._ends.popleft()
+            self._completed += self._calls
+        return self._completed

@@ -1,0 +1,132 @@
+"""The standing campaign from plan to store, over a real worker process whose GPU is played."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernelcast.collectors.gpu.campaign import (
+    GpuBudget,
+    GpuCampaignSummary,
+    energy_plan,
+    energy_windows,
+    latency_plan,
+    measured_specs,
+    run_gpu_campaign,
+)
+from kernelcast.collectors.gpu.process import GpuCollector
+from kernelcast.collectors.gpu.worker import GpuWorkerOptions
+from kernelcast.datasets.files import provenance_of
+from kernelcast.datasets.store import Store
+from kernelcast.features.device import catalogue
+
+PLAYED = Path(__file__).parent / "played_worker.py"
+# A device without shipped rows, so that what is measured is what the test measured.
+H100 = catalogue().get("h100-sxm")
+
+
+def collector(energy: Mapping[str, int]) -> GpuCollector:
+    return GpuCollector(
+        GpuWorkerOptions(H100.name, energy=bool(energy)),
+        energy=energy,
+        command=lambda options: [sys.executable, "-P", str(PLAYED), options.to_json()],
+    )
+
+
+def run(store: Store, budget: GpuBudget) -> GpuCampaignSummary:
+    return run_gpu_campaign(store, H100, None, budget, collector=collector, processes=0)
+
+
+def all_rows(store: Store) -> list[dict[str, Any]]:
+    return [row for family in store.families() for row in store.read(family).to_pylist()]
+
+
+def test_short_runs_add_up_and_measure_nothing_twice(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    first = run(store, GpuBudget(60.0, 0.0, 25))
+    assert first.latency is not None
+    assert first.energy is None
+    assert sum(first.latency.stored.values()) == 25
+    assert first.latency.stored["ok"] > 20
+    second = run(store, GpuBudget(60.0, 0.0, 25))
+    assert second.latency is not None
+    rows = all_rows(store)
+    assert len(rows) == sum(first.latency.stored.values()) + sum(second.latency.stored.values())
+    assert max(Counter(row["case_id"] for row in rows).values()) == 1
+
+
+def test_blocks_say_which_worker_measured_and_how_steady_the_machine_was(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    run(store, GpuBudget(60.0, 0.0, 25))
+    table = store.read("gemm")
+    facts = provenance_of(table)[table["block"][0].as_py()]
+    assert facts["workers"]["gpu/0"]["gpu"] == "played"
+    assert facts["campaign_seed"] == 0
+    assert len(facts["sentinel_before_s"]) == 2
+
+
+def test_energy_goes_to_a_stratified_share_of_what_was_measured(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    run(store, GpuBudget(60.0, 0.0, 60))
+    done = run(store, GpuBudget(60.0, 60.0, 12))
+    assert done.latency is None
+    assert done.energy is not None
+    assert done.energy.stored["ok"] > 0
+    rows = [row for row in all_rows(store) if row["energy_j"] is not None]
+    assert len(rows) == done.energy.stored["ok"]
+    assert {row["energy_source"] for row in rows} == {"played"}
+    assert {row["cache_state"] for row in rows} == {"hot"}
+    for row in rows:
+        assert row["energy_j"] == pytest.approx(row["power_w"] * row["steady_latency_s"])
+        assert row["energy_windows"] == (3 if int(row["case_id"], 16) % 10 == 0 else 1)
+    again = measured_specs(store, H100.name)
+    assert {spec.case_id for spec in again[True]} == {row["case_id"] for row in rows}
+    left = energy_plan([*again[True], *again[False]], again[True], H100, 0)
+    assert not {spec.case_id for spec in left} & {row["case_id"] for row in rows}
+
+
+def test_energy_plan_covers_every_family_and_dtype() -> None:
+    planned = latency_plan(100.0, 0, [], H100)
+    chosen = energy_plan(planned, [], H100, 0)
+    hot = {(spec.family, spec.dtype) for spec in planned if spec.cache_state == "hot"}
+    assert {(spec.family, spec.dtype) for spec in chosen} == hot
+    assert 0.05 < len(chosen) / len(planned) < 0.25
+    assert set(energy_windows(chosen).values()) == {1, 3}
+
+
+def test_families_asked_for_are_the_only_ones_planned() -> None:
+    planned = latency_plan(20.0, 0, [], H100, ["softmax", "copy"])
+    assert {spec.family for spec in planned} == {"softmax", "copy"}
+    assert len(planned) == 400
+
+
+BLOCKED = ("xgboost", "mlflow", "fastapi", "msgspec", "pandas", "scipy", "sklearn", "onnxruntime", "onnx", "uvicorn", "iree",
+           "prometheus_client", "httptools", "sqlalchemy", "joblib")  # fmt: skip
+
+
+def test_a_gpu_machine_needs_only_what_the_makefile_says() -> None:
+    """The command line, the plan and the worker's modules run where every other library is missing."""
+    script = f"""
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in {BLOCKED!r}:
+            raise ModuleNotFoundError(f'no {{name}} on this machine', name=name)
+sys.meta_path.insert(0, Missing())
+import kernelcast.collectors.gpu.bench, kernelcast.collectors.gpu.cuda, kernelcast.collectors.gpu.worker
+import kernelcast.collectors.gpu.probe_worker, kernelcast.collectors.gpu.launch_worker
+from kernelcast.collectors.gpu.runner import gpu_runners
+assert 'triton' in gpu_runners()
+from kernelcast.cli import main
+sys.exit(main(['collect-gpu', '--dry-run', '--device', 'h100-sxm', '--minutes', '0.5', '--json']))
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    planned = json.loads(done.stdout)
+    assert {row["family"] for row in planned} > {"gemm", "attention", "moe"}
