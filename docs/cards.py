@@ -6,12 +6,14 @@ Run `.venv/bin/python docs/cards.py` after the tables change; a test fails while
 from __future__ import annotations
 
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from kernelcast.datasets.card import dataset_card
 from kernelcast.datasets.shipped import SHIPPED_DIR, read_shipped, shipped_families
+from kernelcast.features.device import catalogue
 
 LICENCE = "Apache-2.0, as kernelcast itself. Measured by kernelcast's own collectors; nothing was taken from elsewhere."
 
@@ -35,11 +37,52 @@ SHARED_GAPS = (
     "One PyTorch and one IREE version; other versions choose other kernels.",
 )
 
+GPU_KERNELS = """
+Latencies of nine families of kernels on one NVIDIA H200, taken as CUDA graphs, caches hot and cold, in every dtype that
+PyTorch runs there; of a stratified share also power and energy. Shapes fill the space of sizes evenly in the logarithm or are
+those of published models. The campaign chooses what is worth most within its minutes (docs/measurement.md), and further short
+runs add to these rows. What they say, and how they compare with public tables, is in docs/h200.md.
+"""
+
+GPU_TILED = """
+Matrix products and attention with their tuning knobs on one NVIDIA H200: Triton kernels, CUTLASS kernels for sm_80's
+tensor cores, and a naive CUDA product in square tiles of 1 to 32. Poor configurations are in it on purpose: a cost model must
+know them. Every result was checked against PyTorch before it was timed. Registers, spills and shared memory are what the
+compilers said.
+"""
+
+GPU_GAPS = (
+    "One or two boards, on one day, in a virtual machine; boards of one kind differ by a few percent in clocks and power.",
+    "Latency is that of a short burst: a large product that the board's power limit slows within a second runs up to "
+    "a fifth longer in a steady loop (`steady_latency_s`, in the rows with energy).",
+    "GPU time only: what the host needs to launch a kernel is in the launch traces, not in these latencies.",
+    "Power and energy in few rows, and only for hot caches: a cold call cannot be repeated in a steady loop.",
+    "One version each of PyTorch, cuDNN, Triton and CUTLASS; other versions choose other kernels.",
+)
+
+
+def _of(kind: str, impls: tuple[str, ...]) -> Callable[[pa.Table], pa.Array]:
+    """Rows on devices of a kind (`cpu`, `gpu`) whose `impl` matches one of `impls`."""
+    names = [device.name for device in catalogue() if device.kind == kind]
+
+    def chosen(table: pa.Table) -> pa.Array:
+        wanted = [impl for impl in table["impl"].unique().to_pylist() if _matches(impl, impls)]
+        return pc.and_(
+            pc.is_in(table["device"], pa.array(names)), pc.is_in(table["impl"], pa.array(wanted, pa.string()))
+        )
+
+    return chosen
+
+
+def _matches(impl: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(impl, pattern) for pattern in patterns)
+
+
 CARDS: dict[str, tuple[str, str, Callable[[pa.Table], pa.Array], tuple[str, ...]]] = {
     "cpu-kernels.md": (
         "PyTorch kernels on two Zen 5 cores",
         KERNELS,
-        lambda table: pc.equal(table["impl"], "torch"),
+        _of("cpu", ("torch",)),
         (
             "Cases of more than about 30 ms or 128 MB are not in it; nor are dtypes other than fp32 and bf16.",
             "Cold rows repeat within 5–11 %, against 2–4 % for hot ones.",
@@ -49,12 +92,19 @@ CARDS: dict[str, tuple[str, str, Callable[[pa.Table], pa.Array], tuple[str, ...]
     "cpu-tiled-gemm.md": (
         "Tiled matrix products on one Zen 5 core",
         TILED,
-        lambda table: pc.equal(table["impl"], "iree"),
+        _of("cpu", ("iree",)),
         (
             "fp32 only: IREE's tiled bf16 code widens to fp32 and has no use for the bf16 instructions.",
             "One thread, hot caches, products of at most about 0.5 GFLOP.",
             *SHARED_GAPS,
         ),
+    ),
+    "h200-kernels.md": ("Library kernels on an NVIDIA H200", GPU_KERNELS, _of("gpu", ("torch", "torch-*")), GPU_GAPS),
+    "h200-tiled.md": (
+        "Tiled kernels on an NVIDIA H200",
+        GPU_TILED,
+        _of("gpu", ("triton", "cutlass", "cupy-tiled")),
+        ("The CUTLASS kernels are those for sm_80: Hopper's own instructions are not in them.", *GPU_GAPS),
     ),
 }
 
