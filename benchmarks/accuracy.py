@@ -71,7 +71,7 @@ def _rows(found: Evaluation, names: Sequence[str]) -> Iterable[Sequence[str]]:
     errors = [_words(metrics[name]) for name in names]
     yield [family, str(own.n), *errors, f"{own.coverage_pct:.1f} %", f"{own.width_pct:.0f} %"]
     for part in found.slices:
-        if part.target == "latency_s" and part.by in ("impl", "threads", "cache_state"):
+        if part.target == "latency_s" and part.by in ("device", "dtype", "impl", "threads", "cache_state"):
             m = part.metrics
             nothing = [""] * (len(names) - 1)
             yield [
