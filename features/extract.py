@@ -23,7 +23,7 @@ from .device import Catalogue
 from .dtypes import itemsize_b
 from .kernel import get_family
 from .terms import TERMS, cost_terms
-from .tiling import TILING_NAMES, has_tiling, tiling_columns
+from .tiling import TILING_NAMES, has_tiling, product_shapes, tiling_columns
 from .work import LAUNCH_FLOOR_S, Work, work
 
 EXTRACT_VERSION = 2
@@ -288,13 +288,7 @@ def _knob_groups(schema: FeatureSchema) -> dict[str, list[str]]:
 
 def _tile_columns(cases: Cases, units: Floats) -> Iterable[tuple[str, Floats]]:
     """Wave and tile quantisation: how full the last wave of tiles and the tiles at the edges are, for usual tile sides."""
-    tiles = cases.family.tiles
-    assert tiles is not None, "only called for families with tiles"  # noqa: S101
-    shape = np.empty((4, len(cases)))
-    for index, view in cases.views():
-        for row, column in zip(shape, tiles(view), strict=True):
-            row[index] = column
-    batch, m, n, k = shape
+    batch, m, n, k = product_shapes(cases)
     for side in _TILE_SIDES:
         count = batch * np.ceil(m / side) * np.ceil(n / side)
         waves = count / units

@@ -33,13 +33,7 @@ def tiling_columns(cases: Cases, units: Floats, shared_b: Floats) -> Iterable[tu
     `tile_k` cuts its result into blocks of `tile_m` × `tile_n` and steps through k; one without (attention) cuts rows only
     and steps through columns, `tile_n` at a time.
     """
-    tiles = cases.family.tiles
-    assert tiles is not None, "only called for families with tiles"  # noqa: S101
-    shape = np.empty((4, len(cases)))
-    for index, view in cases.views():
-        for row, column in zip(shape, tiles(view), strict=True):
-            row[index] = column
-    batch, m, n, k = shape
+    batch, m, n, k = product_shapes(cases)
     tile_m, tile_n, tile_k = _knob(cases, "tile_m"), _knob(cases, "tile_n"), _knob(cases, "tile_k")
     parts = np.nan_to_num(_knob(cases, "split_k"), nan=1.0)
     flat = "tile_k" in cases.family.config
@@ -55,6 +49,17 @@ def tiling_columns(cases: Cases, units: Floats, shared_b: Floats) -> Iterable[tu
         np.log2(tile_m * tile_n / _knob(cases, "warps")), np.log2(staged), np.log2(staged / shared_b),
     )  # fmt: skip
     return zip(TILING_NAMES, columns, strict=True)
+
+
+def product_shapes(cases: Cases) -> Floats:
+    """Rows `batch`, `m`, `n`, `k` of the products inside the cases of a family that has `tiles`, shape `(4, n)`."""
+    tiles = cases.family.tiles
+    assert tiles is not None, "only called for families with tiles"  # noqa: S101
+    shape = np.empty((4, len(cases)))
+    for index, view in cases.views():
+        for row, column in zip(shape, tiles(view), strict=True):
+            row[index] = column
+    return shape
 
 
 def _knob(cases: Cases, name: str) -> Floats:

@@ -1,0 +1,66 @@
+"""Features of a kernel's own tiles against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernelcast.features.cases import Cases
+from kernelcast.features.device import catalogue
+from kernelcast.features.extract import FeatureSchema, extract
+from kernelcast.features.kernel import KernelSpec
+from kernelcast.features.tiling import TILING_NAMES, has_tiling, tiling_columns
+
+H200 = "nvidia-h200-sxm-141gb"
+KNOBS = {"tile_m": 128, "tile_n": 256, "tile_k": 64, "warps": 8, "stages": 3, "split_k": 1, "group_m": 8}
+
+
+def columns(spec: KernelSpec) -> dict[str, float]:
+    found = tiling_columns(Cases.of([spec], [H200]), np.array([132.0]), np.array([233472.0]))
+    return {name: float(column[0]) for name, column in found}
+
+
+def test_a_product_is_cut_into_blocks_of_its_result() -> None:
+    found = columns(KernelSpec.of("gemm", "bf16", impl="triton", config=KNOBS, m=4000, n=4096, k=1000))
+    blocks = 32 * 16
+    assert 2 ** found["log own waves"] == pytest.approx(blocks / 132)
+    assert found["own wave filling"] == pytest.approx(blocks / 132 / 4)
+    assert 2 ** found["log own steps"] == pytest.approx(16)
+    assert 2 ** found["log own intensity"] == pytest.approx(128 * 256 / 384)
+    assert 2 ** found["log own sums per warp"] == pytest.approx(128 * 256 / 8)
+    assert 2 ** found["log own staged bytes"] == pytest.approx(3 * 64 * 384 * 2)
+    assert 2 ** found["log own staged over shared"] == pytest.approx(3 * 64 * 384 * 2 / 233472)
+
+
+def test_splitting_k_makes_more_blocks_of_fewer_steps() -> None:
+    whole = columns(KernelSpec.of("gemm", "bf16", impl="triton", config=KNOBS, m=128, n=256, k=4096))
+    split = columns(KernelSpec.of("gemm", "bf16", impl="triton", config=KNOBS | {"split_k": 4}, m=128, n=256, k=4096))
+    assert split["log own waves"] == pytest.approx(whole["log own waves"] + 2)
+    assert split["log own steps"] == pytest.approx(whole["log own steps"] - 2)
+
+
+def test_attention_is_cut_by_queries_and_steps_through_keys() -> None:
+    config = {"tile_m": 64, "tile_n": 32, "warps": 4, "stages": 2}
+    found = columns(KernelSpec.of("attention", "bf16", impl="triton", config=config, batch=2, heads=16, kv_heads=4,
+                                  q_len=1000, kv_len=1000, head_dim=128))  # fmt: skip
+    assert 2 ** found["log own waves"] == pytest.approx(2 * 16 * 16 / 132)
+    assert 2 ** found["log own steps"] == pytest.approx(32)
+    assert 2 ** found["log own staged bytes"] == pytest.approx(2 * 128 * 96 * 2)
+
+
+def test_without_knobs_there_is_nothing_to_say() -> None:
+    found = columns(KernelSpec.of("gemm", "bf16", impl="torch", m=128, n=256, k=4096))
+    assert all(np.isnan(value) for value in found.values())
+    assert not has_tiling(("tile_m", "warps"))
+
+
+def test_the_columns_are_features_only_where_training_saw_knobs() -> None:
+    tiled = KernelSpec.of("gemm", "bf16", impl="triton", config=KNOBS, m=512, n=512, k=512)
+    plain = KernelSpec.of("gemm", "bf16", impl="torch", m=512, n=512, k=512)
+    with_knobs = FeatureSchema.fit(Cases.of([tiled, plain], [H200] * 2))
+    without = FeatureSchema.fit(Cases.of([plain], [H200]))
+    assert set(TILING_NAMES) <= set(with_knobs.names)
+    assert not set(TILING_NAMES) & set(without.names)
+    assert extract(Cases.of([tiled, plain], [H200] * 2), with_knobs, catalogue()).values.shape == (
+        2,
+        len(with_knobs.names),
+    )
