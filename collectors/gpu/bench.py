@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -24,7 +25,13 @@ REJECTED_THROTTLES = frozenset({"thermal", "brake"})
 """Slowdowns that say something about the machine's cooling or supply; a power cap is part of how large kernels behave."""
 
 _ATTEMPTS = 2
-"""Times a throttled case is measured before it is given up."""
+"""Times a case is measured where the first time was throttled, or at a clock that may be left over from another case."""
+
+RECOVERY_S = 0.2
+"""Pause before a second attempt: clocks follow power within some tens of milliseconds."""
+
+LOW_CLOCK = 0.97
+"""A clock below this share of the fastest one seen is low; steps of a clock are about 1 % of it."""
 
 ENERGY_GRAPH_S = 10e-3
 """Length of a graph replayed in a steady loop: long enough that launching it costs nothing, short beside a window."""
@@ -61,6 +68,21 @@ State = Callable[[], Mapping[str, Any]]
 """Clocks, temperature and throttle reasons now (`nvml.gpu_state`); empty where they cannot be read."""
 
 
+@dataclass(slots=True)
+class Clocks:
+    """The fastest clock seen under load so far, in Hz, and how to wait for one; tests play the waiting."""
+
+    fastest_hz: float = 0.0
+    pause: Callable[[float], None] = time.sleep
+
+    def low(self, clock_hz: float | None) -> bool:
+        """Whether a clock is low beside the fastest one seen; False where none can be read."""
+        if clock_hz is None:
+            return False
+        self.fastest_hz = max(self.fastest_hz, clock_hz)
+        return clock_hz < LOW_CLOCK * self.fastest_hz
+
+
 @dataclass(frozen=True, slots=True)
 class GpuBench:
     """What one process measures with: the device, its runners, the rules, the sensor and what reads the clocks."""
@@ -72,6 +94,7 @@ class GpuBench:
     meter: EnergyMeter = field(default_factory=NoMeter)
     hot: GraphRule = HOT
     cold: GraphRule = COLD
+    clocks: Clocks = field(default_factory=Clocks)
 
     def measure(self, spec: KernelSpec, energy_windows: int = 0) -> Measurement:
         """The row of one case, whatever happens to it; with energy over `energy_windows` windows, none for 0."""
@@ -96,22 +119,38 @@ class GpuBench:
         first_call_s = self.gpu.now_s() - began + self.gpu.call_s(launch.call)
         _check_result(launch)
         cold = spec.cache_state == "cold"
-        for attempt in range(1, _ATTEMPTS + 1):
-            states: list[Mapping[str, Any]] = []
-            sampled = self._sampled(spec, runner, operands, launch, lambda seen=states: seen.append(self.state()))  # type: ignore[misc]
-            state = states[0] if states else {}
-            throttle = list(state.get("throttle") or ())
-            if not REJECTED_THROTTLES & set(throttle):
-                break
-            if attempt == _ATTEMPTS:
-                raise ThrottledError(f"the device slowed itself down ({', '.join(throttle)}) in {_ATTEMPTS} attempts")
+        sampled, state, rejected = self._settled(spec, runner, operands, launch)
         message, energy = None, None
         if energy_windows and not cold:
             try:
                 energy = self._energy(launch, sampled, energy_windows)
             except EnergyRefusedError as refused:
                 message = f"no energy: {refused}"
-        return self._row(spec, launch, replace(sampled, first_call_s=first_call_s), state, energy, message)
+        return self._row(spec, launch, replace(sampled, first_call_s=first_call_s), state, rejected, energy,
+                         message)  # fmt: skip
+
+    def _settled(
+        self, spec: KernelSpec, runner: GpuRunner, operands: Sequence[Any], launch: Launch
+    ) -> tuple[Sampled, Mapping[str, Any], int]:
+        """Samples, the state they were taken in, and how many samples were rejected before them.
+
+        Raises:
+            ThrottledError: the device slowed itself down for its temperature or its supply, every time.
+        """
+        rejected = 0
+        for attempt in range(1, _ATTEMPTS + 1):
+            states: list[Mapping[str, Any]] = []
+            sampled = self._sampled(spec, runner, operands, launch, lambda seen=states: seen.append(self.state()))  # type: ignore[misc]
+            state = states[0] if states else {}
+            throttle = REJECTED_THROTTLES & set(state.get("throttle") or ())
+            # A clock that is still low from the case before comes back within the pause; one that this case pulls
+            # down does not, and stays part of its time.
+            if not throttle and (attempt > 1 or not self.clocks.low(state.get("sm_clock_hz"))):
+                return sampled, state, rejected
+            rejected += len(sampled.samples_s)
+            if attempt < _ATTEMPTS:
+                self.clocks.pause(RECOVERY_S)
+        raise ThrottledError(f"the device slowed itself down ({', '.join(sorted(throttle))}) in {_ATTEMPTS} attempts")
 
     def _sampled(
         self, spec: KernelSpec, runner: GpuRunner, operands: Sequence[Any], launch: Launch, look: Callable[[], None]
@@ -134,8 +173,8 @@ class GpuBench:
         return self.meter.measure(self.gpu.steady(graph, min(calls, 5000)), windows=windows)
 
     def _row(
-        self, spec: KernelSpec, launch: Launch, sampled: Sampled, state: Mapping[str, Any], energy: Energy | None,
-        message: str | None,
+        self, spec: KernelSpec, launch: Launch, sampled: Sampled, state: Mapping[str, Any], rejected: int,
+        energy: Energy | None, message: str | None,
     ) -> Measurement:  # fmt: skip
         q1, q3 = np.percentile(sampled.samples_s, (25, 75))
         labels: dict[str, Any] = {}
@@ -150,7 +189,7 @@ class GpuBench:
         return Measurement(
             spec=spec, device=self.name, status="ok", block="", latency_s=sampled.median_s, latency_q1_s=float(q1),
             latency_q3_s=float(q3), latency_min_s=float(sampled.samples_s.min()), n_samples=len(sampled.samples_s),
-            first_call_s=sampled.first_call_s, converged=sampled.converged, noisy=sampled.noisy, rejected_samples=0,
+            first_call_s=sampled.first_call_s, converged=sampled.converged, noisy=sampled.noisy, rejected_samples=rejected,
             power_limit_w=state.get("power_limit_w"), sm_clock_hz=state.get("sm_clock_hz"),
             temperature_c=state.get("temperature_c"), message=message, measured_at=utc_now(),
             throttle=",".join(state["throttle"]) if state.get("throttle") is not None else None,

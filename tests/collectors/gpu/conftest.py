@@ -42,6 +42,7 @@ class FakeGpu:
     launched: int = 0
     flushes: int = 0
     released: int = 0
+    paused_s: float = 0.0
     captured: list[int] = field(default_factory=list)
     torch: Any = None
 
@@ -69,6 +70,10 @@ class FakeGpu:
 
     def steady(self, graph: FakeGraph, calls: int) -> Any:
         return ("loop", graph, calls)
+
+    def pause(self, seconds: float) -> None:
+        self.paused_s += seconds
+        self.clock_s += seconds
 
     def release(self) -> None:
         self.released += 1

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kernelcast.collectors.gpu.bench import GpuBench, gpu_status_of
+from kernelcast.collectors.gpu.bench import Clocks, GpuBench, gpu_status_of
 from kernelcast.collectors.gpu.runner import GpuRunner, Launch
 from kernelcast.collectors.meters.protocol import Energy, EnergyRefusedError
 from kernelcast.collectors.runner import UnsupportedCaseError
@@ -36,7 +36,7 @@ def bench_of(fake_gpu: Any, launch: Any, **more: Any) -> GpuBench:
     gpu = fake_gpu()
     gpu.torch = CpuTorch()
     runner = GpuRunner("played", ("played",), launch, dict)
-    return GpuBench("a-gpu", gpu, {"played": runner}, **more)
+    return GpuBench("a-gpu", gpu, {"played": runner}, clocks=Clocks(pause=gpu.pause), **more)
 
 
 def taking(seconds: float):
@@ -112,6 +112,24 @@ def test_a_slowdown_that_passes_costs_only_time(fake_gpu) -> None:
     states = iter([{"throttle": ["thermal"]}, {"throttle": []}])
     row = bench_of(fake_gpu, taking(1e-5), state=lambda: next(states)).measure(HOT)
     assert (row.status, row.throttle) == ("ok", "")
+
+
+def test_a_clock_left_low_by_another_case_is_waited_for(fake_gpu) -> None:
+    clocks = iter([1.98e9, 1.38e9, 1.98e9])
+    bench = bench_of(fake_gpu, taking(1e-5), state=lambda: {"sm_clock_hz": next(clocks), "throttle": []})
+    bench.measure(HOT)
+    row = bench.measure(HOT)
+    assert row.sm_clock_hz == 1.98e9
+    assert row.rejected_samples > 0
+    assert bench.gpu.paused_s == pytest.approx(0.2)
+
+
+def test_a_clock_that_the_case_itself_pulls_down_is_part_of_its_time(fake_gpu) -> None:
+    clocks = iter([1.98e9, 1.4e9, 1.4e9])
+    bench = bench_of(fake_gpu, taking(1e-5), state=lambda: {"sm_clock_hz": next(clocks), "throttle": ["power_cap"]})
+    bench.measure(HOT)
+    row = bench.measure(HOT)
+    assert (row.status, row.sm_clock_hz, row.throttle) == ("ok", 1.4e9, "power_cap")
 
 
 class PlayedMeter:
