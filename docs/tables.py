@@ -1,10 +1,11 @@
-"""Writes the tables of docs/families.md and docs/devices.md from the objects they describe.
+"""Writes docs/families.md, docs/devices.md and docs/modules.md from the objects they describe.
 
-Run `.venv/bin/python docs/tables.py` after adding a family or a device; a test fails while the pages are out of date.
+Run `.venv/bin/python docs/tables.py` after adding a family, a device or a module; a test fails while the pages are out of date.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from kernelcast.features.device import Catalogue, Device
 from kernelcast.features.kernel import KernelFamily, families
 
 HERE = Path(__file__).parent
+ROOMS = ("features", "datasets", "collectors", "models", "api", "commands")
 
 
 def families_page() -> str:
@@ -46,6 +48,23 @@ def devices_page() -> str:
         "other names",
     )
     return "\n".join([head, _table(columns, (_row(device) for device in Catalogue()))])
+
+
+def modules_page() -> str:
+    """The whole of docs/modules.md: every module of the package, by folder, with the first line of what it says of itself."""
+    parts = ["# Modules\n\nWritten by `docs/tables.py`: every file and its one idea, in its own words.\n"]
+    root = HERE.parent
+    for folder in [root, *sorted({path.parent for room in ROOMS for path in (root / room).rglob("*.py")})]:
+        rows = [(f"`{path.name}`", _idea(path)) for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
+        if rows:
+            name = "the root" if folder == root else f"{folder.relative_to(root)}/"
+            parts.append(f"## {name}\n\n{_table(('file', 'idea'), rows)}")
+    return "\n".join(parts)
+
+
+def _idea(path: Path) -> str:
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
 
 
 def _dims(family: KernelFamily) -> Iterable[tuple[str, ...]]:
@@ -84,3 +103,4 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 if __name__ == "__main__":
     (HERE / "families.md").write_text(families_page(), encoding="utf-8")
     (HERE / "devices.md").write_text(devices_page(), encoding="utf-8")
+    (HERE / "modules.md").write_text(modules_page(), encoding="utf-8")

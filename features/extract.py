@@ -26,9 +26,9 @@ from .terms import TERMS, cost_terms
 from .tiling import TILING_NAMES, has_tiling, product_shapes, tiling_columns
 from .work import LAUNCH_FLOOR_S, Work, work
 
-EXTRACT_VERSION = 2
+EXTRACT_VERSION = 3
 """Raised whenever a feature changes its meaning; part of the schema's hash. History: 1, the first; 2, a GPU's launch floor is
-0.7 µs, a convolution's bytes leave out input that a long stride skips, and tile knobs say what they make of the sizes."""
+0.7 µs, a convolution's bytes leave out input that a long stride skips; 3, tile knobs say what they make of the sizes."""
 
 _TILE_SIDES = (64.0, 128.0, 256.0)
 _ALIGNMENT = 256

@@ -203,6 +203,8 @@ class KernelFamily:
     """Arithmetic of the cheapest known algorithm, for the compute bound; None where `flops` is already that."""
     tiles: Callable[[View], tuple[Size, Size, Size, Size]] | None = None
     """`(batch, m, n, k)` of the matrix product(s) inside, for tile and wave counts; None for families without one."""
+    blocked: Callable[[View], tuple[Size, Size, Size, Size]] | None = None
+    """The same as kernels with tile knobs cut it into blocks, where that differs from `tiles`."""
     default_variant: str = ""
     """The variant meant when none is given."""
     variant_of: Callable[[Mapping[str, int]], str] | None = None

@@ -6,12 +6,13 @@ products of knobs and sizes, so these are features of their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
 from .cases import Cases, Floats
 from .dtypes import itemsize_b
+from .kernel import Size, View
 
 TILING_NAMES = (
     "log own waves", "own wave filling", "log own steps", "log own intensity", "log own sums per warp",
@@ -33,7 +34,7 @@ def tiling_columns(cases: Cases, units: Floats, shared_b: Floats) -> Iterable[tu
     `tile_k` cuts its result into blocks of `tile_m` × `tile_n` and steps through k; one without (attention) cuts rows only
     and steps through columns, `tile_n` at a time.
     """
-    batch, m, n, k = product_shapes(cases)
+    batch, m, n, k = product_shapes(cases, cases.family.blocked)
     tile_m, tile_n, tile_k = _knob(cases, "tile_m"), _knob(cases, "tile_n"), _knob(cases, "tile_k")
     parts = np.nan_to_num(_knob(cases, "split_k"), nan=1.0)
     flat = "tile_k" in cases.family.config
@@ -51,9 +52,12 @@ def tiling_columns(cases: Cases, units: Floats, shared_b: Floats) -> Iterable[tu
     return zip(TILING_NAMES, columns, strict=True)
 
 
-def product_shapes(cases: Cases) -> Floats:
-    """Rows `batch`, `m`, `n`, `k` of the products inside the cases of a family that has `tiles`, shape `(4, n)`."""
-    tiles = cases.family.tiles
+def product_shapes(cases: Cases, shape_of: Callable[[View], tuple[Size, Size, Size, Size]] | None = None) -> Floats:
+    """Rows `batch`, `m`, `n`, `k` of the products inside the cases of a family that has `tiles`, shape `(4, n)`.
+
+    `shape_of` gives them for a view; default: the family's `tiles`.
+    """
+    tiles = shape_of or cases.family.tiles
     assert tiles is not None, "only called for families with tiles"  # noqa: S101
     shape = np.empty((4, len(cases)))
     for index, view in cases.views():

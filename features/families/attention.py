@@ -49,6 +49,12 @@ def _traffic_b(v: View) -> Size:
     return total
 
 
+def _blocked(v: View) -> tuple[Size, Size, Size, Size]:
+    """Query heads that share keys share a block: its rows are the queries of all of them."""
+    group = v["heads"] / v["kv_heads"]
+    return v["batch"] * v["kv_heads"], v["q_len"] * group, touched_kv_len(v), v["head_dim"]
+
+
 def _torch(torch: Any, spec: KernelSpec, q: Any, k: Any, v: Any) -> Callable[[], Any]:
     attend = torch.nn.functional.scaled_dot_product_attention
     grouped = spec["heads"] != spec["kv_heads"]
@@ -104,6 +110,7 @@ FAMILY = KernelFamily(
     run={"torch": _torch},
     unit="matrix",
     tiles=lambda v: (v["batch"] * v["heads"], v["q_len"], touched_kv_len(v), v["head_dim"]),
+    blocked=_blocked,
     mlir_ops=("iree_linalg_ext.attention", "torch.aten.scaled_dot_product_attention"),
     ranges={
         "batch": (1, 16),

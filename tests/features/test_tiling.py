@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernelcast.collectors.gpu.triton_steps import triton_steps
 from kernelcast.features.cases import Cases
 from kernelcast.features.device import catalogue
 from kernelcast.features.extract import FeatureSchema, extract
@@ -42,9 +43,26 @@ def test_attention_is_cut_by_queries_and_steps_through_keys() -> None:
     config = {"tile_m": 64, "tile_n": 32, "warps": 4, "stages": 2}
     found = columns(KernelSpec.of("attention", "bf16", impl="triton", config=config, batch=2, heads=16, kv_heads=4,
                                   q_len=1000, kv_len=1000, head_dim=128))  # fmt: skip
-    assert 2 ** found["log own waves"] == pytest.approx(2 * 16 * 16 / 132)
+    # Four query heads share keys and a block: 4000 rows of 64.
+    assert 2 ** found["log own waves"] == pytest.approx(2 * 4 * 63 / 132)
     assert 2 ** found["log own steps"] == pytest.approx(32)
     assert 2 ** found["log own staged bytes"] == pytest.approx(2 * 128 * 96 * 2)
+
+
+CASES = (
+    KernelSpec.of("gemm", "bf16", impl="triton", config=KNOBS | {"split_k": 2}, m=1000, n=700, k=900),
+    KernelSpec.of("gemm", "fp16", impl="triton", config=KNOBS, m=1, n=16, k=16),
+    KernelSpec.of("attention", "bf16", impl="triton", config={"tile_m": 64, "tile_n": 32, "warps": 4, "stages": 2},
+                  batch=3, heads=32, kv_heads=8, q_len=1, kv_len=777, head_dim=128),
+    KernelSpec.of("attention", "bf16", impl="triton", config={"tile_m": 64, "tile_n": 32, "warps": 4, "stages": 2},
+                  batch=1, heads=16, kv_heads=1, q_len=100, kv_len=300, head_dim=64),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", CASES, ids=str)
+def test_blocks_are_those_the_kernel_launches(spec: KernelSpec) -> None:
+    launched = np.prod(triton_steps(spec).steps[0].grid)
+    assert 2 ** columns(spec)["log own waves"] * 132 == pytest.approx(launched)
 
 
 def test_without_knobs_there_is_nothing_to_say() -> None:
