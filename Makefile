@@ -47,7 +47,7 @@ collect: $(VENV)/.ready
 # and nothing is installed. The link gives the tree its package name; -P keeps its folders from shadowing packages.
 collect-gpu:
 	mkdir -p build/run && ln -sfn $(CURDIR) build/run/kernelcast
-	PYTHONPATH=build/run $(PYTHON) -P -m kernelcast collect-gpu --minutes $(MINUTES) --out $(OUT)
+	PYTHONPATH=build/run $(PYTHON) -P -m kernelcast collect-gpu --minutes $(MINUTES) --out "$(OUT)"
 
 # The shipped model, from the shipped tables.
 model: $(VENV)/.ready

@@ -172,8 +172,13 @@ class _Campaign:
         for chunk in chunks(specs, self.pace, self.key_of):
             if self._out_of_time():
                 break
-            self.block.append(self._measured(chunk))
-            done += len(chunk)
+            try:
+                rows = self._measured(chunk)
+            except WorkerStartError as error:
+                self.block.append(list(error.rows))
+                raise
+            self.block.append(rows)
+            done += len(rows)
             if progress is not None:
                 progress(done, len(specs))
             cases = sum(map(len, self.block))
@@ -217,18 +222,14 @@ class _Campaign:
                                  "sentinel_drift_allowed": self.allowed}  # fmt: skip
         drifted = any(change > self.allowed.get(name, self.pace.drift) for name, change in moved.items())
         if drifted and not self._out_of_time():
-            first_try = self.block
-            self.block = []
-            # The first try stays in hand until the second is complete: an interrupt in between must not lose it.
-            try:
-                self.block = [self._measured([row.spec for row in chunk]) for chunk in first_try]
-            except KeyboardInterrupt:
-                self.block = first_try
-                raise
-            start, end = end, self._read_sentinels()
-            self.remeasured += 1
-            facts |= {"remeasured": True, "sentinel_before_s": start, "sentinel_after_s": end,
-                      "sentinel_drift": drift(start, end), "sentinel_drift_first_try": moved}  # fmt: skip
+            # The first try stays in hand until the second is complete: nothing that happens in between may lose it.
+            second_try = [self._measured([row.spec for row in chunk]) for chunk in self.block if chunk]
+            if sum(map(len, second_try)) == sum(map(len, self.block)):
+                self.block = second_try
+                start, end = end, self._read_sentinels()
+                self.remeasured += 1
+                facts |= {"remeasured": True, "sentinel_before_s": start, "sentinel_after_s": end,
+                          "sentinel_drift": drift(start, end), "sentinel_drift_first_try": moved}  # fmt: skip
         self.reading = end
         self.store(facts)
 

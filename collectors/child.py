@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
-from typing import IO
+from collections.abc import Mapping
+from typing import IO, Any
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -20,3 +22,9 @@ def private_stdout() -> IO[str]:
     replies = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     return replies
+
+
+def send(replies: IO[str], message: Mapping[str, Any]) -> None:
+    """One message to the parent, at once: a JSON object on a line."""
+    replies.write(json.dumps(message) + "\n")
+    replies.flush()

@@ -6,18 +6,32 @@ import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..datasets.schema import Measurement
 
 _START_S = 180.0
 """Longest start-up: importing a large library from a cold disk."""
 
+_END_S = 10.0
+"""Longest wait for a killed process to end."""
+
 
 class WorkerStartError(Exception):
-    """A worker could not start at all (its library is missing, say); the message has its last words."""
+    """A worker could not start at all (its library is missing, say); the message has its last words.
+
+    `rows` are those that a worker before it had measured of the same request.
+    """
+
+    def __init__(self, message: str, rows: Sequence[Measurement] = ()) -> None:
+        super().__init__(message)
+        self.rows = rows
 
 
 class ChildProcess:
@@ -53,11 +67,14 @@ class ChildProcess:
             raise WorkerStartError(f"the {self._name} worker did not start: {self.last_words()}") from None
 
     def close(self) -> None:
-        """Kill it, if it runs."""
+        """Kill it, if it runs, and what it started (nvcc, ptxas)."""
         if self._process is None:
             return
-        self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(ProcessLookupError):  # all of them have ended
+            os.killpg(self._process.pid, signal.SIGKILL)  # its own session makes it the leader of its group
+        # A process stuck in the driver takes no signal until it comes back: it is abandoned, and ends then.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_END_S)
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):  # what is still buffered for a dead child has no reader

@@ -30,10 +30,11 @@ class Collector(Protocol):
     """Something that turns specs into rows: a worker process, or a replay of recorded rows."""
 
     def collect(self, specs: Sequence[KernelSpec]) -> list[Measurement]:
-        """One row per spec, in order.
+        """One row per spec, in order; fewer where its time ran out.
 
         Raises:
             WorkerLostError: the process that measured them is gone; the next call starts another.
+            WorkerStartError: no process can be started; it carries the rows measured before.
         """
         ...
 

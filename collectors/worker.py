@@ -16,10 +16,9 @@ import os
 import resource
 import sys
 from dataclasses import asdict, dataclass
-from typing import IO, Any
 
 from ..datasets.schema import spec_of, to_row
-from .child import die_with_parent, private_stdout
+from .child import die_with_parent, private_stdout, send
 from .flush import CacheFlush
 from .interleave import Bench, measure_chunk
 from .meters.find import find_meter
@@ -70,14 +69,14 @@ def serve(runner: Runner, options: WorkerOptions, *, hot: StoppingRule = HOT, co
     runner.use_threads(options.threads)
     flush = CacheFlush(options.llc_b, options.flush_cores)
     bench = Bench(runner, options.device, flush, hot, cold, find_meter())
-    _send(replies, {"ready": {
+    send(replies, {"ready": {
         "versions": dict(runner.versions()), "threads": options.threads, "energy_source": bench.meter.name,
         "cores": sorted(os.sched_getaffinity(0)), "nice": os.getpriority(os.PRIO_PROCESS, 0),
     }})  # fmt: skip
     for line in requests:
         specs = [spec_of(row) for row in json.loads(line)["specs"]]
-        rows = measure_chunk(specs, bench, beat=lambda spec: _send(replies, {"at": spec.case_id}))
-        _send(replies, {"rows": [to_row(row) for row in rows]})
+        rows = measure_chunk(specs, bench, beat=lambda spec: send(replies, {"at": spec.case_id}))
+        send(replies, {"rows": [to_row(row) for row in rows]})
 
 
 def confine(options: WorkerOptions) -> None:
@@ -90,11 +89,6 @@ def confine(options: WorkerOptions) -> None:
         os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     if options.memory_cap_b is not None:
         resource.setrlimit(resource.RLIMIT_AS, (options.memory_cap_b, options.memory_cap_b))
-
-
-def _send(replies: IO[str], message: dict[str, Any]) -> None:
-    replies.write(json.dumps(message) + "\n")
-    replies.flush()
 
 
 if __name__ == "__main__":

@@ -82,6 +82,12 @@ def _gpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tu
     from ..collectors.gpu.nvml import open_nvml
 
     reader = open_nvml(index)
+    if chosen is not None and reader is not None and (name := reader.name()) is not None:
+        # A board that calls itself otherwise would be another device's datasheet under this one's measurements.
+        found = _gpu_if_known(name, known)
+        if found is None or found.name != chosen.name:
+            raise SpecError(f"--device is {chosen.name}, but GPU {index} calls itself {name!r}; leave --device out",
+                            field="device")  # fmt: skip
     note(f"measuring GPU {index}; keep it and the host idle for one to two minutes")
     done = _measured_gpu(index, launches)
     by_nvml, limit_w = (None, None) if reader is None else (reader.name(), reader.power_limit_w())

@@ -10,13 +10,14 @@ import typer
 
 from ..features.errors import SpecError, listed
 from .console import Json, need_extra, note, print_json, progress_bar
+from .out_place import check_folder
 
 
 def compile_labels(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where rows go; run again to go on there.")],
-    rows: Annotated[int, typer.Option(min=1, help="Rows over all targets together.")] = 2500,
+    rows: Annotated[int, typer.Option(min=1, max=100_000, help="Rows over all targets together.")] = 2500,
     targets: Annotated[str, typer.Option(help="GPU architectures with commas between.")] = "sm_80,sm_90",
-    seed: Annotated[int, typer.Option(help="Equal seeds give equal kernels, so a stopped run can go on.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal kernels, so a stopped run can go on.")] = 0,
     processes: Annotated[int, typer.Option(min=1, help="Compilers at work at once.")] = 1,
     tables: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write all rows as one table per family here.")
@@ -24,7 +25,10 @@ def compile_labels(
     as_json: Json = False,
 ) -> None:
     """Compile tiled kernels for GPUs that need not be there; store registers, shared memory, occupancy, instructions."""
-    wanted = [word.strip() for word in targets.split(",") if word.strip()]
+    wanted = list(dict.fromkeys(word.strip() for word in targets.split(",") if word.strip()))
+    check_folder(out)
+    if tables is not None:
+        check_folder(tables)
     try:
         from ..collectors.gpu.label_plan import label_plan
         from ..collectors.gpu.labels import compile_labels as run

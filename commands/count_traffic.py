@@ -10,6 +10,7 @@ import typer
 from ..features.errors import SpecError
 from ..features.kernel import get_family
 from .console import DeviceFiles, Json, need_extra, note, out, print_json, progress_bar, read_catalogue
+from .out_place import check_file
 from .this_gpu import this_gpu
 from .units import num_bytes, seconds
 
@@ -31,6 +32,7 @@ def count_traffic(
 ) -> None:
     """Count memory traffic and arithmetic of a few cases of every family with Nsight Compute (ncu)."""
     wanted = [get_family(word.strip()).name for word in families.split(",") if word.strip()]
+    check_file(out_file)
     found, _ = this_gpu(device, index, read_catalogue(device_file))
     try:
         from ..collectors.environment import utc_now

@@ -142,7 +142,9 @@ def _show(spec: KernelSpec, device: Device, found: Prediction) -> None:
         ("energy", found.energy_j, joules, ""),
     ):  # fmt: skip
         if target is None:
-            table.add_row(name, "unknown", "", "the model has seen no power of devices like this")
+            table.add_row(
+                name, "unknown", "", "too few rows of this family with power were measured on devices like this"
+            )
         else:
             table.add_row(name, Text(show(target.value), "bold"), _between(target, show), remark)
     screen.print(table)

@@ -20,7 +20,7 @@ def this_gpu(given: str | None, index: int, known: Catalogue) -> tuple[Device, N
     """
     from ..collectors.gpu.nvml import NvmlMissingError, nvml_reader
 
-    wanted = None if given is None else _gpu(given, known)
+    wanted = None if given is None else named_gpu(given, known)
     try:
         reader = nvml_reader(index)
     except NvmlMissingError as missing:
@@ -33,10 +33,9 @@ def this_gpu(given: str | None, index: int, known: Catalogue) -> tuple[Device, N
             raise SpecError(f"the driver does not say what GPU {index} is; name it with --device", field="device")
         return wanted, reader
     try:
-        found = _gpu(name, known)
+        found = named_gpu(name, known)
     except SpecError as error:
-        if wanted is not None:
-            return wanted, reader
+        # Also where --device names one: a board that calls itself otherwise has other clocks, limits or units.
         raise SpecError(
             f"GPU {index} calls itself {name!r}, which is in no device file; make one with "
             "`kernelcast characterize --out my-gpu.yaml` and give it with --device-file",
@@ -47,7 +46,12 @@ def this_gpu(given: str | None, index: int, known: Catalogue) -> tuple[Device, N
     return found, reader
 
 
-def _gpu(name: str, known: Catalogue) -> Device:
+def named_gpu(name: str, known: Catalogue) -> Device:
+    """The GPU of that name.
+
+    Raises:
+        SpecError: there is no such device, or it is no GPU.
+    """
     device = known.get(name)
     if device.kind != "gpu":
         raise SpecError(f"{device.name} is a {device.kind}, not a GPU", field="device")

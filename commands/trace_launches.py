@@ -9,6 +9,7 @@ import typer
 
 from ..features.errors import SpecError
 from .console import DeviceFiles, Json, need_extra, note, out, print_json, progress_bar, read_catalogue
+from .out_place import check_folder
 from .this_gpu import this_gpu
 from .units import seconds
 
@@ -29,6 +30,7 @@ def trace_launches(
 
     Writes launches.parquet (a row per kernel) and launch-summaries.parquet (a row per batch).
     """
+    check_folder(out_dir)
     found, _ = this_gpu(device, index, read_catalogue(device_file))
     try:
         from ..collectors.gpu.launch_trace import trace_launches as run

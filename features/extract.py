@@ -46,8 +46,8 @@ class FeatureSchema:
     """Names of one family's features, and the words its text columns were trained with.
 
     A text column becomes one column per word seen in training; an `impl` never seen is read as the nearest version of the
-    same library (`nearest_impl`). `kv_pairs`, `cache_states` and `threads` become no columns of words, but say what else the
-    rows were like: a case unlike them is out of domain.
+    same library (`nearest_impl`). `kv_pairs`, `cache_states`, `threads` and `settings` become no columns of words, but say
+    what else the rows were like: a case unlike them is out of domain.
     """
 
     family: str
@@ -58,6 +58,7 @@ class FeatureSchema:
     kv_pairs: tuple[str, ...]
     cache_states: tuple[str, ...]
     threads: tuple[str, ...]
+    settings: tuple[str, ...]
 
     @classmethod
     def fit(cls, cases: Cases) -> FeatureSchema:
@@ -71,6 +72,7 @@ class FeatureSchema:
             kv_pairs=tuple(np.unique(kv_pairs(cases)).tolist()),
             cache_states=tuple(np.unique(cases.cache_state).tolist()),
             threads=tuple(np.unique(thread_words(cases)).tolist()),
+            settings=tuple(np.unique(setting_words(cases, cases.impl)).tolist()),
         )
 
     @property
@@ -98,7 +100,7 @@ class FeatureSchema:
 NO_THREADS = "nan"
 """Word of a case that has no thread count: one on a GPU."""
 
-_WORD_LISTS = ("dtypes", "variants", "impls", "knobs", "kv_pairs", "cache_states", "threads")
+_WORD_LISTS = ("dtypes", "variants", "impls", "knobs", "kv_pairs", "cache_states", "threads", "settings")
 
 
 def kv_pairs(cases: Cases) -> Strings:
@@ -109,6 +111,22 @@ def kv_pairs(cases: Cases) -> Strings:
 def thread_words(cases: Cases) -> Strings:
     """Thread count of each case as a word, `NO_THREADS` where there is none, shape `(n,)`."""
     return np.char.mod("%g", cases.threads)
+
+
+def setting_words(cases: Cases, impls: Strings) -> Strings:
+    """What runs each case, in which dtype, on what and with which knobs, as one word, shape `(n,)`.
+
+    `torch bf16 gpu`, `triton bf16 gpu with stages,tile_m …`: words that are each known may still never have been together.
+    A case without a thread count is one on a GPU.
+    """
+    where = np.where(np.isnan(cases.threads), " gpu", " cpu")
+    words = np.char.add(np.char.add(np.char.add(impls, " "), cases.dtype), where).astype(np.dtypes.StringDType())
+    knobs: Any = np.full(len(cases), "", dtype=np.dtypes.StringDType())
+    for name in sorted(cases.config):
+        knobs = np.where(np.isnan(cases.config[name]), knobs, knobs + f",{name}")
+    pairs = zip(words.tolist(), knobs.tolist(), strict=True)
+    found: Strings = np.array([f"{word} with {some[1:]}" if some else word for word, some in pairs], dtype=np.str_)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

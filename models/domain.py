@@ -11,6 +11,7 @@ import numpy as np
 
 from ..features.cases import Floats
 from ..features.extract import Features
+from .tile_domain import TileDomain
 
 _CORE_POINTS = 512
 _TYPICAL_QUANTILE = 0.995
@@ -23,7 +24,8 @@ class Domain:
     """A sample of the training rows in the space of sizes and work, and how far apart such rows lie.
 
     `points` of shape `(n_points, len(names))` are log2 features; `reach` is the distance to the nearest point that
-    `_TYPICAL_QUANTILE` of the training rows stay within; `low` and `high` are the training range of each feature.
+    `_TYPICAL_QUANTILE` of the training rows stay within; `low` and `high` are the training range of each feature. `tiles`
+    judges cases with tuning knobs.
     """
 
     names: tuple[str, ...]
@@ -31,6 +33,7 @@ class Domain:
     reach: float
     low: Floats
     high: Floats
+    tiles: TileDomain
 
     @classmethod
     def fit(cls, features: Features, seed: int) -> Domain:
@@ -46,14 +49,16 @@ class Domain:
             distance = apart.min(axis=1) if len(space) > 1 else np.zeros(1)
         finite = distance[np.isfinite(distance)]
         reach = max(float(np.quantile(finite, _TYPICAL_QUANTILE)) if len(finite) else 0.0, 1.0)
-        return cls(family_sizes, points, reach, space.min(axis=0), space.max(axis=0))
+        tiles = TileDomain.fit(features, seed)
+        return cls(family_sizes, points, reach, space.min(axis=0), space.max(axis=0), tiles)
 
     def excess(self, features: Features) -> Floats:
         """How far each case lies outside, in steps of `reach`, shape `(n,)`; 0 inside."""
         space = _columns(features, self.names)
         beyond_range = np.maximum(np.maximum(self.low - space, space - self.high), 0.0).max(axis=1)
         far = np.maximum(_nearest(space, self.points) / self.reach - 1.0, 0.0)
-        return np.maximum(far, np.where(beyond_range > 0.05, beyond_range, 0.0))
+        sizes = np.maximum(far, np.where(beyond_range > 0.05, beyond_range, 0.0))
+        return np.maximum(sizes, self.tiles.excess(features))
 
     def farthest(self, features: Features, i: int) -> str:
         """What is unusual about case `i`, in words."""
@@ -63,18 +68,21 @@ class Domain:
         if beyond[worst] > 0.05:
             name = self.names[worst].removeprefix("log ")
             return f"{name} {2 ** row[worst]:.3g} is outside the trained {2 ** self.low[worst]:.3g}–{2 ** self.high[worst]:.3g}"
+        if self.tiles.excess(features)[i] > 0:
+            return f"no {features.read_as[i]} case with knobs like these was measured on that much work"
         return "no measured case has sizes like these together"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the manifest."""
         return {"names": self.names, "points": np.round(self.points, 3).tolist(), "reach": self.reach,
-                "low": self.low.tolist(), "high": self.high.tolist()}  # fmt: skip
+                "low": self.low.tolist(), "high": self.high.tolist(), "tiles": self.tiles.to_json()}  # fmt: skip
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Domain:
         """The domain `to_json` described."""
         arrays = {name: np.asarray(data[name], dtype=np.float64) for name in ("points", "low", "high")}
-        return cls(names=tuple(data["names"]), reach=float(data["reach"]), **arrays)
+        tiles = TileDomain.from_json(data["tiles"])
+        return cls(names=tuple(data["names"]), reach=float(data["reach"]), tiles=tiles, **arrays)
 
 
 def widening(excess: Floats) -> Floats:

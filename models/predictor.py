@@ -14,7 +14,7 @@ import numpy as np
 from ..features.cases import Cases, Floats
 from ..features.device import Catalogue, catalogue
 from ..features.errors import SpecError, listed
-from ..features.extract import NO_THREADS, Features, extract, kv_pairs, thread_words
+from ..features.extract import NO_THREADS, Features, extract, kv_pairs, setting_words, thread_words
 from ..features.kernel import KernelSpec
 from .analytic import attributes_of
 from .artifact import ArtifactError, FamilyModel, TargetModel, load_family, read_manifest
@@ -160,7 +160,9 @@ class FamilyEngine:
         regimes = self._regimes(cases, devices)
         learned = regimes != "unseen_kind"
         excess = np.where(learned, self.model.domain.excess(features), 0.0)
-        strange = self._unknown_words(cases)
+        settings = setting_words(cases, features.read_as)
+        never = np.array([word not in self.model.schema.settings for word in settings.tolist()]) & learned
+        strange = self._unknown_words(cases) + never
         log_base = self._log_base(cases, features)
         call = _Call(
             answers=self._runtime.run(with_base(features.values, log_base)),
@@ -261,7 +263,7 @@ class FamilyEngine:
         return (("dtype", schema.dtypes, cases.dtype), ("variant", schema.variants, cases.variant),
                 ("impl", (*schema.impls, ""), cases.impl), ("dtype/kv_dtype", schema.kv_pairs, kv_pairs(cases)),
                 ("cache_state", schema.cache_states, cases.cache_state),
-                ("threads", (*schema.threads, NO_THREADS), thread_words(cases)))  # fmt: skip
+                ("threads", tuple(dict.fromkeys((*schema.threads, NO_THREADS))), thread_words(cases)))  # fmt: skip
 
     def _notes(
         self, cases: Cases, features: Features, regimes: Any, excess: Floats, strange: Floats, memory_b: Floats
@@ -279,14 +281,25 @@ class FamilyEngine:
                 found.append(f"{cases.device[i]} is not among the measured devices: {listed(self.model.devices)}")
             if regimes[i] == "unseen_kind":
                 found.append(f"no {cases.family.name} was measured on a device of {cases.device[i]}'s kind")
-            found += [f"{what} {str(given[i])!r} was never measured; measured: {listed(word for word in words if word)}"
-                      for what, words, given in self._words(cases) if given[i] not in words]  # fmt: skip
+            for what, words, given in self._words(cases):
+                if given[i] not in words:
+                    known = listed(word for word in words if word and word != NO_THREADS)
+                    found.append(f"{what} {str(given[i])!r} was never measured; measured: {known}")
             found += [f"{name} was never set in what was measured, and is left out of account"
                       for name, column in self._unknown_knobs(cases).items() if not np.isnan(column[i])]  # fmt: skip
+            if not found and strange[i] > 0:
+                found.append(self._never_together(cases, features, i))
             if excess[i] > 0:
                 found.append(self.model.domain.farthest(features, i))
             notes[i] = tuple(found)
         return notes
+
+    def _never_together(self, cases: Cases, features: Features, i: int) -> str:
+        """Why a case is strange all of whose words are known by themselves."""
+        impl = str(features.read_as[i])
+        known = [word for word in self.model.schema.settings if word.split(" ")[0] == impl]
+        asked = str(setting_words(cases.take([i]), features.read_as[[i]])[0])
+        return f"{asked!r} was never measured; measured of {impl}: {listed(known) or 'nothing'}"
 
 
 def _memory_b(cases: Cases, devices: Catalogue) -> Floats:

@@ -89,7 +89,7 @@ async function ask(body) {
 function card(title, target, unit, coverage) {
   const box = make("div", { className: "card" }, make("h3", { textContent: title }));
   if (target === null) {
-    box.append(make("p", { className: "hint", textContent: "Unknown: the model has seen no power of devices like this." }));
+    box.append(make("p", { className: "hint", textContent: "Unknown: too few rows of this family with power were measured on devices like this." }));
     return box;
   }
   const mark = make("i");

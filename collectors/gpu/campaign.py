@@ -8,7 +8,6 @@ What is stored stays; the next run, on this machine or another, goes on from the
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -17,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,14 +26,17 @@ from ...datasets.store import FINAL_STATUSES, Store
 from ...features.device import Device
 from ...features.kernel import KernelSpec, get_family
 from ...home import home_dir
-from ..campaign import CampaignSummary, run_campaign, store_sink
+from ..campaign import CampaignError, CampaignSummary, run_campaign, store_sink
 from ..chunking import Pace
+from ..meters.none import NoMeter
+from ..pipe import WorkerStartError
 from ..progress import Progress
 from .ahead import cache_environment, compile_ahead
+from .bench import NO_ENERGY
 from .cutlass_build import has_cutlass
 from .cutlass_plan import cutlass_gpu_plan
 from .nvml import NvmlReader, gpu_facts, gpu_state
-from .plan import energy_cases, energy_order, gpu_plan
+from .plan import energy_cases, energy_order, gpu_plan, seed_after
 from .process import GpuCollector
 from .runner import gpu_runners
 from .sweeps import SWEEPS
@@ -87,10 +90,11 @@ class GpuBudget:
 
 @dataclass(frozen=True, slots=True)
 class GpuCampaignSummary:
-    """What the two phases did; None for one that had no budget."""
+    """What the two phases did; None for one that had no budget, or no sensor: `no_energy` then says why."""
 
     latency: CampaignSummary | None
     energy: CampaignSummary | None
+    no_energy: str | None = None
 
     @property
     def interrupted(self) -> bool:
@@ -99,19 +103,58 @@ class GpuCampaignSummary:
 
     def __str__(self) -> str:
         named = (("latency", self.latency), ("energy", self.energy))
-        return "; ".join(f"{name}: {phase}" for name, phase in named if phase is not None)
+        words = [f"{name}: {phase}" for name, phase in named if phase is not None]
+        return "; ".join(words if self.no_energy is None else [*words, f"energy was not measured: {self.no_energy}"])
 
 
-def measured_specs(store: Store, device: str) -> dict[bool, list[KernelSpec]]:
-    """Cases of the device that need not be measured again, in the store or shipped, by whether they have energy."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Cases of a device whose latency need not be measured again, each in one list.
+
+    `with_energy` have all that can be had, `without` a latency alone. `impossible` are not tried again at all: they are
+    unsupported, too large or too slow, or their energy was refused.
+    """
+
+    with_energy: list[KernelSpec]
+    without: list[KernelSpec]
+    impossible: list[KernelSpec]
+
+    @property
+    def all(self) -> list[KernelSpec]:
+        """Every case."""
+        return [*self.with_energy, *self.without, *self.impossible]
+
+    @property
+    def possible(self) -> list[KernelSpec]:
+        """Cases among which those with energy are chosen."""
+        return [*self.with_energy, *self.without]
+
+
+def measured_specs(store: Store, device: str) -> Known:
+    """Cases of the device that need not be measured again, in the store or shipped."""
     tables = [store.read(family, [device]) for family in store.families()]
     tables += [read_shipped(family, [device]) for family in shipped_families()]
-    found: dict[bool, list[KernelSpec]] = {True: [], False: []}
+    # A case has one row of latency and perhaps one of the attempt at its energy, which then decides.
+    places: dict[KernelSpec, int] = {}
     for table in tables:
         final = table.filter(pc.is_in(table["status"], pa.array(FINAL_STATUSES)))
         for row in final.select([name for name in final.column_names if name in _columns(final)]).to_pylist():
-            found[row["energy_j"] is not None].append(spec_of(row))
-    return found
+            spec = spec_of(row)
+            places[spec] = max(_place(row), places.get(spec, _WITHOUT))
+    return Known(
+        *([spec for spec, at in places.items() if at == place] for place in (_WITH_ENERGY, _WITHOUT, _IMPOSSIBLE))
+    )
+
+
+# Rising: what is known of a case from several rows is the highest of them.
+_WITHOUT, _IMPOSSIBLE, _WITH_ENERGY = range(3)
+
+
+def _place(row: Mapping[str, Any]) -> int:
+    if row["energy_j"] is not None:
+        return _WITH_ENERGY
+    refused = row["message"] is not None and row["message"].startswith(NO_ENERGY)
+    return _WITHOUT if row["status"] == "ok" and not refused else _IMPOSSIBLE
 
 
 def run_gpu_campaign(
@@ -139,27 +182,34 @@ def run_gpu_campaign(
     began = time.monotonic()
     cache = home_dir() / "compiled"
     make = collector or (lambda energy: GpuCollector(
-        GpuWorkerOptions(device.name, index, bool(energy), SETTLE_S, WINDOW_S), energy=energy, env=cache_environment(cache)
+        GpuWorkerOptions(device.name, index, bool(energy), SETTLE_S, WINDOW_S), energy=energy,
+        env=cache_environment(cache),
+        until=began + (budget.total_s - SECONDS_PER_ENERGY_CASE if energy else budget.latency_s),
     ))  # fmt: skip
     bar = progress or (lambda _: nullcontext(lambda done, total: None))
     note = {"gpu": {} if reader is None else gpu_facts(reader), "campaign_seed": seed}
     state = dict if reader is None else partial(gpu_state, reader)
     known = measured_specs(store, device.name)
-    skip = {spec.case_id for specs in known.values() for spec in specs}
+    skip = {spec.case_id for spec in known.all}
     latency = energy = None
-    planned = latency_plan(budget.total_s, seed, [*known[True], *known[False]], device, families)[: budget.rows]
+    planned = latency_plan(budget.total_s, seed, known.all, device, families)[: budget.rows]
     common: dict[str, Any] = {"device": device.name, "sink": store_sink(store), "sentinels": SENTINELS, "note": note,
                               "key_of": _one_worker, "state": state}  # fmt: skip
     if budget.latency_s > 0:
         with _ahead(planned, reader, cache, processes), bar("latency") as told:
-            latency = run_campaign(planned, collector_for=make({}), skip=skip, pace=LATENCY_PACE, progress=told,
-                                   until=began + budget.latency_s, **common)  # fmt: skip
+            latency = run_campaign(planned, collector_for=_started(make({}), device), skip=skip, pace=LATENCY_PACE,
+                                   progress=told, until=began + budget.latency_s, **common)  # fmt: skip
     if budget.energy_s > 0 and not (latency is not None and latency.interrupted):
         known = measured_specs(store, device.name)
-        chosen = energy_plan([*known[True], *known[False]] or planned, known[True], device, seed)[: budget.rows]
-        windows = energy_windows(chosen)
+        wanted = [spec for spec in known.possible or planned if not families or spec.family in families]
+        chosen = energy_plan(wanted, known.with_energy, device, seed)[: budget.rows]
+        worker = _started(make(energy_windows(chosen)), device)
+        if worker.facts().get("energy_source") == NoMeter.name:
+            worker.close()
+            return GpuCampaignSummary(latency, None, str(worker.facts().get("energy_source_reason")))
         with bar("energy") as told:
-            energy = run_campaign(chosen, collector_for=make(windows), pace=ENERGY_PACE, progress=told,
+            energy = run_campaign(chosen, collector_for=worker, pace=ENERGY_PACE, progress=told,
+                                  skip={spec.case_id for spec in known.impossible},
                                   until=began + budget.total_s - SECONDS_PER_ENERGY_CASE, **common)  # fmt: skip
     return GpuCampaignSummary(latency, energy)
 
@@ -167,14 +217,15 @@ def run_gpu_campaign(
 def latency_plan(
     budget_s: float, seed: int, measured: Sequence[KernelSpec], device: Device, families: Sequence[str] = ()
 ) -> list[KernelSpec]:
-    """Twice as many unmeasured cases as the budget has time for, those worth most first."""
+    """Twice as many unmeasured cases as the budget has time for, those worth most first; other ones the more are measured."""
     rows = max(50, round(2 * budget_s / SECONDS_PER_CASE))
     chosen = list(families) or list(SWEEPS)
-    tiled = tiled_gpu_plan(round(2 * TILED_SHARE * rows), seed)
+    drawn_from = seed_after(seed, {spec.case_id for spec in measured})
+    tiled = tiled_gpu_plan(round(2 * TILED_SHARE * rows), drawn_from)
     if has_cutlass():
         # A fifth, in random places: every fifth binary is CUTLASS's, which takes several times as long to compile.
-        tiled += cutlass_gpu_plan(len(tiled) // 4, seed)
-        random.Random(seed).shuffle(tiled)  # noqa: S311  an order, no secret
+        tiled += cutlass_gpu_plan(len(tiled) // 4, drawn_from)
+        tiled = [tiled[i] for i in np.random.default_rng(drawn_from).permutation(len(tiled))]
     tiled = [spec for spec in tiled if spec.family in chosen]
     return gpu_plan(rows, seed, device=device, measured=measured, tiled=tiled, families=chosen)
 
@@ -191,6 +242,26 @@ def energy_plan(
 def energy_windows(chosen: Sequence[KernelSpec]) -> dict[str, int]:
     """Windows of each energy case: three for every tenth, by its id, one for the rest."""
     return {spec.case_id: 3 if int(spec.case_id, 16) % REPEATED_SHARE == 0 else 1 for spec in chosen}
+
+
+def _started(collector: GpuCollector, device: Device) -> GpuCollector:
+    """The collector with its worker started.
+
+    Raises:
+        CampaignError: the worker does not start, or its GPU is not `device`.
+    """
+    try:
+        ready = collector.start()
+    except WorkerStartError as error:
+        raise CampaignError(f"{error}. Nothing was measured; fix this and run the same command again.") from error
+    units, wanted = ready.get("compute_units"), device.required("compute_units")
+    if units is not None and units != wanted:
+        collector.close()
+        raise CampaignError(
+            f"this GPU ({ready.get('gpu')}) has {units} compute units, {device.name} has {wanted:g}: it is another device; "
+            "make its device file with `kernelcast characterize --out my-gpu.yaml` and give it with --device-file"
+        )
+    return collector
 
 
 def _one_worker(spec: KernelSpec) -> tuple[str, int]:  # noqa: ARG001  one process serves every impl
@@ -212,5 +283,6 @@ def _ahead(
 
 def _columns(table: pa.Table) -> set[str]:
     family = get_family(table["family"][0].as_py()) if len(table) else None
-    names = {"family", "dtype", "kv_dtype", "variant", "impl", "threads", "cache_state", "energy_j"}
+    names = {"family", "dtype", "kv_dtype", "variant", "impl", "threads", "cache_state", "energy_j", "status",
+             "message"}  # fmt: skip
     return names | (set() if family is None else {*family.dim_names, *family.config})

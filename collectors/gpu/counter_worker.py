@@ -16,6 +16,7 @@ from ...features.kernel import KernelSpec
 from ..child import die_with_parent
 from ..runner import UnsupportedCaseError
 from .bench import gpu_status_of
+from .cuda_start import enter_inference, need_cuda
 from .operands import make_operands
 from .probes import reason
 from .runner import gpu_runners
@@ -28,11 +29,10 @@ def main(argv: list[str]) -> None:
     die_with_parent()
     import torch
 
-    if not torch.cuda.is_available():
-        sys.exit("torch sees no CUDA device; install a CUDA build of torch and check nvidia-smi")
+    need_cuda(torch)
     request = json.loads(Path(argv[1]).read_text())
     torch.cuda.set_device(request["index"])
-    torch.inference_mode().__enter__()
+    enter_inference(torch)
     with Path(argv[2]).open("w", encoding="utf-8", buffering=1) as report:
         for row in request["specs"]:
             spec = spec_of(row)

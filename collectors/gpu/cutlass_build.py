@@ -226,26 +226,41 @@ def _key(binary: CutlassBinary, capability: int) -> str:
 
 
 def _compile(binary: CutlassBinary, capability: int, library: Path) -> dict[str, int | str]:
-    """What ptxas said, or what CUTLASS or the compiler refused; the library lies at `library` if it was made."""
-    unfinished = library.with_suffix(".tmp.so")
-    command = [_nvcc(), *_FLAGS, f"-arch=sm_{capability}", "-I", str(include_dir()), *binary.defines(), str(SOURCE),
-               "-o", str(unfinished)]  # fmt: skip
+    """What ptxas said, or what CUTLASS or the compiler refused; the library lies at `library` if it was made.
+
+    Raises:
+        UnsupportedCaseError: nvcc took too long or was killed, which may go better another time.
+    """
+    # A compiler that outlived the process that started it, and with it the lock, may still write to its own name.
+    unfinished = library.with_name(f"{library.stem}.{os.getpid()}.tmp.so")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_DEADLINE_S)  # noqa: S603
-    except subprocess.TimeoutExpired:
-        return {"refused": f"nvcc took more than {_DEADLINE_S:.0f} s"}
-    said = done.stdout + done.stderr
-    if done.returncode:
+        said, refused = _run_nvcc(binary, capability, unfinished)
+        if refused is not None:
+            return {"refused": refused}
+        unfinished.replace(library)
+    finally:
         unfinished.unlink(missing_ok=True)
-        errors = [line for line in said.splitlines() if "error" in line.lower()]
-        if not errors:  # Killed, or out of disk: nothing the configuration is to blame for, so nothing to remember.
-            raise UnsupportedCaseError(f"nvcc ended with {done.returncode}: {said.strip()[-300:] or 'it said nothing'}")
-        return {"refused": errors[0].strip()[:300]}
-    unfinished.replace(library)
     return {
         "registers": _largest(r"Used (\d+) registers", said),
         "spill_b": _largest(r"(\d+) bytes spill stores", said),
     }
+
+
+def _run_nvcc(binary: CutlassBinary, capability: int, output: Path) -> tuple[str, str | None]:
+    """What nvcc said, and the first error where it refused the configuration."""
+    command = [_nvcc(), *_FLAGS, f"-arch=sm_{capability}", "-I", str(include_dir()), *binary.defines(), str(SOURCE),
+               "-o", str(output)]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_DEADLINE_S)  # noqa: S603
+    except subprocess.TimeoutExpired:  # A busy machine, perhaps: nothing to remember.
+        raise UnsupportedCaseError(f"nvcc took more than {_DEADLINE_S:g} s") from None
+    said = done.stdout + done.stderr
+    if not done.returncode:
+        return said, None
+    errors = [line for line in said.splitlines() if "error" in line.lower()]
+    if not errors:  # Killed, or out of disk: nothing the configuration is to blame for, so nothing to remember.
+        raise UnsupportedCaseError(f"nvcc ended with {done.returncode}: {said.strip()[-300:] or 'it said nothing'}")
+    return said, errors[0].strip()[:300]
 
 
 def _largest(pattern: str, text: str) -> int:

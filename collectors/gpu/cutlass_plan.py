@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,7 +64,7 @@ _SPLITS = (2, 4, 8)
 _SPLIT_SHARE = 0.5
 
 
-def cutlass_gpu_plan(n_rows: int, seed: int) -> list[KernelSpec]:
+def cutlass_gpu_plan(n_rows: int, seed: int | Sequence[int]) -> list[KernelSpec]:
     """`n_rows` different CUTLASS products in random order; equal arguments give equal plans.
 
     Every shape is measured in one dtype with `CONFIGS_PER_SHAPE` configurations, since a model that ranks

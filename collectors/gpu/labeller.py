@@ -24,7 +24,7 @@ from typing import Any
 
 from ...datasets.schema import spec_of
 from ...features.kernel import KernelSpec
-from ..child import die_with_parent, private_stdout
+from ..child import die_with_parent, private_stdout, send
 from ..runner import UnsupportedCaseError
 from .occupancy import WARP_SIZE, occupancy
 from .sass import read_code
@@ -154,11 +154,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kernelcast-label-") as name:
         folder = Path(name)
         os.environ |= {"TRITON_CACHE_DIR": str(folder / "triton"), "TRITON_STORE_BINARY_ONLY": "1"}
-        replies.write(json.dumps({"ready": {"pid": os.getpid(), "compilers": compilers()}}) + "\n")
+        send(replies, {"ready": {"compilers": compilers()}})
         for line in requests:
             request = json.loads(line)
             answer = label(spec_of(request["spec"]), request["target"], folder)
-            replies.write(json.dumps({"label": answer}) + "\n")
+            send(replies, {"label": answer})
 
 
 if __name__ == "__main__":

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import platform
 import queue
-import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,7 +60,6 @@ class Labeller:
     def __init__(self, *, deadline_s: float = DEADLINE_S, command: Sequence[str] | None = None) -> None:
         """`command` replaces the child's command line."""
         self._deadline_s = deadline_s
-        self._group: int | None = None
         self._child = ChildProcess(
             "compiling", command or [sys.executable, "-P", "-m", "kernelcast.collectors.gpu.labeller"],
             # It needs no GPU, and must not wake one.
@@ -77,8 +73,7 @@ class Labeller:
             WorkerStartError: it does not start.
         """
         self._child.start()
-        self._group = self._child.ready["pid"]
-        return {name: value for name, value in self._child.ready.items() if name != "pid"}
+        return self._child.ready
 
     def label(self, spec: KernelSpec, target: str, block: str) -> CompiledKernel:
         """The row of one case for one target, whatever happens to the compiler.
@@ -96,15 +91,10 @@ class Labeller:
             answer = {"status": "timeout", "message": f"not compiled within {self._deadline_s:g} s"}
         except (EOFError, BrokenPipeError):
             answer = {"status": "crashed", "message": self._child.last_words()}
-            self.close()
         return from_row(row | answer)
 
     def close(self) -> None:
         """End the child and the compilers it started."""
-        if self._group is not None:
-            with contextlib.suppress(ProcessLookupError):  # all of them have ended
-                os.killpg(self._group, signal.SIGKILL)
-        self._group = None
         self._child.close()
 
 

@@ -13,7 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..child import die_with_parent, private_stdout
+from ..child import die_with_parent, private_stdout, send
+from .cuda_start import enter_inference, need_cuda
 from .launches import ANNOTATION
 from .probes import reason
 
@@ -70,33 +71,28 @@ def main(argv: list[str]) -> None:
     """Trace on the GPU whose number is `argv[1]`, until the parent closes the pipe."""
     die_with_parent()
     replies = private_stdout()
-
-    def send(**message: Any) -> None:
-        replies.write(json.dumps(message) + "\n")
-        replies.flush()
-
     import torch
 
-    if not torch.cuda.is_available():
-        sys.exit("torch sees no CUDA device; install a CUDA build of torch and check nvidia-smi")
+    need_cuda(torch)
     torch.cuda.set_device(int(argv[1]))
-    torch.inference_mode().__enter__()
+    enter_inference(torch)
     shape = Shape()
     model = Blocks(torch, shape, "cuda", torch.bfloat16)
-    send(ready={"gpu": torch.cuda.get_device_name(), "torch": version("torch"), "cuda": str(torch.version.cuda)})
+    facts = {"gpu": torch.cuda.get_device_name(), "torch": version("torch"), "cuda": str(torch.version.cuda)}
+    send(replies, {"ready": facts})
     for line in sys.stdin:
         request = json.loads(line)
         for batch in request["batches"]:
-            send(at=batch)
+            send(replies, {"at": batch})
             path = Path(request["folder"]) / f"batch-{batch}.json"
             try:
                 x = torch.randn(batch, shape.tokens, shape.hidden, device="cuda", dtype=torch.bfloat16)
                 trace(torch, lambda x=x: model(x), path, torch.cuda.synchronize)
             except Exception as error:  # noqa: BLE001  a batch too large for the memory ends that batch alone
-                send(failed=reason(error), batch=batch)
+                send(replies, {"failed": reason(error), "batch": batch})
             else:
-                send(trace=str(path), batch=batch)
-        send(done=True)
+                send(replies, {"trace": str(path), "batch": batch})
+        send(replies, {"done": True})
 
 
 def trace(torch: Any, one_pass: Any, path: Path, synchronize: Any) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...features.kernel import Array, KernelSpec, View, get_family
@@ -22,7 +23,10 @@ ROTATED_OVER_CACHE = 3.0
 """Sets of operands used in turn outgrow the last-level cache by this factor, so that none is found there."""
 
 MAX_ROTATED_B = 8e9
-"""Most bytes of all sets of one cold case together."""
+"""Most bytes of all sets of one cold case together: filling more takes longer than measuring the case."""
+
+ROTATED_SHARE = 1 / 8
+"""Most of a device's memory that those sets may take: outputs, workspaces and the allocator's own need the rest."""
 
 
 def make_operands(torch: Any, spec: KernelSpec, device: str) -> tuple[Tensor, ...]:
@@ -37,16 +41,56 @@ def make_operands(torch: Any, spec: KernelSpec, device: str) -> tuple[Tensor, ..
     )
 
 
-def footprint_b(spec: KernelSpec) -> float:
-    """Bytes of the case's operands, inputs and outputs."""
-    return float(get_family(spec.family).footprint_b(View.of(spec)))
+@dataclass(frozen=True, slots=True)
+class SetCounts:
+    """Sets of a case's operands: how many outgrow the last-level cache, and how many there is memory for."""
+
+    outgrow: int
+    affordable: int
+
+    @classmethod
+    def of(cls, spec: KernelSpec, cache_b: float, memory_b: float) -> SetCounts:
+        """The counts on a device with that much cache and memory.
+
+        Only what a call touches takes up cache: experts no token reaches, or pixels a stride skips, never come in.
+        """
+        family, view = get_family(spec.family), View.of(spec)
+        footprint_b = float(family.footprint_b(view))
+        touched_b = max(1.0, min(footprint_b, float(family.bytes_moved(view))))
+        budget_b = min(MAX_ROTATED_B, ROTATED_SHARE * memory_b)
+        return cls(math.ceil(ROTATED_OVER_CACHE * cache_b / touched_b) + 1, max(1, int(budget_b // footprint_b)))
+
+    @property
+    def most_calls(self) -> int | None:
+        """Most calls a cold graph may have; None where sets can be used again, since they outgrow the cache.
+
+        With less memory than that a set would come back while it is still cached, so each is used once.
+        """
+        return None if self.affordable >= self.outgrow else self.affordable
+
+    def needed(self, calls: int) -> int:
+        """How many sets `calls` cold calls need: one each, or as many as outgrow the cache; memory permitting."""
+        return min(calls, self.outgrow, self.affordable)
 
 
-def sets_for(spec: KernelSpec, calls: int, cache_b: float) -> int:
-    """How many sets of operands `calls` cold calls need: one each, or as many as outgrow the cache; memory permitting."""
-    size = footprint_b(spec)
-    outgrow = math.ceil(ROTATED_OVER_CACHE * cache_b / size) + 1
-    return max(1, min(calls, outgrow, int(MAX_ROTATED_B // size)))
+@dataclass(slots=True)
+class Rotation:
+    """The calls of a cold case on sets of operands used in turn; sets are made once, as they are first needed.
+
+    `calls` holds the call on each set made so far, at first that on `operands`; `launch` gives the call on a further set.
+    """
+
+    operands: Sequence[Tensor]
+    launch: Callable[[tuple[Tensor, ...]], Callable[[], Any]]
+    counts: SetCounts
+    calls: list[Callable[[], Any]] = field(default_factory=list)
+
+    def in_turn(self, n: int) -> list[Callable[[], Any]]:
+        """`n` calls, each on the set that was used longest ago."""
+        wanted = self.counts.needed(n)
+        missing = copies(self.operands, wanted - len(self.calls) + 1)[1:]
+        self.calls.extend(self.launch(further) for further in missing)
+        return [self.calls[i % wanted] for i in range(n)]
 
 
 def copies(operands: Sequence[Tensor], count: int) -> list[tuple[Tensor, ...]]:

@@ -7,7 +7,7 @@ is counted and kept away from, so a later plan goes on where an earlier one stop
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -56,15 +56,16 @@ def gpu_plan(
 ) -> list[KernelSpec]:
     """Up to `n_rows` cases not measured yet, none twice; equal arguments give equal plans.
 
-    Any prefix of 300 cases holds every family, impl and dtype, in random order within rounds of 100. `tiled` cases keep
-    their order and fill every fourth place after the first 200.
+    Candidates are drawn anew for every number of measured cases, so that runs of one seed add up without end. Any prefix of
+    300 cases holds every family, impl and dtype, in random order within rounds of 100. `tiled` cases keep their order and
+    fill every fourth place after the first 200.
 
     Raises:
         SpecError: a family has no GPU sweep, or the device no peak for a dtype.
     """
     card = _card(device)
-    rng = np.random.default_rng(seed)
     known = {spec.case_id for spec in measured}
+    rng = np.random.default_rng(seed_after(seed, known))
     waiting = [spec for spec in tiled if spec.case_id not in known]
     n_tiled = min(len(waiting), max(0, n_rows - HEAD_START) // TILED_EVERY)
     sweeps = [get_sweep(name) for name in families]
@@ -85,6 +86,11 @@ def gpu_plan(
         weights=_cell_weights(sweeps),
     )
     return _interleaved([specs[i] for i in order.take(n_rows - n_tiled)], waiting[:n_tiled])
+
+
+def seed_after(seed: int, known: Collection[object]) -> list[int]:
+    """The seed of a plan's candidates: another one once more is known, or runs of one seed would exhaust their candidates."""
+    return [seed, len(known)]
 
 
 def energy_cases(

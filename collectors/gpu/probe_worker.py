@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
-from ..child import die_with_parent, private_stdout
+from ..child import die_with_parent, private_stdout, send
 from .probe_table import PROBES
 from .probes import Probe, ProbeBench, reason
 from .worker import POISONED, GpuWorkerOptions, open_bench
@@ -32,37 +32,34 @@ def serve(
 ) -> None:  # fmt: skip
     """Measure the probes that `requests` names. `broken` says why the device can no longer be used, None while it can."""
     by_name = {probe.name: probe for probe in probes}
-    _send(replies, {"ready": dict(facts)})
+    send(replies, {"ready": dict(facts)})
     for line in requests:
         for name in json.loads(line)["probes"]:
-            _send(replies, {"at": name})
+            send(replies, {"at": name})
             try:
                 reading = by_name[name].measure(bench)
             except Exception as error:  # noqa: BLE001  whatever a library raises costs this fact alone
                 lost = broken()
-                _send(replies, {"fact": name, "value": None, "note": reason(error)})
+                send(replies, {"fact": name, "value": None, "note": reason(error)})
                 if lost is not None:
                     # Tearing down a broken context may hang; nothing here is worth waiting for.
                     os._exit(POISONED)
             else:
-                _send(replies, {"fact": name, "value": reading.value, "note": reading.note})
-        _send(replies, {"done": True})
+                send(replies, {"fact": name, "value": reading.value, "note": reading.note})
+        send(replies, {"done": True})
 
 
 def open_probe_bench(index: int) -> tuple[ProbeBench, dict[str, Any], Callable[[], str | None]]:
     """The bench on a real GPU, what it says of itself, and what tells whether its context is broken."""
+    import torch
+
     from ..meters.find import find_gpu_meter
     from .driver import device_attributes
     from .probe_bench import CudaProbeBench
 
     bench, facts, broken = open_bench(GpuWorkerOptions(device="", index=index))
-    meter, _ = find_gpu_meter(index, calibrate=False)
+    meter, _ = find_gpu_meter(index, calibrate=False, uuid=f"GPU-{torch.cuda.get_device_properties(index).uuid}")
     return CudaProbeBench(bench, meter, index), {**facts, "attributes": device_attributes(index)}, broken
-
-
-def _send(replies: IO[str], message: Mapping[str, Any]) -> None:
-    replies.write(json.dumps(message) + "\n")
-    replies.flush()
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...datasets.schema import Measurement, Status, from_row
 from ...features.kernel import KernelSpec
 from ..environment import utc_now
-from ..pipe import ChildProcess
+from ..pipe import ChildProcess, WorkerStartError
 from ..process import spec_row
 from .worker import GpuWorkerOptions
 
@@ -24,16 +25,17 @@ class GpuCollector:
 
     The worker measures one case at a time and sends each row at once, so a loss has exactly one guilty case: it gets the
     status of the loss, and the rest is measured by a new worker. `energy` maps the ids of cases that get energy to their
-    number of windows. `silence_s` is the deadline for one case, `energy_silence_s` for one with energy.
+    number of windows. `silence_s` is the deadline for one case, `energy_silence_s` for one with energy. After `until`, a time
+    of `time.monotonic()`, a loss ends the request: its cases not begun by then have no row.
     """
 
     def __init__(
         self, options: GpuWorkerOptions, *, energy: Mapping[str, int] | None = None, env: Mapping[str, str] | None = None,
-        silence_s: float = 40.0, energy_silence_s: float = 90.0,
+        silence_s: float = 40.0, energy_silence_s: float = 90.0, until: float | None = None,
         command: Callable[[GpuWorkerOptions], list[str]] = gpu_worker_command,
     ) -> None:  # fmt: skip
         self._device, self._energy = options.device, dict(energy or {})
-        self._silence_s, self._energy_silence_s = silence_s, energy_silence_s
+        self._silence_s, self._energy_silence_s, self._until = silence_s, energy_silence_s, until
         self._child = ChildProcess("GPU", command(options), dict(env or {}))
         self.lost = 0
 
@@ -59,15 +61,22 @@ class GpuCollector:
         self._child.close()
 
     def collect(self, specs: Sequence[KernelSpec]) -> list[Measurement]:
-        """One row per spec, in order.
+        """One row per spec, in order; fewer where a worker was lost and the time is over.
 
         Raises:
-            WorkerStartError: a worker does not start.
+            WorkerStartError: a worker does not start; it carries the rows measured before.
         """
         rows: dict[str, Measurement] = {}
-        while left := [spec for spec in specs if spec.case_id not in rows]:
-            self._collect_until_lost(left, rows)
-        return [rows[spec.case_id] for spec in specs]
+        left = list(specs)
+        while left:
+            try:
+                self._collect_until_lost(left, rows)
+            except WorkerStartError as error:
+                raise WorkerStartError(str(error), list(rows.values())) from error
+            left = [spec for spec in specs if spec.case_id not in rows]
+            if self._until is not None and time.monotonic() >= self._until:
+                break
+        return [rows[spec.case_id] for spec in specs if spec.case_id in rows]
 
     def _collect_until_lost(self, specs: Sequence[KernelSpec], rows: dict[str, Measurement]) -> None:
         """Fill `rows`; when the worker is lost on the way, with a row for the guilty case too."""

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...features.kernel import KernelSpec, get_family
+from .strata import masked
 
 TOLERANCE = MappingProxyType({"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1e-2, "fp8": 5e-2, "int8": 1e-5})
 """Largest relative error in the Frobenius norm by dtype of the operands.
@@ -15,6 +16,10 @@ Some times what rounding the result gives (bf16 keeps 8 bits), cutting operands 
 products in fp32. Hopper's tensor cores add fp8 products with some 14 bits, up to 2 % off at k = 4096 ("DeepSeek-V3", arXiv
 2412.19437, 3.3.2).
 """
+
+
+MAX_CHECKED_SCORES = 2**26
+"""With a mask torch's own attention may write all scores to memory, 4 bytes each: only this many are compared."""
 
 
 def expected_product(spec: KernelSpec, a: Any, b: Any) -> Callable[[], Any]:
@@ -28,9 +33,12 @@ def expected_product(spec: KernelSpec, a: Any, b: Any) -> Callable[[], Any]:
     return lambda: torch.mm(a[0].to(wide), b[0].to(wide))
 
 
-def expected_attention(spec: KernelSpec, q: Any, k: Any, v: Any) -> Callable[[], Any]:
-    """The family's own call of torch's attention, in the operands' dtype."""
+def expected_attention(spec: KernelSpec, q: Any, k: Any, v: Any) -> Callable[[], Any] | None:
+    """The family's own call of torch's attention, in the operands' dtype; None where that would need too much memory."""
     import torch
 
+    scores = float(spec["batch"] * spec["heads"]) * spec["q_len"] * spec["kv_len"]
+    if masked(spec) and scores > MAX_CHECKED_SCORES:
+        return None
     # Prepared only when called: a mask may be as large as all scores.
     return lambda: get_family("attention").run["torch"](torch, spec, q, k, v)()

@@ -148,7 +148,7 @@ class AttentionCode:
         return shared_b <= SHARED_LIMIT_B and sums <= MAX_SUMS_PER_THREAD
 
 
-def tiled_gpu_plan(n_rows: int, seed: int) -> list[KernelSpec]:
+def tiled_gpu_plan(n_rows: int, seed: int | Sequence[int]) -> list[KernelSpec]:
     """`n_rows` different cases in random order; equal arguments give equal plans.
 
     Raises:

@@ -1,11 +1,11 @@
 """Timing of one kernel on a GPU: a CUDA graph of k calls replayed until the median is known to a percent.
 
-    first call | two more | probe graph: time of one call | graph of k calls | warm up | replay, replay ... until settled
+    three calls | probe graph: time of one call | graph of k calls | warm up | replay, replay ... until settled
 
 Hot calls run on the same operands again and again. Cold calls run on sets of operands that together outgrow the last-level
 cache three times, each used in turn, with the cache flushed before every replay: no event or launch stands between a
 flush and a short kernel, whose time they would exceed. Only what the GPU does is in the label; what the host needs to
-launch is characterised apart.
+launch is characterised apart. So is the very first call, with all it sets up: whoever samples has made it before.
 """
 
 from __future__ import annotations
@@ -65,6 +65,9 @@ class GraphRule:
     A graph holds enough calls to last `sample_s`, at most `max_calls`. Replays go on until the 95 % confidence interval of
     their median is within ± `half_width` of it, there are `samples` of them and they cover `gpu_s` of GPU time; at
     `case_s` of wall time sampling ends in any case. `probe_calls` is the size of the graph that finds the time of one call.
+
+    The 95 % are nominal: the interval is looked at after every replay and sampling ends the first time it is narrow enough,
+    so it holds the true median less often than one taken once, after a number of samples fixed beforehand.
     """
 
     sample_s: float = 2e-3
@@ -97,7 +100,6 @@ class Sampled:
     """What replaying gave, in seconds per call; `calls` per replay, `graph` still usable."""
 
     samples_s: npt.NDArray[np.float64]
-    first_call_s: float
     calls: int
     converged: bool
     graph: Graph
@@ -139,14 +141,10 @@ def sample(
         calls: gives that many calls to capture: the same one for a hot case, on operands in turn for a cold one.
         rule: when to stop.
         flush: empties the cache, enqueued before every replay; None for a hot case.
-        in_flight: called once half-way while a replay runs, to look at clocks under load.
-
-    Returns:
-        The samples; the first call, with whatever it sets up, is timed apart.
+        in_flight: called once while a replay runs, half-way or after the last sample, to look at clocks under load.
     """
     one = calls(1)[0]
-    first_call_s = gpu.call_s(one)
-    times = [gpu.call_s(one) for _ in range(rule.warm_up_calls - 1)]
+    times = [gpu.call_s(one) for _ in range(rule.warm_up_calls)]
     few = min(rule.calls_for(min(times)), rule.probe_calls)
     graph = gpu.graph(calls(few), flush)
     # An eager call costs the host more than a short kernel takes: only a graph knows how many fill a sample.
@@ -157,20 +155,26 @@ def sample(
     graph.replay_s()
     while gpu.now_s() - began < rule.warm_up_s:
         graph.replay_s()
-    return _sampled(gpu, graph, n_calls, rule, first_call_s, in_flight)
+    return _sampled(gpu, graph, n_calls, rule, in_flight)
 
 
-def _sampled(
-    gpu: Gpu, graph: Graph, n_calls: int, rule: GraphRule, first_call_s: float, in_flight: Callable[[], None] | None
-) -> Sampled:
+def _sampled(gpu: Gpu, graph: Graph, n_calls: int, rule: GraphRule, in_flight: Callable[[], None] | None) -> Sampled:
     samples: list[float] = []
-    began, looked = gpu.now_s(), in_flight is None
-    settled = False
-    while not settled and (len(samples) < rule.warm_up_calls or gpu.now_s() - began < rule.case_s):
+    began, look = gpu.now_s(), in_flight
+    settled = over = False
+    while not over:
         samples.append(graph.replay_s() / n_calls)
-        if not looked and in_flight is not None and len(samples) >= rule.samples // 2:
-            graph.launch()
-            in_flight()
-            looked = True
         settled = rule.settled(samples, n_calls)
-    return Sampled(np.array(samples), first_call_s, n_calls, settled, graph)
+        over = settled or (len(samples) >= rule.warm_up_calls and gpu.now_s() - began >= rule.case_s)
+        # Long calls are over before there are that many samples.
+        if look is not None and (over or len(samples) >= rule.samples // 2):
+            graph.launch()
+            look()
+            look = None
+            # Waits for the replay: nothing of it is to run into what comes next.
+            gpu.call_s(_nothing)
+    return Sampled(np.array(samples), n_calls, settled, graph)
+
+
+def _nothing() -> None:
+    """A call that asks nothing of the device."""

@@ -17,16 +17,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import IO, Any
 
 from ...datasets.schema import spec_of, to_row
-from ..child import die_with_parent, private_stdout
+from ...datasets.store import FINAL_STATUSES
+from ..child import die_with_parent, private_stdout, send
 from ..meters.board import EnergyRule
 from ..meters.none import NoMeter
 from ..meters.protocol import EnergyMeter
 from ..runner import UnsupportedCaseError
 from .bench import GpuBench
+from .cuda_start import enter_inference, need_cuda
 from .runner import GpuRunner
-
-_inference: list[Any] = []
-"""The inference mode entered by `open_bench`, kept alive for the life of the process."""
 
 POISONED = 70
 """Exit status of a worker whose device context is lost (EX_SOFTWARE of sysexits.h)."""
@@ -70,22 +69,24 @@ def serve(
     `broken` says why the device context can no longer be used, None while it can; it is asked after every row that is
     not ok.
     """
-    _send(replies, {"ready": dict(facts)})
+    send(replies, {"ready": dict(facts)})
     for line in requests:
         request = json.loads(line)
         for given in request["specs"]:
             spec = spec_of(given)
-            _send(replies, {"at": spec.case_id})
+            send(replies, {"at": spec.case_id})
             row = bench.measure(spec, int(request.get("energy", {}).get(spec.case_id, 0)))
             reason = None if row.status == "ok" else broken()
             if reason is not None:
-                row = replace(row, status="crashed", message=row.message or reason)
-            _send(replies, {"row": to_row(row)})
+                # What cannot run stays so; anything else may have been the broken context's doing, and is tried again.
+                status = row.status if row.status in FINAL_STATUSES else "crashed"
+                row = replace(row, status=status, message=row.message or reason)
+            send(replies, {"row": to_row(row)})
             if reason is not None:
                 # Tearing down a broken context may hang; nothing here is worth waiting for.
                 replies.flush()
                 os._exit(POISONED)
-        _send(replies, {"rows": []})
+        send(replies, {"rows": []})
 
 
 def open_bench(options: GpuWorkerOptions) -> tuple[GpuBench, dict[str, Any], Callable[[], str | None]]:
@@ -97,18 +98,17 @@ def open_bench(options: GpuWorkerOptions) -> tuple[GpuBench, dict[str, Any], Cal
     from .nvml import gpu_state, open_nvml
     from .runner import gpu_runners
 
-    if not torch.cuda.is_available():
-        sys.exit("torch sees no CUDA device; install a CUDA build of torch and check nvidia-smi")
-    # Entered for good: around every call it would cost more than a short kernel.
-    _inference.append(torch.inference_mode())
-    _inference[0].__enter__()
+    need_cuda(torch)
+    enter_inference(torch)
     gpu = CudaGpu(torch, options.index)
-    reader = open_nvml(options.index)
+    properties = torch.cuda.get_device_properties(options.index)
+    # NVML counts boards by their place on the bus, CUDA by default by their speed: the name of the very board joins them.
+    uuid = f"GPU-{properties.uuid}"
+    reader = open_nvml(options.index, uuid=uuid)
     meter: EnergyMeter
     meter, why = NoMeter(), "energy was not asked for"
     if options.energy:
-        meter, why = find_gpu_meter(options.index, rule=EnergyRule(options.settle_s, options.window_s))
-    properties = torch.cuda.get_device_properties(options.index)
+        meter, why = find_gpu_meter(options.index, rule=EnergyRule(options.settle_s, options.window_s), uuid=uuid)
     facts = {
         "gpu": properties.name, "compute_capability": f"{properties.major}.{properties.minor}",
         "compute_units": properties.multi_processor_count, "l2_b": properties.L2_cache_size,
@@ -121,15 +121,7 @@ def open_bench(options: GpuWorkerOptions) -> tuple[GpuBench, dict[str, Any], Cal
     bench = GpuBench(
         options.device, gpu, gpu_runners(), state=lambda: {} if reader is None else gpu_state(reader), meter=meter
     )
-
-    def broken() -> str | None:
-        try:
-            torch.cuda.synchronize()
-        except RuntimeError as error:
-            return f"the device context is lost: {str(error).splitlines()[0]}"
-        return None
-
-    return bench, facts, broken
+    return bench, facts, gpu.broken
 
 
 def _versions(runners: Iterable[GpuRunner]) -> dict[str, dict[str, str] | str]:
@@ -141,11 +133,6 @@ def _versions(runners: Iterable[GpuRunner]) -> dict[str, dict[str, str] | str]:
         except (ImportError, UnsupportedCaseError) as error:
             found[runner.name] = f"not available: {error}"
     return found
-
-
-def _send(replies: IO[str], message: Mapping[str, Any]) -> None:
-    replies.write(json.dumps(message) + "\n")
-    replies.flush()
 
 
 if __name__ == "__main__":

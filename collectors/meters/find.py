@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,8 +20,14 @@ from .startup import IdleRule, idle_power_w, sensor_period_s
 Open = Callable[[int, EnergyRule, Clock], EnergyMeter | None]
 """Opens the meter of a GPU; None where the board has no energy counter, SensorMissingError where the sensor is not there."""
 
-GPU_SENSORS: Mapping[str, Open] = MappingProxyType({"nvml": nvml_meter, "amdsmi": amd_meter})
-"""How to open each GPU sensor, in the order they are tried; `zeus.zeus_meter` can be put in their place."""
+
+def gpu_sensors(uuid: str | None = None) -> Mapping[str, Open]:
+    """How to open each GPU sensor, in the order they are tried; `uuid` names the board to those that know boards by it."""
+    return MappingProxyType({"nvml": partial(nvml_meter, uuid=uuid), "amdsmi": amd_meter})
+
+
+GPU_SENSORS = gpu_sensors()
+"""The sensors of boards named by their index alone; `zeus.zeus_meter` can be put in their place."""
 
 
 def find_meter(root: Path = POWERCAP) -> EnergyMeter:
@@ -36,16 +43,18 @@ def find_gpu_meter(
     clock: Clock | None = None,
     idle: IdleRule | None = None,
     calibrate: bool = True,
-    sensors: Mapping[str, Open] = GPU_SENSORS,
+    uuid: str | None = None,
+    sensors: Mapping[str, Open] | None = None,
 ) -> tuple[EnergyMeter, str]:
     """The meter of GPU `index`, the first of `sensors` that is there, and one sentence on which it is and why.
 
-    With `calibrate` it measures the board's idle power and its counter's step first, some 10 s during which nothing
-    else may run on the board.
+    `uuid` says which board that is, beyond doubt: NVML may count boards in another order than CUDA. Without `sensors`,
+    `gpu_sensors(uuid)` are tried. With `calibrate` it measures the board's idle power and its counter's step first, some
+    10 s during which nothing else may run on the board.
     """
     rule, clock = rule or EnergyRule(), clock or MonotonicClock()
     reasons: list[str] = []
-    for name, open_meter in sensors.items():
+    for name, open_meter in (gpu_sensors(uuid) if sensors is None else sensors).items():
         try:
             meter = open_meter(index, rule, clock)
         except SensorMissingError as missing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import jsonschema
 import pytest
@@ -57,6 +58,13 @@ def test_kernels(run):
         (("collect", "--tiled", "--families", "gemm"), "leave --families out"),
         (("characterize", "--out", "/no/where.yaml"), "does not exist"),
         (("characterize", "--out", "x.yaml", "--device", "nvidia-t4"), "nvidia-t4 is a gpu"),
+        (("trace-launches", "--out", "no/where"), "the folder of --out no/where does not exist"),
+        (("trace-launches", "--out", "file"), "--out file is a file; give a folder"),
+        (("trace-launches", "--out", "locked"), "cannot write to --out locked"),
+        (("trace-launches", "--out", "locked/new"), "cannot write to the folder of --out locked/new"),
+        (("count-traffic", "--out", "no/where.parquet"), "the folder of --out no/where.parquet does not exist"),
+        (("count-traffic", "--out", "locked/t.parquet"), "cannot write to the folder of --out locked/t.parquet"),
+        (("count-traffic", "--out", "locked"), "--out locked is a folder; give a file"),
         (("models", "promote", "/nowhere"), "is no model"),
         (("serve", "--port", "70000"), "65535"),
         (("serve", "--host", "203.0.113.7", "--port", "0"), "cannot listen on 203.0.113.7"),
@@ -65,6 +73,13 @@ def test_kernels(run):
 )
 def test_what_a_user_got_wrong_is_one_sentence(run, args, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "locked").mkdir()
+    # Its permissions would not keep root from writing.
+    access = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: (str(path), mode & os.W_OK) != ("locked", os.W_OK) and access(path, mode)
+    )
     assert said in run(*args).error
 
 

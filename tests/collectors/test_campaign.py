@@ -210,6 +210,48 @@ def test_an_interrupt_during_the_second_try_keeps_the_first() -> None:
     assert len(sink.ids) == len(sink.rows) == 8
 
 
+def test_a_worker_that_cannot_start_for_the_second_try_keeps_the_first() -> None:
+    def second_try(count: int) -> None:
+        if count == 4:
+            raise WorkerStartError("the GPU worker did not start: no driver", [measured(CASES[0])])
+
+    sink, collector = Memory(), Scripted(second_try, sentinel_s=[1e-3, 1e-3, 2e-3])
+    with pytest.raises(CampaignError, match="no driver"):
+        run_campaign(CASES, device=DEVICE, sink=sink, collector_for=collector, pace=PACE, sentinels=(SENTINEL,))
+    assert [row.spec for row in sink.rows] == CASES[:8]
+
+
+class Short(Scripted):
+    """Gives the first `rows[i]` rows of its chunk number i, as a collector whose time ran out."""
+
+    def __init__(self, rows: Mapping[int, int], sentinel_s: Iterable[float] = ()) -> None:
+        super().__init__(sentinel_s=sentinel_s)
+        self.rows = rows
+
+    def collect(self, specs: Sequence[KernelSpec]) -> list[Measurement]:
+        found = super().collect(specs)
+        return found if specs[0] == SENTINEL else found[: self.rows.get(self.count, len(found))]
+
+
+def test_cases_a_collector_had_no_time_for_are_left() -> None:
+    sink, seen = Memory(), []
+    summary = run_campaign(CASES[:12], device=DEVICE, sink=sink, collector_for=Short({2: 1, 3: 0}), pace=PACE,
+                           sentinels=(), progress=lambda done, total: seen.append(done))  # fmt: skip
+    assert [row.spec for row in sink.rows] == CASES[:5]
+    assert (summary.stored, summary.left) == ({"ok": 5}, 7)
+    assert seen == [4, 5, 5]
+
+
+def test_a_second_try_that_had_no_time_for_all_leaves_the_first() -> None:
+    sink, collector = Memory(), Short({1: 3, 2: 0, 3: 1}, sentinel_s=[1e-3, 1e-3, 2e-3])
+    summary = run_campaign(
+        CASES[:8], device=DEVICE, sink=sink, collector_for=collector, pace=PACE, sentinels=(SENTINEL,)
+    )
+    assert [row.spec for row in sink.rows] == CASES[:3]
+    assert (summary.remeasured, summary.left) == (0, 5)
+    assert "remeasured" not in sink.provenance[0].facts
+
+
 def test_chunks_are_of_one_worker_and_bounded_and_keep_twins_together() -> None:
     specs = [case(rows, threads, cache_state=state) for rows in range(1, 11) for threads in (1, 2)
              for state in ("hot", "cold")]  # fmt: skip

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kernelcast.collectors.campaign import run_campaign
+from kernelcast.collectors.pipe import ChildProcess
 from kernelcast.collectors.process import WorkerLostError, WorkerProcess, WorkerStartError, spec_row, worker_command
 from kernelcast.collectors.worker import WorkerOptions
 from kernelcast.datasets.schema import Measurement, spec_of
@@ -133,6 +135,45 @@ def test_one_tiny_torch_case_for_real() -> None:
         assert row.status == "ok" or "too busy" in (row.message or ""), row
     assert rows[2].status == "unsupported"
     assert "not fp16" in (rows[2].message or "")
+
+
+PARENT = """
+import json, subprocess, sys, time
+child = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+print(json.dumps({"ready": {"started": child.pid}}), flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_a_child_started_ends_with_it() -> None:
+    child = ChildProcess("played", [sys.executable, "-c", PARENT], {})
+    child.start()
+    started = Path(f"/proc/{child.ready['started']}/stat")
+    assert started.exists()
+    child.close()
+    until = time.monotonic() + 5.0
+    while started.exists() and started.read_text().rsplit(")", 1)[1].split()[0] != "Z":
+        assert time.monotonic() < until, "what the child started still runs"
+        time.sleep(0.05)
+
+
+def test_a_child_stuck_in_the_driver_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = ChildProcess("played", [sys.executable, "-c", "print('{\"ready\": {}}', flush=True); input()"], {})
+    child.start()
+    process, wait = child._process, subprocess.Popen.wait
+    assert process is not None
+
+    def stuck(self: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        assert timeout is not None, "would wait for good"
+        raise subprocess.TimeoutExpired("played", timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", stuck)
+    child.close()
+    monkeypatch.setattr(subprocess.Popen, "wait", wait)
+    assert process.wait(5) == -9
+    child.start()
+    assert child.ready == {}
+    child.close()
 
 
 def test_specs_survive_the_pipe() -> None:

@@ -21,7 +21,7 @@ _SPILL_B = 4
 _PTXAS_SAYS = re.compile(r"ptxas fatal\s*: (.*)")
 
 _NAMES = {"gemm": ("a", "b"), "attention": ("q", "k", "v")}
-_EXPECTED: Mapping[str, Callable[..., Callable[[], Tensor]]] = {
+_EXPECTED: Mapping[str, Callable[..., Callable[[], Tensor] | None]] = {
     "gemm": expected_product,
     "attention": expected_attention,
 }

@@ -1,8 +1,12 @@
-"""A GPU played in memory: calls take the time they say, graphs add them up, and a clock that only they advance."""
+"""A GPU played in memory: calls take the time they say, graphs add them up, and a clock that only they advance.
+
+`alive` notes how many graphs were still alive as each was captured.
+"""
 
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +41,7 @@ class FakeGpu:
     spread: float = 0.0
     replay_overhead_s: float = 0.0
     cache_b: float = 50e6
+    memory_b: float = 140e9
     clock_s: float = 0.0
     replays: int = 0
     launched: int = 0
@@ -44,10 +49,12 @@ class FakeGpu:
     released: int = 0
     paused_s: float = 0.0
     captured: list[int] = field(default_factory=list)
+    alive: list[int] = field(default_factory=list)
     torch: Any = None
 
     def __post_init__(self) -> None:
         self._random = random.Random(1)
+        self._graphs: list[weakref.ref[FakeGraph]] = []
 
     def jitter(self) -> float:
         return 1.0 + self.spread * self._random.gauss(0.0, 1.0)
@@ -63,7 +70,10 @@ class FakeGpu:
 
     def graph(self, calls: Sequence[Call], before: Call | None = None) -> FakeGraph:
         self.captured.append(len(calls))
-        return FakeGraph(self, list(calls), before)
+        self.alive.append(sum(graph() is not None for graph in self._graphs))
+        graph = FakeGraph(self, list(calls), before)
+        self._graphs.append(weakref.ref(graph))
+        return graph
 
     def flush(self) -> None:
         self.flushes += 1

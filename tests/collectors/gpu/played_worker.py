@@ -1,7 +1,8 @@
 """A GPU worker process without a GPU: the real protocol and bench over a device that is played.
 
 What a case of impl `played` does is its number of rows: 1 runs, 2 kills the process, 3 hangs, 4 breaks the device context, 5
-needs too much memory. Cases of the real impls take four times their lower bound on an H200, and draw 400 W.
+needs too much memory. On a broken context even giving memory back fails. Cases of the real impls take four times their lower
+bound on an H200, and draw 400 W.
 Started as `python played_worker.py OPTIONS`.
 """
 
@@ -37,6 +38,13 @@ class TinyTorch(CpuTorch):
         return super().empty([1], dtype, device)
 
 
+class BreakableGpu(FakeGpu):
+    def release(self) -> None:
+        if broken:
+            raise RuntimeError(f"CUDA error: {broken[0]}")
+        super().release()
+
+
 class PlayedMeter:
     name = "played"
 
@@ -66,13 +74,20 @@ def launch(spec: KernelSpec, operands: tuple[Any, ...]) -> Launch:
     return Launch(lambda: 1e-5)
 
 
-if __name__ == "__main__":
+def main(sensor: str = "played") -> None:
     die_with_parent()
     replies = private_stdout()
     options = GpuWorkerOptions.from_json(sys.argv[1])
-    gpu = FakeGpu()
+    gpu = BreakableGpu()
     gpu.torch = TinyTorch()
     runners = dict.fromkeys(gpu_runners(), GpuRunner("quick", (), launch_quickly, dict))
     runners["played"] = GpuRunner("played", ("played",), launch, dict)
-    bench = GpuBench(options.device, gpu, runners, meter=PlayedMeter() if options.energy else NoMeter())
-    serve(bench, {"gpu": "played"}, lambda: broken[0] if broken else None, sys.stdin, replies)
+    meter = PlayedMeter() if options.energy and sensor == "played" else NoMeter()
+    bench = GpuBench(options.device, gpu, runners, meter=meter)
+    facts = {"gpu": "played", "compute_units": 132, "energy_source": meter.name,
+             "energy_source_reason": "no sensor was asked for"}  # fmt: skip
+    serve(bench, facts, lambda: broken[0] if broken else None, sys.stdin, replies)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kernelcast.collectors.gpu.bench import Clocks, GpuBench, gpu_status_of
+from kernelcast.collectors.gpu.bench import MAX_ENERGY_CALLS, Clocks, GpuBench, gpu_status_of
+from kernelcast.collectors.gpu.reference import expected_attention
 from kernelcast.collectors.gpu.runner import GpuRunner, Launch
 from kernelcast.collectors.meters.protocol import Energy, EnergyRefusedError
 from kernelcast.collectors.runner import UnsupportedCaseError
@@ -67,6 +68,30 @@ def test_cold_calls_run_on_operands_of_their_own(fake_gpu) -> None:
     assert bench.gpu.flushes == bench.gpu.replays
 
 
+def test_a_second_attempt_uses_the_operands_of_the_first_and_holds_no_graph_of_it(fake_gpu) -> None:
+    seen: list[int] = []
+
+    def launch(spec: KernelSpec, operands: tuple[Any, ...]) -> Launch:
+        seen.append(operands[0].data_ptr())
+        return Launch(lambda: 1e-5 * len(operands))
+
+    states = iter([{"throttle": ["thermal"]}, {"throttle": []}])
+    bench = bench_of(fake_gpu, launch, state=lambda: next(states))
+    row = bench.measure(COLD)
+    assert (row.status, row.rejected_samples > 0) == ("ok", True)
+    assert len(bench.gpu.captured) == 4
+    assert len(set(seen)) == len(seen) == max(bench.gpu.captured)
+    assert bench.gpu.alive == [0, 1, 0, 1]
+
+
+def test_a_cold_graph_has_no_more_calls_than_memory_has_sets_for(fake_gpu) -> None:
+    bench = bench_of(fake_gpu, taking(1e-5))
+    bench.gpu.memory_b = 8 * 20 * (2 * 4 * 64 * 64)
+    row = bench.measure(COLD)
+    assert row.status == "ok"
+    assert max(bench.gpu.captured) == 20
+
+
 def test_hot_calls_share_operands(fake_gpu) -> None:
     seen: list[int] = []
 
@@ -87,6 +112,43 @@ def test_a_wrong_result_is_a_failed_row(fake_gpu) -> None:
     assert row.status == "failed"
     assert row.latency_s is None
     assert "0.25 off the reference" in str(row.message)
+
+
+@pytest.mark.parametrize(("kv_len", "compared"), [(4096, True), (8192, True), (8320, False)])
+def test_attention_with_a_mask_is_compared_only_while_its_scores_fit(kv_len: int, compared: bool) -> None:
+    tiles = {"tile_m": 16, "tile_n": 16, "warps": 4, "stages": 2}
+    sizes = {"batch": 1, "heads": 2, "kv_heads": 2, "q_len": 4096, "head_dim": 64, "window": 0}
+    spec = KernelSpec.of("attention", "bf16", impl="triton", config=tiles, kv_len=kv_len, **sizes)  # type: ignore[arg-type]
+    assert (expected_attention(spec, None, None, None) is not None) == compared
+
+
+def lacking_memory() -> Any:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 41 GiB")
+
+
+def test_a_reference_without_memory_leaves_the_row_unchecked_and_says_so(fake_gpu) -> None:
+    # The result of a call is a tensor where it is checked, a time where it is measured.
+    results = iter([1e-5, torch.ones(4)])
+    row = bench_of(
+        fake_gpu, lambda spec, operands: Launch(lambda: next(results, 1e-5), expected=lacking_memory)
+    ).measure(HOT)
+    assert row.status == "ok"
+    assert row.latency_s == pytest.approx(1e-5)
+    assert str(row.message).startswith("result not checked, the reference needs too much memory")
+
+
+def test_what_else_a_reference_raises_is_a_failed_row(fake_gpu) -> None:
+    def reference() -> Any:
+        raise RuntimeError("a reference that is wrong")
+
+    launch = lambda spec, operands: Launch(lambda: torch.ones(4), expected=reference)  # noqa: E731
+    assert bench_of(fake_gpu, launch).measure(HOT).status == "failed"
+
+
+def test_a_kernel_without_memory_is_not_taken_for_its_reference(fake_gpu) -> None:
+    calls = iter([lambda: 1e-5])
+    launch = lambda spec, operands: Launch(lambda: next(calls, lacking_memory)(), expected=lambda: torch.ones(4))  # noqa: E731
+    assert bench_of(fake_gpu, launch).measure(HOT).status == "out_of_memory"
 
 
 def test_nan_is_a_wrong_result(fake_gpu) -> None:
@@ -160,11 +222,18 @@ def test_energy_is_measured_only_where_asked_and_hot(fake_gpu) -> None:
     assert windows == 3
 
 
+def test_graphs_for_energy_of_the_shortest_calls_are_bounded(fake_gpu) -> None:
+    meter = PlayedMeter(None)
+    bench_of(fake_gpu, taking(0.8e-6), meter=meter).measure(HOT, 1)
+    (_, graph, calls), _ = meter.loops[0]
+    assert len(graph.calls) == calls == MAX_ENERGY_CALLS
+
+
 def test_a_refused_reading_costs_energy_not_latency(fake_gpu) -> None:
     meter = PlayedMeter(EnergyRefusedError("the counter went backwards"))
     row = bench_of(fake_gpu, taking(1e-5), meter=meter).measure(HOT, 1)
     assert (row.status, row.energy_j, row.energy_source) == ("ok", None, None)
-    assert "the counter went backwards" in str(row.message)
+    assert row.message == "no energy: the counter went backwards"
 
 
 def raising(error: Exception):
@@ -191,6 +260,18 @@ def test_what_a_library_raises_becomes_a_row(fake_gpu, error: Exception, status:
     assert row.latency_s is None
     assert "more" not in str(row.message)
     assert bench.gpu.released == 1
+
+
+def test_a_lost_context_does_not_take_the_row_with_it(fake_gpu) -> None:
+    bench = bench_of(fake_gpu, raising(RuntimeError("CUDA error: an illegal memory access was encountered")))
+
+    def release() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    bench.gpu.release = release
+    row = bench.measure(HOT)
+    assert (row.status, row.spec) == ("failed", HOT)
+    assert "illegal memory access" in str(row.message)
 
 
 def test_an_impl_without_a_runner_says_which_there_are(fake_gpu) -> None:

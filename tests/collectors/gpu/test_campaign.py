@@ -8,9 +8,12 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kernelcast.collectors.campaign import CampaignError
+from kernelcast.collectors.environment import utc_now
 from kernelcast.collectors.gpu.campaign import (
     GpuBudget,
     GpuCampaignSummary,
@@ -23,8 +26,10 @@ from kernelcast.collectors.gpu.campaign import (
 from kernelcast.collectors.gpu.process import GpuCollector
 from kernelcast.collectors.gpu.worker import GpuWorkerOptions
 from kernelcast.datasets.files import provenance_of
+from kernelcast.datasets.schema import Measurement, to_table
 from kernelcast.datasets.store import Store
 from kernelcast.features.device import catalogue
+from kernelcast.features.kernel import KernelSpec
 
 PLAYED = Path(__file__).parent / "played_worker.py"
 # A device without shipped rows, so that what is measured is what the test measured.
@@ -86,9 +91,48 @@ def test_energy_goes_to_a_stratified_share_of_what_was_measured(tmp_path: Path) 
         assert row["energy_j"] == pytest.approx(row["power_w"] * row["steady_latency_s"])
         assert row["energy_windows"] == (3 if int(row["case_id"], 16) % 10 == 0 else 1)
     again = measured_specs(store, H100.name)
-    assert {spec.case_id for spec in again[True]} == {row["case_id"] for row in rows}
-    left = energy_plan([*again[True], *again[False]], again[True], H100, 0)
+    assert {spec.case_id for spec in again.with_energy} == {row["case_id"] for row in rows}
+    left = energy_plan(again.possible, again.with_energy, H100, 0)
     assert not {spec.case_id for spec in left} & {row["case_id"] for row in rows}
+
+
+def test_ten_runs_of_one_seed_find_as_much_to_do_as_the_first() -> None:
+    measured: list[KernelSpec] = []
+    for _ in range(10):
+        planned = latency_plan(60.0, 0, measured, H100)
+        assert (
+            len({spec.case_id for spec in planned} - {spec.case_id for spec in measured}) == len(planned) >= 0.9 * 1200
+        )
+        assert sum(spec.impl in ("triton", "cutlass", "cupy-tiled") for spec in planned) >= 0.2 * len(planned)
+        measured += planned
+    assert latency_plan(60.0, 0, measured, H100) == latency_plan(60.0, 0, measured, H100)
+
+
+def row_of(spec: KernelSpec, status: str = "ok", **more: Any) -> Measurement:
+    latency = {"latency_s": 1e-5, "latency_q1_s": 1e-5, "latency_q3_s": 1e-5, "latency_min_s": 1e-5, "n_samples": 10}
+    return Measurement(
+        spec, H100.name, status, "b", measured_at=utc_now(), **(latency if status == "ok" else {}), **more
+    )  # type: ignore[arg-type]
+
+
+def test_cases_are_known_by_what_can_still_be_had_of_them() -> None:
+    copies = [KernelSpec.of("copy", "fp32", impl="torch", rows=64 + i, cols=64) for i in range(8)]
+    energy = {"energy_j": 4e-3, "power_w": 400.0, "energy_source": "played", "energy_mode": "steady_loop", "energy_windows": 1,
+              "steady_latency_s": 1e-5}  # fmt: skip
+    rows = [
+        row_of(copies[0]), row_of(copies[1]), row_of(copies[2], "unsupported"), row_of(copies[3], "out_of_memory"),
+        row_of(copies[4], "timeout"), row_of(copies[5]), row_of(copies[6], "failed"), row_of(copies[7], **energy),
+        # Tried for energy later.
+        row_of(copies[1], **energy), row_of(copies[5], message="no energy: the counter stood still"),
+    ]  # fmt: skip
+    store = SimpleNamespace(families=lambda: ["copy"], read=lambda family, devices: to_table(rows, "copy"))
+    known = measured_specs(store, H100.name)  # type: ignore[arg-type]
+    assert known.without == [copies[0]]
+    assert known.with_energy == [copies[1], copies[7]]
+    assert known.impossible == copies[2:6]
+    assert set(known.all) == {*copies[:6], copies[7]}
+    assert len(known.all) == 7
+    assert known.possible == [copies[1], copies[7], copies[0]]
 
 
 def test_energy_plan_covers_every_family_and_dtype() -> None:
@@ -130,3 +174,51 @@ sys.exit(main(['collect-gpu', '--dry-run', '--device', 'h100-sxm', '--minutes', 
     assert done.returncode == 0, done.stderr
     planned = json.loads(done.stdout)
     assert {row["family"] for row in planned} > {"gemm", "attention", "moe"}
+
+
+def test_energy_is_measured_only_of_the_families_asked_for(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    run(store, GpuBudget(60.0, 0.0, 60))
+    budget = GpuBudget(60.0, 60.0, 4)
+    run_gpu_campaign(store, H100, None, budget, collector=collector, processes=0, families=["gemm"])
+    assert {row["family"] for row in all_rows(store) if row["energy_j"] is not None} == {"gemm"}
+
+
+def without_sensor(energy: Mapping[str, int]) -> GpuCollector:
+    script = f"import sys; sys.path.insert(0, {str(PLAYED.parent)!r}); import played_worker"
+    return GpuCollector(
+        GpuWorkerOptions(H100.name, energy=bool(energy)),
+        energy=energy,
+        command=lambda options: [
+            sys.executable,
+            "-P",
+            "-c",
+            f"{script}; played_worker.main('none')",
+            options.to_json(),
+        ],
+    )
+
+
+def test_without_an_energy_sensor_the_phase_is_left_out_and_says_why(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    run(store, GpuBudget(60.0, 0.0, 10))
+    before = len(all_rows(store))
+    done = run_gpu_campaign(store, H100, None, GpuBudget(60.0, 60.0, 5), collector=without_sensor, processes=0)
+    assert done.energy is None
+    assert done.no_energy == "no sensor was asked for"
+    assert "no sensor" in str(done)
+    assert len(all_rows(store)) == before
+
+
+def test_another_gpu_than_the_one_named_is_refused(tmp_path: Path) -> None:
+    a100 = catalogue().get("a100-sxm-80gb")
+
+    def h100s(energy: Mapping[str, int]) -> GpuCollector:
+        return GpuCollector(
+            GpuWorkerOptions(a100.name),
+            energy=energy,
+            command=lambda options: [sys.executable, "-P", str(PLAYED), options.to_json()],
+        )
+
+    with pytest.raises(CampaignError, match="132 compute units, nvidia-a100-sxm-80gb has 108"):
+        run_gpu_campaign(Store(tmp_path), a100, None, GpuBudget(30.0, 0.0, 5), collector=h100s, processes=0)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kernelcast.collectors.gpu import counter_worker, cuda_start
 from kernelcast.collectors.gpu.count import CountersUnavailableError, count_cases, ncu_command, run_command
 from kernelcast.collectors.gpu.counter_cases import counted_cases
 from kernelcast.collectors.gpu.counters import METRICS, CounterOutputError, by_case, parse_kernels, summed
+from kernelcast.collectors.process import spec_row
+from kernelcast.collectors.runner import UnsupportedCaseError
 from kernelcast.datasets.traces import CountedCase, read_records, write_records
 from kernelcast.features.kernel import KernelSpec, families
 
@@ -225,6 +230,31 @@ def test_a_command_that_takes_too_long_is_killed_with_all_it_started():
     assert run_command([sys.executable, "-c", "import os; print(os.environ['LC_ALL'])"], 20) == (0, "C\n")
     with pytest.raises(TimeoutError, match=r"longer than 0\.5 s"):
         run_command(["sh", "-c", "sleep 30 & wait"], 0.5)
+
+
+def test_the_profiled_process_runs_cases_in_inference_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    import torch
+
+    def warm(torch: Any, spec: KernelSpec) -> None:
+        gc.collect()
+        raise UnsupportedCaseError(f"inference mode is {torch.is_inference_mode_enabled()}")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    monkeypatch.setattr(counter_worker, "die_with_parent", lambda: None)
+    monkeypatch.setattr(counter_worker, "_warm", warm)
+    monkeypatch.setattr(cuda_start, "_entered", entered := [])
+    request, report = tmp_path / "request.json", tmp_path / "report.jsonl"
+    request.write_text(json.dumps({"index": 0, "specs": [spec_row(GEMM_SPEC)]}))
+    try:
+        counter_worker.main(["counter_worker", str(request), str(report)])
+    finally:
+        for guard in entered:
+            guard.__exit__(None, None, None)
+    at, end = map(json.loads, report.read_text().splitlines())
+    assert at == {"at": GEMM_SPEC.case_id}
+    assert end["status"] == "unsupported"
+    assert "inference mode is True" in end["message"]
 
 
 def test_every_family_is_counted():

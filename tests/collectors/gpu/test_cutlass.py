@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import types
 from collections import Counter
@@ -22,14 +23,16 @@ from kernelcast.features.kernel import KernelSpec
 
 CONFIG = {"tile_m": 64, "tile_n": 64, "tile_k": 32, "inner_m": 32, "inner_n": 32, "stages": 4}
 
-# Plays nvcc: writes down its arguments, reports as ptxas does, and fails on two stages as a compiler, on three by dying.
+# Plays nvcc: writes down its arguments, reports as ptxas does, and fails on two stages as a compiler, on three by dying,
+# on five by taking too long; the last two leave a part of the library behind.
 FAKE_NVCC = """#!/bin/sh
 [ "$1" = --version ] && echo "release 13.0" && exit 0
 echo "$@" >> "$(dirname "$0")/calls"
 for last; do :; done
 case "$*" in
   *STAGES=2*) echo "gemm.h(7): error: static assertion failed" >&2; exit 2;;
-  *STAGES=3*) exit 137;;
+  *STAGES=3*) echo part > "$last"; exit 137;;
+  *STAGES=5*) echo part > "$last"; exec sleep 5;;
 esac
 echo library > "$last"
 echo "    0 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads" >&2
@@ -90,13 +93,24 @@ def test_the_number_of_parts_does_not_change_the_library() -> None:
     assert two == four != cutlass_binary(_spec(config=CONFIG | {"split_k": 1}))
 
 
-def test_refused_configurations_are_remembered_and_accidents_are_not(toolkit: Path) -> None:
-    for times, stages, message in ((1, 2, "static assertion failed"), (2, 3, "nvcc ended with 137: it said nothing")):
-        (toolkit / "calls").unlink(missing_ok=True)
-        for _ in range(2):
-            with pytest.raises(UnsupportedCaseError, match=message):
-                build(cutlass_binary(_spec(config=CONFIG | {"stages": stages})), 90)
-        assert len(_calls(toolkit)) == times
+@pytest.mark.parametrize(
+    ("times", "stages", "deadline_s", "message"),
+    [
+        (1, 2, 60.0, "static assertion failed"),
+        (2, 3, 60.0, "nvcc ended with 137: it said nothing"),
+        (2, 5, 0.5, r"nvcc took more than 0\.5 s"),
+    ],
+)
+def test_refused_configurations_are_remembered_and_accidents_are_not(
+    toolkit: Path, monkeypatch: pytest.MonkeyPatch, times: int, stages: int, deadline_s: float, message: str
+) -> None:
+    monkeypatch.setattr(cutlass_build, "_DEADLINE_S", deadline_s)
+    for _ in range(2):
+        with pytest.raises(UnsupportedCaseError, match=message):
+            build(cutlass_binary(_spec(config=CONFIG | {"stages": stages})), 90)
+    assert len(_calls(toolkit)) == times
+    assert list((toolkit / "cache").glob("*.so")) == []
+    assert _calls(toolkit)[0].endswith(f".{os.getpid()}.tmp.so")
 
 
 def test_missing_headers_and_compiler_say_what_to_install(toolkit: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,8 +126,8 @@ def test_a_message_is_the_line_that_tells(text, said, monkeypatch, tmp_path):
 
 # Plays a compiler: what it does with a case is told by the case's tile.
 PLAYED = """
-import json, os, subprocess, sys, time
-print(json.dumps({"ready": {"pid": os.getpid(), "compilers": {}}}), flush=True)
+import json, subprocess, sys, time
+print(json.dumps({"ready": {"compilers": {}}}), flush=True)
 for line in sys.stdin:
     tile = json.loads(line)["spec"]["tile_m"]
     if tile == 1:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kernelcast.collectors.gpu import cuda_start, launch_worker
 from kernelcast.collectors.gpu.launch_trace import missing_facts, trace_launches, traced_facts
 from kernelcast.collectors.gpu.launch_worker import Blocks, Shape, trace
 from kernelcast.collectors.gpu.launches import (
@@ -199,6 +202,33 @@ def test_a_profiler_that_sees_no_kernels_is_one_sentence():
         LaunchTraceError, match=r"^the trace holds no kernels: the profiler cannot see this GPU \(CUPTI"
     ):
         trace_launches("gpu", (1, 2), child=child({1: trace_of(), 2: trace_of()}))
+
+
+def test_the_child_traces_in_inference_mode(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    import torch
+
+    modes: list[bool] = []
+
+    def blocks(*_: Any) -> None:
+        gc.collect()
+        modes.append(torch.is_inference_mode_enabled())
+
+    for name, value in (("is_available", True), ("set_device", None), ("get_device_name", "played")):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    monkeypatch.setattr(launch_worker, "die_with_parent", lambda: None)
+    monkeypatch.setattr(launch_worker, "private_stdout", lambda: sys.stdout)
+    monkeypatch.setattr(launch_worker, "Blocks", blocks)
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"batches": [], "folder": "."}\n'))
+    monkeypatch.setattr(cuda_start, "_entered", entered := [])
+    try:
+        launch_worker.main(["launch_worker", "0"])
+    finally:
+        for guard in entered:
+            guard.__exit__(None, None, None)
+    assert modes == [True]
+    ready, done = map(json.loads, capsys.readouterr().out.splitlines())
+    assert ready["ready"]["gpu"] == "played"
+    assert done == {"done": True}
 
 
 def test_the_model_runs_and_its_trace_is_read(tmp_path: Path):

@@ -19,6 +19,8 @@ from kernelcast.collectors.gpu.nvml import (
     throttle_words,
 )
 from kernelcast.collectors.meters import nvml
+from kernelcast.collectors.meters.find import find_gpu_meter
+from kernelcast.collectors.meters.protocol import SensorMissingError
 
 
 class FakeError(Exception):
@@ -197,9 +199,29 @@ def test_missing_nvml_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_meter_reads_through_the_reader_and_needs_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
     board = reader()
-    monkeypatch.setattr(nvml, "nvml_reader", lambda index: board)
+    monkeypatch.setattr(nvml, "nvml_reader", lambda index, uuid: board)
     meter = nvml.nvml_meter()
     assert meter is not None
     assert (meter.name, meter.reader) == ("nvml", board)
-    monkeypatch.setattr(nvml, "nvml_reader", lambda index: reader(nvmlDeviceGetTotalEnergyConsumption=refuse))
+    monkeypatch.setattr(nvml, "nvml_reader", lambda index, uuid: reader(nvmlDeviceGetTotalEnergyConsumption=refuse))
     assert nvml.nvml_meter() is None
+
+
+def test_the_board_that_cuda_names_is_the_one_whose_energy_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    boards = {None: 1.0, "GPU-77": 2.0}
+    monkeypatch.setattr(nvml, "nvml_reader", lambda index, uuid: SimpleNamespace(energy_j=lambda: boards[uuid]))
+    for uuid, energy_j in boards.items():
+        meter, _ = find_gpu_meter(0, uuid=uuid, calibrate=False)
+        assert meter.reader.energy_j() == energy_j  # type: ignore[attr-defined]
+
+
+def test_a_board_that_nvml_does_not_know_by_its_name_is_not_replaced_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lost(index: int, uuid: str | None) -> Any:
+        raise SensorMissingError(f"NVML knows no GPU {uuid}")
+
+    monkeypatch.setattr(nvml, "nvml_reader", lost)
+    meter, why = find_gpu_meter(0, uuid="GPU-77", calibrate=False)
+    assert meter.name == "none"
+    assert "NVML knows no GPU GPU-77" in why

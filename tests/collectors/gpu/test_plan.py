@@ -68,6 +68,16 @@ def test_what_is_measured_is_not_planned_again_and_counts() -> None:
     assert not any(spec.family == "gemm" for spec in lopsided[:100])
 
 
+def test_other_candidates_are_drawn_once_more_is_measured() -> None:
+    few = {"families": ("copy",), "device": H200}
+    first = gpu_plan(100, 7, **few)  # type: ignore[arg-type]
+    second = gpu_plan(100, 7, measured=first, **few)  # type: ignore[arg-type]
+    assert second == gpu_plan(100, 7, measured=first, **few)  # type: ignore[arg-type]
+    assert len(second) == 100
+    elsewhere = gpu_plan(1, 7, device=H200, families=("gemm",))
+    assert gpu_plan(100, 7, measured=elsewhere, **few) != first  # type: ignore[arg-type]
+
+
 def test_tiled_cases_come_after_the_head_start_in_their_own_order() -> None:
     plan = gpu_plan(800, 7, device=H200, tiled=TILED)
     places = [i for i, spec in enumerate(plan) if spec.impl == "triton"]

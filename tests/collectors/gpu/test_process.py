@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kernelcast.collectors.campaign import CampaignError, run_campaign
 from kernelcast.collectors.gpu.process import GpuCollector, gpu_worker_command
 from kernelcast.collectors.gpu.worker import GpuWorkerOptions
 from kernelcast.collectors.pipe import WorkerStartError
+from kernelcast.datasets.schema import Measurement
 from kernelcast.features.kernel import KernelSpec
 
 PLAYED = Path(__file__).parent / "played_worker.py"
@@ -34,19 +38,24 @@ def test_rows_come_in_order_and_name_the_device(collector: GpuCollector) -> None
     rows = collector.collect(specs)
     assert [row.spec for row in rows] == specs
     assert {(row.status, row.device) for row in rows} == {("ok", "a-gpu")}
-    assert collector.facts() == {"gpu": "played", "workers_lost": 0}
+    assert collector.facts()["gpu"] == "played"
+    assert collector.facts()["workers_lost"] == 0
 
 
 @pytest.mark.parametrize(
     ("bad", "status", "words"),
-    [(2, "crashed", "segmentation fault"), (3, "timeout", "no sign of life"), (4, "crashed", "illegal memory access")],
+    [
+        (2, "crashed", "worker ended with status 139: segmentation fault"),
+        (3, "timeout", "no sign of life for 1.5 s"),
+        (4, "crashed", "RuntimeError: CUDA error: an illegal memory access was encountered"),
+    ],
 )
 def test_a_lost_worker_costs_exactly_the_guilty_case(
     collector: GpuCollector, bad: int, status: str, words: str
 ) -> None:
     rows = collector.collect([case(1, 8), case(bad), case(1, 16), case(1, 24)])
     assert [row.status for row in rows] == ["ok", status, "ok", "ok"]
-    assert words in str(rows[1].message)
+    assert rows[1].message == words
     assert collector.facts()["workers_lost"] == 1
 
 
@@ -63,6 +72,62 @@ def test_a_worker_that_cannot_start_says_why() -> None:
     )
     with pytest.raises(WorkerStartError, match=words):
         collector.collect([case(1)])
+
+
+ONCE = """
+import os, sys
+if os.path.exists(sys.argv[1]):
+    sys.exit("the driver is gone")
+open(sys.argv[1], "w").close()
+os.execv(sys.executable, [sys.executable, "-P", *sys.argv[2:]])
+"""
+
+
+@pytest.fixture
+def starts_once(tmp_path: Path) -> Iterator[GpuCollector]:
+    """Its second worker does not start."""
+    made = GpuCollector(
+        GpuWorkerOptions("a-gpu"),
+        command=lambda given: [sys.executable, "-c", ONCE, str(tmp_path / "began"), str(PLAYED), given.to_json()],
+    )
+    yield made
+    made.close()
+
+
+def test_a_worker_that_never_starts_again_leaves_the_rows_it_measured(starts_once: GpuCollector) -> None:
+    specs = [case(1, 8), case(1, 16), case(2), case(1, 24)]
+    with pytest.raises(WorkerStartError, match="the driver is gone") as raised:
+        starts_once.collect(specs)
+    assert [(row.spec, row.status) for row in raised.value.rows] == [
+        (specs[0], "ok"), (specs[1], "ok"), (specs[2], "crashed"),
+    ]  # fmt: skip
+
+
+def test_a_campaign_stores_what_the_last_worker_measured(starts_once: GpuCollector) -> None:
+    stored: list[Measurement] = []
+    with pytest.raises(CampaignError, match=r"the driver is gone\. What was measured is stored"):
+        run_campaign(
+            [case(1, 8), case(2), case(1, 16)], device="a-gpu", sink=lambda rows, _: stored.extend(rows),
+            collector_for=starts_once, sentinels=(), key_of=lambda spec: ("gpu", 0),
+        )  # fmt: skip
+    assert [row.status for row in stored] == ["ok", "crashed"]
+
+
+def test_hangs_do_not_overrun_the_time_there_is() -> None:
+    def until(seconds: float) -> GpuCollector:
+        return GpuCollector(
+            GpuWorkerOptions("a-gpu"), silence_s=1.5, until=time.monotonic() + seconds,
+            command=lambda options: [sys.executable, "-P", str(PLAYED), options.to_json()],
+        )  # fmt: skip
+
+    over, plenty = until(0.0), until(600.0)
+    try:
+        assert [row.status for row in over.collect([case(1, 8), case(1, 16)])] == ["ok", "ok"]
+        assert [row.status for row in over.collect([case(1, 8), case(3), case(1, 16)])] == ["ok", "timeout"]
+        assert [row.status for row in plenty.collect([case(2), case(1)])] == ["crashed", "ok"]
+    finally:
+        over.close()
+        plenty.close()
 
 
 def test_the_real_worker_says_in_one_sentence_that_there_is_no_gpu() -> None:

@@ -27,6 +27,7 @@ def test_every_case_is_one_its_kernel_runs(plan):
 def test_is_the_same_for_the_same_seed_and_only_for_it(plan):
     assert tiled_gpu_plan(2000, 1) == plan
     assert tiled_gpu_plan(2000, 2) != plan
+    assert tiled_gpu_plan(300, [1, 5]) == tiled_gpu_plan(300, [1, 5]) != tiled_gpu_plan(300, [1, 6])
 
 
 def test_is_economical_in_binaries(plan):
