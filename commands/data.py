@@ -62,7 +62,10 @@ def compact(
 
     try:
         beside = {family: read_shipped(family) for family in shipped_families()} if with_shipped else {}
-        written = Store(store).compact(out_dir, beside=beside)
+        measured = Store(store)
+        if not measured.families() and not beside:
+            raise SpecError(f"no rows in {measured.root}; measure some with `kernelcast collect`", field="store")
+        written = measured.compact(out_dir, beside=beside)
     except StoreError as error:
         raise SpecError(str(error)) from error
     if as_json:

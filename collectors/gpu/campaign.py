@@ -62,8 +62,8 @@ SETTLE_S, WINDOW_S = 0.5, 0.5
 """Shorter than the meter's own rule, so that a budget of minutes gives twice as many rows; windows still grow until
 their edges are known to 1 %, to about a second. What that costs in accuracy is in docs/decisions/005-energy-windows.md."""
 
-SECONDS_PER_ENERGY_CASE = 5.0
-"""The longest an energy case takes: half a second to settle, three windows of one, one to start."""
+SECONDS_PER_ENERGY_CASE = 10.0
+"""The longest an energy case takes: three windows of a kernel of 30 ms, which grow until their edges are known."""
 
 TILED_SHARE = 0.25
 ENERGY_SHARE = 0.15

@@ -18,6 +18,9 @@ Call = Callable[[], Tensor]
 _FP8_CAPABILITY = (8, 9)
 """Least compute capability with fp8 tensor cores (CUDA C++ Programming Guide, "Alternate Floating-Point")."""
 
+_TF32_CAPABILITY = (8, 0)
+"""Least compute capability with tf32 tensor cores (CUDA C++ Programming Guide, the same section)."""
+
 _ALIGNMENT = 16
 """Both libraries want n and k in multiples of this (torch._scaled_mm's and cublasLt's IMMA checks)."""
 
@@ -46,6 +49,11 @@ def special_launch(torch: Any, spec: KernelSpec, operands: tuple[Tensor, ...]) -
     switches = {"gemm": torch.backends.cuda.matmul, "conv2d": torch.backends.cudnn.conv}
     if spec.dtype not in _PRECISION or spec.family not in switches:
         return None
+    if spec.dtype == "tf32" and operands[0].is_cuda:
+        capability = tuple(torch.cuda.get_device_capability(operands[0].device))
+        if capability < _TF32_CAPABILITY:
+            # torch would run it in fp32 without a word, and the row would be an fp32 one under another name.
+            raise UnsupportedCaseError(f"tf32 needs compute capability 8.0 or more, this device has {capability}")
     own = get_family(spec.family).run["torch"](torch, spec, *operands)
     return _switched(switches[spec.family], _PRECISION[spec.dtype], own)
 

@@ -106,6 +106,8 @@ def _gemm(spec: KernelSpec) -> Steps:
     _check_range(knobs, "group_m", _MAX_GROUP)
     _check_range(knobs, "split_k", 2**16 - 1)
     m, n, k, parts = spec["m"], spec["n"], spec["k"], knobs["split_k"]
+    if max(m, n, k) >= _INT32_ELEMENTS:
+        raise UnsupportedCaseError(f"the Triton gemm counts rows and columns in 32 bits: {spec}")
     out = _TYPES[output_dtype(View.of(spec))]
     partial = "i32" if spec.dtype == "int8" else "fp32"
     operand = _TYPES[spec.dtype]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,3 +51,11 @@ def test_a_plan_is_one_line_of_json_too(run) -> None:
     said = json.loads(done.out)
     assert {row["family"] for row in said} == {"copy"}
     assert done.out == json.dumps(said, separators=(",", ":")) + "\n"
+
+
+def test_compacting_nothing_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "kernelcast", "data", "compact", "--store", str(tmp_path / "none")]
+    done = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "no rows in" in done.stderr
+    assert not (tmp_path / "out").exists()

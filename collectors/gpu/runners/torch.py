@@ -19,6 +19,8 @@ def _launch(spec: KernelSpec, operands: tuple[Tensor, ...]) -> Launch:
     family = get_family(spec.family)
     if "torch" not in family.run:
         raise UnsupportedCaseError(f"{family.name} has no torch kernel")
+    if spec.kv_dtype is not None:
+        raise UnsupportedCaseError(f"torch's attention takes keys in the dtype of the queries, not {spec.kv_dtype}")
     if spec.config:
         raise UnsupportedCaseError(f"torch picks its own tiles, it takes no configuration; got {dict(spec.config)}")
     call = special_launch(torch, spec, operands)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -205,3 +206,20 @@ def test_precision_is_switched_for_the_call_alone(dtype: str, monkeypatch: Any) 
 def test_everything_else_is_the_familys_own_call() -> None:
     for spec in (KernelSpec.of("gemm", "bf16", m=4, n=4, k=4), KernelSpec.of("softmax", "fp32", rows=4, cols=4)):
         assert special_launch(torch, spec, _operands(spec)) is None
+
+
+def test_tf32_is_unsupported_where_it_would_silently_be_fp32() -> None:
+    spec = KernelSpec.of("gemm", "tf32", impl="torch", m=8, n=8, k=8)
+    volta = SimpleNamespace(
+        backends=torch.backends, cuda=SimpleNamespace(get_device_capability=lambda device: (7, 0)), mm=torch.mm
+    )
+    operand = SimpleNamespace(is_cuda=True, device="cuda:0")
+    with pytest.raises(UnsupportedCaseError, match="tf32 needs compute capability"):
+        special_launch(volta, spec, (operand, operand))
+
+
+def test_keys_in_another_dtype_are_unsupported_by_torch() -> None:
+    spec = KernelSpec.of("attention", "bf16", impl="torch", kv_dtype="fp8", batch=1, heads=1, kv_heads=1, q_len=8,
+                         kv_len=8, head_dim=64)  # fmt: skip
+    with pytest.raises(UnsupportedCaseError, match="dtype of the queries"):
+        gpu_runners()["torch"].launch(spec, ())

@@ -102,3 +102,9 @@ def test_offsets_beyond_32_bits_are_computed_in_64():
 def test_says_what_it_cannot_run(spec, said):
     with pytest.raises(UnsupportedCaseError, match=said):
         triton_steps(spec)
+
+
+def test_sizes_beyond_32_bits_are_unsupported() -> None:
+    spec = KernelSpec.of("gemm", "bf16", impl="triton", config=PLAIN, m=2**31, n=64, k=64)
+    with pytest.raises(UnsupportedCaseError, match="32 bits"):
+        triton_steps(spec)
