@@ -152,12 +152,10 @@ def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Featur
     """
     paper = work(cases, catalogue)
     terms = cost_terms(cases, paper, catalogue)
-    columns = dict(_numeric(cases, paper, catalogue))
+    facts = _device_columns(cases, catalogue)
+    columns = dict(_numeric(cases, paper, facts))
     columns.update(zip((f"log {term} term" for term in TERMS), np.log2(terms).T, strict=True))
-    columns.update(_knob_columns(cases, schema))
-    if has_tiling(schema.knobs):
-        facts = _device_columns(cases, catalogue)
-        columns.update(tiling_columns(cases, facts["compute_units"], facts["shared_memory_per_unit_b"]))
+    columns.update(_knob_columns(cases, schema, facts))
     read_as = nearest_impls(cases.impl, schema.impls)
     for what, words, given in (
         ("dtype", schema.dtypes, cases.dtype),
@@ -225,15 +223,19 @@ def _names(schema: FeatureSchema) -> Iterable[str]:
             yield from (f"log waves {side:g}", f"wave filling {side:g}", f"tile filling {side:g}")
         yield from ("log tile m", "log tile n", "log tile k", "log tile batch", "log m over n")
     yield from (f"log {name}" for name in _DEVICE_FACTS)
-    yield from (f"knob {name}" for name in schema.knobs)
-    for name, size in _sized_knobs(schema):
-        yield from (f"log {size} over {name}", f"padding {name}")
-    yield from (f"log {prefix} volume" for prefix in _knob_groups(schema))
-    if has_tiling(schema.knobs):
-        yield from TILING_NAMES
+    yield from _knob_names(schema)
     for what, words in (("dtype", schema.dtypes), ("variant", schema.variants), ("impl", schema.impls)):
         if len(words) > 1:
             yield from (f"{what}={word}" for word in words)
+
+
+@lru_cache(maxsize=256)
+def _knob_names(schema: FeatureSchema) -> tuple[str, ...]:
+    names = [f"knob {name}" for name in schema.knobs]
+    for name, size in _sized_knobs(schema):
+        names += [f"log {size} over {name}", f"padding {name}"]
+    names += [f"log {prefix} volume" for prefix in _knob_groups(schema)]
+    return (*names, *(TILING_NAMES if has_tiling(schema.knobs) else ()))
 
 
 _WORK_NAMES = (
@@ -243,8 +245,7 @@ _WORK_NAMES = (
 )  # fmt: skip
 
 
-def _numeric(cases: Cases, paper: Work, catalogue: Catalogue) -> Iterable[tuple[str, Floats]]:
-    facts = _device_columns(cases, catalogue)
+def _numeric(cases: Cases, paper: Work, facts: Mapping[str, Floats]) -> Iterable[tuple[str, Floats]]:
     for name, column in cases.sizes.items():
         yield f"log {name}", np.log2(np.maximum(column, 0.5))
         yield f"alignment {name}", alignment(column)
@@ -278,8 +279,15 @@ def _numeric(cases: Cases, paper: Work, catalogue: Catalogue) -> Iterable[tuple[
         yield f"log {name}", np.log2(facts[name])
 
 
-def _knob_columns(cases: Cases, schema: FeatureSchema) -> Iterable[tuple[str, Floats]]:
+def _knob_columns(cases: Cases, schema: FeatureSchema, facts: Mapping[str, Floats]) -> Iterable[tuple[str, Floats]]:
     """Tuning knobs as given, and what a knob named after a size (`tile_m`) does to it; NaN where not set."""
+    if all(np.isnan(cases.config[name]).all() for name in schema.knobs):
+        # The usual request: nothing to work out.
+        unset = np.full(len(cases), np.nan)
+        yield from ((name, unset) for name in _knob_names(schema))
+        return
+    if has_tiling(schema.knobs):
+        yield from tiling_columns(cases, facts["compute_units"], facts["shared_memory_per_unit_b"])
     for name in schema.knobs:
         yield f"knob {name}", cases.config[name]
     for name, size in _sized_knobs(schema):

@@ -52,6 +52,8 @@ class TileDomain:
         if not self.points:
             return found
         space, tiled = _space(features, self.names)
+        if not tiled.any():
+            return found
         for impl, points in self.points.items():
             rows = np.flatnonzero(tiled & (features.read_as == impl))
             if len(rows):
