@@ -12,7 +12,7 @@ from .requests import DEFAULT_COVERAGE, IMPL_PATTERN, MAX_TEXT
 from .wire import DeviceAnswer, FactAnswer
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-EXAMPLE_DEVICE = "nvidia-h100-sxm-80gb"
+EXAMPLE_DEVICE = "nvidia-h200-sxm-141gb"
 
 
 def device_answer(device: Device) -> DeviceAnswer:

@@ -105,20 +105,16 @@ def run_campaign(
             campaign.run(todo, progress)
     except KeyboardInterrupt:
         interrupted = True
-        campaign.store({"interrupted": True})
     except WorkerStartError as error:
-        campaign.store({"interrupted": True})
         raise CampaignError(
             f"{error}. What was measured is stored; fix this and run the same command again."
         ) from error
-    except CampaignError:
-        raise
-    except Exception:
-        # A fault of ours, or standard error that has gone: what is in hand was measured all the same.
-        campaign.store({"interrupted": True})
-        raise
     finally:
-        campaign.close()
+        # However it ended, by a fault of ours even: what is still in hand was measured all the same.
+        try:
+            campaign.store({"interrupted": True})
+        finally:
+            campaign.close()
     stored = sum(campaign.stored.values())
     return CampaignSummary(device, dict(campaign.stored), len(specs) - len(todo), len(todo) - stored, campaign.blocks,
                            campaign.remeasured, interrupted, time.monotonic() - began)  # fmt: skip
@@ -207,6 +203,8 @@ class _Campaign:
             try:
                 kept = self.sink([replace(row, block=name) for row in rows], provenance)
             except (OSError, StoreError) as error:
+                # Let go of: the end of the campaign would only fail at it again.
+                self.block = []
                 raise CampaignError(self._cannot_store(error, len(rows))) from error
             self.stored.update(row.status for row in (rows if kept is None else kept))
             self.blocks += 1

@@ -11,7 +11,7 @@ import typer
 from ..features.errors import SpecError
 from .console import DeviceFiles, Json, Progress, need_extra, note, print_json, progress_bar, read_catalogue
 from .device_entry import Measured, cpu_entry, gpu_entry, known_entry, measured_entry, write_entry
-from .this_machine import known_machine, machine_id, named_cpu
+from .this_machine import known_machine, machine_id, named
 
 if TYPE_CHECKING:
     from ..collectors.gpu.characterize import Characterised
@@ -64,7 +64,7 @@ def _wants_gpu(asked: bool | None, index: int) -> bool:
 
 
 def _cpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tuple[dict[str, Any], Measured]:  # noqa: ARG001
-    found = named_cpu(device, known) if device else known_machine(known)
+    found = named(device, "cpu", known) if device else known_machine(known)
     name = found.name if found else machine_id()
     note(f"measuring {name}; keep the machine idle for about half a minute")
     from ..collectors.characterize import characterize as run
@@ -78,7 +78,7 @@ def _cpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tu
 
 
 def _gpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tuple[dict[str, Any], Measured]:
-    chosen = None if device is None else _gpu_named(device, known)
+    chosen = None if device is None else named(device, "gpu", known)
     from ..collectors.gpu.nvml import open_nvml
 
     reader = open_nvml(index)
@@ -121,15 +121,8 @@ def _launch_facts(index: int, progress: Progress) -> dict[str, dict[str, Any]]:
         return missing_facts(str(error))
 
 
-def _gpu_named(name: str, known: Catalogue) -> Device:
-    device = known.get(name)
-    if device.kind != "gpu":
-        raise SpecError(f"this machine's GPU is what is measured, and {device.name} is a {device.kind}", field="device")
-    return device
-
-
 def _gpu_if_known(name: str, known: Catalogue) -> Device | None:
     try:
-        return _gpu_named(name, known)
+        return named(name, "gpu", known)
     except SpecError:
         return None

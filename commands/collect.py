@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..features.errors import SpecError, listed
-from .console import DeviceFiles, Json, need_extra, note, print_json, read_catalogue
+from .collected import tell
+from .console import DeviceFiles, Json, need_extra, read_catalogue
 from .this_machine import this_device
 
 if TYPE_CHECKING:
@@ -65,12 +66,7 @@ def collect(
         raise need_extra("collect", "collect", error) from error
     except (CampaignError, StoreError) as error:
         raise SpecError(str(error)) from error
-    if as_json:
-        print_json(done)
-    note(str(done))
-    note(f"rows are in {measured.root}")
-    if done.interrupted:
-        raise KeyboardInterrupt
+    tell(done, measured.root, as_json)
 
 
 def _plan(families: str, rows: int, seed: int, dtypes: Sequence[str], threads: Sequence[int]) -> list[KernelSpec]:

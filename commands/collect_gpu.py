@@ -14,8 +14,10 @@ import typer
 
 from ..features.errors import SpecError
 from ..features.kernel import get_family
+from .collected import tell
 from .console import DeviceFiles, Json, need_extra, note, print_json, progress_bar, read_catalogue
-from .this_gpu import named_gpu, this_gpu
+from .this_gpu import this_gpu
+from .this_machine import named
 
 if TYPE_CHECKING:
     from ..features.device import Device
@@ -49,7 +51,7 @@ def collect_gpu(
     if dry_run:
         if device is None:
             raise SpecError("--dry-run plans for a device of the catalogue; name it with --device", field="device")
-        _show_plan(named_gpu(device, known), out, minutes, seed, rows, wanted, as_json)
+        _show_plan(named(device, "gpu", known), out, minutes, seed, rows, wanted, as_json)
         return
     found, reader = this_gpu(device, index, known)
     try:
@@ -68,12 +70,7 @@ def collect_gpu(
         raise need_extra("collect-gpu", "gpu", error) from error
     except (CampaignError, StoreError) as error:
         raise SpecError(str(error)) from error
-    if as_json:
-        print_json(done)
-    note(str(done))
-    note(f"rows are in {measured.root}")
-    if done.interrupted:
-        raise KeyboardInterrupt
+    tell(done, measured.root, as_json)
 
 
 @contextmanager

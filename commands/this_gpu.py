@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..features.errors import SpecError
+from .this_machine import named
 
 if TYPE_CHECKING:
     from ..collectors.gpu.nvml import NvmlReader
@@ -20,7 +21,7 @@ def this_gpu(given: str | None, index: int, known: Catalogue) -> tuple[Device, N
     """
     from ..collectors.gpu.nvml import NvmlMissingError, nvml_reader
 
-    wanted = None if given is None else named_gpu(given, known)
+    wanted = None if given is None else named(given, "gpu", known)
     try:
         reader = nvml_reader(index)
     except NvmlMissingError as missing:
@@ -33,7 +34,7 @@ def this_gpu(given: str | None, index: int, known: Catalogue) -> tuple[Device, N
             raise SpecError(f"the driver does not say what GPU {index} is; name it with --device", field="device")
         return wanted, reader
     try:
-        found = named_gpu(name, known)
+        found = named(name, "gpu", known)
     except SpecError as error:
         # Also where --device names one: a board that calls itself otherwise has other clocks, limits or units.
         raise SpecError(
@@ -44,15 +45,3 @@ def this_gpu(given: str | None, index: int, known: Catalogue) -> tuple[Device, N
     if wanted is not None and wanted.name != found.name:
         raise SpecError(f"--device is {wanted.name}, but GPU {index} is {found.name} ({name})", field="device")
     return found, reader
-
-
-def named_gpu(name: str, known: Catalogue) -> Device:
-    """The GPU of that name.
-
-    Raises:
-        SpecError: there is no such device, or it is no GPU.
-    """
-    device = known.get(name)
-    if device.kind != "gpu":
-        raise SpecError(f"{device.name} is a {device.kind}, not a GPU", field="device")
-    return device

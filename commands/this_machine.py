@@ -37,15 +37,15 @@ def known_machine(known: Catalogue) -> Device | None:
     return None
 
 
-def named_cpu(given: str, known: Catalogue) -> Device:
-    """The CPU that a user says this machine has.
+def named(given: str, kind: str, known: Catalogue) -> Device:
+    """The device of `kind` (`cpu`, `gpu`) that a user says this machine has.
 
     Raises:
-        SpecError: there is no such device, or it is no CPU.
+        SpecError: there is no such device, or it is of another kind.
     """
     device = known.get(given)
-    if device.kind != "cpu":
-        raise SpecError(f"this machine's CPU is what is measured, and {device.name} is a {device.kind}", field="device")
+    if device.kind != kind:
+        raise SpecError(f"a {kind.upper()} is what is measured, and {device.name} is a {device.kind}", field="device")
     return device
 
 
@@ -56,7 +56,7 @@ def this_device(given: str | None, known: Catalogue) -> str:
         SpecError: `given` is unknown or no CPU, or none was given and no device file is of this machine.
     """
     if given is not None:
-        return named_cpu(given, known).name
+        return named(given, "cpu", known).name
     found = known_machine(known)
     if found is None:
         raise SpecError(

@@ -189,7 +189,7 @@ async function start() {
   kernels = kernelList.kernels;
   const given = remembered();
   options($("family"), Object.keys(kernels).map((name) => [name, name]), kernels[given.family] ? given.family : "gemm");
-  options($("device"), deviceList.devices.map((one) => [one.name, one.title]), given.device ?? "nvidia-h100-sxm-80gb");
+  options($("device"), deviceList.devices.map((one) => [one.name, one.title]), given.device ?? "nvidia-h200-sxm-141gb");
   $("impl").value = given.impl ?? "";
   $("threads").value = given.threads ?? "";
   $("cache_state").value = given.cache_state ?? "hot";

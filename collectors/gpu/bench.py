@@ -14,7 +14,7 @@ from ...datasets.schema import Measurement, Status
 from ...features.kernel import KernelSpec
 from ..environment import utc_now
 from ..meters.none import NoMeter
-from ..meters.protocol import Energy, EnergyMeter, EnergyRefusedError, SteadyLoop
+from ..meters.protocol import SLOWDOWNS, Energy, EnergyMeter, EnergyRefusedError, SteadyLoop
 from ..runner import UnsupportedCaseError
 from .operands import Rotation, SetCounts, make_operands
 from .runner import GpuRunner, Launch
@@ -24,9 +24,6 @@ _MESSAGE_CHARS = 300
 
 NO_ENERGY = "no energy:"
 """How the message of a row begins whose energy was measured and refused."""
-
-REJECTED_THROTTLES = frozenset({"thermal", "brake"})
-"""Slowdowns that say something about the machine's cooling or supply; a power cap is part of how large kernels behave."""
 
 _ATTEMPTS = 2
 """Times a case is measured where the first time was throttled, or at a clock that may be left over from another case."""
@@ -155,7 +152,7 @@ class GpuBench:
             states: list[Mapping[str, Any]] = []
             sampled = self._sampled(launch, rotation, lambda seen=states: seen.append(self.state()))  # type: ignore[misc]
             state = states[0] if states else {}
-            throttle = REJECTED_THROTTLES & set(state.get("throttle") or ())
+            throttle = SLOWDOWNS & set(state.get("throttle") or ())
             # A clock that is still low from the case before comes back within the pause; one that this case pulls
             # down does not, and stays part of its time.
             if not throttle and (attempt > 1 or not self.clocks.low(state.get("sm_clock_hz"))):

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec, get_family
-from ..plan import MODEL_SHARE
+from ..plan import MODEL_SHARE, additive_recurrence
 from .model_shapes import MODEL_SHAPES
 
 Sizes = dict[str, int]
@@ -81,12 +81,8 @@ class GpuSweep:
 
 def recurrence(n: int, dims: int, rng: np.random.Generator) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """`n` points of the additive recurrence R_d (see `collectors.plan`) from a random start, shape `(n, dims)`."""
-    phi = 2.0
-    for _ in range(60):
-        phi = (1.0 + phi) ** (1.0 / (dims + 1))
-    alpha = phi ** -np.arange(1.0, dims + 1.0)
-    points: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = (rng.random(dims) + np.outer(np.arange(n), alpha)) % 1.0
-    return points
+    points = itertools.islice(additive_recurrence(dims, rng.random(dims)), n)
+    return np.array(list(points)).reshape(n, dims)
 
 
 def aligned(size: int, to: int) -> int:

@@ -17,10 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .clock import Clock, MonotonicClock
-from .protocol import Energy, EnergyRefusedError, SteadyLoop
-
-REFUSED_THROTTLES = frozenset({"thermal", "brake"})
-"""Slowdowns that say something of the machine's cooling or supply; a power cap is how large kernels behave on this board."""
+from .protocol import SLOWDOWNS, Energy, EnergyRefusedError, SteadyLoop
 
 
 class BoardReader(Protocol):
@@ -111,7 +108,7 @@ class BoardMeter:
         watch.look()  # for the count of calls on both sides of the last edge
         temperature_after_c = self.reader.temperature_c()
         powers = [self._check(watch, begin, end) for begin, end in itertools.pairwise(edges)]
-        if slowed := REFUSED_THROTTLES & set(watch.words):
+        if slowed := SLOWDOWNS & set(watch.words):
             raise EnergyRefusedError(f"the board slowed itself down meanwhile ({', '.join(sorted(slowed))})")
         calls = [watch.calls_at(edge.at_s) for edge in edges]
         each = [(b.energy_j - a.energy_j) / (n - m) for (a, b), (m, n) in

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+SLOWDOWNS = frozenset({"thermal", "brake"})
+"""Words of clock limits that say something of the machine's cooling or supply, for which a reading is rejected; a power cap is
+how large kernels behave on a board."""
+
 
 class EnergyRefusedError(Exception):
     """The sensor was read, but its reading is not to be trusted; the message says why.

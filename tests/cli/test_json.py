@@ -29,7 +29,7 @@ class Record:
 
 VALUES = [
     {"a": 1, "b": [1.5, None, True, "ü × µs"], "c": {"d": ()}},
-    Record(Path("/tmp/x.yaml"), MappingProxyType({"ok": 3}), Record(Path("y"), {"n": 2.5e-7})),
+    Record(Path("folder/x.yaml"), MappingProxyType({"ok": 3}), Record(Path("y"), {"n": 2.5e-7})),
     [FactAnswer(4.8e12, "a datasheet"), FactAnswer(0.1, "")],
     LaunchSummary("h200", 1, 2, 3e-6, 4e-6, 7e-6, 1e-5, 2e-5, 0, "host"),
     {"mape": math.nan, "worst": math.inf},
