@@ -8,16 +8,18 @@ True
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .models.composition import Kernel, Whole
     from .models.prediction import Prediction
     from .models.predictor import ArtifactPredictor
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "load", "predict"]
+__all__ = ["__version__", "load", "predict", "predict_model"]
 
 
 def load(model: Path | str | None = None) -> ArtifactPredictor:
@@ -60,3 +62,35 @@ def predict(
 
     spec = KernelSpec.of(family, dtype, **given)
     return load(model).predict([spec], [device], coverage=coverage)[0]
+
+
+def predict_model(
+    kernels: Sequence[Mapping[str, Any] | Kernel],
+    device: str,
+    *,
+    model: Path | str | None = None,
+    coverage: float = 0.9,
+    launch_s: float = 0.0,
+    queued: bool = False,
+) -> Whole:
+    """What a whole model costs: the latency, power and energy of its kernels one after the other, with intervals.
+
+    Args:
+        kernels: mappings with `family`, `dtype`, the family's sizes (beside them or in `sizes`), and as needed `count`,
+            `name`, `variant`, `impl`, `config`, `threads`, `cache_state`; or `models.composition.Kernel`s.
+        device: a device of the catalogue, by name or alias.
+        model: a model directory; default: the champion, else the shipped model.
+        coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
+        launch_s: seconds between two kernels, added once per run; 0: they run back to back, as on a stream.
+        queued: work is queued ahead, which hides the launch that a model of kernels timed one at a time includes.
+
+    Raises:
+        kernelcast.features.errors.SpecError: something is unknown or impossible; the message names the kernel.
+    """
+    from .api.model_request import read_kernels
+    from .models.whole import predict_whole
+
+    predictor = load(model)
+    name = predictor.devices.get(device).name
+    found = read_kernels(kernels, [name], predictor.devices)
+    return predict_whole(predictor, found, name, coverage=coverage, launch_s=launch_s, queued=queued)

@@ -23,6 +23,8 @@ from ..features.kernel import families, get_family
 from .boundary import Boundary, install_problem_handlers
 from .describe import device_answer, standalone_schema
 from .metrics import CONTENT_TYPE, Metrics
+from .model_route import PATH as MODEL_PATH
+from .model_route import ModelEndpoint
 from .openapi import documented, install_document
 from .predict import PredictEndpoint
 from .problems import ProblemError
@@ -69,6 +71,8 @@ def create_app(source: PredictorSource, settings: Settings | None = None, device
     predict = PredictEndpoint(source, settings, metrics)
     # A plain route: the framework's own reading of bodies and building of answers costs more than the prediction.
     app.router.routes.append(Route("/v1/predict", predict, methods=["POST"], name="predict"))
+    whole = ModelEndpoint(source, settings, metrics)
+    app.router.routes.append(Route(MODEL_PATH, whole, methods=["POST"], name="predict_model"))
     _add_catalogue(app, devices)
     _add_state(app, source, metrics)
     _add_static(app)

@@ -1,4 +1,4 @@
-"""The OpenAPI document: the framework's for the plain routes, completed with the prediction route and every type."""
+"""The OpenAPI document: the framework's for the plain routes, completed with the prediction routes and every type."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from starlette.responses import Response
 from ..features.device import Catalogue
 from ..features.kernel import families
 from .describe import coverage_schema, device_answer, family_example, family_schema
+from .model_route import PATH as MODEL_PATH
+from .model_route import model_operation, model_schemas
 from .problems import MEDIA_TYPE, Problem, problem_bytes
 from .wire import ANSWERS, DevicesAnswer, HealthAnswer, ModelAnswer, ModelsAnswer
 
@@ -75,16 +77,17 @@ def _document(app: FastAPI, devices: Catalogue) -> dict[str, Any]:
     components = found.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         components.pop(unused, None)
-    components.update({name: schemas[name] for name in sorted(schemas)} | requests)
+    components.update({name: schemas[name] for name in sorted(schemas)} | requests | model_schemas())
     components["KernelSchema"] = {"type": "object", "description": "A JSON Schema, draft 2020-12"}
     kernels = {"type": "object", "additionalProperties": {"$ref": _REF.format(name="KernelSchema")}}
     components["KernelSchemas"] = {"type": "object", "required": ["kernels"], "properties": {"kernels": kernels}}
     components["Metrics"] = {"type": "string"}
     found["paths"]["/v1/predict"] = {"post": _predict_operation()}
+    found["paths"][MODEL_PATH] = {"post": model_operation(refusal, _EXAMPLE_ANSWER)}
     for path, operations in found["paths"].items():
         for operation in operations.values():
             # The framework adds its own form of 422, which no route here answers with.
-            if path != "/v1/predict":
+            if path not in ("/v1/predict", MODEL_PATH):
                 operation["responses"].pop("422", None)
             _add_example(path, operation, devices)
     return found

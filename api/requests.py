@@ -49,21 +49,21 @@ def read_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Request:
     Raises:
         ProblemError: 400 for a body that is not JSON, 413 for too many specs, 422 naming what is wrong with the specs.
     """
-    root = _decode(body)
+    root = decode(body)
     if not isinstance(root, dict):
-        raise ProblemError(422, f"the body must be a JSON object, not {_kind(root)}")
+        raise ProblemError(422, f"the body must be a JSON object, not {kind_of(root)}")
     single = "requests" not in root
     items = [root] if single else root["requests"]
     if not single and (unknown := [name for name in root if name not in BATCH_FIELDS]):
-        raise _invalid([FieldProblem(_name(unknown[0]), f"unknown field; a batch takes {listed(BATCH_FIELDS)}")])
+        raise invalid([FieldProblem(shown_name(unknown[0]), f"unknown field; a batch takes {listed(BATCH_FIELDS)}")])
     if not isinstance(items, list) or not items:
-        raise _invalid([FieldProblem("requests", "must be a list of at least one spec")])
+        raise invalid([FieldProblem("requests", "must be a list of at least one spec")])
     if len(items) > max_specs:
         raise ProblemError(413, f"{len(items)} specs in one request; at most {max_specs} are taken, send them in parts")
-    _refuse_duplicate_names(body, root, items)
+    refuse_duplicate_names(body, root, items)
     coverage = root.get("coverage", DEFAULT_COVERAGE)
     if isinstance(coverage, bool) or not isinstance(coverage, int | float) or not 0 < coverage < 1:
-        raise _invalid([FieldProblem("coverage", "must be a number between 0 and 1, such as 0.9")])
+        raise invalid([FieldProblem("coverage", "must be a number between 0 and 1, such as 0.9")])
     specs: list[KernelSpec] = []
     devices: list[str] = []
     errors: list[FieldProblem] = []
@@ -81,7 +81,7 @@ def read_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Request:
             specs.append(spec)
             devices.append(device)
     if errors:
-        raise _invalid(errors)
+        raise invalid(errors)
     return Request(specs, devices, float(coverage), single)
 
 
@@ -94,10 +94,10 @@ def read_spec(item: Any, catalogue: Catalogue, extra: tuple[str, ...] = ()) -> t
         SpecError: what is wrong; `field` is the path within the spec (`sizes.m`).
     """
     if not isinstance(item, Mapping):
-        raise SpecError(f"a spec is a JSON object, not {_kind(item)}")
+        raise SpecError(f"a spec is a JSON object, not {kind_of(item)}")
     for name in item:
         if name not in SPEC_FIELDS and name not in extra:
-            raise SpecError(f"unknown field {_name(name)!r}; a spec takes {listed(SPEC_FIELDS)}", field=_name(name))
+            raise SpecError(f"unknown field {shown_name(name)!r}; a spec takes {listed(SPEC_FIELDS)}", field=shown_name(name))
     for name in _REQUIRED:
         if name not in item:
             raise SpecError(f"{name} is missing; a spec needs {listed(_REQUIRED)}", field=name)
@@ -137,7 +137,7 @@ def implied_variant(family: KernelFamily, sizes: Mapping[str, int]) -> str:
         return family.variants[0]
 
 
-def _decode(body: bytes) -> Any:
+def decode(body: bytes) -> Any:
     if not body.strip():
         raise ProblemError(400, 'the body is empty; send one spec, or {"requests": [...]}')
     try:
@@ -150,7 +150,7 @@ def _decode(body: bytes) -> Any:
         raise ProblemError(400, f"the body is not valid JSON: {error}") from error
 
 
-def _refuse_duplicate_names(body: bytes, root: dict[str, Any], items: list[Any]) -> None:
+def refuse_duplicate_names(body: bytes, root: dict[str, Any], items: list[Any]) -> None:
     """Refuse a name given twice in one object: which of the two was meant cannot be known.
 
     The decoder keeps the last one silently. Without escapes, a body has at least one colon per name, so a body with as
@@ -172,7 +172,7 @@ def _refuse_duplicate_names(body: bytes, root: dict[str, Any], items: list[Any])
         if len(found) != len(pairs):
             seen: set[str] = set()
             twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-            raise _invalid([FieldProblem(_name(twice), "is given twice in one object")])
+            raise invalid([FieldProblem(shown_name(twice), "is given twice in one object")])
         return found
 
     try:
@@ -184,7 +184,7 @@ def _refuse_duplicate_names(body: bytes, root: dict[str, Any], items: list[Any])
 def _text(item: Mapping[str, Any], name: str) -> str:
     value = item[name]
     if not isinstance(value, str):
-        raise SpecError(f"{name} must be text, not {_kind(value)}", field=name)
+        raise SpecError(f"{name} must be text, not {kind_of(value)}", field=name)
     if len(value) > MAX_TEXT:
         raise SpecError(f"{name} is {len(value)} characters long; names have at most {MAX_TEXT}", field=name)
     return value
@@ -197,16 +197,16 @@ def _optional_text(item: Mapping[str, Any], name: str) -> str:
 
 def _whole_numbers(given: Any, what: str, family: KernelFamily, known: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(given, Mapping):
-        raise SpecError(f"{what} must be an object of whole numbers, not {_kind(given)}", field=what)
+        raise SpecError(f"{what} must be an object of whole numbers, not {kind_of(given)}", field=what)
     for name in given:
         if name not in known:
             raise SpecError(
-                f"{family.name} has no {what} {_name(name)!r}; it has: {listed(known) or 'none'}",
-                field=f"{what}.{_name(name)}",
+                f"{family.name} has no {what} {shown_name(name)!r}; it has: {listed(known) or 'none'}",
+                field=f"{what}.{shown_name(name)}",
             )
     for name, value in given.items():
         if isinstance(value, list | dict | str) or value is None or abs(value) > _EXACT:
-            shown = "a number beyond 2^53" if isinstance(value, int | float) else _kind(value)
+            shown = "a number beyond 2^53" if isinstance(value, int | float) else kind_of(value)
             raise SpecError(f"{name} must be a whole number, got {shown}", field=f"{what}.{name}")
     return {name: _whole(value) for name, value in given.items()}
 
@@ -222,16 +222,16 @@ def _path(field: str | None, family: KernelFamily) -> str:
     return f"config.{field}" if field in family.config else field or ""
 
 
-def _name(name: Any) -> str:
+def shown_name(name: Any) -> str:
     return str(name)[:MAX_TEXT]
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
 
 
-def _invalid(errors: list[FieldProblem]) -> ProblemError:
+def invalid(errors: list[FieldProblem]) -> ProblemError:
     first = errors[0]
     more = "" if len(errors) == 1 else f" (and {len(errors) - 1} more, see errors)"
     return ProblemError(422, f"{first.field}: {first.detail}{more}" if first.field else first.detail + more, errors)

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from kernelcast.datasets.shipped import read_shipped, shipped_families
-from kernelcast.models.evaluation import Evaluation, compare
+from kernelcast.models.comparison import compare
+from kernelcast.models.evaluation import Evaluation
 from kernelcast.models.labelled import Labelled
 from kernelcast.models.metrics import Metrics
 from kernelcast.models.regressor import training_threads

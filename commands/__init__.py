@@ -13,9 +13,12 @@ from . import (
     compile_labels,
     count_traffic,
     data,
+    evaluate,
     importing,
+    learning_curve,
     models,
     predict,
+    predict_model,
     serve,
     trace_launches,
     train,
@@ -45,6 +48,7 @@ def _main(
 
 
 app.command("predict")(predict.predict)
+app.command("predict-model")(predict_model.predict_model)
 app.command("devices")(catalogue.devices)
 app.command("kernels")(catalogue.kernels)
 app.command("serve")(serve.serve)
@@ -56,6 +60,7 @@ app.command("trace-launches")(trace_launches.trace_launches)
 app.command("count-traffic")(count_traffic.count_traffic)
 app.command("import")(importing.import_)
 app.command("train")(train.train)
-app.command("evaluate")(train.evaluate)
+app.command("evaluate")(evaluate.evaluate)
+app.command("learning-curve")(learning_curve.learning_curve)
 app.add_typer(models.app, name="models")
 app.add_typer(data.app, name="data")

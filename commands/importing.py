@@ -1,35 +1,117 @@
-"""`kernelcast import`: take a table of someone's own measurements into the store."""
+"""`kernelcast import`: take someone's own measurements, or a clone of another project's, into the store or the form."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..features.errors import SpecError
-from .console import Json, note, print_json
+from .console import DeviceFiles, Json, note, print_json, progress_bar, read_catalogue
+
+if TYPE_CHECKING:
+    from ..datasets.import_source import SourceReport
+    from ..datasets.importer import Importer
 
 _SHOWN = 10
+_FORM = (".csv", ".parquet")
 
 
 def import_(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Tables of measured rows (.parquet, .csv).")],
-    source: Annotated[str, typer.Option(help="Who measured the rows, in a word or a link.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Tables of measured rows (.parquet, .csv); with --from, files or folders."
+        ),
+    ],
+    source: Annotated[
+        str | None,
+        typer.Option(help="Who measured the rows, in a word or a link; with --from, the source's own by default."),
+    ] = None,
     licence: Annotated[str | None, typer.Option(help="What the rows may be used for.")] = None,
     family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
     keep_good: Annotated[
-        bool, typer.Option("--keep-good", help="Store the good rows when others are refused.")
+        bool, typer.Option("--keep-good", help="Store the good rows when others are refused; --from always does.")
     ] = False,
     store: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where rows go; default: KERNELCAST_HOME/measurements.")
     ] = None,
+    source_form: Annotated[
+        str | None,
+        typer.Option("--from", metavar="SOURCE", help="Whose form the files have; a wrong name lists what there is."),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="With --from: the device, where the files do not name it.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="With --from: write the form there (a .parquet file or a folder); store nothing."
+        ),
+    ] = None,
+    device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:
-    """Check measured rows against the form, row by row, and store them; rows stored before are left out."""
+    """Check measured rows, row by row, and store them; rows stored before are left out."""
+    if source_form is None:
+        for given, option in ((device, "--device"), (out, "--out"), (device_file, "--device-file")):
+            if given is not None:
+                raise SpecError(
+                    f"{option} goes with --from; tables of the form name their devices", field=option.strip("-")
+                )
+        _import_forms(files, source, licence, family, keep_good, store, as_json)
+        return
+    from ..datasets.importer import get_importer
+
+    if family is not None:
+        raise SpecError("leave --family out: with --from, the source says of which family its rows are", field="family")
+    if out is not None and store is not None:
+        raise SpecError("give --out or --store, not both", field="out")
+    if out is not None and len(files) > 1:
+        raise SpecError("give one file or folder with --out", field="out")
+    importer = get_importer(source_form)
+    reports = {
+        str(path): _import_source(importer, path, source, licence, device, out, store, device_file) for path in files
+    }
+    if as_json:
+        print_json(reports)
+
+
+def _import_source(
+    importer: Importer, path: Path, source: str | None, licence: str | None, device: str | None, out: Path | None,
+    store: Path | None, device_file: list[Path] | None,
+) -> SourceReport:  # fmt: skip
+    from ..datasets.import_source import import_source
+    from ..datasets.store import Store, StoreError
+
+    try:
+        with progress_bar() as progress:
+            done = import_source(
+                importer, path, out or Store(store), source=source or "", licence=licence, device=device,
+                devices=read_catalogue(device_file), progress=progress,
+            )  # fmt: skip
+    except StoreError as error:
+        raise SpecError(f"{path}: {error}") from error
+    note(f"{path}: {done}")
+    for one in sorted(done.notes, key=lambda one: one.kept):
+        note(f"  {one}")
+    if out is not None:
+        for file in done.files:
+            note(f"wrote {file}")
+    return done
+
+
+def _import_forms(
+    files: list[Path], source: str | None, licence: str | None, family: str | None, keep_good: bool, store: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     from ..datasets.importing import import_form
     from ..datasets.store import Store, StoreError
 
+    for path in files:
+        if path.suffix.lower() not in _FORM and (looks := _looks_like(path)):
+            raise SpecError(f"{path} looks like {looks}; add --from {looks}", field="from")
+    if source is None:
+        raise SpecError("missing option '--source': say who measured the rows, in a word or a link", field="source")
     target = Store(store)
     reports = {}
     for path in files:
@@ -45,3 +127,9 @@ def import_(
             note(f"  and {len(done.refused) - _SHOWN} more")
     if as_json:
         print_json(reports)
+
+
+def _looks_like(path: Path) -> str | None:
+    from ..datasets.importer import guess_importer
+
+    return guess_importer(path)

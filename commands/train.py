@@ -1,4 +1,4 @@
-"""`kernelcast train` and `kernelcast evaluate`."""
+"""`kernelcast train`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..features.errors import SpecError
-from .console import (
-    DeviceFiles,
-    Json,
-    Model,
-    model_dir,
-    need_extra,
-    note,
-    out,
-    print_json,
-    progress_bar,
-    read_catalogue,
-)
-from .scores import show_evaluation
+from .console import DeviceFiles, Json, need_extra, note, out, print_json, progress_bar, read_catalogue
 
 if TYPE_CHECKING:
     from ..models.training import TrainingReport
@@ -63,61 +50,6 @@ def train(
     else:
         _show(report)
     note(f"the model is in {out_dir}")
-
-
-def evaluate(
-    data: Data,
-    model: Model = None,
-    split: Annotated[str | None, typer.Option(help="Only rows whose split column says this.")] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a report with parity plots.")] = None,
-    compare: Annotated[
-        str,
-        typer.Option(
-            metavar="HELD_OUT", help="Train every regressor anew; judge on held-out rows: hash, region, device."
-        ),
-    ] = "",
-    coverage: Annotated[float, typer.Option(help="Share of cases the intervals are to contain.")] = 0.9,
-    family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
-    keep_good: KeepGood = False,
-    more_data: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files, as after --data.")
-    ] = None,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
-) -> None:
-    """Compare predictions with measured rows: errors by slice, ranking, coverage and width of the intervals."""
-    if compare and model is not None:
-        raise SpecError("--compare trains its own models; leave --model out")
-    files = [*data, *(more_data or [])]
-    devices = read_catalogue(device_file)
-    try:
-        from ..models import evaluation
-
-        if compare:
-            from ..models.tables import labelled_files
-
-            tables = labelled_files(files, split=split, family=family, keep_good=keep_good, devices=devices)
-            with progress_bar() as progress:
-                found = evaluation.compare(
-                    tables, held_out=compare, coverage=coverage, devices=devices, progress=progress
-                )
-            if html is not None:
-                from ..models.report import write_report
-
-                write_report(found, html)
-        else:
-            found = evaluation.evaluate_files(
-                model_dir(model), files, split=split, family=family, keep_good=keep_good, html=html, coverage=coverage,
-                devices=devices,
-            )  # fmt: skip
-    except ImportError as error:
-        raise need_extra("evaluate", "train", error) from error
-    if as_json:
-        print_json(found.to_json())
-    else:
-        show_evaluation(found)
-    if html is not None:
-        note(f"the report is in {html}")
 
 
 def _show(report: TrainingReport) -> None:

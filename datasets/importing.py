@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,10 +78,31 @@ def import_form(
     facts = {"file": path.name, "sha256": digest, "source": source, "kind": "imported form",
              "imported_at": (now or datetime.now(UTC)).isoformat(timespec="seconds")}  # fmt: skip
     provenance = Provenance(f"import-{digest[:12]}", facts | ({"licence": licence} if licence else {}))
+    stored = store_rows(list(form.parts.values()), store, provenance, source, keep_good=keep_good)
+    return ImportReport(
+        kept=stored.kept,
+        duplicates=stored.duplicates,
+        unmeasured=len(form.unmeasured),
+        refused=tuple(sorted([*form.refused, *stored.refused], key=lambda one: one.row)),
+        files=stored.files,
+    )
+
+
+def store_rows(
+    parts: Iterable[FormRows], store: Store, provenance: Provenance, source: str, *, keep_good: bool
+) -> ImportReport:
+    """Append rows that were judged, as one block, without those the store has already.
+
+    `source` is that of rows that name none; positions in `refused` are the rows' own. Nothing is said of unmeasured rows.
+
+    Raises:
+        RowsRefused: a row faster than physics allows, without `keep_good`.
+        StoreError: the store cannot be written.
+    """
     fresh: list[Measurement] = []
     positions: list[int] = []
     duplicates = 0
-    for rows in form.parts.values():
+    for rows in parts:
         seen = _stored_keys(store, rows)
         measurements = _measurements(rows, provenance.block, source)
         for position, measurement in zip(rows.rows.tolist(), measurements, strict=True):
@@ -93,14 +114,8 @@ def import_form(
                 positions.append(position)
     impossible: list[Refused] = []
     files = store.append(fresh, provenance, on_refused=impossible.extend if keep_good else None)
-    refused = [Refused(positions[one.row], one.column, one.reason) for one in impossible]
-    return ImportReport(
-        kept=len(fresh) - len(refused),
-        duplicates=duplicates,
-        unmeasured=len(form.unmeasured),
-        refused=tuple(sorted([*form.refused, *refused], key=lambda one: one.row)),
-        files=tuple(files),
-    )
+    refused = tuple(Refused(positions[one.row], one.column, one.reason) for one in impossible)
+    return ImportReport(len(fresh) - len(refused), duplicates, 0, refused, tuple(files))
 
 
 def _canonical_device(name: str) -> str:

@@ -136,6 +136,12 @@ def slices(labels: Mapping[str, Strings], order: Mapping[str, Sequence[str]] | N
                 yield Slice(by, word, column == word)
 
 
+def shared_words(labels: Mapping[str, Strings]) -> dict[str, str]:
+    """The labels that read the same for all rows, which `slices` leaves out, with what they read."""
+    words = {by: np.unique(column) for by, column in labels.items()}
+    return {by: str(found[0]) for by, found in words.items() if len(found) == 1}
+
+
 def labels_of(
     cases: Cases, measured_s: Floats, seen_devices: Sequence[str], source: Strings | None = None
 ) -> dict[str, Strings]:
@@ -180,7 +186,8 @@ def power_bands(measured_s: Floats) -> Strings:
 _EDGES_S = np.array([1e-5, 1e-4, 1e-3, 1e-2, 1e-1])
 SIZE_BANDS = ("under 10 µs", "10–100 µs", "100 µs–1 ms", "1–10 ms", "10–100 ms", "over 100 ms")
 POWER_BANDS = ("under 333 µs", "333 µs and up")
-ORDER = {"size": SIZE_BANDS, "kernel time": POWER_BANDS, "device seen in training": ("yes", "no")}
+ORDER = {"size": SIZE_BANDS, "kernel time": POWER_BANDS, "device seen in training": ("yes", "no"),
+         "in domain": ("yes", "no")}  # fmt: skip
 """Words that have an order of their own."""
 
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from ..features.errors import SpecError
-from . import charts
-from .evaluation import Compared, Evaluation, SliceResult
-from .metrics import Metrics, wilson_pct
-from .scoring import LOWER_BOUND, Plot
+from . import charts, interval_charts
+from .evaluation import Evaluation, SliceResult
+from .report_page import TARGETS, figures, head, page, write_page
+from .report_tables import compared_table, in_band, peers_table, slice_table
+from .scoring import Plot
 
-_STYLE = Path(__file__).parent / "report_assets" / "report.css"
-_TARGETS = {"latency_s": "latency", "power_w": "power", "energy_j": "energy"}
-_HEADS = ("rows", "mean APE", "median APE", "within 10 %", "Spearman", "Kendall", "coverage", "width")
 _COVERAGE_ROWS = 60
 """Most rows of the coverage chart; the table below it has them all."""
+
+_KEYS = '<i class="key seen"></i>seen device <i class="key unseen"></i>unseen device'
 
 
 def write_report(evaluation: Evaluation, path: Path) -> None:
@@ -27,56 +24,33 @@ def write_report(evaluation: Evaluation, path: Path) -> None:
     Raises:
         SpecError: `path` cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(report_html(evaluation), encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise SpecError(f"cannot write the report {path}: {error.strerror or error}", field="html") from error
+    write_page(report_html(evaluation), path)
 
 
 def report_html(evaluation: Evaluation) -> str:
     """The report as text."""
-    parts = [
-        _head(evaluation),
-        _cards(evaluation),
-        _comparison(evaluation),
-        *(_family(evaluation, family) for family in _families(evaluation)),
-        _coverage(evaluation),
-        _how_to_read(evaluation),
-    ]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(evaluation.title)} · kernelcast</title>"
-        f"<style>{_STYLE.read_text(encoding='utf-8')}</style></head><body><main>{''.join(parts)}</main></body></html>\n"
-    )
-
-
-def _head(evaluation: Evaluation) -> str:
     facts = {"regressor": evaluation.regressor, "interval": f"{evaluation.coverage:.0%}", **evaluation.facts}
-    items = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(_words(value))}</dd></div>" for name, value in facts.items()
+    families = sorted({one.family for one in evaluation.slices})
+    return page(
+        evaluation.title,
+        [
+            head(evaluation.title, facts, evaluation.notes),
+            _cards(evaluation),
+            _comparison(evaluation),
+            _peers(evaluation),
+            *(_family(evaluation, family) for family in families),
+            _coverage(evaluation),
+            _how_to_read(evaluation),
+        ],
     )
-    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in evaluation.notes)
-    return f"<header><p class=brand>kernelcast</p><h1>{escape(evaluation.title)}</h1><dl>{items}</dl>{notes}</header>"
-
-
-def _words(value: object) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_words(one)}" for name, one in value.items())
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _cards(evaluation: Evaluation) -> str:
     cards = []
-    for target, name in _TARGETS.items():
+    for target, name in TARGETS.items():
         found = evaluation.overall(target)
         if found is not None:
-            inside = _in_band(found, evaluation)
+            inside = in_band(found, evaluation)
             cards.append(
                 f"<div class=card><h2>{name}</h2><p class=big>{found.median_ape_pct:.1f} %</p><p>median error</p><ul>"
                 f"<li><b>{found.mean_ape_pct:.1f} %</b> mean</li><li><b>{found.within_10_pct:.0f} %</b> within 10 %</li>"
@@ -90,97 +64,57 @@ def _comparison(evaluation: Evaluation) -> str:
     whole = [one for one in evaluation.compared if not one.device]
     devices = [one for one in evaluation.compared if one.device]
     parts = ["<section><h2>Every regressor beside the roofline</h2>"]
-    for target, name in _TARGETS.items():
+    for target, name in TARGETS.items():
         rows = [one for one in whole if one.target == target]
         if rows:
-            parts.append(f"<h3>{name}</h3>{_compared_table(evaluation, rows)}")
+            parts.append(f"<h3>{name}</h3>{compared_table(evaluation, rows)}")
     if devices:
-        parts.append(f"<details><summary>By device left out</summary>{_compared_table(evaluation, devices)}</details>")
+        parts.append(f"<details><summary>By device left out</summary>{compared_table(evaluation, devices)}</details>")
     return "".join([*parts, "</section>"])
 
 
-def _compared_table(evaluation: Evaluation, rows: Sequence[Compared]) -> str:
-    names = list(dict.fromkeys(one.regressor for one in rows))
-    names.sort(key=lambda name: name != LOWER_BOUND)
-    groups: dict[tuple[str, str, str], dict[str, Metrics]] = {}
-    for one in rows:
-        groups.setdefault((one.family, one.device, one.target), {})[one.regressor] = one.metrics
-    body = []
-    for (family, device, target), found in sorted(groups.items()):
-        worst = max(metrics.mean_ape_pct for metrics in found.values()) or 1.0
-        best = min(metrics.mean_ape_pct for metrics in found.values())
-        label = f"{family} without {device}, {_TARGETS[target]}" if device else family
-        for i, name in enumerate(name for name in names if name in found):
-            metrics = found[name]
-            mark = " class=best" if metrics.mean_ape_pct == best else ""
-            head = f'<th rowspan="{len(found)}" class=group>{escape(label)}</th>' if i == 0 else ""
-            bar = f'<td class=barcell><i style="width:{metrics.mean_ape_pct / worst * 100:.1f}%"></i></td>'
-            first = " class=first" if i == 0 else ""
-            body.append(f"<tr{first}>{head}<td{mark}>{escape(name)}</td>{bar}{_cells(metrics, evaluation)}</tr>")
-    heads = "".join(f"<th>{head}</th>" for head in ("family", "regressor", "mean error", *_HEADS))
-    table = f"<table class=compared><thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table>"
-    return f"<div class=scroll>{table}</div>"
+def _peers(evaluation: Evaluation) -> str:
+    if not evaluation.beside:
+        return ""
+    sources = dict.fromkeys(one.peer.source for one in evaluation.beside)
+    cited = "".join(f"<li>{escape(source)}</li>" for source in sources)
+    return (
+        "<section><h2>Others on the same kind of rows</h2><p>What other predictors are off by, where family, source of the "
+        "tables and what was held out are those of rows judged here, and what this model is off by on these rows. Only "
+        "figures measured on the same rows are strictly comparable: elsewhere other rows were held out.</p>"
+        f"{peers_table(evaluation)}<details><summary>Sources</summary><ul>{cited}</ul></details></section>"
+    )
 
 
 def _family(evaluation: Evaluation, family: str) -> str:
     title = family or "all families"
-    plots = "".join(_plots(plot) for plot in evaluation.plots if plot.family == family)
-    tables = "".join(_slice_table(evaluation, family, target) for target in _TARGETS)
-    return f'<section id="family-{escape(family)}"><h2>{escape(title)}</h2>{plots}{tables}</section>'
+    plots = "".join(_plots(evaluation, plot) for plot in evaluation.plots if plot.family == family)
+    tables = "".join(slice_table(evaluation, family, target) for target in TARGETS)
+    common = evaluation.shared.get(family, {})
+    told = "; ".join(f"{by}: {word}" for by, word in common.items())
+    shared = f"<p class=small>All rows have {escape(told)}.</p>" if told else ""
+    return f'<section id="family-{escape(family)}"><h2>{escape(title)}</h2>{plots}{shared}{tables}</section>'
 
 
-def _plots(plot: Plot) -> str:
-    name = _TARGETS[plot.target]
-    legend = (
-        '<i class="key seen"></i>seen device <i class="key unseen"></i>unseen device'
-        if any(plot.unseen)
-        else "band: ±10 %"
-    )
-    figures = (
-        (charts.parity(plot), f"{name}: predicted against measured ({legend})"),
+def _plots(evaluation: Evaluation, plot: Plot) -> str:
+    name = TARGETS[plot.target]
+    found = [
+        (charts.parity(plot), f"{name}: predicted against measured ({_KEYS if any(plot.unseen) else 'band: ±10 %'})"),
+        (charts.residual(plot), f"{name}: error against prediction (line: median, band: middle 80 %)"),
         (charts.histogram(plot), f"{name}: share of rows by error"),
         (charts.error_by_size(plot), f'{name}: error by size (<i class="key median"></i>median, '
                                      '<i class="key p90"></i>90th percentile)'),
-    )  # fmt: skip
-    return (
-        "<div class=plots>"
-        + "".join(f"<figure>{svg}<figcaption>{text}</figcaption></figure>" for svg, text in figures)
-        + "</div>"
-    )
-
-
-def _slice_table(evaluation: Evaluation, family: str, target: str) -> str:
-    rows = [one for one in evaluation.slices if one.family == family and one.target == target]
-    if not rows:
-        return ""
-    heads = "".join(f"<th>{head}</th>" for head in ("slice", "", *_HEADS))
-    body = []
-    for i, one in enumerate(rows):
-        first = i == 0 or rows[i - 1].by != one.by
-        label = f"<td class=by>{escape(one.by if first and one.by != 'all' else '')}</td>"
-        name = "all rows" if one.by == "all" else one.name
-        mark = " class=first" if first else ""
-        body.append(f"<tr{mark}>{label}<td class=name>{escape(name)}</td>{_cells(one.metrics, evaluation)}</tr>")
-    opened = " open" if target == "latency_s" else ""
-    return (
-        f"<details{opened}><summary>{_TARGETS[target]} by slice</summary><div class=scroll><table>"
-        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div></details>"
-    )
-
-
-def _cells(metrics: Metrics, evaluation: Evaluation) -> str:
-    numbers = (f"{metrics.n:,}", _percent(metrics.mean_ape_pct), _percent(metrics.median_ape_pct),
-               _percent(metrics.within_10_pct, 0), _correlation(metrics.spearman), _correlation(metrics.kendall))  # fmt: skip
-    return (
-        "".join(f"<td class=num>{number}</td>" for number in numbers)
-        + f'<td class="num {_in_band(metrics, evaluation)}">{_percent(metrics.coverage_pct)}</td>'
-        + f"<td class=num>{_percent(metrics.width_pct, 0)}</td>"
-    )
+    ]  # fmt: skip
+    curves = [one for one in evaluation.intervals if (one.family, one.target) == (plot.family, plot.target)]
+    if curves:
+        regimes = _KEYS if len(curves) > 1 else f"{'seen' if curves[0].seen else 'unseen'} devices"
+        found.append((interval_charts.reliability(curves), f"{name}: coverage asked for and found ({regimes})"))
+    return figures(found)
 
 
 def _coverage(evaluation: Evaluation) -> str:
     parts = []
-    for target, name in _TARGETS.items():
+    for target, name in TARGETS.items():
         found = [
             one
             for one in evaluation.slices
@@ -188,7 +122,7 @@ def _coverage(evaluation: Evaluation) -> str:
         ]
         rows = [(_slice_name(one), one.metrics.coverage_pct or 0.0, one.metrics.n) for one in _largest(found)]
         if rows:
-            parts.append(f"<h3>{name}</h3>{charts.coverage(rows, evaluation.coverage * 100)}")
+            parts.append(f"<h3>{name}</h3>{interval_charts.coverage(rows, evaluation.coverage * 100)}")
     words = f"{evaluation.coverage - 0.02:.0%}–{evaluation.coverage + 0.02:.0%}"
     return (
         "<section><h2>Do the intervals hold?</h2><p>The share of measurements inside their interval, slice by slice; the "
@@ -214,29 +148,7 @@ def _how_to_read(evaluation: Evaluation) -> str:
         "<section class=small><h2>How to read this</h2><p>An absolute percentage error (APE) is |predicted / measured − 1|. "
         "Spearman and Kendall compare the order of predictions with the order of measurements. Width is the median of "
         "(upper − lower) / value. The lower bound is the roofline itself: the time no run can beat. Slices and plots are of "
-        f"{escape(evaluation.regressor)}; plots show at most 1,500 rows each, spread evenly by size. Power of kernels under "
-        "333 µs is told apart, since sensors hardly see them.</p></section>"
+        f"{escape(evaluation.regressor)}; plots show at most 1,500 rows each, spread evenly by size. An error above zero in "
+        "the second plot is a prediction above the measurement; errors beyond its axis are drawn on the edge. Power of "
+        "kernels under 333 µs is told apart, since sensors hardly see them.</p></section>"
     )
-
-
-def _families(evaluation: Evaluation) -> list[str]:
-    return sorted({one.family for one in evaluation.slices})
-
-
-def _in_band(metrics: Metrics, evaluation: Evaluation) -> str:
-    """`ok` inside the band, `off` outside it by more than chance allows, else nothing: too few rows to tell."""
-    if metrics.coverage_pct is None:
-        return ""
-    low, high = evaluation.coverage * 100 - 2.0, evaluation.coverage * 100 + 2.0
-    least, most = wilson_pct(metrics.coverage_pct, metrics.n)
-    if low <= metrics.coverage_pct <= high:
-        return "ok"
-    return "off" if most < low or least > high else ""
-
-
-def _percent(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{value:,.{digits}f} %"
-
-
-def _correlation(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..features.cases import Floats, Strings
+from ..features.device import Catalogue
 from .labelled import Labelled
 from .metrics import Metrics, ape_pct, labels_of, power_bands
 from .prediction import TARGETS
@@ -16,6 +17,9 @@ from .predictor import ArtifactPredictor
 
 LOWER_BOUND = "lower bound"
 """Name under which the physical lower bound stands among the regressors: the roofline without any fitting."""
+
+SPLIT_AND_DEVICE = "split and device"
+"""Label of rows that are of a split, beside the split and the device alone."""
 
 PLOT_POINTS = 1500
 """Most points of one parity plot; more would only print over each other."""
@@ -49,21 +53,34 @@ class Scored:
         return Metrics.of(self.measured[rows], self.value[rows], *intervals)
 
 
-def score(predictor: ArtifactPredictor, rows: Labelled, *, coverage: float) -> list[Scored]:
+def canonical(rows: Labelled, devices: Catalogue) -> Labelled:
+    """The same rows with devices by the catalogue's names.
+
+    Raises:
+        SpecError: a device the catalogue does not know.
+    """
+    found, inverse = np.unique(rows.cases.device, return_inverse=True)
+    names = np.array([devices.get(name).name for name in found.tolist()], dtype=np.str_)[inverse]
+    return replace(rows, cases=replace(rows.cases, device=names))
+
+
+def score(predictor: ArtifactPredictor, rows: Labelled, *, coverage: float, split: str = "") -> list[Scored]:
     """Predictions beside measurements of one family, one entry per target that was measured and predicted.
 
-    The lower bound's latency comes last, as if it were a regressor called `LOWER_BOUND`.
+    The lower bound's latency comes last, as if it were a regressor called `LOWER_BOUND`. `split` names the split all the
+    rows are of, if any: a label like the others, alone and together with the device.
 
     Raises:
         SpecError: see `Predictor.predict_cases`.
     """
-    found, inverse = np.unique(rows.cases.device, return_inverse=True)
-    canonical = np.array([predictor.devices.get(name).name for name in found.tolist()], dtype=np.str_)[inverse]
-    cases = replace(rows.cases, device=canonical)
+    rows = canonical(rows, predictor.devices)
+    cases = rows.cases
     predictions = predictor.predict_cases(cases, coverage=coverage)
     family, regressor = cases.family.name, str(predictor.manifest["regressor"])
     labels = labels_of(cases, rows.latency_s, predictor.manifest["families"][family]["devices"], rows.source)
     labels["in domain"] = np.where(predictions.in_domain, "yes", "no")
+    if split:
+        labels |= {"split": np.full(len(cases), split), SPLIT_AND_DEVICE: np.char.add(f"{split}, ", labels["device"])}
     scored = []
     for target, measured in zip(TARGETS, (rows.latency_s, rows.power_w, rows.power_w * rows.latency_s), strict=True):
         columns = predictions.targets[target]
@@ -86,6 +103,11 @@ def pooled(parts: Sequence[Scored], *, family: str, labels: Sequence[str]) -> Sc
     return Scored(parts[0].regressor, family, parts[0].target, labels=by, **columns)
 
 
+def shared_labels(parts: Sequence[Scored]) -> list[str]:
+    """Labels that all of the parts have, in the first one's order."""
+    return [name for name in parts[0].labels if all(name in one.labels for one in parts)]
+
+
 @dataclass(frozen=True, slots=True)
 class SizeBin:
     """Errors of the rows whose measured value is between `low` and `high`, in the target's SI unit."""
@@ -98,11 +120,26 @@ class SizeBin:
 
 
 @dataclass(frozen=True, slots=True)
+class BiasBin:
+    """ln(predicted / measured) of the rows predicted between `low` and `high`, in the target's SI unit.
+
+    Median and the ends of the middle 80 %.
+    """
+
+    low: float
+    high: float
+    n: int
+    p10: float
+    median: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plot:
     """What is drawn of one family and target.
 
     At most `PLOT_POINTS` pairs in SI units with a mark for devices not seen in training, counts of errors between
-    `APE_EDGES_PCT`, and errors by half decade of the measured value.
+    `APE_EDGES_PCT`, errors by half decade of the measured value, and signed errors by half decade of the predicted one.
     """
 
     family: str
@@ -112,6 +149,7 @@ class Plot:
     unseen: tuple[bool, ...]
     ape_counts: tuple[int, ...]
     by_size: tuple[SizeBin, ...]
+    bias: tuple[BiasBin, ...]
 
     @classmethod
     def of(cls, scored: Scored) -> Plot:
@@ -129,12 +167,24 @@ class Plot:
             unseen=tuple((scored.labels["device seen in training"][shown] == "no").tolist()),
             ape_counts=tuple(counts.tolist()),
             by_size=tuple(_by_size(scored.measured, ape)),
+            bias=tuple(_bias(scored.value, np.log(scored.value / scored.measured))),
         )
 
 
 def _by_size(measured: Floats, ape: Floats) -> Iterable[SizeBin]:
-    half_decade = np.floor(np.log10(measured) * 2).astype(np.int64)
-    for step in np.unique(half_decade).tolist():
-        inside = ape[half_decade == step]
+    for low, high, inside in _half_decades(measured, ape):
         median, p90 = np.quantile(inside, [0.5, 0.9]).round(3).tolist()
-        yield SizeBin(10 ** (step / 2), 10 ** ((step + 1) / 2), len(inside), median, p90)
+        yield SizeBin(low, high, len(inside), median, p90)
+
+
+def _bias(predicted: Floats, log_error: Floats) -> Iterable[BiasBin]:
+    for low, high, inside in _half_decades(predicted, log_error):
+        p10, median, p90 = np.quantile(inside, [0.1, 0.5, 0.9]).round(5).tolist()
+        yield BiasBin(low, high, len(inside), p10, median, p90)
+
+
+def _half_decades(size: Floats, column: Floats) -> Iterable[tuple[float, float, Floats]]:
+    """Each half decade that `size` has rows in: its ends, and the rows of `column` there."""
+    half_decade = np.floor(np.log10(size) * 2).astype(np.int64)
+    for step in np.unique(half_decade).tolist():
+        yield 10 ** (step / 2), 10 ** ((step + 1) / 2), column[half_decade == step]

@@ -14,15 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from kernelcast.features.errors import SpecError
-from kernelcast.models import evaluation as module
+from kernelcast.models import comparison as module
 from kernelcast.models.artifact import Artifact, save_artifact
-from kernelcast.models.charts import quantity
-from kernelcast.models.evaluation import Evaluation, compare, evaluate, evaluate_files
+from kernelcast.models.charts import residual
+from kernelcast.models.comparison import compare
+from kernelcast.models.evaluation import Evaluation, evaluate, evaluate_files
 from kernelcast.models.labelled import Labelled
 from kernelcast.models.metrics import Metrics
 from kernelcast.models.predictor import ArtifactPredictor
 from kernelcast.models.report import report_html, write_report
 from kernelcast.models.scoring import PLOT_POINTS, Plot, score
+from kernelcast.models.svg import quantity
 
 MadeUp = Callable[..., Labelled]
 
@@ -141,6 +143,46 @@ def test_files_are_judged_and_training_rows_are_owned_up_to(
     assert "mine.parquet" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
+def test_splits_are_slices_and_never_only_pooled(predictor: ArtifactPredictor, tables: list[Labelled]) -> None:
+    gemm, softmax = tables
+    parts = [gemm.take(np.arange(80)), gemm.take(np.arange(80, 200)), softmax]
+    found = evaluate(predictor, parts, splits=["val_a", "val_b", ""], levels=())
+    sizes = {
+        one.name: one.metrics.n
+        for one in found.slices
+        if (one.family, one.by, one.target) == ("gemm", "split", "latency_s")
+    }
+    assert sizes == {"val_a": 80, "val_b": 120}
+    across = {
+        one.name: one.metrics.n
+        for one in found.slices
+        if (one.family, one.by, one.target) == ("", "split", "latency_s")
+    }
+    assert across == {"val_a": 80, "val_b": 120, "not given": 60}
+    names = [one.name for one in found.slices if one.by == "split and device" and one.target == "latency_s"]
+    assert "val_a, nvidia-h100-sxm-80gb (unseen)" in names
+    assert found.shared["softmax"]["split"] == "not given"
+    # In any number of tables, the whole is the same.
+    assert found.overall(family="gemm") == evaluate(predictor, [gemm], levels=()).overall(family="gemm")
+
+
+def test_what_all_rows_share_is_said_once(evaluation: Evaluation) -> None:
+    assert evaluation.shared["gemm"]["dtype"] == "fp16"
+    assert not {one.by for one in evaluation.slices if one.family == "gemm"} & set(evaluation.shared["gemm"])
+    assert "All rows have source: made up" in report_html(evaluation)
+
+
+def test_the_bias_is_of_all_rows_by_prediction(predictor: ArtifactPredictor, made_up: MadeUp) -> None:
+    (one, *_) = score(predictor, made_up(300, seed=26, power=0.0), coverage=0.9)
+    twice = replace(one, value=one.measured * 2.0)
+    bias = Plot.of(twice).bias
+    assert sum(part.n for part in bias) == 300
+    for part in bias:
+        assert (part.p10, part.median, part.p90) == pytest.approx((np.log(2),) * 3, abs=1e-5)
+        assert part.high / part.low == pytest.approx(np.sqrt(10))
+    assert "median +100.0 %" in residual(Plot.of(twice))
+
+
 @pytest.fixture(scope="module")
 def by_hash(made_up: MadeUp) -> Evaluation:
     tables = [made_up(300), made_up(100, family="softmax", power=0.0, impls=("torch",))]
@@ -164,7 +206,7 @@ def test_no_judged_shape_was_trained_on(made_up: MadeUp, monkeypatch: pytest.Mon
     rows = made_up(200)
     twice = rows.take(np.repeat(np.arange(100), 2))
     sides: list[tuple[set[tuple[float, ...]], set[tuple[float, ...]]]] = []
-    real = module._trained_and_scored
+    real = module.trained_and_scored
 
     def spy(table: Labelled, out: np.ndarray, *rest: object) -> object:
         shapes = [tuple(row) for row in np.stack(list(table.cases.sizes.values()), axis=1).tolist()]
@@ -173,7 +215,7 @@ def test_no_judged_shape_was_trained_on(made_up: MadeUp, monkeypatch: pytest.Mon
         )
         return real(table, out, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "_trained_and_scored", spy)
+    monkeypatch.setattr(module, "trained_and_scored", spy)
     for held_out in ("hash", "region"):
         compare([twice], ["roofline"], held_out=held_out)
     assert len(sides) == 2
@@ -236,7 +278,7 @@ def test_the_report_needs_nothing_else(which: str, request: pytest.FixtureReques
     assert page.fetched == []
     assert "script" not in page.tags
     assert not re.search(r"https?://|@import|url\((?!#)", html)
-    assert page.tags.count("svg") >= 6
+    assert page.tags.count("svg") >= (20 if which == "evaluation" else 8)
     assert "nan" not in re.sub(r"<style>.*</style>", "", html).lower()
 
 
@@ -244,8 +286,21 @@ def test_the_report_has_what_was_asked(by_hash: Evaluation) -> None:
     html = report_html(by_hash)
     for words in ("Every regressor beside the roofline", "roofline", "random_forest", "latency by slice",
                   "predicted against measured", "share of rows by error", "error by size", "Do the intervals hold?",
-                  "88%–92%", "prefers-color-scheme: dark"):  # fmt: skip
+                  "88%–92%", "prefers-color-scheme: dark", "error against prediction"):  # fmt: skip
         assert words in html
+
+
+def test_the_report_of_a_model_has_its_reliability_and_its_peers(
+    predictor: ArtifactPredictor, tables: list[Labelled]
+) -> None:
+    html = report_html(evaluate(predictor, tables))
+    assert "coverage asked for and found" in html
+    assert "Others on the same kind of rows" not in html
+    public = replace(tables[0], source=np.full(len(tables[0]), "aiconfigurator"))
+    html = report_html(evaluate(predictor, [public], levels=()))
+    assert "coverage asked for and found" not in html
+    assert "random forest" in html
+    assert "measured by us on the same tables" in html
 
 
 def test_words_from_data_cannot_become_markup(evaluation: Evaluation) -> None:

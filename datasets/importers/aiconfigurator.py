@@ -1,0 +1,207 @@
+"""aiconfigurator (NVIDIA; GitHub ai-dynamo/aiconfigurator): LLM kernels as vLLM, TensorRT-LLM and SGLang run them.
+
+What is known of the files, from the code that writes and reads them (`collector/helper.py`,
+`collector/*/collect_*.py`, `operations/*.py` of its SDK):
+
+* One table per operator, backend and version: `systems/data/SYSTEM/[FAMILY/]BACKEND/VERSION/…_perf.parquet`, `.txt`
+  (a CSV) in older versions. Columns name the framework, its version and the device as the driver calls it.
+* `latency` is in **milliseconds**, the mean of several runs, most under CUDA graphs. `power` and `power_limit` are in
+  watts, read every 100 ms; 0 or empty is not measured. Rows with `compute_bound` 1 hold the power limit where power
+  would be.
+* A decode row's context is `step`, its `isl` is 1. Prefill has `step` 0. `window_size` is missing in older tables.
+* Tables of TensorRT-LLM and SGLang that say `float16` were run with bf16 tensors: the code that logs the word makes
+  those.
+* `moe_torch_flow_min_latency` is another kernel for the same case (here `trtllm_min_latency-VERSION`); `…_nongated`
+  has no gate, which is another amount of work than the family's and is left out. vLLM's rows do not say so.
+* A version's folder with `INCOMPLETE.txt` and no `collection_meta.yaml` is not read by aiconfigurator itself, and not
+  here.
+
+Rows faster than their device allows are refused where tables are taken over; B200 decode rows of TensorRT-LLM with
+heads of 256 are such.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...features.cases import Floats, Strings
+from ...features.device import catalogue
+from ...features.errors import SpecError
+from ..importer import MS, SHORT_KERNEL_S, Harvest, ImportedTables, Importer, Progress
+from ..sheets import Sheet, any_file, find_files, read_sheet
+
+_DTYPES: Mapping[str, str] = {
+    "bfloat16": "bf16",
+    "float16": "bf16",
+    "fp8": "fp8",
+    "fp8_block": "fp8_block",
+    "nvfp4": "nvfp4",
+}
+"""Their words for formats the families know; others (`int4_wo`, `w4a16_mxfp4` …) mix formats of weights and activations."""
+
+_NAME = re.compile(r"(?P<table>[a-z0-9_]+)_perf\.(parquet|txt|csv)")
+_Columns = dict[str, Any]
+
+
+def _gemm(s: Sheet) -> _Columns:
+    return {"batch": 1, "m": s.numbers("m"), "n": s.numbers("n"), "k": s.numbers("k")}
+
+
+def _heads(s: Sheet) -> _Columns:
+    window = np.nan_to_num(s.numbers("window_size"), nan=0.0)
+    kv_heads = s.numbers("num_key_value_heads")
+    heads = s.numbers("num_heads")
+    # Their loader writes 0 for as many as heads.
+    return {"batch": s.numbers("batch_size"), "heads": heads, "kv_heads": np.where(kv_heads == 0, heads, kv_heads),
+            "head_dim": s.numbers("head_dim"), "window": np.maximum(window, 0.0)}  # fmt: skip
+
+
+def _prefill(s: Sheet) -> _Columns:
+    return _heads(s) | {"variant": "prefill", "q_len": s.numbers("isl"), "kv_len": s.numbers("isl")}
+
+
+def _decode(s: Sheet) -> _Columns:
+    return _heads(s) | {"variant": "decode", "q_len": 1, "kv_len": s.numbers("step")}
+
+
+def _moe(s: Sheet) -> _Columns:
+    return {
+        "variant": s.text("distribution"), "tokens": s.numbers("num_tokens"), "hidden": s.numbers("hidden_size"),
+        "inter": s.numbers("inter_size"), "topk": s.numbers("topk"), "experts": s.numbers("num_experts"),
+        "tp": s.numbers("moe_tp_size"), "ep": s.numbers("moe_ep_size"),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A kind of table: the family of its rows, the column of their dtype, and their sizes."""
+
+    family: str
+    dtype: str
+    sizes: Callable[[Sheet], _Columns]
+
+
+_TABLES: Mapping[str, _Table] = {
+    "gemm": _Table("gemm", "gemm_dtype", _gemm),
+    "context_attention": _Table("attention", "attn_dtype", _prefill),
+    "generation_attention": _Table("attention", "attn_dtype", _decode),
+    "moe": _Table("moe", "moe_dtype", _moe),
+}
+
+
+def _kind(path: Path) -> str | None:
+    """Which of the tables a file is by its name; empty for one that no family covers, None for another file."""
+    found = _NAME.fullmatch(path.name)
+    if found is None:
+        return None
+    return found["table"] if found["table"] in _TABLES else ""
+
+
+def _is_table(path: Path) -> bool:
+    return bool(_kind(path))
+
+
+def _read(path: Path, _device: str | None, progress: Progress) -> ImportedTables:
+    harvest = Harvest("aiconfigurator")
+    files = list(find_files(path, _is_table))
+    for done, file in enumerate(files):
+        progress("reading tables", done, len(files))
+        if file.suffix != ".parquet" and file.with_suffix(".parquet").exists():
+            continue
+        sheet = read_sheet(file)
+        harvest.file_read()
+        harvest.leave_out(sheet.ragged, "lines with more or fewer cells than the header")
+        if (file.parent / "INCOMPLETE.txt").exists() and not (file.parent / "collection_meta.yaml").exists():
+            harvest.leave_out(len(sheet), "tables of a collection marked incomplete (INCOMPLETE.txt)")
+        elif len(sheet):
+            _table(sheet, _TABLES[_kind(file) or ""], harvest)
+    progress("reading tables", len(files), len(files))
+    return harvest.done()
+
+
+def _table(sheet: Sheet, kind: _Table, harvest: Harvest) -> None:
+    refused = np.zeros(len(sheet), dtype=np.bool_)
+
+    def refuse(mask: npt.NDArray[np.bool_], reason: str) -> None:
+        harvest.leave_out(int((mask & ~refused).sum()), reason)
+        np.logical_or(refused, mask, out=refused)
+
+    devices, words, source = sheet.text("device"), sheet.text(kind.dtype), sheet.text("kernel_source")
+    for device in sorted(set(devices.tolist())):
+        if other := _other_system(sheet.path, device):
+            refuse(devices == device, f"the rows say {device}, their folder {other}")
+    for word in sorted(set(words.tolist()) - set(_DTYPES)):
+        refuse(words == word, f"dtype {word!r} is none of {', '.join(_DTYPES)}")
+    refuse(np.char.endswith(source, "_nongated"), "experts without a gate are another amount of work than the family's")
+    refuse(sheet.numbers("beam_width") > 1, "attention over several beams")
+    rows = sheet.at(~refused)
+    harvest.remark(
+        int((rows.text(kind.dtype) == "float16").sum()), "called float16, taken as bf16, which the collector ran"
+    )
+    columns = {
+        "device": rows.text("device"), "dtype": _formats(rows.text(kind.dtype)), "impl": _impls(rows),
+        "latency_s": rows.numbers("latency") * MS, **kind.sizes(rows),
+    }  # fmt: skip
+    if kind.family == "attention":
+        columns["kv_dtype"] = _formats(rows.text("kv_cache_dtype"))
+    harvest.add(kind.family, len(rows), **columns, **_power(rows, columns["latency_s"], harvest))
+
+
+def _power(rows: Sheet, latency_s: Floats, harvest: Harvest) -> dict[str, Floats]:
+    power, limit = rows.numbers("power"), rows.numbers("power_limit")
+    power, limit = (np.where(column > 0, column, np.nan) for column in (power, limit))
+    not_measured = ~np.isnan(power) & (rows.numbers("compute_bound") == 1)
+    harvest.remark(int(not_measured.sum()), "imported without power: what the table gives is the power limit")
+    power = np.where(not_measured, np.nan, power)
+    short = ~np.isnan(power) & (latency_s < SHORT_KERNEL_S)
+    harvest.remark(
+        int(short.sum()), "their power is noisy: the kernel is shorter than 333 µs and the sensor was read every 100 ms"
+    )
+    return {"power_w": power, "power_limit_w": limit}
+
+
+def _formats(words: Strings) -> Strings:
+    return np.array([_DTYPES.get(word, word) for word in words.tolist()], dtype=np.str_)
+
+
+def _impls(rows: Sheet) -> Strings:
+    """`vllm-0.24.0`, `trtllm-1.3.0rc15` …: the library and its version as the rows say, else as their folders do."""
+    folder_version, folder_library = rows.path.parent.name, rows.path.parent.parent.name
+    cells = zip(*(rows.text(name).tolist() for name in ("framework", "version", "kernel_source")), strict=True)
+    found = []
+    for framework, version, source in cells:
+        library = (framework or folder_library).lower().replace("-", "").replace("tensorrtllm", "trtllm")
+        kernel = "_min_latency" if source.endswith("_min_latency") else ""
+        found.append(f"{library}{kernel}-{(version or folder_version).partition('+')[0]}")
+    return np.array(found, dtype=np.str_)
+
+
+def _other_system(path: Path, device: str) -> str | None:
+    """The folder of a system the rows' device is not, or None: tables are copied and mixed up."""
+    try:
+        named = catalogue().get(device).name
+    except SpecError:
+        return None
+    for folder in path.parts[:-1]:
+        try:
+            system = catalogue().get(folder.replace("_", "-")).name
+        except SpecError:
+            continue
+        return folder if system != named else None
+    return None
+
+
+IMPORTER = Importer(
+    name="aiconfigurator",
+    title="a clone of aiconfigurator, or its tables (…_perf.parquet, …_perf.txt)",
+    looks_like=lambda path: any_file(path, _is_table),
+    read=_read,
+    origin="https://github.com/ai-dynamo/aiconfigurator",
+)

@@ -1,0 +1,141 @@
+"""`cutlass_profiler --output=NAME.csv` (NVIDIA CUTLASS): tiled matrix products with their block and warp tiles.
+
+What is known of the file, from the code that writes it (`tools/profiler/src/performance_report.cpp`,
+`operation_profiler.cpp`, `gemm_operation_profiler.cu`):
+
+* Pivot tags, then `Problem,Provider,OperationKind,Operation,Disposition,Status`, the operation's arguments, then
+  `Bytes,Flops, Flops/Byte,Runtime,GB/s,GFLOPs`. `Runtime` is in **milliseconds**, 0 where nothing ran.
+* `Disposition` is `passed` only where the result was compared with another library's. `not_verified`, from runs with
+  `--verification-enabled=false`, may be the time of a wrong kernel: such rows are left out, as are all other words.
+* `A`, `B`, `C`, `D` are `TYPE:LAYOUT`. `warps_m` counts warps along m; the warp tile is the block tile over it.
+* `beta` other than 0 makes the kernel read C too, which is more work than the family's.
+* Nothing in the file names the device, and no column of the form holds cluster shapes or rasterisation; rows that
+  differ only in those stay as repeats of one case.
+
+cuBLAS rows (`--providers=cublas`) have no tile of their own and become `impl` `cublas`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...features.cases import Floats, Strings
+from ..cutlass_names import FORMATS, variant_of
+from ..importer import MS, Harvest, ImportedTables, Importer, Progress, agreed_device
+from ..sheets import Sheet, any_file, find_files, header_of, read_sheet
+
+_COLUMNS = {"Problem", "Provider", "OperationKind", "Operation", "Disposition", "Status", "Runtime"}
+_ADVICE = {"not_verified": "; profile with --verification-enabled=true"}
+_PROVIDERS = ("cutlass", "cublas")
+
+
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() == ".csv" and set(header_of(path)) >= _COLUMNS
+
+
+def _read(path: Path, device: str | None, progress: Progress) -> ImportedTables:
+    harvest = Harvest("cutlass_profiler")
+    device = agreed_device("", device, str(path))
+    files = list(find_files(path, _is_table))
+    for done, file in enumerate(files):
+        progress("reading tables", done, len(files))
+        sheet = read_sheet(file)
+        harvest.file_read()
+        harvest.leave_out(sheet.ragged, "lines with more or fewer cells than the header")
+        _products(sheet, device, harvest)
+    progress("reading tables", len(files), len(files))
+    return harvest.done()
+
+
+def _products(sheet: Sheet, device: str, harvest: Harvest) -> None:
+    refused = np.zeros(len(sheet), dtype=np.bool_)
+
+    def refuse(mask: npt.NDArray[np.bool_], reason: str) -> None:
+        harvest.leave_out(int((mask & ~refused).sum()), reason)
+        np.logical_or(refused, mask, out=refused)
+
+    kinds, provider = sheet.text("OperationKind"), np.char.lower(sheet.text("Provider"))
+    for word in _other(kinds, ("gemm",)):
+        refuse(kinds == word, f"operation {word!r} is no plain matrix product")
+    for word in _other(provider, _PROVIDERS):
+        refuse(provider == word, f"provider {word!r} is none of {', '.join(_PROVIDERS)}")
+    disposition, status = (np.char.lower(sheet.text(name)) for name in ("Disposition", "Status"))
+    for word in _other(disposition, ("passed",)):
+        refuse(disposition == word, f"disposition {word!r}, not 'passed'{_ADVICE.get(word, '')}")
+    for word in _other(status, ("success",)):
+        refuse(status == word, f"status {word!r}, not 'success'")
+    refuse(~(sheet.numbers("Runtime") > 0), "no runtime")
+    refuse(np.nan_to_num(sheet.numbers("beta")) != 0, "beta is not 0: the kernel reads C too")
+    (a, a_column), (b, b_column), (_, c_column) = (_operand(sheet, name) for name in "ABC")
+    refuse(a != b, "operands of two formats")
+    for word in _other(a, FORMATS):
+        refuse(a == word, f"no format {word!r}; formats: {', '.join(FORMATS)}")
+    keep = np.flatnonzero(~refused)
+    rows = sheet.at(keep)
+    swap = c_column[keep]
+    simt = np.char.lower(rows.text("op_class")) == "simt"
+    formats = np.array([FORMATS[word] for word in a[keep].tolist()], dtype=np.str_)
+    tiled = provider[keep] == "cutlass"
+    batch = np.nan_to_num(rows.numbers("batch_count"), nan=1.0)
+    harvest.remark(
+        int((tiled & _clustered(rows)).sum()), "imported without their cluster shape, which the form has no column for"
+    )
+    variants = [variant_of(*map(bool, one)) for one in zip(a_column[keep], b_column[keep], swap, strict=True)]
+    knobs = {name: np.where(tiled, column, np.nan) for name, column in _knobs(rows, swap).items()}
+    harvest.add(
+        "gemm", len(rows), device=device, impl=provider[keep], latency_s=rows.numbers("Runtime") * MS,
+        # On tensor cores fp32 operands are rounded to tf32.
+        dtype=np.where((formats == "fp32") & ~simt & tiled, "tf32", formats),
+        variant=np.where(batch > 1, "batched", np.array(variants, dtype=np.str_)),
+        batch=batch, k=rows.numbers("k"), **_changed_over("m", "n", rows.numbers("m"), rows.numbers("n"), swap), **knobs,
+    )  # fmt: skip
+
+
+def _knobs(rows: Sheet, swap: npt.NDArray[np.bool_]) -> dict[str, Floats]:
+    tile = {side: rows.numbers(f"cta_{side}") for side in "mnk"}
+    warps = {side: rows.numbers(f"warps_{side}") for side in "mnk"}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Kernels of CUTLASS 3 count warp groups another way; a share that is not whole is no warp tile.
+        inner = {side: _whole(tile[side] / warps[side]) for side in "mnk"}
+    split = rows.numbers("split_k_slices")
+    return {
+        **_changed_over("tile_m", "tile_n", tile["m"], tile["n"], swap), "tile_k": tile["k"],
+        **_changed_over("inner_m", "inner_n", inner["m"], inner["n"], swap), "inner_k": inner["k"],
+        "warps": warps["m"] * warps["n"] * warps["k"], "stages": rows.numbers("stages"), "split_k": split,
+    }  # fmt: skip
+
+
+def _changed_over(first: str, second: str, m: Floats, n: Floats, swap: npt.NDArray[np.bool_]) -> dict[str, Floats]:
+    return {first: np.where(swap, n, m), second: np.where(swap, m, n)}
+
+
+def _whole(values: Floats) -> Floats:
+    return np.where(np.isfinite(values) & (values >= 1) & (np.floor(values) == values), values, np.nan)
+
+
+def _clustered(rows: Sheet) -> npt.NDArray[Any]:
+    return np.any([rows.numbers(f"cluster_{side}") > 1 for side in "mnk"], axis=0)  # type: ignore[no-any-return]
+
+
+def _operand(sheet: Sheet, name: str) -> tuple[Strings, npt.NDArray[np.bool_]]:
+    """Element type of an operand and whether it lies column by column."""
+    cells = np.char.partition(np.char.lower(sheet.text(name)), ":")
+    return cells[:, 0], np.char.startswith(cells[:, 2], "col")
+
+
+def _other(words: Strings, known: Iterable[str]) -> list[str]:
+    return sorted(set(words.tolist()) - set(known))
+
+
+IMPORTER = Importer(
+    name="cutlass-profiler",
+    title="tables of cutlass_profiler (--output=NAME.csv)",
+    looks_like=lambda path: any_file(path, _is_table),
+    read=_read,
+    names_devices=False,
+)

@@ -1,0 +1,170 @@
+"""GPPerf (Liu and Halim, arXiv 2411.16954; GitHub pavlyhalim/GPPerf): products of an RTX 4070 with runtime and power.
+
+What is known of the files, from its README and scripts (`cutlass-analysis/experiment_data.sh`,
+`cutlass_predictor.py`, `tiled-matmul-analysis/matmul.cu`, `profiling/matmul_power_prof.sh`):
+
+* CUTLASS rows, cleaned: `M,N,K,Kernel Name,Layout,Blocksize1…3,Stage,Alpha,Beta,Runtime,Power,…`; the cleaned file's
+  own spelling of these names is not known, so case, spaces and underscores are ignored. `Runtime` is in
+  **milliseconds**. Raw `results.csv` files have a header that does not name their columns in order, or one kernel's
+  name for many, and are left out.
+* The script passes `--layout` and `--block-size` to cutlass_profiler, which has no such arguments, so what ran is
+  what the kernel's name says; rows that differ only in those columns are repeats. Results were not verified.
+* `Energy` is not in joules: the README's row gives 87902 for 70.17 W over 0.0435 ms. It is not imported; power times
+  latency is.
+* **Power was read after the profiler had ended**, one reading, so nearly half the rows caught an idle card. Rows of a
+  product that keeps the card busy whose power is near idle are imported without power.
+* Tiled kernels: `M,N,K,Tile Size,Execution Time` in milliseconds, one first launch each; `Average Power Usage (W)` is
+  the mean over a whole process with start-up, copies and a cuBLAS check, which is not the kernel's, and is not
+  imported.
+
+The device is the one the paper and the rows name; tables of tiled kernels do not name it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ...features.cases import Floats
+from ...features.device import catalogue
+from ...features.errors import SpecError
+from ..cutlass_names import CutlassKernel, parse_kernel, variant_of
+from ..importer import MS, Harvest, ImportedTables, Importer, Progress, agreed_device
+from ..sheets import Sheet, any_file, find_files, header_of, read_sheet
+
+_DEVICE = "NVIDIA GeForce RTX 4070"
+_TILED = {"m", "n", "k", "tilesize", "executiontime"}
+_TILED_POWER = {"m", "n", "k", "tilesize", "averagepowerusage(w)"}
+_CUTLASS = {"m", "n", "k", "kernelname", "runtime", "power"}
+_RAW = {"runtimems", "kernel"}
+
+NEAR_IDLE = 0.25
+"""Share of the power limit up to which a reading is idle: GPPerf's own clean-up takes 25 W for idle and 30 W for the least load
+of a card with a limit of 200 W (`cutlass-analysis/demo_app.py`), and a card that has just been busy idles higher."""
+
+IDLE_MARGIN = 1.3
+"""Readings up to this many times the lowest of the table are idle too, where that one lies below `NEAR_IDLE`."""
+
+BUSY = 0.2
+"""Share of the peak rate from which on a product keeps the card busy."""
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace(" ", "").replace("_", "")
+
+
+def _kind(path: Path) -> str:
+    if path.suffix.lower() != ".csv":
+        return ""
+    names = {_plain(name) for name in header_of(path)}
+    kinds = (("cutlass", _CUTLASS), ("tiled", _TILED), ("tiled power", _TILED_POWER), ("raw", _RAW))
+    return next((kind for kind, wanted in kinds if names >= wanted), "")
+
+
+def _read(path: Path, device: str | None, progress: Progress) -> ImportedTables:
+    harvest = Harvest("gpperf")
+    files = list(find_files(path, lambda file: bool(_kind(file))))
+    for done, file in enumerate(files):
+        progress("reading tables", done, len(files))
+        raw = read_sheet(file)
+        sheet = Sheet(file, raw.table.rename_columns([_plain(name) for name in raw.names]))
+        harvest.file_read()
+        harvest.leave_out(raw.ragged, "lines with more or fewer cells than the header")
+        kind = _kind(file)
+        if kind == "cutlass":
+            _cutlass(sheet, device, harvest)
+        elif kind == "tiled":
+            _tiled(sheet, agreed_device(_DEVICE, device, str(file)), harvest)
+        elif kind == "raw":
+            harvest.leave_out(len(sheet), "raw results, whose header does not name their columns in order")
+        else:
+            harvest.leave_out(
+                len(sheet), "power of a whole process (start-up, copies, cuBLAS check), not of the kernel"
+            )
+    progress("reading tables", len(files), len(files))
+    return harvest.done()
+
+
+def _tiled(sheet: Sheet, device: str, harvest: Harvest) -> None:
+    tile, latency = sheet.numbers("tilesize"), sheet.numbers("executiontime") * MS
+    good = latency > 0
+    harvest.leave_out(int((~good).sum()), "no runtime")
+    rows = sheet.at(good)
+    sizes = {name: rows.numbers(name) for name in "mnk"}
+    tiles = dict.fromkeys(("tile_m", "tile_n", "tile_k"), tile[good])
+    harvest.remark(len(rows), "one first launch each: the times hold what a first launch costs")
+    harvest.add("gemm", len(rows), device=device, dtype="fp32", impl="cuda_tiled", variant="", batch=1, latency_s=latency[good],
+                **sizes, **tiles)  # fmt: skip
+
+
+def _cutlass(sheet: Sheet, device: str | None, harvest: Harvest) -> None:
+    kernels = {name: parse_kernel(name) for name in set(sheet.text("kernelname").tolist())}
+    found = [kernels[name] for name in sheet.text("kernelname").tolist()]
+    known = np.array([one is not None for one in found], dtype=np.bool_)
+    timed = sheet.numbers("runtime") > 0
+    plain = np.nan_to_num(sheet.numbers("beta")) == 0
+    harvest.leave_out(int((~known).sum()), "names that are no plain CUTLASS product")
+    harvest.leave_out(int((known & ~timed).sum()), "no runtime")
+    harvest.leave_out(int((known & timed & ~plain).sum()), "beta is not 0: the kernel reads C too")
+    keep = np.flatnonzero(known & timed & plain)
+    rows, chosen = sheet.at(keep), [kernel for kernel in (found[i] for i in keep) if kernel is not None]
+    if not chosen:
+        return
+    said = rows.text("gpuname")
+    devices = np.array(
+        [agreed_device(name or _DEVICE, device, str(sheet.path)) for name in said.tolist()], dtype=np.str_
+    )
+    latency, dtypes = rows.numbers("runtime") * MS, np.array([kernel.dtype for kernel in chosen])
+    power, idle = rows.numbers("power"), _idle(rows, devices, dtypes, latency)
+    harvest.remark(
+        int(idle.sum()), "imported without power: the reading caught an idle card, the product keeps it busy"
+    )
+    # GPPerf's kernels write C column by column, as all of CUTLASS's SIMT generators do; see `cutlass_names`.
+    harvest.add(
+        "gemm", len(rows), device=devices, dtype=dtypes, impl="cutlass", batch=1, latency_s=latency,
+        variant=np.array([_variant(kernel) for kernel in chosen], dtype=np.str_),
+        m=rows.numbers("n"), n=rows.numbers("m"), k=rows.numbers("k"), power_w=np.where(idle | (power <= 0), np.nan, power),
+        tile_m=np.array([kernel.tile_n for kernel in chosen], dtype=float),
+        tile_n=np.array([kernel.tile_m for kernel in chosen], dtype=float),
+        tile_k=np.array([kernel.tile_k for kernel in chosen], dtype=float),
+        stages=np.array([kernel.stages for kernel in chosen], dtype=float),
+    )  # fmt: skip
+
+
+def _variant(kernel: CutlassKernel) -> str:
+    a, b = (letter == "n" for letter in kernel.layout)
+    return variant_of(a, b, True)
+
+
+def _idle(
+    rows: Sheet, devices: npt.NDArray[np.str_], dtypes: npt.NDArray[np.str_], latency_s: Floats
+) -> npt.NDArray[np.bool_]:
+    """Rows whose power is near idle though the product keeps the card busy."""
+    power = rows.numbers("power")
+    limits, peaks = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+    for name, dtype in set(zip(devices.tolist(), dtypes.tolist(), strict=True)):
+        here = (devices == name) & (dtypes == dtype)
+        try:
+            device = catalogue().get(name)
+            peaks[here] = device.peak_flops_per_s(dtype, "vector")[0]
+        except SpecError:
+            # Refused for its device or dtype where the table is taken over.
+            continue
+        limits[here] = device.fact("tdp_w") or np.nan
+    rate = 2.0 * rows.numbers("m") * rows.numbers("n") * rows.numbers("k") / latency_s
+    threshold = NEAR_IDLE * limits
+    lowest = np.nanmin(power) if not np.isnan(power).all() else np.nan
+    threshold = np.where(lowest < threshold, np.maximum(threshold, IDLE_MARGIN * lowest), threshold)
+    return (rate >= BUSY * peaks) & (power <= threshold)
+
+
+IMPORTER = Importer(
+    name="gpperf",
+    title="a clone of GPPerf, or its tables of CUTLASS and tiled products",
+    looks_like=lambda path: any_file(path, lambda file: _kind(file) not in ("", "raw")),
+    read=_read,
+    names_devices=False,
+    origin="https://github.com/pavlyhalim/GPPerf",
+)
