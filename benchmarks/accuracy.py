@@ -19,7 +19,7 @@ from kernelcast.models.regressor import training_threads
 from kernelcast.models.tables import labelled_tables
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
-REGRESSORS = ("roofline", "analytic", "random_forest", "xgboost", "mlp", "blend")
+REGRESSORS = ("roofline", "analytic", "random_forest", "xgboost", "periodic", "blend")
 HELD_OUT = {
     "hash": (
         "Shapes held out by hash: 10 % of the shapes, in every dtype, thread count, cache state and configuration",
@@ -60,7 +60,7 @@ _HEAD = """# Accuracy on the shipped measurements
 
 Written by `benchmarks/accuracy.py` from the {rows} shipped rows. Latency errors: mean APE / median APE / share within 10 %,
 in percent. Each regressor was trained on the other shapes only. `roofline` is the lower bound itself; `analytic` the fitted
-sum of terms; `xgboost`, `random_forest` and `mlp` learn the ratio to the lower bound; `blend`, which ships, learns what the
+sum of terms; `xgboost`, `random_forest` and `periodic` learn the ratio to the lower bound; `blend`, which ships, learns what the
 analytic model leaves over.
 """
 

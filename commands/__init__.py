@@ -6,6 +6,7 @@ import typer
 
 from .. import __version__
 from . import (
+    calibrate,
     catalogue,
     characterize,
     collect,
@@ -60,6 +61,7 @@ app.command("trace-launches")(trace_launches.trace_launches)
 app.command("count-traffic")(count_traffic.count_traffic)
 app.command("import")(importing.import_)
 app.command("train")(train.train)
+app.command("calibrate")(calibrate.calibrate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("learning-curve")(learning_curve.learning_curve)
 app.add_typer(models.app, name="models")

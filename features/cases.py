@@ -103,6 +103,17 @@ class Cases:
                 threads[index] = np.where(unsaid[index], device.required("compute_units"), threads[index])
         return replace(self, threads=threads)
 
+    def with_catalogue_names(self, catalogue: Catalogue) -> Cases:
+        """The cases with every device under its catalogue name.
+
+        Raises:
+            SpecError: unknown device.
+        """
+        names = {word: catalogue.get(word).name for word in set(self.device.tolist())}
+        if all(word == name for word, name in names.items()):
+            return self
+        return replace(self, device=np.array([names[word] for word in self.device.tolist()], dtype=np.str_))
+
     def views(self) -> Iterator[tuple[Indices, View]]:
         """The family's view of each group of cases that share dtype, kv_dtype and variant."""
         for index, (dtype, kv_dtype, variant) in self.groups("dtype", "kv_dtype", "variant"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,11 +23,13 @@ from .dtypes import itemsize_b
 from .kernel import get_family
 from .terms import TERMS, cost_terms
 from .tiling import TILING_NAMES, has_tiling, product_shapes, tiling_columns
+from .words import group_words, impls_by_shapes, kv_pairs, nearest_impls, setting_words, thread_words
 from .work import LAUNCH_FLOOR_S, Work, work
 
-EXTRACT_VERSION = 3
+EXTRACT_VERSION = 4
 """Raised whenever a feature changes its meaning; part of the schema's hash. History: 1, the first; 2, a GPU's launch floor is
-0.7 µs, a convolution's bytes leave out input that a long stride skips; 3, tile knobs say what they make of the sizes."""
+0.7 µs, a convolution's bytes leave out input that a long stride skips; 3, tile knobs say what they make of the sizes; 4, the
+device and what runs on it in which dtype are words of their own."""
 
 _TILE_SIDES = (64.0, 128.0, 256.0)
 _ALIGNMENT = 256
@@ -45,15 +46,18 @@ _DEVICE_FACTS = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", 
 class FeatureSchema:
     """Names of one family's features, and the words its text columns were trained with.
 
-    A text column becomes one column per word seen in training; an `impl` never seen is read as the nearest version of the
-    same library (`nearest_impl`). `kv_pairs`, `cache_states`, `threads` and `settings` become no columns of words, but say
-    what else the rows were like: a case unlike them is out of domain.
+    A text column becomes one column per word seen in training; an `impl` never seen on a device is read as the nearest
+    version of the same library there, or else anywhere (`words.nearest_impl`). `devices` are catalogue names; `groups` say
+    what ran where in which dtypes (`words.group_words`). `kv_pairs`, `cache_states`, `threads` and `settings` become no
+    columns, but say what else the rows were like: a case unlike them is out of domain.
     """
 
     family: str
     dtypes: tuple[str, ...]
     variants: tuple[str, ...]
     impls: tuple[str, ...]
+    devices: tuple[str, ...]
+    groups: tuple[str, ...]
     knobs: tuple[str, ...]
     kv_pairs: tuple[str, ...]
     cache_states: tuple[str, ...]
@@ -67,7 +71,9 @@ class FeatureSchema:
             family=cases.family.name,
             dtypes=tuple(np.unique(cases.dtype).tolist()),
             variants=tuple(np.unique(cases.variant).tolist()),
-            impls=_by_shapes(cases),
+            impls=impls_by_shapes(cases),
+            devices=tuple(np.unique(cases.device).tolist()),
+            groups=tuple(np.unique(group_words(cases, cases.impl)).tolist()),
             knobs=tuple(name for name, column in cases.config.items() if not np.isnan(column).all()),
             kv_pairs=tuple(np.unique(kv_pairs(cases)).tolist()),
             cache_states=tuple(np.unique(cases.cache_state).tolist()),
@@ -97,36 +103,18 @@ class FeatureSchema:
         return cls(family=str(data["family"]), **words)
 
 
-NO_THREADS = "nan"
-"""Word of a case that has no thread count: one on a GPU."""
-
-_WORD_LISTS = ("dtypes", "variants", "impls", "knobs", "kv_pairs", "cache_states", "threads", "settings")
-
-
-def kv_pairs(cases: Cases) -> Strings:
-    """Dtype and cache dtype of each case as one word, `bf16/fp8`, shape `(n,)`."""
-    return np.char.add(np.char.add(cases.dtype, "/"), cases.kv_dtype)
-
-
-def thread_words(cases: Cases) -> Strings:
-    """Thread count of each case as a word, `NO_THREADS` where there is none, shape `(n,)`."""
-    return np.char.mod("%g", cases.threads)
-
-
-def setting_words(cases: Cases, impls: Strings) -> Strings:
-    """What runs each case, in which dtype, on what and with which knobs, as one word, shape `(n,)`.
-
-    `torch bf16 gpu`, `triton bf16 gpu with stages,tile_m …`: words that are each known may still never have been together.
-    A case without a thread count is one on a GPU.
-    """
-    where = np.where(np.isnan(cases.threads), " gpu", " cpu")
-    words = np.char.add(np.char.add(np.char.add(impls, " "), cases.dtype), where).astype(np.dtypes.StringDType())
-    knobs: Any = np.full(len(cases), "", dtype=np.dtypes.StringDType())
-    for name in sorted(cases.config):
-        knobs = np.where(np.isnan(cases.config[name]), knobs, knobs + f",{name}")
-    pairs = zip(words.tolist(), knobs.tolist(), strict=True)
-    found: Strings = np.array([f"{word} with {some[1:]}" if some else word for word, some in pairs], dtype=np.str_)
-    return found
+_WORD_LISTS = (
+    "dtypes",
+    "variants",
+    "impls",
+    "devices",
+    "groups",
+    "knobs",
+    "kv_pairs",
+    "cache_states",
+    "threads",
+    "settings",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,53 +144,40 @@ def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Featur
     columns = dict(_numeric(cases, paper, facts))
     columns.update(zip((f"log {term} term" for term in TERMS), np.log2(terms).T, strict=True))
     columns.update(_knob_columns(cases, schema, facts))
-    read_as = nearest_impls(cases.impl, schema.impls)
+    read_as = _read_as(cases, schema)
     for what, words, given in (
         ("dtype", schema.dtypes, cases.dtype),
         ("variant", schema.variants, cases.variant),
         ("impl", schema.impls, read_as),
+        ("device", schema.devices, cases.device),
+        ("group", schema.groups, group_words(cases, read_as)),
     ):
         columns.update({f"{what}={word}": (given == word).astype(np.float64) for word in words if len(words) > 1})
     values = np.stack([columns[name] for name in schema.names], axis=1)
     return Features(schema, values, paper, terms, read_as)
 
 
-def nearest_impls(given: Strings, known: Iterable[str]) -> Strings:
-    """Each `impl` as itself where it is known, else the nearest version of the same library, else itself.
+def _read_as(cases: Cases, schema: FeatureSchema) -> Strings:
+    """What each case's `impl` is read as: the nearest of those known on its device, or on any where its device is not known."""
+    read: Any = np.empty(len(cases), dtype=object)
+    for index, (device,) in cases.groups("device"):
+        own = {word.split(" ")[1] for word in schema.groups if word.split(" ")[0] == device}
+        given = cases.impl[index]
+        there = nearest_impls(given, [word for word in schema.impls if word in own]) if own else given
+        known = np.isin(there, schema.impls)
+        read[index] = there if known.all() else np.where(known, there, nearest_impls(given, schema.impls))
+    return np.array(read.tolist(), dtype=np.str_)
 
-    `vllm-0.25.1` is read as `vllm-0.24.0` if that is the closest there is. An empty `impl` is read as the first known.
+
+def scale_free_columns(schema: FeatureSchema) -> npt.NDArray[np.bool_]:
+    """Which features say nothing absolute of a device, shape `(n_features,)`: ratios, shapes and words, but no seconds, no
+    datasheet figure, and not which device it is. What trees learn from these alone holds on devices never measured.
     """
-    known = list(known)
-    words, inverse = np.unique(given, return_inverse=True)
-    return np.array([nearest_impl(word, known) for word in words.tolist()], dtype=np.str_)[inverse]
-
-
-def nearest_impl(word: str, known: list[str]) -> str:
-    """One `impl`, see `nearest_impls`."""
-    if word in known:
-        return word
-    if not word and known:
-        return known[0]
-    library, version = _version(word)
-    same = [other for other in known if _version(other)[0] == library]
-    return min(same, key=lambda other: _distance(version, _version(other)[1]), default=word)
-
-
-def _by_shapes(cases: Cases) -> tuple[str, ...]:
-    """The `impl` words of cases, the one measured on most distinct shapes first: it is meant when none is given."""
-    shapes = np.stack(list(cases.sizes.values()), axis=1)
-    counts = {word: len(np.unique(shapes[cases.impl == word], axis=0)) for word in np.unique(cases.impl).tolist()}
-    return tuple(sorted(counts, key=lambda word: (-counts[word], word)))
-
-
-def _version(impl: str) -> tuple[str, tuple[int, ...]]:
-    library, _, rest = impl.partition("-")
-    return library, tuple(int(part) for part in re.findall(r"\d+", rest))
-
-
-def _distance(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    width = max(len(a), len(b))
-    return tuple(abs(x - y) for x, y in zip(a + (0,) * (width - len(a)), b + (0,) * (width - len(b)), strict=True))
+    absolute = {f"log {name}" for name in _DEVICE_FACTS} | {"log peak", "log balance"}
+    return np.array([
+        not (name in absolute or name.endswith((" s", " term")) or name.startswith(("device=", "group=")))
+        for name in schema.names
+    ])  # fmt: skip
 
 
 @lru_cache(maxsize=256)
@@ -224,7 +199,13 @@ def _names(schema: FeatureSchema) -> Iterable[str]:
         yield from ("log tile m", "log tile n", "log tile k", "log tile batch", "log m over n")
     yield from (f"log {name}" for name in _DEVICE_FACTS)
     yield from _knob_names(schema)
-    for what, words in (("dtype", schema.dtypes), ("variant", schema.variants), ("impl", schema.impls)):
+    for what, words in (
+        ("dtype", schema.dtypes),
+        ("variant", schema.variants),
+        ("impl", schema.impls),
+        ("device", schema.devices),
+        ("group", schema.groups),
+    ):
         if len(words) > 1:
             yield from (f"{what}={word}" for word in words)
 

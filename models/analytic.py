@@ -54,11 +54,19 @@ class AnalyticModel:
 
     def log_latency(self, terms: Floats, attributes: Strings) -> Floats:
         """Logarithm of the modelled seconds, shape `(n,)`."""
+        return _log_sum(self._log_parts(terms, attributes))[0]
+
+    def shares(self, terms: Floats, attributes: Strings) -> Floats:
+        """Share of each term in the modelled seconds, shape `(n, n_terms)`: how ln(latency) follows ln of a weight."""
+        return _log_sum(self._log_parts(terms, attributes))[1]
+
+    def _log_parts(self, terms: Floats, attributes: Strings) -> Floats:
         names, code = np.unique(attributes, return_inverse=True)
         nothing = np.zeros(len(self.shared))
         offsets = np.stack([self.offsets.get(name, nothing) for name in names.tolist()])
         weights = self.shared + offsets[code.reshape(attributes.shape)].sum(axis=1)
-        return _log_sum(np.log(terms) + weights)[0]
+        parts: Floats = np.log(terms) + weights
+        return parts
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the manifest."""

@@ -23,12 +23,13 @@ from .. import __version__
 from ..features.errors import SpecError
 from ..features.extract import FeatureSchema
 from ..home import home_dir
+from .adapted import Adaptation
 from .analytic import AnalyticModel
 from .domain import Domain
 from .intervals import Scores
 
-FORMAT_VERSION = 1
-"""Version of the layout. History: 1, the first."""
+FORMAT_VERSION = 2
+"""Version of the layout. History: 1, the first; 2, what was measured where, scale-free trees, and adaptations to devices."""
 
 MANIFEST = "manifest.json"
 CHAMPION_POINTER = "champion.json"
@@ -56,7 +57,10 @@ class TargetModel:
 class FamilyModel:
     """Everything the artifact holds about one kernel family. `graphs` are serialised ONNX.
 
-    `devices` are those in the training rows, `kinds` their kinds; `median_log_ratio` is the median of
+    `devices` are those in the training rows, `kinds` their kinds; `measured` holds for each target the words of what was
+    measured where (`features.words.measured_words`). `free` is the graph of the scale-free trees and `shift` what is added to
+    ln(latency) on devices never measured (`models.transfer`). `adaptations` holds by device and target what a few rows of it
+    taught. `median_log_ratio` is the median of
     ln(latency / lower bound) over training rows, for kinds of devices never trained on. `analytic` is the fitted analytic
     model that latency is a ratio to; None where it is a ratio to the lower bound.
     """
@@ -69,7 +73,11 @@ class FamilyModel:
     kinds: tuple[str, ...]
     median_log_ratio: float
     n_rows: int
+    measured: Mapping[str, tuple[str, ...]]
+    free: int | None = None
+    shift: float = 0.0
     analytic: AnalyticModel | None = None
+    adaptations: Mapping[str, Mapping[str, Adaptation]] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -170,7 +178,14 @@ def load_family(directory: Path, manifest: Mapping[str, Any], family: str) -> Fa
             kinds=tuple(entry["kinds"]),
             median_log_ratio=float(entry["median_log_ratio"]),
             n_rows=int(entry["n_rows"]),
+            measured={str(target): tuple(words) for target, words in entry["measured"].items()},
+            free=entry["free"],
+            shift=float(entry["shift"]),
             analytic=AnalyticModel.from_json(entry["analytic"]) if entry.get("analytic") else None,
+            adaptations={
+                str(device): {str(target): Adaptation.from_json(one) for target, one in own.items()}
+                for device, own in entry["adaptations"].items()
+            },
             metrics=entry.get("metrics", {}),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -196,6 +211,11 @@ def _write(artifact: Artifact, directory: Path) -> None:
             "targets": {name: _target_to_json(target) for name, target in model.targets.items()},
             "domain": model.domain.to_json(), "devices": model.devices, "kinds": model.kinds,
             "median_log_ratio": model.median_log_ratio, "n_rows": model.n_rows,
+            "measured": {target: list(words) for target, words in model.measured.items()},
+            "adaptations": {
+                device: {target: one.to_json() for target, one in own.items()} for device, own in model.adaptations.items()
+            },
+            "free": model.free, "shift": model.shift,
             "analytic": model.analytic.to_json() if model.analytic else None, "metrics": dict(model.metrics),
         }  # fmt: skip
     manifest = {

@@ -12,7 +12,8 @@ from ..datasets.splits import shape_folds
 from ..features.cases import Floats
 from .engine import Runtime
 from .fitting import Answers, TrainingTable, log_errors
-from .intervals import NO_EVIDENCE_FACTOR, Scores, log_scale_target, scale_of
+from .intervals import NO_EVIDENCE_FACTOR, Scores, log_scale_target, scale_of, twin_factor
+from .left_out import LeftOut
 from .regressor import Matrix
 
 _SCALE_ROWS = 20_000
@@ -27,7 +28,7 @@ class Calibration:
 
 
 def calibrate(
-    table: TrainingTable, x: Matrix, target: str, held_out: Answers, left_out: Answers | None, seed: int
+    table: TrainingTable, x: Matrix, target: str, held_out: Answers, left_out: LeftOut | None, seed: int
 ) -> Calibration:
     """The calibration of `target` from answers to rows held out by shape and, where there are, by device.
 
@@ -36,7 +37,7 @@ def calibrate(
         x: what graphs read, shape `(n, n_inputs)`.
         target: `latency`, `power` or `energy`.
         held_out: answers for rows held out by shape.
-        left_out: answers for rows of devices left out, None with one device only.
+        left_out: answers for rows of devices left out, None where no two devices of a kind were measured.
         seed: chooses rows where there are more than are needed.
     """
     errors = log_errors(table, target, held_out)
@@ -45,11 +46,12 @@ def calibrate(
     seen = Scores.of(errors[rows] / own_scale)
     scores = {"seen": seen, "unseen_device": seen.widened(NO_EVIDENCE_FACTOR)}
     if left_out is not None:
-        away = log_errors(table, target, left_out)
+        away = log_errors(table, target, left_out.answers)
         known = np.flatnonzero(~np.isnan(away))
         # Power known on one device only cannot be left out: the guess above stands.
         if len(known):
-            scores["unseen_device"] = Scores.of(away[known] / _sizes(graph, x[known]))
+            sizes = _sizes(graph, _nowhere(table, x[known])) * twin_factor(left_out.twin[known])
+            scores["unseen_device"] = Scores.of(away[known] / sizes)
     if target == "latency":
         ratio = table.log_labels["latency"] - table.log_bound
         scores["unseen_kind"] = Scores.of(ratio - np.median(ratio))
@@ -75,6 +77,14 @@ def _error_sizes(table: TrainingTable, x: Matrix, errors: Floats, rows: Any, see
         if own.any():
             sizes[own] = _sizes(fit_scale(x[others], y[others], seed), x[rows[own]])
     return sizes, fit_scale(x[fit_on], y[fit_on], seed)
+
+
+def _nowhere(table: TrainingTable, x: Matrix) -> Matrix:
+    """The inputs as they are for a device never measured: no word says where a case ran."""
+    x = x.copy()
+    where = [i for i, name in enumerate(table.features.schema.names) if name.startswith(("device=", "group="))]
+    x[:, where] = 0.0
+    return x
 
 
 def _sizes(graph: bytes, x: Matrix) -> Floats:

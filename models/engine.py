@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,16 +33,17 @@ class Runtime:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise GraphError(f"onnxruntime {onnxruntime.__version__} cannot run a graph: {reason}") from error
 
-    def run(self, x: Matrix) -> list[Floats]:
-        """Each graph's answers for `x`, float64 of shape `(n, n_targets)`."""
-        return [session.run(None, {"x": x})[0].astype(np.float64) for session in self._sessions]
+    def run(self, x: Matrix, only: Iterable[int] | None = None) -> dict[int, Floats]:
+        """Answers for `x` of every graph, or `only` of some, by the graph's place: float64 of shape `(n, n_targets)`."""
+        chosen = range(len(self._sessions)) if only is None else only
+        return {i: self._sessions[i].run(None, {"x": x})[0].astype(np.float64) for i in chosen}
 
 
 class GraphError(SpecError):
     """A graph that the installed onnxruntime does not take."""
 
 
-def answered(outputs: Sequence[Floats], members: Sequence[tuple[int, int, float]]) -> Floats:
+def answered(outputs: Mapping[int, Floats], members: Sequence[tuple[int, int, float]]) -> Floats:
     """The sum of the answers in the (graph, column, weight) triples `members`, shape `(n,)`."""
     total: Any = 0.0
     for graph, column, weight in members:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,20 @@ from .labelled import Labelled
 from .limits import power_limits_w
 from .regressor import Graph, Problem, Regressor
 
-FOLDS = 5
-_ALL_FOLDS_BELOW_ROWS = 20_000
-"""Below this every fold is held out in turn; above it one fold gives errors enough and training stays within minutes."""
-
-_LEFT_OUT_ROWS = 6_000
-"""Rows of the other devices a left-out device is predicted from: enough for its errors, and quick."""
+_LARGE_TABLE = 5_000
+_SMALL, _LARGE = (5, 3), (10, 2)
+"""(folds, how many of them are held out). Of a small table three fifths are held out in turn, and the final fit sees all rows.
+Of a large one two fits that each leave a tenth out serve together: as good as one on all rows, and their held-out rows are
+more than enough to learn the errors from."""
 
 MIN_ROWS = 20
 """Fewer rows of a family than this cannot be held out in folds and teach nothing."""
+
+SURE_POWER_S = 333e-6
+"""From this kernel time on, power read every 100 ms is trustworthy; of shorter kernels it does not reproduce between
+frameworks (public H200 and B200 tables: 40–53 % apart below 30 µs)."""
+
+_LEAST_POWER_WEIGHT = 0.1
 
 Answers = Mapping[str, Floats]
 """Logarithm of each target's answer (s; share of the power limit), shape `(n,)`, NaN where a row has none."""
@@ -40,8 +46,8 @@ class TrainingTable:
     """One family's rows in all the forms that fitting needs; every column has shape `(n, …)`.
 
     `log_labels` maps `latency` (ln s) and, where there is enough of it, `power` (ln of the share of the limit) to
-    columns, NaN where a row has no label. `terms` and `attributes` feed the analytic model; `fold` deals rows by shape;
-    `threads` is how many threads a fit may use.
+    columns, NaN where a row has no label. `terms` and `attributes` feed the analytic model; `threads` is how many
+    threads a fit may use.
     """
 
     rows: Labelled
@@ -50,7 +56,6 @@ class TrainingTable:
     attributes: Strings
     log_bound: Floats
     log_labels: Mapping[str, Floats]
-    fold: Any
     threads: int = 1
 
     @classmethod
@@ -60,6 +65,7 @@ class TrainingTable:
         Raises:
             SpecError: a device the catalogue does not know, or without a peak for a dtype.
         """
+        rows = replace(rows, cases=rows.cases.with_catalogue_names(devices))
         features = extract(rows.cases, FeatureSchema.fit(rows.cases), devices)
         limit_w, _ = power_limits_w(rows.cases, devices)
         labels = {"latency": np.log(rows.latency_s)}
@@ -73,7 +79,6 @@ class TrainingTable:
             attributes=attributes_of(rows.cases, rows.cases.impl),
             log_bound=np.log(features.work.lower_bound_s),
             log_labels=labels,
-            fold=shape_folds(rows.cases, FOLDS),
             threads=threads,
         )
 
@@ -83,7 +88,10 @@ class TrainingTable:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A fitted regressor: its graphs and, where latency is learned as a ratio to it, the analytic model."""
+    """A fitted regressor: its graphs and, where latency is learned as a ratio to it, the analytic model.
+
+    Graphs of one member are fits of it to other rows; their mean is the member's answer.
+    """
 
     graphs: tuple[Graph, ...]
     analytic: AnalyticModel | None
@@ -100,51 +108,53 @@ class Fit:
         x, log_base = self.inputs(table)
         outputs = Runtime([graph.onnx for graph in self.graphs]).run(x[rows])
         found: dict[str, dict[str, Floats]] = {}
-        for graph, output in zip(self.graphs, outputs, strict=True):
+        for i, graph in enumerate(self.graphs):
             for column, target in enumerate(graph.targets):
                 answer = np.full(len(table), np.nan)
-                answer[rows] = output[:, column] + (log_base[rows] if target == "latency" else 0.0)
+                answer[rows] = outputs[i][:, column] + (log_base[rows] if target == "latency" else 0.0)
                 found.setdefault(target, {})[graph.member] = answer
         return found
 
 
-def fit(table: TrainingTable, rows: Any, regressor: Regressor, seed: int) -> Fit:
-    """The regressor fitted on `rows` (indices or a slice) of the table."""
-    analytic = None
-    if regressor.on_analytic:
+def fit(table: TrainingTable, rows: Any, regressor: Regressor, seed: int, analytic: AnalyticModel | None = None) -> Fit:
+    """The regressor fitted on `rows` (indices or a slice) of the table; `analytic` is taken as it is where it is given."""
+    if regressor.on_analytic and analytic is None:
         analytic = AnalyticModel.fit(table.terms[rows], table.attributes[rows], table.rows.latency_s[rows], seed)
-    blank = Fit((), analytic)
-    x, log_base = blank.inputs(table)
+    x, log_base = Fit((), analytic).inputs(table)
     targets = {name: column[rows] for name, column in table.log_labels.items()}
     targets["latency"] = targets["latency"] - log_base[rows]
     known = {name: column for name, column in targets.items() if not np.isnan(column).all()}
-    problem = Problem(x[rows], known, np.ones(len(x[rows])), seed, table.threads)
+    sure = np.clip(table.rows.latency_s[rows] / SURE_POWER_S, _LEAST_POWER_WEIGHT, 1.0)
+    problem = Problem(x[rows], known, {"power": sure}, seed, table.threads)
     return Fit(tuple(regressor.fit(problem)), analytic)
 
 
-def held_out_answers(table: TrainingTable, regressor: Regressor, seed: int) -> MemberAnswers:
-    """Every member's answers for rows held out by shape; NaN where a row was never held out."""
-    answers: dict[str, dict[str, Floats]] = {}
-    for k in range(FOLDS) if len(table) < _ALL_FOLDS_BELOW_ROWS else range(1):
-        out = table.fold == k
+def fit_and_hold_out(
+    table: TrainingTable, regressor: Regressor, seed: int, pool: Executor
+) -> tuple[Fit, MemberAnswers]:
+    """The fit that will serve, and every member's answers for rows held out by shape, NaN where a row never was."""
+    large = len(table) >= _LARGE_TABLE
+    count, held = _LARGE if large else _SMALL
+    folds = shape_folds(table.rows.cases, count)
+    analytic = None
+    if large and regressor.on_analytic:
+        analytic = AnalyticModel.fit(table.terms, table.attributes, table.rows.latency_s, seed)
+    parts = []
+    for k in range(held):
+        out = folds == k
         if out.any() and (~out).sum() >= MIN_ROWS // 2:
-            _fill(answers, table, regressor, np.flatnonzero(~out), np.flatnonzero(out), seed)
-    return answers
-
-
-def left_out_answers(table: TrainingTable, regressor: Regressor, seed: int) -> MemberAnswers | None:
-    """Every member's answers for devices left out in turn, or None where there is only one device."""
-    names = np.unique(table.rows.cases.device).tolist()
-    if len(names) < 2:
-        return None
+            left = np.flatnonzero(~out)
+            parts.append((np.flatnonzero(out), pool.submit(fit, table, left, regressor, seed + k, analytic)))
+    final = None if large else pool.submit(fit, table, slice(None), regressor, seed)
     answers: dict[str, dict[str, Floats]] = {}
-    rng = np.random.default_rng(seed)
-    for name in names:
-        out = table.rows.cases.device == name
-        others = rng.permutation(np.flatnonzero(~out))[:_LEFT_OUT_ROWS]
-        own = rng.permutation(np.flatnonzero(out))[:_LEFT_OUT_ROWS]
-        _fill(answers, table, regressor, others, own, seed)
-    return answers
+    for rows, future in parts:
+        for target, members in future.result().answers(table, rows).items():
+            for member, column in members.items():
+                answers.setdefault(target, {}).setdefault(member, np.full(len(table), np.nan))[rows] = column[rows]
+    if final is not None:
+        return final.result(), answers
+    graphs: Sequence[Graph] = [graph for _, future in parts for graph in future.result().graphs]
+    return Fit(tuple(graphs), analytic), answers
 
 
 def log_errors(table: TrainingTable, target: str, answers: Answers) -> Floats:
@@ -152,17 +162,3 @@ def log_errors(table: TrainingTable, target: str, answers: Answers) -> Floats:
     if target == "energy":
         return log_errors(table, "latency", answers) + log_errors(table, "power", answers)
     return table.log_labels[target] - answers[target]
-
-
-def _fill(
-    answers: dict[str, dict[str, Floats]],
-    table: TrainingTable,
-    regressor: Regressor,
-    train_on: Any,
-    test_on: Any,
-    seed: int,
-) -> None:
-    for target, members in fit(table, train_on, regressor, seed).answers(table, test_on).items():
-        for member, column in members.items():
-            nothing = np.full(len(table), np.nan)
-            answers.setdefault(target, {}).setdefault(member, nothing)[test_on] = column[test_on]

@@ -1,4 +1,4 @@
-"""ONNX graphs of fitted models: tree ensembles, dense networks, constants.
+"""ONNX graphs of fitted models: tree ensembles, constants, and the frame that networks share.
 
 ONNX is the artifact's model format: it loads without pickle, any runtime can read it, and one engine (onnxruntime)
 serves every regressor. Graphs map `x`, float32 `(n, n_features)`, to `y`, float32 `(n, n_targets)`.
@@ -55,34 +55,7 @@ def tree_ensemble(trees: Sequence[Tree], *, base: Sequence[float], comparison: s
         leaf_weights=_tensor("weights", arrays["leaf_weight"], np.float32),
     )  # fmt: skip
     add = helper.make_node("Add", ["sum", "base"], ["y"])
-    return _model([node, add], [_constant("base", np.asarray(base, np.float32))], n_features, len(base))
-
-
-def dense_network(
-    layers: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]],
-    *,
-    mean: npt.NDArray[Any],
-    scale: npt.NDArray[Any],
-) -> bytes:
-    """The graph of standardising `x` (missing values become the mean), then linear layers with SiLU between them."""
-    nodes = [
-        helper.make_node("IsNaN", ["x"], ["missing"]),
-        helper.make_node("Where", ["missing", "mean", "x"], ["filled"]),
-        helper.make_node("Sub", ["filled", "mean"], ["centred"]),
-        helper.make_node("Div", ["centred", "scale"], ["scaled"]),
-        # Far outside the training range the network would extrapolate without limit.
-        helper.make_node("Clip", ["scaled", "low", "high"], ["h0"]),
-    ]
-    constants = [_constant("mean", mean), _constant("scale", scale), _constant("low", np.array(-4.0)),
-                 _constant("high", np.array(4.0))]  # fmt: skip
-    for i, (weight, bias) in enumerate(layers):
-        constants += [_constant(f"w{i}", weight), _constant(f"b{i}", bias)]
-        last = i == len(layers) - 1
-        nodes.append(helper.make_node("Gemm", [f"h{i}", f"w{i}", f"b{i}"], ["y" if last else f"z{i}"], transB=1))
-        if not last:
-            nodes.append(helper.make_node("Sigmoid", [f"z{i}"], [f"s{i}"]))
-            nodes.append(helper.make_node("Mul", [f"z{i}", f"s{i}"], [f"h{i + 1}"]))
-    return _model(nodes, constants, len(mean), len(layers[-1][1]))
+    return model_bytes([node, add], [constant_tensor("base", np.asarray(base, np.float32))], n_features, len(base))
 
 
 def constant(values: Sequence[float], *, n_features: int) -> bytes:
@@ -93,8 +66,8 @@ def constant(values: Sequence[float], *, n_features: int) -> bytes:
         helper.make_node("Where", ["row", "values", "values"], ["y"]),
     ]
     # Both branches answer the same: the test only brings the number of rows in.
-    constants = [_constant("axis", np.array([1]), np.int64), _constant("values", np.asarray([values]))]
-    return _model(nodes, constants, n_features, len(values))
+    constants = [constant_tensor("axis", np.array([1]), np.int64), constant_tensor("values", np.asarray([values]))]
+    return model_bytes(nodes, constants, n_features, len(values))
 
 
 def _flatten(trees: Sequence[Tree], n_targets: int) -> dict[str, Any]:
@@ -144,11 +117,13 @@ def _tensor(name: str, values: Any, dtype: Any) -> TensorProto:
     return numpy_helper.from_array(np.ascontiguousarray(values, dtype=dtype), name)
 
 
-def _constant(name: str, values: Any, dtype: Any = np.float32) -> TensorProto:
+def constant_tensor(name: str, values: Any, dtype: Any = np.float32) -> TensorProto:
+    """A named constant of a graph."""
     return _tensor(name, values, dtype)
 
 
-def _model(nodes: list[Any], constants: list[TensorProto], n_features: int, n_targets: int) -> bytes:
+def model_bytes(nodes: list[Any], constants: list[TensorProto], n_features: int, n_targets: int) -> bytes:
+    """The checked graph from `x` to `y`, serialised."""
     graph = helper.make_graph(
         nodes,
         "kernelcast",

@@ -31,12 +31,13 @@ Matrix = npt.NDArray[np.float32]
 class Problem:
     """What a regressor learns from: `x` of shape `(n, n_features)`, each target of shape `(n,)` with NaN where missing.
 
-    `threads` is how many threads the fit may use: more than there are cores spin against each other.
+    `weights` holds a column of shape `(n,)` for targets whose rows do not all count alike. `threads` is how many threads
+    the fit may use: more than there are cores spin against each other.
     """
 
     x: Matrix
     targets: Mapping[str, Floats]
-    weight: Floats
+    weights: Mapping[str, Floats]
     seed: int
     threads: int = 1
 
@@ -59,6 +60,9 @@ class Regressor(Protocol):
     name: str
     on_analytic: bool
     """Whether latency is learned as a ratio to the fitted analytic model rather than to the lower bound."""
+
+    quick: Regressor | None
+    """What stands in for it in the many fits that leave a device out; None: itself."""
 
     def fit(self, problem: Problem) -> list[Graph]:
         """Graphs that together answer every target of the problem; where several answer one, they are weighed."""
@@ -92,4 +96,5 @@ def training_threads() -> int:
 def fit_rows(problem: Problem, target: str) -> tuple[Matrix, Floats, Floats]:
     """`x`, `y` and weights of the rows that have `target`."""
     known = ~np.isnan(problem.targets[target])
-    return problem.x[known], problem.targets[target][known], problem.weight[known]
+    weight = problem.weights.get(target, np.ones(len(known)))
+    return problem.x[known], problem.targets[target][known], weight[known]

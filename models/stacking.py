@@ -36,17 +36,23 @@ def combined(table: TrainingTable, answers: MemberAnswers, weights: Weights) -> 
 
 def weighed_members(final: Fit, weights: Weights) -> tuple[Fit, dict[str, tuple[tuple[int, int, float], ...]]]:
     """The fit with only the graphs that have a weight, and for each target its (graph, column, weight) triples."""
-    names = {
-        target: {g.member for g in final.graphs if target in g.targets} for g in final.graphs for target in g.targets
-    }
-    shares = {target: _present(weights[target], dict.fromkeys(found)) for target, found in names.items()}
-    kept = [g for g in final.graphs if any(g.member in shares[target] for target in g.targets)]
-    members: dict[str, list[tuple[int, int, float]]] = {}
-    for i, graph in enumerate(kept):
+    places: dict[str, dict[str, list[tuple[int, int]]]] = {}
+    for i, graph in enumerate(final.graphs):
         for column, target in enumerate(graph.targets):
-            if graph.member in shares[target]:
-                members.setdefault(target, []).append((i, column, round(shares[target][graph.member], 4)))
-    return Fit(tuple(kept), final.analytic), {target: tuple(found) for target, found in members.items()}
+            places.setdefault(target, {}).setdefault(graph.member, []).append((i, column))
+    shares = {target: _present(weights[target], members) for target, members in places.items()}
+    wanted = sorted({i for target, members in shares.items() for name in members for i, _ in places[target][name]})
+    number = {old: new for new, old in enumerate(wanted)}
+    # Several fits of one member share its weight.
+    triples = {
+        target: tuple(
+            (number[i], column, round(share / len(places[target][name]), 4))
+            for name, share in members.items()
+            for i, column in places[target][name]
+        )
+        for target, members in shares.items()
+    }
+    return Fit(tuple(final.graphs[i] for i in wanted), final.analytic), triples
 
 
 def _weights(labels: Floats, members: Mapping[str, Floats]) -> dict[str, float]:

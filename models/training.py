@@ -23,15 +23,14 @@ from ..features.errors import SpecError
 from .artifact import Artifact, FamilyModel, TargetModel, save_artifact
 from .calibration import calibrate
 from .domain import Domain
-from .fitting import MIN_ROWS, Answers, Fit, TrainingTable, fit, held_out_answers, left_out_answers, log_errors
+from .fitting import MIN_ROWS, Answers, TrainingTable, fit_and_hold_out, log_errors
 from .labelled import Labelled
+from .left_out import LeftOut, fit_free, left_out_answers, measured_by_target
 from .metrics import error_summary
-from .regressor import Regressor, get_regressor, training_threads
+from .regressor import Matrix, Regressor, get_regressor, training_threads
 from .stacking import combined, stacking_weights, weighed_members
 
 DEFAULT_REGRESSOR = "blend"
-
-_LARGE_TABLE = 20_000
 
 Members = Mapping[str, tuple[tuple[int, int, float], ...]]
 Progress = Callable[[str, int, int], None]
@@ -63,15 +62,12 @@ def train(
     """
     fitter, known = get_regressor(regressor), devices or catalogue()
     steps = progress or (lambda what, done, total: None)
-    cores = training_threads()
-    # Families side by side on one core each beat one family on all cores: its fits are many and small. A lone large table
-    # has all cores; a lone small one does not, so that it is fitted to the bit as it would be beside others.
-    alone = len(tables) == 1 and len(tables[0]) > _LARGE_TABLE
-    threads = cores if alone else 1
     families: dict[str, FamilyModel] = {}
-    with ThreadPoolExecutor(max_workers=cores if len(tables) > 1 else 1) as pool:
+    # Families wait side by side, their fits take turns on the cores: a core each beats one fit on all, and none idles while
+    # the last large family ends.
+    with ThreadPoolExecutor(training_threads()) as cores, ThreadPoolExecutor(max_workers=len(tables)) as pool:
         running = {
-            pool.submit(_train_family, rows, fitter, seed, known, threads): rows.cases.family.name
+            pool.submit(_train_family, rows, fitter, seed, known, cores): rows.cases.family.name
             for rows in sorted(tables, key=len, reverse=True)
         }
         steps("training", 0, len(tables))
@@ -119,14 +115,16 @@ def report_of(artifact: Artifact, out: Path | None) -> TrainingReport:
     return TrainingReport(artifact.regressor, families, out)
 
 
-def _train_family(rows: Labelled, regressor: Regressor, seed: int, devices: Catalogue, threads: int) -> FamilyModel:
+def _train_family(
+    rows: Labelled, regressor: Regressor, seed: int, devices: Catalogue, cores: ThreadPoolExecutor
+) -> FamilyModel:
     name = rows.cases.family.name
     if len(rows) < MIN_ROWS:
         raise SpecError(
             f"{name} has {len(rows)} rows, at least {MIN_ROWS} are needed; measure more or leave it out", field="data"
         )
-    table = TrainingTable.of(rows, devices, threads)
-    members = held_out_answers(table, regressor, seed)
+    table = TrainingTable.of(rows, devices)
+    fitted, members = fit_and_hold_out(table, regressor, seed, cores)
     if not members.get("latency"):
         raise SpecError(
             f"the {len(rows)} rows of {name} are of too few different shapes to hold any out; "
@@ -138,43 +136,46 @@ def _train_family(rows: Labelled, regressor: Regressor, seed: int, devices: Cata
     if "power" in table.log_labels and np.isnan(log_errors(table, "power", held_out)).all():
         # Power of one shape only: nothing says how wrong it would be on another, so none is predicted.
         table = replace(table, log_labels={"latency": table.log_labels["latency"]})
-    away = left_out_answers(table, regressor, seed)
-    left_out = None if away is None else combined(table, away, weights)
-    final, triples = weighed_members(fit(table, slice(None), regressor, seed), weights)
-    targets, scales = _target_models(table, final, triples, held_out, left_out, seed)
-    names = np.unique(rows.cases.device).tolist()
+    left_out = left_out_answers(table, regressor, seed, devices, cores)
+    final, triples = weighed_members(fitted, weights)
+    x, _ = final.inputs(table)
+    free = cores.submit(fit_free, table, slice(None), x.shape[1], seed).result()
+    targets, scales = _target_models(table, x, len(final.graphs) + 1, triples, (held_out, left_out), seed)
+    names = np.unique(table.rows.cases.device).tolist()
     return FamilyModel(
         schema=table.features.schema,
-        graphs=(*(graph.onnx for graph in final.graphs), *scales),
+        graphs=(*(graph.onnx for graph in final.graphs), free, *scales),
         targets=targets,
         domain=Domain.fit(table.features, seed),
-        devices=tuple(devices.get(device).name for device in names),
+        devices=tuple(names),
         kinds=tuple(sorted({devices.get(device).kind for device in names})),
         median_log_ratio=float(np.median(table.log_labels["latency"] - table.log_bound)),
         n_rows=len(rows),
+        measured=measured_by_target(table),
+        free=len(final.graphs),
+        shift=0.0 if left_out is None else left_out.shift,
         analytic=final.analytic,
         metrics=_metrics(table, held_out, left_out),
     )
 
 
 def _target_models(
-    table: TrainingTable, final: Fit, members: Members, held_out: Answers, left_out: Answers | None, seed: int
+    table: TrainingTable, x: Matrix, place: int, members: Members, answers: tuple[Answers, LeftOut | None], seed: int
 ) -> tuple[dict[str, TargetModel], list[bytes]]:
-    """Each target's model, and the graphs of error sizes that follow the fit's own graphs."""
-    x, _ = final.inputs(table)
+    """Each target's model, and the graphs of error sizes, which stand from `place` on."""
     targets: dict[str, TargetModel] = {}
     scales: list[bytes] = []
     for target in [*table.log_labels, *(["energy"] if "power" in table.log_labels else [])]:
-        calibration = calibrate(table, x, target, held_out, left_out, seed)
-        place = len(final.graphs) + len(scales)
-        targets[target] = TargetModel(members.get(target, ()), place, calibration.scores)
+        calibration = calibrate(table, x, target, *answers, seed)
+        targets[target] = TargetModel(members.get(target, ()), place + len(scales), calibration.scores)
         scales.append(calibration.scale)
     return targets, scales
 
 
-def _metrics(table: TrainingTable, held_out: Answers, left_out: Answers | None) -> dict[str, Any]:
+def _metrics(table: TrainingTable, held_out: Answers, left_out: LeftOut | None) -> dict[str, Any]:
     metrics: dict[str, Any] = {}
-    for what, answers in (("held_out", held_out), ("device_left_out", left_out)):
+    away = None if left_out is None else left_out.answers
+    for what, answers in (("held_out", held_out), ("device_left_out", away)):
         if answers is not None:
             metrics[what] = {target: error_summary(log_errors(table, target, answers)) for target in table.log_labels}
     return metrics

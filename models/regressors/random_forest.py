@@ -7,31 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from ..regressor import Graph, Problem, fit_rows
+from ..regressor import Graph, Problem, Regressor, fit_rows
 
 
 @dataclass(frozen=True, slots=True)
 class RandomForest:
     """scikit-learn's RandomForestRegressor (Breiman, "Random forests", 2001), multi-output when power is measured.
 
-    Rows without power cannot join a multi-output fit, so latency and power then have a forest each. `extra` grows
-    extremely randomised trees instead (Geurts et al., "Extremely randomized trees", 2006): on all rows, with random
-    thresholds, which smooths where rows are few.
+    Rows without power cannot join a multi-output fit, so latency and power then have a forest each.
     """
 
     name: str = "random_forest"
     on_analytic: bool = False
-    extra: bool = False
+    quick: Regressor | None = None
     trees: int = 100
     min_leaf: int = 2
     features: float = 0.5
 
     def fit(self, problem: Problem) -> list[Graph]:
-        """One graph with every target when all rows have all targets, else one per target. Needs the `train` extra."""
-        missing = any(np.isnan(column).any() for column in problem.targets.values())
-        if not missing:
+        """One graph with every target where all rows have all of them and count alike, else one per target.
+
+        Needs the `train` extra.
+        """
+        apart = any(np.isnan(column).any() for column in problem.targets.values()) or len(problem.weights) > 0
+        if not apart:
             y = np.stack(list(problem.targets.values()), axis=1)
-            return [Graph(tuple(problem.targets), self._fit(problem.x, y, problem.weight, problem))]
+            return [Graph(tuple(problem.targets), self._fit(problem.x, y, None, problem))]
         graphs = []
         for target in problem.targets:
             x, y, weight = fit_rows(problem, target)
@@ -39,11 +40,11 @@ class RandomForest:
         return graphs
 
     def _fit(self, x: Any, y: Any, weight: Any, problem: Problem) -> bytes:
-        from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
+        from sklearn.ensemble import RandomForestRegressor
 
         from ..onnx_graphs import tree_ensemble
 
-        forest = (ExtraTreesRegressor if self.extra else RandomForestRegressor)(
+        forest = RandomForestRegressor(
             n_estimators=self.trees,
             min_samples_leaf=self.min_leaf,
             max_features=self.features,

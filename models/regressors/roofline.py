@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..regressor import Graph, Problem
+from ..regressor import Graph, Problem, Regressor
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,7 @@ class Roofline:
 
     name: str = "roofline"
     on_analytic: bool = False
+    quick: Regressor | None = None
 
     def fit(self, problem: Problem) -> list[Graph]:
         """One constant graph: ratio 1 for latency, the median for any other target."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..regressor import Graph, Matrix, Problem, fit_rows
+from ..regressor import Graph, Matrix, Problem, Regressor, fit_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,12 @@ class XGBoost:
 
     name: str = "xgboost"
     on_analytic: bool = False
+    quick: Regressor | None = None
     sizes: tuple[tuple[int, int, int, float], ...] = (
         (2_000, 32, 400, 0.05),
         (10_000, 48, 600, 0.05),
-        (30_000, 96, 1000, 0.06),
-        (100_000_000, 127, 800, 0.1),
+        (30_000, 96, 600, 0.08),
+        (100_000_000, 127, 300, 0.15),
     )
 
     def fit(self, problem: Problem) -> list[Graph]:
@@ -95,3 +96,6 @@ def trees_of(booster: Any) -> list[Any]:
 
 
 REGRESSOR = XGBoost()
+
+QUICK = XGBoost(name="quick", sizes=((100_000_000, 48, 200, 0.12),))
+"""A fit of seconds, for what is fitted many times over; no regressor of its own."""

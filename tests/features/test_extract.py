@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from kernelcast.features.cases import Cases
 from kernelcast.features.device import catalogue
-from kernelcast.features.extract import FeatureSchema, alignment, extract, nearest_impl
+from kernelcast.features.extract import FeatureSchema, alignment, extract
+from kernelcast.features.words import nearest_impl
 from kernelcast.features.kernel import KernelSpec, families, get_family
 
 

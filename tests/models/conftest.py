@@ -19,23 +19,24 @@ from kernelcast.models.labelled import Labelled
 from kernelcast.models.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.regressors.analytic import Analytic
 from kernelcast.models.regressors.blend import Blend
-from kernelcast.models.regressors.mlp import MLP
+from kernelcast.models.regressors.periodic import Periodic
 from kernelcast.models.regressors.random_forest import RandomForest
 from kernelcast.models.regressors.roofline import Roofline
 from kernelcast.models.regressors.xgboost import XGBoost
 
 A100, H100, T4, P4 = "nvidia-a100-sxm-80gb", "nvidia-h100-sxm-80gb", "nvidia-t4", "nvidia-p4"
 
+_NETWORK = Periodic(width=24, depth=2, epochs=1, least_steps=200, batch=64)
+
 SMALL: dict[str, Any] = {
     "roofline": Roofline(),
     "analytic": Analytic(),
     "random_forest": RandomForest(trees=12),
     "xgboost": XGBoost(sizes=((10**9, 16, 60, 0.15),)),
-    "mlp": MLP(width=24, depth=2, least_steps=120, most_steps=120),
+    "periodic": _NETWORK,
     "blend": Blend(
         boosted=XGBoost(sizes=((10**9, 16, 60, 0.15),)),
-        forest=RandomForest(extra=True, trees=12),
-        network=MLP(width=24, depth=2, least_steps=120, most_steps=120),
+        network=_NETWORK,
     ),
 }
 

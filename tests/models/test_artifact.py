@@ -118,7 +118,7 @@ def _short_quantiles(manifest: dict[str, Any]) -> None:
         (lambda directory: (directory / "manifest.json").unlink(), "is no model: it has no manifest.json"),
         (lambda directory: (directory / "manifest.json").write_text("[]"), "has format None"),
         (lambda directory: (directory / "manifest.json").write_bytes(b"\xff\xfe"), "manifest.json cannot be read"),
-        (lambda directory: _edit(directory, lambda m: m.update(format_version=99)), "has format 99, this kernelcast reads 1"),
+        (lambda directory: _edit(directory, lambda m: m.update(format_version=99)), "has format 99, this kernelcast reads 2"),
         (lambda directory: _edit(directory, lambda m: m.pop("families")), "manifest.json is damaged"),
         (lambda directory: _edit(directory, lambda m: m.update(files=[])), "manifest.json is damaged"),
         (lambda directory: _edit(directory, _other_schema), "trained on other features"),

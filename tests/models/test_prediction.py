@@ -227,7 +227,7 @@ def test_too_few_rows_or_shapes_are_refused_with_a_reason(made_up: MadeUp, train
         train([rows.take(np.zeros(60, dtype=int))])
 
 
-@pytest.mark.parametrize("name", ["analytic", "blend", "mlp", "random_forest", "roofline", "xgboost"])
+@pytest.mark.parametrize("name", ["analytic", "blend", "periodic", "random_forest", "roofline", "xgboost"])
 def test_every_regressor_s_model_keeps_the_same_promises(
     name: str, made_up: MadeUp, train: Train, cases: Cases, tmp_path: Path
 ) -> None:
@@ -246,7 +246,7 @@ def test_every_regressor_s_model_keeps_the_same_promises(
             assert getattr(alone[target], column)[0] == pytest.approx(getattr(found[target], column)[7], rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["blend", "mlp", "random_forest", "xgboost"])
+@pytest.mark.parametrize("name", ["blend", "periodic", "random_forest", "xgboost"])
 def test_every_learner_learns_latency_and_power(name: str, made_up: MadeUp, train: Train, tmp_path: Path) -> None:
     """With power in every row the forest learns both at once; power once came out as 0 there, the limit itself."""
     save_artifact(train([made_up(400, noise=0.01)], regressor=name), tmp_path / "model")

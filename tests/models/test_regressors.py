@@ -10,8 +10,9 @@ import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.models.engine import Runtime
 from kernelcast.models.regressor import Problem, get_regressor, regressors
+from kernelcast.models.regressors.periodic import Periodic
 
-NAMES = ("analytic", "blend", "mlp", "random_forest", "roofline", "xgboost")
+NAMES = ("analytic", "blend", "periodic", "random_forest", "roofline", "xgboost")
 
 
 def _run(onnx: bytes, x: Any) -> Any:
@@ -25,7 +26,7 @@ def _problem(n: int = 300, *, targets: tuple[str, ...] = ("latency", "power"), s
     y = 1.0 + 0.5 * x[:, 0] + 0.3 * x[:, 1] * (x[:, 2] > 0) + 0.01 * rng.normal(size=n)
     x[::5, 3] = np.nan
     both = {"latency": np.abs(y), "power": -np.abs(0.2 * y) - 0.1}
-    return Problem(x, {name: both[name] for name in targets}, np.ones(n), seed)
+    return Problem(x, {name: both[name] for name in targets}, {}, seed)
 
 
 def test_every_regressor_is_found_and_an_unknown_one_lists_them() -> None:
@@ -45,7 +46,7 @@ def test_every_target_is_answered(name: str, small: dict[str, Any]) -> None:
         assert np.isfinite(answer).all()
 
 
-@pytest.mark.parametrize("name", ["blend", "mlp", "random_forest", "xgboost"])
+@pytest.mark.parametrize("name", ["blend", "periodic", "random_forest", "xgboost"])
 def test_learners_learn(name: str, small: dict[str, Any]) -> None:
     train, other = _problem(800), _problem(200, seed=1)
     for graph in small[name].fit(train):
@@ -69,7 +70,7 @@ def test_the_same_seed_gives_the_same_bytes(name: str, small: dict[str, Any]) ->
     assert [graph.onnx for graph in first] == [graph.onnx for graph in second]
 
 
-@pytest.mark.parametrize("name", ["blend", "mlp", "random_forest", "xgboost"])
+@pytest.mark.parametrize("name", ["blend", "periodic", "random_forest", "xgboost"])
 def test_another_seed_gives_another_model(name: str, small: dict[str, Any]) -> None:
     first, second = small[name].fit(_problem()), small[name].fit(replace(_problem(), seed=7))
     assert first[0].onnx != second[0].onnx
@@ -98,7 +99,7 @@ def test_xgboost_splits_go_the_same_way_at_their_thresholds(
     monkeypatch.setattr(xgboost, "train", lambda *args, **kwargs: kept.append(train(*args, **kwargs)) or kept[-1])
     rng = np.random.default_rng(0)
     x = rng.integers(0, 4, (300, 3)).astype(np.float32)
-    problem = Problem(x, {"latency": x[:, 0] + 0.1 * x[:, 1]}, np.ones(300), 0)
+    problem = Problem(x, {"latency": x[:, 0] + 0.1 * x[:, 1]}, {}, 0)
     (graph,) = small["xgboost"].fit(problem)
     thresholds = np.unique([value for tree in _booster_thresholds(kept[0]) for value in tree])
     on_them = rng.choice(thresholds, (400, 3)).astype(np.float32)
@@ -145,15 +146,31 @@ def test_a_forest_with_missing_power_keeps_all_rows_for_latency(small: dict[str,
 def test_the_network_s_graph_is_the_torch_network(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    kept: list[Any] = []
-    sequential = torch.nn.Sequential
-    monkeypatch.setattr(torch.nn, "Sequential", lambda *args: kept.append(sequential(*args)) or kept[-1])
+    kept: list[dict[str, Any]] = []
+    train = Periodic._train
+
+    def keeping(self: Periodic, *args: Any) -> dict[str, Any]:
+        found = train(self, *args)
+        kept.append({name: value.copy() for name, value in found.items()})
+        return found
+
+    monkeypatch.setattr(Periodic, "_train", keeping)
     problem = _problem(targets=("latency",))
-    (graph,) = small["mlp"].fit(problem)
-    mean = np.nanmean(problem.x, axis=0)
+    (graph,) = small["periodic"].fit(problem)
+    mean = np.nanmean(problem.x.astype(np.float64), axis=0)
     filled = np.where(np.isnan(problem.x), mean, problem.x)
-    scaled = np.clip((filled - mean) / filled.std(axis=0), -4, 4)
+    scaled = torch.tensor(np.clip((filled - mean) / filled.std(axis=0), -4, 4), dtype=torch.float32)
+    weights = {name: torch.tensor(value) for name, value in kept[0].items()}
     y = problem.targets["latency"]
-    with torch.no_grad():
-        own = kept[0](torch.tensor(scaled, dtype=torch.float32))[:, 0].numpy() * y.std() + y.mean()
+    own = small["periodic"]._answer(torch, weights, scaled, 5).numpy() * y.std() + np.median(y)
     assert _run(graph.onnx, problem.x)[:, 0] == pytest.approx(own, abs=2e-5)
+
+
+def test_the_network_reads_no_column_that_says_nothing(small: dict[str, Any]) -> None:
+    problem = _problem(targets=("latency",))
+    constant, twice, empty = np.ones(len(problem.x)), problem.x[:, 0], np.full(len(problem.x), np.nan)
+    wider = replace(problem, x=np.column_stack([problem.x, constant, twice, empty]).astype(np.float32))
+    (graph,) = small["periodic"].fit(wider)
+    other = wider.x.copy()
+    other[:, 5:] = 7.0
+    np.testing.assert_array_equal(_run(graph.onnx, wider.x), _run(graph.onnx, other))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from kernelcast.features.device import catalogue
@@ -62,5 +60,12 @@ def test_rows_without_an_answer_do_not_count(table: TrainingTable) -> None:
     truth = table.log_labels["latency"].copy()
     half = truth.copy()
     half[::2] = np.nan
-    weights = stacking_weights(replace(table, fold=table.fold), {"latency": {"a": half, "b": truth + 0.3}})
+    weights = stacking_weights(table, {"latency": {"a": half, "b": truth + 0.3}})
     assert weights["latency"]["a"] > 0.9
+
+
+def test_fits_of_one_member_share_its_weight() -> None:
+    graphs = tuple(Graph(("latency",), b"", name) for name in ("boosted", "network", "boosted", "network"))
+    kept, members = weighed_members(Fit(graphs, None), {"latency": {"boosted": 0.4, "network": 0.6}})
+    assert len(kept.graphs) == 4
+    assert {(place, weight) for place, _, weight in members["latency"]} == {(0, 0.2), (2, 0.2), (1, 0.3), (3, 0.3)}

@@ -1,0 +1,66 @@
+"""`kernelcast calibrate`: adapt a model to a device with a handful of its measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .console import DeviceFiles, Json, need_extra, note, out, print_json, read_catalogue
+from .train import Data, KeepGood
+
+if TYPE_CHECKING:
+    from ..models.adaptation import Adapted
+
+
+def calibrate(
+    data: Data,
+    out_dir: Annotated[Path, typer.Option("--out", metavar="MODEL_DIR", help="Where the adapted model goes.")],
+    model: Annotated[
+        Path | None, typer.Option(metavar="MODEL_DIR", help="The model to adapt; default: the champion.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Only rows whose split column says this.")] = None,
+    family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
+    keep_good: KeepGood = False,
+    device_file: DeviceFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Adapt a model to a device with 8 to 128 of its rows: kernelcast calibrate --data few.parquet --out my-model.
+
+    `kernelcast suggest` says which cases to measure for it. Other devices are answered as before.
+    """
+    try:
+        from ..models.adaptation import adapt
+        from ..models.artifact import default_model_dir
+        from ..models.tables import labelled_files
+
+        devices = read_catalogue(device_file)
+        tables = labelled_files(data, split=split, family=family, keep_good=keep_good, devices=devices)
+        reports = adapt(model or default_model_dir(), tables, out_dir, devices=devices)
+    except ImportError as error:
+        raise need_extra("train", "calibrate", error) from error
+    if as_json:
+        print_json(reports)
+    else:
+        _show(reports)
+    note(f"the adapted model is in {out_dir}")
+
+
+def _show(reports: Sequence[Adapted]) -> None:
+    from rich.table import Table
+
+    table = Table(title="mean / median APE of the rows, each answered without itself", box=None, pad_edge=False)
+    for title in ("family", "device", "rows", "target", "before", "after"):
+        table.add_column(title, justify="right" if title == "rows" else "left")
+    for one in reports:
+        used = str(one.rows) if one.rows == one.given else f"{one.rows} of {one.given}"
+        for i, target in enumerate(one.before):
+            head = (one.family, one.device, used) if i == 0 else ("", "", "")
+            table.add_row(*head, target, _words(one.before[target]), _words(one.after[target]))
+    out().print(table)
+
+
+def _words(errors: Any) -> str:
+    return f"{errors['mean_ape_pct']:.1f} / {errors['median_ape_pct']:.1f} %"

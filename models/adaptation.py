@@ -1,0 +1,119 @@
+"""Adapting a model to a device by a handful of its rows: what `kernelcast calibrate` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..features.cases import Floats
+from ..features.device import Catalogue, catalogue
+from ..features.errors import SpecError, listed
+from .adapted import Adaptation
+from .artifact import Artifact, ArtifactError, FamilyModel, load_family, read_manifest, save_artifact
+from .family_engine import FamilyEngine
+from .fitting import SURE_POWER_S
+from .gaussian_process import Process
+from .intervals import student_scores
+from .labelled import Labelled
+from .metrics import error_summary
+
+MOST_ROWS = 512
+"""Rows of a device and family that an adaptation keeps; answering takes time in proportion."""
+
+_RECORDED = ("format_version", "kernelcast", "created", "regressor", "files", "families")
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """What became of one device and family: rows used, of how many, and errors in percent by target, before and after.
+
+    `after` are the errors of each row, had it been left out.
+    """
+
+    family: str
+    device: str
+    rows: int
+    given: int
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+
+def adapt(
+    model: Path, tables: Labelled | Sequence[Labelled], out: Path, *, devices: Catalogue | None = None, seed: int = 0
+) -> list[Adapted]:
+    """Write to `out` the model of `model`, adapted to every device of the rows given; other devices answer as before.
+
+    A family that the rows do not mention stays as it is. An earlier adaptation of a family to the same device is replaced.
+
+    Raises:
+        SpecError: no rows, or of a family the model was not trained on, or a device the catalogue does not know.
+        ArtifactError: the model cannot be read or written.
+    """
+    manifest, known = read_manifest(model), devices or catalogue()
+    if out.exists() and model.exists() and out.samefile(model):
+        raise ArtifactError(f"--out {out} is the model that is adapted; give another folder")
+    given = [tables] if isinstance(tables, Labelled) else list(tables)
+    if not any(len(rows) for rows in given):
+        raise SpecError("no measured rows to calibrate with; give a file with some, about 8 to 128", field="data")
+    trained = tuple(manifest["families"])
+    if strange := sorted({rows.cases.family.name for rows in given} - set(trained)):
+        raise SpecError(
+            f"the model was not trained on {listed(strange)}; it knows {listed(trained)}. "
+            "Calibrate with rows of those, or train a model",
+            field="family",
+        )
+    families = {name: load_family(model, manifest, name) for name in trained}
+    reports: list[Adapted] = []
+    for rows in given:
+        name = rows.cases.family.name
+        rows = replace(rows, cases=rows.cases.with_catalogue_names(known).with_core_counts(known))
+        for device in np.unique(rows.cases.device).tolist():
+            own = rows.take(np.flatnonzero(rows.cases.device == device))
+            families[name], report = _adapt_one(families[name], own, device, known, seed)
+            reports.append(report)
+    facts = {key: value for key, value in manifest.items() if key not in _RECORDED}
+    done = [{"family": one.family, "device": one.device, "rows": one.rows} for one in reports]
+    facts["calibrated"] = [*facts.get("calibrated", []), *done]
+    save_artifact(Artifact(str(manifest["regressor"]), families, facts), out)
+    return reports
+
+
+def _adapt_one(
+    model: FamilyModel, rows: Labelled, device: str, devices: Catalogue, seed: int
+) -> tuple[FamilyModel, Adapted]:
+    """The family's model with its adaptation to one device, made of `rows` alone."""
+    total = len(rows)
+    if total > MOST_ROWS:
+        rows = rows.take(np.sort(np.random.default_rng(seed).permutation(total)[:MOST_ROWS]))
+    blank = replace(model, adaptations={name: own for name, own in model.adaptations.items() if name != device})
+    looked = FamilyEngine(blank, "").look(rows.cases, devices)
+    found: dict[str, Adaptation] = {}
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
+    for target, labels in _log_labels(rows, looked.limit_w).items():
+        if target not in looked.points or np.isnan(looked.logs[target]).all():
+            continue
+        left_over = labels - looked.logs[target]
+        good = np.flatnonzero(~np.isnan(left_over))
+        if not len(good):
+            continue
+        process = Process.fit(looked.points[target].take(good), left_over[good])
+        found[target] = Adaptation(process, left_over[good], student_scores(process.left_out_scores()))
+        before[target] = error_summary(left_over[good])
+        after[target] = error_summary(process.left_out_errors())
+    adapted = replace(model, adaptations={**model.adaptations, device: found})
+    report = Adapted(rows.cases.family.name, device, len(rows), total, before, after)
+    return adapted, report
+
+
+def _log_labels(rows: Labelled, limit_w: Floats) -> dict[str, Floats]:
+    """Ln of the labels by target; power of kernels too short for its sensor is left out where there are others."""
+    power = np.log(rows.power_w / limit_w)
+    sure = rows.latency_s >= SURE_POWER_S
+    if (~np.isnan(power[sure])).any():
+        power = np.where(sure, power, np.nan)
+    return {"latency": np.log(rows.latency_s), "power": power}

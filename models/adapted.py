@@ -1,0 +1,92 @@
+"""What a model learned of one device from a handful of its rows, on top of its own answers.
+
+A Gaussian process on what was left over there. It knows in which directions devices differ: along the shares of the analytic
+model's terms (a device may be worse at launching or at streaming than its datasheet says) and along the differences between
+the answers of measured devices (the new one may be like this one rather than that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..features.cases import Cases, Floats
+from ..features.extract import Features
+from ..features.words import kv_pairs
+from .analytic import attributes_of
+from .domain import Domain
+from .gaussian_process import Points, Process
+from .intervals import Scores
+from .transfer import ANALYTIC, FREE, Learned
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptation:
+    """One target's process on one device. `left_over` are ln(measured / answered) of its points, shape `(n,)`; `scores` are
+    what its errors are in the standard deviations it claims.
+    """
+
+    process: Process
+    left_over: Floats
+    scores: Scores
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the manifest."""
+        points = self.process.points
+        return {
+            "scales": {name: float(value) for name, value in self.process.scales.items()},
+            "group": points.group.tolist(), "variant": points.variant.tolist(),
+            "place": np.round(points.place, 5).tolist(), "direction": np.round(points.direction, 5).tolist(),
+            "left_over": np.round(self.left_over, 6).tolist(), "scores": self.scores.to_json(),
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Adaptation:
+        """The adaptation `to_json` described."""
+        points = Points(
+            np.array(data["group"], dtype=np.str_),
+            np.array(data["variant"], dtype=np.str_),
+            np.array(data["place"], dtype=np.float64),
+            np.array(data["direction"], dtype=np.float64),
+        )
+        left_over = np.array(data["left_over"], dtype=np.float64)
+        return cls(Process.given(points, left_over, data["scales"]), left_over, Scores.from_json(data["scores"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a target's points are made of, beside the cases: `answers` ln of the model's own, `parts` what these were averaged
+    from (empty where the device was measured before), and utilisations `(n, k)` for power.
+    """
+
+    answers: Floats
+    parts: Mapping[str, Floats]
+    utilisation: Floats | None = None
+
+
+def points_of(learned: Learned, domain: Domain, cases: Cases, features: Features, beside: Beside) -> Points:
+    """The points of cases: where they lie among the sizes, and in which directions a device may differ there."""
+    columns = [learned.schema.names.index(name) for name in domain.names]
+    spread = np.maximum(domain.points.std(axis=0), 0.5)
+    place = np.clip((features.values[:, columns] - domain.points.mean(axis=0)) / spread, -4.0, 4.0)
+    directions = []
+    if beside.utilisation is not None:
+        directions.append(beside.utilisation)
+    elif learned.analytic is not None:
+        directions.append(learned.analytic.shares(features.terms, attributes_of(cases, features.read_as)))
+    for name in (*learned.schema.devices, ANALYTIC, FREE):
+        part = beside.parts.get(name)
+        apart = np.zeros(len(cases)) if part is None else np.nan_to_num(part - beside.answers)
+        directions.append(np.clip(apart, -2.0, 2.0)[:, None])
+    group = np.char.add(np.char.add(features.read_as, " "), kv_pairs(cases))
+    return Points(group, cases.variant, place, np.column_stack(directions))
+
+
+def utilisation(features: Features, latency_s: Floats) -> Floats:
+    """Shares of the compute and of the memory peak that cases reach in `latency_s`, shape `(n, 2)`: what power follows."""
+    compute = features.work.flops / features.work.peak_flops_per_s / latency_s
+    memory = features.work.dram_all_s / latency_s
+    return np.clip(np.stack([compute, memory], axis=1), 0.0, 1.5)

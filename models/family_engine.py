@@ -1,0 +1,262 @@
+"""One family's part of a model, ready to answer: from cases to values with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..features.cases import Cases, Floats, Strings
+from ..features.device import Catalogue
+from ..features.extract import Features, extract
+from ..features.words import measured_words
+from .adapted import Beside, points_of, utilisation
+from .artifact import FamilyModel
+from .domain import widening
+from .engine import Runtime, answered
+from .gaussian_process import Points
+from .intervals import REGIMES, Scores, scale_of, twin_factor
+from .limits import power_limits_w
+from .notes import Strangeness, methods, notes
+from .prediction import TARGETS, Predictions, TargetColumns
+from .transfer import Learned, carry_over, inputs, log_base
+
+_STEPS_PER_UNKNOWN_WORD = 2.0
+"""A dtype, variant or impl never measured widens like a case two typical spacings outside the domain: doubled."""
+
+_MOST_LOG_WIDTH = 50.0
+"""Keeps an absurdly wide upper end finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is known of cases before any adaptation: ln of each target's answer (s; share of the power limit), regimes, where
+    they lie for an adaptation's process, how much of a twin was found, and the power limit; `(n,)`.
+    """
+
+    logs: Mapping[str, Floats]
+    regimes: Mapping[str, Any]
+    points: Mapping[str, Points]
+    twin: Floats
+    limit_w: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """ln of each target's answer, its regimes, the standard deviation of adapted ones, and how much of a twin was found."""
+
+    logs: Mapping[str, Floats]
+    regimes: Mapping[str, Any]
+    deviation: Mapping[str, Floats]
+    twin: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What the intervals of one call share: the graphs' outputs, the widening, the coverage asked, the answers."""
+
+    outputs: Mapping[int, Floats]
+    factor: Floats
+    coverage: float
+    answers: _Answers
+    device: Strings
+
+
+class FamilyEngine:
+    """One family's graphs, ready to run. Safe to share between threads."""
+
+    def __init__(self, model: FamilyModel, regressor: str) -> None:
+        self.model = model
+        self.regressor = regressor
+
+    @cached_property
+    def _runtime(self) -> Runtime:
+        return Runtime(self.model.graphs)
+
+    @cached_property
+    def _learned(self) -> Learned:
+        members = {name: target.members for name, target in self.model.targets.items() if target.members}
+        return Learned(self.model.schema, self._runtime, members, self.model.analytic, self.model.free,
+                       self.model.measured, self.model.shift)  # fmt: skip
+
+    @cached_property
+    def _graphs(self) -> list[int]:
+        """The graphs every answer needs; the scale-free trees answer only for devices never measured."""
+        return [i for i in range(len(self.model.graphs)) if i != self.model.free]
+
+    def load(self) -> None:
+        """Create the graphs' sessions now.
+
+        Raises:
+            GraphError: a graph is not valid.
+        """
+        width = len(self.model.schema.names) + (self.model.analytic is not None)
+        self._runtime.run(np.zeros((1, width), dtype=np.float32))
+
+    def predict(self, cases: Cases, coverage: float, devices: Catalogue) -> Predictions:
+        """Predictions of cases of this family, see `Predictor.predict_cases`."""
+        cases = cases.with_catalogue_names(devices).with_core_counts(devices)
+        features = extract(cases, self.model.schema, devices)
+        outputs = self._runtime.run(inputs(self._learned, cases, features), only=self._graphs)
+        answers = self._answers(cases, features, outputs, devices)
+        regimes = answers.regimes["latency"]
+        known_kind = regimes != "unseen_kind"
+        strangeness = Strangeness.of(self.model, cases, features, known_kind)
+        factor = widening(strangeness.excess + _STEPS_PER_UNKNOWN_WORD * strangeness.words)
+        call = _Call(outputs, factor, coverage, answers, cases.device)
+        bound = features.work.lower_bound_s
+        # Off the device kinds it was trained on, what was learned means nothing: the family's median ratio stands in.
+        scaled = bound * np.exp(self.model.median_log_ratio)
+        value = np.maximum(np.where(known_kind, np.exp(answers.logs["latency"]), scaled), bound)
+        latency = self._interval("latency", value, regimes, call, floor=bound)
+        power, energy = self._power_and_energy(latency, call, *power_limits_w(cases, devices))
+        said = notes(self.model, cases, features, regimes, strangeness, devices)
+        return Predictions(
+            targets=dict(zip(TARGETS, (latency, power, energy), strict=True)),
+            coverage=coverage,
+            method=methods(self.regressor, cases, features.read_as, regimes),
+            in_domain=np.array([not note for note in said]),
+            notes=said,
+            bound=features.work.binding(),
+            breakdown=features.work.bounds_s,
+        )
+
+    def look(self, cases: Cases, devices: Catalogue) -> Look:
+        """What is known of cases before any adaptation, and where they lie for one.
+
+        Raises:
+            SpecError: unknown device, or a dtype it has no peak for.
+        """
+        cases = cases.with_catalogue_names(devices).with_core_counts(devices)
+        features = extract(cases, self.model.schema, devices)
+        outputs = self._runtime.run(inputs(self._learned, cases, features), only=self._graphs)
+        return self._look(cases, features, outputs, devices, adapted=np.ones(len(cases), dtype=np.bool_))
+
+    def _look(
+        self, cases: Cases, features: Features, outputs: Mapping[int, Floats], devices: Catalogue, *, adapted: Any
+    ) -> Look:
+        """Own answers where a case's like was measured on its device, else what is carried over from others."""
+        base = log_base(self._learned, cases, features)
+        logs = {target: answered(outputs, triples) for target, triples in self._learned.members.items()}
+        logs["latency"] = logs["latency"] + base
+        regimes = {target: self._regimes(cases, target, devices) for target in logs}
+        parts: dict[str, dict[str, Floats]] = {target: {} for target in logs}
+        twin = np.zeros(len(cases))
+        for away, targets in self._to_carry(cases, regimes):
+            part = cases.take(away)
+            own = features if len(away) == len(cases) else extract(part, self.model.schema, devices)
+            carried = carry_over(self._learned, part, own, devices, targets)
+            for target, column in carried.logs.items():
+                unseen = regimes[target][away] == "unseen_device"
+                logs[target][away[unseen]] = column[unseen]
+                for name, answer in carried.parts[target].items():
+                    whole = parts[target].setdefault(name, np.full(len(cases), np.nan))
+                    whole[away[unseen]] = answer[unseen]
+            twin[away] = carried.twin
+        points: dict[str, Points] = {}
+        if adapted.any():
+            used = utilisation(features, np.exp(logs["latency"]))
+            for target, column in logs.items():
+                beside = Beside(column, parts[target], None if target == "latency" else used)
+                points[target] = points_of(self._learned, self.model.domain, cases, features, beside)
+        return Look(logs, regimes, points, twin, power_limits_w(cases, devices)[0])
+
+    def _to_carry(self, cases: Cases, regimes: Mapping[str, Any]) -> Iterator[tuple[Any, tuple[str, ...]]]:
+        """Rows that others must answer for, and for which targets.
+
+        Where only a device's power is unknown, and was measured there in another dtype or variant, its own answer stands.
+        """
+        latency = regimes["latency"] == "unseen_device"
+        if latency.any():
+            yield np.flatnonzero(latency), tuple(regimes)
+        if "power" in regimes:
+            known = {word.split(" ")[0] for word in self.model.measured["power"]}
+            power = (regimes["power"] == "unseen_device") & ~latency & ~np.isin(cases.device, list(known))
+            if power.any():
+                yield np.flatnonzero(power), ("power",)
+
+    def _answers(self, cases: Cases, features: Features, outputs: Mapping[int, Floats], devices: Catalogue) -> _Answers:
+        """The answers, corrected where the model was adapted to a case's device."""
+        wanted = np.isin(cases.device, list(self.model.adaptations))
+        looked = self._look(cases, features, outputs, devices, adapted=wanted)
+        logs, regimes = dict(looked.logs), dict(looked.regimes)
+        deviation = {target: np.zeros(len(cases)) for target in logs}
+        for device, own in self.model.adaptations.items():
+            rows = np.flatnonzero(cases.device == device)
+            if not len(rows):
+                continue
+            for target, adaptation in own.items():
+                mean, size = adaptation.process.at(looked.points[target].take(rows))
+                logs[target][rows] += mean
+                deviation[target][rows] = size
+                regimes[target][rows] = "adapted"
+        return _Answers(logs, regimes, deviation, looked.twin)
+
+    def _regimes(self, cases: Cases, target: str, devices: Catalogue) -> Any:
+        regimes = np.where(np.isin(measured_words(cases), self.model.measured[target]), "seen", "unseen_device")
+        for index, (name,) in cases.groups("device"):
+            if devices.get(name).kind not in self.model.kinds:
+                regimes[index] = "unseen_kind"
+        return regimes
+
+    def _interval(
+        self, target: str, value: Floats, regimes: Any, call: _Call, *, floor: Floats, ceiling: Floats | None = None
+    ) -> TargetColumns:
+        """Values with their intervals, held between `floor` and `ceiling`; all of shape `(n,)`."""
+        model = self.model.targets[target]
+        scale = np.ones(len(value)) if model.scale_graph is None else scale_of(call.outputs[model.scale_graph][:, 0])
+        low, high = np.empty(len(value)), np.empty(len(value))
+        for regime in np.unique(regimes).tolist():
+            rows = regimes == regime
+            for device in np.unique(call.device[rows]).tolist() if regime == "adapted" else [""]:
+                some = rows & (call.device == device) if device else rows
+                low[some], high[some] = self._scores(target, regime, device).bounds(call.coverage)
+        # This regime's scores are plain log errors.
+        spread = np.where(regimes == "unseen_kind", 1.0, scale)
+        spread = np.where(regimes == "unseen_device", spread * twin_factor(call.answers.twin), spread)
+        spread = np.where(regimes == "adapted", _deviation(call.answers, target), spread) * call.factor
+        top = np.full(len(value), np.inf) if ceiling is None else ceiling
+        lower = np.clip(value * np.exp(low * spread), floor, np.minimum(value, top))
+        upper = np.clip(value * np.exp(np.minimum(high * spread, _MOST_LOG_WIDTH)), value, np.maximum(top, value))
+        return TargetColumns(value, lower, upper)
+
+    def _scores(self, target: str, regime: str, device: str) -> Scores:
+        model = self.model.targets[target]
+        if regime == "adapted":
+            own = self.model.adaptations[device]
+            return own[target if target in own else "latency"].scores
+        return model.scores[regime if regime in model.scores else "seen"]
+
+    def _power_and_energy(
+        self, latency: TargetColumns, call: _Call, limit_w: Floats, idle_w: Floats
+    ) -> tuple[TargetColumns, TargetColumns]:
+        n, answers = len(limit_w), call.answers
+        if "power" not in answers.logs:
+            return TargetColumns.unknown(n), TargetColumns.unknown(n)
+        value = np.clip(limit_w * np.exp(answers.logs["power"]), idle_w, limit_w)
+        regimes = answers.regimes["power"]
+        power = self._interval("power", value, regimes, call, floor=idle_w, ceiling=limit_w)
+        # Energy is as strange as the stranger of the two it is made of.
+        order = np.array(REGIMES)
+        both = [[REGIMES.index(word) for word in words.tolist()] for words in (regimes, answers.regimes["latency"])]
+        worst = order[np.max(both, axis=0)]
+        # No energy outside what the ends of latency at the least and the most power would give.
+        energy = self._interval("energy", latency.value * value, worst, call, floor=latency.lower * idle_w,
+                                ceiling=latency.upper * limit_w)  # fmt: skip
+        # A kind of device whose power was never measured, or without a public limit, has none to tell.
+        known = (regimes != "unseen_kind") & ~np.isnan(value)
+        return _where(known, power), _where(known, energy)
+
+
+def _deviation(answers: _Answers, target: str) -> Floats:
+    """Standard deviations of adapted answers; of energy, of the product."""
+    if target != "energy":
+        return answers.deviation[target]
+    return np.sqrt(answers.deviation["latency"] ** 2 + answers.deviation["power"] ** 2)
+
+
+def _where(known: Any, columns: TargetColumns) -> TargetColumns:
+    return TargetColumns(*(np.where(known, column, np.nan) for column in (columns.value, columns.lower, columns.upper)))
