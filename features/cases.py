@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .coded import Words
 from .device import Catalogue
 from .kernel import KernelFamily, KernelSpec, View, get_family
 
@@ -36,6 +37,7 @@ class Cases:
     threads: Floats
     sizes: Mapping[str, Floats]
     config: Mapping[str, Floats]
+    _coded: dict[str, Words] = field(init=False, compare=False, repr=False, default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.dtype)
@@ -70,6 +72,12 @@ class Cases:
             **columns,
         )
 
+    def coded(self, key: str) -> Words:
+        """The text column `key`, encoded once."""
+        if key not in self._coded:
+            self._coded[key] = Words.of(getattr(self, key))
+        return self._coded[key]
+
     def groups(self, *keys: str) -> Iterator[tuple[Indices, tuple[str, ...]]]:
         """Index arrays of the cases that agree on the text columns `keys`, each with the values they agree on."""
         if len(self) == 1:
@@ -77,8 +85,8 @@ class Cases:
             return
         codes = np.zeros(len(self), dtype=np.int64)
         for key in keys:
-            values, inverse = np.unique(getattr(self, key), return_inverse=True)
-            codes = codes * len(values) + inverse
+            words = self.coded(key)
+            codes = codes * len(words.words) + words.code
         order = np.argsort(codes, kind="stable")
         edges = np.flatnonzero(np.diff(codes[order])) + 1
         for index in np.split(order, edges):
@@ -109,10 +117,11 @@ class Cases:
         Raises:
             SpecError: unknown device.
         """
-        names = {word: catalogue.get(word).name for word in set(self.device.tolist())}
-        if all(word == name for word, name in names.items()):
+        given = self.coded("device")
+        names = tuple(catalogue.get(word).name for word in given.words)
+        if names == given.words:
             return self
-        return replace(self, device=np.array([names[word] for word in self.device.tolist()], dtype=np.str_))
+        return replace(self, device=np.array(names, dtype=np.str_)[given.code])
 
     def views(self) -> Iterator[tuple[Indices, View]]:
         """The family's view of each group of cases that share dtype, kv_dtype and variant."""

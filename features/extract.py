@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .cases import Cases, Floats, Strings
+from .cases import Cases, Floats
+from .coded import Words
 from .device import Catalogue
 from .dtypes import itemsize_b
 from .kernel import get_family
 from .terms import TERMS, cost_terms
 from .tiling import TILING_NAMES, has_tiling, product_shapes, tiling_columns
-from .words import group_words, impls_by_shapes, kv_pairs, nearest_impls, setting_words, thread_words
+from .words import group_words, impls_by_shapes, kv_pairs, read_as, setting_words, thread_words
 from .work import LAUNCH_FLOOR_S, Work, work
 
 EXTRACT_VERSION = 4
@@ -69,16 +70,16 @@ class FeatureSchema:
         """The schema for training on `cases`: the words and the knobs that occur there."""
         return cls(
             family=cases.family.name,
-            dtypes=tuple(np.unique(cases.dtype).tolist()),
-            variants=tuple(np.unique(cases.variant).tolist()),
+            dtypes=tuple(sorted(cases.coded("dtype").words)),
+            variants=tuple(sorted(cases.coded("variant").words)),
             impls=impls_by_shapes(cases),
-            devices=tuple(np.unique(cases.device).tolist()),
-            groups=tuple(np.unique(group_words(cases, cases.impl)).tolist()),
+            devices=tuple(sorted(cases.coded("device").words)),
+            groups=tuple(sorted(group_words(cases, cases.coded("impl")).words)),
             knobs=tuple(name for name, column in cases.config.items() if not np.isnan(column).all()),
-            kv_pairs=tuple(np.unique(kv_pairs(cases)).tolist()),
-            cache_states=tuple(np.unique(cases.cache_state).tolist()),
-            threads=tuple(np.unique(thread_words(cases)).tolist()),
-            settings=tuple(np.unique(setting_words(cases, cases.impl)).tolist()),
+            kv_pairs=tuple(sorted(kv_pairs(cases).words)),
+            cache_states=tuple(sorted(cases.coded("cache_state").words)),
+            threads=tuple(sorted(thread_words(cases).words)),
+            settings=tuple(sorted(setting_words(cases, cases.coded("impl")).words)),
         )
 
     @property
@@ -122,14 +123,14 @@ class Features:
     """`values` of shape `(n, n_features)`, float64, with the schema that names the columns.
 
     `work` and `terms` (seconds, shape `(n, n_terms)`, see `features.terms`) are what the values were made of; `read_as` is
-    what each case's `impl` was read as, shape `(n,)`.
+    what each case's `impl` was read as.
     """
 
     schema: FeatureSchema
     values: Floats
     work: Work
     terms: Floats
-    read_as: Strings
+    read_as: Words
 
 
 def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Features:
@@ -144,29 +145,17 @@ def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Featur
     columns = dict(_numeric(cases, paper, facts))
     columns.update(zip((f"log {term} term" for term in TERMS), np.log2(terms).T, strict=True))
     columns.update(_knob_columns(cases, schema, facts))
-    read_as = _read_as(cases, schema)
+    impls = read_as(cases, schema.impls, schema.groups)
     for what, words, given in (
-        ("dtype", schema.dtypes, cases.dtype),
-        ("variant", schema.variants, cases.variant),
-        ("impl", schema.impls, read_as),
-        ("device", schema.devices, cases.device),
-        ("group", schema.groups, group_words(cases, read_as)),
+        ("dtype", schema.dtypes, cases.coded("dtype")),
+        ("variant", schema.variants, cases.coded("variant")),
+        ("impl", schema.impls, impls),
+        ("device", schema.devices, cases.coded("device")),
+        ("group", schema.groups, group_words(cases, impls)),
     ):
-        columns.update({f"{what}={word}": (given == word).astype(np.float64) for word in words if len(words) > 1})
+        columns.update({f"{what}={word}": given.is_word(word).astype(np.float64) for word in words if len(words) > 1})
     values = np.stack([columns[name] for name in schema.names], axis=1)
-    return Features(schema, values, paper, terms, read_as)
-
-
-def _read_as(cases: Cases, schema: FeatureSchema) -> Strings:
-    """What each case's `impl` is read as: the nearest of those known on its device, or on any where its device is not known."""
-    read: Any = np.empty(len(cases), dtype=object)
-    for index, (device,) in cases.groups("device"):
-        own = {word.split(" ")[1] for word in schema.groups if word.split(" ")[0] == device}
-        given = cases.impl[index]
-        there = nearest_impls(given, [word for word in schema.impls if word in own]) if own else given
-        known = np.isin(there, schema.impls)
-        read[index] = there if known.all() else np.where(known, there, nearest_impls(given, schema.impls))
-    return np.array(read.tolist(), dtype=np.str_)
+    return Features(schema, values, paper, terms, impls)
 
 
 def scale_free_columns(schema: FeatureSchema) -> npt.NDArray[np.bool_]:
@@ -248,9 +237,9 @@ def _numeric(cases: Cases, paper: Work, facts: Mapping[str, Floats]) -> Iterable
         np.log2(paper.peak_flops_per_s / paper.bandwidth_b_per_s),
         np.log2(paper.peak_flops_per_s),
         np.log2(np.maximum(compute, paper.dram_all_s) / facts["launch"]),
-        _itemsizes(cases.dtype),
-        _itemsizes(cases.kv_dtype),
-        (cases.cache_state == "cold").astype(np.float64),
+        _itemsizes(cases.coded("dtype")),
+        _itemsizes(cases.coded("kv_dtype")),
+        cases.coded("cache_state").is_word("cold").astype(np.float64),
         cases.threads,
     )
     yield from zip(_WORK_NAMES, work_columns, strict=True)
@@ -313,9 +302,8 @@ def alignment(sizes: npt.NDArray[Any]) -> Floats:
     return np.log2(np.minimum(np.where(whole == 0, _ALIGNMENT, whole & -whole), _ALIGNMENT).astype(np.float64))
 
 
-def _itemsizes(dtypes: Strings) -> Floats:
-    words, inverse = np.unique(dtypes, return_inverse=True)
-    return np.array([itemsize_b(word) for word in words.tolist()])[inverse]
+def _itemsizes(dtypes: Words) -> Floats:
+    return np.array([itemsize_b(word) for word in dtypes.words])[dtypes.code]
 
 
 def _device_columns(cases: Cases, catalogue: Catalogue) -> dict[str, Floats]:

@@ -3,65 +3,81 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from .cases import Cases, Strings
+from .cases import Cases
+from .coded import Words
 
 NO_THREADS = "nan"
 """Word of a case that has no thread count: one on a GPU."""
 
 
-def kv_pairs(cases: Cases) -> Strings:
-    """Dtype and cache dtype of each case as one word, `bf16/fp8`, shape `(n,)`."""
-    return np.char.add(np.char.add(cases.dtype, "/"), cases.kv_dtype)
+def kv_pairs(cases: Cases) -> Words:
+    """Dtype and cache dtype of each case, `bf16/fp8`."""
+    return Words.joined([cases.coded("dtype"), cases.coded("kv_dtype")], "{}/{}".format)
 
 
-def group_words(cases: Cases, impls: Strings) -> Strings:
-    """Device, impl and dtypes of each case as one word, `nvidia-t4 torch fp32/fp32`, shape `(n,)`."""
-    return np.char.add(np.char.add(np.char.add(np.char.add(cases.device, " "), impls), " "), kv_pairs(cases))
+def group_words(cases: Cases, impls: Words) -> Words:
+    """Device, impl and dtypes of each case, `nvidia-t4 torch fp32/fp32`."""
+    return Words.joined([cases.coded("device"), impls, kv_pairs(cases)], "{} {} {}".format)
 
 
-def thread_words(cases: Cases) -> Strings:
-    """Thread count of each case as a word, `NO_THREADS` where there is none, shape `(n,)`."""
-    return np.char.mod("%g", cases.threads)
+def thread_words(cases: Cases) -> Words:
+    """Thread count of each case, `NO_THREADS` where there is none."""
+    counts, code = np.unique(cases.threads, return_inverse=True)
+    return Words(tuple(f"{count:g}" for count in counts.tolist()), code)
 
 
-def setting_words(cases: Cases, impls: Strings) -> Strings:
-    """What runs each case, in which dtype, on what and with which knobs, as one word, shape `(n,)`.
+def setting_words(cases: Cases, impls: Words) -> Words:
+    """What runs each case, in which dtype, on what and with which knobs.
 
     `torch bf16 gpu`, `triton bf16 gpu with stages,tile_m …`: words that are each known may still never have been together.
     A case without a thread count is one on a GPU.
     """
-    where = np.where(np.isnan(cases.threads), " gpu", " cpu")
-    words = np.char.add(np.char.add(np.char.add(impls, " "), cases.dtype), where).astype(np.dtypes.StringDType())
-    knobs: Any = np.full(len(cases), "", dtype=np.dtypes.StringDType())
-    for name in sorted(cases.config):
-        knobs = np.where(np.isnan(cases.config[name]), knobs, knobs + f",{name}")
-    pairs = zip(words.tolist(), knobs.tolist(), strict=True)
-    found: Strings = np.array([f"{word} with {some[1:]}" if some else word for word, some in pairs], dtype=np.str_)
-    return found
+    where = Words(("gpu", "cpu"), np.where(np.isnan(cases.threads), 0, 1))
+    names = sorted(cases.config)
+    given = np.zeros(len(cases), dtype=np.intp)
+    for place, name in enumerate(names):
+        given += (~np.isnan(cases.config[name])).astype(np.intp) << place
+    masks, code = np.unique(given, return_inverse=True)
+    knobs = Words(
+        tuple(",".join(name for place, name in enumerate(names) if mask >> place & 1) for mask in masks.tolist()), code
+    )
+    return Words.joined(
+        [impls, cases.coded("dtype"), where, knobs],
+        lambda impl, dtype, kind, some: f"{impl} {dtype} {kind}" + (f" with {some}" if some else ""),
+    )
 
 
-def measured_words(cases: Cases) -> Strings:
-    """Device, variant and dtypes of each case as one word, shape `(n,)`: what was measured on a device at all."""
-    return np.char.add(np.char.add(np.char.add(np.char.add(cases.device, " "), cases.variant), " "), kv_pairs(cases))
+def measured_words(cases: Cases) -> Words:
+    """Device, variant and dtypes of each case: what was measured on a device at all."""
+    return Words.joined([cases.coded("device"), cases.coded("variant"), kv_pairs(cases)], "{} {} {}".format)
 
 
-def nearest_impls(given: Strings, known: Iterable[str]) -> Strings:
-    """Each `impl` as itself where it is known, else the nearest version of the same library, else itself.
+def read_as(cases: Cases, impls: Sequence[str], groups: Sequence[str]) -> Words:
+    """What each case's `impl` is read as: the nearest of those known on its device, or on any where its device is not known.
 
-    `vllm-0.25.1` is read as `vllm-0.24.0` if that is the closest there is. An empty `impl` is read as the first known.
+    `impls` are all known ones, the one to take first where none is given; `groups` are `group_words`.
     """
-    known = list(known)
-    words, inverse = np.unique(given, return_inverse=True)
-    return np.array([nearest_impl(word, known) for word in words.tolist()], dtype=np.str_)[inverse]
+    own: dict[str, set[str]] = {}
+    for word in groups:
+        device, impl, _ = word.split(" ")
+        own.setdefault(device, set()).add(impl)
+
+    def read(device: str, impl: str) -> str:
+        there = nearest_impl(impl, [word for word in impls if word in own.get(device, ())])
+        return there if there in impls else nearest_impl(impl, list(impls))
+
+    return Words.joined([cases.coded("device"), cases.coded("impl")], read)
 
 
 def nearest_impl(word: str, known: list[str]) -> str:
-    """One `impl`, see `nearest_impls`."""
+    """An `impl` as itself where it is known, else the nearest version of the same library, else itself.
+
+    `vllm-0.25.1` is read as `vllm-0.24.0` if that is the closest there is. An empty `impl` is read as the first known.
+    """
     if word in known:
         return word
     if not word and known:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..features.cases import Cases, Floats
+from ..features.coded import Words
 from ..features.extract import Features
 from ..features.words import kv_pairs
 from .analytic import attributes_of
@@ -81,7 +82,7 @@ def points_of(learned: Learned, domain: Domain, cases: Cases, features: Features
         part = beside.parts.get(name)
         apart = np.zeros(len(cases)) if part is None else np.nan_to_num(part - beside.answers)
         directions.append(np.clip(apart, -2.0, 2.0)[:, None])
-    group = np.char.add(np.char.add(features.read_as, " "), kv_pairs(cases))
+    group = Words.joined([features.read_as, kv_pairs(cases)], "{} {}".format).strings()
     return Points(group, cases.variant, place, np.column_stack(directions))
 
 

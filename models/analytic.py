@@ -16,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..features.cases import Cases, Floats, Strings
+from ..features.coded import Words
 from ..features.terms import TERMS
+from ..features.words import thread_words
 
 _SHRINKAGE = {"shared": 0.003, "single": 0.02, "combined": 0.15}
 """Strength of the pull of shared weights, offsets of one attribute, and offsets of combinations; in rows that err by one
@@ -37,34 +39,35 @@ class AnalyticModel:
     offsets: Mapping[str, Floats]
 
     @classmethod
-    def fit(cls, terms: Floats, attributes: Strings, latency_s: Floats, seed: int = 0) -> AnalyticModel:
+    def fit(cls, terms: Floats, attributes: Attributes, latency_s: Floats, seed: int = 0) -> AnalyticModel:
         """Weights that minimise a pseudo-Huber loss of ln(latency), by L-BFGS (Liu and Nocedal, 1989).
 
         Args:
             terms: seconds, shape `(n, n_terms)`.
-            attributes: what each row is, shape `(n, n_attributes)`, from `attributes_of`.
+            attributes: what each row is, from `attributes_of`.
             latency_s: measured seconds, shape `(n,)`.
             seed: chooses the rows when there are more than are needed.
         """
         rows = np.random.default_rng(seed).permutation(len(latency_s))[:_MAX_FIT_ROWS]
-        names, code = np.unique(attributes[rows], return_inverse=True)
-        code = code.reshape(attributes[rows].shape)
+        there, kind = np.unique(attributes.code[rows], return_inverse=True)
+        by_kind = [attributes.kinds[i] for i in there.tolist()]
+        names = np.unique(by_kind)
+        code = np.searchsorted(names, by_kind)[kind]
         shared, offsets = _minimise(np.log(terms[rows]), code, np.log(latency_s[rows]), names)
         return cls(shared, dict(zip(names.tolist(), offsets, strict=True)))
 
-    def log_latency(self, terms: Floats, attributes: Strings) -> Floats:
+    def log_latency(self, terms: Floats, attributes: Attributes) -> Floats:
         """Logarithm of the modelled seconds, shape `(n,)`."""
         return _log_sum(self._log_parts(terms, attributes))[0]
 
-    def shares(self, terms: Floats, attributes: Strings) -> Floats:
+    def shares(self, terms: Floats, attributes: Attributes) -> Floats:
         """Share of each term in the modelled seconds, shape `(n, n_terms)`: how ln(latency) follows ln of a weight."""
         return _log_sum(self._log_parts(terms, attributes))[1]
 
-    def _log_parts(self, terms: Floats, attributes: Strings) -> Floats:
-        names, code = np.unique(attributes, return_inverse=True)
+    def _log_parts(self, terms: Floats, attributes: Attributes) -> Floats:
         nothing = np.zeros(len(self.shared))
-        offsets = np.stack([self.offsets.get(name, nothing) for name in names.tolist()])
-        weights = self.shared + offsets[code.reshape(attributes.shape)].sum(axis=1)
+        by_kind = [sum((self.offsets.get(name, nothing) for name in kind), self.shared) for kind in attributes.kinds]
+        weights = np.stack(by_kind)[attributes.code]
         parts: Floats = np.log(terms) + weights
         return parts
 
@@ -86,26 +89,30 @@ class AnalyticModel:
         return cls(np.asarray(data["shared"], dtype=np.float64), offsets)
 
 
-def attributes_of(cases: Cases, impls: Strings) -> Strings:
-    """What each case is, shape `(n, n_attributes)`; `impls` is what each case's impl is read as."""
-    single = {
-        "dtype": cases.dtype,
-        "kv_dtype": cases.kv_dtype,
-        "variant": cases.variant,
-        "impl": impls,
-        "cache": cases.cache_state,
-        "threads": np.char.mod("%g", cases.threads),
-    }
-    columns = [np.char.add(f"{name}=", words) for name, words in single.items()]
-    columns += [_joined(columns[0], columns[2]), _joined(columns[0], columns[3]), _joined(*columns)]
-    return np.stack(columns, axis=1)
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What cases are: the distinct kinds of case, each as its attributes' names, and which kind each row is, shape `(n,)`."""
+
+    kinds: tuple[tuple[str, ...], ...]
+    code: npt.NDArray[np.intp]
+
+    def take(self, rows: Any) -> Attributes:
+        """Those of `rows`."""
+        return Attributes(self.kinds, self.code[rows])
 
 
-def _joined(*columns: Strings) -> Strings:
-    joined = columns[0]
-    for column in columns[1:]:
-        joined = np.char.add(np.char.add(joined, _AND), column)
-    return joined
+def attributes_of(cases: Cases, impls: Words) -> Attributes:
+    """The attributes of cases; `impls` is what each case's impl is read as."""
+    names = ("dtype", "kv_dtype", "variant", "impl", "cache", "threads")
+    columns = [cases.coded("dtype"), cases.coded("kv_dtype"), cases.coded("variant"), impls, cases.coded("cache_state"),
+               thread_words(cases)]  # fmt: skip
+    kinds = Words.joined(columns, lambda *words: _AND.join(map("{}={}".format, names, words)))
+    return Attributes(tuple(_attributes(word.split(_AND)) for word in kinds.words), kinds.code)
+
+
+def _attributes(single: list[str]) -> tuple[str, ...]:
+    dtype, _, variant, impl, *_ = single
+    return (*single, _AND.join([dtype, variant]), _AND.join([dtype, impl]), _AND.join(single))
 
 
 def _log_sum(z: Floats) -> tuple[Floats, Floats]:

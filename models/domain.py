@@ -69,7 +69,7 @@ class Domain:
             name = self.names[worst].removeprefix("log ")
             return f"{name} {2 ** row[worst]:.3g} is outside the trained {2 ** self.low[worst]:.3g}–{2 ** self.high[worst]:.3g}"
         if self.tiles.excess(features)[i] > 0:
-            return f"no {features.read_as[i]} case with knobs like these was measured on that much work"
+            return f"no {features.read_as.at(i)} case with knobs like these was measured on that much work"
         return "no measured case has sizes like these together"
 
     def to_json(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..features.cases import Cases, Floats, Strings
+from ..features.coded import Words
 from ..features.device import Catalogue
 from ..features.extract import Features, extract
 from ..features.words import measured_words
@@ -26,6 +27,9 @@ from .transfer import Learned, carry_over, inputs, log_base
 
 _STEPS_PER_UNKNOWN_WORD = 2.0
 """A dtype, variant or impl never measured widens like a case two typical spacings outside the domain: doubled."""
+
+_LOG_ERROR_PER_FACTOR = 0.05
+"""What every doubling of the interval outside the domain adds to the size of errors, in ln: scales learned inside say little."""
 
 _MOST_LOG_WIDTH = 50.0
 """Keeps an absurdly wide upper end finite."""
@@ -117,7 +121,7 @@ class FamilyEngine:
         return Predictions(
             targets=dict(zip(TARGETS, (latency, power, energy), strict=True)),
             coverage=coverage,
-            method=methods(self.regressor, cases, features.read_as, regimes),
+            method=methods(self.regressor, cases, features.read_as, Words.of(regimes)),
             in_domain=np.array([not note for note in said]),
             notes=said,
             bound=features.work.binding(),
@@ -174,18 +178,18 @@ class FamilyEngine:
             yield np.flatnonzero(latency), tuple(regimes)
         if "power" in regimes:
             known = {word.split(" ")[0] for word in self.model.measured["power"]}
-            power = (regimes["power"] == "unseen_device") & ~latency & ~np.isin(cases.device, list(known))
+            power = (regimes["power"] == "unseen_device") & ~latency & ~cases.coded("device").among(known)
             if power.any():
                 yield np.flatnonzero(power), ("power",)
 
     def _answers(self, cases: Cases, features: Features, outputs: Mapping[int, Floats], devices: Catalogue) -> _Answers:
         """The answers, corrected where the model was adapted to a case's device."""
-        wanted = np.isin(cases.device, list(self.model.adaptations))
+        wanted = cases.coded("device").among(self.model.adaptations)
         looked = self._look(cases, features, outputs, devices, adapted=wanted)
         logs, regimes = dict(looked.logs), dict(looked.regimes)
         deviation = {target: np.zeros(len(cases)) for target in logs}
         for device, own in self.model.adaptations.items():
-            rows = np.flatnonzero(cases.device == device)
+            rows = np.flatnonzero(cases.coded("device").is_word(device))
             if not len(rows):
                 continue
             for target, adaptation in own.items():
@@ -196,7 +200,7 @@ class FamilyEngine:
         return _Answers(logs, regimes, deviation, looked.twin)
 
     def _regimes(self, cases: Cases, target: str, devices: Catalogue) -> Any:
-        regimes = np.where(np.isin(measured_words(cases), self.model.measured[target]), "seen", "unseen_device")
+        regimes = np.where(measured_words(cases).among(self.model.measured[target]), "seen", "unseen_device")
         for index, (name,) in cases.groups("device"):
             if devices.get(name).kind not in self.model.kinds:
                 regimes[index] = "unseen_kind"
@@ -217,7 +221,9 @@ class FamilyEngine:
         # This regime's scores are plain log errors.
         spread = np.where(regimes == "unseen_kind", 1.0, scale)
         spread = np.where(regimes == "unseen_device", spread * twin_factor(call.answers.twin), spread)
-        spread = np.where(regimes == "adapted", _deviation(call.answers, target), spread) * call.factor
+        spread = np.where(regimes == "adapted", _deviation(call.answers, target), spread)
+        # Beyond what was measured errors grow whether or not they were small inside.
+        spread = spread * call.factor + _LOG_ERROR_PER_FACTOR * (call.factor - 1.0)
         top = np.full(len(value), np.inf) if ceiling is None else ceiling
         lower = np.clip(value * np.exp(low * spread), floor, np.minimum(value, top))
         upper = np.clip(value * np.exp(np.minimum(high * spread, _MOST_LOG_WIDTH)), value, np.maximum(top, value))

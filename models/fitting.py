@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ..datasets.splits import shape_folds
-from ..features.cases import Floats, Strings
+from ..features.cases import Floats
 from ..features.device import Catalogue
 from ..features.extract import Features, FeatureSchema, extract
-from .analytic import AnalyticModel, attributes_of
+from .analytic import AnalyticModel, Attributes, attributes_of
 from .engine import Runtime, with_base
 from .labelled import Labelled
 from .limits import power_limits_w
@@ -22,8 +22,8 @@ from .regressor import Graph, Problem, Regressor
 _LARGE_TABLE = 5_000
 _SMALL, _LARGE = (5, 3), (10, 2)
 """(folds, how many of them are held out). Of a small table three fifths are held out in turn, and the final fit sees all rows.
-Of a large one two fits that each leave a tenth out serve together: as good as one on all rows, and their held-out rows are
-more than enough to learn the errors from."""
+Of a large one two fits that each leave a tenth out serve together (the second may lack members, see `Regressor.again`): as
+good as one on all rows, and their held-out rows are more than enough to learn the errors from."""
 
 MIN_ROWS = 20
 """Fewer rows of a family than this cannot be held out in folds and teach nothing."""
@@ -53,7 +53,7 @@ class TrainingTable:
     rows: Labelled
     features: Features
     terms: Floats
-    attributes: Strings
+    attributes: Attributes
     log_bound: Floats
     log_labels: Mapping[str, Floats]
     threads: int = 1
@@ -76,7 +76,7 @@ class TrainingTable:
             rows=rows,
             features=features,
             terms=features.terms,
-            attributes=attributes_of(rows.cases, rows.cases.impl),
+            attributes=attributes_of(rows.cases, rows.cases.coded("impl")),
             log_bound=np.log(features.work.lower_bound_s),
             log_labels=labels,
             threads=threads,
@@ -119,7 +119,7 @@ class Fit:
 def fit(table: TrainingTable, rows: Any, regressor: Regressor, seed: int, analytic: AnalyticModel | None = None) -> Fit:
     """The regressor fitted on `rows` (indices or a slice) of the table; `analytic` is taken as it is where it is given."""
     if regressor.on_analytic and analytic is None:
-        analytic = AnalyticModel.fit(table.terms[rows], table.attributes[rows], table.rows.latency_s[rows], seed)
+        analytic = AnalyticModel.fit(table.terms[rows], table.attributes.take(rows), table.rows.latency_s[rows], seed)
     x, log_base = Fit((), analytic).inputs(table)
     targets = {name: column[rows] for name, column in table.log_labels.items()}
     targets["latency"] = targets["latency"] - log_base[rows]
@@ -144,7 +144,8 @@ def fit_and_hold_out(
         out = folds == k
         if out.any() and (~out).sum() >= MIN_ROWS // 2:
             left = np.flatnonzero(~out)
-            parts.append((np.flatnonzero(out), pool.submit(fit, table, left, regressor, seed + k, analytic)))
+            chosen = regressor.again if large and k > 0 and regressor.again is not None else regressor
+            parts.append((np.flatnonzero(out), pool.submit(fit, table, left, chosen, seed + k, analytic)))
     final = None if large else pool.submit(fit, table, slice(None), regressor, seed)
     answers: dict[str, dict[str, Floats]] = {}
     for rows, future in parts:

@@ -41,7 +41,7 @@ def measured_by_target(table: TrainingTable, rows: Any = slice(None)) -> dict[st
     """For each target the words of what was measured where (`features.words.measured_words`), among `rows`."""
     words = measured_words(table.rows.cases)
     return {
-        target: tuple(np.unique(words[rows][~np.isnan(column[rows])]).tolist())
+        target: tuple(sorted(words.words[i] for i in np.unique(words.code[rows][~np.isnan(column[rows])]).tolist()))
         for target, column in table.log_labels.items()
     }
 

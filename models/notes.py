@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..features.cases import Cases, Floats, Strings
+from ..features.cases import Cases, Floats
+from ..features.coded import Words
 from ..features.device import Catalogue
 from ..features.errors import listed
 from ..features.extract import Features, FeatureSchema
@@ -32,27 +34,25 @@ class Strangeness:
     def of(cls, model: FamilyModel, cases: Cases, features: Features, learned: Any) -> Strangeness:
         """The strangeness of cases; `learned` says for which of them a learned model answers at all, shape `(n,)`."""
         excess = np.where(learned, model.domain.excess(features), 0.0)
-        settings = setting_words(cases, features.read_as)
-        never = np.array([word not in model.schema.settings for word in settings.tolist()]) & learned
-        strange = never.astype(np.float64)
+        never = ~setting_words(cases, features.read_as).among(model.schema.settings)
+        strange = (never & learned).astype(np.float64)
         for _, words, given in _words(model.schema, cases):
-            strange += ~np.isin(given, words)
+            strange += ~given.among(words)
         for column in _unknown_knobs(model.schema, cases).values():
             strange += ~np.isnan(column)
         return cls(strange, excess)
 
 
-def methods(regressor: str, cases: Cases, read_as: Strings, regimes: Any) -> list[str]:
+def methods(regressor: str, cases: Cases, read_as: Words, regimes: Words) -> list[str]:
     """How each case's latency was answered, and what its impl was read as where that is another."""
-    pairs: dict[tuple[str, str, str], str] = {}
-    found = []
-    for given, used, regime in zip(cases.impl.tolist(), read_as.tolist(), regimes.tolist(), strict=True):
-        if (key := (given, used, regime)) not in pairs:
-            name = _METHODS[regime].format(regressor=regressor)
-            stand_in = used != given and regime != "unseen_kind"
-            pairs[key] = f"{name} ({given or 'impl not given'}: read as {used})" if stand_in else name
-        found.append(pairs[key])
-    return found
+
+    def method(given: str, used: str, regime: str) -> str:
+        name = _METHODS[regime].format(regressor=regressor)
+        stand_in = used != given and regime != "unseen_kind"
+        return f"{name} ({given or 'impl not given'}: read as {used})" if stand_in else name
+
+    found = Words.joined([cases.coded("impl"), read_as, regimes], method)
+    return [found.words[code] for code in found.code.tolist()]
 
 
 def notes(
@@ -63,13 +63,21 @@ def notes(
     memory_b = _memory_b(cases, devices)
     too_large = features.work.footprint_b > memory_b
     odd = (strangeness.words > 0) | (strangeness.excess > 0)
+    words = _words(model.schema, cases)
     for i in np.flatnonzero(((regimes != "seen") & (regimes != "adapted")) | odd | too_large).tolist():
-        found[i] = tuple(_notes_of(model, cases, features, str(regimes[i]), strangeness, memory_b[i], i))
+        found[i] = tuple(_notes_of(model, cases, features, str(regimes[i]), strangeness, memory_b[i], words, i))
     return found
 
 
 def _notes_of(
-    model: FamilyModel, cases: Cases, features: Features, regime: str, strangeness: Strangeness, memory_b: float, i: int
+    model: FamilyModel,
+    cases: Cases,
+    features: Features,
+    regime: str,
+    strangeness: Strangeness,
+    memory_b: float,
+    words: Sequence[tuple[str, tuple[str, ...], Words]],
+    i: int,
 ) -> list[str]:
     found = []
     device, family = str(cases.device[i]), cases.family.name
@@ -79,14 +87,14 @@ def _notes_of(
     if regime == "unseen_device" and device not in model.devices:
         found.append(f"{device} is not among the measured devices: {listed(model.devices)}")
     elif regime == "unseen_device":
-        what = " ".join(word for word in (str(cases.variant[i]), str(kv_pairs(cases.take([i]))[0])) if word)
+        what = " ".join(word for word in (str(cases.variant[i]), kv_pairs(cases.take([i])).words[0]) if word)
         found.append(f"{what} was measured on other devices only, never on {device}")
     elif regime == "unseen_kind":
         found.append(f"no {family} was measured on a device of {device}'s kind")
-    for what, words, given in _words(model.schema, cases):
-        if given[i] not in words:
-            known = listed(word for word in words if word and word != NO_THREADS)
-            found.append(f"{what} {str(given[i])!r} was never measured; measured: {known}")
+    for what, known, column in words:
+        if (given := column.at(i)) not in known:
+            told = listed(word for word in known if word and word != NO_THREADS)
+            found.append(f"{what} {given!r} was never measured; measured: {told}")
     found += [f"{name} was never set in what was measured, and is left out of account"
               for name, column in _unknown_knobs(model.schema, cases).items() if not np.isnan(column[i])]  # fmt: skip
     if not found and strangeness.words[i] > 0:
@@ -100,18 +108,18 @@ def _unknown_knobs(schema: FeatureSchema, cases: Cases) -> dict[str, Floats]:
     return {name: column for name, column in cases.config.items() if name not in schema.knobs}
 
 
-def _words(schema: FeatureSchema, cases: Cases) -> tuple[tuple[str, tuple[str, ...], Any], ...]:
-    return (("dtype", schema.dtypes, cases.dtype), ("variant", schema.variants, cases.variant),
-            ("impl", (*schema.impls, ""), cases.impl), ("dtype/kv_dtype", schema.kv_pairs, kv_pairs(cases)),
-            ("cache_state", schema.cache_states, cases.cache_state),
+def _words(schema: FeatureSchema, cases: Cases) -> tuple[tuple[str, tuple[str, ...], Words], ...]:
+    return (("dtype", schema.dtypes, cases.coded("dtype")), ("variant", schema.variants, cases.coded("variant")),
+            ("impl", (*schema.impls, ""), cases.coded("impl")), ("dtype/kv_dtype", schema.kv_pairs, kv_pairs(cases)),
+            ("cache_state", schema.cache_states, cases.coded("cache_state")),
             ("threads", tuple(dict.fromkeys((*schema.threads, NO_THREADS))), thread_words(cases)))  # fmt: skip
 
 
 def _never_together(schema: FeatureSchema, cases: Cases, features: Features, i: int) -> str:
     """Why a case is strange all of whose words are known by themselves."""
-    impl = str(features.read_as[i])
+    impl = features.read_as.at(i)
     known = [word for word in schema.settings if word.split(" ")[0] == impl]
-    asked = str(setting_words(cases.take([i]), features.read_as[[i]])[0])
+    asked = setting_words(cases.take([i]), Words((impl,), np.zeros(1, dtype=np.intp))).words[0]
     return f"{asked!r} was never measured; measured of {impl}: {listed(known) or 'nothing'}"
 
 

@@ -64,6 +64,9 @@ class Regressor(Protocol):
     quick: Regressor | None
     """What stands in for it in the many fits that leave a device out; None: itself."""
 
+    again: Regressor | None
+    """What further fits of a large table consist of, to be averaged with the first; None: itself."""
+
     def fit(self, problem: Problem) -> list[Graph]:
         """Graphs that together answer every target of the problem; where several answer one, they are weighed."""
 

@@ -12,7 +12,7 @@ from .fitting import Answers, Fit, MemberAnswers, TrainingTable
 _EQUAL_PULL = 0.02
 """Pull towards equal weights, as a share of the rows: with few rows the members are near an even mean."""
 
-_LEAST_WEIGHT = 0.05
+_LEAST_WEIGHT = 0.1
 """A member with less is left out: it costs time on every request and says little."""
 
 Weights = Mapping[str, Mapping[str, float]]
@@ -29,7 +29,13 @@ def combined(table: TrainingTable, answers: MemberAnswers, weights: Weights) -> 
     found = {target: np.full(len(table), np.nan) for target in table.log_labels}
     for target, members in answers.items():
         shares = _present(weights[target], members)
-        found[target] = np.sum([share * members[name] for name, share in shares.items()], axis=0)
+        total, there = np.zeros(len(table)), np.zeros(len(table))
+        for name, share in shares.items():
+            known = ~np.isnan(members[name])
+            total[known] += share * members[name][known]
+            there[known] += share
+        # Where a member did not answer, the others have its share.
+        found[target] = np.where(there > 0, total / np.where(there > 0, there, 1.0), np.nan)
     found["latency"] = np.maximum(found["latency"], table.log_bound)
     return found
 

@@ -38,8 +38,10 @@ class TileDomain:
         names = tuple(name for name in features.schema.names if name == "log flops" or name.startswith("knob "))
         space, tiled = _space(features, names)
         points, reach = {}, {}
-        for impl in np.unique(features.read_as[tiled]).tolist():
-            own = space[tiled & (features.read_as == impl)]
+        for impl in sorted(features.read_as.words):
+            own = space[tiled & features.read_as.is_word(impl)]
+            if not len(own):
+                continue
             own = own[np.random.default_rng(seed).permutation(len(own))[:_POINTS]]
             apart = _distances(own, own) + np.diag(np.full(len(own), np.inf))
             nearest = apart.min(axis=1) if len(own) > 1 else np.zeros(1)
@@ -55,7 +57,7 @@ class TileDomain:
         if not tiled.any():
             return found
         for impl, points in self.points.items():
-            rows = np.flatnonzero(tiled & (features.read_as == impl))
+            rows = np.flatnonzero(tiled & features.read_as.is_word(impl))
             if len(rows):
                 found[rows] = np.maximum(_distances(space[rows], points).min(axis=1) / self.reach[impl] - 1.0, 0.0)
         return found

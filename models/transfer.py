@@ -96,7 +96,7 @@ def carry_over(
         for target, triples in members.items():
             answer = np.full(n, np.nan)
             ratio = answered(outputs, triples) + (base[rows] if target == "latency" else 0.0)
-            answer[rows] = np.where(np.isin(words, learned.measured[target]), ratio, np.nan)
+            answer[rows] = np.where(words.among(learned.measured[target]), ratio, np.nan)
             parts[target][source] = answer
         twin[rows] = np.maximum(twin[rows], _twinness(moved, cases.take(rows), devices))
     logs = {target: _weighed(answers, near, n) for target, answers in parts.items()}
@@ -155,7 +155,7 @@ def _twinness(moved: Cases, cases: Cases, devices: Catalogue) -> Floats:
 def _moved(measured: Sequence[str], cases: Cases, source: str, devices: Catalogue, wanted: Any) -> tuple[Any, Cases]:
     """The rows among `wanted` whose like was measured on `source`, and their cases there."""
     there = replace(cases, device=np.full(len(cases), source))
-    good = wanted & np.isin(measured_words(there), measured)
+    good = wanted & measured_words(there).among(measured)
     for index, (dtype,) in there.groups("dtype"):
         try:
             devices.get(source).peak_flops_per_s(dtype, cases.family.unit)

@@ -32,6 +32,7 @@ class Periodic:
     name: str = "periodic"
     on_analytic: bool = False
     quick: Regressor | None = None
+    again: Regressor | None = None
     width: int = 160
     depth: int = 4
     frequencies: int = 8

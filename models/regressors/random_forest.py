@@ -20,6 +20,7 @@ class RandomForest:
     name: str = "random_forest"
     on_analytic: bool = False
     quick: Regressor | None = None
+    again: Regressor | None = None
     trees: int = 100
     min_leaf: int = 2
     features: float = 0.5

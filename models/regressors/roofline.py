@@ -16,6 +16,7 @@ class Roofline:
     name: str = "roofline"
     on_analytic: bool = False
     quick: Regressor | None = None
+    again: Regressor | None = None
 
     def fit(self, problem: Problem) -> list[Graph]:
         """One constant graph: ratio 1 for latency, the median for any other target."""

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from kernelcast.features.cases import Cases
 from kernelcast.features.device import catalogue
-from kernelcast.features.extract import Features, FeatureSchema, extract, setting_words
+from kernelcast.features.extract import Features, FeatureSchema, extract
+from kernelcast.features.words import setting_words
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.predictor import load_predictor
 from kernelcast.models.tile_domain import TileDomain
@@ -62,7 +63,7 @@ def test_a_family_without_knobs_has_an_empty_domain() -> None:
 def test_setting_words_tell_what_runs_where_with_which_knobs() -> None:
     on_cpu = KernelSpec.of("gemm", "fp32", impl="iree", threads=1, m=8, n=8, k=8)
     cases = Cases.of([gemm(8, 4), gemm(8, impl="torch"), on_cpu], [H200] * 3)
-    assert setting_words(cases, cases.impl).tolist() == [
+    assert setting_words(cases, cases.coded("impl")).strings().tolist() == [
         "cupy-tiled fp32 gpu with tile_k,tile_m,tile_n", "torch fp32 gpu", "iree fp32 cpu",
     ]  # fmt: skip
 

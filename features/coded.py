@@ -1,0 +1,65 @@
+"""A column of words with few distinct values: each distinct word once and a code per row, so that work is done once a word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """`words` are the distinct words, in the order they first occur; `code` of shape `(n,)` says which one each row has."""
+
+    words: tuple[str, ...]
+    code: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(cls, column: Any) -> Words:
+        """The column encoded, in one pass: a dictionary is several times faster here than sorting text."""
+        number: dict[str, int] = {}
+        code = [number.setdefault(word, len(number)) for word in column.tolist()]
+        return cls(tuple(number), np.array(code, dtype=np.intp))
+
+    @classmethod
+    def joined(cls, columns: Sequence[Words], text: Callable[..., str]) -> Words:
+        """The column of `text(*words)` of each row's words in `columns`."""
+        code = np.zeros(len(columns[0].code), dtype=np.intp)
+        for column in columns:
+            code = code * len(column.words) + column.code
+        first, dense = _dense(code)
+        words = [text(*(column.words[column.code[row]] for column in columns)) for row in first]
+        number: dict[str, int] = {}
+        same = np.array([number.setdefault(word, len(number)) for word in words], dtype=np.intp)
+        return cls(tuple(number), same[dense])
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def strings(self) -> npt.NDArray[np.str_]:
+        """The words themselves, shape `(n,)`."""
+        return np.array(self.words or ("",), dtype=np.str_)[self.code]
+
+    def at(self, row: int) -> str:
+        """The word of one row."""
+        return self.words[self.code[row]]
+
+    def among(self, known: Collection[str]) -> npt.NDArray[np.bool_]:
+        """Whether each row's word is one of `known`, shape `(n,)`."""
+        found: npt.NDArray[np.bool_] = np.array([word in known for word in self.words], dtype=np.bool_)[self.code]
+        return found
+
+    def is_word(self, word: str) -> npt.NDArray[np.bool_]:
+        """Whether each row's word is this one, shape `(n,)`."""
+        return self.code == (self.words.index(word) if word in self.words else -1)
+
+
+def _dense(code: npt.NDArray[np.intp]) -> tuple[list[int], npt.NDArray[np.intp]]:
+    """A row in which each distinct code first occurs, and the codes renumbered 0, 1, 2 …"""
+    if len(code) == 1:
+        return [0], np.zeros(1, dtype=np.intp)
+    _, first, dense = np.unique(code, return_index=True, return_inverse=True)
+    return first.tolist(), dense

@@ -1,0 +1,250 @@
+"""Which cases to measure first on a device, so that calibrating a model to it gains most: `kernelcast suggest`.
+
+A case is worth measuring for what it says of the others. The process that calibrating uses knows that before anything is
+measured, since its variance does not depend on what is found: cases are chosen one by one, each the one that lowers the mean
+variance over all candidates most (active learning after Cohn: "Neural network exploration using optimal experiment design",
+1996) for what it costs. Greedy choice is near the best there is for such gains (Krause, Singh and Guestrin, "Near-optimal
+sensor placements in Gaussian processes", 2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..features.cases import Cases, Floats
+from ..features.device import Catalogue, Device, catalogue
+from ..features.errors import SpecError, listed
+from ..features.kernel import KernelSpec
+from .adapted import Adaptation
+from .artifact import FamilyModel, load_family, read_manifest
+from .candidates import drawn_cases, runnable
+from .family_engine import FamilyEngine
+from .gaussian_process import PRIOR, Points, _Parts
+from .labelled import Labelled
+from .measuring_cost import measuring_seconds
+
+LONGEST_S = 1.0
+"""Cases predicted to take longer are never suggested: a few of them cost more than all the others."""
+
+MOST_CANDIDATES = 2000
+"""Candidates of a family that are looked at, drawn at random from more: memory grows with their square."""
+
+_DRAWN, _FEWEST_DRAWN = 3000, 300
+"""Candidates drawn where none are given, shared among families, and the fewest of each."""
+
+_COST_POWER = 0.5
+"""Gains are divided by the square root of seconds: on public tables as good as gains alone (decision 010) at half the cost,
+while gains per second send every choice to the shortest kernels, which say little of long ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggested:
+    """A case to measure: what it is predicted to take, the seconds that measuring it costs, and what it is good for.
+
+    `gain` is by how much it lowers the mean variance of ln(latency) over its family's candidates, after those suggested
+    before it, and `deviation` the square root of what is then left.
+    """
+
+    spec: KernelSpec
+    device: str
+    latency_s: float
+    measuring_s: float
+    gain: float
+    deviation: float
+
+
+def suggest(
+    model: Path,
+    device: str,
+    n: int,
+    candidates: Sequence[Cases] | None = None,
+    families: Sequence[str] | None = None,
+    *,
+    impls: Collection[str] = (),
+    seed: int = 0,
+    devices: Catalogue | None = None,
+) -> list[Suggested]:
+    """At most `n` cases to measure on a device, the most useful first: any beginning of the list is a good choice too.
+
+    What the model was calibrated by on that device is taken as measured. Families share the choice by what each gains.
+
+    Args:
+        model: the artifact that is to be calibrated.
+        device: catalogue name or alias.
+        n: how many cases.
+        candidates: cases to choose from, put on `device` whatever device they name; None: like those trained on.
+        families: families to choose from; None: all that the model knows, or of which there are candidates.
+        impls: choose only from cases of these; empty: of all.
+        seed: of the drawing of candidates.
+        devices: the catalogue, default the shipped one.
+
+    Raises:
+        SpecError: unknown device or family, no such `n`, or nothing to choose from that the device can run.
+        ArtifactError: the model cannot be used.
+    """
+    if n < 1:
+        raise SpecError(f"the number of cases must be 1 or more, got {n}", field="n")
+    known = devices or catalogue()
+    target, manifest = known.get(device), read_manifest(model)
+    given = None if candidates is None else {cases.family.name: cases for cases in candidates}
+    choices: list[_Choice] = []
+    refused: list[SpecError] = []
+    for name in (names := _chosen(tuple(manifest["families"]), given, families)):
+        family = load_family(model, manifest, name)
+        try:
+            if given is None:
+                share = max(_FEWEST_DRAWN, min(_DRAWN // len(names), MOST_CANDIDATES))
+                cases = drawn_cases(family, target, known, share, impls=impls, seed=seed)
+            else:
+                cases = _given(family, given[name], target, known, impls, seed)
+        except SpecError as error:
+            refused.append(error)
+            continue
+        if (choice := _Choice.of(FamilyEngine(family, str(manifest["regressor"])), cases, known)) is not None:
+            choices.append(choice)
+    if not choices:
+        raise refused[0] if refused else SpecError(
+            f"no candidate of {listed(names)} fits {target.name}: its memory, its dtypes, {LONGEST_S:g} s per run; "
+            "give others with --candidates",
+            field="candidates",
+        )  # fmt: skip
+    found: list[Suggested] = []
+    while len(found) < n and (left := [choice for choice in choices if choice.best() is not None]):
+        found.append(max(left, key=lambda choice: choice.worth()).take())
+    return found
+
+
+def _chosen(trained: Sequence[str], given: dict[str, Cases] | None, families: Sequence[str] | None) -> list[str]:
+    """Families to choose from, each once.
+
+    Raises:
+        SpecError: a family that the model was not trained on, or of which there is no candidate.
+    """
+    names = list(dict.fromkeys(families if families else given if given is not None else trained))
+    if strange := [name for name in names if name not in trained]:
+        raise SpecError(f"the model was not trained on {listed(strange)}; it knows {listed(trained)}", field="family")
+    if given is not None and (missing := [name for name in names if name not in given]):
+        raise SpecError(
+            f"there is no candidate of {listed(missing)}; there are of {listed(given) or 'no family'}", field="family"
+        )
+    return names
+
+
+def _given(
+    model: FamilyModel, cases: Cases, device: Device, devices: Catalogue, impls: Collection[str], seed: int
+) -> Cases:
+    """The candidates a caller gave, on `device`, as far as it can run them."""
+    if device.kind not in model.kinds:
+        raise SpecError(
+            f"{device.name} is a {device.kind}, and the model knows {cases.family.name} on {listed(model.kinds)} only: "
+            "there is nothing to calibrate from; train a model with rows of it",
+            field="device",
+        )
+    cases = replace(cases, device=np.full(len(cases), device.name)).with_core_counts(devices)
+    if impls:
+        cases = cases.take(np.isin(cases.impl, list(impls)))
+    cases = cases.take(np.flatnonzero(runnable(cases, device)) if len(cases) else [])
+    return cases.take(np.sort(np.random.default_rng(seed).permutation(len(cases))[:MOST_CANDIDATES]))
+
+
+class _Choice:
+    """Choosing among one family's candidates, one by one.
+
+    `gains` is what each would lower the sum of variances by times its own variance with noise: the sum of squared
+    covariances. Choosing case x changes the covariance by the product of u(x) with itself, u(x) its column over the root of
+    its variance with noise, so gains follow from one product with the covariance at the start.
+    """
+
+    def __init__(self, cases: Cases, latency_s: Floats, seconds: Floats, covariance: Floats, noise: float) -> None:
+        self.cases, self.latency_s, self.seconds, self.noise = cases, latency_s, seconds, noise
+        self.covariance = covariance
+        self.variance = np.diag(covariance).copy()
+        self.gains = (covariance**2).sum(axis=0)
+        self.taken = np.zeros((0, len(cases)))
+        self.free = np.ones(len(cases), dtype=np.bool_)
+
+    @classmethod
+    def of(cls, engine: FamilyEngine, cases: Cases, devices: Catalogue) -> _Choice | None:
+        """The choice among cases the device runs; None where none of them is short enough."""
+        if not len(cases):
+            return None
+        predicted = engine.predict(cases, 0.9, devices).targets["latency_s"].value
+        short = np.flatnonzero(predicted <= LONGEST_S)
+        if not len(short):
+            return None
+        cases, predicted = cases.take(short), predicted[short]
+        seconds = measuring_seconds(Labelled(cases, predicted, np.full(len(cases), np.nan)), devices)
+        points = engine.look(cases, devices).points["latency"]
+        before = engine.model.adaptations.get(str(cases.device[0]), {}).get("latency")
+        covariance, noise = _covariance(points, before)
+        return cls(cases, predicted, seconds, covariance, noise)
+
+    def best(self) -> int | None:
+        """The candidate that gains most for its cost; None where all are taken."""
+        return int(np.argmax(self._worth())) if self.free.any() else None
+
+    def worth(self) -> float:
+        """What the best candidate gains for its cost."""
+        return float(self._worth().max())
+
+    def take(self) -> Suggested:
+        """Take the best candidate."""
+        i = int(np.argmax(self._worth()))
+        gain = float(self._gain()[i])
+        scaled = self.variance[i] + self.noise**2
+        column = (self.covariance[i] - self.taken.T @ self.taken[:, i]) / np.sqrt(scaled)
+        across = self.covariance @ column - self.taken.T @ (self.taken @ column)
+        self.gains = np.maximum(self.gains - 2.0 * column * across + column**2 * (column @ column), 0.0)
+        self.variance = np.maximum(self.variance - column**2, 0.0)
+        self.taken = np.vstack([self.taken, column])
+        self.free[i] = False
+        return Suggested(
+            spec=_spec(self.cases, i),
+            device=str(self.cases.device[i]),
+            latency_s=float(self.latency_s[i]),
+            measuring_s=float(self.seconds[i]),
+            gain=gain,
+            deviation=float(np.sqrt(self.variance.mean())),
+        )
+
+    def _gain(self) -> Floats:
+        """By how much each candidate lowers the mean variance, shape `(n,)`."""
+        return self.gains / (self.variance + self.noise**2) / len(self.gains)
+
+    def _worth(self) -> Floats:
+        return np.where(self.free, self._gain() / self.seconds**_COST_POWER, -np.inf)
+
+
+def _covariance(points: Points, before: Adaptation | None) -> tuple[Floats, float]:
+    """What is known of points together before anything of the list is measured, `(n, n)`, and the noise of a row."""
+    if before is None:
+        return _Parts.of(points, points).covariance(PRIOR), PRIOR["noise"]
+    process = before.process
+    across = _Parts.of(process.points, points).covariance(process.scales)
+    known = np.linalg.solve(process.factor, across)
+    return _Parts.of(points, points).covariance(process.scales) - known.T @ known, process.scales["noise"]
+
+
+def _spec(cases: Cases, i: int) -> KernelSpec:
+    """Case `i` as a spec."""
+
+    def whole(value: Any) -> int | None:
+        return None if np.isnan(value) else int(value)
+
+    knobs = {name: whole(column[i]) for name, column in cases.config.items()}
+    return KernelSpec.of(
+        cases.family.name,
+        str(cases.dtype[i]),
+        variant=str(cases.variant[i]),
+        impl=str(cases.impl[i]),
+        kv_dtype=str(cases.kv_dtype[i]),
+        config={name: value for name, value in knobs.items() if value is not None},
+        threads=whole(cases.threads[i]),
+        cache_state=str(cases.cache_state[i]),
+        **{name: int(column[i]) for name, column in cases.sizes.items()},
+    )
