@@ -18,9 +18,9 @@ from .requests import (
     decode,
     invalid,
     kind_of,
-    shown_name,
-    refuse_duplicate_names,
     read_spec,
+    refuse_duplicate_names,
+    shown_name,
 )
 
 MODEL_FIELDS = ("devices", "kernels", "coverage", "launch_s", "queued")

@@ -97,7 +97,9 @@ def read_spec(item: Any, catalogue: Catalogue, extra: tuple[str, ...] = ()) -> t
         raise SpecError(f"a spec is a JSON object, not {kind_of(item)}")
     for name in item:
         if name not in SPEC_FIELDS and name not in extra:
-            raise SpecError(f"unknown field {shown_name(name)!r}; a spec takes {listed(SPEC_FIELDS)}", field=shown_name(name))
+            raise SpecError(
+                f"unknown field {shown_name(name)!r}; a spec takes {listed(SPEC_FIELDS)}", field=shown_name(name)
+            )
     for name in _REQUIRED:
         if name not in item:
             raise SpecError(f"{name} is missing; a spec needs {listed(_REQUIRED)}", field=name)
@@ -138,6 +140,11 @@ def implied_variant(family: KernelFamily, sizes: Mapping[str, int]) -> str:
 
 
 def decode(body: bytes) -> Any:
+    """The JSON value of a body.
+
+    Raises:
+        ProblemError: the body is empty or no JSON.
+    """
     if not body.strip():
         raise ProblemError(400, 'the body is empty; send one spec, or {"requests": [...]}')
     try:
@@ -223,15 +230,18 @@ def _path(field: str | None, family: KernelFamily) -> str:
 
 
 def shown_name(name: Any) -> str:
+    """A name someone sent, short enough to be shown."""
     return str(name)[:MAX_TEXT]
 
 
 def kind_of(value: Any) -> str:
+    """What a JSON value is, in words."""
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
 
 
 def invalid(errors: list[FieldProblem]) -> ProblemError:
+    """The problem that names every field that is wrong."""
     first = errors[0]
     more = "" if len(errors) == 1 else f" (and {len(errors) - 1} more, see errors)"
     return ProblemError(422, f"{first.field}: {first.detail}{more}" if first.field else first.detail + more, errors)

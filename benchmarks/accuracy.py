@@ -60,8 +60,8 @@ _HEAD = """# Accuracy on the shipped measurements
 
 Written by `benchmarks/accuracy.py` from the {rows} shipped rows. Latency errors: mean APE / median APE / share within 10 %,
 in percent. Each regressor was trained on the other shapes only. `roofline` is the lower bound itself; `analytic` the fitted
-sum of terms; `xgboost`, `random_forest` and `periodic` learn the ratio to the lower bound; `blend`, which ships, learns what the
-analytic model leaves over.
+sum of terms; `xgboost`, `random_forest` and `periodic` learn the ratio to the lower bound; `blend`, which ships, learns what
+the analytic model leaves over.
 """
 
 

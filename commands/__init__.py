@@ -21,6 +21,7 @@ from . import (
     predict,
     predict_model,
     serve,
+    suggest,
     trace_launches,
     train,
 )
@@ -62,6 +63,7 @@ app.command("count-traffic")(count_traffic.count_traffic)
 app.command("import")(importing.import_)
 app.command("train")(train.train)
 app.command("calibrate")(calibrate.calibrate)
+app.command("suggest")(suggest.suggest)
 app.command("evaluate")(evaluate.evaluate)
 app.command("learning-curve")(learning_curve.learning_curve)
 app.add_typer(models.app, name="models")

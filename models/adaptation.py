@@ -15,7 +15,6 @@ from ..features.errors import SpecError, listed
 from .adapted import Adaptation
 from .artifact import Artifact, ArtifactError, FamilyModel, load_family, read_manifest, save_artifact
 from .family_engine import FamilyEngine
-from .fitting import SURE_POWER_S
 from .gaussian_process import Process
 from .intervals import student_scores
 from .labelled import Labelled
@@ -91,6 +90,8 @@ def _adapt_one(
         rows = rows.take(np.sort(np.random.default_rng(seed).permutation(total)[:MOST_ROWS]))
     blank = replace(model, adaptations={name: own for name, own in model.adaptations.items() if name != device})
     looked = FamilyEngine(blank, "").look(rows.cases, devices)
+    from threadpoolctl import threadpool_limits
+
     found: dict[str, Adaptation] = {}
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
@@ -101,7 +102,9 @@ def _adapt_one(
         good = np.flatnonzero(~np.isnan(left_over))
         if not len(good):
             continue
-        process = Process.fit(looked.points[target].take(good), left_over[good])
+        # Matrices this small only lose by being split among threads, and a machine that is busy waits for all of them.
+        with threadpool_limits(1):
+            process = Process.fit(looked.points[target].take(good), left_over[good])
         found[target] = Adaptation(process, left_over[good], student_scores(process.left_out_scores()))
         before[target] = error_summary(left_over[good])
         after[target] = error_summary(process.left_out_errors())
@@ -111,9 +114,5 @@ def _adapt_one(
 
 
 def _log_labels(rows: Labelled, limit_w: Floats) -> dict[str, Floats]:
-    """Ln of the labels by target; power of kernels too short for its sensor is left out where there are others."""
-    power = np.log(rows.power_w / limit_w)
-    sure = rows.latency_s >= SURE_POWER_S
-    if (~np.isnan(power[sure])).any():
-        power = np.where(sure, power, np.nan)
-    return {"latency": np.log(rows.latency_s), "power": power}
+    """Ln of the labels by target: seconds, and the share of the power limit."""
+    return {"latency": np.log(rows.latency_s), "power": np.log(rows.power_w / limit_w)}

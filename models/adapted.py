@@ -21,7 +21,11 @@ from .analytic import attributes_of
 from .domain import Domain
 from .gaussian_process import Points, Process
 from .intervals import Scores
+from .limits import SURE_POWER_S
 from .transfer import ANALYTIC, FREE, Learned
+
+_MOST_DOUBT = 4.0
+"""How many times the noise of a long kernel's power that of the shortest has; see `limits.SURE_POWER_S`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,9 @@ class Adaptation:
             "scales": {name: float(value) for name, value in self.process.scales.items()},
             "group": points.group.tolist(), "variant": points.variant.tolist(),
             "place": np.round(points.place, 5).tolist(), "direction": np.round(points.direction, 5).tolist(),
-            "left_over": np.round(self.left_over, 6).tolist(), "scores": self.scores.to_json(),
+            "doubt": np.round(points.doubt, 4).tolist(),
+            "left_over": np.round(self.left_over, 6).tolist(),
+            "scores": self.scores.to_json(),
         }  # fmt: skip
 
     @classmethod
@@ -52,6 +58,7 @@ class Adaptation:
             np.array(data["variant"], dtype=np.str_),
             np.array(data["place"], dtype=np.float64),
             np.array(data["direction"], dtype=np.float64),
+            np.array(data["doubt"], dtype=np.float64),
         )
         left_over = np.array(data["left_over"], dtype=np.float64)
         return cls(Process.given(points, left_over, data["scales"]), left_over, Scores.from_json(data["scores"]))
@@ -60,12 +67,13 @@ class Adaptation:
 @dataclass(frozen=True, slots=True)
 class Beside:
     """What a target's points are made of, beside the cases: `answers` ln of the model's own, `parts` what these were averaged
-    from (empty where the device was measured before), and utilisations `(n, k)` for power.
+    from (empty where the device was measured before), and for power utilisations `(n, k)` and how long kernels take, `(n,)`.
     """
 
     answers: Floats
     parts: Mapping[str, Floats]
     utilisation: Floats | None = None
+    latency_s: Floats | None = None
 
 
 def points_of(learned: Learned, domain: Domain, cases: Cases, features: Features, beside: Beside) -> Points:
@@ -83,7 +91,10 @@ def points_of(learned: Learned, domain: Domain, cases: Cases, features: Features
         apart = np.zeros(len(cases)) if part is None else np.nan_to_num(part - beside.answers)
         directions.append(np.clip(apart, -2.0, 2.0)[:, None])
     group = Words.joined([features.read_as, kv_pairs(cases)], "{} {}".format).strings()
-    return Points(group, cases.variant, place, np.column_stack(directions))
+    doubt = np.ones(len(cases))
+    if beside.latency_s is not None:
+        doubt = np.clip(SURE_POWER_S / beside.latency_s, 1.0, _MOST_DOUBT)
+    return Points(group, cases.variant, place, np.column_stack(directions), doubt)
 
 
 def utilisation(features: Features, latency_s: Floats) -> Floats:

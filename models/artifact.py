@@ -25,6 +25,7 @@ from ..features.extract import FeatureSchema
 from ..home import home_dir
 from .adapted import Adaptation
 from .analytic import AnalyticModel
+from .continuation import Largest
 from .domain import Domain
 from .intervals import Scores
 
@@ -58,9 +59,9 @@ class FamilyModel:
     """Everything the artifact holds about one kernel family. `graphs` are serialised ONNX.
 
     `devices` are those in the training rows, `kinds` their kinds; `measured` holds for each target the words of what was
-    measured where (`features.words.measured_words`). `free` is the graph of the scale-free trees and `shift` what is added to
-    ln(latency) on devices never measured (`models.transfer`). `adaptations` holds by device and target what a few rows of it
-    taught. `median_log_ratio` is the median of
+    measured where (`features.words.measured_words`), `largest` the largest sizes by variant. `free` is the graph of the
+    scale-free trees and `shift` what is added to ln(latency) on devices never measured (`models.transfer`).
+    `adaptations` holds by device and target what a few rows of it taught. `median_log_ratio` is the median of
     ln(latency / lower bound) over training rows, for kinds of devices never trained on. `analytic` is the fitted analytic
     model that latency is a ratio to; None where it is a ratio to the lower bound.
     """
@@ -74,6 +75,7 @@ class FamilyModel:
     median_log_ratio: float
     n_rows: int
     measured: Mapping[str, tuple[str, ...]]
+    largest: Largest
     free: int | None = None
     shift: float = 0.0
     analytic: AnalyticModel | None = None
@@ -179,6 +181,7 @@ def load_family(directory: Path, manifest: Mapping[str, Any], family: str) -> Fa
             median_log_ratio=float(entry["median_log_ratio"]),
             n_rows=int(entry["n_rows"]),
             measured={str(target): tuple(words) for target, words in entry["measured"].items()},
+            largest=entry["largest"],
             free=entry["free"],
             shift=float(entry["shift"]),
             analytic=AnalyticModel.from_json(entry["analytic"]) if entry.get("analytic") else None,
@@ -212,6 +215,7 @@ def _write(artifact: Artifact, directory: Path) -> None:
             "domain": model.domain.to_json(), "devices": model.devices, "kinds": model.kinds,
             "median_log_ratio": model.median_log_ratio, "n_rows": model.n_rows,
             "measured": {target: list(words) for target, words in model.measured.items()},
+            "largest": model.largest,
             "adaptations": {
                 device: {target: one.to_json() for target, one in own.items()} for device, own in model.adaptations.items()
             },

@@ -1,10 +1,10 @@
-"""Cases worth asking about on a device, drawn from what a model was trained on: a third of them at least is like its rows."""
+"""Cases that could be measured on a device, drawn from what a model was trained on: its rows' sizes, models', and between."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 
 from ..features.cases import Cases, Floats
 from ..features.device import Catalogue, Device
-from ..features.dtypes import parse_dtype
 from ..features.errors import SpecError, listed
 from ..features.extract import extract
 from ..features.kernel import CACHE_STATES, KernelFamily, KernelSpec, get_family
@@ -56,22 +55,17 @@ def drawn_cases(
     family = get_family(model.schema.family)
     settings = _settings(model, device, devices, impls)
     rng = np.random.default_rng(seed)
-    order = [settings[i] for i in rng.permutation(len(settings)).tolist()]
     threads = _threads(model, device)
     state = min(model.schema.cache_states, key=CACHE_STATES.index)
-    turns = itertools.count()
     chosen: dict[KernelSpec, None] = {}
     for sizes in _shapes(family, model, n, seed):
-        own = _suited(family, order, sizes)
-        turn = next(turns)
-        one = own[turn % len(own)]
+        suited = _suited(family, settings, sizes)
+        one = suited[int(rng.integers(len(suited)))]
         spec = KernelSpec.of(
             family.name, one.dtype, variant=one.variant, impl=one.impl, kv_dtype=one.kv_dtype, cache_state=state,
-            threads=threads[turn // len(own) % len(threads)] if threads else None, **sizes,
+            threads=threads[int(rng.integers(len(threads)))], **sizes,  # type: ignore[arg-type]
         )  # fmt: skip
         chosen[spec] = None
-    if not chosen:
-        return Cases.of([KernelSpec.of(family.name, "fp32", **dict(family.model_shapes[0]))], [device.name]).take([])
     cases = Cases.of(list(chosen), [device.name] * len(chosen))
     cases = cases.take(runnable(cases, device))
     if len(cases):
@@ -96,59 +90,55 @@ def runnable(cases: Cases, device: Device) -> Any:
 def _settings(model: FamilyModel, device: Device, devices: Catalogue, impls: Collection[str]) -> list[_Setting]:
     """What was measured without tuning knobs on devices of this kind, and the device can run as it is.
 
-    A dtype that the device has no units for is taken only if some device was measured without such units.
+    A dtype that the device has no matrix units for is taken only if the same stood in for it on a device measured: libraries
+    refuse most stand-ins that a datasheet would allow.
     """
     schema, family = model.schema, get_family(model.schema.family)
-    alike = {name for name in model.devices if devices.get(name).kind == device.kind}
-    plain = {tuple(words[:2]) for words in map(str.split, _kept_empty(schema.settings)) if words[2:] == [device.kind]}
+    kinds = {name: devices.get(name).kind for name in model.devices}
+    plain = {(impl, dtype) for impl, dtype, *rest in _split(schema.settings) if rest == [device.kind]}
     variants: dict[str, set[str]] = {}
-    for name, variant, pair in (word.split(" ") for word in model.measured["latency"]):
-        if name in alike:
+    for name, variant, pair in _split(model.measured["latency"]):
+        if kinds[name] == device.kind:
             variants.setdefault(pair, set()).add(variant)
-    groups = {tuple(word.split(" ")[1:]): set[str]() for word in schema.groups}
-    for name, impl, pair in (word.split(" ") for word in schema.groups):
-        if name in alike:
-            groups[impl, pair].add(name)
-    known: set[str] = set()
+    measured_on: dict[tuple[str, str], set[str]] = {}
+    for name, impl, pair in _split(schema.groups):
+        if kinds[name] == device.kind and (impl, pair.split("/")[0]) in plain:
+            measured_on.setdefault((impl, pair), set()).add(name)
     found = []
-    for (impl, pair), there in sorted(groups.items()):
+    for (impl, pair), names in sorted(measured_on.items()):
         dtype, kv_dtype = pair.split("/")
-        if (impl or _EMPTY, dtype) not in plain or not there:
-            continue
-        known.add(impl)
-        emulated = any(not _native(devices.get(name), dtype, family) for name in there)
-        if (impls and impl not in impls) or not (emulated or _native(device, dtype, family)):
-            continue
-        found += [_Setting(impl, dtype, kv_dtype, variant) for variant in sorted(variants.get(pair, ()))]
+        known = {dtype, *(_runs_as(devices.get(name), dtype, family) for name in names)} - {None}
+        if (not impls or impl in impls) and _runs_as(device, dtype, family) in known:
+            found += [_Setting(impl, dtype, kv_dtype, variant) for variant in sorted(variants[pair])]
     if not found:
+        there = listed(sorted({f"{impl} in {pair.split('/')[0]}" for impl, pair in measured_on}))
+        asked = f" by {listed(impls)}" if impls else ""
         raise SpecError(
-            f"{device.name} runs nothing of what the model knows of {family.name}"
-            f"{f' by {listed(impls)}' if impls else ''}; it knows {listed(sorted(known)) or 'nothing'} on devices of its "
-            "kind, without tuning knobs. Give a table of cases with --candidates",
+            f"nothing the model knows of {family.name}{asked} runs on {device.name} as it is; measured without tuning "
+            f"knobs were: {there or 'none'}. Give a table of cases with --candidates",
             field="impl" if impls else "device",
         )
     return found
 
 
-_EMPTY = "''"
+def _split(words: Iterable[str]) -> Iterator[list[str]]:
+    """Words of `features.words` in their parts; an `impl` or variant that is empty is a part as well."""
+    return (word.split(" ") for word in words)
 
 
-def _kept_empty(words: Sequence[str]) -> list[str]:
-    """Words of settings, an `impl` that is empty written as quotes, so that splitting at spaces keeps it."""
-    return [f"{_EMPTY}{word}" if word.startswith(" ") else word for word in words]
-
-
-def _native(device: Device, dtype: str, family: KernelFamily) -> bool:
+def _runs_as(device: Device, dtype: str, family: KernelFamily) -> str | None:
+    """What a device runs a dtype as; None where it cannot. Units for vectors take any dtype: they convert what they load."""
     try:
-        return device.peak_flops_per_s(dtype, family.unit)[1] == parse_dtype(dtype)
+        ran = device.peak_flops_per_s(dtype, family.unit)[1]
     except SpecError:
-        return False
+        return None
+    return ran if family.unit == "matrix" else dtype
 
 
-def _threads(model: FamilyModel, device: Device) -> list[int]:
-    """Thread counts to ask about: those measured that the device has cores for, and none at all on a GPU."""
+def _threads(model: FamilyModel, device: Device) -> Sequence[int | None]:
+    """Thread counts to ask about: those measured that the device has cores for, and all cores; a GPU has none."""
     if device.kind != "cpu":
-        return []
+        return [None]
     cores = int(device.required("compute_units"))
     counts = {int(word) for word in model.schema.threads if word != NO_THREADS}
     return sorted({min(count, cores) for count in counts} | {cores})
@@ -193,8 +183,7 @@ def _named(family: KernelFamily, rows: Floats) -> Iterator[dict[str, int]]:
 
 
 def _space_filling(low: Floats, high: Floats, n: int, seed: int) -> Floats:
-    """A scrambled Sobol sequence between two corners, shape `(n, d)` (Owen, "Scrambling Sobol' and Niederreiter-Xing
-    points", 1998)."""
+    """A scrambled Sobol sequence between two corners, shape `(n, d)` (Owen, "Scrambling Sobol' points", 1998)."""
     from scipy.stats.qmc import Sobol
 
     points: Floats = Sobol(len(low), seed=seed).random_base2(max(1, math.ceil(math.log2(n))))[:n]

@@ -81,10 +81,13 @@ class Shared:
 
 SHARED: Mapping[str, Shared] = {
     "seen": Shared(same_family=0.4, cross_family=0.1),
+    "adapted": Shared(same_family=0.4, cross_family=0.1),
     "unseen_device": Shared(same_family=0.7, cross_family=0.5),
+    "unseen_kind": Shared(same_family=0.7, cross_family=0.5),
 }
-"""By regime. A measured device leaves errors of shapes, which kernels of one model share as far as they are alike; one never
-measured is fast or slow as a whole. Where the numbers come from: docs/decisions/008-whole-models.md."""
+"""By regime (`models.intervals.REGIMES`). A measured device leaves errors of shapes, which kernels of one model share as far as
+they are alike; one never measured is fast or slow as a whole, and a few rows tell how fast. Where the numbers come from:
+docs/decisions/008-whole-models.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,6 @@ def compose(
     kernels: Sequence[Kernel],
     predictions: Sequence[Prediction],
     *,
-    regimes: Sequence[str],
     shared: Mapping[str, Shared] = SHARED,
     launch_s: float = 0.0,
 ) -> Whole:
@@ -149,7 +151,6 @@ def compose(
     Args:
         kernels: what runs, and how often.
         predictions: one per kernel, of a single run, all at one coverage.
-        regimes: `seen` or `unseen_device` for each kernel.
         shared: how errors hang together, by regime.
         launch_s: seconds between the end of a kernel and the start of the next, added once per run. 0, the default, is a stream
             that always has work queued. Gaps add no energy, since what a device draws in them is not predicted.
@@ -162,7 +163,7 @@ def compose(
     if isinstance(launch_s, bool) or not isinstance(launch_s, int | float) or not 0 <= launch_s <= MAX_LAUNCH_S:
         raise SpecError(f"launch_s must be seconds between 0 and {MAX_LAUNCH_S:g}, got {launch_s!r}", field="launch_s")
     counts = np.array([kernel.count for kernel in kernels], dtype=np.float64)
-    model = _ErrorModel.of(kernels, regimes, shared)
+    model = _ErrorModel.of(kernels, [one.regime for one in predictions], shared)
     latency = _columns([one.latency_s for one in predictions])
     gaps_s = float(launch_s * counts.sum())
     latencies_s = counts * latency[0]

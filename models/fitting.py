@@ -16,7 +16,7 @@ from ..features.extract import Features, FeatureSchema, extract
 from .analytic import AnalyticModel, Attributes, attributes_of
 from .engine import Runtime, with_base
 from .labelled import Labelled
-from .limits import power_limits_w
+from .limits import SURE_POWER_S, power_limits_w
 from .regressor import Graph, Problem, Regressor
 
 _LARGE_TABLE = 5_000
@@ -27,10 +27,6 @@ good as one on all rows, and their held-out rows are more than enough to learn t
 
 MIN_ROWS = 20
 """Fewer rows of a family than this cannot be held out in folds and teach nothing."""
-
-SURE_POWER_S = 333e-6
-"""From this kernel time on, power read every 100 ms is trustworthy; of shorter kernels it does not reproduce between
-frameworks (public H200 and B200 tables: 40–53 % apart below 30 µs)."""
 
 _LEAST_POWER_WEIGHT = 0.1
 

@@ -28,19 +28,23 @@ _MOST_STEPS = 40
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """What a process compares: `group` and `variant` `(n,)`, standardised `place` `(n, d)`, `direction` `(n, k)`."""
+    """What a process compares: `group` and `variant` `(n,)`, standardised `place` `(n, d)`, `direction` `(n, k)`.
+
+    `doubt` `(n,)` is how many times the usual noise a row's label has.
+    """
 
     group: Strings
     variant: Strings
     place: Floats
     direction: Floats
+    doubt: Floats
 
     def __len__(self) -> int:
         return len(self.group)
 
     def take(self, rows: Any) -> Points:
         """The points at `rows`."""
-        return Points(self.group[rows], self.variant[rows], self.place[rows], self.direction[rows])
+        return Points(self.group[rows], self.variant[rows], self.place[rows], self.direction[rows], self.doubt[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class Process:
         def loss(packed: Floats) -> float:
             scales = dict(zip(names, np.exp(packed).tolist(), strict=True))
             try:
-                lower = np.linalg.cholesky(parts.covariance(scales) + _noise(scales, len(points)))
+                lower = np.linalg.cholesky(parts.covariance(scales) + _noise(scales, points))
             except np.linalg.LinAlgError:
                 return 1e6
             solved = np.linalg.solve(lower, left_over)
@@ -82,7 +86,7 @@ class Process:
     @classmethod
     def given(cls, points: Points, left_over: Floats, scales: Mapping[str, float]) -> Process:
         """The process with these scales."""
-        covariance = _Parts.of(points, points).covariance(scales) + _noise(scales, len(points))
+        covariance = _Parts.of(points, points).covariance(scales) + _noise(scales, points)
         factor = np.linalg.cholesky(covariance)
         weights = np.linalg.solve(factor.T, np.linalg.solve(factor, left_over))
         return cls(points, dict(scales), weights, factor)
@@ -91,8 +95,9 @@ class Process:
         """Mean and standard deviation of what is left over at other points, noise of a new row included; each `(n,)`."""
         across = _Parts.of(points, self.points).covariance(self.scales)
         solved = np.linalg.solve(self.factor, across.T)
-        own = _Parts.variance(points, self.scales) + self.scales["noise"] ** 2
-        return across @ self.weights, np.sqrt(np.maximum(own - (solved**2).sum(axis=0), self.scales["noise"] ** 2))
+        noise = (self.scales["noise"] * points.doubt) ** 2
+        own = _Parts.variance(points, self.scales) + noise
+        return across @ self.weights, np.sqrt(np.maximum(own - (solved**2).sum(axis=0), noise))
 
     def left_out_scores(self) -> Floats:
         """Each row's error, had it been left out, in the standard deviations the process then claimed; shape `(n,)`.
@@ -146,5 +151,5 @@ class _Parts:
         return fixed + scales["direction"] ** 2 * (points.direction**2).sum(axis=1)
 
 
-def _noise(scales: Mapping[str, float], n: int) -> Floats:
-    return np.eye(n) * (scales["noise"] ** 2 + 1e-8)
+def _noise(scales: Mapping[str, float], points: Points) -> Floats:
+    return np.diag((scales["noise"] * points.doubt) ** 2 + 1e-8)

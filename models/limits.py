@@ -7,6 +7,10 @@ import numpy as np
 from ..features.cases import Cases, Floats
 from ..features.device import Catalogue
 
+SURE_POWER_S = 333e-6
+"""From this kernel time on, power read every 100 ms is trustworthy; of shorter kernels it does not reproduce between
+frameworks (public H200 and B200 tables: 40–53 % apart below 30 µs)."""
+
 _IDLE_SHARE = 0.05
 """Least power as a share of the limit where a device's idle power is not known: idle data-centre GPUs draw 6–17 % of
 their limit (H100 about 70 of 700 W, A100 about 50 of 400 W in public measurements), so this is below any of them."""

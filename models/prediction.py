@@ -29,7 +29,7 @@ class Prediction:
 
     `coverage` is the share of cases the intervals are built to contain. `method` names the regressor and any stand-in
     (`impl` read as its nearest version); `notes` says why a case is out of domain. `bound` is the limit that binds on
-    paper and `breakdown` every limit in seconds.
+    paper and `breakdown` every limit in seconds. `regime` is the regime of its latency, one of `intervals.REGIMES`.
     """
 
     latency_s: Interval
@@ -41,6 +41,7 @@ class Prediction:
     notes: tuple[str, ...]
     bound: str
     breakdown: Mapping[str, float]
+    regime: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Predictions:
     notes: Sequence[tuple[str, ...]]
     bound: Sequence[str]
     breakdown: Mapping[str, Floats]
+    regimes: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.method)
@@ -93,4 +95,5 @@ class Predictions:
             notes=self.notes[i],
             bound=self.bound[i],
             breakdown={name: float(column[i]) for name, column in self.breakdown.items()},
+            regime=str(self.regimes[i]),
         )

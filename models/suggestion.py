@@ -34,7 +34,7 @@ LONGEST_S = 1.0
 MOST_CANDIDATES = 2000
 """Candidates of a family that are looked at, drawn at random from more: memory grows with their square."""
 
-_DRAWN, _FEWEST_DRAWN = 3000, 300
+_DRAWN, _FEWEST_DRAWN = 2000, 300
 """Candidates drawn where none are given, shared among families, and the fewest of each."""
 
 _COST_POWER = 0.5
@@ -84,7 +84,7 @@ def suggest(
         devices: the catalogue, default the shipped one.
 
     Raises:
-        SpecError: unknown device or family, no such `n`, or nothing to choose from that the device can run.
+        SpecError: unknown device or family, `n` below 1, or nothing to choose from that the device can run.
         ArtifactError: the model cannot be used.
     """
     if n < 1:
@@ -97,25 +97,23 @@ def suggest(
     for name in (names := _chosen(tuple(manifest["families"]), given, families)):
         family = load_family(model, manifest, name)
         try:
+            _check_kind(family, target)
             if given is None:
                 share = max(_FEWEST_DRAWN, min(_DRAWN // len(names), MOST_CANDIDATES))
                 cases = drawn_cases(family, target, known, share, impls=impls, seed=seed)
             else:
-                cases = _given(family, given[name], target, known, impls, seed)
+                cases = _given(given[name], target, known, impls, seed)
+            choices.append(_Choice.of(FamilyEngine(family, str(manifest["regressor"])), cases, known))
         except SpecError as error:
+            # Of what nobody asked for by name, a family that cannot run there is no reason to say nothing of the others.
+            if families or len(names) == 1:
+                raise
             refused.append(error)
-            continue
-        if (choice := _Choice.of(FamilyEngine(family, str(manifest["regressor"])), cases, known)) is not None:
-            choices.append(choice)
     if not choices:
-        raise refused[0] if refused else SpecError(
-            f"no candidate of {listed(names)} fits {target.name}: its memory, its dtypes, {LONGEST_S:g} s per run; "
-            "give others with --candidates",
-            field="candidates",
-        )  # fmt: skip
+        raise refused[0]
     found: list[Suggested] = []
-    while len(found) < n and (left := [choice for choice in choices if choice.best() is not None]):
-        found.append(max(left, key=lambda choice: choice.worth()).take())
+    while len(found) < n and (left := [choice for choice in choices if choice.free.any()]):
+        found.append(max(left, key=_Choice.best).take())
     return found
 
 
@@ -135,16 +133,17 @@ def _chosen(trained: Sequence[str], given: dict[str, Cases] | None, families: Se
     return names
 
 
-def _given(
-    model: FamilyModel, cases: Cases, device: Device, devices: Catalogue, impls: Collection[str], seed: int
-) -> Cases:
-    """The candidates a caller gave, on `device`, as far as it can run them."""
+def _check_kind(model: FamilyModel, device: Device) -> None:
     if device.kind not in model.kinds:
         raise SpecError(
-            f"{device.name} is a {device.kind}, and the model knows {cases.family.name} on {listed(model.kinds)} only: "
+            f"{device.name} is a {device.kind}, and the model knows {model.schema.family} on {listed(model.kinds)} only: "
             "there is nothing to calibrate from; train a model with rows of it",
             field="device",
         )
+
+
+def _given(cases: Cases, device: Device, devices: Catalogue, impls: Collection[str], seed: int) -> Cases:
+    """The candidates a caller gave, on `device`, as far as it can run them."""
     cases = replace(cases, device=np.full(len(cases), device.name)).with_core_counts(devices)
     if impls:
         cases = cases.take(np.isin(cases.impl, list(impls)))
@@ -160,7 +159,7 @@ class _Choice:
     its variance with noise, so gains follow from one product with the covariance at the start.
     """
 
-    def __init__(self, cases: Cases, latency_s: Floats, seconds: Floats, covariance: Floats, noise: float) -> None:
+    def __init__(self, cases: Cases, latency_s: Floats, seconds: Floats, covariance: Floats, noise: Floats) -> None:
         self.cases, self.latency_s, self.seconds, self.noise = cases, latency_s, seconds, noise
         self.covariance = covariance
         self.variance = np.diag(covariance).copy()
@@ -169,14 +168,20 @@ class _Choice:
         self.free = np.ones(len(cases), dtype=np.bool_)
 
     @classmethod
-    def of(cls, engine: FamilyEngine, cases: Cases, devices: Catalogue) -> _Choice | None:
-        """The choice among cases the device runs; None where none of them is short enough."""
-        if not len(cases):
-            return None
-        predicted = engine.predict(cases, 0.9, devices).targets["latency_s"].value
+    def of(cls, engine: FamilyEngine, cases: Cases, devices: Catalogue) -> _Choice:
+        """The choice among cases of one device that has a peak for their dtypes.
+
+        Raises:
+            SpecError: there is none that is short enough.
+        """
+        predicted = engine.predict(cases, 0.9, devices).targets["latency_s"].value if len(cases) else np.zeros(0)
         short = np.flatnonzero(predicted <= LONGEST_S)
         if not len(short):
-            return None
+            raise SpecError(
+                f"no candidate of {engine.model.schema.family} fits the device: its dtypes, its memory, {LONGEST_S:g} s a "
+                "run; give other cases with --candidates",
+                field="candidates",
+            )
         cases, predicted = cases.take(short), predicted[short]
         seconds = measuring_seconds(Labelled(cases, predicted, np.full(len(cases), np.nan)), devices)
         points = engine.look(cases, devices).points["latency"]
@@ -184,11 +189,7 @@ class _Choice:
         covariance, noise = _covariance(points, before)
         return cls(cases, predicted, seconds, covariance, noise)
 
-    def best(self) -> int | None:
-        """The candidate that gains most for its cost; None where all are taken."""
-        return int(np.argmax(self._worth())) if self.free.any() else None
-
-    def worth(self) -> float:
+    def best(self) -> float:
         """What the best candidate gains for its cost."""
         return float(self._worth().max())
 
@@ -196,7 +197,7 @@ class _Choice:
         """Take the best candidate."""
         i = int(np.argmax(self._worth()))
         gain = float(self._gain()[i])
-        scaled = self.variance[i] + self.noise**2
+        scaled = self.variance[i] + self.noise[i] ** 2
         column = (self.covariance[i] - self.taken.T @ self.taken[:, i]) / np.sqrt(scaled)
         across = self.covariance @ column - self.taken.T @ (self.taken @ column)
         self.gains = np.maximum(self.gains - 2.0 * column * across + column**2 * (column @ column), 0.0)
@@ -204,7 +205,7 @@ class _Choice:
         self.taken = np.vstack([self.taken, column])
         self.free[i] = False
         return Suggested(
-            spec=_spec(self.cases, i),
+            spec=spec_at(self.cases, i),
             device=str(self.cases.device[i]),
             latency_s=float(self.latency_s[i]),
             measuring_s=float(self.seconds[i]),
@@ -214,23 +215,25 @@ class _Choice:
 
     def _gain(self) -> Floats:
         """By how much each candidate lowers the mean variance, shape `(n,)`."""
-        return self.gains / (self.variance + self.noise**2) / len(self.gains)
+        gain: Floats = self.gains / (self.variance + self.noise**2) / len(self.gains)
+        return gain
 
     def _worth(self) -> Floats:
         return np.where(self.free, self._gain() / self.seconds**_COST_POWER, -np.inf)
 
 
-def _covariance(points: Points, before: Adaptation | None) -> tuple[Floats, float]:
-    """What is known of points together before anything of the list is measured, `(n, n)`, and the noise of a row."""
+def _covariance(points: Points, before: Adaptation | None) -> tuple[Floats, Floats]:
+    """What is known of points together before anything of the list is measured, `(n, n)`, and each one's noise, `(n,)`."""
     if before is None:
-        return _Parts.of(points, points).covariance(PRIOR), PRIOR["noise"]
+        return _Parts.of(points, points).covariance(PRIOR), PRIOR["noise"] * points.doubt
     process = before.process
     across = _Parts.of(process.points, points).covariance(process.scales)
     known = np.linalg.solve(process.factor, across)
-    return _Parts.of(points, points).covariance(process.scales) - known.T @ known, process.scales["noise"]
+    left = _Parts.of(points, points).covariance(process.scales) - known.T @ known
+    return left, process.scales["noise"] * points.doubt
 
 
-def _spec(cases: Cases, i: int) -> KernelSpec:
+def spec_at(cases: Cases, i: int) -> KernelSpec:
     """Case `i` as a spec."""
 
     def whole(value: Any) -> int | None:

@@ -83,7 +83,7 @@ def labelled_files(
     if not parts:
         given = ", ".join(str(path) for path in paths) or "no file"
         raise SpecError(f"no row of {given} has split {split!r}; splits there: {sorted(splits)}", field="split")
-    return [_joined([_labelled_form(rows, known) for rows in parts[name]]) for name in sorted(parts)]
+    return [joined([_labelled_form(rows, known) for rows in parts[name]]) for name in sorted(parts)]
 
 
 def _canonical(names: Strings, devices: Catalogue) -> Strings:
@@ -95,8 +95,8 @@ def _labelled_form(rows: FormRows, devices: Catalogue) -> Labelled:
     return Labelled(rows.cases.with_core_counts(devices), rows.latency_s, rows.power_w, rows.source)
 
 
-def _joined(tables: Sequence[Labelled]) -> Labelled:
-    """Rows of one family from several files, one after the other."""
+def joined(tables: Sequence[Labelled]) -> Labelled:
+    """Rows of one family from several tables, one after the other."""
     first = tables[0].cases
     text_columns = {
         name: np.concatenate([getattr(table.cases, name) for table in tables])

@@ -22,6 +22,7 @@ from ..features.device import Catalogue, catalogue
 from ..features.errors import SpecError
 from .artifact import Artifact, FamilyModel, TargetModel, save_artifact
 from .calibration import calibrate
+from .continuation import largest_sizes
 from .domain import Domain
 from .fitting import MIN_ROWS, Answers, TrainingTable, fit_and_hold_out, log_errors
 from .labelled import Labelled
@@ -152,6 +153,7 @@ def _train_family(
         median_log_ratio=float(np.median(table.log_labels["latency"] - table.log_bound)),
         n_rows=len(rows),
         measured=measured_by_target(table),
+        largest=largest_sizes(table.rows.cases),
         free=len(final.graphs),
         shift=0.0 if left_out is None else left_out.shift,
         analytic=final.analytic,

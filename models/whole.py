@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..features.kernel import KernelSpec
 from .composition import Kernel, Whole, compose
@@ -46,7 +45,7 @@ def predict_whole(
     predictions = predictor.predict(specs, [device] * len(specs), coverage=coverage)
     if queued and specs:
         predictions = without_launch(predictions, launch_floors_s(predictor, specs, device))
-    return compose(kernels, predictions, regimes=regimes(predictor, specs, device), launch_s=launch_s)
+    return compose(kernels, predictions, launch_s=launch_s)
 
 
 def launch_floors_s(predictor: Predictor, specs: Sequence[KernelSpec], device: str) -> list[float]:
@@ -84,13 +83,3 @@ def without_launch(predictions: Sequence[Prediction], floors_s: Sequence[float])
         energy_j = None if energy is None else Interval(energy.value * left, energy.lower * left, energy.upper * left)
         shortened.append(replace(one, latency_s=Interval(value, lower, upper), energy_j=energy_j))
     return shortened
-
-
-def regimes(predictor: Predictor, specs: Sequence[KernelSpec], device: str) -> list[str]:
-    """Whether the device is among those each kernel's family was trained on: `seen` or `unseen_device`.
-
-    A predictor that does not tell what it was trained on is taken not to know the device, which widens the interval.
-    """
-    trained: Mapping[str, Any] = getattr(predictor, "manifest", {}).get("families", {})
-    known = {name for name, family in trained.items() if device in family.get("devices", ())}
-    return ["seen" if spec.family in known else "unseen_device" for spec in specs]

@@ -64,6 +64,7 @@ class FakePredictor:
             notes=[()] * n,
             bound=paper.binding(),
             breakdown={name: paper.bounds_s[name] for name in BOUNDS},
+            regimes=["seen"] * n,
         )
 
 

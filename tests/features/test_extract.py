@@ -9,8 +9,8 @@ import pytest
 from kernelcast.features.cases import Cases
 from kernelcast.features.device import catalogue
 from kernelcast.features.extract import FeatureSchema, alignment, extract
-from kernelcast.features.words import nearest_impl
 from kernelcast.features.kernel import KernelSpec, families, get_family
+from kernelcast.features.words import nearest_impl
 
 
 def some_cases(name: str) -> Cases:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from kernelcast.models.composition import (
     compose,
 )
 from kernelcast.models.prediction import Interval, Prediction
-from kernelcast.models.whole import EMPTY_KERNEL_S, launch_floors_s, predict_whole, regimes, without_launch
+from kernelcast.models.whole import EMPTY_KERNEL_S, launch_floors_s, predict_whole, without_launch
 
 INDEPENDENT, EQUAL = {"seen": Shared(0.0, 0.0)}, {"seen": Shared(1.0, 1.0)}
 
@@ -40,14 +40,15 @@ def prediction(latency_s: float, power_w: float | None = 100.0, factor: float = 
     power = None if power_w is None else around(power_w, factor)
     energy = None if power_w is None else around(latency_s * power_w, factor**2)
     return replace(
-        Prediction(around(latency_s, factor), power, energy, 0.9, "made up", True, (), "dram", {"dram": latency_s / 2}),
+        Prediction(
+            around(latency_s, factor), power, energy, 0.9, "made up", True, (), "dram", {"dram": latency_s / 2}, "seen"
+        ),
         **other,
     )
 
 
 def composed(lines: Sequence[tuple[KernelSpec, int, Prediction]], **options: Any) -> Whole:
     kernels = [Kernel(spec, count) for spec, count, _ in lines]
-    options = {"regimes": ["seen"] * len(lines)} | options
     return compose(kernels, [one for *_, one in lines], **options)
 
 
@@ -97,13 +98,14 @@ def test_the_width_is_the_variance_of_the_sum_worked_out_pair_by_pair() -> None:
     specs = [gemm(1), gemm(2), softmax(1), softmax(2)]
     kinds = ["seen", "seen", "unseen_device", "unseen_device"]
     counts, values, factors = [1, 4, 2, 3], [1e-3, 2e-3, 5e-4, 4e-3], [1.1, 1.3, 1.5, 1.05]
-    lines = [(s, c, prediction(v, None, f)) for s, c, v, f in zip(specs, counts, values, factors, strict=True)]
+    rows = zip(specs, counts, values, factors, kinds, strict=True)
+    lines = [(s, c, prediction(v, None, f, regime=kind)) for s, c, v, f, kind in rows]
     w = np.array(counts) * values * np.log(factors) / np.dot(counts, values)
     across = math.sqrt(0.2 * 0.5)
     rho = np.array(
         [[1, 0.6, across, across], [0.6, 1, across, across], [across, across, 1, 0.8], [across, across, 0.8, 1]]
     )
-    found = composed(lines, regimes=kinds, shared=shared).latency_s
+    found = composed(lines, shared=shared).latency_s
     assert math.log(found.upper / found.value) == pytest.approx(math.sqrt(w @ rho @ w))
 
 
@@ -210,7 +212,7 @@ def test_gaps_are_seconds(launch_s: Any) -> None:
 
 def test_nothing_is_no_model() -> None:
     with pytest.raises(SpecError, match="at least one kernel"):
-        compose([], [], regimes=[])
+        compose([], [])
 
 
 @pytest.mark.parametrize("pair", [(0.5, 0.6), (1.1, 0.5), (0.5, -0.1)])
@@ -222,23 +224,17 @@ def test_correlations_make_sense(pair: tuple[float, float]) -> None:
 class OneAtATime:
     """Predicts 20 µs of launch plus 1 ms per row; trained on gemm of a T4."""
 
-    manifest: ClassVar = {"families": {"gemm": {"devices": ["nvidia-t4"]}}}
-
     def predict(
         self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
     ) -> list[Prediction]:
         def seconds(spec: KernelSpec) -> float:
             return 20e-6 + (0.0 if spec.family == "elementwise" else dict(spec.dims)["m"] * 1e-3)
 
-        return [replace(prediction(seconds(spec)), coverage=coverage, breakdown={"launch": 1e-6}) for spec in specs]
-
-
-def test_regimes_are_told_by_what_each_family_was_trained_on() -> None:
-    predictor: Any = OneAtATime()
-    assert regimes(predictor, [gemm(1), softmax(1)], "nvidia-t4") == ["seen", "unseen_device"]
-    assert regimes(predictor, [gemm(1)], "nvidia-l4") == ["unseen_device"]
-    nameless: Any = object()
-    assert regimes(nameless, [gemm(1)], "nvidia-t4") == ["unseen_device"]
+        return [
+            replace(prediction(seconds(spec)), coverage=coverage, breakdown={"launch": 1e-6},
+                    regime="seen" if device == "nvidia-t4" else "unseen_device")
+            for spec, device in zip(specs, devices, strict=True)
+        ]  # fmt: skip
 
 
 def test_a_device_never_measured_is_less_certain_as_a_whole() -> None:

@@ -10,8 +10,8 @@ import pytest
 from kernelcast.features.cases import Cases
 from kernelcast.features.device import catalogue
 from kernelcast.features.extract import Features, FeatureSchema, extract
-from kernelcast.features.words import setting_words
 from kernelcast.features.kernel import KernelSpec
+from kernelcast.features.words import setting_words
 from kernelcast.models.predictor import load_predictor
 from kernelcast.models.tile_domain import TileDomain
 

@@ -1,0 +1,92 @@
+"""Makes the model that ships: public development tables and the project's own rows, together.
+
+Run `.venv/bin/python benchmarks/pretrained.py TABLES --out MODEL_DIR`; TABLES has a folder per source with a form
+file per family. Rows with a split take part if it is `train`; what else there is stays unseen, to judge the model by
+(`benchmarks/public_accuracy.py`). Takes about six minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kernelcast.datasets.shipped import read_shipped, shipped_families
+from kernelcast.models.artifact import save_artifact
+from kernelcast.models.labelled import Labelled
+from kernelcast.models.tables import joined, labelled_files, labelled_tables
+from kernelcast.models.training import train
+
+SOURCES: Mapping[str, Mapping[str, str]] = {
+    "aiconfigurator": {
+        "what": "LLM kernels in vLLM and TensorRT-LLM on A100, L40S, H200 and B200; power on H200 and B200",
+        "licence": "Apache-2.0 (NVIDIA)",
+        "link": "github.com/ai-dynamo/aiconfigurator",
+    },
+    "neusight": {
+        "what": "fp32 PyTorch kernels on P100, P4, T4, V100, A100 and MI100",
+        "licence": "MIT (Georgia Tech, Microsoft)",
+        "link": "github.com/sitar-lab/NeuSight",
+    },
+}
+"""Whose measurements the tables hold, by the name of their folder."""
+
+_FAMILY_FILES = (
+    "gemm",
+    "attention_prefill",
+    "attention_decode",
+    "moe",
+    "conv2d",
+    "elementwise",
+    "softmax",
+    "layernorm",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train and save."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tables", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args(argv)
+    start = time.monotonic()
+    files = [
+        path
+        for source in SOURCES
+        for name in _FAMILY_FILES
+        if (path := options.tables / source / f"{name}.parquet").exists()
+    ]
+    public = labelled_files(files, split="train")
+    own = labelled_tables({family: read_shipped(family) for family in shipped_families()})
+    by_family: dict[str, list[Labelled]] = {}
+    for rows in (*public, *own):
+        by_family.setdefault(rows.cases.family.name, []).append(rows)
+    tables = [joined(by_family[name]) for name in sorted(by_family)]
+    facts = {
+        "data": [{"name": f"{path.parent.name}/{path.name}", "sha256": _hash(path)} for path in files],
+        "split": "train",
+        "sources": {name: {**facts, "rows": _rows_of(tables, name)} for name, facts in SOURCES.items()},
+        "own_rows": sum(map(len, own)),
+    }
+    artifact = train(tables, facts=facts, progress=lambda what, done, total: _say(start, what, done, total))
+    save_artifact(artifact, options.out)
+    _say(start, f"{sum(map(len, tables))} rows, saved in {options.out}", len(tables), len(tables))
+
+
+def _rows_of(tables: Sequence[Labelled], source: str) -> int:
+    return sum(int((rows.source == source).sum()) for rows in tables if rows.source is not None)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _say(start: float, what: str, done: int, total: int) -> None:
+    print(f"{time.monotonic() - start:6.0f} s  {done}/{total}  {what}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
