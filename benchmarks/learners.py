@@ -312,8 +312,9 @@ def plain_network(x: Any, y: Floats, unseen: Any, like: Periodic, seed: int) -> 
         optimiser, like.rate, total_steps=epochs * per_epoch + 1, pct_start=0.1
     )
     for _ in range(epochs):
-        for rows in torch.randperm(len(x), generator=chance)[: per_epoch * batch].split(batch):
-            loss = torch.nn.functional.smooth_l1_loss(answer(learned[rows]), wanted[rows], beta=like.loss_width)
+        order: Any = torch.randperm(len(x), generator=chance)[: per_epoch * batch]
+        for rows in order.split(batch):
+            loss: Any = torch.nn.functional.smooth_l1_loss(answer(learned[rows]), wanted[rows], beta=like.loss_width)
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

@@ -83,7 +83,7 @@ def _draw_network(trial: Any) -> dict[str, Any]:
     return {
         "width": trial.suggest_int("width", 96, 224, step=32),
         "depth": trial.suggest_int("depth", 2, 6),
-        "spread": trial.suggest_float("spread", 0.2, 2.0, log=True),
+        "spread": trial.suggest_float("spread", 0.05, 2.0, log=True),
         "batch": trial.suggest_categorical("batch", [128, 256, 512]),
         "epochs": trial.suggest_float("epochs", 0.6, 2.0, log=True),
         "rate": trial.suggest_float("rate", 1e-3, 1.5e-2, log=True),

@@ -15,8 +15,6 @@ from ..features.errors import SpecError, listed
 from .adapted import Adaptation
 from .artifact import Artifact, ArtifactError, FamilyModel, load_family, read_manifest, save_artifact
 from .family_engine import FamilyEngine
-from .gaussian_process import Process
-from .intervals import student_scores
 from .labelled import Labelled
 from .metrics import error_summary
 
@@ -104,10 +102,9 @@ def _adapt_one(
             continue
         # Matrices this small only lose by being split among threads, and a machine that is busy waits for all of them.
         with threadpool_limits(1):
-            process = Process.fit(looked.points[target].take(good), left_over[good])
-        found[target] = Adaptation(process, left_over[good], student_scores(process.left_out_scores()))
+            found[target] = Adaptation.fit(looked.points[target].take(good), left_over[good])
         before[target] = error_summary(left_over[good])
-        after[target] = error_summary(process.left_out_errors())
+        after[target] = error_summary(found[target].left_out_errors())
     adapted = replace(model, adaptations={**model.adaptations, device: found})
     report = Adapted(rows.cases.family.name, device, len(rows), total, before, after)
     return adapted, report

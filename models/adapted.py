@@ -20,7 +20,7 @@ from ..features.words import kv_pairs
 from .analytic import attributes_of
 from .domain import Domain
 from .gaussian_process import Points, Process
-from .intervals import Scores
+from .intervals import Scores, student_scores
 from .limits import SURE_POWER_S
 from .transfer import ANALYTIC, FREE, Learned
 
@@ -28,15 +28,44 @@ _MOST_DOUBT = 4.0
 """How many times the noise of a long kernel's power that of the shortest has; see `limits.SURE_POWER_S`."""
 
 
+_TRUSTS = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""What part of a process's mean may be taken."""
+
+
 @dataclass(frozen=True, slots=True)
 class Adaptation:
     """One target's process on one device. `left_over` are ln(measured / answered) of its points, shape `(n,)`; `scores` are
-    what its errors are in the standard deviations it claims.
+    what its errors are in the standard deviations it claims. `trust` is the share of its mean that is taken.
     """
 
     process: Process
     left_over: Floats
     scores: Scores
+    trust: float
+
+    @classmethod
+    def fit(cls, points: Points, left_over: Floats) -> Adaptation:
+        """What the rows at `points` teach.
+
+        Where their errors, each left out in turn, say that the process does harm, less of its mean is taken: a few rows of a
+        device that follows laws of its own may be worse than none.
+        """
+        process = Process.fit(points, left_over)
+        means = left_over - process.left_out_errors()
+        wrong = [np.abs(np.expm1(trust * means - left_over)).mean() for trust in _TRUSTS]
+        trust = _TRUSTS[int(np.argmin(wrong))]
+        # What is not corrected stays in the error.
+        scores = (left_over - trust * means) / (process.left_out_errors() / process.left_out_scores())
+        return cls(process, left_over, student_scores(scores), trust)
+
+    def left_out_errors(self) -> Floats:
+        """ln(measured / answered) of each of its rows, had that one been left out, shape `(n,)`."""
+        return self.left_over - self.trust * (self.left_over - self.process.left_out_errors())
+
+    def at(self, points: Points) -> tuple[Floats, Floats]:
+        """What to add to ln(answers) at points, and the standard deviation that is then left; each `(n,)`."""
+        mean, deviation = self.process.at(points)
+        return self.trust * mean, deviation
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the manifest."""
@@ -46,7 +75,7 @@ class Adaptation:
             "group": points.group.tolist(), "variant": points.variant.tolist(),
             "place": np.round(points.place, 5).tolist(), "direction": np.round(points.direction, 5).tolist(),
             "doubt": np.round(points.doubt, 4).tolist(),
-            "left_over": np.round(self.left_over, 6).tolist(),
+            "left_over": np.round(self.left_over, 6).tolist(), "trust": self.trust,
             "scores": self.scores.to_json(),
         }  # fmt: skip
 
@@ -61,7 +90,12 @@ class Adaptation:
             np.array(data["doubt"], dtype=np.float64),
         )
         left_over = np.array(data["left_over"], dtype=np.float64)
-        return cls(Process.given(points, left_over, data["scales"]), left_over, Scores.from_json(data["scores"]))
+        return cls(
+            Process.given(points, left_over, data["scales"]),
+            left_over,
+            Scores.from_json(data["scores"]),
+            float(data["trust"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ def _write(artifact: Artifact, directory: Path) -> None:
         for i, graph in enumerate(model.graphs):
             name = f"{family}.{i}.onnx.gz"
             # A fixed time stamp: equal models give equal bytes, and so equal hashes.
-            packed = gzip.compress(graph, compresslevel=6, mtime=0)
+            packed = gzip.compress(graph, compresslevel=9, mtime=0)
             _write_synced(directory / name, packed)
             files[name] = hashlib.sha256(packed).hexdigest()
             names.append(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -14,19 +14,15 @@ from ..features.cases import Cases, Floats, Strings
 from ..features.coded import Words
 from ..features.device import Catalogue
 from ..features.extract import Features, extract
-from ..features.words import measured_words
-from ..features.work import Work
-from .adapted import Beside, points_of, utilisation
 from .artifact import FamilyModel
-from .continuation import continued
 from .domain import widening
-from .engine import Runtime, answered
-from .gaussian_process import Points
+from .engine import Runtime
 from .intervals import REGIMES, Scores, scale_of, twin_factor
 from .limits import power_limits_w
+from .looking import Look, look_at
 from .notes import Strangeness, methods, notes
 from .prediction import TARGETS, Predictions, TargetColumns
-from .transfer import Learned, carry_over, inputs, log_base
+from .transfer import Learned, inputs
 
 _STEPS_PER_UNKNOWN_WORD = 2.0
 """A dtype, variant or impl never measured widens like a case two typical spacings outside the domain: doubled."""
@@ -37,19 +33,6 @@ inside say little there. Larger sizes of public tables err by 1.6–14 % where h
 
 _MOST_LOG_WIDTH = 50.0
 """Keeps an absurdly wide upper end finite."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What is known of cases before any adaptation: ln of each target's answer (s; share of the power limit), regimes, where
-    they lie for an adaptation's process, how much of a twin was found, and the power limit; `(n,)`.
-    """
-
-    logs: Mapping[str, Floats]
-    regimes: Mapping[str, Any]
-    points: Mapping[str, Points]
-    twin: Floats
-    limit_w: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,68 +125,14 @@ class FamilyEngine:
         cases = cases.with_catalogue_names(devices).with_core_counts(devices)
         features = extract(cases, self.model.schema, devices)
         outputs = self._runtime.run(inputs(self._learned, cases, features), only=self._graphs)
-        return self._look(cases, features, outputs, devices, adapted=np.ones(len(cases), dtype=np.bool_))
-
-    def _look(
-        self, cases: Cases, features: Features, outputs: Mapping[int, Floats], devices: Catalogue, *, adapted: Any
-    ) -> Look:
-        """Own answers where a case's like was measured on its device, else what is carried over from others."""
-        base = log_base(self._learned, cases, features)
-        logs = {target: answered(outputs, triples) for target, triples in self._learned.members.items()}
-        logs["latency"] = logs["latency"] + base
-        regimes = {target: self._regimes(cases, target, devices) for target in logs}
-        logs["latency"] = continued(
-            logs["latency"], cases, features.work, self.model.largest, lambda part: self._own_latency(part, devices),
-            regimes["latency"] == "seen",
-        )  # fmt: skip
-        parts: dict[str, dict[str, Floats]] = {target: {} for target in logs}
-        twin = np.zeros(len(cases))
-        for away, targets in self._to_carry(cases, regimes):
-            part = cases.take(away)
-            own = features if len(away) == len(cases) else extract(part, self.model.schema, devices)
-            carried = carry_over(self._learned, part, own, devices, targets)
-            for target, column in carried.logs.items():
-                unseen = regimes[target][away] == "unseen_device"
-                logs[target][away[unseen]] = column[unseen]
-                for name, answer in carried.parts[target].items():
-                    whole = parts[target].setdefault(name, np.full(len(cases), np.nan))
-                    whole[away[unseen]] = answer[unseen]
-            twin[away] = carried.twin
-        points: dict[str, Points] = {}
-        if adapted.any():
-            latency_s = np.exp(logs["latency"])
-            used = utilisation(features, latency_s)
-            for target, column in logs.items():
-                own_kind = (None, None) if target == "latency" else (used, latency_s)
-                beside = Beside(column, parts[target], *own_kind)
-                points[target] = points_of(self._learned, self.model.domain, cases, features, beside)
-        return Look(logs, regimes, points, twin, power_limits_w(cases, devices)[0])
-
-    def _own_latency(self, cases: Cases, devices: Catalogue) -> tuple[Floats, Work]:
-        """Ln of the seconds the model answers for cases on measured devices, shape `(n,)`, and their work."""
-        features = extract(cases, self.model.schema, devices)
-        triples = self._learned.members["latency"]
-        outputs = self._runtime.run(inputs(self._learned, cases, features), only=[graph for graph, _, _ in triples])
-        return answered(outputs, triples) + log_base(self._learned, cases, features), features.work
-
-    def _to_carry(self, cases: Cases, regimes: Mapping[str, Any]) -> Iterator[tuple[Any, tuple[str, ...]]]:
-        """Rows that others must answer for, and for which targets.
-
-        Where only a device's power is unknown, and was measured there in another dtype or variant, its own answer stands.
-        """
-        latency = regimes["latency"] == "unseen_device"
-        if latency.any():
-            yield np.flatnonzero(latency), tuple(regimes)
-        if "power" in regimes:
-            known = {word.split(" ")[0] for word in self.model.measured["power"]}
-            power = (regimes["power"] == "unseen_device") & ~latency & ~cases.coded("device").among(known)
-            if power.any():
-                yield np.flatnonzero(power), ("power",)
+        return look_at(
+            self.model, self._learned, cases, features, outputs, devices, adapted=np.ones(len(cases), dtype=np.bool_)
+        )
 
     def _answers(self, cases: Cases, features: Features, outputs: Mapping[int, Floats], devices: Catalogue) -> _Answers:
         """The answers, corrected where the model was adapted to a case's device."""
         wanted = cases.coded("device").among(self.model.adaptations)
-        looked = self._look(cases, features, outputs, devices, adapted=wanted)
+        looked = look_at(self.model, self._learned, cases, features, outputs, devices, adapted=wanted)
         logs, regimes = dict(looked.logs), dict(looked.regimes)
         deviation = {target: np.zeros(len(cases)) for target in logs}
         for device, own in self.model.adaptations.items():
@@ -211,18 +140,11 @@ class FamilyEngine:
             if not len(rows):
                 continue
             for target, adaptation in own.items():
-                mean, size = adaptation.process.at(looked.points[target].take(rows))
+                mean, size = adaptation.at(looked.points[target].take(rows))
                 logs[target][rows] += mean
                 deviation[target][rows] = size
                 regimes[target][rows] = "adapted"
         return _Answers(logs, regimes, deviation, looked.twin)
-
-    def _regimes(self, cases: Cases, target: str, devices: Catalogue) -> Any:
-        regimes = np.where(measured_words(cases).among(self.model.measured[target]), "seen", "unseen_device")
-        for index, (name,) in cases.groups("device"):
-            if devices.get(name).kind not in self.model.kinds:
-                regimes[index] = "unseen_kind"
-        return regimes
 
     def _interval(
         self, target: str, value: Floats, regimes: Any, call: _Call, *, floor: Floats, ceiling: Floats | None = None

@@ -115,6 +115,11 @@ class Process:
         return errors
 
 
+def covariance(a: Points, b: Points, scales: Mapping[str, float]) -> Floats:
+    """Covariance of what is left over at `a` and at `b`, noise aside, shape `(len(a), len(b))`."""
+    return _Parts.of(a, b).covariance(scales)
+
+
 @dataclass(frozen=True, slots=True)
 class _Parts:
     """What the covariance between two sets of points is made of, before any scale; each of shape `(n, m)`."""

@@ -24,7 +24,7 @@ from .adapted import Adaptation
 from .artifact import FamilyModel, load_family, read_manifest
 from .candidates import drawn_cases, runnable
 from .family_engine import FamilyEngine
-from .gaussian_process import PRIOR, Points, _Parts
+from .gaussian_process import PRIOR, Points, covariance
 from .labelled import Labelled
 from .measuring_cost import measuring_seconds
 
@@ -225,11 +225,11 @@ class _Choice:
 def _covariance(points: Points, before: Adaptation | None) -> tuple[Floats, Floats]:
     """What is known of points together before anything of the list is measured, `(n, n)`, and each one's noise, `(n,)`."""
     if before is None:
-        return _Parts.of(points, points).covariance(PRIOR), PRIOR["noise"] * points.doubt
+        return covariance(points, points, PRIOR), PRIOR["noise"] * points.doubt
     process = before.process
-    across = _Parts.of(process.points, points).covariance(process.scales)
+    across = covariance(process.points, points, process.scales)
     known = np.linalg.solve(process.factor, across)
-    left = _Parts.of(points, points).covariance(process.scales) - known.T @ known
+    left = covariance(points, points, process.scales) - known.T @ known
     return left, process.scales["noise"] * points.doubt
 
 
