@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..features.cases import Cases, Floats
+from ..features.coded import Words
 from ..features.work import Work
 
 _BULK = ("batch", "m", "n", "k", "rows", "cols", "tokens", "q_len", "kv_len", "height", "width")
@@ -24,16 +25,38 @@ _INNER = (0.7, 0.2)
 """The two sizes inside, as shares of the largest measured: below the thinly measured edge, and far enough apart for a slope."""
 
 Largest = Mapping[str, Mapping[str, float]]
-"""The largest of each size that was measured, by variant."""
+"""The largest of each size that was measured, by device and variant (`places`)."""
+
+
+def places(cases: Cases) -> Words:
+    """Device and variant of each case, the words that `Largest` goes by."""
+    return Words.joined([cases.coded("device"), cases.coded("variant")], "{} {}".format)
 
 
 def largest_sizes(cases: Cases) -> dict[str, dict[str, float]]:
-    """The largest of each size among cases, by variant."""
-    words = cases.coded("variant")
+    """The largest of each size among cases, by device and variant."""
+    words = places(cases)
     return {
-        variant: {name: float(column[words.is_word(variant)].max()) for name, column in cases.sizes.items()}
-        for variant in words.words
+        place: {name: float(column[words.is_word(place)].max()) for name, column in cases.sizes.items()}
+        for place in words.words
     }
+
+
+def limits_of(cases: Cases, largest: Largest) -> dict[str, Floats]:
+    """The largest of each size measured where each case runs, shape `(n,)`; infinite where nothing was."""
+    words, found = places(cases), {}
+    for name in cases.sizes:
+        by_word = [largest[word][name] if word in largest else np.inf for word in words.words]
+        found[name] = np.array(by_word)[words.code]
+    return found
+
+
+def beyond(cases: Cases, largest: Largest) -> Floats:
+    """How many times each case's sizes are doubled beyond the largest measured there, shape `(n,)`; 0 inside."""
+    limits = limits_of(cases, largest)
+    ratios = [np.maximum(column, 1.0) / np.maximum(limits[name], 1.0) for name, column in cases.sizes.items()]
+    found: Floats = np.log2(np.maximum(np.max(ratios, axis=0), 1.0))
+    return found
 
 
 def continued(
@@ -44,19 +67,13 @@ def continued(
     answer: Callable[[Cases], tuple[Floats, Work]],
     wanted: Any,
 ) -> Floats:
-    """`log_latency` of shape `(n,)`, continued where a case among `wanted` is larger than any measured of its variant.
+    """`log_latency` of shape `(n,)`, continued where a case among `wanted` is larger than any measured there.
 
     `answer` gives ln(latency in s) and the work of cases that lie inside.
     """
-    beyond = np.zeros(len(cases), dtype=np.bool_)
-    limits = {name: np.full(len(cases), np.inf) for name in cases.sizes if name in _BULK}
-    words = cases.coded("variant")
-    for variant, sizes in largest.items():
-        rows = words.is_word(variant)
-        for name, limit in limits.items():
-            limit[rows] = sizes[name]
-            beyond |= rows & (cases.sizes[name] > sizes[name])
-    rows = np.flatnonzero(beyond & wanted)
+    limits = {name: limit for name, limit in limits_of(cases, largest).items() if name in _BULK}
+    larger = np.any([cases.sizes[name] > limit for name, limit in limits.items()], axis=0)
+    rows = np.flatnonzero(larger & wanted)
     if not len(rows):
         return log_latency
     part = cases.take(rows)

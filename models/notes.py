@@ -15,6 +15,7 @@ from ..features.errors import listed
 from ..features.extract import Features, FeatureSchema
 from ..features.words import NO_THREADS, kv_pairs, setting_words, thread_words
 from .artifact import FamilyModel
+from .continuation import beyond, limits_of
 
 SCALED_BOUND = "scaled bound"
 """Method where no learned model applies: the lower bound times the family's median ratio to it."""
@@ -33,7 +34,7 @@ class Strangeness:
     @classmethod
     def of(cls, model: FamilyModel, cases: Cases, features: Features, learned: Any) -> Strangeness:
         """The strangeness of cases; `learned` says for which of them a learned model answers at all, shape `(n,)`."""
-        excess = np.where(learned, model.domain.excess(features), 0.0)
+        excess = np.where(learned, np.maximum(model.domain.excess(features), beyond(cases, model.largest)), 0.0)
         never = ~setting_words(cases, features.read_as).among(model.schema.settings)
         strange = (never & learned).astype(np.float64)
         for _, words, given in _words(model.schema, cases):
@@ -100,8 +101,17 @@ def _notes_of(
     if not found and strangeness.words[i] > 0:
         found.append(_never_together(model.schema, cases, features, i))
     if strangeness.excess[i] > 0:
-        found.append(model.domain.farthest(features, i))
+        found.append(_too_large(model, cases.take([i])) or model.domain.farthest(features, i))
     return found
+
+
+def _too_large(model: FamilyModel, case: Cases) -> str | None:
+    """What of one case is larger than anything measured where it runs, in words."""
+    for name, limit in limits_of(case, model.largest).items():
+        if case.sizes[name][0] > limit[0]:
+            where = f"{case.variant[0]} on {case.device[0]}".strip()
+            return f"{name} {case.sizes[name][0]:.6g} is beyond the largest measured of {where}, {limit[0]:.6g}"
+    return None
 
 
 def _unknown_knobs(schema: FeatureSchema, cases: Cases) -> dict[str, Floats]:

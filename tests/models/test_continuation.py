@@ -13,7 +13,7 @@ from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.features.work import Work, work
 from kernelcast.models.artifact import Artifact, save_artifact
-from kernelcast.models.continuation import continued, largest_sizes
+from kernelcast.models.continuation import beyond, continued, largest_sizes
 from kernelcast.models.labelled import Labelled
 from kernelcast.models.predictor import load_predictor
 
@@ -51,11 +51,13 @@ def test_a_straight_law_is_followed_and_the_model_s_own_answer_counts_half() -> 
     np.testing.assert_array_equal(_continued(stuck, asked, measured, wanted=False), stuck)
 
 
-def test_sizes_are_those_of_the_variant() -> None:
+def test_sizes_are_those_of_the_device_and_variant() -> None:
     pairs = (("relu", 64), ("add", 4096))
     specs = [KernelSpec.of("elementwise", "fp32", variant=variant, rows=rows, cols=8) for variant, rows in pairs]
     found = largest_sizes(Cases.of(specs, [T4, T4]))
-    assert found == {"relu": {"rows": 64.0, "cols": 8.0}, "add": {"rows": 4096.0, "cols": 8.0}}
+    assert found == {f"{T4} relu": {"rows": 64.0, "cols": 8.0}, f"{T4} add": {"rows": 4096.0, "cols": 8.0}}
+    asked = Cases.of([KernelSpec.of("elementwise", "fp32", variant="relu", rows=256, cols=4)] * 2, [T4, "nvidia-p4"])
+    assert beyond(asked, found).tolist() == [2.0, 0.0]
 
 
 @pytest.mark.parametrize("size", ["m", "n", "k"])
