@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kernelcast.datasets.shipped import read_shipped, shipped_families
+from kernelcast.datasets.shipped import SHIPPED_DIR, read_shipped, shipped_families
 from kernelcast.models.artifact import save_artifact
 from kernelcast.models.labelled import Labelled
 from kernelcast.models.tables import joined, labelled_files, labelled_tables
@@ -68,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "data": [{"name": f"{path.parent.name}/{path.name}", "sha256": _hash(path)} for path in files],
         "split": "train",
         "sources": {name: {**facts, "rows": _rows_of(tables, name)} for name, facts in SOURCES.items()},
+        "own_data": [{"name": path.name, "sha256": _hash(path)} for path in sorted(SHIPPED_DIR.glob("*.parquet"))],
         "own_rows": sum(map(len, own)),
     }
     artifact = train(tables, facts=facts, progress=lambda what, done, total: _say(start, what, done, total))

@@ -41,11 +41,12 @@ class Words:
 
     def strings(self) -> npt.NDArray[np.str_]:
         """The words themselves, shape `(n,)`."""
-        return np.array(self.words or ("",), dtype=np.str_)[self.code]
+        found: npt.NDArray[np.str_] = np.array(self.words or ("",), dtype=np.str_)[self.code]
+        return found
 
     def at(self, row: int) -> str:
         """The word of one row."""
-        return self.words[self.code[row]]
+        return self.words[int(self.code[row])]
 
     def among(self, known: Collection[str]) -> npt.NDArray[np.bool_]:
         """Whether each row's word is one of `known`, shape `(n,)`."""
@@ -54,7 +55,8 @@ class Words:
 
     def is_word(self, word: str) -> npt.NDArray[np.bool_]:
         """Whether each row's word is this one, shape `(n,)`."""
-        return self.code == (self.words.index(word) if word in self.words else -1)
+        same: npt.NDArray[np.bool_] = self.code == (self.words.index(word) if word in self.words else -1)
+        return same
 
 
 def _dense(code: npt.NDArray[np.intp]) -> tuple[list[int], npt.NDArray[np.intp]]:

@@ -51,7 +51,7 @@ class AnalyticModel:
         rows = np.random.default_rng(seed).permutation(len(latency_s))[:_MAX_FIT_ROWS]
         there, kind = np.unique(attributes.code[rows], return_inverse=True)
         by_kind = [attributes.kinds[i] for i in there.tolist()]
-        names = np.unique(by_kind)
+        names: Strings = np.unique(by_kind)
         code = np.searchsorted(names, by_kind)[kind]
         shared, offsets = _minimise(np.log(terms[rows]), code, np.log(latency_s[rows]), names)
         return cls(shared, dict(zip(names.tolist(), offsets, strict=True)))

@@ -231,7 +231,7 @@ def _write(artifact: Artifact, directory: Path) -> None:
         "files": files,
         "families": families,
     }
-    _write_synced(directory / MANIFEST, json.dumps(manifest, indent=1).encode())
+    _write_synced(directory / MANIFEST, json.dumps(manifest).encode())
 
 
 def _write_synced(path: Path, content: bytes) -> None:

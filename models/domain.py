@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..features.cases import Floats
+from ..features.cases import Floats, Indices
+from ..features.coded import Words
 from ..features.extract import Features
 from .tile_domain import TileDomain
 
-_CORE_POINTS = 512
+_CORE_POINTS = 640
 _TYPICAL_QUANTILE = 0.995
 _WIDENING_PER_STEP = 0.5
 """Half-widths grow by half for every step (typical spacing) a case lies beyond the training points' own spacing."""
@@ -36,11 +37,11 @@ class Domain:
     tiles: TileDomain
 
     @classmethod
-    def fit(cls, features: Features, seed: int) -> Domain:
-        """The domain of training rows."""
+    def fit(cls, features: Features, places: Words, seed: int) -> Domain:
+        """The domain of training rows; `places` says where each was measured, so that the many of one hide no other's few."""
         family_sizes = tuple(name for name in features.schema.names if name in _size_names(features))
         space = _columns(features, family_sizes)
-        order = np.random.default_rng(seed).permutation(len(space))
+        order = _by_turns(np.random.default_rng(seed).permutation(len(space)), places)
         points, rest = space[order[:_CORE_POINTS]], space[order[_CORE_POINTS : 5 * _CORE_POINTS]]
         if len(rest):
             distance = _nearest(rest, points)
@@ -83,6 +84,16 @@ class Domain:
         arrays = {name: np.asarray(data[name], dtype=np.float64) for name in ("points", "low", "high")}
         tiles = TileDomain.from_json(data["tiles"])
         return cls(names=tuple(data["names"]), reach=float(data["reach"]), tiles=tiles, **arrays)
+
+
+def _by_turns(order: Indices, places: Words) -> Indices:
+    """The rows in `order`, taken from every place in turn."""
+    code = places.code[order]
+    turn = np.empty(len(order), dtype=np.intp)
+    for place in range(len(places.words)):
+        own = np.flatnonzero(code == place)
+        turn[own] = np.arange(len(own))
+    return order[np.argsort(turn, kind="stable")]
 
 
 def widening(excess: Floats) -> Floats:

@@ -87,7 +87,7 @@ class Process:
     def given(cls, points: Points, left_over: Floats, scales: Mapping[str, float]) -> Process:
         """The process with these scales."""
         covariance = _Parts.of(points, points).covariance(scales) + _noise(scales, points)
-        factor = np.linalg.cholesky(covariance)
+        factor: Floats = np.linalg.cholesky(covariance).astype(np.float64)
         weights = np.linalg.solve(factor.T, np.linalg.solve(factor, left_over))
         return cls(points, dict(scales), weights, factor)
 
@@ -153,7 +153,8 @@ class _Parts:
     def variance(points: Points, scales: Mapping[str, float]) -> Floats:
         """The covariance of each point with itself, shape `(n,)`."""
         fixed = scales["common"] ** 2 + 1.5 * scales["group"] ** 2 + scales["smooth"] ** 2 + scales["own"] ** 2
-        return fixed + scales["direction"] ** 2 * (points.direction**2).sum(axis=1)
+        found: Floats = fixed + scales["direction"] ** 2 * (points.direction**2).sum(axis=1)
+        return found
 
 
 def _noise(scales: Mapping[str, float], points: Points) -> Floats:

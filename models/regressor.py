@@ -57,15 +57,21 @@ class Graph:
 class Regressor(Protocol):
     """One file in `regressors/` each, with `REGRESSOR = ...`."""
 
-    name: str
-    on_analytic: bool
-    """Whether latency is learned as a ratio to the fitted analytic model rather than to the lower bound."""
+    @property
+    def name(self) -> str:
+        """What it is called on the command line and in artifacts."""
 
-    quick: Regressor | None
-    """What stands in for it in the many fits that leave a device out; None: itself."""
+    @property
+    def on_analytic(self) -> bool:
+        """Whether latency is learned as a ratio to the fitted analytic model rather than to the lower bound."""
 
-    again: Regressor | None
-    """What further fits of a large table consist of, to be averaged with the first; None: itself."""
+    @property
+    def quick(self) -> Regressor | None:
+        """What stands in for it in the many fits that leave a device out; None: itself."""
+
+    @property
+    def again(self) -> Regressor | None:
+        """What further fits of a large table consist of, to be averaged with the first; None: itself."""
 
     def fit(self, problem: Problem) -> list[Graph]:
         """Graphs that together answer every target of the problem; where several answer one, they are weighed."""

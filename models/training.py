@@ -147,7 +147,7 @@ def _train_family(
         schema=table.features.schema,
         graphs=(*(graph.onnx for graph in final.graphs), free, *scales),
         targets=targets,
-        domain=Domain.fit(table.features, seed),
+        domain=Domain.fit(table.features, table.rows.cases.coded("device"), seed),
         devices=tuple(names),
         kinds=tuple(sorted({devices.get(device).kind for device in names})),
         median_log_ratio=float(np.median(table.log_labels["latency"] - table.log_bound)),

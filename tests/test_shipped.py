@@ -69,7 +69,10 @@ def test_every_row_has_provenance() -> None:
 def test_the_model_is_small_and_trained_on_these_tables() -> None:
     manifest = read_manifest(PRETRAINED)
     assert sum(path.stat().st_size for path in PRETRAINED.iterdir()) < 15e6
-    for one in manifest["data"]:
+    assert set(manifest["sources"]) == {"aiconfigurator", "neusight"}
+    assert all(source["licence"] and source["link"] and source["rows"] > 0 for source in manifest["sources"].values())
+    assert manifest["own_data"]
+    for one in manifest["own_data"]:
         content = (ROOT / "datasets" / "shipped" / one["name"]).read_bytes()
         assert hashlib.sha256(content).hexdigest() == one["sha256"], one["name"]
 
@@ -81,7 +84,7 @@ def test_the_model_fits_what_it_was_trained_on(tables: dict[str, Labelled], pred
         assert np.median(np.abs(latency.value / rows.latency_s - 1)) < 0.06, family
         inside = (latency.lower <= rows.latency_s) & (rows.latency_s <= latency.upper)
         assert inside.mean() > 0.88, family
-        assert found.in_domain.mean() > 0.97, family
+        assert found.in_domain.mean() > 0.94, family
 
 
 def test_a_model_trained_again_answers_alike(

@@ -63,8 +63,10 @@ class Periodic:
         # Layers this small only lose by being split among threads.
         torch.set_num_threads(1)
         try:
-            tensors = [torch.tensor(column, dtype=torch.float32) for column in (inputs, (y - centre) / size, weight)]
-            weights = self._train(torch, *tensors, len(numeric), problem.seed)
+            rows, labels, counts = (
+                torch.tensor(column, dtype=torch.float32) for column in (inputs, (y - centre) / size, weight)
+            )
+            weights = self._train(torch, rows, labels, counts, len(numeric), problem.seed)
         finally:
             torch.set_num_threads(threads)
         weights["out_weight"] *= size
@@ -131,7 +133,8 @@ class Periodic:
 def _columns(x: Any) -> tuple[list[int], list[int]]:
     """Columns of numbers and of words (0 or 1) that say something: not constant, and not what an earlier one says."""
     seen: set[bytes] = set()
-    numeric, words = [], []
+    numeric: list[int] = []
+    words: list[int] = []
     sample = x[:: max(len(x) // _EVAL_ROWS, 1)]
     for j in range(x.shape[1]):
         column = x[:, j]

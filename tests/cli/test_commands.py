@@ -112,7 +112,7 @@ def test_promoting_moves_the_champion_pointer_to_a_copy(run, monkeypatch, tmp_pa
 
     monkeypatch.setattr(registry, "load_predictor", lambda path, devices=None: Whole())
     (tmp_path / "m").mkdir()
-    manifest = '{"format_version": 1, "regressor": "x", "created": "now", "families": {}, "files": {}}'
+    manifest = '{"format_version": 2, "regressor": "x", "created": "now", "families": {}, "files": {}}'
     (tmp_path / "m" / "manifest.json").write_text(manifest)
     promoted = run("models", "promote", tmp_path / "m", "--json")
     assert promoted.code == 0, promoted.err
