@@ -212,7 +212,7 @@ def _whole_numbers(given: Any, what: str, family: KernelFamily, known: tuple[str
                 field=f"{what}.{shown_name(name)}",
             )
     for name, value in given.items():
-        if isinstance(value, list | dict | str) or value is None or abs(value) > _EXACT:
+        if not isinstance(value, int | float) or abs(value) > _EXACT:
             shown = "a number beyond 2^53" if isinstance(value, int | float) else kind_of(value)
             raise SpecError(f"{name} must be a whole number, got {shown}", field=f"{what}.{name}")
     return {name: _whole(value) for name, value in given.items()}
@@ -236,8 +236,10 @@ def shown_name(name: Any) -> str:
 
 def kind_of(value: Any) -> str:
     """What a JSON value is, in words."""
-    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null", int: "a number",
+             float: "a number"}  # fmt: skip
+    # YAML has more kinds than JSON: dates, sets, bytes.
+    return names.get(type(value), f"a {type(value).__name__}")
 
 
 def invalid(errors: list[FieldProblem]) -> ProblemError:

@@ -246,12 +246,12 @@ def summary(record: Mapping[str, Any]) -> str:
     gain = 1.0 - float(np.mean(ratios["best"]))
     # The standard error of a difference of two means, both of whose seeds scatter as today's do.
     noise = float(np.std(ratios["today"], ddof=1)) * (2 / len(SEEDS)) ** 0.5
-    verdict = "more than" if gain > 2 * noise else "no more than"
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    way, sure = "lower" if gain > 0 else "higher", "more" if abs(gain) > 2 * noise else "no more"
     return (
         f"{len(record['trials'])} trials of {record['rows']:,} rows each; {record['too_dear']} more were refused as dearer "
-        f"than {record['most_cost']} times today's.\n\n{text}\n\nOn other rows the best setting's error is {gain:+.1%} better "
-        f"than today's, {verdict} twice the standard error of that difference ({noise:.1%})."
+        f"than {record['most_cost']} times today's.\n\n{text}\n\nOn other rows the best setting's error is {abs(gain):.1%} "
+        f"{way} than today's, {sure} than twice the standard error of that difference ({noise:.1%})."
     )
 
 
@@ -261,7 +261,7 @@ def _row(name: str, one: Mapping[str, Any], families: Sequence[str], ratio: floa
 
 
 def _words(parameters: Parameters) -> str:
-    return ", ".join(f"{name} {value:.3g}" for name, value in parameters.items())
+    return ", ".join(f"{name} {value:g}" for name, value in parameters.items())
 
 
 if __name__ == "__main__":

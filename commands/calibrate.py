@@ -40,7 +40,7 @@ def calibrate(
         tables = labelled_files(data, split=split, family=family, keep_good=keep_good, devices=devices)
         reports = adapt(model or default_model_dir(), tables, out_dir, devices=devices)
     except ImportError as error:
-        raise need_extra("train", "calibrate", error) from error
+        raise need_extra("calibrate", "train", error) from error
     if as_json:
         print_json(reports)
     else:
@@ -51,7 +51,7 @@ def calibrate(
 def _show(reports: Sequence[Adapted]) -> None:
     from rich.table import Table
 
-    table = Table(title="mean / median APE of the rows, each answered without itself", box=None, pad_edge=False)
+    table = Table(title="mean / median APE, each case answered without itself", box=None, pad_edge=False)
     for title in ("family", "device", "rows", "target", "before", "after"):
         table.add_column(title, justify="right" if title == "rows" else "left")
     for one in reports:

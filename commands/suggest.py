@@ -42,7 +42,7 @@ def suggest(
     out_file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write them as a .csv or .parquet to fill in.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:

@@ -27,7 +27,7 @@ def train(
     ] = None,
     family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
     keep_good: KeepGood = False,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     more_data: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files, as after --data.")
     ] = None,

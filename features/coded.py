@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """`words` are the distinct words, in the order they first occur; `code` of shape `(n,)` says which one each row has."""
+    """`words` are distinct words, some of which no row may have; `code` of shape `(n,)` says which one each row has."""
 
     words: tuple[str, ...]
     code: npt.NDArray[np.intp]

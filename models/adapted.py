@@ -28,6 +28,9 @@ _MOST_DOUBT = 4.0
 """How many times the noise of a long kernel's power that of the shortest has; see `limits.SURE_POWER_S`."""
 
 
+_LEAST_DEVIATION = 0.01
+"""Repeats of one case differ by about 1 % between processes (docs/measurement.md): no answer is surer than that."""
+
 _TRUSTS = (1.0, 0.75, 0.5, 0.25, 0.0)
 """What part of a process's mean may be taken."""
 
@@ -44,18 +47,18 @@ class Adaptation:
     trust: float
 
     @classmethod
-    def fit(cls, points: Points, left_over: Floats) -> Adaptation:
+    def fit(cls, points: Points, left_over: Floats, size: float = 1.0) -> Adaptation:
         """What the rows at `points` teach.
 
         Where their errors, each left out in turn, say that the process does harm, less of its mean is taken: a few rows of a
-        device that follows laws of its own may be worse than none.
+        device that follows laws of its own may be worse than none. `size` is that of `Process.fit`.
         """
-        process = Process.fit(points, left_over)
+        process = Process.fit(points, left_over, size)
         means = left_over - process.left_out_errors()
         wrong = [np.abs(np.expm1(trust * means - left_over)).mean() for trust in _TRUSTS]
         trust = _TRUSTS[int(np.argmin(wrong))]
         # What is not corrected stays in the error.
-        scores = (left_over - trust * means) / (process.left_out_errors() / process.left_out_scores())
+        scores = (left_over - trust * means) / np.maximum(process.left_out_deviations(), _LEAST_DEVIATION)
         return cls(process, left_over, student_scores(scores), trust)
 
     def left_out_errors(self) -> Floats:
@@ -65,7 +68,7 @@ class Adaptation:
     def at(self, points: Points) -> tuple[Floats, Floats]:
         """What to add to ln(answers) at points, and the standard deviation that is then left; each `(n,)`."""
         mean, deviation = self.process.at(points)
-        return self.trust * mean, deviation
+        return self.trust * mean, np.maximum(deviation, _LEAST_DEVIATION)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the manifest."""

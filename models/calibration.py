@@ -10,7 +10,7 @@ import numpy as np
 
 from ..datasets.splits import shape_folds
 from ..features.cases import Floats
-from .engine import Runtime
+from .engine import Runtime, nowhere
 from .fitting import Answers, TrainingTable, log_errors
 from .intervals import NO_EVIDENCE_FACTOR, Scores, log_scale_target, scale_of, twin_factor
 from .left_out import LeftOut
@@ -50,7 +50,7 @@ def calibrate(
         known = np.flatnonzero(~np.isnan(away))
         # Power known on one device only cannot be left out: the guess above stands.
         if len(known):
-            sizes = _sizes(graph, _nowhere(table, x[known])) * twin_factor(left_out.twin[known])
+            sizes = _sizes(graph, nowhere(x[known], table.features.schema)) * twin_factor(left_out.twin[known])
             scores["unseen_device"] = Scores.of(away[known] / sizes)
     if target == "latency":
         ratio = table.log_labels["latency"] - table.log_bound
@@ -77,14 +77,6 @@ def _error_sizes(table: TrainingTable, x: Matrix, errors: Floats, rows: Any, see
         if own.any():
             sizes[own] = _sizes(fit_scale(x[others], y[others], seed), x[rows[own]])
     return sizes, fit_scale(x[fit_on], y[fit_on], seed)
-
-
-def _nowhere(table: TrainingTable, x: Matrix) -> Matrix:
-    """The inputs as they are for a device never measured: no word says where a case ran."""
-    x = x.copy()
-    where = [i for i, name in enumerate(table.features.schema.names) if name.startswith(("device=", "group="))]
-    x[:, where] = 0.0
-    return x
 
 
 def _sizes(graph: bytes, x: Matrix) -> Floats:

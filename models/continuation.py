@@ -18,11 +18,17 @@ from ..features.cases import Cases, Floats
 from ..features.coded import Words
 from ..features.work import Work
 
-_BULK = ("batch", "m", "n", "k", "rows", "cols", "tokens", "q_len", "kv_len", "height", "width")
-"""Sizes that only say how much there is; others (a kernel's side, the heads, the experts) say what kind of thing it is."""
+_BULK = ("batch", "m", "n", "k", "rows", "cols", "tokens")
+"""Sizes that only say how much there is, and can be shrunk without the others: a convolution's image must hold its kernel, keys
+must be as many as queries."""
 
 _INNER = (0.7, 0.2)
 """The two sizes inside, as shares of the largest measured: below the thinly measured edge, and far enough apart for a slope."""
+
+_FADE_DOUBLINGS = 0.5
+"""From the largest measured size on, the line's say grows up to half within this many doublings, so that nothing jumps."""
+
+_ALIGNED = 256.0
 
 Largest = Mapping[str, Mapping[str, float]]
 """The largest of each size that was measured, by device and variant (`places`)."""
@@ -82,18 +88,24 @@ def continued(
     w, w0, w1 = _busy_s(paper)[rows], _busy_s(upper_work), _busy_s(lower_work)
     steps = np.where(w0 > w1, (w - w0) / np.where(w0 > w1, w0 - w1, 1.0), 0.0)
     line = np.exp(upper) + np.maximum(np.exp(upper) - np.exp(lower), 0.0) * steps
+    say = 0.5 * np.minimum(beyond(part, largest) / _FADE_DOUBLINGS, 1.0)
+    good = (steps > 0.0) & np.isfinite(line)
     found = log_latency.copy()
-    found[rows] = np.where(steps > 0.0, 0.5 * (log_latency[rows] + np.log(line)), log_latency[rows])
+    found[rows] += np.where(good, say * (np.log(np.where(good, line, 1.0)) - log_latency[rows]), 0.0)
     return found
 
 
 def _shrunk(cases: Cases, limits: Mapping[str, Floats], share: float) -> Cases:
-    sizes = {
-        name: np.where(column > limits[name], np.maximum(np.round(limits[name] * share), 1.0), column)
-        if name in limits
-        else column
-        for name, column in cases.sizes.items()
-    }
+    """The cases with what is beyond its limit shrunk to that share of it, as divisible by powers of two as it was: libraries
+    run sizes that are not in slower code.
+    """
+    sizes = dict(cases.sizes)
+    for name, limit in limits.items():
+        column = sizes[name]
+        whole = column.astype(np.int64)
+        step = np.minimum((whole & -whole).astype(np.float64), _ALIGNED)
+        inner = np.maximum(np.round(limit * share / step) * step, np.minimum(step, limit))
+        sizes[name] = np.where(column > limit, inner, column)
     return replace(cases, sizes=sizes)
 
 

@@ -61,15 +61,15 @@ class Domain:
         sizes = np.maximum(far, np.where(beyond_range > 0.05, beyond_range, 0.0))
         return np.maximum(sizes, self.tiles.excess(features))
 
-    def farthest(self, features: Features, i: int) -> str:
-        """What is unusual about case `i`, in words."""
-        row = _columns(features, self.names)[i]
+    def farthest(self, features: Features, i: int, tiles_excess: float) -> str:
+        """What is unusual about case `i`, in words; `tiles_excess` is its entry in the excess of `tiles`."""
+        row = features.values[i, _positions(features.schema.names, self.names)]
         beyond = np.maximum(self.low - row, row - self.high)
         worst = int(np.argmax(beyond))
         if beyond[worst] > 0.05:
             name = self.names[worst].removeprefix("log ")
             return f"{name} {2 ** row[worst]:.3g} is outside the trained {2 ** self.low[worst]:.3g}–{2 ** self.high[worst]:.3g}"
-        if self.tiles.excess(features)[i] > 0:
+        if tiles_excess > 0:
             return f"no {features.read_as.at(i)} case with knobs like these was measured on that much work"
         return "no measured case has sizes like these together"
 

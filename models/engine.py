@@ -9,6 +9,7 @@ import numpy as np
 
 from ..features.cases import Floats
 from ..features.errors import SpecError
+from ..features.extract import FeatureSchema
 from .regressor import Matrix
 
 _PIECE_ROWS = 2048
@@ -66,3 +67,10 @@ def with_base(values: Floats, log_base: Floats | None) -> Matrix:
     if log_base is None:
         return values.astype(np.float32)
     return np.column_stack([values, log_base / np.log(2.0)]).astype(np.float32)
+
+
+def nowhere(x: Matrix, schema: FeatureSchema) -> Matrix:
+    """The inputs as they are for a device never measured: no word says where a case ran."""
+    x = x.copy()
+    x[:, [i for i, name in enumerate(schema.names) if name.startswith(("device=", "group="))]] = 0.0
+    return x

@@ -16,12 +16,13 @@ from ..features.device import Catalogue
 from ..features.extract import Features, extract
 from .artifact import FamilyModel
 from .domain import widening
-from .engine import Runtime
+from .engine import Runtime, nowhere
 from .intervals import REGIMES, Scores, scale_of, twin_factor
 from .limits import power_limits_w
 from .looking import Look, look_at
 from .notes import Strangeness, methods, notes
 from .prediction import TARGETS, Predictions, TargetColumns
+from .regressor import Matrix
 from .transfer import Learned, inputs
 
 _STEPS_PER_UNKNOWN_WORD = 2.0
@@ -76,7 +77,12 @@ class FamilyEngine:
     @cached_property
     def _graphs(self) -> list[int]:
         """The graphs every answer needs; the scale-free trees answer only for devices never measured."""
-        return [i for i in range(len(self.model.graphs)) if i != self.model.free]
+        return [i for i in range(len(self.model.graphs)) if i != self.model.free and i not in self._scales]
+
+    @cached_property
+    def _scales(self) -> list[int]:
+        """The graphs of error sizes."""
+        return [target.scale_graph for target in self.model.targets.values() if target.scale_graph is not None]
 
     def load(self) -> None:
         """Create the graphs' sessions now.
@@ -91,8 +97,10 @@ class FamilyEngine:
         """Predictions of cases of this family, see `Predictor.predict_cases`."""
         cases = cases.with_catalogue_names(devices).with_core_counts(devices)
         features = extract(cases, self.model.schema, devices)
-        outputs = self._runtime.run(inputs(self._learned, cases, features), only=self._graphs)
+        x = inputs(self._learned, cases, features)
+        outputs = self._runtime.run(x, only=self._graphs)
         answers = self._answers(cases, features, outputs, devices)
+        outputs |= self._runtime.run(self._nowhere(x, answers.regimes), only=self._scales)
         regimes = answers.regimes["latency"]
         known_kind = regimes != "unseen_kind"
         strangeness = Strangeness.of(self.model, cases, features, known_kind)
@@ -115,6 +123,11 @@ class FamilyEngine:
             breakdown=features.work.bounds_s,
             regimes=regimes,
         )
+
+    def _nowhere(self, x: Matrix, regimes: Mapping[str, Any]) -> Matrix:
+        """The inputs, with no word of where a case ran for those whose like was never measured there, as in calibrating."""
+        away = np.any([words == "unseen_device" for words in regimes.values()], axis=0)
+        return np.where(away[:, None], nowhere(x, self.model.schema), x) if away.any() else x
 
     def look(self, cases: Cases, devices: Catalogue) -> Look:
         """What is known of cases before any adaptation, and where they lie for one.
@@ -161,7 +174,7 @@ class FamilyEngine:
         # This regime's scores are plain log errors.
         spread = np.where(regimes == "unseen_kind", 1.0, scale)
         spread = np.where(regimes == "unseen_device", spread * twin_factor(call.answers.twin), spread)
-        spread = np.where(regimes == "adapted", _deviation(call.answers, target), spread)
+        spread = np.where(regimes == "adapted", call.answers.deviation.get(target, scale), spread)
         spread = spread * call.factor
         # Beyond what was measured errors grow, small as they were inside; of devices never measured that is in the scores.
         normal = NormalDist().inv_cdf((1.0 + call.coverage) / 2.0)
@@ -177,7 +190,8 @@ class FamilyEngine:
         model = self.model.targets[target]
         if regime == "adapted":
             own = self.model.adaptations[device]
-            return own[target if target in own else "latency"].scores
+            # Energy on an adapted device is put together from the other two afterwards.
+            return own[target].scores if target in own else model.scores["seen"]
         return model.scores[regime if regime in model.scores else "seen"]
 
     def _power_and_energy(
@@ -193,19 +207,29 @@ class FamilyEngine:
         order = np.array(REGIMES)
         both = [[REGIMES.index(word) for word in words.tolist()] for words in (regimes, answers.regimes["latency"])]
         worst = order[np.max(both, axis=0)]
-        # No energy outside what the ends of latency at the least and the most power would give.
-        energy = self._interval("energy", latency.value * value, worst, call, floor=latency.lower * idle_w,
-                                ceiling=latency.upper * limit_w)  # fmt: skip
+        # No energy outside what the ends of latency and power give together.
+        energy = self._interval("energy", latency.value * value, worst, call, floor=latency.lower * power.lower,
+                                ceiling=latency.upper * power.upper)  # fmt: skip
+        energy = _where_else(
+            (answers.regimes["latency"] == "adapted") | (regimes == "adapted"), _product(latency, power), energy
+        )
         # A kind of device whose power was never measured, or without a public limit, has none to tell.
         known = (regimes != "unseen_kind") & ~np.isnan(value)
         return _where(known, power), _where(known, energy)
 
 
-def _deviation(answers: _Answers, target: str) -> Floats:
-    """Standard deviations of adapted answers; of energy, of the product."""
-    if target != "energy":
-        return answers.deviation[target]
-    return np.sqrt(answers.deviation["latency"] ** 2 + answers.deviation["power"] ** 2)
+def _product(latency: TargetColumns, power: TargetColumns) -> TargetColumns:
+    """Energy from the other two, their errors taken as independent: half-widths add up in squares."""
+    value = latency.value * power.value
+    down = np.hypot(np.log(latency.value / latency.lower), np.log(power.value / power.lower))
+    up = np.hypot(np.log(latency.upper / latency.value), np.log(power.upper / power.value))
+    return TargetColumns(value, value * np.exp(-down), value * np.exp(up))
+
+
+def _where_else(here: Any, columns: TargetColumns, others: TargetColumns) -> TargetColumns:
+    return TargetColumns(
+        *(np.where(here, getattr(columns, end), getattr(others, end)) for end in ("value", "lower", "upper"))
+    )
 
 
 def _where(known: Any, columns: TargetColumns) -> TargetColumns:

@@ -61,7 +61,7 @@ class TrainingTable:
         Raises:
             SpecError: a device the catalogue does not know, or without a peak for a dtype.
         """
-        rows = replace(rows, cases=rows.cases.with_catalogue_names(devices))
+        rows = replace(rows, cases=rows.cases.with_catalogue_names(devices).with_core_counts(devices))
         features = extract(rows.cases, FeatureSchema.fit(rows.cases), devices)
         limit_w, _ = power_limits_w(rows.cases, devices)
         labels = {"latency": np.log(rows.latency_s)}

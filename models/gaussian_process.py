@@ -19,10 +19,11 @@ PRIOR = {"common": 0.3, "group": 0.15, "length": 0.6, "direction": 0.3, "smooth"
 """Standard deviations of ln(latency): of the factor common to a device, of one per impl and dtype (and, less, per variant),
 of weights of the directions, of the smooth remainder shared by all groups and of each group's own, of a row's noise;
 `length` is in root mean square steps of standardised log2 features. Each is fitted within about a factor of two around these,
-which fit left-out devices of public tables well (decision 007)."""
+which fit left-out devices of public tables well (docs/decisions/009)."""
 
 _LOG_SPREAD = {"length": 0.5}
 _USUAL_LOG_SPREAD = 0.7
+_NOT_SIZES = ("length", "noise")
 _MOST_STEPS = 40
 
 
@@ -57,15 +58,16 @@ class Process:
     factor: Floats
 
     @classmethod
-    def fit(cls, points: Points, left_over: Floats) -> Process:
+    def fit(cls, points: Points, left_over: Floats, size: float = 1.0) -> Process:
         """The process that explains `left_over`, ln(measured / answered) of shape `(n,)`, best.
 
-        Its scales have the highest probability given `PRIOR` and the rows.
+        Its scales have the highest probability given `PRIOR` and the rows; `size` is how large what is left over is thought to
+        be before any row is seen, relative to a device never measured.
         """
         from scipy.optimize import minimize
 
         names = list(PRIOR)
-        start = np.log([PRIOR[name] for name in names])
+        start = np.log([PRIOR[name] * (1.0 if name in _NOT_SIZES else size) for name in names])
         spread = np.array([_LOG_SPREAD.get(name, _USUAL_LOG_SPREAD) for name in names])
         parts = _Parts.of(points, points)
 
@@ -99,20 +101,23 @@ class Process:
         own = _Parts.variance(points, self.scales) + noise
         return across @ self.weights, np.sqrt(np.maximum(own - (solved**2).sum(axis=0), noise))
 
-    def left_out_scores(self) -> Floats:
-        """Each row's error, had it been left out, in the standard deviations the process then claimed; shape `(n,)`.
+    def left_out_errors(self) -> Floats:
+        """ln(measured / answered) of each row, had it been left out, shape `(n,)`.
 
         Closed form: Rasmussen and Williams, equations 5.10–5.12.
         """
-        inverse = np.linalg.inv(self.factor.T) @ np.linalg.inv(self.factor)
-        scores: Floats = self.weights / np.sqrt(np.diag(inverse))
-        return scores
-
-    def left_out_errors(self) -> Floats:
-        """ln(measured / answered) of each row, had it been left out, shape `(n,)`; closed form as above."""
-        inverse = np.linalg.inv(self.factor.T) @ np.linalg.inv(self.factor)
-        errors: Floats = self.weights / np.diag(inverse)
+        errors: Floats = self.weights / self._precisions()
         return errors
+
+    def left_out_deviations(self) -> Floats:
+        """The standard deviation claimed for each row, had it been left out, shape `(n,)`; closed form as above."""
+        deviations: Floats = 1.0 / np.sqrt(self._precisions())
+        return deviations
+
+    def _precisions(self) -> Floats:
+        inverse = np.linalg.inv(self.factor)
+        found: Floats = (inverse**2).sum(axis=0)
+        return found
 
 
 def covariance(a: Points, b: Points, scales: Mapping[str, float]) -> Floats:

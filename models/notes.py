@@ -26,10 +26,13 @@ _METHODS = {"seen": "{regressor}", "unseen_device": "{regressor}, carried over",
 
 @dataclass(frozen=True, slots=True)
 class Strangeness:
-    """How unlike the training rows each case is, shape `(n,)`: words and knobs never seen, and steps outside the domain."""
+    """How unlike the training rows each case is, shape `(n,)`: words and knobs never seen, and steps outside the domain, by
+    anything and by its tuning knobs alone.
+    """
 
     words: Floats
     excess: Floats
+    tiles: Floats
 
     @classmethod
     def of(cls, model: FamilyModel, cases: Cases, features: Features, learned: Any) -> Strangeness:
@@ -37,11 +40,16 @@ class Strangeness:
         excess = np.where(learned, np.maximum(model.domain.excess(features), beyond(cases, model.largest)), 0.0)
         never = ~setting_words(cases, features.read_as).among(model.schema.settings)
         strange = (never & learned).astype(np.float64)
-        for _, words, given in _words(model.schema, cases):
-            strange += ~given.among(words)
+        # A version that stands in for the one asked for is as strange where that one ran elsewhere as where it never ran.
+        stand_in = Words.joined(
+            [cases.coded("impl"), features.read_as], lambda given, read: "yes" if given not in ("", read) else "no"
+        )
+        strange += stand_in.is_word("yes") & learned
+        for what, words, given in _words(model.schema, cases):
+            strange += ~given.among(words) if what != "impl" else 0.0
         for column in _unknown_knobs(model.schema, cases).values():
             strange += ~np.isnan(column)
-        return cls(strange, excess)
+        return cls(strange, excess, model.domain.tiles.excess(features))
 
 
 def methods(regressor: str, cases: Cases, read_as: Words, regimes: Words) -> list[str]:
@@ -98,10 +106,13 @@ def _notes_of(
             found.append(f"{what} {given!r} was never measured; measured: {told}")
     found += [f"{name} was never set in what was measured, and is left out of account"
               for name, column in _unknown_knobs(model.schema, cases).items() if not np.isnan(column[i])]  # fmt: skip
+    given, read = str(cases.impl[i]), features.read_as.at(i)
+    if given in model.schema.impls and given != read:
+        found.append(f"{given} was measured on other devices only, never on {device}; read as {read}")
     if not found and strangeness.words[i] > 0:
         found.append(_never_together(model.schema, cases, features, i))
     if strangeness.excess[i] > 0:
-        found.append(_too_large(model, cases.take([i])) or model.domain.farthest(features, i))
+        found.append(_too_large(model, cases.take([i])) or model.domain.farthest(features, i, strangeness.tiles[i]))
     return found
 
 
@@ -109,8 +120,8 @@ def _too_large(model: FamilyModel, case: Cases) -> str | None:
     """What of one case is larger than anything measured where it runs, in words."""
     for name, limit in limits_of(case, model.largest).items():
         if case.sizes[name][0] > limit[0]:
-            where = f"{case.variant[0]} on {case.device[0]}".strip()
-            return f"{name} {case.sizes[name][0]:.6g} is beyond the largest measured of {where}, {limit[0]:.6g}"
+            of = f"of {case.variant[0]} " if case.variant[0] else ""
+            return f"{name} {case.sizes[name][0]:.6g} is beyond the largest measured {of}on {case.device[0]}, {limit[0]:.6g}"
     return None
 
 

@@ -10,7 +10,8 @@ _FACTS = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b",
 
 _OTHER_ARCHITECTURE = 0.5
 _OTHER_VENDOR = 1.0
-"""What another architecture or vendor adds, in doublings of every fact: kernels are written anew for each."""
+"""What another architecture or vendor adds, in doublings of every fact: kernels are written anew for each. Chosen once, with
+`REACH`, on devices left out of public tables (docs/decisions/009-unseen-devices.md)."""
 
 _TWIN_WITHIN, _STRANGER_BEYOND = 0.15, 0.5
 """Devices this near are one chip in two editions (another memory, another board: A100 40 and 80 GB are 0.10 apart, H100 and

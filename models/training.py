@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..features.device import Catalogue, catalogue
-from ..features.errors import SpecError
+from ..features.errors import SpecError, listed
 from .artifact import Artifact, FamilyModel, TargetModel, save_artifact
 from .calibration import calibrate
 from .continuation import largest_sizes
@@ -62,6 +62,7 @@ def train(
         SpecError: no such regressor, a family with too few rows, a device the catalogue does not know.
     """
     fitter, known = get_regressor(regressor), devices or catalogue()
+    _check(tables)
     steps = progress or (lambda what, done, total: None)
     families: dict[str, FamilyModel] = {}
     # Families wait side by side, their fits take turns on the cores: a core each beats one fit on all, and none idles while
@@ -116,14 +117,25 @@ def report_of(artifact: Artifact, out: Path | None) -> TrainingReport:
     return TrainingReport(artifact.regressor, families, out)
 
 
+def _check(tables: Sequence[Labelled]) -> None:
+    """What would fail after minutes fails now."""
+    if not tables:
+        raise SpecError("no rows to train on; give measured rows", field="data")
+    names = [rows.cases.family.name for rows in tables]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise SpecError(f"{listed(twice)} is given in more than one table; join them", field="data")
+    for name, rows in zip(names, tables, strict=True):
+        if len(rows) < MIN_ROWS:
+            raise SpecError(
+                f"{name} has {len(rows)} rows, at least {MIN_ROWS} are needed; measure more or leave it out",
+                field="data",
+            )
+
+
 def _train_family(
     rows: Labelled, regressor: Regressor, seed: int, devices: Catalogue, cores: ThreadPoolExecutor
 ) -> FamilyModel:
     name = rows.cases.family.name
-    if len(rows) < MIN_ROWS:
-        raise SpecError(
-            f"{name} has {len(rows)} rows, at least {MIN_ROWS} are needed; measure more or leave it out", field="data"
-        )
     table = TrainingTable.of(rows, devices)
     fitted, members = fit_and_hold_out(table, regressor, seed, cores)
     if not members.get("latency"):

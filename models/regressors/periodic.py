@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -59,16 +61,11 @@ class Periodic:
         numeric, words = _columns(x)
         mean, scale, inputs = _standardised(x, [*numeric, *words], len(numeric))
         centre, size = float(np.median(y)), max(float(y.std()), 1e-6)
-        threads = torch.get_num_threads()
-        # Layers this small only lose by being split among threads.
-        torch.set_num_threads(1)
-        try:
+        with _one_thread(torch):
             rows, labels, counts = (
                 torch.tensor(column, dtype=torch.float32) for column in (inputs, (y - centre) / size, weight)
             )
             weights = self._train(torch, rows, labels, counts, len(numeric), problem.seed)
-        finally:
-            torch.set_num_threads(threads)
         weights["out_weight"] *= size
         weights["out_bias"] = weights["out_bias"] * size + centre
         return periodic_network(
@@ -128,6 +125,31 @@ class Periodic:
             answer = torch.relu(torch.nn.functional.linear(hidden, p[f"layer{i}_weight"], p[f"layer{i}_bias"]))
             hidden = answer if i == 0 else hidden + answer
         return torch.nn.functional.linear(hidden, p["out_weight"], p["out_bias"])[:, 0]
+
+
+_lock = Lock()
+_running: list[int] = []
+
+
+@contextmanager
+def _one_thread(torch: Any) -> Iterator[None]:
+    """Torch on one thread while any network is trained: layers this small only lose by being split.
+
+    The setting is the whole process's, and networks are trained side by side: the first sets it, the last restores it.
+    """
+    with _lock:
+        _running.append(torch.get_num_threads())
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _lock:
+            if len(_running) == 1:
+                torch.set_num_threads(_running[0])
+                _running.clear()
+            else:
+                # The first one's number is the one to come back to.
+                _running.pop()
 
 
 def _columns(x: Any) -> tuple[list[int], list[int]]:

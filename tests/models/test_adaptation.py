@@ -60,6 +60,8 @@ def test_intervals_of_a_calibrated_device_hold(k: int, model: Path, new_device: 
     latency = found.targets["latency_s"]
     inside = (rest.latency_s >= latency.lower) & (rest.latency_s <= latency.upper)
     assert inside.mean() > 0.8
+    if k == 128:
+        assert np.median(latency.upper / latency.lower) < 1.6
     assert set(found.regimes) == {"adapted"}
     assert all("calibrated" in method for method in found.method)
     assert found.in_domain.mean() > 0.9
@@ -95,6 +97,33 @@ def test_a_second_calibration_replaces_the_first(model: Path, new_device: Labell
     adapt(model, new_device.take(np.arange(64)), tmp_path / "at once")
     rest = new_device.take(np.arange(200, 260))
     np.testing.assert_allclose(_errors(tmp_path / "twice", rest), _errors(tmp_path / "at once", rest))
+
+
+def test_without_power_energy_stays_as_unsure_as_power(model: Path, made_up: MadeUp, tmp_path: Path) -> None:
+    rows = made_up(16, devices=("nvidia-t4",), power=0.0, seed=4)
+    adapt(model, rows, tmp_path / "out")
+    found = load_predictor(tmp_path / "out").predict_cases(made_up(50, devices=("nvidia-t4",), seed=5).cases).targets
+    width = {target: np.log(columns.upper / columns.lower) for target, columns in found.items()}
+    assert (width["energy_j"] >= 0.9 * width["power_w"]).all()
+
+
+def test_repeats_of_a_case_count_once(model: Path, new_device: Labelled, tmp_path: Path) -> None:
+    (report,) = adapt(model, new_device.take(np.zeros(20, dtype=np.intp)), tmp_path / "out")
+    assert report.rows == 1
+    assert report.after["latency"] == report.before["latency"], "one case says nothing of itself left out"
+
+
+def test_a_kind_of_device_never_trained_on_is_refused(model: Path, made_up: MadeUp, tmp_path: Path) -> None:
+    rows = made_up(20, devices=("nvidia-t4",), power=0.0)
+    cases = replace(rows.cases, device=np.full(20, "amd-epyc-9005-vm-2c"), dtype=np.full(20, "fp32"))
+    rows = replace(rows, cases=cases)
+    with pytest.raises(SpecError, match="is a cpu"):
+        adapt(model, rows, tmp_path / "out")
+
+
+def test_power_above_the_limit_is_refused(model: Path, new_device: Labelled, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="limit allows"):
+        adapt(model, replace(new_device, power_w=np.full(len(new_device), 5000.0)), tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -153,9 +182,9 @@ def test_left_out_errors_are_those_of_leaving_out() -> None:
     points = _points(20)
     y = points.place[:, 0]
     process = Process.given(points, y, PRIOR)
-    closed, scores = process.left_out_errors(), process.left_out_scores()
+    closed, claimed = process.left_out_errors(), process.left_out_deviations()
     for i in (0, 7, 19):
         rest = np.delete(np.arange(20), i)
         mean, deviation = Process.given(points.take(rest), y[rest], PRIOR).at(points.take([i]))
         assert closed[i] == pytest.approx(y[i] - mean[0], abs=1e-5)
-        assert scores[i] == pytest.approx((y[i] - mean[0]) / deviation[0], rel=1e-3)
+        assert claimed[i] == pytest.approx(deviation[0], rel=1e-3)

@@ -151,7 +151,7 @@ def test_wider_and_told_outside_the_sizes_measured(predictor: ArtifactPredictor)
     assert near.in_domain
     assert near.notes == ()
     assert not any(one.in_domain for one in far)
-    assert all(any("is beyond the largest measured of" in note for note in one.notes) for one in far)
+    assert all(any("is beyond the largest measured on" in note for note in one.notes) for one in far)
     assert widths[0] < widths[1] < widths[2] < widths[3]
 
 
