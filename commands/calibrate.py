@@ -38,7 +38,7 @@ def calibrate(
 
         devices = read_catalogue(device_file)
         tables = labelled_files(data, split=split, family=family, keep_good=keep_good, devices=devices)
-        reports = adapt(model or default_model_dir(), tables, out_dir, devices=devices)
+        reports = adapt(model or default_model_dir(), tables, out_dir, devices=devices, files=data)
     except ImportError as error:
         raise need_extra("calibrate", "train", error) from error
     if as_json:

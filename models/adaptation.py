@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,11 +51,18 @@ class Adapted:
 
 
 def adapt(
-    model: Path, tables: Labelled | Sequence[Labelled], out: Path, *, devices: Catalogue | None = None, seed: int = 0
+    model: Path,
+    tables: Labelled | Sequence[Labelled],
+    out: Path,
+    *,
+    devices: Catalogue | None = None,
+    seed: int = 0,
+    files: Sequence[Path] = (),
 ) -> list[Adapted]:
     """Write to `out` the model of `model`, adapted to every device of the rows given; other devices answer as before.
 
-    A family that the rows do not mention stays as it is. An earlier adaptation of a family to the same device is replaced.
+    `files` are where the rows come from, for the model to remember. A family that the rows do not mention stays as it is. An
+    earlier adaptation of a family to the same device is replaced.
 
     Raises:
         SpecError: no rows, or of a family the model was not trained on, or a device the catalogue does not know.
@@ -87,7 +95,8 @@ def adapt(
             reports.append(report)
     facts = {key: value for key, value in manifest.items() if key not in _RECORDED}
     done = [{"family": one.family, "device": one.device, "rows": one.rows} for one in reports]
-    facts["calibrated"] = [*facts.get("calibrated", []), *done]
+    data = [{"name": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for path in files]
+    facts["calibrated"] = [*facts.get("calibrated", []), *({**one, "data": data} for one in done)]
     save_artifact(Artifact(str(manifest["regressor"]), families, facts), out)
     return reports
 

@@ -231,9 +231,16 @@ def _across(own: Sequence[Scored]) -> Iterable[SliceResult]:
 def _trained_on(predictor: ArtifactPredictor, paths: Sequence[Path], judged: Sequence[str]) -> list[str]:
     """A note for every file the model was trained on with these very rows: its errors there are flattered."""
     trained = {one["sha256"] for one in predictor.manifest.get("data", ())}
+    calibrated = {file["sha256"] for one in predictor.manifest.get("calibrated", ()) for file in one.get("data", ())}
     # Trained on one split and judged on another is what splits are for.
-    if not trained or predictor.manifest.get("split") not in (None, *judged):
-        return []
-    hashes = [(path, hashlib.sha256(path.read_bytes()).hexdigest()) for path in paths]
-    return [f"the model was trained on rows of {path.name} that are judged here: their errors are flattered"
-            for path, sha256 in hashes if sha256 in trained]  # fmt: skip
+    if predictor.manifest.get("split") not in (None, *judged):
+        trained = set()
+    found = []
+    for path in paths:
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        for what, known in (("trained on", trained), ("calibrated with", calibrated)):
+            if sha256 in known:
+                found.append(
+                    f"the model was {what} rows of {path.name} that are judged here: their errors are flattered"
+                )
+    return found
