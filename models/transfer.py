@@ -85,9 +85,12 @@ def carry_over(
     near = {source: _nearness(cases, source, devices) for source in learned.schema.devices}
     twin = np.zeros(n)
     used = sorted({graph for triples in members.values() for graph, _, _ in triples})
+    measured = [word for target in members for word in learned.measured[target]]
     for source in learned.schema.devices:
-        measured = [word for target in members for word in learned.measured[target]]
-        rows, moved = _moved(measured, cases, source, devices, near[source] > 0)
+        there_was = [word for word in measured if word.startswith(f"{source} ")]
+        if not there_was or not near[source].any():
+            continue
+        rows, moved = _moved(there_was, cases, source, devices, near[source] > 0)
         if not len(rows):
             continue
         there = extract(moved, learned.schema, devices)
