@@ -9,15 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .console import DeviceFiles, Json, need_extra, note, out, print_json, read_catalogue
-from .train import Data, KeepGood
+from .train import KeepGood
 
 if TYPE_CHECKING:
     from ..models.adaptation import Adapted
 
 
 def calibrate(
-    data: Data,
     out_dir: Annotated[Path, typer.Option("--out", metavar="MODEL_DIR", help="Where the adapted model goes.")],
+    data: Annotated[
+        list[Path] | None,
+        typer.Option("--data", metavar="FILE", help="Measured rows (.parquet, .csv); may be given again."),
+    ] = None,
+    descriptor: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--descriptor", metavar="DEVICE", help="Use the measured facts in this device's file; may be repeated."
+        ),
+    ] = None,
     model: Annotated[
         Path | None, typer.Option(metavar="MODEL_DIR", help="The model to adapt; default: the champion.")
     ] = None,
@@ -29,16 +38,22 @@ def calibrate(
 ) -> None:
     """Adapt a model to a device with 8 to 128 of its rows: kernelcast calibrate --data few.parquet --out my-model.
 
-    `kernelcast suggest` says which cases to measure for it. Other devices are answered as before.
+    `kernelcast suggest` says which cases to measure for it. Where `kernelcast characterize` ran, its file has some already:
+    --device-file my-gpu.yaml --descriptor my-gpu. Other devices are answered as before.
     """
     try:
         from ..models.adaptation import adapt
-        from ..models.artifact import default_model_dir
+        from ..models.artifact import default_model_dir, read_manifest
+        from ..models.descriptor import with_descriptors
         from ..models.tables import labelled_files
 
         devices = read_catalogue(device_file)
-        tables = labelled_files(data, split=split, family=family, keep_good=keep_good, devices=devices)
-        reports = adapt(model or default_model_dir(), tables, out_dir, devices=devices, files=data)
+        files, base = data or [], model or default_model_dir()
+        tables = (
+            labelled_files(files, split=split, family=family, keep_good=keep_good, devices=devices) if files else []
+        )
+        tables = with_descriptors(tables, descriptor or [], devices, read_manifest(base)["families"])
+        reports = adapt(base, tables, out_dir, devices=devices, files=files)
     except ImportError as error:
         raise need_extra("calibrate", "train", error) from error
     if as_json:
