@@ -81,7 +81,7 @@ class Periodic:
         per_epoch = max(len(x) // batch, 1)
         epochs = min(max(self.epochs, math.ceil(self.least_steps / per_epoch)), self.most_epochs)
         steps = epochs * per_epoch
-        optimiser = torch.optim.AdamW(parameters.values(), lr=self.rate, weight_decay=self.weight_decay)
+        optimiser = torch.optim.AdamW(parameters.values(), lr=self.rate, weight_decay=self.weight_decay, fused=True)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, self.rate, total_steps=steps + 1, pct_start=0.1)
         loss_of = torch.nn.functional.smooth_l1_loss
         order = torch.randperm(len(x), generator=chance)
