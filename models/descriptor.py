@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -82,7 +83,7 @@ def _spec(source: str) -> KernelSpec | None:
     plain = [word for word in words if "=" not in word]
     variants = families()[found["family"]].variants
     variant = plain.pop(0) if plain and plain[0] in variants else ""
-    sizes = {name: int(value) for name, value in dims.items()}
+    sizes: dict[str, Any] = {name: int(value) for name, value in dims.items()}
     config = {name: int(value) for name, value in knobs.items()}
     try:
         return KernelSpec.of(
