@@ -33,9 +33,7 @@ class ModelEndpoint(PredictEndpoint):
         Raises:
             ProblemError: no model is loaded, or the request is not acceptable.
         """
-        loaded = self._source.current()
-        if loaded is None:
-            raise ProblemError(503, f"no model is loaded: {self._source.problem}", headers={"retry-after": "2"})
+        loaded = self._loaded()
         request = read_model_request(body, loaded.catalogue, self._settings.max_specs)
         found = _predict(loaded, request)
         self._metrics.predictions(

@@ -47,15 +47,19 @@ class PredictEndpoint:
                     "headers": [(b"content-type", b"application/json"), (b"content-length", length)]})  # fmt: skip
         await send({"type": "http.response.body", "body": answer})
 
+    def _loaded(self) -> Loaded:
+        loaded = self._source.current()
+        if loaded is None:
+            raise ProblemError(503, f"no model is loaded: {self._source.problem}", headers={"retry-after": "2"})
+        return loaded
+
     def answer(self, body: bytes) -> bytes:
         """The JSON answer to a JSON request.
 
         Raises:
             ProblemError: no model is loaded, or the request is not acceptable.
         """
-        loaded = self._source.current()
-        if loaded is None:
-            raise ProblemError(503, f"no model is loaded: {self._source.problem}", headers={"retry-after": "2"})
+        loaded = self._loaded()
         request = read_request(body, loaded.catalogue, self._settings.max_specs)
         found = _predict(loaded, request)
         self._metrics.predictions(_counted(request.specs, request.devices, found))

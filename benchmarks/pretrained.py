@@ -8,11 +8,11 @@ file per family. Rows with a split take part if it is `train`; what else there i
 from __future__ import annotations
 
 import argparse
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kernelcast.datasets.hashing import file_sha256
 from kernelcast.datasets.shipped import SHIPPED_DIR, read_shipped, shipped_families
 from kernelcast.models.artifact import save_artifact
 from kernelcast.models.labelled import Labelled
@@ -65,10 +65,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         by_family.setdefault(rows.cases.family.name, []).append(rows)
     tables = [joined(by_family[name]) for name in sorted(by_family)]
     facts = {
-        "data": [{"name": f"{path.parent.name}/{path.name}", "sha256": _hash(path)} for path in files],
+        "data": [{"name": f"{path.parent.name}/{path.name}", "sha256": file_sha256(path)} for path in files],
         "split": "train",
         "sources": {name: {**facts, "rows": _rows_of(tables, name)} for name, facts in SOURCES.items()},
-        "own_data": [{"name": path.name, "sha256": _hash(path)} for path in sorted(SHIPPED_DIR.glob("*.parquet"))],
+        "own_data": [
+            {"name": path.name, "sha256": file_sha256(path)} for path in sorted(SHIPPED_DIR.glob("*.parquet"))
+        ],
         "own_rows": sum(map(len, own)),
     }
     artifact = train(tables, facts=facts, progress=lambda what, done, total: _say(start, what, done, total))
@@ -78,11 +80,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _rows_of(tables: Sequence[Labelled], source: str) -> int:
     return sum(int((rows.source == source).sum()) for rows in tables if rows.source is not None)
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _say(start: float, what: str, done: int, total: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .console import DeviceFiles, Json, need_extra, note, out, print_json, read_catalogue
+from .console import DeviceFiles, Json, Model, model_dir, need_extra, note, out, print_json, read_catalogue
 from .train import KeepGood
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ def calibrate(
             "--descriptor", metavar="DEVICE", help="Use the measured facts in this device's file; may be repeated."
         ),
     ] = None,
-    model: Annotated[
-        Path | None, typer.Option(metavar="MODEL_DIR", help="The model to adapt; default: the champion.")
-    ] = None,
+    model: Model = None,
     split: Annotated[str | None, typer.Option(help="Only rows whose split column says this.")] = None,
     family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
     keep_good: KeepGood = False,
@@ -43,12 +41,12 @@ def calibrate(
     """
     try:
         from ..models.adaptation import adapt
-        from ..models.artifact import default_model_dir, read_manifest
+        from ..models.artifact import read_manifest
         from ..models.descriptor import with_descriptors
         from ..models.tables import labelled_files
 
         devices = read_catalogue(device_file)
-        files, base = data or [], model or default_model_dir()
+        files, base = data or [], model_dir(model)
         tables = (
             labelled_files(files, split=split, family=family, keep_good=keep_good, devices=devices) if files else []
         )

@@ -1,8 +1,10 @@
-"""Hashes of integer columns: vectorised, and the same on every platform and numpy version."""
+"""Hashes of integer columns, vectorised and the same on every platform and numpy version, and of files."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -38,3 +40,13 @@ def column_hashes(columns: Iterable[npt.NDArray[np.float64]], n: int, salt: str 
     for column in columns:
         hashes = mixed(hashes ^ column.astype(np.int64).astype(np.uint64))
     return hashes
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's content, in hex: by which a model remembers what it learned from.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..datasets.hashing import file_sha256
 from ..features.cases import Floats
 from ..features.coded import Words
 from ..features.device import Catalogue, catalogue
@@ -95,7 +95,7 @@ def adapt(
             reports.append(report)
     facts = {key: value for key, value in manifest.items() if key not in _RECORDED}
     done = [{"family": one.family, "device": one.device, "rows": one.rows} for one in reports]
-    data = [{"name": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for path in files]
+    data = [{"name": path.name, "sha256": file_sha256(path)} for path in files]
     facts["calibrated"] = [*facts.get("calibrated", []), *({**one, "data": data} for one in done)]
     save_artifact(Artifact(str(manifest["regressor"]), families, facts), out)
     return reports
@@ -105,13 +105,13 @@ def _adapt_one(
     model: FamilyModel, rows: Labelled, device: str, devices: Catalogue, seed: int
 ) -> tuple[FamilyModel, Adapted]:
     """The family's model with its adaptation to one device, made of `rows` alone."""
+    from threadpoolctl import threadpool_limits
+
     total = len(rows)
     if total > MOST_ROWS:
         rows = rows.take(np.sort(np.random.default_rng(seed).permutation(total)[:MOST_ROWS]))
     blank = replace(model, adaptations={name: own for name, own in model.adaptations.items() if name != device})
     looked = FamilyEngine(blank, "").look(rows.cases, devices)
-    from threadpoolctl import threadpool_limits
-
     found: dict[str, Adaptation] = {}
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}

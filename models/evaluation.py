@@ -6,7 +6,6 @@ Both end in an `Evaluation`, which is plain data.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..datasets.hashing import file_sha256
 from ..features.device import Catalogue
 from ..features.errors import SpecError, listed
 from .labelled import Labelled
@@ -237,7 +237,7 @@ def _trained_on(predictor: ArtifactPredictor, paths: Sequence[Path], judged: Seq
         trained = set()
     found = []
     for path in paths:
-        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        sha256 = file_sha256(path)
         for what, known in (("trained on", trained), ("calibrated with", calibrated)):
             if sha256 in known:
                 found.append(

@@ -29,6 +29,7 @@ MIN_ROWS = 20
 """Fewer rows of a family than this cannot be held out in folds and teach nothing."""
 
 _LEAST_POWER_WEIGHT = 0.1
+"""Weight of the power of the shortest kernels: they are many, and the sensor caught little of them, but not nothing."""
 
 Answers = Mapping[str, Floats]
 """Logarithm of each target's answer (s; share of the power limit), shape `(n,)`, NaN where a row has none."""
@@ -42,8 +43,7 @@ class TrainingTable:
     """One family's rows in all the forms that fitting needs; every column has shape `(n, …)`.
 
     `log_labels` maps `latency` (ln s) and, where there is enough of it, `power` (ln of the share of the limit) to
-    columns, NaN where a row has no label. `terms` and `attributes` feed the analytic model; `threads` is how many
-    threads a fit may use.
+    columns, NaN where a row has no label. `terms` and `attributes` feed the analytic model.
     """
 
     rows: Labelled
@@ -52,10 +52,9 @@ class TrainingTable:
     attributes: Attributes
     log_bound: Floats
     log_labels: Mapping[str, Floats]
-    threads: int = 1
 
     @classmethod
-    def of(cls, rows: Labelled, devices: Catalogue, threads: int = 1) -> TrainingTable:
+    def of(cls, rows: Labelled, devices: Catalogue) -> TrainingTable:
         """The table of measured rows.
 
         Raises:
@@ -75,7 +74,6 @@ class TrainingTable:
             attributes=attributes_of(rows.cases, rows.cases.coded("impl")),
             log_bound=np.log(features.work.lower_bound_s),
             log_labels=labels,
-            threads=threads,
         )
 
     def __len__(self) -> int:
@@ -86,7 +84,8 @@ class TrainingTable:
 class Fit:
     """A fitted regressor: its graphs and, where latency is learned as a ratio to it, the analytic model.
 
-    Graphs of one member are fits of it to other rows; their mean is the member's answer.
+    Several graphs of one member are fits of it to other rows, which share its weight when served; `answers` is for a fit that
+    has one graph a member.
     """
 
     graphs: tuple[Graph, ...]
@@ -121,7 +120,7 @@ def fit(table: TrainingTable, rows: Any, regressor: Regressor, seed: int, analyt
     targets["latency"] = targets["latency"] - log_base[rows]
     known = {name: column for name, column in targets.items() if not np.isnan(column).all()}
     sure = np.clip(table.rows.latency_s[rows] / SURE_POWER_S, _LEAST_POWER_WEIGHT, 1.0)
-    problem = Problem(x[rows], known, {"power": sure}, seed, table.threads)
+    problem = Problem(x[rows], known, {"power": sure}, seed)
     return Fit(tuple(regressor.fit(problem)), analytic)
 
 

@@ -56,7 +56,7 @@ def fit_free(table: TrainingTable, rows: Any, n_inputs: int, seed: int) -> bytes
     x = np.full((len(rows), n_inputs), np.nan, dtype=np.float32)
     x[:, np.flatnonzero(free)] = table.features.values[rows][:, free]
     ratio = table.log_labels["latency"][rows] - table.log_bound[rows]
-    return QUICK.fit(Problem(x, {"latency": ratio}, {}, seed, table.threads))[0].onnx
+    return QUICK.fit(Problem(x, {"latency": ratio}, {}, seed))[0].onnx
 
 
 def left_out_answers(

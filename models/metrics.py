@@ -13,12 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..features.cases import Cases, Floats, Strings
+from .limits import SURE_POWER_S
 
 Mask = npt.NDArray[np.bool_]
-
-SHORT_POWER_S = 333e-6
-"""Power of kernels shorter than this is told apart: a sensor sampled every 100 ms does not resolve them, and public
-tables disagree by 40–53 % there."""
 
 _WITHIN_PCT = 10.0
 
@@ -179,8 +176,8 @@ def size_bands(measured_s: Floats) -> Strings:
 
 
 def power_bands(measured_s: Floats) -> Strings:
-    """Whether each kernel ran long enough for its power to be trusted (`SHORT_POWER_S`), in words."""
-    return np.where(measured_s < SHORT_POWER_S, *POWER_BANDS)
+    """Whether each kernel ran long enough for its power to be trusted (`limits.SURE_POWER_S`), in words."""
+    return np.where(measured_s < SURE_POWER_S, *POWER_BANDS)
 
 
 _EDGES_S = np.array([1e-5, 1e-4, 1e-3, 1e-2, 1e-1])

@@ -159,11 +159,11 @@ class _Choice:
     its variance with noise, so gains follow from one product with the covariance at the start.
     """
 
-    def __init__(self, cases: Cases, latency_s: Floats, seconds: Floats, covariance: Floats, noise: Floats) -> None:
+    def __init__(self, cases: Cases, latency_s: Floats, seconds: Floats, known: Floats, noise: Floats) -> None:
         self.cases, self.latency_s, self.seconds, self.noise = cases, latency_s, seconds, noise
-        self.covariance = covariance
-        self.variance = np.diag(covariance).copy()
-        self.gains = (covariance**2).sum(axis=0)
+        self.covariance = known
+        self.variance = np.diag(known).copy()
+        self.gains = (known**2).sum(axis=0)
         self.taken = np.zeros((0, len(cases)))
         self.free = np.ones(len(cases), dtype=np.bool_)
 
@@ -186,8 +186,7 @@ class _Choice:
         seconds = measuring_seconds(Labelled(cases, predicted, np.full(len(cases), np.nan)), devices)
         points = engine.look(cases, devices).points["latency"]
         before = engine.model.adaptations.get(str(cases.device[0]), {}).get("latency")
-        covariance, noise = _covariance(points, before)
-        return cls(cases, predicted, seconds, covariance, noise)
+        return cls(cases, predicted, seconds, *_covariance(points, before))
 
     def best(self) -> float:
         """What the best candidate gains for its cost."""

@@ -7,7 +7,6 @@ that ships is fitted on all rows.
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..datasets.hashing import file_sha256
 from ..features.device import Catalogue, catalogue
 from ..features.errors import SpecError, listed
 from .artifact import Artifact, FamilyModel, TargetModel, save_artifact
@@ -102,7 +102,7 @@ def train_files(
     from .tables import labelled_files
 
     tables = labelled_files(paths, split=split, family=family, keep_good=keep_good, devices=devices)
-    facts = {"data": [{"name": path.name, "sha256": _file_hash(path)} for path in paths], "split": split}
+    facts = {"data": [{"name": path.name, "sha256": file_sha256(path)} for path in paths], "split": split}
     artifact = train(tables, regressor=regressor, seed=seed, devices=devices, progress=progress, facts=facts)
     save_artifact(artifact, out)
     return report_of(artifact, out)
@@ -206,8 +206,3 @@ def _installed(packages: Iterable[str]) -> Iterable[tuple[str, str]]:
             yield package, version(package)
         except PackageNotFoundError:
             continue
-
-
-def _file_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

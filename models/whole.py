@@ -79,7 +79,10 @@ def without_launch(predictions: Sequence[Prediction], floors_s: Sequence[float])
         hidden_s, least_s = max(floor_s - EMPTY_KERNEL_S, 0.0), max(one.breakdown.values(), default=0.0)
         ends = (one.latency_s.value, one.latency_s.lower, one.latency_s.upper)
         value, lower, upper = (max(end - hidden_s, min(end, least_s)) for end in ends)
-        left, energy = value / one.latency_s.value, one.energy_j
-        energy_j = None if energy is None else Interval(energy.value * left, energy.lower * left, energy.upper * left)
+        energy_j = None
+        if (energy := one.energy_j) is not None:
+            # Each end by its own share: a constant taken off a time widens what is left, and so its energy.
+            parts = zip((energy.value, energy.lower, energy.upper), (value, lower, upper), ends, strict=True)
+            energy_j = Interval(*(joules * left_s / whole_s for joules, left_s, whole_s in parts))
         shortened.append(replace(one, latency_s=Interval(value, lower, upper), energy_j=energy_j))
     return shortened
