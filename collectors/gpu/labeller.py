@@ -24,9 +24,9 @@ from typing import Any
 
 from ...datasets.schema import spec_of
 from ...features.kernel import KernelSpec
+from ...features.occupancy import WARP_SIZE, occupancy
 from ..child import die_with_parent, private_stdout, send
 from ..runner import UnsupportedCaseError
-from .occupancy import WARP_SIZE, occupancy
 from .sass import read_code
 from .tiled_matmul import SOURCE, defines, tile_of
 from .triton_steps import triton_binaries

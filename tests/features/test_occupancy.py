@@ -1,6 +1,6 @@
 import pytest
-from kernelcast.collectors.gpu.occupancy import LIMITS, occupancy
 from kernelcast.features.errors import SpecError
+from kernelcast.features.occupancy import LIMITS, occupancy
 
 # (threads, registers, shared_b): blocks by capability, computed with CUDA 13.0's own cuda_occupancy.h
 # (cudaOccMaxActiveBlocksPerMultiprocessor; dynamic shared memory, 1 KiB reserved, opt-in limit).

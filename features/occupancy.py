@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ...features.errors import SpecError, listed
+from .errors import SpecError, listed
 
 WARP_SIZE = 32
 MAX_THREADS_PER_BLOCK = 1024

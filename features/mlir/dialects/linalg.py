@@ -1,0 +1,242 @@
+"""linalg: generic operations read from their maps and bodies, named ones by what their names stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import prod
+
+from .. import attributes, costs
+from ..affine import AffineMap, parse_maps
+from ..binding import of_destinations
+from ..bodies import Body, combiner, read_body
+from ..costs import unknown
+from ..graph import ValueType
+from ..linalg_names import CONVOLUTIONS, LAYOUTS, PRODUCTS
+from ..linalg_products import convolution, destinations, dimension_sizes, named_product, product, read_b
+from ..operators import arithmetic, operator
+from ..site import Cost, CostOf, Dialect, Rule, Site, rules
+
+
+def _generic(site: Site) -> Cost:
+    count = destinations(site)
+    inputs, outs = site.operands[:-count], site.operands[-count:]
+    maps = parse_maps(attributes.value(site.text, "indexing_maps") or site.text)
+    if len(maps) < len(site.operands):
+        return unknown(f"{site.name} without an indexing map for each operand")
+    sizes = dimension_sizes(maps, site.operands)
+    if None in sizes:
+        return unknown(f"{site.name} over sizes that its operands do not tell")
+    space = tuple(float(size or 0) for size in sizes)
+    written = re.findall(r"\b(parallel|reduction|window)\b", attributes.value(site.text, "iterator_types") or "")
+    summed = {dim for dim, word in enumerate(written) if word != "parallel"}
+    if not written:
+        summed = set(range(len(space))) - {
+            dim for one in maps[-count:] for result in range(len(one.results)) for dim in one.used(result)
+        }
+    body = read_body(site.body, site.body_arguments)
+    if not summed:
+        return _parallel(site, inputs, outs, maps, space, body)
+    if len(inputs) >= 2 and _is_product(body, site):
+        return product(site, inputs, outs, maps, space, summed)
+    if not inputs:
+        return unknown(f"{site.name} that reduces nothing")
+    axes = [axis for axis, dim in enumerate(maps[0].positions()) if dim in summed]
+    kept = prod((space[dim] for dim in range(len(space)) if dim not in summed), start=1.0)
+    gone = prod((space[dim] for dim in summed), start=1.0)
+    cost = costs.reduction(site, combiner(site.body), inputs[0], axes)
+    points = kept * gone
+    per = max(body.flops, 1.0)
+    window = {"window": tuple(int(space[dim]) for dim in sorted(summed))} if len(axes) < len(summed) else {}
+    return cost._replace(
+        flops=points * per,
+        transcendentals=points * body.transcendentals,
+        bytes_in=costs.nbytes(inputs),
+        bytes_out=costs.nbytes(outs),
+        loops=(1.0, kept, 1.0, gone),
+        detail={**cost.detail, **window, "operators": body.operators},
+    )
+
+
+def _is_product(body: Body, site: Site) -> bool:
+    return (
+        "mul" in body.operators and "add" in body.operators and set(body.operators) <= {"mul", "add", "convert", "sub"}
+    ) or (not site.body and site.name != "linalg.generic")
+
+
+def _parallel(
+    site: Site,
+    inputs: Sequence[ValueType],
+    outs: Sequence[ValueType],
+    maps: Sequence[AffineMap],
+    space: Sequence[float],
+    body: Body,
+) -> Cost:
+    points = prod(space, start=1.0)
+    out_b = costs.nbytes(outs)
+    picked = [op for op in site.body if op.name in ("tensor.extract", "memref.load")]
+    if picked:
+        moved = out_b * max(len(picked), 1)
+        return Cost(
+            "gather",
+            outs[0].dtype,
+            points * body.flops,
+            points * body.transcendentals,
+            costs.nbytes(inputs) + moved,
+            out_b,
+            (1.0, points, 1.0, 1.0),
+            {"operator": "gather"},
+        )
+    uses_outs = _used(site, len(inputs))
+    read = costs.nbytes(inputs) + (read_b(site, (), outs) if uses_outs else 0.0)
+    if body.operators:
+        numbers = costs.dtype_of((*outs, *inputs))
+        return Cost(
+            "elementwise",
+            numbers,
+            points * body.flops,
+            points * body.transcendentals,
+            read,
+            out_b,
+            (1.0, points, 1.0, 1.0),
+            {"operator": body.name, "operators": body.operators},
+        )
+    return Cost("movement", outs[0].dtype, 0.0, 0.0, read, out_b, (1.0, points, 1.0, 1.0), _moved(inputs, maps))
+
+
+def _used(site: Site, first_out: int) -> bool:
+    """Whether the body reads a destination."""
+    blocks = [block for region in site.op.regions for block in region.blocks]
+    if not blocks:
+        return False
+    outs = set(blocks[0].arguments[first_out:])
+    return any(value in outs for op in blocks[0].ops for value in op.operands)
+
+
+def _moved(inputs: Sequence[ValueType], maps: Sequence[AffineMap]) -> dict[str, object]:
+    """What a body that only hands on amounts to, from how the input is indexed: the detail of its node."""
+    if not inputs or inputs[0].shape == () or not inputs[0].is_array:
+        return {"operator": "broadcast"}
+    source, result = maps[0].positions(), maps[-1].positions()
+    if source == result:
+        return {"operator": "copy"}
+    if len(source) != len(result) or set(source) != set(result):
+        return {"operator": "broadcast"}
+    order = tuple(source.index(dim) for dim in result)
+    return {"operator": "transpose"} if None in source else {"operator": "transpose", "permutation": order}
+
+
+def _pooling(site: Site) -> Cost:
+    layout = LAYOUTS[re.sub(r"_(sum|max|min|max_unsigned|min_unsigned)$", "", site.short)]
+    name = site.short.replace("_unsigned", "").rpartition("_")[2]
+    window = [size or 0 for size in site.operands[1].shape or ()]
+    result = site.results[0] if site.results else site.operands[-1]
+    cost = costs.window_reduction(site, name, site.operands[0], result, window)
+    return cost._replace(
+        bytes_in=site.operands[0].nbytes, bytes_out=result.nbytes, detail={**cost.detail, "layout": layout}
+    )
+
+
+def _reduce(site: Site) -> Cost:
+    axes = site.ints("dimensions") or ()
+    count = destinations(site)
+    body = read_body(site.body, site.body_arguments)
+    found = re.search(r"\{\s*([\w.]+)", site.text)
+    name = combiner(site.body) if site.body else operator((found[1] if found else "reduce").rpartition(".")[2])
+    cost = costs.reduction(site, name, site.operands[0], axes, max(body.flops, 1.0), body.transcendentals)
+    return cost._replace(bytes_in=costs.nbytes(site.operands[:-count]), bytes_out=costs.nbytes(site.operands[-count:]))
+
+
+def _map(site: Site) -> Cost:
+    body = read_body(site.body, site.body_arguments)
+    out = site.operands[-1]
+    return Cost(
+        "elementwise",
+        out.dtype,
+        out.elements * body.flops,
+        out.elements * body.transcendentals,
+        costs.nbytes(site.operands[:-1]),
+        out.nbytes,
+        (1.0, out.elements, 1.0, 1.0),
+        {"operator": body.name, "operators": body.operators},
+    )
+
+
+def _elementwise(site: Site) -> Cost:
+    kind = attributes.word(site.text, "kind")
+    name = operator(kind or site.short)
+    out = site.operands[-1]
+    per, special = arithmetic(name)
+    return Cost(
+        "elementwise",
+        out.dtype,
+        out.elements * per,
+        out.elements * special,
+        costs.nbytes(site.operands[:-1]),
+        out.nbytes,
+        (1.0, out.elements, 1.0, 1.0),
+        {"operator": name},
+    )
+
+
+def _moving(name: str, first: int = 0) -> CostOf:
+    def cost(site: Site) -> Cost:
+        source, out = site.operands[first], site.operands[-1]
+        return Cost(
+            "movement",
+            out.dtype,
+            0.0,
+            0.0,
+            source.nbytes if source.is_array else 0.0,
+            out.nbytes,
+            (1.0, out.elements, 1.0, 1.0),
+            {"operator": name},
+        )
+
+    return cost
+
+
+def _transpose(site: Site) -> Cost:
+    order = site.ints("permutation")
+    cost = _moving("transpose")(site)
+    return cost if order is None else cost._replace(detail={**cost.detail, "permutation": order})
+
+
+def _softmax(site: Site) -> Cost:
+    axis = site.int_of("dimension")
+    cost = costs.softmax(site, site.operands[0], -1 if axis is None else axis)
+    return cost._replace(bytes_out=site.operands[-1].nbytes)
+
+
+_ELEMENTWISE = (
+    "abs add ceil copy_elements div div_unsigned erf exp floor log max min mul negf powf reciprocal round rsqrt "
+    "select sqrt square sub tanh elementwise"
+)
+
+DIALECT = Dialect(
+    "linalg",
+    {
+        **rules("generic", _generic, dialect="linalg", shapes=of_destinations, reads="makers"),
+        **rules((*PRODUCTS, "contract"), named_product, dialect="linalg", shapes=of_destinations, reads="makers"),
+        **rules(CONVOLUTIONS, convolution, dialect="linalg", shapes=of_destinations, reads="makers"),
+        **rules(
+            [f"{name}_{word}" for name in LAYOUTS for word in ("sum", "max", "min", "max_unsigned", "min_unsigned")],
+            _pooling,
+            dialect="linalg",
+            shapes=of_destinations,
+        ),
+        **rules("reduce", _reduce, dialect="linalg", shapes=of_destinations),
+        **rules("map", _map, dialect="linalg", shapes=of_destinations),
+        **rules(_ELEMENTWISE, _elementwise, dialect="linalg", shapes=of_destinations),
+        **rules("transpose", _transpose, dialect="linalg", shapes=of_destinations),
+        **rules("broadcast fill", _moving("broadcast"), dialect="linalg", shapes=of_destinations),
+        **rules("copy", _moving("copy"), dialect="linalg", shapes=of_destinations),
+        **rules("pack unpack", _moving("transpose"), dialect="linalg", shapes=of_destinations),
+        **rules("softmax", _softmax, dialect="linalg", shapes=of_destinations),
+        **rules("fill_rng_2d", costs.random, dialect="linalg", shapes=of_destinations),
+        **rules("index", costs.control, dialect="linalg"),
+        "tensor.pack": Rule(_moving("transpose"), of_destinations),
+        "tensor.unpack": Rule(_moving("transpose"), of_destinations),
+    },
+    {"linalg.yield": "end"},
+)

@@ -1,0 +1,106 @@
+"""vector: arithmetic on registers. Only transfers, loads and stores touch memory."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+
+from .. import attributes, costs
+from ..affine import parse_maps
+from ..bodies import combined_by
+from ..costs import unknown
+from ..operators import operator
+from ..site import Cost, Dialect, Site, rules
+from .memref import load, store
+
+
+def _contract(site: Site) -> Cost:
+    maps = parse_maps(attributes.value(site.text, "indexing_maps") or "")
+    if len(maps) != 3:
+        return unknown(f"{site.name} without three indexing maps")
+    sizes: list[float | None] = [None] * len(maps[0].dims)
+    for one, kind in zip(maps[:2], site.operands[:2], strict=True):
+        for dim, length in zip(one.positions(), kind.shape or (), strict=False):
+            if dim is not None:
+                sizes[dim] = float(length or 0)
+    a, b, c = ({dim for dim in one.positions() if dim is not None} for one in maps)
+
+    def size(dims: set[int]) -> float:
+        return prod((sizes[dim] or 0.0 for dim in dims), start=1.0)
+
+    loops = (size(a & b & c), size((a & c) - b), size((b & c) - a), size((a | b) - c))
+    left, right = maps[0].positions(), maps[1].positions()
+    gone = (a & b) - c
+    return costs.contraction(
+        site, loops, site.operands[0].dtype, (), (),
+        lhs_transposed=bool(left and left[-1] not in gone), rhs_transposed=bool(right and right[-1] in gone),
+    )  # fmt: skip
+
+
+def _outer(site: Site) -> Cost:
+    flops = 2.0 if len(site.operands) > 2 else 1.0
+    return costs.elementwise(site, "mul", flops, 0.0)
+
+
+def _reduction(site: Site) -> Cost:
+    source = site.operands[0]
+    found = re.search(r"vector\.kind<(\w+)>|^<(\w+)>", site.text)
+    name = combined_by(found[1] or found[2]) if found else "sum"
+    axes = site.ints("reduction_dims")
+    rank = len(source.shape or ())
+    return costs.reduction(site, name, source, axes if axes is not None else range(rank))
+
+
+def _registers(site: Site) -> Cost:
+    """Elements change places between registers."""
+    return costs.movement(site, site.short if site.short in ("broadcast", "transpose") else "copy", 0.0, 0.0)
+
+
+def _transpose(site: Site) -> Cost:
+    order, cost = site.ints("permutation"), _registers(site)
+    return cost if order is None else cost._replace(detail={**cost.detail, "permutation": order})
+
+
+def _arithmetic(site: Site) -> Cost:
+    return costs.elementwise(site, operator(site.short))
+
+
+def _gathered(site: Site) -> Cost:
+    """Reads or writes of a vector's elements wherever an index vector points."""
+    moved = (site.results or site.operands[-1:])[0]
+    amount = moved.elements * moved.itemsize_b
+    reads = bool(site.results)
+    return Cost(
+        "gather",
+        moved.dtype,
+        0.0,
+        0.0,
+        amount if reads else 0.0,
+        0.0 if reads else amount,
+        (1.0, moved.elements, 1.0, 1.0),
+        {"operator": site.short},
+    )
+
+
+_PLACES = (
+    "broadcast bitcast shape_cast extract extract_strided_slice insert insert_strided_slice extractelement "
+    "insertelement shuffle interleave deinterleave splat from_elements to_elements type_cast "
+    "create_mask constant_mask vscale step scalable.extract scalable.insert flat_transpose"
+)
+
+DIALECT = Dialect(
+    "vector",
+    {
+        **rules("contract matrix_multiply", _contract, dialect="vector"),
+        **rules("transfer_read load maskedload expandload", load, dialect="vector", reads="runs"),
+        **rules("transfer_write store maskedstore compressstore", store, dialect="vector", reads="runs"),
+        **rules("gather scatter", _gathered, dialect="vector"),
+        **rules("fma", _arithmetic, dialect="vector"),
+        **rules("outerproduct", _outer, dialect="vector"),
+        **rules("reduction multi_reduction scan", _reduction, dialect="vector"),
+        **rules(_PLACES, _registers, dialect="vector"),
+        **rules("transpose", _transpose, dialect="vector"),
+        **rules("print", costs.control, dialect="vector"),
+    },
+    {"vector.mask": "body", "vector.yield": "end"},
+)

@@ -1,0 +1,133 @@
+"""What a function of a module does: its operations with their cost on paper, and the kernels a compiler makes of them.
+
+The understanding of MLIR has two levels. `Node`s are operations, costed one by one. `Group`s are what runs as one kernel:
+a contraction with the elementwise operations fused into it, a softmax, a chain of elementwise operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ..kernel import KernelSpec
+from .graph import ValueType
+
+KINDS = (
+    "contraction", "convolution", "attention", "normalization", "softmax", "reduction", "elementwise", "movement", "gather",
+    "sort", "random", "view", "constant", "control", "unknown",
+)  # fmt: skip
+"""What an operation does. `movement` copies or rearranges data (transpose, concatenate, pad, materialised broadcasts), `gather`
+reads or writes at computed places (gather, scatter, embedding), `view` moves nothing (reshape, tensor.empty), `control` is
+calls, loops and returns, whose bodies are nodes of their own. `unknown` was not understood."""
+
+FREE = frozenset({"view", "constant", "control"})
+"""Kinds that cost nothing themselves."""
+
+
+@dataclass(slots=True)
+class Node:
+    """One operation and what one run of it costs.
+
+    `flops` counts arithmetic (a multiply-add is two), `transcendentals` the exponentials, roots, divisions and the like among
+    its element operations. `bytes_in` and `bytes_out` are what it touches of its operands and results, each once, as if it ran
+    alone. `loops` are `(batch, m, n, k)` of a contraction or the product a convolution amounts to; for reductions
+    `(1, rows kept, 1, elements reduced)`; for all others `(1, elements, 1, 1)`. `runs` is how often it runs: the product of
+    the trip counts around it. `detail` holds what recognising its kernel needs (`kernel`, `stride` … of a convolution; `axis`,
+    `operator` of a reduction; `operator` of an elementwise operation). `note` says why it is not, or only partly, understood.
+    """
+
+    op: str
+    kind: str
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    dtype: str
+    flops: float = 0.0
+    transcendentals: float = 0.0
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+    loops: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0)
+    runs: float = 1.0
+    line: int | None = None
+    detail: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    note: str = ""
+
+    @property
+    def understood(self) -> bool:
+        """Whether its cost is known."""
+        return self.kind != "unknown"
+
+    @property
+    def parallelism(self) -> float:
+        """Independent results it computes: batch, rows and columns."""
+        return self.loops[0] * self.loops[1] * self.loops[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Operations that run as one kernel; costs are of one run.
+
+    `nodes` are positions in `Program.nodes`, in order. `kind` is the kind of its main operation. `bytes_in` and `bytes_out`
+    cross its border; what stays inside is in neither. `spec` is the kernel it was recognised as, None where there is no family for it; `stand_in`
+    says how the spec differs from what the group does, empty where it is the same. `needs` are positions of groups whose
+    results it reads.
+    """
+
+    nodes: tuple[int, ...]
+    kind: str
+    dtype: str
+    flops: float
+    transcendentals: float
+    bytes_in: float
+    bytes_out: float
+    runs: float
+    parallelism: float
+    spec: KernelSpec | None
+    stand_in: str
+    needs: tuple[int, ...]
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A function, understood: what it computes and what that costs on paper.
+
+    `nodes` are its operations in order, those of called functions and loop bodies in the place of the call. `types` are the
+    types of values, sizes bound. `arguments` and `outputs` are value numbers. `unread_share` is the share of the text's
+    operations that no reader could make anything of. `notes` are what a user must know of the understanding.
+    """
+
+    function: str
+    reader: str
+    nodes: Sequence[Node]
+    groups: Sequence[Group]
+    types: Sequence[ValueType]
+    arguments: tuple[int, ...]
+    outputs: tuple[int, ...]
+    unread_share: float
+    notes: tuple[str, ...]
+
+    @property
+    def flops(self) -> float:
+        """Arithmetic of the whole, trip counts included."""
+        return sum(node.flops * node.runs for node in self.nodes)
+
+    @property
+    def bytes(self) -> float:
+        """Traffic between the kernels of the whole, and with its arguments and results, in bytes."""
+        return sum((group.bytes_in + group.bytes_out) * group.runs for group in self.groups)
+
+    @property
+    def footprint_b(self) -> float:
+        """Bytes of arguments and results together."""
+        return sum(self.types[value].nbytes for value in {*self.arguments, *self.outputs})
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity of the whole, flops per byte between kernels; 0 where nothing is moved."""
+        return self.flops / self.bytes if self.bytes else 0.0
+
+    @property
+    def not_understood(self) -> tuple[Node, ...]:
+        """Operations whose cost is not known."""
+        return tuple(node for node in self.nodes if not node.understood)

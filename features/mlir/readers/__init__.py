@@ -1,0 +1,1 @@
+"""Native MLIR parsers, one module each with a `READER`."""

@@ -1,0 +1,154 @@
+"""Understanding a module: one function of it walked, costed and grouped into kernels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from ..errors import SpecError, listed
+from .binding import bound, bound_sizes
+from .collection import no_collection
+from .graph import Function, Module, Op
+from .program import Node, Program
+from .walk import Walk
+
+ENTRIES = ("main", "forward")
+"""Names of the function a module is called through: JAX's and torch-mlir's, and torch.nn.Module's."""
+
+_SHOWN = 8
+
+
+def functions(module: Module) -> list[str]:
+    """Names of the functions that can be understood: public ones with a body; all with a body where none is public."""
+    bodies = [function for function in module.functions if function.body is not None and function.name]
+    found = [function.name for function in bodies if function.is_public] or [function.name for function in bodies]
+    return found or [function.name for function in module.functions if function.body is not None]
+
+
+def understand(module: Module, function: str | None = None, bind: Mapping[str, int] | None = None) -> Program:
+    """What a function of the module does and costs.
+
+    `function` is its name; None means the one public function there is, or the one called main or forward. `bind` gives
+    dynamic sizes of the arguments numbers, by `dim0`, `dim1` … in order of appearance or by place, `arg0.1`; `arg2` gives an
+    argument that is an integer its value.
+
+    Raises:
+        SpecError: no such function, one without a body, several to choose from, or dynamic sizes that are not bound; a function
+            that comes to too many operations.
+    """
+    with no_collection():
+        return _understood(module, _chosen(module, function), bind or {})
+
+
+def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Program:
+    from .grouping import group
+
+    argument_types = [module.types[value] for value in chosen.arguments]
+    kinds, scalars = bound(argument_types, bind)
+    registers = _is_triton(chosen)
+    walk = Walk(module, frozenset(bound_sizes(argument_types, kinds)), registers)
+    for value, kind in zip(chosen.arguments, kinds, strict=True):
+        if kind is not module.types[value]:
+            walk.values.retype(value, kind)
+    for position, number in scalars.items():
+        walk.values.learn(chosen.arguments[position], number)
+    if registers:
+        walk.notes[
+            f"costs are those of one program of the Triton kernel {chosen.name}; its grid is not in the text"
+        ] = None
+    returned = walk.function(chosen, {}, 1.0)
+    written = [walk.latest[value] for value in chosen.arguments if value in walk.latest]
+    outputs = tuple(dict.fromkeys((*returned, *written)))
+    nodes, types = walk.nodes, walk.values.types
+    _name_unused_places(nodes, outputs)
+    return Program(
+        function=chosen.name,
+        reader=module.reader,
+        nodes=nodes,
+        groups=group(nodes, types, outputs),
+        types=types,
+        arguments=chosen.arguments,
+        outputs=outputs,
+        unread_share=_unread_share(module),
+        notes=(*_not_understood(nodes), *_other_notes(walk, nodes)),
+    )
+
+
+def _is_triton(function: Function) -> bool:
+    return function.body is not None and any(
+        block.ops and block.ops[-1].name == "tt.return" for block in function.body.blocks
+    )
+
+
+def _chosen(module: Module, name: str | None) -> Function:
+    by_name = {function.name: function for function in module.functions}
+    possible = functions(module)
+    if name is not None:
+        found = by_name.get(name.removeprefix("@"))
+        if found is None:
+            raise SpecError(f"no function {name!r} in the module; there are: {_names(by_name)}", field="function")
+        if found.body is None:
+            raise SpecError(
+                f"function {name!r} is declared without a body; with one there are: {_names(possible)}",
+                field="function",
+            )
+        return found
+    if not possible:
+        declared = f"; declared without a body: {_names(by_name)}" if by_name else ""
+        raise SpecError(f"the module has no function with a body{declared}", field="mlir")
+    entries = possible if len(possible) == 1 else [entry for entry in ENTRIES if entry in possible]
+    if not entries:
+        raise SpecError(f"the module has several functions; name one of: {_names(possible)}", field="function")
+    return by_name[entries[0]]
+
+
+def _names(names: Iterable[str]) -> str:
+    found = list(names)
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return listed(found[:_SHOWN]) + more if found else "none"
+
+
+def _name_unused_places(nodes: Iterable[Node], outputs: Iterable[int]) -> None:
+    """A reduction that keeps places along, of which nobody reads them, is the reduction without: exporters write softmax so."""
+    found = [node for node in nodes if node.detail.get("operator") == "argmax" and len(node.results) > 1]
+    if not found:
+        return
+    used = {value for node in nodes for value in node.operands} | set(outputs)
+    for node in found:
+        if not used & set(node.results[1:]):
+            node.detail = {**node.detail, "operator": "max"}
+
+
+def _not_understood(nodes: Iterable[Node]) -> list[str]:
+    """One note for all operations whose cost is not known, the most frequent named."""
+    names = Counter(node.op for node in nodes if not node.understood)
+    if not names:
+        return []
+    shown = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in names.most_common(_SHOWN))
+    more = f" and {len(names) - _SHOWN} more kinds" if len(names) > _SHOWN else ""
+    count = names.total()
+    return [
+        f"{count} operation{'' if count == 1 else 's'} {'is' if count == 1 else 'are'} not understood; arithmetic and bytes "
+        f"are counted without {'it' if count == 1 else 'them'}, a prediction guesses: {shown}{more}"
+    ]
+
+
+def _other_notes(walk: Walk, nodes: Iterable[Node]) -> list[str]:
+    found = dict.fromkeys(node.note for node in nodes if node.note and node.understood)
+    return list(found | walk.notes)
+
+
+def _unread_share(module: Module) -> float:
+    if not module.unread:
+        return 0.0
+    read = sum(_count(block.ops) for one in module.functions if one.body is not None for block in one.body.blocks)
+    return len(module.unread) / (len(module.unread) + read)
+
+
+def _count(ops: Iterable[Op]) -> int:
+    waiting, found = list(ops), 0
+    while waiting:
+        op = waiting.pop()
+        found += 1
+        waiting += [inner for region in op.regions for block in region.blocks for inner in block.ops]
+    return found
