@@ -8,16 +8,13 @@ never touched again; a campaign stopped at any point goes on with `skip`, the id
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import secrets
-import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from types import FrameType
 from typing import Any
 
 from ..datasets.checks import as_failed
@@ -26,6 +23,7 @@ from ..datasets.store import RowsRefused, Store, StoreError
 from ..features.kernel import KernelSpec
 from .chunking import PACE, Pace, chunks, worker_key
 from .environment import machine_facts, state_facts, utc_now
+from .interrupts import signals_held, terminate_as_interrupt
 from .process import Collector, WorkerLostError, WorkerStartError, local_workers
 from .progress import Progress
 from .sentinel import SENTINEL_CASES, Reading, drift, own_spread
@@ -101,7 +99,7 @@ def run_campaign(
                          machine_facts(device) | dict(note or {}), key_of, state, until)  # fmt: skip
     began, interrupted = time.monotonic(), False
     try:
-        with _terminate_as_interrupt():
+        with terminate_as_interrupt():
             campaign.run(todo, progress)
     except KeyboardInterrupt:
         interrupted = True
@@ -199,7 +197,7 @@ class _Campaign:
             **self.machine, "workers": workers, "before": self.before, "after": self.state(), **facts,
         })  # fmt: skip
         # Storing and forgetting are one step: an interrupt between them would store the block twice.
-        with _signals_held():
+        with signals_held():
             try:
                 kept = self.sink([replace(row, block=name) for row in rows], provenance)
             except (OSError, StoreError) as error:
@@ -264,31 +262,3 @@ class _Campaign:
         why = "the disk is full: free some space" if full else f"cannot store: {error}"
         return (f"{why}. {sum(self.stored.values())} rows in {self.blocks} blocks are stored and stay; the last {rows} "
                 "rows are not. Run the same command again to go on where this stopped.")  # fmt: skip
-
-
-@contextlib.contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt inside, as Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(f"signal {number} in {frame}")
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not the main thread: whoever runs us there handles signals itself
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _signals_held() -> Iterator[None]:
-    """SIGINT and SIGTERM that arrive inside take effect after."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -12,7 +12,6 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 from typing import Any
 
 from ..datasets.schema import Measurement, Status
@@ -20,8 +19,9 @@ from ..features.kernel import KernelSpec
 from .chunking import grouped
 from .environment import utc_now
 from .meters.none import NoMeter
-from .meters.protocol import Energy, EnergyMeter, EnergyRefusedError
+from .meters.protocol import EnergyMeter
 from .runner import Prepared, Runner, UnsupportedCaseError
+from .steady_loop import steady_energy
 from .timing import COLD, HOT, Clock, Sampler, StoppingRule, SystemClock, quiet_interpreter
 
 _MESSAGE_CHARS = 300
@@ -136,7 +136,7 @@ class _Group:
     def _finish(self, spec: KernelSpec, sampler: Sampler) -> None:
         summary = sampler.summary()
         cold = spec.cache_state == "cold"
-        energy, message = (None, None) if cold else _energy(sampler, self.bench.meter)
+        energy, message = (None, None) if cold else steady_energy(sampler.call, sampler.call_s, self.bench.meter)
         setup_s = self.prepared.setup_s if self.prepared else 0.0
         self._end(spec, Measurement(
             spec=spec, device=self.bench.device, status="ok", block="", latency_s=summary.median_s,
@@ -158,34 +158,6 @@ def status_of(error: Exception) -> Status:
     if isinstance(error, MemoryError) or "allocate memory" in words or "resource_exhausted" in words:
         return "out_of_memory"
     return "failed"
-
-
-TURN_S = 5e-3
-"""Length of a turn of the loop whose energy is measured: reading the clock between turns then costs nothing."""
-
-
-@dataclass(slots=True)
-class _Loop:
-    """A `SteadyLoop` of a call that returns when its result is complete."""
-
-    call: Callable[[], Any]
-    calls_per_turn: int
-    done: int = 0
-
-    def turn(self) -> int:
-        for _ in repeat(None, self.calls_per_turn):
-            self.call()
-        self.done += self.calls_per_turn
-        return self.done
-
-
-def _energy(sampler: Sampler, meter: EnergyMeter) -> tuple[Energy | None, str | None]:
-    """What one call costs in a steady loop, and why that is not known where a reading was refused."""
-    loop = _Loop(sampler.call, max(1, round(TURN_S / sampler.call_s)))
-    try:
-        return meter.measure(loop), None
-    except EnergyRefusedError as refused:
-        return None, f"no energy: {refused}"
 
 
 def _unheard(spec: KernelSpec) -> None:

@@ -63,7 +63,7 @@ def _breakdowns(tables: Mapping[str, pa.Table]) -> Iterable[str]:
         counts: Counter[str] = Counter()
         for table in tables.values():
             counts.update(_words(table, column))
-        if counts:
+        if set(counts) - {"not given"}:
             shown = ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=_natural))
             yield f"Rows by {title}: {shown}."
 

@@ -1,10 +1,11 @@
-"""Writes the cards of the shipped measurements, datasets/shipped/*.md, from the tables they describe.
+"""Writes the cards of what is shipped, datasets/shipped/*.md and datasets/programs/*.md, from the tables they describe.
 
 Run `.venv/bin/python docs/cards.py` after the tables change; a test fails while a card is out of date.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 from kernelcast.datasets.card import dataset_card
+from kernelcast.datasets.files import read_file
+from kernelcast.datasets.module_store import PROGRAMS_DIR, RUN_SCHEMA, read_packed
 from kernelcast.datasets.shipped import SHIPPED_DIR, read_shipped, shipped_families
 from kernelcast.features.device import catalogue
 
@@ -127,6 +130,49 @@ def _only_its_blocks(table: pa.Table) -> pa.Table:
     return table.replace_schema_metadata(file_metadata(facts))
 
 
+MODULES = """
+Whole MLIR modules, compiled and run on two cores of an AMD EPYC 9005 (Zen 5) virtual machine by IREE (llvm-cpu) and by XLA,
+on one thread and on two. {modules} distinct modules of {programs} programs have a latency: blocks of models, losses and their
+gradients written in JAX ({jax}), blocks exported from PyTorch through torch-mlir ({torch}), and graphs of fused
+element-by-element, reduction and contraction operations that were drawn at random ({generated}). By dialect: {dialects}. A
+program is a structure; each comes in several sizes, and splits are by program. Operands are seeded random numbers, in place
+before the call; results are allocated by the call, as callers see it.
+"""
+
+MODULE_GAPS = (
+    "One machine, a virtual one with neighbours, whose other core was busy while these rows were measured on one thread.",
+    "Rows on two threads are noisier: a runtime's own threads preempt each other, and both cores were wanted by others.",
+    "No power or energy: the machine shows no sensor.",
+    "One version each of IREE and XLA, with default flags; IREE without data tiling.",
+    "`code_instructions`, `vector_instructions` and `spills` count the machine code of IREE's builds, not how often it runs.",
+    "XLA takes StableHLO text only.",
+)
+
+
+MODULE_CARD = "mlir-modules.md"
+
+
+def module_card() -> str:
+    """The text of the card of the measured modules."""
+    texts, runs = read_packed()
+    measured = {run.module_id for run in runs if run.status == "ok"}
+    kept = [text for text in texts if text.module_id in measured]
+    sources, dialects = (Counter(getattr(text, name) for text in kept) for name in ("source", "dialect"))
+    what = MODULES.format(
+        modules=f"{len(kept):,}", programs=f"{len({text.program for text in kept}):,}", **sources,
+        dialects=", ".join(f"{name} {count}" for name, count in dialects.most_common()),
+    )  # fmt: skip
+    table = read_file(PROGRAMS_DIR / "runs.parquet", RUN_SCHEMA)
+    # A case, for a card, is what was measured once per compiler and thread count.
+    table = table.append_column("case_id", table["module_id"])
+    tables = {}
+    for compiler, threads in sorted({(run.compiler, run.threads or 0) for run in runs}):
+        chosen = pc.and_(pc.equal(table["compiler"], compiler), pc.equal(pc.fill_null(table["threads"], 0), threads))
+        tables[f"{compiler}, {threads} thread{'s' if threads > 1 else ''}"] = table.filter(chosen)
+    return dataset_card("MLIR modules on two Zen 5 cores", tables, what=what, licence=LICENCE, gaps=MODULE_GAPS)
+
+
 if __name__ == "__main__":
+    (PROGRAMS_DIR / MODULE_CARD).write_text(module_card(), encoding="utf-8")
     for file_name in CARDS:
         (Path(SHIPPED_DIR) / file_name).write_text(card(file_name), encoding="utf-8")

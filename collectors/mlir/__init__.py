@@ -1,0 +1,1 @@
+"""MLIR modules of many programs: written, compiled by IREE and XLA, run and timed on this machine."""

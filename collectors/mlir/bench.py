@@ -1,0 +1,190 @@
+"""Measures a chunk of modules together, as kernels are: block 1 of each, block 2 of each, every block on fresh operands."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...datasets.modules import ModuleRun
+from ..environment import utc_now
+from ..interleave import status_of
+from ..meters.none import NoMeter
+from ..meters.protocol import EnergyMeter
+from ..steady_loop import steady_energy
+from ..timing import Clock, Sampler, StoppingRule, SystemClock, quiet_interpreter
+from .operands import Array, operands
+from .results import Sample, relative_error, sample
+from .runner import Job, Loaded, ModuleRunner
+
+RULE = StoppingRule(
+    blocks=3, samples_per_block=10, fewest_per_block=2, extra_blocks=2, warm_up_s=0.015, warm_up_calls=2, rewarm_s=0.003,
+    rewarm_calls=1, block_s=0.03, case_s=0.3,
+)  # fmt: skip
+"""About 0.2 s of sampling for a module: thousands of modules measured fairly well teach more than hundreds measured to a
+percent, and blocks of a module lie seconds apart because a chunk's modules take turns."""
+
+LONGEST_CALL_S = 1.5
+"""A module whose call takes longer is given up on: in its time dozens of others are measured."""
+
+_MESSAGE_CHARS = 300
+Beat = Callable[[str], None]
+
+
+class HandoffClock(SystemClock):
+    """The clock for calls that run on several threads: every sample counts.
+
+    Threads of a program that wake each other preempt each other, which the kernel counts as it counts other programs: not one
+    sample of IREE on two threads of two cores was free of it. What others take shows as blocks that disagree.
+    """
+
+    def preemptions(self) -> int:
+        """None are told apart."""
+        return 0
+
+
+class SlowModuleError(Exception):
+    """A call takes longer than `LONGEST_CALL_S`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleBench:
+    """What one process measures modules with."""
+
+    runner: ModuleRunner
+    device: str
+    rule: StoppingRule = RULE
+    meter: EnergyMeter = field(default_factory=NoMeter)
+    clock: Clock = field(default_factory=SystemClock)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A module's row, a sample of its results where it ran, and files of its machine code."""
+
+    row: ModuleRun
+    sample: Sample | None = None
+    objects: tuple[str, ...] = ()
+
+
+def measure_modules(jobs: Sequence[Job], bench: ModuleBench, beat: Beat) -> list[Measured]:
+    """Measure `jobs` interleaved; every one becomes a row, whatever happens to it.
+
+    `beat` is called with a module's id before every step on it, so that a supervisor can tell which one hangs.
+    """
+    cases = [_Case(job, bench, beat) for job in jobs]
+    order = random.Random(0)  # noqa: S311  seeded: the order should differ between rounds, not between runs
+    with quiet_interpreter():
+        for case in cases:
+            case.guarded(case.load)
+        while live := [case for case in cases if case.row is None]:
+            for case in order.sample(live, len(live)):
+                case.guarded(case.place)
+            for case in live:
+                case.guarded(case.take_block)
+            for case in live:
+                case.release()
+    return [Measured(case.row, case.seen, tuple(map(str, case.objects))) for case in cases if case.row is not None]
+
+
+@dataclass(slots=True)
+class _Case:
+    """One module of the chunk; it is finished when its row is known."""
+
+    job: Job
+    bench: ModuleBench
+    beat: Beat
+    loaded: Loaded | None = None
+    given: list[Array] = field(default_factory=list)
+    sampler: Sampler = field(init=False)
+    row: ModuleRun | None = None
+    seen: Sample | None = None
+    objects: tuple[object, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.sampler = Sampler(self.bench.rule, self.bench.clock)
+
+    def guarded(self, step: Callable[[], Any]) -> None:
+        """Run one step; an error becomes the row."""
+        if self.row is not None:
+            return
+        self.beat(self.job.module.module_id)
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001  whatever a compiler raises is this module's result, not the campaign's end
+            status = "timeout" if isinstance(error, SlowModuleError) else status_of(error)
+            said = f"{type(error).__name__}: {error}".splitlines()[0][:_MESSAGE_CHARS]
+            self.row = replace(self._blank(), status=status, message=said)
+            self.loaded, self.given = None, []
+            self.release()
+
+    def load(self) -> None:
+        """Load it, make its operands, and see what it computes: twice, on operands in different places."""
+        self.loaded = self.bench.runner.load(self.job)
+        self.objects = self.loaded.built.objects
+        self.given = operands(self.loaded.arguments, int(self.job.module.module_id, 16))
+        began = time.perf_counter()
+        first = sample(self.loaded.results(self.loaded.place(self.given)))
+        if time.perf_counter() - began > LONGEST_CALL_S:
+            raise SlowModuleError(f"a call takes longer than {LONGEST_CALL_S:g} s")
+        self.beat(self.job.module.module_id)
+        self.seen = sample(self.loaded.results(self.loaded.place(self.given)))
+        error = relative_error(self.seen.values, first.values)
+        if error is not None and error > 1e-6:
+            raise ArithmeticError(f"two runs on the same operands differ: relative error {error:.2g}")
+
+    def place(self) -> None:
+        """Put its operands into fresh memory."""
+        if self.loaded is not None:
+            self.sampler.call = self.loaded.place(self.given)
+
+    def take_block(self) -> None:
+        """One block of samples; its row when it needs no more."""
+        self.sampler.take_block()
+        if (
+            not self.sampler.blocks[-1]
+            and len(self.sampler.blocks) == 1
+            and not isinstance(self.sampler.clock, HandoffClock)
+        ):
+            # Its own threads preempt each other in every call, so it is begun again with a clock that lets that pass.
+            self.sampler = Sampler(self.bench.rule, HandoffClock(), call=self.sampler.call)
+            self.notes += ("every call switches between threads, so preempted samples count",)
+            self.sampler.take_block()
+        if self.sampler.done:
+            self._finish()
+
+    def release(self) -> None:
+        """Let operands on the device go."""
+        self.sampler.call = _nothing
+        if self.row is not None:
+            self.loaded, self.given = None, []
+
+    def _finish(self) -> None:
+        summary = self.sampler.summary()
+        energy, why = steady_energy(self.sampler.call, self.sampler.call_s, self.bench.meter)
+        if self.seen is not None and not self.seen.finite:
+            self.notes += ("some results are not finite",)
+        self.row = replace(
+            self._blank(), status="ok", latency_s=summary.median_s, latency_q1_s=summary.q1_s, latency_q3_s=summary.q3_s,
+            latency_min_s=summary.min_s, n_samples=summary.n, converged=summary.converged, noisy=summary.noisy,
+            rejected_samples=summary.rejected, power_w=None if energy is None else energy.power_w,
+            energy_j=None if energy is None else energy.energy_j,
+            energy_source=None if energy is None else self.bench.meter.name,
+            message="; ".join(filter(None, (*self.notes, why))) or None,
+        )  # fmt: skip
+
+    def _blank(self) -> ModuleRun:
+        job, built = self.job, None if self.loaded is None else self.loaded.built
+        return ModuleRun(
+            module_id=job.module.module_id, compiler=job.compiler, device=self.bench.device, threads=job.threads,
+            status="failed", block="", measured_at=utc_now(),
+            compile_s=None if built is None else built.compile_s, binary_b=None if built is None else built.binary_b,
+            dispatches=None if built is None else built.dispatches,
+        )  # fmt: skip
+
+
+def _nothing() -> None:
+    """What a sampler calls between blocks: nothing, so that operands are not kept alive."""

@@ -1,0 +1,338 @@
+"""A campaign over modules: compiles ahead on spare cores, measures chunk by chunk, stores a block per chunk.
+
+    iree-compile   m1 m2 m3 m4 ...                      (niced, on cores that do not measure)
+    measuring      xla chunk | iree chunk | xla chunk | iree chunk ...   (one process per compiler and thread count)
+    storing                    counts machine code, compares results, stores a block ...
+
+Whichever compiler has a full chunk ready is next, so that the measuring core never waits while there is work. What is stored is
+never touched again; a campaign stopped at any point goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import statistics
+import tempfile
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...datasets.files import StoreError
+from ...datasets.module_store import append_runs, append_texts, measured_keys
+from ...datasets.modules import ModuleRun, ModuleText
+from ..campaign import CampaignError
+from ..environment import machine_facts, memory_b, state_facts, utc_now
+from ..interrupts import terminate_as_interrupt
+from ..pipe import WorkerStartError
+from ..progress import Progress
+from ..runner import UnsupportedCaseError
+from .ahead import Compile, CompileAhead, give_way
+from .bench import RULE, Measured
+from .finishing import finished
+from .iree_module import TARGET_FLAGS, Compiled, compile_module
+from .operands import BELOW, signature
+from .order import ordered
+from .process import ModuleCollector, ModuleWorker
+from .references import REFERENCES
+from .results import Sample
+from .runner import Job, ModuleRunner
+from .worker import ModuleWorkerOptions
+
+CHUNK = 24
+"""Modules measured together: blocks of one are then some seconds apart."""
+
+CHUNK_B = 2**30
+"""Operands of a chunk together, in bytes."""
+
+DRIFT = 0.1
+"""A chunk during which the references took longer by more than this share is measured once more; the better try is kept."""
+
+_WAIT_S = 20.0
+_UNSTORED = 3
+"""Blocks that may be waiting to be stored while the next are measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a campaign measures and with what.
+
+    `target` is `cpu` or `cuda`. `threads` are the thread counts, the first of which is measured on all modules; (None,) on a
+    GPU. `until` is a time of `time.monotonic()` after which no chunk is begun.
+    """
+
+    texts: Sequence[ModuleText]
+    runners: Sequence[ModuleRunner]
+    device: str
+    target: str = "cpu"
+    threads: Sequence[int | None] = (1,)
+    until: float = float("inf")
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleSummary:
+    """What a campaign did: rows stored by status, builds there already, builds left."""
+
+    device: str
+    stored: Mapping[str, int]
+    skipped: int
+    left: int
+    blocks: int
+    interrupted: bool
+    seconds: float
+
+    def __str__(self) -> str:
+        rows = ", ".join(f"{count} {status}" for status, count in sorted(self.stored.items())) or "no rows"
+        text = f"{self.device}: {rows} in {self.blocks} blocks, {self.seconds:.0f} s; {self.skipped} were there already"
+        return text + (
+            f"; {self.left} left, run the same command again to go on where this stopped" if self.left else ""
+        )
+
+
+def run_modules(
+    plan: Plan, root: Path, *, progress: Progress | None = None,
+    collector_for: Callable[[ModuleWorkerOptions], ModuleCollector] = ModuleWorker, compile_: Compile | None = None,
+) -> ModuleSummary:  # fmt: skip
+    """Measure what `plan` names and `root` does not have, and store every row, good or bad, under `root`.
+
+    Ctrl-C and SIGTERM end it in order: what is measured is stored, workers are killed.
+
+    Raises:
+        CampaignError: a worker cannot start, or rows cannot be stored. Blocks stored before stay.
+    """
+    began, interrupted = time.monotonic(), False
+    done = measured_keys(root, plan.device)
+    wanted = ordered(plan.texts, plan.runners, plan.threads)
+    jobs = [job for job in wanted if job.key not in done]
+    with tempfile.TemporaryDirectory(prefix="kernelcast-mlir-") as folder:
+        run = _Campaign(
+            plan, root, Path(folder), collector_for, compile_ or _compile_for(plan.target), progress, len(jobs)
+        )
+        try:
+            with terminate_as_interrupt(), _kept_to(run.cores[:-1] or run.cores):
+                append_texts(root, plan.texts, machine_facts(plan.device) | {"texts": plan.source})
+                run.all(jobs)
+        except KeyboardInterrupt:
+            interrupted = True
+        except (WorkerStartError, StoreError) as error:
+            raise CampaignError(f"{error}. What was stored stays; fix this and run the same command again.") from error
+        finally:
+            run.close()
+        run.settle(0)
+    left = len(jobs) - sum(run.stored.values())
+    return ModuleSummary(plan.device, dict(run.stored), len(wanted) - len(jobs), left, run.blocks, interrupted,
+                         time.monotonic() - began)  # fmt: skip
+
+
+def _compile_for(target: str) -> Compile:
+    return lambda job, path: compile_module(job.module, path, target)
+
+
+@dataclass(slots=True)
+class _Campaign:
+    """A campaign under way."""
+
+    plan: Plan
+    root: Path
+    folder: Path
+    collector_for: Callable[[ModuleWorkerOptions], ModuleCollector]
+    compile_: Compile
+    progress: Progress | None
+    total: int
+    cores: list[int] = field(default_factory=lambda: sorted(os.sched_getaffinity(0)))
+    machine: Mapping[str, Any] = field(init=False)
+    collectors: dict[tuple[str, int | None], ModuleCollector] = field(default_factory=dict)
+    references: dict[str, list[Job]] = field(default_factory=dict)
+    compiled: dict[str, Compiled] = field(default_factory=dict)
+    samples: dict[str, tuple[str, Sample]] = field(default_factory=dict)
+    storing: deque[Future[list[ModuleRun]]] = field(default_factory=deque)
+    storer: ThreadPoolExecutor = field(init=False)
+    stored: Counter[str] = field(default_factory=Counter)
+    best: dict[tuple[str, int | None, str], float] = field(default_factory=dict)
+    blocks: int = 0
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self.machine = machine_facts(plan.device) | {
+            "target": plan.target, "iree_flags": list(TARGET_FLAGS[plan.target]), "stopping_rule": asdict(RULE),
+            "input_distribution": f"floats seeded standard normal, integers in [0, {BELOW})", "texts": plan.source,
+        }  # fmt: skip
+        self.storer = ThreadPoolExecutor(1, "storing", initializer=give_way)
+
+    def all(self, jobs: Sequence[Job]) -> None:
+        """Measure all of `jobs`, thread count by thread count."""
+        for threads in self.plan.threads:
+            self._group([job for job in jobs if job.threads == threads])
+
+    def settle(self, most: int) -> None:
+        """Wait until at most `most` blocks are still being stored; what went wrong with one is raised here."""
+        while len(self.storing) > most:
+            self.stored.update(row.status for row in self.storing.popleft().result())
+            self.blocks += 1
+            if self.progress is not None:
+                self.progress(sum(self.stored.values()), self.total)
+
+    def close(self) -> None:
+        """Kill the workers, and let blocks that are being stored get there."""
+        for collector in self.collectors.values():
+            collector.close()
+        self.storer.shutdown()
+
+    def _group(self, jobs: Sequence[Job]) -> None:
+        """Measure jobs of one thread count."""
+        ahead_of = {runner.name for runner in self.plan.runners if runner.ahead}
+        direct = deque(by_size([job for job in jobs if job.compiler not in ahead_of]))
+        behind = [job for job in jobs if job.compiler in ahead_of]
+        *spare, measuring = self.cores
+        with CompileAhead(behind, self.compile_, self.folder, spare=spare, measuring=measuring) as ahead:
+            while (ahead.left or direct) and not self._out_of_time():
+                if ahead.left and (ahead.ready >= min(CHUNK, ahead.left) or not direct):
+                    self._wait_for(ahead)
+                    chunks = by_size(self._ready(ahead.take(CHUNK, _WAIT_S)))
+                else:
+                    chunks = iter([direct.popleft()])
+                for chunk in chunks:
+                    # Where several cores measure, no compiler may share them.
+                    with ahead.measuring_now(all_cores=chunk[0].threads not in (1, None)):
+                        self._measure(chunk)
+
+    def _wait_for(self, ahead: CompileAhead) -> None:
+        """Until a chunk is compiled, for which the measuring core is used too, or for `_WAIT_S`."""
+        until = time.monotonic() + _WAIT_S
+        while ahead.ready < min(CHUNK, ahead.left) and time.monotonic() < until and not self._out_of_time():
+            time.sleep(0.02)
+
+    def _ready(self, compiled: Sequence[tuple[Job, Compiled]]) -> list[Job]:
+        """Jobs that compiled, with their binaries; the others are rows at once."""
+        jobs, failed = [], []
+        for job, outcome in compiled:
+            if outcome.path is not None:
+                self.compiled[job.module.module_id] = outcome
+                jobs.append(replace(job, binary=outcome.path))
+                continue
+            failed.append(ModuleRun(
+                job.module.module_id, job.compiler, self.plan.device, job.threads, outcome.status, "", message=outcome.message,
+                compile_s=outcome.compile_s, measured_at=utc_now(),
+            ))  # fmt: skip
+        if failed:
+            self._store([(Measured(row), None) for row in failed], {"utc": utc_now()})
+        return jobs
+
+    def _measure(self, jobs: Sequence[Job]) -> None:
+        """Measure a chunk with the references, and hand its rows to be stored."""
+        collector, before = self._collector(jobs[0]), state_facts()
+        wanted = [*self._references(jobs[0]), *jobs]
+        measured = collector.collect(wanted)
+        drift = first_drift = self._drift(jobs[0], measured)
+        if drift > DRIFT and not self._out_of_time():
+            again = collector.collect(wanted)
+            if (second := self._drift(jobs[0], again)) < drift:
+                measured, drift = again, second
+        for job in jobs:
+            if job.binary is not None:
+                job.binary.unlink(missing_ok=True)
+        facts = {"worker": dict(collector.facts()), "references_s": _reference_times(measured), "drift": drift,
+                 "drift_first_try": first_drift, "before": before, "after": state_facts()}  # fmt: skip
+        compiled = {job.module.module_id: self.compiled.pop(job.module.module_id, None) for job in jobs}
+        self._store([(one, compiled[one.row.module_id]) for one in measured if one.row.module_id in compiled], facts)
+
+    def _drift(self, job: Job, measured: Sequence[Measured]) -> float:
+        """By how much the references took longer than at their best in this campaign; the median of them, as a ratio less 1."""
+        ratios = []
+        for name, latency_s in _reference_times(measured).items():
+            best = self.best.setdefault((job.compiler, job.threads, name), latency_s)
+            self.best[job.compiler, job.threads, name] = min(best, latency_s)
+            ratios.append(latency_s / best - 1.0)
+        return statistics.median(ratios) if ratios else 0.0
+
+    def _store(self, rows: Sequence[tuple[Measured, Compiled | None]], facts: Mapping[str, Any]) -> None:
+        """Finish and store a block in the background, one after the other."""
+        block = f"{utc_now().replace(':', '').replace('+0000', 'Z')}-{secrets.token_hex(3)}"
+
+        def store() -> list[ModuleRun]:
+            runs = [replace(finished(one, compiled, self.samples), block=block) for one, compiled in rows]
+            append_runs(self.root, runs, {**self.machine, **facts})
+            return runs
+
+        self.storing.append(self.storer.submit(store))
+        self.settle(_UNSTORED)
+
+    def _collector(self, job: Job) -> ModuleCollector:
+        key = job.compiler, job.threads
+        if key not in self.collectors:
+            dump = self.folder / f"dump-{job.compiler}-{job.threads}"
+            dump.mkdir()
+            memory = memory_b() if self.plan.target == "cpu" else None
+            self.collectors[key] = self.collector_for(ModuleWorkerOptions(
+                compiler=job.compiler, target=self.plan.target, threads=job.threads, device=self.plan.device,
+                cores=self._measuring_cores(job.threads), dump=str(dump),
+                # Half: two workers may be alive, and compilers need some too. A GPU's driver reserves far more than it uses.
+                memory_cap_b=None if memory is None else memory // 2,
+            ))  # fmt: skip
+        return self.collectors[key]
+
+    def _references(self, job: Job) -> list[Job]:
+        """The fixed modules, for the compiler and threads of `job`; one that does not compile is left out."""
+        if job.compiler not in self.references:
+            found = [Job(module, job.compiler, None) for module in REFERENCES.values()]
+            if next(runner for runner in self.plan.runners if runner.name == job.compiler).ahead:
+                # On the measuring core, where nothing runs yet: other cores may be busy.
+                with _kept_to(self.cores[-1:]):
+                    built = [
+                        (one, self.compile_(one, self.folder / f"reference-{i}.vmfb")) for i, one in enumerate(found)
+                    ]
+                found = [replace(one, binary=outcome.path) for one, outcome in built if outcome.path is not None]
+            self.references[job.compiler] = found
+        return [replace(one, threads=job.threads) for one in self.references[job.compiler]]
+
+    def _out_of_time(self) -> bool:
+        return time.monotonic() >= self.plan.until
+
+    def _measuring_cores(self, threads: int | None) -> tuple[int, ...]:
+        """The last cores; none to be pinned to on a GPU."""
+        return () if threads is None else tuple(self.cores[-threads:])
+
+
+def _reference_times(measured: Sequence[Measured]) -> dict[str, float]:
+    """Latency in seconds of the references that ran, by name."""
+    return {REFERENCES[one.row.module_id].program: one.row.latency_s for one in measured
+            if one.row.module_id in REFERENCES and one.row.latency_s is not None}  # fmt: skip
+
+
+@contextlib.contextmanager
+def _kept_to(cores: Sequence[int]) -> Iterator[None]:
+    """Keep this thread, and what it starts, on `cores`: it wakes up for every report, and not beside a call that is timed."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def by_size(jobs: Sequence[Job]) -> Iterator[list[Job]]:
+    """Chunks of at most `CHUNK` modules and `CHUNK_B` of operands, at least one module each."""
+    chunk: list[Job] = []
+    size = 0
+    for job in jobs:
+        needs = _operands_b(job)
+        if chunk and (len(chunk) >= CHUNK or size + needs > CHUNK_B):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(job)
+        size += needs
+    if chunk:
+        yield chunk
+
+
+def _operands_b(job: Job) -> int:
+    try:
+        return signature(job.module.text).nbytes
+    except UnsupportedCaseError:  # a row of its own, later
+        return 0

@@ -1,0 +1,90 @@
+"""What the collector asks of a compiler of modules: load a module, place operands, give back a zero-argument call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
+
+from ...datasets.modules import ModuleText
+from .operands import Argument, Array
+
+COMPILERS = ("iree", "xla")
+TARGETS = ("cpu", "cuda")
+Target = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One module to measure with one compiler. `threads` is None on a GPU; `binary` is what was compiled of it before."""
+
+    module: ModuleText
+    compiler: str
+    threads: int | None
+    binary: Path | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int | None]:
+        """What a resumed campaign skips it by."""
+        return self.module.module_id, self.compiler, self.threads
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What loading said of the module's build; None where it was compiled elsewhere. `objects` are files of machine code."""
+
+    compile_s: float | None = None
+    binary_b: int | None = None
+    dispatches: int | None = None
+    objects: tuple[Path, ...] = ()
+
+
+class Loaded(Protocol):
+    """A module that is ready to be called."""
+
+    @property
+    def arguments(self) -> Sequence[Argument]:
+        """What its function takes."""
+        ...
+
+    @property
+    def built(self) -> Built:
+        """What compiling it said."""
+        ...
+
+    def place(self, operands: Sequence[Array]) -> Callable[[], Any]:
+        """The call on fresh copies of `operands` on the device; it returns when all results are complete."""
+        ...
+
+    def results(self, call: Callable[[], Any]) -> list[Array]:
+        """Call once, and its results on the host."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRunner:
+    """A compiler and its runtime.
+
+    `start(target, threads, dump)` readies the runtime in this process, which has been confined to its cores; `dump` is a folder
+    for machine code. `load(job)` makes a module callable. `versions` names the packages. `dialects` are those of the texts it
+    takes, empty for any; `ahead` says whether modules are compiled before they are loaded, by another process.
+    """
+
+    name: str
+    start: Callable[[str, int | None, Path], None]
+    load: Callable[[Job], Loaded]
+    versions: Callable[[], Mapping[str, str]]
+    dialects: tuple[str, ...] = ()
+    ahead: bool = False
+
+
+@cache
+def module_runners() -> Mapping[str, ModuleRunner]:
+    """Every compiler by name."""
+    from .iree_module import RUNNER as IREE
+    from .xla_module import RUNNER as XLA
+
+    return MappingProxyType({runner.name: runner for runner in (IREE, XLA)})
