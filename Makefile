@@ -9,7 +9,7 @@ PARTS := $(wildcard *.py) api collectors commands datasets features models
 PIP = pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := check
-.PHONY: check lint types test run collect collect-gpu model docs bench accuracy clean
+.PHONY: check lint types test run collect collect-gpu collect-mlir triton-programs model docs bench accuracy clean
 
 check: lint types test
 
@@ -48,6 +48,14 @@ collect: $(VENV)/.ready
 collect-gpu:
 	mkdir -p build/run && ln -sfn $(CURDIR) build/run/kernelcast
 	PYTHONPATH=build/run $(PYTHON) -P -m kernelcast collect-gpu --minutes $(MINUTES) --out "$(OUT)"
+
+# Whole MLIR modules on this machine's CPU, by IREE and XLA; run again to go on.
+collect-mlir: $(VENV)/.ready
+	$(VENV)/bin/kernelcast collect-mlir --minutes 60 --out measurements-mlir
+
+# Triton programs compiled for GPUs that need not be there; run again to go on.
+triton-programs: $(VENV)/.ready
+	$(VENV)/bin/kernelcast compile-triton-programs --minutes 60 --out measurements-triton
 
 # The shipped model, from the shipped tables.
 model: $(VENV)/.ready

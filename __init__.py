@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .models.composition import Kernel, Whole
+    from .models.mlir.prediction import ModulePrediction
     from .models.prediction import Prediction
     from .models.predictor import ArtifactPredictor
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "load", "predict", "predict_model"]
+__all__ = ["__version__", "load", "predict", "predict_mlir", "predict_model"]
 
 
 def load(model: Path | str | None = None) -> ArtifactPredictor:
@@ -94,3 +95,49 @@ def predict_model(
     name = predictor.devices.get(device).name
     found = read_kernels(kernels, [name], predictor.devices)
     return predict_whole(predictor, found, name, coverage=coverage, launch_s=launch_s, queued=queued)
+
+
+def predict_mlir(
+    text_or_path: str | Path,
+    device: str,
+    *,
+    function: str | None = None,
+    bind: Mapping[str, int] | None = None,
+    compiler: str = "",
+    threads: int | None = None,
+    model: Path | str | None = None,
+    coverage: float = 0.9,
+    isolated: bool = False,
+) -> ModulePrediction:
+    """What one run of a function of MLIR text costs: latency, power and energy with intervals, and where they go.
+
+    Args:
+        text_or_path: the text, or a file of it: a `Path`, or the path of a file that exists.
+        device: a device of the catalogue, by name or alias.
+        function: the function; default: the only public one.
+        bind: sizes of dynamic dimensions by name, such as `{"dim0": 128}`; the error for a missing one lists the names.
+        compiler: `iree` or `xla`; default: the one the device's programs were measured with, if any.
+        threads: CPU threads; default: all cores.
+        model: a model directory; default: the champion, else the shipped model.
+        coverage: share of programs the intervals are built to contain, 0.5 to 0.99.
+        isolated: run native parsers in a child process, for text of strangers: text made to bring a parser down ends the
+            process it runs in. Costs about a second.
+
+    Raises:
+        kernelcast.features.errors.SpecError: the text or an argument cannot be used; the message says what is possible.
+    """
+    from .api.mlir_reader import NativeReader
+    from .api.mlir_request import text_of
+    from .features.mlir.reading import read
+    from .features.mlir.understanding import understand
+    from .models.mlir.predictor import load_module_predictor
+
+    text = text_of(text_or_path)
+    if isolated:
+        with NativeReader() as native:
+            module = read(text, native=native)
+    else:
+        module = read(text)
+    program = understand(module, function, bind)
+    predictor = load_module_predictor(load(model))
+    return predictor.predict(program, device, compiler=compiler, threads=threads, coverage=coverage)

@@ -23,6 +23,9 @@ from ..features.kernel import families, get_family
 from .boundary import Boundary, install_problem_handlers
 from .describe import device_answer, standalone_schema
 from .metrics import CONTENT_TYPE, Metrics
+from .mlir_reader import NativeReader
+from .mlir_route import PATH as MLIR_PATH
+from .mlir_route import ProgramEndpoint
 from .model_route import PATH as MODEL_PATH
 from .model_route import ModelEndpoint
 from .openapi import documented, install_document
@@ -49,6 +52,7 @@ def create_app(source: PredictorSource, settings: Settings | None = None, device
     settings = settings or Settings()
     devices = devices or catalogue()
     metrics = Metrics()
+    native = NativeReader()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -60,6 +64,7 @@ def create_app(source: PredictorSource, settings: Settings | None = None, device
             watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watcher
+            await run_sync(native.close)
 
     app = FastAPI(
         title="kernelcast", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
@@ -73,6 +78,8 @@ def create_app(source: PredictorSource, settings: Settings | None = None, device
     app.router.routes.append(Route("/v1/predict", predict, methods=["POST"], name="predict"))
     whole = ModelEndpoint(source, settings, metrics)
     app.router.routes.append(Route(MODEL_PATH, whole, methods=["POST"], name="predict_model"))
+    programs = ProgramEndpoint(source, settings, metrics, native)
+    app.router.routes.append(Route(MLIR_PATH, programs, methods=["POST"], name="predict_mlir"))
     _add_catalogue(app, devices)
     _add_state(app, source, metrics)
     _add_static(app)

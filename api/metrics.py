@@ -33,6 +33,7 @@ class Metrics:
         self._predictions = Counter(
             "kernelcast_predictions", "Predictions made", ["family", "device", "in_domain"], registry=self.registry
         )
+        self._texts = Counter("kernelcast_mlir_texts", "MLIR texts read", ["reader"], registry=self.registry)
         self.model_loaded = Gauge("kernelcast_model_loaded", "1 while a model answers", registry=self.registry)
         self.model_changes = Counter(
             "kernelcast_model_changes", "Times a newly found model was taken", registry=self.registry
@@ -47,6 +48,10 @@ class Metrics:
         """Count predictions by family, device and whether they were in domain."""
         for (family, device, in_domain), count in Tally(made).items():
             self._predictions.labels(family, device, "true" if in_domain else "false").inc(count)
+
+    def text_read(self, reader: str) -> None:
+        """Count an MLIR text by the reader that read it."""
+        self._texts.labels(reader).inc()
 
     def text(self) -> bytes:
         """All metrics as Prometheus reads them."""

@@ -12,6 +12,9 @@ from starlette.responses import Response
 from ..features.device import Catalogue
 from ..features.kernel import families
 from .describe import coverage_schema, device_answer, family_example, family_schema
+from .mlir_describe import program_operation, program_schemas
+from .mlir_route import PATH as MLIR_PATH
+from .mlir_wire import ProgramsAnswer
 from .model_route import PATH as MODEL_PATH
 from .model_route import model_operation, model_schemas
 from .problems import MEDIA_TYPE, Problem, problem_bytes
@@ -72,24 +75,28 @@ def _document(app: FastAPI, devices: Catalogue) -> dict[str, Any]:
     found = get_openapi(
         title=app.title, version=app.version, summary=app.summary, routes=app.routes, license_info=app.license_info
     )
-    _, schemas = msgspec.json.schema_components([*ANSWERS, Problem], ref_template=_REF)
+    _, schemas = msgspec.json.schema_components([*ANSWERS, ProgramsAnswer, Problem], ref_template=_REF)
     requests = _request_schemas()
     components = found.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         components.pop(unused, None)
-    components.update({name: schemas[name] for name in sorted(schemas)} | requests | model_schemas())
+    components.update(
+        {name: schemas[name] for name in sorted(schemas)} | requests | model_schemas() | program_schemas()
+    )
     components["KernelSchema"] = {"type": "object", "description": "A JSON Schema, draft 2020-12"}
     kernels = {"type": "object", "additionalProperties": {"$ref": _REF.format(name="KernelSchema")}}
     components["KernelSchemas"] = {"type": "object", "required": ["kernels"], "properties": {"kernels": kernels}}
     components["Metrics"] = {"type": "string"}
     found["paths"]["/v1/predict"] = {"post": _predict_operation()}
     found["paths"][MODEL_PATH] = {"post": model_operation(refusal, _EXAMPLE_ANSWER)}
+    found["paths"][MLIR_PATH] = {"post": program_operation(refusal)}
     for path, operations in found["paths"].items():
         for operation in operations.values():
             # The framework adds its own form of 422, which no route here answers with.
-            if path not in ("/v1/predict", MODEL_PATH):
+            if path not in ("/v1/predict", MODEL_PATH, MLIR_PATH):
                 operation["responses"].pop("422", None)
-            _add_example(path, operation, devices)
+            if path != MLIR_PATH:
+                _add_example(path, operation, devices)
     return found
 
 

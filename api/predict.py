@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from anyio.to_thread import run_sync
 from starlette.types import Message, Receive, Scope, Send
@@ -20,6 +20,9 @@ from .wire import encode_predictions
 INLINE_BODY_B = 8192
 """Bodies up to this size (some 40 specs) are answered on the event loop; larger ones go to a thread so that health
 checks and small requests are answered meanwhile."""
+
+JSON = frozenset({"application/json"})
+"""The media type of a body that is JSON."""
 
 _MAX_PROBES = 200
 
@@ -39,7 +42,7 @@ class PredictEndpoint:
             ProblemError: the request is refused; the boundary turns it into problem+json.
         """
         headers = dict(scope["headers"])
-        _check_media_type(headers)
+        media_type(headers, JSON)
         body = await read_body(headers, receive, self._settings.max_body_b)
         answer = self.answer(body) if len(body) <= INLINE_BODY_B else await run_sync(self.answer, body)
         length = str(len(answer)).encode()
@@ -66,19 +69,21 @@ class PredictEndpoint:
         return encode_predictions(request.specs, request.devices, found, single=request.single)
 
 
-async def read_body(headers: dict[bytes, bytes], receive: Receive, limit_b: int) -> bytes:
-    """The body, read no further than its limit.
+async def read_body(
+    headers: Mapping[bytes, bytes], receive: Receive, limit_b: int, advice: str = "send the specs in parts"
+) -> bytes:
+    """The body, read no further than its limit; `advice` says what to do about one that is longer.
 
     Raises:
         ProblemError: 413 as soon as the body is known to be longer; the connection is closed rather than drained.
     """
     declared = headers.get(b"content-length", b"0")
     if declared.isdigit() and int(declared[:20]) > limit_b:
-        raise _too_large(limit_b)
+        raise _too_large(limit_b, advice)
     message: Message = await receive()
     body: bytes = message.get("body", b"")
     if len(body) > limit_b:
-        raise _too_large(limit_b)
+        raise _too_large(limit_b, advice)
     if not message.get("more_body"):
         return body
     parts, length = [body], len(body)
@@ -87,29 +92,33 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit_b: int)
         parts.append(message.get("body", b""))
         length += len(parts[-1])
         if length > limit_b:
-            raise _too_large(limit_b)
+            raise _too_large(limit_b, advice)
     if message["type"] == "http.disconnect":
         raise ProblemError(400, "the connection was closed before the whole body had come")
     return b"".join(parts)
 
 
-def _too_large(limit_b: int) -> ProblemError:
-    return ProblemError(
-        413, f"the body is longer than {limit_b} bytes; send the specs in parts", headers={"connection": "close"}
-    )
+def _too_large(limit_b: int, advice: str) -> ProblemError:
+    return ProblemError(413, f"the body is longer than {limit_b} bytes; {advice}", headers={"connection": "close"})
 
 
-def _check_media_type(headers: dict[bytes, bytes]) -> None:
+def media_type(headers: Mapping[bytes, bytes], taken: Collection[str]) -> str:
+    """The media type of a body, one of those `taken`.
+
+    Raises:
+        ProblemError: 415 for another, for text that is not UTF-8, and for a compressed body.
+    """
     given = headers.get(b"content-type", b"").decode("latin-1")
-    media_type, _, parameters = given.partition(";")
-    if media_type.strip().lower() != "application/json":
+    name, _, parameters = given.partition(";")
+    if (found := name.strip().lower()) not in taken:
         shown = f"got {given[:100]!r}" if given else "none was given"
-        raise ProblemError(415, f"send the header content-type: application/json ({shown})")
+        raise ProblemError(415, f"send the header content-type: {' or '.join(sorted(taken))} ({shown})")
     charset = parameters.strip().lower().partition("charset=")[2].strip('"')
     if charset not in ("", "utf-8", "utf8"):
-        raise ProblemError(415, f"JSON is UTF-8; got charset {charset[:40]!r}")
+        raise ProblemError(415, f"bodies are UTF-8; got charset {charset[:40]!r}")
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise ProblemError(415, "compressed bodies are not taken; send the JSON as it is")
+        raise ProblemError(415, "compressed bodies are not taken; send the body as it is")
+    return found
 
 
 def _predict(loaded: Loaded, request: Request) -> list[Prediction]:

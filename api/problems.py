@@ -41,14 +41,14 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 _KINDS: Mapping[int, tuple[str, str]] = {
-    400: ("malformed-body", "The body is not valid JSON"),
+    400: ("malformed-body", "The body cannot be read"),
     404: ("not-found", "Nothing is here"),
     405: ("method-not-allowed", "This address does not take that method"),
     413: ("too-large", "The request is too large"),
-    415: ("unsupported-media-type", "The body must be JSON"),
+    415: ("unsupported-media-type", "A body of this kind is not taken"),
     422: ("invalid-request", "The request was understood but cannot be predicted"),
     500: ("internal-error", "The server failed"),
-    503: ("not-ready", "No model is loaded"),
+    503: ("not-ready", "Not ready to answer"),
 }
 
 

@@ -11,6 +11,9 @@ from typing import Any
 from ..features.errors import SpecError
 
 PREFIX = "KERNELCAST_"
+MAX_MLIR_B = 4 << 20
+"""Largest MLIR text that is read, bytes. Written here too, as reading it from `features.mlir.limits` would load numpy, which
+must come after `server.cap_threads`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,8 @@ class Settings:
     """How the service runs. Field `x` is read from `KERNELCAST_X`; `docs/` lists them all.
 
     `model` is an artifact directory (None: the champion, or the shipped model). `device_files` add devices to the
-    catalogue. `max_body_b` and `max_specs` bound one request, `reload_s` is how often the model is looked at for change.
+    catalogue. `max_body_b` and `max_specs` bound one request, `max_mlir_b` the MLIR text in one; `reload_s` is how often the
+    model is looked at for change.
     """
 
     host: str = "127.0.0.1"
@@ -27,6 +31,7 @@ class Settings:
     device_files: tuple[Path, ...] = ()
     max_body_b: int = 2**20
     max_specs: int = 10_000
+    max_mlir_b: int = MAX_MLIR_B
     reload_s: float = 2.0
     access_log: bool = False
 
@@ -82,6 +87,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "device_files": lambda text: tuple(Path(part) for part in text.split(os.pathsep) if part),
     "max_body_b": _whole(1024, 2**30),
     "max_specs": _whole(1, 1_000_000),
+    "max_mlir_b": _whole(1024, MAX_MLIR_B),
     "reload_s": _seconds,
     "access_log": _flag,
 }

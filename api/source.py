@@ -17,6 +17,7 @@ from ..features.device import Catalogue
 from ..features.errors import SpecError
 from ..features.kernel import get_family
 from ..models.artifact import MANIFEST
+from ..models.mlir.predictor import ModulePredictor, load_module_predictor
 from ..models.predictor import ArtifactPredictor, Predictor, load_predictor
 from .describe import family_example
 from .requests import read_spec
@@ -28,7 +29,10 @@ _LONGEST = 40
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A predictor that answers requests, the devices it knows, and what its manifest says."""
+    """A predictor that answers requests, the devices it knows, and what its manifest says.
+
+    `programs` predicts programs with that predictor's kernels; None where there is only a predictor.
+    """
 
     predictor: Predictor
     catalogue: Catalogue
@@ -36,6 +40,7 @@ class Loaded:
     path: Path | None
     manifest: Mapping[str, Any]
     loaded_at: str
+    programs: ModulePredictor | None = None
 
 
 class PredictorSource(Protocol):
@@ -54,9 +59,15 @@ class PredictorSource(Protocol):
 class FixedSource:
     """One predictor that never changes, for tests and for embedding."""
 
-    def __init__(self, predictor: Predictor | None, catalogue: Catalogue, name: str = "fixed") -> None:
+    def __init__(
+        self,
+        predictor: Predictor | None,
+        catalogue: Catalogue,
+        name: str = "fixed",
+        programs: ModulePredictor | None = None,
+    ) -> None:
         self.problem: str | None = None if predictor is not None else "no predictor was given"
-        self._loaded = None if predictor is None else Loaded(predictor, catalogue, name, None, {}, _now())
+        self._loaded = None if predictor is None else Loaded(predictor, catalogue, name, None, {}, _now(), programs)
 
     def current(self) -> Loaded | None:
         """See `PredictorSource`."""
@@ -102,13 +113,16 @@ class DirectorySource:
             predictor = load_predictor(path, self._catalogue)
             predictor.load_all()
             _warm_up(predictor)
+            programs = load_module_predictor(predictor)
         except (SpecError, OSError) as error:
             self._keep(str(error))
             return False
         except Exception as error:  # noqa: BLE001 - graphs fail with errors of their engine's own; the old model goes on
             self._keep(f"the model does not run: {error!r}")
             return False
-        self._loaded = Loaded(predictor, self._catalogue, path.name, path, summary(predictor.manifest), _now())
+        self._loaded = Loaded(
+            predictor, self._catalogue, path.name, path, summary(predictor.manifest), _now(), programs
+        )
         self.problem = None
         return True
 

@@ -162,9 +162,9 @@ def prediction_answer(spec: KernelSpec, device: str, found: Prediction) -> Predi
     return PredictionAnswer(
         family=spec.family,
         device=device,
-        latency_s=_interval(found.latency_s),
-        power_w=None if found.power_w is None else _interval(found.power_w),
-        energy_j=None if found.energy_j is None else _interval(found.energy_j),
+        latency_s=interval_answer(found.latency_s),
+        power_w=None if found.power_w is None else interval_answer(found.power_w),
+        energy_j=None if found.energy_j is None else interval_answer(found.energy_j),
         coverage=found.coverage,
         bound=found.bound,
         breakdown=dict(found.breakdown),
@@ -185,9 +185,9 @@ def whole_answer(device: str, found: Whole) -> WholeAnswer:
     """A whole model on one device as it is sent."""
     return WholeAnswer(
         device=device,
-        latency_s=_interval(found.latency_s),
-        power_w=None if found.power_w is None else _interval(found.power_w),
-        energy_j=None if found.energy_j is None else _interval(found.energy_j),
+        latency_s=interval_answer(found.latency_s),
+        power_w=None if found.power_w is None else interval_answer(found.power_w),
+        energy_j=None if found.energy_j is None else interval_answer(found.energy_j),
         coverage=found.coverage,
         bound_s=found.bound_s,
         launch_s=found.launch_s,
@@ -207,11 +207,13 @@ def whole_answer(device: str, found: Whole) -> WholeAnswer:
 def _part_answer(part: Part) -> KernelPartAnswer:
     one = part.prediction
     return KernelPartAnswer(
-        part.kernel.title, part.kernel.count, part.kernel.spec.family, _interval(one.latency_s),
-        None if one.power_w is None else _interval(one.power_w), None if one.energy_j is None else _interval(one.energy_j),
+        part.kernel.title, part.kernel.count, part.kernel.spec.family, interval_answer(one.latency_s),
+        None if one.power_w is None else interval_answer(one.power_w),
+        None if one.energy_j is None else interval_answer(one.energy_j),
         part.time_share, part.energy_share, one.bound, one.method, one.in_domain, list(one.notes),
     )  # fmt: skip
 
 
-def _interval(found: Interval) -> IntervalAnswer:
+def interval_answer(found: Interval) -> IntervalAnswer:
+    """A value and its interval as they are sent."""
     return IntervalAnswer(found.value, found.lower, found.upper)

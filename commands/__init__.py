@@ -11,7 +11,9 @@ from . import (
     characterize,
     collect,
     collect_gpu,
+    collect_mlir,
     compile_labels,
+    compile_triton_programs,
     count_traffic,
     data,
     evaluate,
@@ -19,11 +21,14 @@ from . import (
     learning_curve,
     models,
     predict,
+    predict_code,
     predict_model,
     serve,
     suggest,
     trace_launches,
     train,
+    train_mlir,
+    train_triton,
 )
 
 app = typer.Typer(
@@ -51,17 +56,22 @@ def _main(
 
 app.command("predict")(predict.predict)
 app.command("predict-model")(predict_model.predict_model)
+app.command("predict-code")(predict_code.predict_code)
 app.command("devices")(catalogue.devices)
 app.command("kernels")(catalogue.kernels)
 app.command("serve")(serve.serve)
 app.command("collect")(collect.collect)
 app.command("collect-gpu")(collect_gpu.collect_gpu)
+app.command("collect-mlir")(collect_mlir.collect_mlir)
 app.command("compile-labels")(compile_labels.compile_labels)
+app.command("compile-triton-programs")(compile_triton_programs.compile_triton_programs)
 app.command("characterize")(characterize.characterize)
 app.command("trace-launches")(trace_launches.trace_launches)
 app.command("count-traffic")(count_traffic.count_traffic)
 app.command("import")(importing.import_)
 app.command("train")(train.train)
+app.command("train-mlir")(train_mlir.train_mlir)
+app.command("train-triton")(train_triton.train_triton)
 app.command("calibrate")(calibrate.calibrate)
 app.command("suggest")(suggest.suggest)
 app.command("evaluate")(evaluate.evaluate)

@@ -32,10 +32,10 @@ def compile_labels(
     try:
         from ..collectors.gpu.label_plan import label_plan
         from ..collectors.gpu.labels import compile_labels as run
-        from ..collectors.gpu.occupancy import LIMITS
         from ..collectors.pipe import WorkerStartError
         from ..datasets.compiled import compact_compiled
         from ..datasets.files import StoreError
+        from ..features.occupancy import LIMITS
 
         known = [f"sm_{capability}" for capability in LIMITS]
         if not wanted or set(wanted) - set(known):

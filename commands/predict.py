@@ -1,4 +1,4 @@
-"""`kernelcast predict`: one kernel from the command line, or a whole table."""
+"""`kernelcast predict`: one kernel from the command line, MLIR text, or a whole table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from ..features.errors import SpecError, listed
 from .console import DeviceFiles, Json, Model, model_dir, out, print_json, read_catalogue
+from .predict_mlir import TextOptions, is_mlir, predict_mlir
 
 if TYPE_CHECKING:
     from ..features.device import Device
@@ -20,12 +21,20 @@ _BAR_CELLS = 24
 
 
 def predict(
-    family: Annotated[str | None, typer.Argument(help="Kernel family, such as gemm.")] = None,
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FAMILY | FILE.mlir | -]", help="Kernel family, such as gemm; or MLIR text: a file, - for stdin."
+        ),
+    ] = None,
     values: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NAME=VALUE]...", help="Sizes and settings, such as m=4096 n=4096 k=4096 dtype=bf16."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Device name or alias; see `kernelcast devices`.")] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(help="Device name or alias; see `kernelcast devices`. For MLIR it may be given again."),
+    ] = None,
     model: Model = None,
     coverage: Annotated[float, typer.Option(help="Share of cases the intervals are to contain.")] = 0.9,
     table: Annotated[
@@ -41,18 +50,43 @@ def predict(
         bool,
         typer.Option("--keep-good", help="Keep rows that cannot be predicted, with the reason, instead of failing."),
     ] = False,
+    function: Annotated[str | None, typer.Option(help="MLIR: the function; default: the public one.")] = None,
+    bind: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SIZE", help="MLIR: a dynamic size, such as dim0=128; again for more."),
+    ] = None,
+    compiler: Annotated[str, typer.Option(help="MLIR: who compiles it, iree or xla.")] = "",
+    threads: Annotated[int | None, typer.Option(help="MLIR: threads of the CPUs; default: all cores.")] = None,
+    flame: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="MLIR: also draw where time goes, as .html or .svg.")
+    ] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="MLIR: list every kernel.")] = False,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:
-    """Predict what a kernel costs: latency, power and energy, each with an interval.
+    """Predict what a kernel or a program costs: latency, power and energy, each with an interval.
 
     One kernel: kernelcast predict gemm m=4096 n=4096 k=4096 dtype=bf16 --device h100-sxm
+
+    MLIR: kernelcast predict model.mlir --device h100-sxm --device amd-epyc-9005-vm-2c --flame flame.html
 
     A table: kernelcast predict --model DIR --table IN.parquet --out OUT.parquet
     """
     known = read_catalogue(device_file)
+    only_text = TextOptions(function, tuple(bind or ()), compiler, threads, flame, show_all)
+    if table is None and what is not None and is_mlir(what):
+        if values:
+            raise SpecError(f"{values[0]!r} goes with a kernel family; sizes of MLIR are given with --bind NAME=SIZE")
+        if out_file is not None or table_family is not None or keep_good:
+            raise SpecError("--out, --family and --keep-good go with --table, not with MLIR")
+        predict_mlir(what, device or (), known, only_text, model=model, coverage=coverage, as_json=as_json)
+        return
+    if given := only_text.given():
+        raise SpecError(
+            f"{listed(given)} go{'es' if len(given) == 1 else ''} with MLIR: kernelcast predict FILE.mlir …"
+        )
     if table is not None:
-        if family is not None or device is not None:
+        if what is not None or device is not None:
             raise SpecError("give either one kernel or --table, not both (--family names a table's family)")
         if out_file is None:
             raise SpecError("--table needs --out, the file that gets the rows with their predictions")
@@ -64,18 +98,20 @@ def predict(
         if as_json:
             print_json(written)
         return
-    if family is None:
+    if what is None:
         raise SpecError(
             "name a kernel, such as: kernelcast predict gemm m=512 n=512 k=512 dtype=fp32 --device h100-sxm"
         )
     if out_file is not None or table_family is not None or keep_good:
         raise SpecError("--out, --family and --keep-good go with --table")
-    if device is None:
+    if not device:
         raise SpecError("name a device with --device; `kernelcast devices` lists them")
+    if len(device) > 1:
+        raise SpecError(f"a kernel is predicted on one device; {len(device)} were given")
     from ..api.requests import read_spec
     from ..models.predictor import load_predictor
 
-    spec, name = read_spec(_as_request(family, values or [], device), known)
+    spec, name = read_spec(_as_request(what, values or [], device[0]), known)
     found = load_predictor(model_dir(model), known).predict([spec], [name], coverage=coverage)[0]
     if as_json:
         from ..api.wire import prediction_answer

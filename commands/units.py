@@ -9,6 +9,7 @@ _TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _ENERGY = ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"))
 _POWER = ((1e3, "kW"), (1.0, "W"), (1e-3, "mW"))
 _RATE = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s"))
+_WORK = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP"))
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
@@ -30,6 +31,11 @@ def watts(value: float) -> str:
 def flops_per_s(value: float) -> str:
     """`9.9e14` as `990 TFLOP/s`."""
     return _scaled(value, _RATE)
+
+
+def flops(value: float) -> str:
+    """`2.5e9` as `2.50 GFLOP`."""
+    return _scaled(value, _WORK)
 
 
 def num_bytes(value: float) -> str:

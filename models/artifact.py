@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -114,6 +114,15 @@ def save_artifact(artifact: Artifact, directory: Path) -> None:
     Raises:
         ArtifactError: `directory` is something else's, or cannot be written.
     """
+    replace_directory(directory, lambda staging: _write(artifact, staging))
+
+
+def replace_directory(directory: Path, write: Callable[[Path], None]) -> None:
+    """Have `write` fill an empty directory beside `directory`, and put it in its place once all of it is on disk.
+
+    Raises:
+        ArtifactError: `directory` is something else's, or cannot be written.
+    """
     if directory.exists() and (
         not directory.is_dir() or (any(directory.iterdir()) and not (directory / MANIFEST).exists())
     ):
@@ -122,7 +131,7 @@ def save_artifact(artifact: Artifact, directory: Path) -> None:
         directory.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
         try:
-            _write(artifact, staging)
+            write(staging)
             staging.chmod(0o755)
             _swap(staging, directory)
         finally:
@@ -173,7 +182,7 @@ def load_family(directory: Path, manifest: Mapping[str, Any], family: str) -> Fa
             )
         return FamilyModel(
             schema=schema,
-            graphs=tuple(_read_graph(directory, name, manifest["files"][name]) for name in entry["graphs"]),
+            graphs=tuple(read_graph(directory, name, manifest["files"][name]) for name in entry["graphs"]),
             targets={name: _target_from_json(target) for name, target in entry["targets"].items()},
             domain=Domain.from_json(entry["domain"]),
             devices=tuple(entry["devices"]),
@@ -204,10 +213,7 @@ def _write(artifact: Artifact, directory: Path) -> None:
         names = []
         for i, graph in enumerate(model.graphs):
             name = f"{family}.{i}.onnx.gz"
-            # A fixed time stamp: equal models give equal bytes, and so equal hashes.
-            packed = gzip.compress(graph, compresslevel=9, mtime=0)
-            _write_synced(directory / name, packed)
-            files[name] = hashlib.sha256(packed).hexdigest()
+            files[name] = write_graph(directory, name, graph)
             names.append(name)
         families[family] = {
             "schema": model.schema.to_json(), "schema_hash": model.schema.hash, "graphs": names,
@@ -231,6 +237,19 @@ def _write(artifact: Artifact, directory: Path) -> None:
         "files": files,
         "families": families,
     }
+    write_manifest(directory, manifest)
+
+
+def write_graph(directory: Path, name: str, graph: bytes) -> str:
+    """Write a graph, compressed; the SHA-256 of the file."""
+    # A fixed time stamp: equal models give equal bytes, and so equal hashes.
+    packed = gzip.compress(graph, compresslevel=9, mtime=0)
+    _write_synced(directory / name, packed)
+    return hashlib.sha256(packed).hexdigest()
+
+
+def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest, the last file of an artifact."""
     _write_synced(directory / MANIFEST, json.dumps(manifest).encode())
 
 
@@ -257,7 +276,12 @@ def _swap(staging: Path, directory: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _read_graph(directory: Path, name: str, sha256: str) -> bytes:
+def read_graph(directory: Path, name: str, sha256: str) -> bytes:
+    """A graph that `write_graph` wrote.
+
+    Raises:
+        ArtifactError: the file is missing, or not the one that was written.
+    """
     try:
         packed = (directory / Path(name).name).read_bytes()
     except OSError as error:

@@ -51,32 +51,55 @@ def test_links_between_pages_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
 
 
-def test_the_python_of_the_readme_runs() -> None:
+def blocks(page: str, language: str) -> list[str]:
+    found: list[str] = re.findall(rf"```{language}\n(.*?)```", doc(page), re.DOTALL)
+    return found
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/mlir.md"])
+def test_the_python_of_a_page_runs(page: str) -> None:
     assert PRETRAINED.exists(), "the shipped model is missing"
-    (block,) = re.findall(r"```python\n(.*?)```", doc("README.md"), re.DOTALL)
+    (block,) = blocks(page, "python")
     result = subprocess.run(
         [sys.executable, "-P", "-c", block], capture_output=True, text=True, check=False, timeout=60
     )
     assert result.returncode == 0, result.stderr
-    assert float(result.stdout.split()[0]) > 0
+    assert any(float(word) > 0 for word in result.stdout.split() if re.fullmatch(r"[\d.]+(e-\d+)?", word))
 
 
-def readme_commands() -> list[str]:
+def commands_that_answer() -> list[str]:
     lines = re.findall(
         r"^\$ (kernelcast (?:predict|devices|kernels) .*|kernelcast (?:devices|kernels))$",
-        doc("README.md"),
+        doc("README.md") + doc("docs/mlir.md"),
         re.MULTILINE,
     )
     return [line for line in lines if "--table" not in line]
 
 
-@pytest.mark.parametrize("line", readme_commands())
-def test_the_commands_of_the_readme_run(line: str) -> None:
+@pytest.mark.parametrize("line", commands_that_answer())
+def test_the_commands_of_the_pages_run(line: str, tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("kernelcast")
     words = shlex.split(line)[1:]
-    result = subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=60)
+    (model,) = blocks("docs/mlir.md", "mlir")
+    (tmp_path / "model.mlir").write_text(model)
+    result = subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
+
+
+def test_the_curl_with_mlir_is_one_the_service_takes() -> None:
+    from kernelcast.api.mlir_request import read_text_request
+    from kernelcast.api.mlir_route import PATH, TEXT
+    from kernelcast.features.device import catalogue
+
+    lines = re.findall(r"^\$ (curl .*/v1/predict/mlir.*)$", doc("README.md") + doc("docs/mlir.md"), re.MULTILINE)
+    assert len(lines) == 2
+    for line in lines:
+        words = shlex.split(line)
+        assert words[words.index("-H") + 1].removeprefix("content-type: ") in TEXT
+        address, _, query = words[2].partition("?")
+        assert address.endswith(PATH)
+        assert read_text_request(b"", query.encode(), catalogue(), 1).bind == {"dim0": 128}
 
 
 def test_the_curl_of_the_readme_is_a_spec_the_service_takes() -> None:
@@ -99,3 +122,21 @@ def cards() -> list[str]:
 def test_the_cards_of_the_shipped_tables_are_current(name: str) -> None:
     written = runpy.run_path(str(ROOT / "docs" / "cards.py"))["card"](name)
     assert doc(f"datasets/shipped/{name}") == written, "run .venv/bin/python docs/cards.py"
+
+
+def test_the_card_of_the_measured_modules_is_current() -> None:
+    found = runpy.run_path(str(ROOT / "docs" / "cards.py"))
+    assert doc(f"datasets/programs/{found['MODULE_CARD']}") == found["module_card"](), (
+        "run .venv/bin/python docs/cards.py"
+    )
+
+
+def test_the_limits_of_mlir_text_are_those_it_has() -> None:
+    from kernelcast.features.mlir import limits
+    from kernelcast.features.mlir.walk import MAX_STEPS
+
+    page = doc("docs/mlir.md")
+    mebibytes = f"{limits.MAX_TEXT_B >> 20} MiB of text"
+    for words in (mebibytes, f"{limits.MAX_DEPTH} brackets deep", f"{limits.MAX_OPS:,} operations",
+                  f"words of {limits.MAX_WORD:,} characters", f"followed to {MAX_STEPS:,}"):  # fmt: skip
+        assert words in page, words

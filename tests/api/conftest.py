@@ -20,11 +20,14 @@ from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.features.work import BOUNDS, work
+from kernelcast.models.mlir.predictor import load_module_predictor
 from kernelcast.models.prediction import Prediction, Predictions, TargetColumns
 
 
 class FakePredictor:
     """Twice the lower bound, ± 20 %; 350 W on a GPU, unknown on a CPU; knows no conv2d and fails on tanh."""
+
+    devices = catalogue()
 
     def predict(
         self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
@@ -95,9 +98,8 @@ def serve() -> Callable[[PredictorSource, Settings], contextlib.AbstractContextM
 
 @pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
-    with serving(
-        create_app(FixedSource(FakePredictor(), catalogue()), Settings(max_body_b=200_000, max_specs=1000))
-    ) as it:
+    source = FixedSource(FakePredictor(), catalogue(), programs=load_module_predictor(FakePredictor()))
+    with serving(create_app(source, Settings(max_body_b=200_000, max_specs=1000))) as it:
         yield it
 
 

@@ -78,7 +78,7 @@ def test_metrics_count_routes_without_growing_by_what_is_asked(client, gemm):
 def test_the_document_describes_every_route(client):
     document = client.get("/openapi.json").json()
     assert set(document["paths"]) == {
-        "/v1/predict", "/v1/predict/model",
+        "/v1/predict", "/v1/predict/model", "/v1/predict/mlir",
         "/v1/devices", "/v1/devices/{name}", "/v1/kernels", "/v1/kernels/{family}", "/v1/models", "/healthz",
         "/readyz", "/metrics",
     }  # fmt: skip
