@@ -129,8 +129,8 @@ def _totals(program: Program, ops: OpTable, c: GroupColumns) -> Floats:
     shares = np.sort(roofline)[::-1] / total_s
     depth, width = _depth(c.needs)
     types = program.types
-    argument_b = [types[value].nbytes for value in program.arguments]
-    output_b = sum(types[value].nbytes for value in set(program.outputs))
+    argument_b = [types[value].known_nbytes for value in program.arguments]
+    output_b = sum(types[value].known_nbytes for value in set(program.outputs))
     op_group_s = roofline[ops.group] / np.maximum(c.n_ops[ops.group], 1.0) / total_s if n else np.zeros(0)
     share_of = {name: float(ops.numbers[:, NUMBERS.index(name)] @ op_group_s) for name in _SHARED}
     flops, bytes_ = float(c.flops @ c.runs), float(moved.sum())

@@ -217,21 +217,9 @@ class Fusion:
             if other is not main and not other.is_read and other.kind in _CHAINED:
                 main.absorb(other)
         for other, value in smaller.items():
-            if other is not main and not other.is_read and self._is_cheap(other, value, indices):
+            if other is not main and not other.is_read and _is_cheap(other, value, indices, self.flow, self.values):
                 main.absorb(other)
         return main
-
-    def _is_cheap(self, cluster: Cluster, value: int, readers: Sequence[int]) -> bool:
-        """Whether a chain on a smaller array can be done again for every element that its last value is broadcast to."""
-        flow = self.flow
-        if len(cluster.nodes) > _SMALL_CHAIN or any(flow.nodes[index].transcendentals for index in cluster.nodes):
-            return False
-        inside = {*cluster.nodes, *readers}
-        return not self.values.is_returned(value) and all(
-            inside.issuperset(flow.real_users(result)) and not self.values.is_returned(result)
-            for index in cluster.nodes
-            for result in flow.nodes[index].results
-        )
 
     def _place(self, indices: Sequence[int], reads: Reads, cluster: Cluster) -> None:
         nodes, values = self.flow.nodes, self.values
@@ -252,3 +240,15 @@ class Fusion:
                         cluster.lights.update(values.carried[operand])
             for value in node.results:
                 values.home[value] = cluster
+
+
+def _is_cheap(cluster: Cluster, value: int, readers: Sequence[int], flow: Flow, values: Recomputing) -> bool:
+    """Whether a chain on a smaller array can be done again for every element that its last value is broadcast to."""
+    if len(cluster.nodes) > _SMALL_CHAIN or any(flow.nodes[index].transcendentals for index in cluster.nodes):
+        return False
+    inside = {*cluster.nodes, *readers}
+    return not values.is_returned(value) and all(
+        inside.issuperset(flow.real_users(result)) and not values.is_returned(result)
+        for index in cluster.nodes
+        for result in flow.nodes[index].results
+    )

@@ -59,6 +59,11 @@ class ValueType:
         """Bytes in memory, derived from shape and dtype; 0 for what holds no numbers."""
         return self.elements * self.itemsize_b
 
+    @property
+    def known_nbytes(self) -> float:
+        """Bytes in memory; 0 also for an array whose size is not known."""
+        return 0.0 if self.is_array and not self.is_static else self.nbytes
+
 
 @dataclass(slots=True)
 class Op:

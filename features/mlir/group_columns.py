@@ -149,7 +149,7 @@ def _passed_b(program: Program) -> float:
                 origin = source[origin]
             if origin in made:
                 missing.discard(value)
-    return sum(program.types[value].nbytes for value in missing)
+    return sum(program.types[value].known_nbytes for value in missing)
 
 
 def _main(ops: OpTable, groups: Sequence[Group]) -> Codes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 
 import numpy as np
@@ -43,6 +44,8 @@ def checked_text(text: str | bytes) -> str:
     """
     if len(text) > MAX_TEXT_B:
         raise _too_large(len(text))
+    # Editors put a byte order mark before UTF-8; no parser of MLIR takes one.
+    text = text.removeprefix(codecs.BOM_UTF8) if isinstance(text, bytes) else text.removeprefix("\ufeff")
     if isinstance(text, bytes):
         if text.startswith(_BYTECODE):
             raise SpecError(

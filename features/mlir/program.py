@@ -68,9 +68,9 @@ class Group:
     """Operations that run as one kernel; costs are of one run.
 
     `nodes` are positions in `Program.nodes`, in order. `kind` is the kind of its main operation. `bytes_in` and `bytes_out`
-    cross its border; what stays inside is in neither. `spec` is the kernel it was recognised as, None where there is no family for it; `stand_in`
-    says how the spec differs from what the group does, empty where it is the same. `needs` are positions of groups whose
-    results it reads.
+    cross its border; what stays inside is in neither. `spec` is the kernel it was recognised as, None where there is no
+    family for it; `stand_in` says how the spec differs from what the group does, empty where it is the same. `needs` are
+    positions of groups whose results it reads.
     """
 
     nodes: tuple[int, ...]
@@ -119,8 +119,8 @@ class Program:
 
     @property
     def footprint_b(self) -> float:
-        """Bytes of arguments and results together."""
-        return sum(self.types[value].nbytes for value in {*self.arguments, *self.outputs})
+        """Bytes of arguments and results together, those of unknown size left out."""
+        return sum(self.types[value].known_nbytes for value in {*self.arguments, *self.outputs})
 
     @property
     def intensity(self) -> float:

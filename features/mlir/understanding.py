@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import SpecError, listed
 from .binding import bound, bound_sizes
 from .collection import no_collection
-from .graph import Function, Module, Op
+from .graph import Function, Module, Op, ValueType
 from .program import Node, Program
+from .value_types import is_beyond_numbers
 from .walk import Walk
 
 ENTRIES = ("main", "forward")
 """Names of the function a module is called through: JAX's and torch-mlir's, and torch.nn.Module's."""
 
 _SHOWN = 8
+_LONGEST_TYPE = 80
 
 
 def functions(module: Module) -> list[str]:
@@ -34,8 +36,14 @@ def understand(module: Module, function: str | None = None, bind: Mapping[str, i
 
     Raises:
         SpecError: no such function, one without a body, several to choose from, or dynamic sizes that are not bound; a function
-            that comes to too many operations.
+            that comes to too many operations; an array of more elements than there are numbers for.
     """
+    # Types are kept once, so that few are left of however many values.
+    for kind in {id(kind): kind for kind in module.types}.values():
+        if is_beyond_numbers(kind):
+            raise SpecError(
+                f"{kind.text[:_LONGEST_TYPE]} has more than 2**62 elements; no device holds it", field="mlir"
+            )
     with no_collection():
         return _understood(module, _chosen(module, function), bind or {})
 
@@ -70,8 +78,20 @@ def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Pr
         arguments=chosen.arguments,
         outputs=outputs,
         unread_share=_unread_share(module),
-        notes=(*_not_understood(nodes), *_other_notes(walk, nodes)),
+        notes=(
+            *_not_understood(nodes),
+            *_of_unknown_size(chosen.arguments, outputs, types),
+            *_other_notes(walk, nodes),
+        ),
     )
+
+
+def _of_unknown_size(arguments: Sequence[int], outputs: Sequence[int], types: Sequence[ValueType]) -> list[str]:
+    """One note for the arguments and results whose bytes are not known."""
+    found = [
+        types[value].text for value in (*arguments, *outputs) if types[value].is_array and not types[value].is_static
+    ]
+    return [f"the size of {listed(dict.fromkeys(found))} is not known, and its bytes are not counted"] if found else []
 
 
 def _is_triton(function: Function) -> bool:

@@ -41,6 +41,12 @@ def value_type(text: str) -> ValueType:
     return known
 
 
+def is_beyond_numbers(kind: ValueType) -> bool:
+    """Whether it was an array of more than `MAX_ELEMENTS`, of which only the text was kept."""
+    array = _ARRAY.fullmatch(kind.text) if kind.kind == "other" else None
+    return array is not None and not array[2] and _shape(part for part in array[3].split("x") if part) is None
+
+
 def element_dtype(text: str) -> str | None:
     """The dtype of an element type, MLIR's own name where kernelcast has none; None for what holds no numbers."""
     known = _ELEMENT_DTYPES.get(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -27,7 +27,6 @@ MAX_DEPTH = 180
 _STEPS_PER_BLOCK = 20
 """What entering a function or a loop counts as: it takes as long as so many operations."""
 
-_WITHOUT_BYTES = FREE | {"unknown"}
 _HELD = frozenset({"scalar", "vector"})
 """Kinds of types that registers hold."""
 
@@ -183,9 +182,12 @@ class Walk:
         """A node for what was not understood."""
         self.notes[why] = None
         results = tuple(place.names.get(v, v) for v in op.results)
+        types = self.values.types
+        cost = _moving([types[v] for v in place.operands], [types[v] for v in results], Cost("unknown", note=why))
         self.nodes.append(
-            Node(op.name, "unknown", place.operands, results, "", runs=place.runs, line=op.line, note=why)
-        )
+            Node(op.name, "unknown", place.operands, results, "", bytes_in=cost.bytes_in, bytes_out=cost.bytes_out,
+                 runs=place.runs, line=op.line, note=why)
+        )  # fmt: skip
 
     def control(self, op: Op, place: Place, note: str, trips: float) -> None:
         """A node for a loop itself; it has no part in what values are made of."""
@@ -219,7 +221,9 @@ class Walk:
             cost = cost._replace(bytes_in=max(cost.bytes_in - again, 0.0))
         if self._registers:
             cost = _in_registers(op, cost)
-        elif cost.kind not in _WITHOUT_BYTES:
+        elif cost.kind == "unknown":
+            cost = _moving(site.operands, site.results, cost)
+        elif cost.kind not in FREE:
             cost = _with_unsized(site, cost)
         remembered = _NO_NODE if cost.kind in _SILENT and not any(kind.is_array for kind in site.results) else cost
         if not inferring and not (rule is None and op.regions):
@@ -360,3 +364,11 @@ def _signature(op: Op) -> tuple[object, ...]:
                     if v >= base:
                         found.append(v - base)  # noqa: PERF401  a list of its own for each operation costs more
     return tuple(found)
+
+
+def _moving(operands: Iterable[ValueType], results: Iterable[ValueType], cost: Cost) -> Cost:
+    """An operation that is not understood is taken to touch what it is given and what it gives, as far as that is known."""
+    given, made = (
+        sum(kind.known_nbytes for kind in kinds if kind.kind in ("tensor", "memref")) for kinds in (operands, results)
+    )
+    return cost._replace(bytes_in=given, bytes_out=made)

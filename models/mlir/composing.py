@@ -215,7 +215,8 @@ def _on_paper(group: Group, on: Hardware, coverage: float, power: tuple[float, f
     rough = ROUGH.get(group.kind, _FREE_KINDS)
     moved = group.bytes_in + group.bytes_out
     flops = group.flops + _TRANSCENDENTAL_FLOPS * group.transcendentals
-    bounds = on.bounds_s(group.flops, moved, group.dtype, group.kind)
+    # What is not understood may be a view: that it touches what it is given is a guess, and no bound.
+    bounds = on.bounds_s(group.flops, 0.0 if group.kind == "unknown" else moved, group.dtype, group.kind)
     compute_s = flops / (on.peak_flops_per_s(group.dtype, group.kind) * rough.of_peak)
     memory_s = moved / (float(on.rates_b_per_s[on.level(moved)]) * rough.of_bandwidth)
     value = max(compute_s, memory_s) + on.dispatch_s

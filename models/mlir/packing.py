@@ -122,6 +122,7 @@ def arrays_of(names: Sequence[str], programs: Packed) -> dict[str, Any]:
     operation's program.
     """
     found: dict[str, Any] = {}
+    column: Any
     near = neighbours(programs.op_program) if "before0" in names else np.zeros((0, 0, 2), dtype=np.int64)
     for name in names:
         if name.startswith(("before", "after")):
