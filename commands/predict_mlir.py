@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..features.errors import SpecError
 from .console import PIPE_WIDTH, model_dir, out, print_json
+from .units import flops, flops_per_s, joules, num_bytes, seconds, watts
 
 if TYPE_CHECKING:
     from ..features.device import Catalogue, Device
@@ -145,8 +146,6 @@ def _show(title: str, device: Device, module: Module, found: ModulePrediction, *
 def _totals(found: ModulePrediction) -> Any:
     from rich.text import Text
 
-    from .units import flops_per_s, joules, seconds, watts
-
     table = _plain_table()
     rate = flops_per_s(found.flops / found.latency_s.value) if found.flops else ""
     for name, target, show, remark in (
@@ -158,8 +157,21 @@ def _totals(found: ModulePrediction) -> Any:
         else:
             table.add_row(name, Text(show(target.value), "bold"), _between(target, show), remark)
     for name, target in found.characteristics.items():
-        table.add_row(name, Text(f"{target.value:.4g}", "bold"), _between(target, "{:.4g}".format), "")
+        title, show, remark = _CODE.get(name, (name, "{:.3g}".format, ""))
+        table.add_row(title, Text(show(target.value), "bold"), _between(target, show), remark)
     return table
+
+
+_CODE: Mapping[str, tuple[str, Callable[[float], str], str]] = {
+    "compile_s": ("compiling", seconds, "of one core"),
+    "code_b": ("code", num_bytes, "of machine code"),
+    "code_instructions": ("", "{:.3g}".format, "instructions in it"),
+    "vector_instructions": ("", "{:.3g}".format, "of them on vectors"),
+    "spills": ("", "{:.3g}".format, "moves to and from the stack, spilled registers among them"),
+    "dispatches": ("", "{:.3g}".format, "kernels the compiler makes"),
+    "executed_instructions": ("", "{:.3g}".format, "instructions a call executes"),
+}
+"""How characteristics of compiled code are called, shown and explained."""
 
 
 def _without_power(found: ModulePrediction) -> str:
@@ -173,8 +185,6 @@ def _without_power(found: ModulePrediction) -> str:
 
 def _facts(module: Module, found: ModulePrediction) -> dict[str, str]:
     """What stands under the totals, by name."""
-    from .units import flops, num_bytes, seconds
-
     assumed = [f"compiler {found.compiler}"] if found.compiler else ["kernels as libraries run them"]
     if found.threads is not None:
         assumed.append(f"{found.threads} thread{'s' if found.threads > 1 else ''}")
@@ -199,8 +209,6 @@ def _facts(module: Module, found: ModulePrediction) -> dict[str, str]:
 def _kernels(groups: Sequence[GroupCost], shown: Sequence[int], width: int) -> Any:
     """The kernels at these positions, numbered as in the picture, and the others in one row."""
     from rich.table import Table
-
-    from .units import joules, seconds
 
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
     for head in ("#", "kernel", "operations", "lines", "runs", "time", "share", "energy", "bound", "predicted as"):
@@ -263,8 +271,6 @@ def ranges(lines: Sequence[int]) -> str:
 def _compare(answers: Sequence[tuple[Device, ModulePrediction]]) -> None:
     """The devices beside each other, the fastest first; times are also told in those of the first asked for."""
     from rich.table import Table
-
-    from .units import joules, seconds, watts
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for head in ("device", "latency", "", "of the first", "power", "energy", "of peak"):

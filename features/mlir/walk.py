@@ -158,36 +158,16 @@ class Walk:
                 operands, results = self._dataflow(operands, results)
             # As `_node`, in place: a call for every operation is a tenth of the time of this loop.
             kind, dtype, flops, special, read, written, space, detail, note = cost
-            append(
-                Node(
-                    name,
-                    kind,
-                    operands,
-                    results,
-                    dtype,
-                    flops,
-                    special,
-                    read,
-                    written,
-                    space,
-                    often,
-                    op.line,
-                    detail,
-                    note,
-                )
-            )
+            append(Node(
+                name, kind, operands, results, dtype, flops, special, read, written, space, often, op.line, detail, note,
+            ))  # fmt: skip
         return ended
 
     def unknown(self, op: Op, place: Place, why: str) -> None:
         """A node for what was not understood."""
         self.notes[why] = None
         results = tuple(place.names.get(v, v) for v in op.results)
-        types = self.values.types
-        cost = _moving([types[v] for v in place.operands], [types[v] for v in results], Cost("unknown", note=why))
-        self.nodes.append(
-            Node(op.name, "unknown", place.operands, results, "", bytes_in=cost.bytes_in, bytes_out=cost.bytes_out,
-                 runs=place.runs, line=op.line, note=why)
-        )  # fmt: skip
+        self.nodes.append(_not_understood(op, place, results, self.values.types, why))
 
     def control(self, op: Op, place: Place, note: str, trips: float) -> None:
         """A node for a loop itself; it has no part in what values are made of."""
@@ -372,3 +352,11 @@ def _moving(operands: Iterable[ValueType], results: Iterable[ValueType], cost: C
         sum(kind.known_nbytes for kind in kinds if kind.kind in ("tensor", "memref")) for kinds in (operands, results)
     )
     return cost._replace(bytes_in=given, bytes_out=made)
+
+
+def _not_understood(op: Op, place: Place, results: tuple[int, ...], types: Sequence[ValueType], why: str) -> Node:
+    cost = _moving([types[v] for v in place.operands], [types[v] for v in results], unknown(why))
+    return Node(
+        op.name, "unknown", place.operands, results, "", bytes_in=cost.bytes_in, bytes_out=cost.bytes_out, runs=place.runs,
+        line=op.line, note=why,
+    )  # fmt: skip

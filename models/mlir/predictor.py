@@ -46,8 +46,6 @@ def load_module_predictor(kernels: ArtifactPredictor, directory: Path | None = N
         ArtifactError: the directory holds no model of programs, or a damaged one.
     """
     chosen = SHIPPED if directory is None else directory
-    if directory is None and not SHIPPED.exists():
-        return ModulePredictor(kernels)
     try:
         engines = {device: ProgramEngine(model) for device, model in load_models(chosen).items()}
     except GraphError as error:
