@@ -156,9 +156,9 @@ def _totals(found: ModulePrediction) -> Any:
             table.add_row(name, "unknown", "", _without_power(found))
         else:
             table.add_row(name, Text(show(target.value), "bold"), _between(target, show), remark)
-    for name, target in found.characteristics.items():
-        title, show, remark = _CODE.get(name, (name, "{:.3g}".format, ""))
-        table.add_row(title, Text(show(target.value), "bold"), _between(target, show), remark)
+    for name, code in found.characteristics.items():
+        title, written, meaning = _CODE.get(name, (name, "{:.3g}".format, ""))
+        table.add_row(title, Text(written(code.value), "bold"), _between(code, written), meaning)
     return table
 
 

@@ -85,31 +85,10 @@ class _Grower:
         bounds = [self.values[n].bound for n in args]
         unread = list(range(len(args)))
         for _ in range(self.rng.choice((0, 0, 1, 2, 3, 5))):
-            self._step(steps, bounds, unread, [self.rng.randrange(len(bounds))])
+            _add_step(self.rng, self.graph.integer, steps, bounds, unread, [self.rng.randrange(len(bounds))])
         while len(unread) > 1 or not steps:
-            self._step(steps, bounds, unread, unread[:2] if len(unread) > 1 else [0])
+            _add_step(self.rng, self.graph.integer, steps, bounds, unread, unread[:2] if len(unread) > 1 else [0])
         self.map(tuple(args), tuple(steps), bounds[-1])
-
-    def _step(self, steps: list[Step], bounds: list[float], unread: list[int], read: list[int]) -> None:
-        """Adds a scalar operation; a binary one where two values are given, or another can be drawn."""
-        rng, integer = self.rng, self.graph.integer
-        if len(read) == 1 and rng.random() < 0.35:
-            read = [*read, rng.randrange(len(bounds))]
-        if len(read) == 2:
-            op = rng.choice(INTEGER_BINARY if integer else tuple(BINARY))
-            bound = BINARY[op](bounds[read[0]], bounds[read[1]])
-        else:
-            op = rng.choice(INTEGER_UNARY if integer else tuple(UNARY))
-            bound = UNARY[op](bounds[read[0]])
-        if bound > _LARGEST and not integer:
-            op, bound = ("maximum", max(bounds[read[0]], bounds[read[-1]])) if len(read) == 2 else ("tanh", 1.0)
-        constant = {
-            "scale": rng.choice((0.5, 0.25, 0.9, 0.125)),
-            "shift": 1.0 if integer else rng.choice((1.0, -0.5, 0.25)),
-        }.get(op)
-        steps.append(Step(op, tuple(read), constant))
-        unread[:] = [n for n in unread if n not in read] + [len(bounds)]
-        bounds.append(bound)
 
     def _reduce(self, source: int | None = None, axes: tuple[int, ...] = (), kind: str = "") -> int:
         n = self.pick(1) if source is None else source
@@ -257,6 +236,29 @@ class _Grower:
             return self._map()
         self.add(Value("merge", (n,), (*value.shape[:axis], dim, *value.shape[axis + 2 :]), value.bound, axes=(axis,)))
         return None
+
+
+def _add_step(
+    rng: random.Random, integer: bool, steps: list[Step], bounds: list[float], unread: list[int], read: list[int]
+) -> None:
+    """Adds a scalar operation; a binary one where two values are given, or another can be drawn."""
+    if len(read) == 1 and rng.random() < 0.35:
+        read = [*read, rng.randrange(len(bounds))]
+    if len(read) == 2:
+        op = rng.choice(INTEGER_BINARY if integer else tuple(BINARY))
+        bound = BINARY[op](bounds[read[0]], bounds[read[1]])
+    else:
+        op = rng.choice(INTEGER_UNARY if integer else tuple(UNARY))
+        bound = UNARY[op](bounds[read[0]])
+    if bound > _LARGEST and not integer:
+        op, bound = ("maximum", max(bounds[read[0]], bounds[read[-1]])) if len(read) == 2 else ("tanh", 1.0)
+    constant = {
+        "scale": rng.choice((0.5, 0.25, 0.9, 0.125)),
+        "shift": 1.0 if integer else rng.choice((1.0, -0.5, 0.25)),
+    }.get(op)
+    steps.append(Step(op, tuple(read), constant))
+    unread[:] = [n for n in unread if n not in read] + [len(bounds)]
+    bounds.append(bound)
 
 
 def _depth(dim: Dim) -> int:

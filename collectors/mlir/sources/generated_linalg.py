@@ -210,29 +210,39 @@ class _Writer:
         types = [self.type(shape) for shape in shapes]
         room = self.filled(value.shape, 0)
         batch, summed = value.pairs
-        named = {(2, 2, (), (1, 0)): "matmul", (3, 3, ((0, 0),), (2, 1)): "batch_matmul", (2, 1, (), (1, 0)): "matvec",
-                 (1, 2, (), (0, 0)): "vecmat", (1, 1, (), (0, 0)): "dot"}.get((len(shapes[0]), len(shapes[1]), batch,
-                     summed[0]))  # fmt: skip
+        named = _NAMED.get((len(shapes[0]), len(shapes[1]), batch, summed[0]))
         if named:
             return self.emit(
                 f"linalg.{named} ins({', '.join(args)} : {', '.join(types)}) outs({room} : {kind}) -> {kind}"
             )
         rank = len(value.shape)
-        left_kept = [axis for axis in range(len(shapes[0])) if axis != summed[0][0] and (axis, axis) not in batch]
-        taken = {axis for _, axis in batch} | {summed[0][1]}
-        right_kept = [axis for axis in range(len(shapes[1])) if axis not in taken]
-        places: list[dict[int, int]] = [{summed[0][0]: rank}, {summed[0][1]: rank}]
-        for position, (a, b) in enumerate(batch):
-            places[0][a] = places[1][b] = position
-        for side, kept, start in ((0, left_kept, len(batch)), (1, right_kept, len(batch) + len(left_kept))):
-            places[side].update({axis: start + offset for offset, axis in enumerate(kept)})
-        maps = [_map(rank + 1, [place[axis] for axis in sorted(place)]) for place in places] + [
-            _map(rank + 1, range(rank))
-        ]
+        maps = _maps_of_product(value, shapes)
         steps = (Step("multiply", (0, 1)), Step("add", (2, 3)))
         return self.generic(
             maps, ["parallel"] * rank + ["reduction"], list(zip(args, types, strict=True)), (room, kind), steps
         )
+
+
+_NAMED = {
+    (2, 2, (), (1, 0)): "matmul", (3, 3, ((0, 0),), (2, 1)): "batch_matmul", (2, 1, (), (1, 0)): "matvec",
+    (1, 2, (), (0, 0)): "vecmat", (1, 1, (), (0, 0)): "dot",
+}  # fmt: skip
+"""Named products by the ranks of their operands, the axes of the batch and those summed over."""
+
+
+def _maps_of_product(value: Value, shapes: list[Shape]) -> list[str]:
+    """Indexing maps of both operands and the result of a product; the loop that sums comes last."""
+    batch, summed = value.pairs
+    rank = len(value.shape)
+    left_kept = [axis for axis in range(len(shapes[0])) if axis != summed[0][0] and (axis, axis) not in batch]
+    taken = {axis for _, axis in batch} | {summed[0][1]}
+    right_kept = [axis for axis in range(len(shapes[1])) if axis not in taken]
+    places: list[dict[int, int]] = [{summed[0][0]: rank}, {summed[0][1]: rank}]
+    for position, (a, b) in enumerate(batch):
+        places[0][a] = places[1][b] = position
+    for side, kept, start in ((0, left_kept, len(batch)), (1, right_kept, len(batch) + len(left_kept))):
+        places[side].update({axis: start + offset for offset, axis in enumerate(kept)})
+    return [*(_map(rank + 1, [place[axis] for axis in sorted(place)]) for place in places), _map(rank + 1, range(rank))]
 
 
 def _map(rank: int, results: range | list[int]) -> str:
