@@ -212,15 +212,11 @@ class _Writer:
         batch, summed = value.pairs
         named = _NAMED.get((len(shapes[0]), len(shapes[1]), batch, summed[0]))
         if named:
-            return self.emit(
-                f"linalg.{named} ins({', '.join(args)} : {', '.join(types)}) outs({room} : {kind}) -> {kind}"
-            )
-        rank = len(value.shape)
-        maps = _maps_of_product(value, shapes)
+            operands = f"{', '.join(args)} : {', '.join(types)}"
+            return self.emit(f"linalg.{named} ins({operands}) outs({room} : {kind}) -> {kind}")
+        maps, loops = _maps_of_product(value, shapes), ["parallel"] * len(value.shape) + ["reduction"]
         steps = (Step("multiply", (0, 1)), Step("add", (2, 3)))
-        return self.generic(
-            maps, ["parallel"] * rank + ["reduction"], list(zip(args, types, strict=True)), (room, kind), steps
-        )
+        return self.generic(maps, loops, list(zip(args, types, strict=True)), (room, kind), steps)
 
 
 _NAMED = {
