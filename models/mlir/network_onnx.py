@@ -135,17 +135,20 @@ class OnnxBackend:
 
     def attend(self, query: str, key: str, value: str, owner: str, heads: int) -> str:
         """See `networks.Backend.attend`."""
-        shape = self.constant("heads", [0, heads, -1], np.int64)
+        n = self._weights["query0.weight"].shape[0]
+        # Every size is said: what is left to be worked out cannot be for a program without parts.
+        shape = self.constant("heads", [0, heads, n // heads], np.int64)
         split = [self.op("Transpose", [self.op("Reshape", [one, shape])], perm=[1, 0, 2]) for one in (query, value)]
         turned = self.op("Transpose", [self.op("Reshape", [key, shape])], perm=[1, 2, 0])
-        width = self._weights["query0.weight"].shape[0] // heads
-        logits = self.op("Mul", [self.op("MatMul", [split[0], turned]), self.constant("per width", width**-0.5)])
+        logits = self.op(
+            "Mul", [self.op("MatMul", [split[0], turned]), self.constant("per width", (n // heads) ** -0.5)]
+        )
         down = self.op("Unsqueeze", [owner, self.constant("last", [1], np.int64)])
         across = self.op("Unsqueeze", [owner, self.constant("first", [0], np.int64)])
         masked = self.op("Where", [self.op("Equal", [down, across]), logits, self.constant("never", -1e9)])
         heard = self.op("MatMul", [self.op("Softmax", [masked], axis=-1), split[1]])
         back = self.op("Transpose", [heard], perm=[1, 0, 2])
-        return self.op("Reshape", [back, self.constant("flat", [0, -1], np.int64)])
+        return self.op("Reshape", [back, self.constant("flat", [0, n], np.int64)])
 
     def parts_seconds(self, network: Network, base: PaperBase, factors: str) -> str:
         """Microseconds of each part: what its group costs on paper, shared evenly by operations, times the factors."""

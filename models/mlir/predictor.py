@@ -91,8 +91,9 @@ class ModulePredictor:
                 f"no compiler {compiler!r}; compilers: {listed(COMPILERS)}, or none given", field="compiler"
             )
         on = _placed(self.devices.get(device), threads)
-        engine = self._engines.get(on.device.name)
-        setting, said = _setting(engine, program, on, compiler, threads)
+        # A program without a kernel is nothing but its call, which no network was shown.
+        engine = self._engines.get(on.device.name) if program.groups else None
+        setting, said = _setting(engine, program, on, compiler, threads) if program.groups else (None, ())
         if engine is None or setting is None:
             composed = compose_program(self._kernels, program, on, coverage=coverage)
             return assembled(program, on, composed, compiler=compiler, method=COMPOSITION,

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from kernelcast.datasets.module_store import PROGRAMS_DIR, read_packed
 from kernelcast.datasets.modules import ModuleRun
+from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.reading import read
-from kernelcast.features.mlir.understanding import understand
+from kernelcast.features.mlir.understanding import functions, understand
 from kernelcast.models.artifact import default_model_dir
 from kernelcast.models.mlir.measured import folds_of
 from kernelcast.models.mlir.predictor import ModulePredictor, load_module_predictor
@@ -100,3 +101,31 @@ def test_each_compiler_has_its_own_answer_on_the_measured_device(predictor: Modu
 def test_a_device_of_which_no_program_was_measured_is_answered_by_composition(predictor: ModulePredictor) -> None:
     found = predictor.predict(understand(read(MATMUL)), "nvidia-h100-sxm-80gb")
     assert found.method == "composition"
+
+
+@pytest.mark.parametrize("compiler", ["", "iree", "xla"])
+def test_a_program_without_a_kernel_is_a_call(predictor: ModulePredictor, compiler: str) -> None:
+    text = (
+        "func.func @main(%x: tensor<4x8xf32>) -> tensor<32xf32> {\n"
+        "  %0 = stablehlo.reshape %x : (tensor<4x8xf32>) -> tensor<32xf32>\n  return %0 : tensor<32xf32>\n}"
+    )
+    found = predictor.predict(understand(read(text)), DEVICE, compiler=compiler, threads=1)
+    assert not found.groups
+    assert 0 < found.latency_s.lower <= found.latency_s.value <= found.latency_s.upper
+
+
+def test_every_text_of_the_corpus_is_answered(predictor: ModulePredictor) -> None:
+    folder = Path(__file__).parents[2] / "features" / "mlir"
+    texts = sorted([*(folder / "corpus").glob("*.mlir"), *(folder / "exported").glob("*.mlir")])
+    assert len(texts) > 50
+    for path in texts:
+        module = read(path.read_text())
+        for name in functions(module):
+            try:
+                program = understand(module, name)
+            except SpecError as error:  # dynamic sizes, which only a user can bind
+                assert "--bind" in str(error) or "bind" in str(error), (path.name, str(error))  # noqa: PT017
+                continue
+            for compiler in ("iree", "xla"):
+                found = predictor.predict(program, DEVICE, compiler=compiler, threads=1)
+                assert 0 < found.latency_s.lower <= found.latency_s.value <= found.latency_s.upper, path.name
