@@ -71,7 +71,7 @@ def collect_mlir(
             raise SpecError("--count-instructions needs --target cpu and valgrind; install the package valgrind")
         if objdump() is None:
             note("no objdump (package binutils): machine code is not counted")
-        source = f"{texts}" if texts is not None else f"module_texts, count {count}, seed {seed}"
+        source = texts.name if texts is not None else f"module_texts, count {count}, seed {seed}"
         plan = Plan(modules, runners, name, target, counts, until, source)
         with Store(out).lock(name), progress_bar(f"measuring {name}") as progress:
             done = run_modules(plan, out, progress=progress)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import queue
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,8 +23,8 @@ from ...datasets.compiled import (
     to_row,
 )
 from ...features.kernel import KernelSpec
+from ..compiling import CompilingChild
 from ..environment import source_hash, utc_now
-from ..pipe import ChildProcess
 
 DEADLINE_S = 180.0
 """Longest compile; the slowest ordinary one took some 20 s."""
@@ -54,26 +53,12 @@ class LabelSummary:
         return f"{words}; {self.skipped} were there already" + ("; interrupted" if self.interrupted else "")
 
 
-class Labeller:
+class Labeller(CompilingChild):
     """A child process that labels one case at a time; one that hangs or crashes is replaced."""
 
     def __init__(self, *, deadline_s: float = DEADLINE_S, command: Sequence[str] | None = None) -> None:
         """`command` replaces the child's command line."""
-        self._deadline_s = deadline_s
-        self._child = ChildProcess(
-            "compiling", command or [sys.executable, "-P", "-m", "kernelcast.collectors.gpu.labeller"],
-            # It needs no GPU, and must not wake one.
-            {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-
-    def start(self) -> Mapping[str, Any]:
-        """Start the child, unless it runs; returns what it says of itself: the compilers' versions.
-
-        Raises:
-            WorkerStartError: it does not start.
-        """
-        self._child.start()
-        return self._child.ready
+        super().__init__("kernelcast.collectors.gpu.labeller", deadline_s, command)
 
     def label(self, spec: KernelSpec, target: str, block: str) -> CompiledKernel:
         """The row of one case for one target, whatever happens to the compiler.
@@ -81,21 +66,8 @@ class Labeller:
         Raises:
             WorkerStartError: no child can be started.
         """
-        self.start()
         row = to_row(CompiledKernel(spec, target, "failed", block))
-        try:
-            self._child.write({"spec": row, "target": target})
-            answer = self._child.read(self._deadline_s)["label"]
-        except TimeoutError:
-            self.close()
-            answer = {"status": "timeout", "message": f"not compiled within {self._deadline_s:g} s"}
-        except (EOFError, BrokenPipeError):
-            answer = {"status": "crashed", "message": self._child.last_words()}
-        return from_row(row | answer)
-
-    def close(self) -> None:
-        """End the child and the compilers it started."""
-        self._child.close()
+        return from_row({**row, **self.ask({"spec": row, "target": target})})
 
 
 def compile_labels(

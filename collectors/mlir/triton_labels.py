@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,8 +14,8 @@ from uuid import uuid4
 from ... import __version__
 from ...datasets.compiled import CompileStatus
 from ...datasets.triton_modules import TritonModule, append_modules, from_row, read_modules, to_row
+from ..compiling import CompilingChild
 from ..environment import source_hash, utc_now
-from ..pipe import ChildProcess
 from .triton_programs.case import TritonCase
 from .triton_programs.plan import targets_of, triton_plan
 
@@ -51,26 +50,12 @@ class TritonSummary:
                 + ("; interrupted" if self.interrupted else ""))  # fmt: skip
 
 
-class TritonLabeller:
+class TritonLabeller(CompilingChild):
     """A child process that labels one case at a time; one that hangs or crashes is replaced."""
 
     def __init__(self, *, deadline_s: float = DEADLINE_S, command: Sequence[str] | None = None) -> None:
         """`command` replaces the child's command line."""
-        self._deadline_s = deadline_s
-        self._child = ChildProcess(
-            "compiling", command or [sys.executable, "-P", "-m", "kernelcast.collectors.mlir.triton_labeller"],
-            # It needs no GPU, and must not wake one.
-            {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-
-    def start(self) -> Mapping[str, Any]:
-        """Start the child, unless it runs; returns what it says of itself: the compilers' versions.
-
-        Raises:
-            WorkerStartError: it does not start.
-        """
-        self._child.start()
-        return self._child.ready
+        super().__init__("kernelcast.collectors.mlir.triton_labeller", deadline_s, command)
 
     def label(self, case: TritonCase, target: str, block: str) -> TritonModule:
         """The row of one case for one target, whatever happens to the compiler.
@@ -78,21 +63,8 @@ class TritonLabeller:
         Raises:
             WorkerStartError: no child can be started.
         """
-        self.start()
         row = to_row(TritonModule(case.program, case.case_id, target, case.num_warps, case.num_stages, "failed", block))
-        try:
-            self._child.write({"case": asdict(case), "target": target})
-            answer = self._child.read(self._deadline_s)["label"]
-        except TimeoutError:
-            self.close()
-            answer = {"status": "timeout", "message": f"not compiled within {self._deadline_s:g} s"}
-        except (EOFError, BrokenPipeError):
-            answer = {"status": "crashed", "message": self._child.last_words()}
-        return from_row(row | answer)
-
-    def close(self) -> None:
-        """End the child and the compilers it started."""
-        self._child.close()
+        return from_row({**row, **self.ask({"case": asdict(case), "target": target})})
 
 
 def triton_jobs(seed: int) -> list[Job]:
