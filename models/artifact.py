@@ -140,6 +140,23 @@ def replace_directory(directory: Path, write: Callable[[Path], None]) -> None:
         raise ArtifactError(f"cannot write the model to {directory}: {error.strerror or error}") from error
 
 
+def manifest_in(directory: Path, what: str, command: str) -> Any:
+    """The content of the manifest in `directory`, not yet looked at; `what` it should hold and the `command` that makes one.
+
+    Raises:
+        ArtifactError: there is none, or it is no JSON.
+    """
+    path = directory / MANIFEST
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ArtifactError(
+            f"{directory} is no {what}: it has no {MANIFEST}; make one with `kernelcast {command}`"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} cannot be read: {error}") from error
+
+
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of an artifact.
 
@@ -147,14 +164,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         ArtifactError: there is none, it is damaged, or of a format this version does not know.
     """
     path = directory / MANIFEST
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ArtifactError(
-            f"{directory} is no model: it has no {MANIFEST}; make one with `kernelcast train`"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} cannot be read: {error}") from error
+    manifest = manifest_in(directory, "model", "train")
     if not isinstance(manifest, dict) or manifest.get("format_version") != FORMAT_VERSION:
         found = manifest.get("format_version") if isinstance(manifest, dict) else None
         raise ArtifactError(

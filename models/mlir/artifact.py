@@ -5,7 +5,6 @@ Written, checked and swapped in as `models.artifact` does. Nothing in it can run
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,7 +16,15 @@ import numpy as np
 from ... import __version__
 from ...features.cases import Floats
 from ...features.mlir.extract import schema_hash
-from ..artifact import MANIFEST, ArtifactError, read_graph, replace_directory, write_graph, write_manifest
+from ..artifact import (
+    MANIFEST,
+    ArtifactError,
+    manifest_in,
+    read_graph,
+    replace_directory,
+    write_graph,
+    write_manifest,
+)
 from ..intervals import Scores
 from .domain import ProgramDomain
 from .paper_base import PaperBase
@@ -84,14 +91,7 @@ def load_models(directory: Path) -> dict[str, ProgramModel]:
         ArtifactError: there is no model, it is damaged, or was made for other features or by another version.
     """
     path = directory / MANIFEST
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ArtifactError(
-            f"{directory} is no model of programs: it has no {MANIFEST}; make one with `kernelcast train-mlir`"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} cannot be read: {error}") from error
+    manifest = manifest_in(directory, "model of programs", "train-mlir")
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         raise ArtifactError(f"{path} is no model of programs; make one with `kernelcast train-mlir`")
     if manifest.get("format_version") != FORMAT_VERSION or manifest.get("schema_hash") != schema_hash():

@@ -4,7 +4,6 @@ can run code.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ import numpy as np
 from ... import __version__
 from ...features.cases import Floats
 from ...features.mlir.triton_vectors import NAMES, schema_hash
-from ..artifact import MANIFEST, ArtifactError, read_graph, replace_directory, write_graph, write_manifest
+from ..artifact import MANIFEST, ArtifactError, manifest_in, read_graph, replace_directory, write_graph, write_manifest
 from ..intervals import Scores
 from .triton_engine import MEMBERS
 
@@ -83,12 +82,7 @@ def load_code_model(directory: Path) -> CodeModel:
     """
     path = directory / MANIFEST
     again = "make one with `kernelcast train-triton`"
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{directory} is no model of compiled code: it has no {MANIFEST}; {again}") from error
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} cannot be read: {error}") from error
+    manifest = manifest_in(directory, "model of compiled code", "train-triton")
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         raise ArtifactError(f"{path} is no model of compiled code; {again}")
     if manifest.get("format_version") != FORMAT_VERSION or manifest.get("schema_hash") != schema_hash():
