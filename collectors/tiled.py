@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,8 +26,13 @@ SIZES = {"m": (4, 2048), "n": (16, 2048), "k": (32, 4096)}
 ALIGNMENT = 32
 """Every second space-filling shape has its sizes rounded to multiples of this: sizes as people choose them."""
 
-FLOPS = (2e6, 5e8)
-"""Least and most work of a shape: above the 2 µs that a call costs, and some 5 ms at a usual 100 GFLOP/s."""
+FLOPS = (2e6, 1e9)
+"""Least and most work of a shape: above the 2 µs that a call costs, and some 10 ms at a usual 100 GFLOP/s."""
+
+VARIANTS = {"": 5, "nt": 3, "batched": 3, "tn": 1}
+"""Operand layouts and how often each is drawn; attention multiplies batches, and PyTorch keeps weights transposed."""
+
+_BATCHES = (2, 4, 8, 12, 16)
 
 MAX_REGISTER_TILE = 1024
 """Largest inner_m · inner_n: twice the 512 floats that AVX-512's 32 registers hold, so some configurations spill."""
@@ -53,22 +58,24 @@ _TILE_K_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of one product."""
+    """Sizes of one product, and how its operands lie."""
 
     m: int
     n: int
     k: int
+    variant: str = ""
+    batch: int = 1
 
     @property
     def flops(self) -> float:
         """Multiply-adds, counted twice."""
-        return 2.0 * self.m * self.n * self.k
+        return 2.0 * self.batch * self.m * self.n * self.k
 
 
-def tiled_gemm_plan(n_shapes: int, n_configs: int, seed: int) -> list[KernelSpec]:
+def tiled_gemm_plan(n_shapes: int, n_configs: int, seed: int, threads: int = 1) -> list[KernelSpec]:
     """`n_shapes` products, each with IREE's default, its data tiling, and `n_configs` different tile configurations.
 
-    Cases are fp32, one thread, hot, in random order; equal arguments give equal plans.
+    Cases are fp32, hot, in random order; equal arguments give equal plans.
 
     Raises:
         ValueError: a shape has too few different configurations.
@@ -78,7 +85,18 @@ def tiled_gemm_plan(n_shapes: int, n_configs: int, seed: int) -> list[KernelSpec
     for shape in _shapes(n_shapes, rng):
         configs: list[Config] = [{}, {"data_tiling": 1}, *_configs(shape, n_configs, rng)]
         specs += [
-            KernelSpec.of("gemm", "fp32", impl="iree", threads=1, config=config, m=shape.m, n=shape.n, k=shape.k)
+            KernelSpec.of(
+                "gemm",
+                "fp32",
+                variant=shape.variant,
+                impl="iree",
+                threads=threads,
+                config=config,
+                batch=shape.batch,
+                m=shape.m,
+                n=shape.n,
+                k=shape.k,
+            )
             for config in configs
         ]
     return [specs[i] for i in rng.permutation(len(specs))]
@@ -86,12 +104,12 @@ def tiled_gemm_plan(n_shapes: int, n_configs: int, seed: int) -> list[KernelSpec
 
 def _shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
     """Different shapes within `FLOPS`: `MODEL_SHARE` of them from models, the rest space-filling in log space."""
-    chosen = dict.fromkeys(_model_shapes(round(wanted * MODEL_SHARE), rng))
+    chosen = dict.fromkeys(_laid_out(shape, rng) for shape in _model_shapes(round(wanted * MODEL_SHARE), rng))
     for i, point in enumerate(additive_recurrence(len(SIZES), rng.random(len(SIZES)))):
         if len(chosen) >= wanted:
             break
-        sizes = {name: _between(u, *SIZES[name]) for name, u in zip(SIZES, point, strict=True)}
-        shape = Shape(**{name: _aligned(size) for name, size in sizes.items()} if i % 2 else sizes)
+        sizes = {name: between(u, *SIZES[name]) for name, u in zip(SIZES, point, strict=True)}
+        shape = _laid_out(Shape(**{name: _aligned(size) for name, size in sizes.items()} if i % 2 else sizes), rng)
         if FLOPS[0] <= shape.flops <= FLOPS[1]:
             chosen[shape] = None
     return list(chosen)
@@ -103,6 +121,14 @@ def _model_shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
     fitting = sorted((shape for shape in shapes if FLOPS[0] <= shape.flops <= FLOPS[1]), key=lambda shape: shape.flops)
     parts = np.array_split(np.arange(len(fitting)), min(wanted, len(fitting)) or 1)
     return [fitting[rng.choice(part)] for part in parts][:wanted]
+
+
+def _laid_out(shape: Shape, rng: np.random.Generator) -> Shape:
+    """The shape under a drawn operand layout; in a batch of several where that is the layout and not too much work."""
+    weights = np.array([*VARIANTS.values()], dtype=float)
+    variant = str(rng.choice([*VARIANTS], p=weights / weights.sum()))
+    laid_out = replace(shape, variant=variant, batch=int(rng.choice(_BATCHES)) if variant == "batched" else 1)
+    return laid_out if laid_out.flops <= FLOPS[1] else shape
 
 
 def _aligned(size: int) -> int:
@@ -126,18 +152,18 @@ def _configs(shape: Shape, wanted: int, rng: np.random.Generator) -> list[Config
 
 def _config(shape: Shape, u: Iterator[float]) -> Config:
     """The configuration at one point of the unit cube; sizes beyond the shape are cut, they would change nothing."""
-    inner_m = _drawn(_INNER_M, next(u), shape.m)
-    inner_n = _drawn(_INNER_N, next(u), shape.n)
-    inner_k = _drawn(_INNER_K, next(u), shape.k)
+    inner_m = drawn(_INNER_M, next(u), shape.m)
+    inner_n = drawn(_INNER_N, next(u), shape.n)
+    inner_k = drawn(_INNER_K, next(u), shape.k)
     config = {
-        "tile_m": _multiple(inner_m, next(u), _TILE_M, shape.m),
-        "tile_n": _multiple(inner_n, next(u), _TILE_N, shape.n),
+        "tile_m": multiple(inner_m, next(u), _TILE_M, shape.m),
+        "tile_n": multiple(inner_n, next(u), _TILE_N, shape.n),
         "inner_m": inner_m,
         "inner_n": inner_n,
         "inner_k": inner_k,
     }
     with_tile_k, where = next(u) < _TILE_K_SHARE, next(u)
-    tile_k = _multiple(inner_k, where, _TILE_K, shape.k)
+    tile_k = multiple(inner_k, where, _TILE_K, shape.k)
     if with_tile_k and tile_k < shape.k and config["tile_m"] * config["tile_n"] <= MAX_FILLED:
         config["tile_k"] = tile_k
     return config
@@ -146,25 +172,25 @@ def _config(shape: Shape, u: Iterator[float]) -> Config:
 def is_sensible(shape: Shape, config: Mapping[str, int]) -> bool:
     """Whether a configuration compiles in about a second and runs within some tens of times the best."""
     register_tile = config["inner_m"] * config["inner_n"]
-    blocks = -(-shape.m // config["tile_m"]) * -(-shape.n // config["tile_n"])
+    blocks = shape.batch * -(-shape.m // config["tile_m"]) * -(-shape.n // config["tile_n"])
     unrolled = register_tile * config["inner_k"]
     return register_tile <= MAX_REGISTER_TILE and unrolled <= MAX_UNROLLED and blocks <= MAX_BLOCKS
 
 
-def _drawn(weights: Mapping[int, int], u: float, size: int) -> int:
+def drawn(weights: Mapping[int, int], u: float, size: int) -> int:
     """The choice at quantile `u` of those no larger than `size`, or the smallest of all."""
     choices: Sequence[int] = [choice for choice in weights if choice <= size] or [min(weights)]
     shares = np.cumsum([weights[choice] for choice in choices])
     return choices[int(np.searchsorted(shares, u * shares[-1], side="right"))]
 
 
-def _multiple(inner: int, u: float, bounds: tuple[int, int], size: int) -> int:
+def multiple(inner: int, u: float, bounds: tuple[int, int], size: int) -> int:
     """A multiple of `inner` near quantile `u` of `bounds` (log-uniform), not beyond the first that covers `size`."""
     covering = -(-size // inner)
     low, high = max(1, -(-bounds[0] // inner)), max(1, min(bounds[1] // inner, covering))
-    return inner * _between(u, min(low, high), high)
+    return inner * between(u, min(low, high), high)
 
 
-def _between(u: float, low: int, high: int) -> int:
+def between(u: float, low: int, high: int) -> int:
     """The whole number at quantile `u` of the log-uniform distribution from `low` to `high`."""
     return round(low * math.pow(high / low, u))

@@ -18,7 +18,8 @@ from .this_machine import this_device
 if TYPE_CHECKING:
     from ..features.kernel import KernelSpec
 
-_TILED_CONFIGS_PER_SHAPE = 50
+_TILED_CONFIGS_PER_SHAPE = 20
+_TILED_FAMILIES = ("gemm", "conv2d")
 CASES_PER_MINUTE = 130
 """What `--minutes` plans for: two cores measure 2,000 small cases in about 15 minutes."""
 
@@ -37,7 +38,7 @@ def collect(
         str | None, typer.Option(help="Catalogue name of this machine; default: by its CPU's name.")
     ] = None,
     tiled: Annotated[
-        bool, typer.Option("--tiled", help="Measure the tiled GEMM with its tuning knobs instead.")
+        bool, typer.Option("--tiled", help="Measure IREE's tiled gemm and conv2d with their tuning knobs instead.")
     ] = False,
     device_file: DeviceFiles = None,
     as_json: Json = False,
@@ -45,8 +46,8 @@ def collect(
     """Measure kernels on this machine's CPU and store every row; run again to go on where it stopped."""
     if rows is not None and minutes is not None:
         raise SpecError("give --rows or --minutes, not both")
-    if tiled and families:
-        raise SpecError("--tiled measures gemm only; leave --families out")
+    if tiled and (other := sorted(set(_words(families)) - set(_TILED_FAMILIES))):
+        raise SpecError(f"--tiled measures {listed(_TILED_FAMILIES)}, not {other[0]}", field="families")
     known = read_catalogue(device_file)
     name = this_device(device, known)
     wanted = rows or (math.ceil(minutes * CASES_PER_MINUTE) if minutes else 2000)
@@ -56,7 +57,10 @@ def collect(
         from ..datasets.checks import catalogue_bounds
         from ..datasets.store import Store, StoreError
 
-        specs = _tiled(wanted, seed) if tiled else _plan(families, wanted, seed, _words(dtypes), _counts(threads))
+        counts = _counts(threads)
+        specs = (
+            _tiled(families, wanted, seed, counts) if tiled else _plan(families, wanted, seed, _words(dtypes), counts)
+        )
         measured = Store(store, lower_bounds=partial(catalogue_bounds, known=known))
         with measured.lock(name), progress_bar(f"measuring {name}") as progress:
             done = run_campaign(
@@ -81,11 +85,17 @@ def _plan(families: str, rows: int, seed: int, dtypes: Sequence[str], threads: S
         raise SpecError(str(error), field="rows") from error
 
 
-def _tiled(rows: int, seed: int) -> list[KernelSpec]:
+def _tiled(families: str, rows: int, seed: int, threads: Sequence[int]) -> list[KernelSpec]:
     from ..collectors.tiled import tiled_gemm_plan
+    from ..collectors.tiled_conv import tiled_conv_plan
 
-    n_shapes = math.ceil(rows / _TILED_CONFIGS_PER_SHAPE)
-    return tiled_gemm_plan(n_shapes, math.ceil(rows / n_shapes), seed)
+    plans = {"gemm": tiled_gemm_plan, "conv2d": tiled_conv_plan}
+    chosen = [plans[name] for name in _words(families) or _TILED_FAMILIES]
+    each = rows / (len(chosen) * len(threads))
+    n_shapes = math.ceil(each / _TILED_CONFIGS_PER_SHAPE)
+    return [
+        spec for plan in chosen for count in threads for spec in plan(n_shapes, math.ceil(each / n_shapes), seed, count)
+    ]
 
 
 def _words(text: str) -> list[str]:

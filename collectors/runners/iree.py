@@ -1,12 +1,15 @@
-"""IREE on the CPU: a matrix product compiled per case, with the tile sizes its configuration names.
+"""IREE on the CPU: a matrix product or a convolution compiled per case, with the tile sizes its configuration names.
 
-One `linalg.matmul` becomes one dispatch. Its tile sizes travel as the op attribute `compilation_info`, which IREE takes
-in place of its own choice (`--compile-to=executable-configurations` prints either):
+One operation becomes one dispatch (`collectors/iree_texts.py` writes it; `--compile-to=executable-configurations` prints
+what IREE makes of it). Of a product:
 
     tile_m, tile_n     distribution             block of C that one workgroup computes
     tile_k             cache_reduction          slice of K that a block works through before the next (left out: all)
     inner_m, inner_n   vector_common_parallel   register tile of C
     inner_k            vector_reduction         unrolled steps of K inside it
+
+Of a convolution: tile_h, tile_w, tile_c (rows, columns and channels of the result that one workgroup computes), inner_w,
+inner_c (its register tile) and inner_k (unrolled input channels).
 
 No configuration is IREE's own choice; `data_tiling = 1` is its other path, which packs the operands (in every call)
 for a register-tiled kernel, the baseline a tuned configuration has to beat.
@@ -14,21 +17,21 @@ for a register-tiled kernel, the baseline a tuned configuration has to beat.
 
 from __future__ import annotations
 
+import math
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from ...features.kernel import KernelSpec
+from ...features.kernel import KernelSpec, View, get_family
+from ..iree_texts import CONV_KNOBS, GEMM_KNOBS, LAYOUTS, conv_mlir, matmul_mlir, with_conv_config
 from ..runner import Prepared, Runner, UnsupportedCaseError
-
-TILE_KNOBS = ("tile_m", "tile_n", "inner_m", "inner_n", "inner_k")
-"""Knobs a configuration names together; `tile_k` may join them."""
 
 COMPILE_LIMIT_S = 15.0
 """Longest compilation allowed. Sensible configurations take 0.2–0.6 s, seconds mean unrolled code without end."""
@@ -49,82 +52,99 @@ _FLAGS = (
 Matrix = np.ndarray[Any, np.dtype[np.float32]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """How a family is run: variants, knobs that come together and knobs that may join them, its text, and its result."""
+
+    variants: tuple[str, ...]
+    knobs: tuple[str, ...]
+    optional: tuple[str, ...]
+    mlir: Callable[[KernelSpec], str]
+    wanted: Callable[[KernelSpec, Matrix, Matrix], Matrix]
+
+
+def _product(spec: KernelSpec, a: Matrix, b: Matrix) -> Matrix:
+    return (a.T if spec.variant == "tn" else a) @ (b.T if spec.variant == "nt" else b)
+
+
+def _convolution(spec: KernelSpec, x: Matrix, weights: Matrix) -> Matrix:
+    """The result by numpy: windows of the input, each a row of a product."""
+    if spec.variant == "nhwc":
+        x, weights = x.transpose(0, 3, 1, 2), weights.transpose(3, 2, 0, 1)
+    side, step = spec["kernel"], spec["stride"]
+    windows = np.lib.stride_tricks.sliding_window_view(x, (side, side), axis=(2, 3))[:, :, ::step, ::step]
+    result = np.tensordot(windows, weights, axes=((1, 4, 5), (1, 2, 3)))
+    return result if spec.variant == "nhwc" else result.transpose(0, 3, 1, 2)
+
+
+_KERNELS = MappingProxyType({
+    "gemm": _Kernel(tuple(LAYOUTS), GEMM_KNOBS, ("tile_k",), matmul_mlir, _product),
+    "conv2d": _Kernel(("", "nhwc"), CONV_KNOBS, (), conv_mlir, _convolution),
+})  # fmt: skip
+
+
 def _prepare(spec: KernelSpec) -> Prepared:
-    config = dict(spec.config)
-    _check(spec, config)
-    a, b = _operands(spec)
+    kernel = _checked(spec)
+    inputs, output = _operands(spec), _shapes(spec)[-1]
     began = time.perf_counter()
-    module = _compile(matmul_mlir(spec["m"], spec["n"], spec["k"], config), data_tiling="data_tiling" in config)
-    context, function = _load(module)
+    context, function = _load(_compiled(spec, kernel))
     setup_s = time.perf_counter() - began
-    call, result = _bind(context, function, a, b)
+    call, result = _bind(context, function, *inputs, np.zeros(output, np.float32))
     call()
-    _check_result(result(), a @ b)
-    return Prepared(call, setup_s, float(a.nbytes + b.nbytes + 4 * spec["m"] * spec["n"]))
+    _check_result(result(), kernel.wanted(spec, *inputs))
+    return Prepared(call, setup_s, float(sum(each.nbytes for each in inputs) + 4 * math.prod(output)))
 
 
-def _check(spec: KernelSpec, config: Mapping[str, int]) -> None:
-    """Refuse what this runner does not measure."""
-    if spec.family != "gemm" or spec.variant or spec["batch"] != 1:
-        raise UnsupportedCaseError(f"iree runs the family gemm with batch 1 and no variant, not {spec}")
+def _compiled(spec: KernelSpec, kernel: _Kernel) -> bytes:
+    text, flags = kernel.mlir(spec), ()
+    if spec.family == "conv2d" and "tile_h" in dict(spec.config):
+        configured = _compile(text, "--compile-to=executable-configurations").decode()
+        text, flags = with_conv_config(configured, spec), ("--compile-from=executable-configurations",)
+    return _compile(text, *(["--iree-opt-data-tiling"] if "data_tiling" in dict(spec.config) else flags))
+
+
+def _checked(spec: KernelSpec) -> _Kernel:
+    """How the case is run; what this runner does not measure is refused."""
+    kernel = _KERNELS.get(spec.family)
+    if kernel is None or spec.variant not in kernel.variants:
+        runs = "; ".join(f"{name} {', '.join(filter(None, each.variants))}" for name, each in _KERNELS.items())
+        raise UnsupportedCaseError(f"iree runs plain kernels and these variants of them: {runs}; not {spec}")
+    if spec.family == "gemm" and spec.variant != "batched" and spec["batch"] != 1:
+        raise UnsupportedCaseError(f"iree runs products of batch 1, or the variant batched; not {spec}")
+    if spec.family == "conv2d" and spec["padding"]:
+        raise UnsupportedCaseError(
+            f"iree runs convolutions without padding, which it makes a kernel of its own; not {spec}"
+        )
     if spec.dtype != "fp32":
         # Its tiled bf16 kernels widen to fp32 first and end up slower than fp32 (512³ on Zen 5: 180 against 255 GFLOP/s).
         raise UnsupportedCaseError(f"iree is measured in fp32, not {spec.dtype}")
-    if spec.threads != 1:
-        raise UnsupportedCaseError(f"iree is measured on one thread (device local-sync), not {spec.threads}")
+    _check_config(kernel, dict(spec.config))
+    return kernel
+
+
+def _check_config(kernel: _Kernel, config: Mapping[str, int]) -> None:
     if not config or config == {"data_tiling": 1}:
         return
-    if unknown := sorted(set(config) - {*TILE_KNOBS, "tile_k"}):
+    if unknown := sorted(set(config) - {*kernel.knobs, *kernel.optional}):
+        joining = f" (and {', '.join(kernel.optional)})" if kernel.optional else ""
         raise UnsupportedCaseError(
-            f"iree takes {', '.join(TILE_KNOBS)} (and tile_k), or data_tiling=1 alone; got {unknown[0]}"
+            f"iree takes {', '.join(kernel.knobs)}{joining}, or data_tiling=1 alone; got {unknown[0]}"
         )
-    if missing := [knob for knob in TILE_KNOBS if config.get(knob, 0) < 1]:
-        raise UnsupportedCaseError(f"iree needs {', '.join(TILE_KNOBS)} together, each at least 1; {missing[0]} is not")
+    if missing := [knob for knob in kernel.knobs if config.get(knob, 0) < 1]:
+        raise UnsupportedCaseError(
+            f"iree needs {', '.join(kernel.knobs)} together, each at least 1; {missing[0]} is not"
+        )
 
 
-def matmul_mlir(m: int, n: int, k: int, config: Mapping[str, int]) -> str:
-    """MLIR of C = A · B in fp32, C written into the caller's third operand.
+def _compile(mlir: str, *flags: str) -> bytes:
+    """What the compiler writes: the module, or the text of the phase that `flags` name.
 
-    Without `iree.abi.output` every call would allocate C, and the first touch of its pages would be part of the time.
-    """
-    a, b, c = f"tensor<{m}x{k}xf32>", f"tensor<{k}x{n}xf32>", f"tensor<{m}x{n}xf32>"
-    return f"""
-func.func @matmul(%a: {a}, %b: {b}, %out: {c} {{iree.abi.output = 0 : index}}) -> {c} {{
-  %zero = arith.constant 0.0 : f32
-  %empty = tensor.empty() : {c}
-  %filled = linalg.fill ins(%zero : f32) outs(%empty : {c}) -> {c}
-  %product = linalg.matmul{_compilation_info(config)} ins(%a, %b : {a}, {b}) outs(%filled : {c}) -> {c}
-  return %product : {c}
-}}
-"""
-
-
-def _compilation_info(config: Mapping[str, int]) -> str:
-    if "tile_m" not in config:
-        return ""
-    levels = {
-        "distribution": (config["tile_m"], config["tile_n"], 0),
-        "cache_reduction": (0, 0, config.get("tile_k", 0)),
-        "vector_common_parallel": (config["inner_m"], config["inner_n"], 0),
-        "vector_reduction": (0, 0, config["inner_k"]),
-    }
-    tiles = ", ".join(f"{level} = {list(sizes)}" for level, sizes in levels.items() if any(sizes))
-    # Peeling splits remainder iterations off; sizes that tiles do not divide would otherwise run masked throughout,
-    # at half the speed. Where tiles divide the sizes it changes nothing.
-    return (
-        f" {{compilation_info = #iree_codegen.compilation_info<lowering_config = #iree_cpu.lowering_config<{tiles}>, "
-        "translation_info = #iree_codegen.translation_info<pipeline = #iree_cpu.pipeline<DoubleTilingExpert>, "
-        "{enable_loop_peeling}>>}"
-    )
-
-
-def _compile(mlir: str, *, data_tiling: bool) -> bytes:
-    """The compiled module, from a compiler process of its own: bad tiles can make the compiler abort or never end.
+    It runs in a process of its own: bad tiles can make the compiler abort or never end.
 
     Raises:
         UnsupportedCaseError: the compiler refused, died, or took longer than `COMPILE_LIMIT_S`.
     """
-    command = [*_compiler(), *_FLAGS, *(["--iree-opt-data-tiling"] if data_tiling else [])]
+    command = [*_compiler(), *_FLAGS, *flags]
     try:
         done = subprocess.run(  # noqa: S603  the installed compiler and our own text
             command, input=mlir.encode(), capture_output=True, timeout=COMPILE_LIMIT_S, check=False
@@ -150,13 +170,21 @@ def _compiler() -> tuple[str, ...]:
     return (find_tool("iree-compile"), "-", f"--iree-llvmcpu-embedded-linker-path={find_tool('iree-lld')}")
 
 
-@cache
-def _runtime() -> SimpleNamespace:
-    """IREE's runtime module with one instance and one device, for the life of the process."""
-    import iree.runtime as library
+_DEVICE = SimpleNamespace(library=None, instance=None, device=None, threads=None)
+"""IREE's runtime with one instance and one device, for the life of the process."""
 
-    # local-sync runs every workgroup on the calling thread, so a call is over when it returns.
-    return SimpleNamespace(library=library, instance=library.VmInstance(), device=library.get_device("local-sync"))
+
+def _runtime(threads: int = 1) -> SimpleNamespace:
+    """The runtime, started on first use. One thread is the calling one, so that a call is over when it returns."""
+    if _DEVICE.device is None:
+        import iree.runtime as library
+
+        if threads > 1:
+            library.flags.parse_flags(f"--task_topology_group_count={threads}")
+        _DEVICE.library, _DEVICE.instance = library, library.VmInstance()
+        _DEVICE.device = library.get_device("local-sync" if threads == 1 else "local-task")
+        _DEVICE.threads = threads
+    return _DEVICE
 
 
 def _load(module: bytes) -> tuple[Any, Any]:
@@ -164,15 +192,14 @@ def _load(module: bytes) -> tuple[Any, Any]:
     runtime = _runtime()
     code = runtime.library.VmModule.copy_buffer(runtime.instance, module)
     hal = runtime.library.create_hal_module(runtime.instance, runtime.device)
-    return runtime.library.VmContext(runtime.instance, modules=[hal, code]), code.lookup_function("matmul")
+    return runtime.library.VmContext(runtime.instance, modules=[hal, code]), code.lookup_function("kernel")
 
 
-def _bind(context: Any, function: Any, a: Matrix, b: Matrix) -> tuple[Callable[[], None], Callable[[], Matrix]]:
-    """The call on operands that live on the device, and a reader of its result."""
+def _bind(context: Any, function: Any, *operands: Matrix) -> tuple[Callable[[], None], Callable[[], Matrix]]:
+    """The call on operands that live on the device, the last its result, and a reader of that."""
     runtime = _runtime()
     new_list = runtime.library.VmVariantList
-    arrays = [runtime.library.asdevicearray(runtime.device, operand)
-              for operand in (a, b, np.zeros((a.shape[0], b.shape[1]), np.float32))]  # fmt: skip
+    arrays = [runtime.library.asdevicearray(runtime.device, operand) for operand in operands]
     arguments = new_list(len(arrays))
     for array in arrays:
         arguments.push_ref(array._buffer_view)
@@ -185,23 +212,34 @@ def _bind(context: Any, function: Any, a: Matrix, b: Matrix) -> tuple[Callable[[
     return call, arrays[-1].to_host
 
 
-def _operands(spec: KernelSpec) -> tuple[Matrix, Matrix]:
-    """Seeded standard normal operands, the same for every configuration of a shape."""
+def _shapes(spec: KernelSpec) -> list[tuple[int, ...]]:
+    """Shapes of the inputs and of the output, as the family says; a plain product without its batch of one."""
+    family, view = get_family(spec.family), View.of(spec)
+    shapes = [each.shape for each in (*family.inputs(view), *family.outputs(view))]
+    if spec.family == "gemm":
+        turned = {"nt": (1,), "tn": (0,)}.get(spec.variant, ())
+        shapes = [
+            shape[::-1] if i in turned else shape
+            for i, shape in enumerate(s if spec.variant == "batched" else s[1:] for s in shapes)
+        ]
+    return shapes
+
+
+def _operands(spec: KernelSpec) -> list[Matrix]:
+    """Seeded standard normal inputs, the same for every configuration of a shape."""
     rng = np.random.default_rng(int(spec.shape_id, 16))
-    m, n, k = spec["m"], spec["n"], spec["k"]
-    return rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal((k, n), dtype=np.float32)
+    return [rng.standard_normal(shape, dtype=np.float32) for shape in _shapes(spec)[:-1]]
 
 
 def _check_result(got: Matrix, wanted: Matrix) -> None:
     error = float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
     # Written so that NaN fails too.
     if not error <= MAX_RELATIVE_ERROR:
-        raise ArithmeticError(f"wrong product: relative error {error:.2g}, allowed {MAX_RELATIVE_ERROR:g}")
+        raise ArithmeticError(f"wrong result: relative error {error:.2g}, allowed {MAX_RELATIVE_ERROR:g}")
 
 
-def _use_threads(_threads: int) -> None:
-    # One thread always; cases that ask for another count are refused one by one.
-    #
+def _use_threads(threads: int) -> None:
+    _runtime(threads)
     # Data tiling allocates its packed operands in every call. Freeing one block just below glibc's largest mmap
     # threshold (32 MiB) raises the threshold to it, so that they come from the heap rather than from fresh pages,
     # as in any process that has run for a while.

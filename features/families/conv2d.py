@@ -1,4 +1,4 @@
-"""Two-dimensional convolution, square kernel, NCHW."""
+"""Two-dimensional convolution, square kernel; NCHW, or NHWC with the filter as height, width, in, out (variant `nhwc`)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,26 @@ def output_size(size: Size, v: View | Mapping[str, int]) -> Size:
 
 
 def _inputs(v: View) -> tuple[Array, ...]:
+    batch, channels, height, width = v["batch"], v["in_channels"], v["height"], v["width"]
+    if v.variant == "nhwc":
+        return (
+            Array((batch, height, width, channels), v.dtype),
+            Array((v["kernel"], v["kernel"], channels, v["out_channels"]), v.dtype),
+        )
     return (
-        Array((v["batch"], v["in_channels"], v["height"], v["width"]), v.dtype),
-        Array((v["out_channels"], v["in_channels"], v["kernel"], v["kernel"]), v.dtype),
+        Array((batch, channels, height, width), v.dtype),
+        Array((v["out_channels"], channels, v["kernel"], v["kernel"]), v.dtype),
     )
 
 
 def _out_shape(v: View) -> tuple[Size, ...]:
     return (v["batch"], v["out_channels"], output_size(v["height"], v), output_size(v["width"], v))
+
+
+def _outputs(v: View) -> tuple[Array, ...]:
+    batch, channels, height, width = _out_shape(v)
+    shape = (batch, height, width, channels) if v.variant == "nhwc" else (batch, channels, height, width)
+    return (Array(shape, v.dtype, "zeros"),)
 
 
 def _flops(v: View) -> Size:
@@ -65,6 +77,12 @@ def _tiles(v: View) -> tuple[Size, Size, Size, Size]:
 
 
 def _torch(torch: Any, spec: KernelSpec, x: Any, weight: Any) -> Callable[[], Any]:
+    if spec.variant == "nhwc":
+        # The same memory under the order of axes that PyTorch names: its channels-last format.
+        x, weight = x.permute(0, 3, 1, 2), weight.permute(3, 2, 0, 1)
+        return lambda: torch.nn.functional.conv2d(x, weight, stride=spec["stride"], padding=spec["padding"]).permute(
+            0, 2, 3, 1
+        )
     return lambda: torch.nn.functional.conv2d(x, weight, stride=spec["stride"], padding=spec["padding"])
 
 
@@ -93,15 +111,17 @@ FAMILY = KernelFamily(
         Dim("stride", "step in both directions", default=1),
         Dim("padding", "zeros added on every side", default=0, minimum=0),
     ),
+    variants=("", "nhwc"),
+    config=("tile_h", "tile_w", "tile_c", "inner_w", "inner_c", "inner_k", "data_tiling"),
     inputs=_inputs,
-    outputs=lambda v: (Array(_out_shape(v), v.dtype, "zeros"),),
+    outputs=_outputs,
     flops=_flops,
     least_flops=_least_flops,
     traffic_b=_traffic_b,
     run={"torch": _torch},
     unit="matrix",
     tiles=_tiles,
-    mlir_ops=("linalg.conv_2d_nchw_fchw", "stablehlo.convolution", "tosa.conv2d"),
+    mlir_ops=("linalg.conv_2d_nchw_fchw", "linalg.conv_2d_nhwc_hwcf", "stablehlo.convolution", "tosa.conv2d"),
     ranges={
         "batch": (1, 8),
         "in_channels": (1, 512),

@@ -55,7 +55,7 @@ def test_kernels(run):
         (("collect", "--threads", "0", "--device", CPU), "--threads is '0'"),
         (("collect", "--threads", "x", "--device", CPU), "--threads is 'x'"),
         (("collect", "--dtypes", "bf17", "--device", CPU), "no dtype 'bf17'"),
-        (("collect", "--tiled", "--families", "gemm"), "leave --families out"),
+        (("collect", "--tiled", "--families", "softmax"), "not softmax"),
         (("characterize", "--out", "/no/where.yaml"), "does not exist"),
         (("characterize", "--out", "x.yaml", "--device", "nvidia-t4"), "nvidia-t4 is a gpu"),
         (("trace-launches", "--out", "no/where"), "the folder of --out no/where does not exist"),
