@@ -5,11 +5,11 @@ MINUTES ?= 9
 OUT ?= measurements-gpu
 LIGHT ?= .venv-light
 PORT ?= 8000
-PARTS := $(wildcard *.py) api collectors commands datasets features models
+PARTS := $(wildcard *.py) api collectors commands datasets features models plugins
 PIP = pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := check
-.PHONY: check lint types test run collect collect-gpu collect-mlir triton-programs model docs bench accuracy clean
+.PHONY: check lint types test run collect collect-gpu collect-mlir triton-programs mlir-plugin model docs bench accuracy clean
 
 check: lint types test
 
@@ -56,6 +56,11 @@ collect-mlir: $(VENV)/.ready
 # Triton programs compiled for GPUs that need not be there; run again to go on.
 triton-programs: $(VENV)/.ready
 	$(VENV)/bin/kernelcast compile-triton-programs --minutes 60 --out measurements-triton
+
+# A pass plug-in for Debian's mlir-opt-19; needs g++ mlir-19-tools libmlir-19-dev llvm-19-dev.
+mlir-plugin: build/libkernelcast-mlir.so
+build/libkernelcast-mlir.so: $(wildcard plugins/mlir_opt/*.cpp plugins/mlir_opt/*.hpp plugins/cpp/*.hpp) plugins/mlir_opt/build.sh
+	plugins/mlir_opt/build.sh $@
 
 # The shipped model, from the shipped tables.
 model: $(VENV)/.ready

@@ -39,9 +39,9 @@ def matmul_mlir(spec: KernelSpec) -> str:
     """
     m, n, k = spec["m"], spec["n"], spec["k"]
     operation, maps = LAYOUTS[spec.variant]
-    shapes = [(k, m) if spec.variant == "tn" else (m, k), (n, k) if spec.variant == "nt" else (k, n), (m, n)]
-    if spec.variant == "batched":
-        shapes = [(spec["batch"], *shape) for shape in shapes]
+    a, b = (k, m) if spec.variant == "tn" else (m, k), (n, k) if spec.variant == "nt" else (k, n)
+    batch = (spec["batch"],) if spec.variant == "batched" else ()
+    shapes = [(*batch, *shape) for shape in (a, b, (m, n))]
     attributes = [f"indexing_maps = [{', '.join(f'affine_map<{each}>' for each in maps)}]"] if maps else []
     attributes += _compilation_info(dict(spec.config), batched=spec.variant == "batched")
     return _function(operation, attributes, [_tensor(shape) for shape in shapes])

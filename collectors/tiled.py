@@ -109,7 +109,7 @@ def _shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
         if len(chosen) >= wanted:
             break
         sizes = {name: between(u, *SIZES[name]) for name, u in zip(SIZES, point, strict=True)}
-        shape = _laid_out(Shape(**{name: _aligned(size) for name, size in sizes.items()} if i % 2 else sizes), rng)
+        shape = _laid_out(_shape(sizes, aligned=i % 2 == 1), rng)
         if FLOPS[0] <= shape.flops <= FLOPS[1]:
             chosen[shape] = None
     return list(chosen)
@@ -121,6 +121,11 @@ def _model_shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
     fitting = sorted((shape for shape in shapes if FLOPS[0] <= shape.flops <= FLOPS[1]), key=lambda shape: shape.flops)
     parts = np.array_split(np.arange(len(fitting)), min(wanted, len(fitting)) or 1)
     return [fitting[rng.choice(part)] for part in parts][:wanted]
+
+
+def _shape(sizes: Mapping[str, int], *, aligned: bool) -> Shape:
+    m, n, k = (_aligned(sizes[name]) if aligned else sizes[name] for name in SIZES)
+    return Shape(m, n, k)
 
 
 def _laid_out(shape: Shape, rng: np.random.Generator) -> Shape:

@@ -17,8 +17,11 @@ from ..features.kernel import KernelSpec, View, get_family
 from .plan import MODEL_SHARE, additive_recurrence
 from .tiled import FLOPS, MAX_BLOCKS, MAX_REGISTER_TILE, MAX_UNROLLED, Config, between, drawn, multiple
 
-SIZES = {"in_channels": (3, 512), "out_channels": (8, 512), "height": (7, 112), "aspect": (1, 1.5)}
-"""Range of each size of a space-filling shape, inclusive; `aspect` is width over height."""
+SIZES = {"in_channels": (3, 512), "out_channels": (8, 512), "height": (7, 112)}
+"""Range of each size of a space-filling shape, inclusive."""
+
+WIDEST = 1.5
+"""Largest width over height; two in three are square."""
 
 _KERNELS = {3: 6, 5: 2, 7: 1}
 """Kernel sides and how often each is drawn; one by one is a product, and is measured as such."""
@@ -53,15 +56,15 @@ def tiled_conv_plan(n_shapes: int, n_configs: int, seed: int, threads: int = 1) 
 def _shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
     """Different shapes within `FLOPS`: `MODEL_SHARE` of them from models, the rest space-filling in log space."""
     chosen = dict.fromkeys(_model_shapes(round(wanted * MODEL_SHARE), rng))
-    for i, point in enumerate(additive_recurrence(len(SIZES) + 1, rng.random(len(SIZES) + 1))):
+    for i, point in enumerate(additive_recurrence(len(SIZES) + 2, rng.random(len(SIZES) + 2))):
         if len(chosen) >= wanted:
             break
-        cin, cout, height = (between(float(u), *SIZES[name]) for name, u in zip(SIZES, point[:3], strict=False))
+        cin, cout, height = (between(float(u), *SIZES[name]) for name, u in zip(SIZES, point, strict=False))
         if i % 2:
             cin, cout = (16 * max(1, round(size / 16)) for size in (cin, cout))
         kernel = drawn(_KERNELS, float(point[4]), height)
         stride = 1 + int(rng.random() < 0.3)
-        width = round(height * (1 + 0.5 * float(point[3]))) if i % 3 == 0 else height
+        width = round(height * (1 + (WIDEST - 1) * float(point[3]))) if i % 3 == 0 else height
         shape = _shape(rng, cin, cout, height, width, kernel, stride)
         if _fits(shape):
             chosen[shape] = None

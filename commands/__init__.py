@@ -17,6 +17,7 @@ from . import (
     count_traffic,
     data,
     evaluate,
+    export_ops,
     importing,
     learning_curve,
     models,
@@ -29,6 +30,8 @@ from . import (
     train,
     train_mlir,
     train_triton,
+    train_tuning,
+    tune,
 )
 
 app = typer.Typer(
@@ -72,6 +75,9 @@ app.command("import")(importing.import_)
 app.command("train")(train.train)
 app.command("train-mlir")(train_mlir.train_mlir)
 app.command("train-triton")(train_triton.train_triton)
+app.command("train-tuning")(train_tuning.train_tuning)
+app.command("tune")(tune.tune)
+app.command("export-ops")(export_ops.export_ops)
 app.command("calibrate")(calibrate.calibrate)
 app.command("suggest")(suggest.suggest)
 app.command("evaluate")(evaluate.evaluate)

@@ -1,4 +1,7 @@
-"""The measured tables that come with kernelcast: one Parquet file per family in `datasets/shipped/`, with its card."""
+"""The measured tables that come with kernelcast: one Parquet file per family in `datasets/shipped/`, with its card.
+
+Beside them, in `datasets/tiles/`, tables of kernels in many tile configurations each, from which compilers' choices are learnt.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from ..features.errors import SpecError, listed
 from .files import family_schema, read_file
 
 SHIPPED_DIR = Path(__file__).parent / "shipped"
+TILES_DIR = Path(__file__).parent / "tiles"
 
 
 def shipped_families(directory: Path = SHIPPED_DIR) -> list[str]:

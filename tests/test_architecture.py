@@ -16,7 +16,10 @@ MAY_IMPORT = {
     "collectors": {"features", "datasets"},
     "models": {"features", "datasets"},
     "api": {"features", "models"},
+    "plugins": {"features", "models"},
 }
+# What a compiler measured becomes rows: the one part of a plug-in that writes to the store.
+ALSO_MAY_IMPORT = {"plugins/inductor/keeping.py": {"datasets"}}
 NEVER_SERVED = {"torch", "pandas", "sklearn", "mlflow", "xgboost", "onnx", "optuna"}
 TRAINING_SIDE = {"datasets"}
 SERVING_FILES = ("adapted.py", "analytic.py", "artifact.py", "continuation.py", "domain.py", "engine.py", "family_engine.py",
@@ -62,11 +65,12 @@ def top_level_imports(path: Path) -> Iterator[tuple[int, str]]:
 @pytest.mark.parametrize("room", MAY_IMPORT)
 def test_imports_go_one_way(room: str) -> None:
     for path in (ROOT / room).rglob("*.py"):
+        allowed = MAY_IMPORT[room] | ALSO_MAY_IMPORT.get(str(path.relative_to(ROOT)), set())
         for line, target in imported_rooms(path):
             assert target not in NEVER_IMPORTED, f"{path.relative_to(ROOT)}:{line} imports {target}"
             if target in MAY_IMPORT and target != room:
-                assert target in MAY_IMPORT[room], (
-                    f"{path.relative_to(ROOT)}:{line} imports {target}; {room} may import {sorted(MAY_IMPORT[room])}"
+                assert target in allowed, (
+                    f"{path.relative_to(ROOT)}:{line} imports {target}; {room} may import {sorted(allowed)}"
                 )
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def packages_on_disk() -> set[str]:
-    rooms = ("api", "collectors", "commands", "datasets", "features", "models")
+    rooms = ("api", "collectors", "commands", "datasets", "features", "models", "plugins")
     folders = {path.parent for room in rooms for path in (ROOT / room).rglob("__init__.py")}
     return {"kernelcast", *(".".join(("kernelcast", *folder.relative_to(ROOT).parts)) for folder in folders)}
 

@@ -96,11 +96,12 @@ def _prepare(spec: KernelSpec) -> Prepared:
 
 
 def _compiled(spec: KernelSpec, kernel: _Kernel) -> bytes:
-    text, flags = kernel.mlir(spec), ()
+    text = kernel.mlir(spec)
+    flags = ["--iree-opt-data-tiling"] if "data_tiling" in dict(spec.config) else []
     if spec.family == "conv2d" and "tile_h" in dict(spec.config):
         configured = _compile(text, "--compile-to=executable-configurations").decode()
-        text, flags = with_conv_config(configured, spec), ("--compile-from=executable-configurations",)
-    return _compile(text, *(["--iree-opt-data-tiling"] if "data_tiling" in dict(spec.config) else flags))
+        text, flags = with_conv_config(configured, spec), ["--compile-from=executable-configurations"]
+    return _compile(text, *flags)
 
 
 def _checked(spec: KernelSpec) -> _Kernel:

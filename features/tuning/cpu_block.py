@@ -1,0 +1,127 @@
+"""What a tiled kernel takes of a CPU core: facts of the device, and formulas over register tiles and cache blocks.
+
+Shared by the kinds whose kernels IREE compiles for a CPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..device import Device
+from ..dtypes import itemsize_b
+from ..errors import SpecError
+from .formula import Value, ceil_div, equal, floor, less, maximum, mod, where
+
+FACTS = (
+    "element_b", "peak_flops_per_s", "vector_b", "l1_b", "l2_b", "l3_b", "l2_b_per_s", "l3_b_per_s", "dram_b_per_s", "units",
+)  # fmt: skip
+"""element_b: bytes of an element; vector_b: bytes of a vector register; units: cores; l3_b and dram_b_per_s are shared by all
+cores, everything else is of one core."""
+
+REGISTERS = 32.0
+"""Vector registers of AVX-512, and of AArch64: what accumulators and operands of a register tile have to fit in."""
+
+FMA_PIPES = 2
+"""Fused multiply-adds of a whole vector that a core starts per clock: two on Zen 5 and on server cores of Intel and Arm.
+With it the width of a vector follows from the peak, which device files give."""
+
+_FMA_CLOCKS = 4.0
+"""Latency of a fused multiply-add (AMD, Software Optimization Guide for Zen 5, 58455: 4 clocks)."""
+
+_LOADS_PER_CLOCK = 2.0
+"""Vector loads per clock from L1 (Zen 5, as above: two of 512 bits)."""
+
+LINE_B = 64.0
+PAGE_B = 4096.0
+_L1_SETS = 64.0
+_L1_WAYS = 12.0
+"""Zen 5's L1: 48 KiB in lines of 64 bytes, 12 ways. Rows that lie a multiple of 4096 bytes apart share one set."""
+
+_FILLING = 0.8
+"""Share of a cache that one operand's block can count on."""
+
+_CORES_FOR_MEMORY = 16.0
+"""Cores that it takes to use a chip's whole memory bandwidth: misses under way bound what one gets. The profile of the EPYC
+9005 has 37 GB/s for one core, of a chip with 614."""
+
+_NARROWEST_B, _WIDEST_B = 16.0, 64.0
+
+
+def facts_of(device: Device, dtype: str) -> Mapping[str, float]:
+    """The facts `FACTS` of a CPU for a dtype. A level of which nothing is public is as fast as the one before it.
+
+    Raises:
+        SpecError: no CPU, or one without a peak for the dtype.
+    """
+    if device.kind != "cpu":
+        raise SpecError(f"{device.name} is a {device.kind}; IREE's tile sizes are tuned for CPUs", field="device")
+    peak, ran = device.peak_flops_per_s(dtype, "vector")
+    units, clock = device.required("compute_units"), device.required("boost_clock_hz")
+    per_core = peak / units
+    vector_b = per_core / clock / (2 * FMA_PIPES) * itemsize_b(ran)
+    l2_rate = device.fact("l2_bandwidth_b_per_s") or device.fact("l1_bandwidth_per_unit_b_per_s")
+    memory = device.required("memory_bandwidth_b_per_s")
+    l2_b = device.required("l2_b")
+    return MappingProxyType({
+        "element_b": itemsize_b(dtype),
+        "peak_flops_per_s": per_core,
+        "vector_b": min(max(2.0 ** round(math.log2(vector_b)), _NARROWEST_B), _WIDEST_B),
+        "l1_b": device.fact("l1_per_unit_b") or l2_b / units,
+        "l2_b": l2_b / units,
+        "l3_b": device.last_level_cache_b,
+        "l2_b_per_s": (l2_rate or memory) / units,
+        "l3_b_per_s": (device.fact("l3_bandwidth_b_per_s") or l2_rate or memory) / units,
+        "dram_b_per_s": memory,
+        "units": units,
+    })  # fmt: skip
+
+
+def largest_divisor(size: Value, limit: int) -> Value:
+    """The largest divisor of `size` up to `limit`."""
+    best: Value = 1.0
+    for divisor in range(2, limit + 1):
+        share = size / float(divisor)
+        best = where(equal(share, floor(share)), float(divisor), best)
+    return best
+
+
+def step_cost(rows: Value, vectors: Value) -> Value:
+    """Time of one step of a register tile of `rows` x `vectors` accumulators, relative to its multiply-adds alone.
+
+    A step loads `vectors` vectors and broadcasts `rows` scalars, and each accumulator waits for its last sum.
+    """
+    sums = rows * vectors
+    loads = (rows + vectors) / sums * (FMA_PIPES / _LOADS_PER_CLOCK)
+    return maximum(1.0, maximum(loads, FMA_PIPES * _FMA_CLOCKS / sums))
+
+
+def spilled(rows: Value, vectors: Value) -> Value:
+    """Registers that accumulators, a row of vectors and one scalar want beyond those there are."""
+    return maximum(rows * vectors + vectors + 1.0 - REGISTERS, 0.0)
+
+
+def alignment(row_b: Value) -> Value:
+    """0 for rows whose length is no multiple of a line, 1 for one that is, up to 7 for a multiple of 4096 bytes."""
+    found: Value = 0.0
+    for power in range(7):
+        found = found + equal(mod(row_b, LINE_B * 2.0**power), 0.0)
+    return found
+
+
+def crowding(rows: Value, segment_b: Value, row_b: Value) -> Value:
+    """Lines of `rows` segments, one per row of `row_b` bytes, over the lines of L1 that these addresses can lie in."""
+    sets: Value = _L1_SETS
+    for power in range(1, 7):
+        sets = where(equal(mod(row_b, LINE_B * 2.0**power), 0.0), _L1_SETS / 2.0**power, sets)
+    return rows * ceil_div(segment_b, LINE_B) / (_L1_WAYS * sets)
+
+
+def seconds_per_byte(v: Mapping[str, Value], footprint_b: Value) -> Value:
+    """What a byte costs one core from the level that holds `footprint_b`; nothing where that is L1."""
+    beyond = where(
+        less(footprint_b, v["l3_b"] * _FILLING), 1.0 / v["l3_b_per_s"], _CORES_FOR_MEMORY / v["dram_b_per_s"]
+    )
+    level = where(less(footprint_b, v["l2_b"] * _FILLING), 1.0 / v["l2_b_per_s"], beyond)
+    return where(less(footprint_b, v["l1_b"] * _FILLING), 0.0, level)

@@ -1,0 +1,197 @@
+"""What can be tuned: one operation to tune, its possible configurations, and the kind of problem it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import SpecError, listed
+from ..kernel import MAX_DIM, discover
+from .formula import Formula, Value, trace
+
+if TYPE_CHECKING:
+    from ..device import Device
+    from ..kernel import KernelSpec
+
+BOUND = "bound_s"
+"""The feature every kind has: seconds no configuration can beat; learned models predict the ratio to it."""
+
+Knobs = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One operation to tune on one device: its kind, all of the kind's sizes, a canonical dtype, a device name."""
+
+    kind: str
+    sizes: Mapping[str, int]
+    dtype: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Configurations of one task, in columns.
+
+    `knobs` are columns `(n,)` by name; 0 means the knob is left out, and a knob without a column is left out everywhere.
+    A configuration with every knob 0 is the compiler's own default, where the kind allows it. `count` is `n`; it need only
+    be given where there are no columns to tell it.
+
+    Raises:
+        SpecError: a column is no column of whole numbers from 0 to 2**40, or columns differ in length.
+    """
+
+    task: Task
+    knobs: Mapping[str, Knobs]
+    count: int = -1
+
+    def __post_init__(self) -> None:
+        columns = {name: _knob_column(name, column) for name, column in self.knobs.items()}
+        lengths = {len(column) for column in columns.values()}
+        if self.count >= 0:
+            lengths.add(self.count)
+        if len(lengths) > 1:
+            found = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
+            raise SpecError(
+                f"columns of knobs differ in length: {found}; give one value per configuration", field="knobs"
+            )
+        object.__setattr__(self, "knobs", columns)
+        object.__setattr__(self, "count", lengths.pop() if lengths else 0)
+
+    @classmethod
+    def of(cls, task: Task, configs: Sequence[Mapping[str, int]]) -> Candidates:
+        """The configurations given as mappings of knob to value; a knob that one of them lacks is left out there.
+
+        Raises:
+            SpecError: a value is no whole number from 0 to 2**40.
+        """
+        names = dict.fromkeys(name for config in configs for name in config)
+        for config in configs:
+            for name, value in config.items():
+                if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value <= MAX_DIM:
+                    raise SpecError(
+                        f"the knob {name} must be a whole number from 0 to {MAX_DIM}, got {value!r}", field=name
+                    )
+        columns = {name: np.array([config.get(name, 0) for config in configs], dtype=np.int64) for name in names}
+        return cls(task, columns, len(configs))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def config(self, i: int) -> dict[str, int]:
+        """Configuration `i`, 0 ≤ i < n, knobs that are left out not in it."""
+        return {name: int(column[i]) for name, column in self.knobs.items() if column[i]}
+
+    def take(self, rows: Any) -> Candidates:
+        """The configurations at `rows`, indices or a mask of shape `(n,)`."""
+        chosen = np.arange(self.count)[rows]
+        return Candidates(self.task, {name: column[chosen] for name, column in self.knobs.items()}, len(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class TuningKind:
+    """One kind of tuning problem; one file in `kinds/` each, with a module constant `KIND`.
+
+    `sizes` describe an operation, `knobs` what a compiler may choose, `facts` the device together with the dtype.
+    `features` computes named features of values of all three and must include `bound_s`, the analytic lower bound in
+    seconds, greater than 0; it is traced, so it uses only `+ - * /` and the functions of `formula`. `space` gives the
+    legal configurations worth trying, the same for the same task, a few hundred at most. `facts_of` reads facts from a
+    device of the catalogue and raises SpecError where the kind does not apply to it.
+    """
+
+    name: str
+    doc: str
+    compiler: str
+    """Whose choices these are: `iree`, `triton`, `mlir-opt` …, or `any`."""
+    sizes: tuple[str, ...]
+    knobs: tuple[str, ...]
+    facts: tuple[str, ...]
+    features: Callable[[Mapping[str, Value]], Mapping[str, Value]]
+    space: Callable[[Task], Candidates]
+    facts_of: Callable[[Device, str], Mapping[str, float]]
+    task_of: Callable[[KernelSpec, str], tuple[Task, dict[str, int]] | None] = field(default=lambda spec, device: None)
+    """The task and configuration a measured spec on a named device stands for; None where it is not of this kind."""
+    spec_of: Callable[[Task, Mapping[str, int]], KernelSpec | None] = field(default=lambda task, config: None)
+    """The spec to measure for a configuration of a task; None where the measurement store has no such spec."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Everything features may read: sizes, knobs, facts, in this order."""
+        return (*self.sizes, *self.knobs, *self.facts)
+
+    def formula(self) -> Formula:
+        """The features as a program.
+
+        Raises:
+            ValueError: the features lack `bound_s`, or are no such program.
+        """
+        formula = trace(self.inputs, self.features)
+        if BOUND not in formula.names:
+            raise ValueError(f"the features of {self.name} lack {BOUND}, the lower bound in seconds")
+        return formula
+
+    def check_task(self, task: Task) -> None:
+        """Refuse a task of another kind or with other sizes.
+
+        Raises:
+            SpecError: naming what is wrong and what the kind has.
+        """
+        if task.kind != self.name:
+            raise SpecError(f"the task is of kind {task.kind!r}, not {self.name!r}", field="kind")
+        check_sizes(self.name, self.sizes, task.sizes)
+
+
+def check_sizes(kind: str, names: Sequence[str], given: Mapping[str, int]) -> None:
+    """Refuse sizes that are not exactly `names`, or no whole numbers from 0 to 2**40.
+
+    Raises:
+        SpecError: naming the size and those the kind has.
+    """
+    for name in names:
+        if name not in given:
+            raise SpecError(f"{kind} needs the size {name}; sizes: {listed(names)}", field=name)
+        value = given[name]
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value <= MAX_DIM:
+            raise SpecError(f"{name} must be a whole number from 0 to {MAX_DIM}, got {value!r}", field=name)
+    if len(given) != len(names):
+        extra = next(name for name in given if name not in names)
+        raise SpecError(f"{kind} has no size {extra!r}; sizes: {listed(names)}", field=str(extra))
+
+
+@cache
+def kinds() -> Mapping[str, TuningKind]:
+    """Every kind of tuning problem by name."""
+    from . import kinds as package
+
+    return MappingProxyType(discover(package, "KIND"))
+
+
+def get_kind(name: str) -> TuningKind:
+    """The kind called `name`.
+
+    Raises:
+        SpecError: there is none; the message lists those there are.
+    """
+    known = kinds()
+    if not isinstance(name, str) or name not in known:
+        raise SpecError(f"no kind of tuning problem {name!r}; kinds: {listed(known)}", field="kind")
+    return known[name]
+
+
+def _knob_column(name: str, column: Any) -> Knobs:
+    found = np.asarray(column)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise SpecError(
+            f"the knob {name} must be a column of whole numbers, one per configuration; it is {found.dtype} of shape "
+            f"{found.shape}",
+            field=name,
+        )
+    if len(found) and (found.min() < 0 or found.max() > MAX_DIM):
+        raise SpecError(f"the knob {name} must be from 0 to {MAX_DIM} in every configuration", field=name)
+    return found.astype(np.int64, copy=False)

@@ -1,0 +1,1 @@
+"""Kinds of tuning problems: one file each, with a module constant `KIND`."""

@@ -1,0 +1,24 @@
+"""Time of a sum, mean or maximum of a [rows, cols] array as it stands, along its rows or down its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..family_kinds import family_kind, row_features, work_features
+from ..formula import Value, less, where
+
+
+def _features(v: Mapping[str, Value]) -> dict[str, Value]:
+    elements = v["rows"] * v["cols"]
+    kept = where(less(v["variant"], 3.0), v["rows"], v["cols"])
+    moved_b = (elements + kept) * v["element_b"]
+    work = work_features(v, elements, moved_b, moved_b)
+    return {
+        **work,
+        **row_features(v, work, v["rows"], v["cols"]),
+        "kept": kept,
+        "variant": v["variant"],
+    }
+
+
+KIND = family_kind("reduction", __doc__, _features)

@@ -1,0 +1,327 @@
+"""Small models of single operations, taught by a trained predictor: what compilers ask where no Python is.
+
+The predictor is asked about thousands of operations on every device, and boosted trees learn ln(latency / lower bound) of its
+answers, and ln(power) where it answers power. A model is as good as its teacher at most: both errors are told, against fresh
+answers of the teacher and against measured rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ... import __version__
+from ...features.cases import Cases, Floats
+from ...features.device import Device
+from ...features.errors import SpecError, listed
+from ...features.kernel import get_family
+from ...features.tuning.family_kinds import (
+    HAS_POWER,
+    LOG_LOWER,
+    LOG_UPPER,
+    PREFIX,
+    THREADS,
+    VARIANT,
+    VARIANT_CODES,
+    WEIGHTS,
+)
+from ...features.tuning.formula import Formula
+from ...features.tuning.kind import BOUND, TuningKind, get_kind
+from ..artifact import FamilyModel, load_family
+from ..labelled import Labelled
+from ..metrics import error_summary
+from ..predictor import ArtifactPredictor
+from .drawing import drawn_operations, dtypes_on, is_measured, usual_impl
+from .flat import FlatModel
+from .forest import Forest
+from .from_xgboost import forest_of
+
+Progress = Callable[[str, int, int], None]
+
+MOST_LATENCY_S = 1.0
+"""Longer operations are not learnt: no compiler decides anything by the time of one."""
+
+COVERAGE = 0.9
+"""Coverage of the intervals whose widths are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """A forest's size: depth, number of trees, and how fast they learn."""
+
+    depth: int
+    rounds: int
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How much is asked and how large the trees are.
+
+    `rows_measured` and `rows_other` are operations per device and dtype, where the teacher was measured and where it carries
+    over; `fresh_measured` and `fresh_other` are asked anew to judge by. `weight_other` is the weight of rows of the latter,
+    whose answers are far rougher than what trees miss. `trees` are by family, `""` for all others.
+    """
+
+    rows_measured: int = 20_000
+    rows_other: int = 800
+    fresh_measured: int = 1_000
+    fresh_other: int = 200
+    weight_other: float = 0.1
+    trees: Mapping[str, Trees] = field(
+        default_factory=lambda: {"": Trees(7, 250, 0.15), "gemm": Trees(8, 320, 0.15), "conv2d": Trees(8, 240, 0.15)}
+    )
+    power_trees: Trees = Trees(6, 120, 0.2)
+    seed: int = 0
+
+    @classmethod
+    def of_rows(cls, rows: int, seed: int) -> Recipe:
+        """A recipe with `rows` operations where the teacher was measured, and all else in proportion."""
+        usual = cls()
+        parts = {
+            name: max(round(getattr(usual, name) * rows / usual.rows_measured), 1)
+            for name in ("rows_other", "fresh_measured", "fresh_other")
+        }
+        return cls(rows_measured=rows, seed=seed, **parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Errors on one device in one dtype, as `metrics.error_summary` tells them: of latency, and of power where it is known."""
+
+    device: str
+    dtype: str
+    measured: bool
+    latency: Mapping[str, float]
+    power: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Distilled:
+    """One family's model, its errors against fresh answers of its teacher, and the seconds that asking and fitting took."""
+
+    model: FlatModel
+    errors: tuple[Errors, ...]
+    n_rows: int
+    asking_s: float
+    fitting_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Lesson:
+    """What the teacher answered for operations of one device and dtype: columns of shape `(n,)`, power NaN where unknown."""
+
+    cases: Cases
+    latency_s: Floats
+    lower_s: Floats
+    upper_s: Floats
+    power_w: Floats
+    measured: bool
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return str(self.cases.device[0]), str(self.cases.dtype[0])
+
+
+def families() -> tuple[str, ...]:
+    """The families that can be distilled."""
+    return tuple(VARIANT_CODES)
+
+
+def distil(
+    predictor: ArtifactPredictor,
+    family: str,
+    devices: Sequence[Device],
+    recipe: Recipe | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> Distilled:
+    """A small model of a family on devices, taught by `predictor`. Needs the `train` extra.
+
+    Raises:
+        SpecError: the predictor does not know the family, or none of the devices runs it.
+    """
+    recipe, kind = recipe or Recipe(), get_kind(PREFIX + family)
+    rng = np.random.default_rng(recipe.seed)
+    started = time.perf_counter()
+    lessons = list(_asked(predictor, family, devices, (recipe.rows_measured, recipe.rows_other), rng, progress))
+    fresh = list(_asked(predictor, family, devices, (recipe.fresh_measured, recipe.fresh_other), rng, progress))
+    if not lessons:
+        raise SpecError(
+            f"none of the devices runs a dtype of {family} that the model in {predictor.directory} was trained on: "
+            f"{listed(device.name for device in devices)}",
+            field="device",
+        )
+    asked = time.perf_counter()
+    progress(f"fitting {family}", 0, 0)
+    formula = kind.formula()
+    table = {lesson.key: _facts(kind, formula, lesson, predictor.devices.get(lesson.key[0])) for lesson in lessons}
+    x = np.concatenate([_columns(kind, formula, lesson.cases, table[lesson.key]) for lesson in lessons])
+    bound_s = x[:, formula.names.index(BOUND)]
+    latency_s, power_w = (
+        np.concatenate([getattr(lesson, name) for lesson in lessons]) for name in ("latency_s", "power_w")
+    )
+    weight = np.repeat([1.0 if lesson.measured else recipe.weight_other for lesson in lessons], [*map(_count, lessons)])
+    trees = recipe.trees.get(family, recipe.trees[""])
+    known = np.isfinite(power_w)
+    model = FlatModel(
+        kind=kind.name, sizes=kind.sizes, knobs=kind.knobs, facts=kind.facts, table=_rows(kind, table), formula=formula,
+        latency=_fitted(x, np.log(latency_s / bound_s), weight, trees, recipe.seed),
+        energy=_fitted(x[known], np.log(power_w[known]), weight[known], recipe.power_trees, recipe.seed)
+        if known.any()
+        else None,
+    )  # fmt: skip
+    answers = [_answered(model, lesson.cases) for lesson in fresh]
+    errors = tuple(
+        Errors(*lesson.key, lesson.measured, error_summary(np.log(lesson.latency_s / seconds)),
+               error_summary(np.log(lesson.power_w / watts)))
+        for lesson, (seconds, watts) in zip(fresh, answers, strict=True)
+    )  # fmt: skip
+    for lesson, (seconds, _) in zip(fresh, answers, strict=True):
+        table[lesson.key] |= _widths(lesson, seconds)
+    metadata = _metadata(predictor, family, errors, len(x), recipe)
+    model = replace(model, table=_rows(kind, table), metadata=metadata)
+    return Distilled(model, errors, len(x), asked - started, time.perf_counter() - asked)
+
+
+def judged(model: FlatModel, measured: Labelled, predictor: ArtifactPredictor) -> tuple[Errors, ...]:
+    """Errors of a model against measured rows of its family: hot, without tuning knobs, run by what is usual there."""
+    cases, teacher = measured.cases, _teacher(predictor, measured.cases.family.name)
+    found = []
+    for device, dtype in model.table:
+        plain = np.all(
+            [np.isnan(column) for column in cases.config.values()] or [np.ones(len(cases), np.bool_)], axis=0
+        )
+        impl = usual_impl(teacher, predictor.devices.get(device), dtype)
+        mine = plain & (cases.device == device) & (cases.dtype == dtype) & (cases.kv_dtype == dtype)
+        rows = np.flatnonzero(
+            mine & (cases.cache_state == "hot") & (cases.impl == impl) & (measured.latency_s <= MOST_LATENCY_S)
+        )
+        if not len(rows):
+            continue
+        seconds, watts = _answered(model, cases.take(rows))
+        found.append(
+            Errors(device, dtype, True, error_summary(np.log(measured.latency_s[rows] / seconds)),
+                   error_summary(np.log(measured.power_w[rows] / watts)))
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _asked(
+    predictor: ArtifactPredictor, family: str, devices: Sequence[Device], rows: tuple[int, int],
+    rng: np.random.Generator, progress: Progress,
+) -> Iterator[_Lesson]:  # fmt: skip
+    """The teacher's answers by device and dtype; `rows` where it was measured, and elsewhere."""
+    teacher, fam = _teacher(predictor, family), get_family(family)
+    for done, device in enumerate(devices):
+        progress(f"asking about {family}", done, len(devices))
+        for dtype in dtypes_on(teacher, device, fam):
+            measured = is_measured(teacher, device.name, dtype)
+            cases = drawn_operations(fam, teacher, device, dtype, rows[0] if measured else rows[1], rng)
+            if not len(cases):
+                continue
+            targets = predictor.predict_cases(cases, coverage=COVERAGE).targets
+            latency, power = targets["latency_s"], targets["power_w"]
+            kept = np.flatnonzero(latency.value <= MOST_LATENCY_S)
+            if len(kept):
+                yield _Lesson(cases.take(kept), latency.value[kept], latency.lower[kept], latency.upper[kept],
+                              power.value[kept], measured)  # fmt: skip
+
+
+def _count(lesson: _Lesson) -> int:
+    return len(lesson.cases)
+
+
+def _columns(kind: TuningKind, formula: Formula, cases: Cases, facts: Mapping[str, float]) -> Floats:
+    """The features `(n, n_features)` of operations that share a device and a dtype."""
+    given: dict[str, Any] = dict(facts) | dict(cases.sizes) | {THREADS: np.nan_to_num(cases.threads)}
+    if codes := VARIANT_CODES[cases.family.name]:
+        given[VARIANT] = np.array([codes[word] for word in cases.variant.tolist()], dtype=np.float64)
+    return formula.columns({name: given[name] for name in kind.inputs}, len(cases))
+
+
+def _facts(kind: TuningKind, formula: Formula, lesson: _Lesson, device: Device) -> dict[str, float]:
+    """The facts of a device and dtype, weights fitted so that the relative error of the estimate is least."""
+    from scipy.optimize import nnls
+
+    facts = dict(kind.facts_of(device, lesson.key[1]))
+    facts[HAS_POWER] = float(np.isfinite(lesson.power_w).any())
+    place = formula.names.index("estimate_s")
+    nothing = dict.fromkeys(WEIGHTS, 0.0)
+    # The estimate is linear in its weights: one of them 1 and all others 0 gives its term.
+    terms = [_columns(kind, formula, lesson.cases, facts | nothing | {name: 1.0})[:, place] for name in WEIGHTS]
+    weights, _ = nnls(np.stack(terms, axis=1) / lesson.latency_s[:, None], np.ones(len(lesson.latency_s)))
+    return facts | dict(zip(WEIGHTS, weights.tolist(), strict=True))
+
+
+def _fitted(x: Floats, y: Floats, weight: Floats, trees: Trees, seed: int) -> Forest:
+    import xgboost
+
+    settings = {
+        "tree_method": "hist", "max_depth": trees.depth, "eta": trees.rate, "max_bin": 256, "min_child_weight": 1.0,
+        "objective": "reg:squarederror", "base_score": float(np.average(y, weights=weight)), "seed": seed, "nthread": 1,
+        "verbosity": 0,
+    }  # fmt: skip
+    data = xgboost.QuantileDMatrix(x.astype(np.float32), y, weight=weight, max_bin=256)
+    return forest_of(xgboost.train(settings, data, num_boost_round=trees.rounds), x.shape[1])
+
+
+def _answered(model: FlatModel, cases: Cases) -> tuple[Floats, Floats]:
+    """Seconds and watts of operations that share a device and a dtype, shape `(n,)`; watts NaN where none were taught."""
+    n, device, dtype = len(cases), str(cases.device[0]), str(cases.dtype[0])
+    facts = model.facts_for(device, dtype)
+    columns = _columns(get_kind(model.kind), model.formula, cases, facts)
+    features = [np.ascontiguousarray(column) for column in columns.T]
+    seconds = model.seconds(features, n)
+    taught = model.energy is not None and facts[HAS_POWER]
+    return seconds, model.joules(features, seconds) / seconds if taught else np.full(n, np.nan)
+
+
+def _widths(lesson: _Lesson, seconds: Floats) -> dict[str, float]:
+    """Typical widths of the teacher's intervals, and what the pupil is off by, as independent errors add."""
+    off = float(np.quantile(np.abs(np.log(seconds / lesson.latency_s)), COVERAGE))
+    below, above = (
+        float(np.median(np.abs(np.log(end / lesson.latency_s)))) for end in (lesson.lower_s, lesson.upper_s)
+    )
+    return {LOG_LOWER: float(np.hypot(below, off)), LOG_UPPER: float(np.hypot(above, off))}
+
+
+def _rows(
+    kind: TuningKind, table: Mapping[tuple[str, str], Mapping[str, float]]
+) -> dict[tuple[str, str], tuple[float, ...]]:
+    return {key: tuple(float(facts[name]) for name in kind.facts) for key, facts in table.items()}
+
+
+def _teacher(predictor: ArtifactPredictor, family: str) -> FamilyModel:
+    """What the predictor knows of a family.
+
+    Raises:
+        SpecError: it was not trained on it.
+    """
+    if family not in predictor.families:
+        raise SpecError(
+            f"the model in {predictor.directory} was not trained on {family}; it knows: {listed(predictor.families)}",
+            field="family",
+        )
+    return load_family(predictor.directory, predictor.manifest, family)
+
+
+def _metadata(
+    predictor: ArtifactPredictor, family: str, errors: Sequence[Errors], n_rows: int, recipe: Recipe
+) -> dict[str, Any]:
+    """What a model file says of itself."""
+    return {
+        "kernelcast": __version__,
+        "taught_by": {"regressor": str(predictor.manifest["regressor"]), "created": str(predictor.manifest["created"])},
+        "family": family,
+        "n_rows": n_rows,
+        "seed": recipe.seed,
+        "variants": dict(VARIANT_CODES[family]),
+        "errors_against_teacher": [
+            {"device": one.device, "dtype": one.dtype, "measured": one.measured, "latency": dict(one.latency)}
+            for one in errors
+        ],
+    }

@@ -1,0 +1,299 @@
+"""Small models that rank a compiler's choices: boosted trees on ln(latency / bound), fitted so that ranking comes first.
+
+Every task weighs the same, a configuration the more the nearer it is to its task's best. Errors come in two parts: the level of
+a task, which ranking does not need, and differences within it, which it is made of; the fit minimises a weighted sum of the
+squares of both. Scores are of tasks whose shape was held out ([decision 012](../../docs/decisions/012-tuning.md)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import __version__
+from ...features.device import Catalogue, catalogue
+from ...features.errors import SpecError
+from ...features.tuning.formula import Formula
+from ...features.tuning.kind import BOUND, get_kind, kinds
+from ..metrics import ape_pct
+from .flat import SUFFIX, FlatModel, write_model
+from .from_xgboost import forest_of
+from .rows import TuningRows, facts_by_device, read_tables, tuning_rows
+from .scores import TaskScore, over_tasks
+
+Floats = NDArray[np.float64]
+Progress = Callable[[str, int, int], None]
+"""Told what is done, and how much of how much."""
+
+LEAST_SHAPES = 10
+"""Fewer shapes are not enough to hold some out."""
+
+LEAST_CONFIGS = 5
+"""Configurations of a task below which picking one says nothing; such tasks are learnt from, not scored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How trees are fitted; the values are those that held-out regret was lowest with.
+
+    `near_best` is the power of (best / latency) that weighs a configuration, `least_weight` what the slowest still weigh,
+    `noisy_weight` the factor of rows whose measuring did not settle. `within` is the weight of squared differences within
+    a task over that of its level's square.
+    """
+
+    folds: int = 8
+    rounds: int = 240
+    depth: int = 6
+    rate: float = 0.06
+    rows_share: float = 0.7
+    columns_share: float = 0.4
+    least_child: float = 3.0
+    ridge: float = 1.0
+    near_best: float = 4.0
+    least_weight: float = 0.1
+    noisy_weight: float = 0.5
+    within: float = 3.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedKind:
+    """A kind's model, and how well it ranks tasks that were held out, one score per task that has enough configurations."""
+
+    model: FlatModel
+    held_out: tuple[TaskScore, ...]
+    n_rows: int
+    n_tasks: int
+    n_shapes: int
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """The held-out scores over tasks."""
+        return over_tasks(self.held_out)
+
+
+@dataclass(frozen=True, slots=True)
+class TuningReport:
+    """What `train_files` did: held-out scores over tasks by kind, and why other kinds have no model."""
+
+    scores: Mapping[str, Mapping[str, float | None]]
+    n_rows: Mapping[str, int]
+    n_shapes: Mapping[str, int]
+    n_failed: Mapping[str, int]
+    left_out: tuple[str, ...]
+
+
+def train_files(
+    paths: Sequence[Path] | None,
+    out: Path,
+    *,
+    names: Sequence[str] | None = None,
+    recipe: Recipe | None = None,
+    devices: Catalogue | None = None,
+    progress: Progress = lambda what, done, of: None,
+) -> TuningReport:
+    """Train every kind that has enough measured rows and write `KIND.kcm` for each into `out`.
+
+    Args:
+        paths: directories of measured rows; None for the shipped tables and the user's store.
+        out: where the files go; it is made if need be.
+        names: kinds to train; None for all that have rows.
+        recipe: how to train.
+        devices: the catalogue to take facts from.
+        progress: told how far it is.
+
+    Raises:
+        SpecError: an unknown kind, a directory without rows, or no kind with enough rows.
+    """
+    wanted = [get_kind(name) for name in dict.fromkeys(names)] if names else list(kinds().values())
+    tables = read_tables(paths)
+    rows = tuning_rows(wanted, tables, lambda done, of: progress("reading rows", done, of))
+    known, trained, left_out = devices or catalogue(), {}, []
+    for name, own in rows.items():
+        n_shapes = len(np.unique(own.shapes()))
+        if n_shapes < LEAST_SHAPES:
+            if names or len(own):
+                left_out.append(f"{name}: {n_shapes} measured shapes; a model takes {LEAST_SHAPES}")
+            continue
+        trained[name] = train(own, recipe, known, partial(progress, f"training {name}"))
+    if not trained:
+        said = "; ".join(left_out) or "no kind of tuning problem has measured rows"
+        raise SpecError(f"nothing to train: {said}", field="data")
+    for name, each in trained.items():
+        write_model(each.model, Path(out) / f"{name}{SUFFIX}")
+    return TuningReport(
+        scores={name: each.scores for name, each in trained.items()},
+        n_rows={name: each.n_rows for name, each in trained.items()},
+        n_shapes={name: each.n_shapes for name, each in trained.items()},
+        n_failed={name: rows[name].n_failed for name in trained},
+        left_out=tuple(left_out),
+    )
+
+
+def train(
+    rows: TuningRows,
+    recipe: Recipe | None = None,
+    devices: Catalogue | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> TrainedKind:
+    """Fit one kind's model on all rows, and score models that did not see a task's shape on it.
+
+    Raises:
+        SpecError: the kind does not apply to a device that was measured.
+    """
+    recipe, known = recipe or Recipe(), devices or catalogue()
+    formula = rows.kind.formula()
+    problem = Problem.of(rows, formula, known, recipe)
+    predicted = np.empty(len(rows))
+    folds = dealt(rows.shapes(), recipe)
+    n_folds = int(folds.max()) + 1
+    for fold in range(n_folds):
+        out = folds == fold
+        predicted[out] = problem.bound_s[out] * np.exp(problem.predict(problem.fit(~out, recipe), out))
+        progress(fold + 1, n_folds + 1)
+    held_out = task_scores(rows, predicted)
+    booster = problem.fit(np.ones(len(rows), dtype=np.bool_), recipe)
+    progress(n_folds + 1, n_folds + 1)
+    model = FlatModel(
+        kind=rows.kind.name,
+        sizes=rows.kind.sizes,
+        knobs=rows.kind.knobs,
+        facts=rows.kind.facts,
+        table=_table(rows, known),
+        formula=formula,
+        latency=forest_of(booster, len(formula.names)),
+        metadata={
+            "created_with": __version__,
+            "rows": len(rows),
+            "noisy_rows": int(rows.noisy.sum()),
+            "failed_rows": rows.n_failed,
+            "tasks": len(rows.tasks),
+            "shapes": len(np.unique(rows.shapes())),
+            "devices_measured": sorted({task.device for task in rows.tasks}),
+            "held_out": over_tasks(held_out),
+            "held_out_rows": row_errors(rows, predicted),
+            "recipe": asdict(recipe),
+        },
+    )
+    return TrainedKind(model, tuple(held_out), len(rows), len(rows.tasks), len(np.unique(rows.shapes())))
+
+
+def task_scores(rows: TuningRows, predicted_s: Floats) -> list[TaskScore]:
+    """The score of every task that has at least `LEAST_CONFIGS` configurations, for predictions `(n,)`."""
+    own = (np.flatnonzero(rows.of_task == task) for task in range(len(rows.tasks)))
+    return [TaskScore.of(rows.latency_s[i], predicted_s[i]) for i in own if len(i) >= LEAST_CONFIGS]
+
+
+def row_errors(rows: TuningRows, predicted_s: Floats) -> dict[str, dict[str, float]]:
+    """Errors of all rows by dtype, whatever their tasks: how many rows, mean and median in percent, share within 10 %."""
+    dtypes = np.array([task.dtype for task in rows.tasks])[rows.of_task]
+    ape = ape_pct(rows.latency_s, predicted_s)
+    return {
+        str(dtype): {
+            "n": int(own.sum()), "mean_ape_pct": round(float(ape[own].mean()), 4),
+            "median_ape_pct": round(float(np.median(ape[own])), 4),
+            "within_10_pct": round(float(np.mean(ape[own] <= 10) * 100), 4),
+        }
+        for dtype in np.unique(dtypes) for own in [dtypes == dtype]
+    }  # fmt: skip
+
+
+def dealt(shapes: NDArray[np.int64], recipe: Recipe) -> NDArray[np.int64]:
+    """The fold of every row, `(n,)`: shapes are dealt as wholes."""
+    own, place = np.unique(shapes, return_inverse=True)
+    order = np.random.default_rng(recipe.seed).permutation(len(own))
+    found: NDArray[np.int64] = (order % min(recipe.folds, len(own)))[place]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What trees are fitted to: features `(n, n_features)` float32, `target` ln(latency / bound), weights, and tasks."""
+
+    features: NDArray[np.float32]
+    bound_s: Floats
+    target: Floats
+    weight: Floats
+    of_task: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: TuningRows, formula: Formula, devices: Catalogue, recipe: Recipe) -> Problem:
+        """The problem that measured rows pose."""
+        columns = formula.columns(rows.given(devices), len(rows))
+        bound = formula.names.index(BOUND)
+        bound_s = columns[:, bound].copy()
+        # How long a task takes says which task it is, and little of its configurations.
+        columns[:, bound] = 0.0
+        return cls(
+            columns.astype(np.float32), bound_s, np.log(rows.latency_s / bound_s), weights(rows, recipe), rows.of_task
+        )
+
+    def fit(self, chosen: NDArray[np.bool_], recipe: Recipe) -> Any:
+        """An xgboost booster fitted to the chosen rows."""
+        import xgboost
+
+        target, weight = self.target[chosen], self.weight[chosen]
+        tasks = np.unique(self.of_task[chosen], return_inverse=True)[1].ravel()
+        data = xgboost.DMatrix(self.features[chosen], target, nthread=1)
+        base = float(np.average(target, weights=weight))
+        settings = {
+            "tree_method": "hist", "max_bin": 256, "max_depth": recipe.depth, "eta": recipe.rate,
+            "subsample": recipe.rows_share, "colsample_bytree": recipe.columns_share, "min_child_weight": recipe.least_child,
+            "lambda": recipe.ridge, "base_score": base, "seed": recipe.seed, "nthread": 1, "verbosity": 0,
+        }  # fmt: skip
+        return xgboost.train(settings, data, recipe.rounds, obj=two_part(target, weight, tasks, recipe.within))
+
+    def predict(self, booster: Any, chosen: NDArray[np.bool_]) -> Floats:
+        """Predicted ln(latency / bound) of the chosen rows."""
+        import xgboost
+
+        found: Floats = booster.predict(xgboost.DMatrix(self.features[chosen], nthread=1)).astype(np.float64)
+        return found
+
+
+def weights(rows: TuningRows, recipe: Recipe) -> Floats:
+    """Weight of each row `(n,)`: equal sums over tasks, the mean 1, more for configurations near the best of their task."""
+    best = np.full(len(rows.tasks), np.inf)
+    np.minimum.at(best, rows.of_task, rows.latency_s)
+    found = (best[rows.of_task] / rows.latency_s) ** recipe.near_best + recipe.least_weight
+    found *= np.where(rows.noisy, recipe.noisy_weight, 1.0)
+    total = np.bincount(rows.of_task, weights=found, minlength=len(rows.tasks))
+    found /= total[rows.of_task]
+    return np.asarray(found / found.mean())
+
+
+def two_part(
+    target: Floats, weight: Floats, tasks: NDArray[np.int64], within: float
+) -> Callable[[Any, Any], tuple[Floats, Floats]]:
+    """The objective: Σ weight · (level error² + `within` · (error − level error)²), levels being weighted means of tasks.
+
+    With `within` 1 it is the weighted squared error. Gradient and curvature are of half of it; of the curvature only the
+    diagonal's larger part is used, which makes steps smaller, never wrong.
+    """
+    total = np.bincount(tasks, weights=weight)
+
+    def derivatives(predicted: Any, _data: Any) -> tuple[Floats, Floats]:
+        error = np.asarray(predicted, dtype=np.float64) - target
+        level = (np.bincount(tasks, weights=weight * error) / total)[tasks]
+        return weight * (level + within * (error - level)), weight * max(within, 1.0)
+
+    return derivatives
+
+
+def _table(rows: TuningRows, devices: Catalogue) -> dict[tuple[str, str], tuple[float, ...]]:
+    """Facts of every device of the catalogue that the kind applies to, for the dtypes that were measured."""
+    found = dict(facts_by_device(rows, devices))
+    for device in devices:
+        for dtype in sorted({task.dtype for task in rows.tasks}):
+            try:
+                found.setdefault((device.name, dtype), rows.kind.facts_of(device, dtype))
+            except SpecError:
+                # Not a device of this kind, or it has no such dtype: nothing anyone could ask the model about.
+                continue
+    return {pair: tuple(float(facts[name]) for name in rows.kind.facts) for pair, facts in sorted(found.items())}

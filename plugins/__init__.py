@@ -1,0 +1,1 @@
+"""Cost models inside compilers: one part per compiler, each talking only to `CostModel`."""

@@ -1,0 +1,222 @@
+"""The one thing every compiler's plug-in talks to: a model of one kind on one device that ranks configurations.
+
+>>> import numpy as np
+>>> from kernelcast.features.tuning.kind import Candidates, Task
+>>> from kernelcast.plugins.cost_model import CostModel
+>>> model = CostModel.load("iree-contraction", "amd-epyc-9005-vm-2c")           # doctest: +SKIP
+>>> task = Task("iree-contraction", {"batch": 1, "m": 512}, "fp32", model.device)   # doctest: +SKIP
+>>> best = model.rank(Candidates.of(task, [{"tile_m": 32}, {"tile_m": 64}]), k=1)   # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..features.dtypes import parse_dtype
+from ..features.errors import SpecError, listed
+from ..features.tuning.kind import Candidates, check_sizes
+from ..home import home_dir
+from ..models.tuning.container import ModelFileError
+from ..models.tuning.flat import SUFFIX, FlatModel, read_model, write_model
+from ..models.tuning.measured import Measured
+from ..models.tuning.memory import Asked, Memory, TaskKey, asked
+
+SHIPPED = Path(__file__).parents[1] / "models" / "pretrained_tuning"
+"""Where the models that come with the product lie."""
+
+MOST_MEASURED = 2**18
+"""Measurements a model remembers; beyond, the oldest are forgotten."""
+
+Floats = NDArray[np.float64]
+__all__ = ["CostModel", "ModelFileError", "model_path"]
+
+
+def model_path(kind: str) -> Path:
+    """The file of a kind's model: the user's own under `KERNELCAST_HOME`, else the shipped one.
+
+    Raises:
+        ModelFileError: there is neither; the sentence lists kinds that have one.
+    """
+    folders = (own_path(kind).parent, SHIPPED)
+    for folder in folders:
+        path = folder / f"{kind}{SUFFIX}"
+        if path.is_file():
+            return path
+    known = sorted({path.stem for folder in folders for path in folder.glob(f"*{SUFFIX}")})
+    raise ModelFileError(
+        f"there is no model of kind {kind!r}; there are: {listed(known) or 'none'}; train one with "
+        "`kernelcast train-tuning`, or give the path of one",
+        field="kind",
+    )
+
+
+def own_path(kind: str) -> Path:
+    """Where the user's own model of a kind lies, whether there is one or not.
+
+    Raises:
+        ModelFileError: the name could not be that of a kind.
+    """
+    if not isinstance(kind, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", kind):
+        raise ModelFileError(f"{kind!r} is no name of a kind of tuning problem", field="kind")
+    return home_dir() / "tuning" / f"{kind}{SUFFIX}"
+
+
+class CostModel:
+    """Seconds of configurations of one kind on one device, learning from what is measured. Threads may share it."""
+
+    def __init__(self, model: FlatModel, device: str) -> None:
+        self.model = model
+        self.device = _known_device(model, device)
+        """The device's name as the model has it."""
+        self._learning = Lock()
+        self._memory = Memory.of(model, model.measured or Measured.none(len(model.sizes), len(model.knobs)))
+
+    @classmethod
+    def load(cls, kind: str, device: str, path: Path | str | None = None) -> CostModel:
+        """The model of a kind for a device of the catalogue, by name or alias.
+
+        Args:
+            kind: such as `iree-contraction`.
+            device: the device the configurations run on.
+            path: a model file; default: the user's own under `KERNELCAST_HOME`, else the shipped one.
+
+        Raises:
+            ModelFileError: the file is missing, damaged, of another format or kind, or does not know the device.
+        """
+        return cls(read_model(model_path(kind) if path is None else path, kind), device)
+
+    @property
+    def kind(self) -> str:
+        """The kind it is a model of."""
+        return self.model.kind
+
+    @property
+    def predicts_energy(self) -> bool:
+        """Whether it has a forest for power."""
+        return self.model.energy is not None
+
+    def save(self, path: Path | str | None = None) -> None:
+        """Write the model with all it has learnt; default: where `load` looks first. Swapped in whole.
+
+        Raises:
+            ModelFileError: the file cannot be written.
+        """
+        write_model(replace(self.model, measured=self._memory.rows), own_path(self.kind) if path is None else path)
+
+    def update(self, candidates: Candidates, measured_s: Any) -> None:
+        """Learn from measurements `(n,)` in seconds: these are remembered, near configurations are corrected.
+
+        Raises:
+            SpecError: another number of measurements than configurations, a time that is not finite and greater than 0, or
+                a task the model cannot answer; nothing is learnt then.
+        """
+        seconds = _checked_seconds(measured_s, len(candidates))
+        key, knobs = self._key(candidates), self._knobs(candidates)
+        self.model.facts_for(*key[:2])
+        if len(seconds):
+            with self._learning:
+                self._memory = self._memory.after(key, knobs, seconds, MOST_MEASURED)
+
+    def predict(self, candidates: Candidates) -> Floats:
+        """Seconds of every configuration, shape `(n,)`: the median of its measurements where it was measured.
+
+        Raises:
+            SpecError: sizes are missing, unknown or too large, a knob is unknown, or the task is of another kind or device.
+            ModelFileError: the model does not know the dtype on the device.
+        """
+        memory, key, given = self._asked(candidates)
+        return self._seconds(memory, key, given)
+
+    def predict_energy(self, candidates: Candidates) -> Floats:
+        """Joules of every configuration, shape `(n,)`: the predicted seconds times the predicted mean power.
+
+        Raises:
+            SpecError: the model predicts no energy, or as for `predict`.
+        """
+        memory, key, given = self._asked(candidates)
+        return self.model.joules(given.features, self._seconds(memory, key, given))
+
+    def rank(self, candidates: Candidates, k: int) -> NDArray[np.intp]:
+        """Indices of the `min(k, n)` fastest configurations, best first; of equals, the one given first.
+
+        Raises:
+            SpecError: `k` is negative, or as for `predict`.
+        """
+        if k < 0:
+            raise SpecError(f"k must be 0 or more, got {k}", field="k")
+        return np.argsort(self.predict(candidates), kind="stable")[:k]
+
+    def _asked(self, candidates: Candidates) -> tuple[Memory, TaskKey, Asked]:
+        key = self._key(candidates)
+        return self._memory, key, asked(self.model, key, self._knobs(candidates))
+
+    def _seconds(self, memory: Memory, key: TaskKey, given: Asked) -> Floats:
+        return memory.corrected(key, given, self.model.seconds(given.features, len(given.knobs)))
+
+    def _key(self, candidates: Candidates) -> TaskKey:
+        task = candidates.task
+        if task.kind != self.kind:
+            raise SpecError(f"the task is of kind {task.kind!r}, and the model of {self.kind!r}", field="kind")
+        if task.device != self.device and _known_device(self.model, task.device) != self.device:
+            raise SpecError(f"the task is for {task.device}; the model was loaded for {self.device}", field="device")
+        check_sizes(self.kind, self.model.sizes, task.sizes)
+        return self.device, parse_dtype(task.dtype), tuple(int(task.sizes[name]) for name in self.model.sizes)
+
+    def _knobs(self, candidates: Candidates) -> NDArray[np.int64]:
+        found = np.zeros((len(candidates), len(self.model.knobs)), dtype=np.int64)
+        for name, column in candidates.knobs.items():
+            if name not in self.model.knobs:
+                raise SpecError(
+                    f"{self.kind} has no knob {name!r}; knobs: {listed(self.model.knobs) or 'none'}", field=name
+                )
+            found[:, self.model.knobs.index(name)] = column
+        return found
+
+
+def _checked_seconds(measured_s: Any, n: int) -> Floats:
+    try:
+        found = np.array(measured_s, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise SpecError(
+            "measured times must be numbers of seconds, one per configuration", field="measured_s"
+        ) from None
+    if found.shape != (n,):
+        raise SpecError(f"{n} configurations need {n} measured times, got shape {found.shape}", field="measured_s")
+    wrong = found[~(np.isfinite(found) & (found > 0.0))]
+    if len(wrong):
+        raise SpecError(
+            f"a measured time is {wrong[0]} s; times must be finite and greater than 0, leave failed runs out",
+            field="measured_s",
+        )
+    return found
+
+
+def _known_device(model: FlatModel, device: str) -> str:
+    """The name the model has for a device given by name or alias, case ignored.
+
+    Raises:
+        ModelFileError: the model does not know it; the sentence lists the devices it knows.
+    """
+    by_lower = {name.lower(): name for name in model.devices}
+    asked_for = device.lower() if isinstance(device, str) else ""
+    if asked_for not in by_lower:
+        # The catalogue is YAML, which takes longer to import than all else; only a name that is no model's needs it.
+        from ..features.device import catalogue
+
+        try:
+            asked_for = catalogue().get(device).name.lower()
+        except SpecError:
+            asked_for = ""
+    if asked_for not in by_lower:
+        raise ModelFileError(
+            f"the model of {model.kind} does not know the device {device!r}; it knows: {listed(model.devices)}",
+            field="device",
+        )
+    return by_lower[asked_for]

@@ -1,0 +1,11 @@
+"""TorchInductor: choices filtered before they are timed, and measured ones kept as rows.
+
+import kernelcast.plugins.inductor
+kernelcast.plugins.inductor.install()
+"""
+
+from .counting import Counts
+from .installing import Handle, install, report
+from .sentences import PluginWarning
+
+__all__ = ["Counts", "Handle", "PluginWarning", "install", "report"]

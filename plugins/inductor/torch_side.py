@@ -1,0 +1,191 @@
+"""Everything asked of torch itself: its hooks, its versions, its clock, and which device it compiles for."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...features.device import catalogue
+from ...features.errors import SpecError
+from .choices import Surroundings
+
+TESTED_TORCH = "2.13"
+"""The torch this was written against and is tested with."""
+
+_HOOKS = ("add_preprocessing_fn", "add_feedback_saver", "get_algorithm_selector_cache")
+_UNFIT = re.compile(r"[^A-Za-z0-9._+-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Torch's lists of functions that Inductor calls with every list of choices, before and after it times them."""
+
+    module: Any
+
+    def add(self, before: Callable[..., Any], after: Callable[..., Any]) -> None:
+        """Have `before` and `after` called."""
+        self.module.add_preprocessing_fn(before)
+        self.module.add_feedback_saver(after)
+
+    def remove(self, before: Callable[..., Any], after: Callable[..., Any]) -> None:
+        """Take them out again; torch has no call for one function, only for all, and others may have theirs there."""
+        cache = self.module.get_algorithm_selector_cache()
+        for functions, ours in ((cache.preprocessing_fns, before), (cache.feedback_saver_fns, after)):
+            if ours in functions:
+                functions.remove(ours)
+
+
+def find_hooks() -> Hooks:
+    """Torch's hooks.
+
+    Raises:
+        SpecError: there is no torch, or none with these hooks; the sentence says which torch has them.
+    """
+    try:
+        import torch
+        from torch._inductor import select_algorithm
+    except ImportError as error:
+        raise SpecError(
+            f"there is no usable torch here ({error}); install torch {TESTED_TORCH}", field="torch"
+        ) from error
+    missing = [name for name in _HOOKS if not hasattr(select_algorithm, name)]
+    if not missing:
+        cache = select_algorithm.get_algorithm_selector_cache()
+        missing = [name for name in ("preprocessing_fns", "feedback_saver_fns") if not hasattr(cache, name)]
+    if missing:
+        raise SpecError(
+            f"torch {torch.__version__} lacks {missing[0]} in torch._inductor.select_algorithm, so Inductor tunes as it does "
+            f"without kernelcast; this plug-in works with torch {TESTED_TORCH}", field="torch"
+        )  # fmt: skip
+    return Hooks(select_algorithm)
+
+
+def surroundings() -> Surroundings:
+    """What decides times beside a choice, as torch is set now; sizes may be symbolic."""
+    import torch
+
+    # Above `highest`, libraries may round fp32 operands of a product to tf32 (torch.set_float32_matmul_precision).
+    return Surroundings(torch.get_num_threads(), torch.get_float32_matmul_precision() != "highest", _size_hints)
+
+
+def times_come_back() -> bool:
+    """Whether Inductor hands measured times back: its pipelined autotuning (2.13) does not."""
+    from torch._inductor import config
+
+    return not getattr(config, "pipeline_max_autotune_gemm", False)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what compiles and what is timed."""
+    import torch
+
+    found = {"python": platform.python_version(), "torch": str(torch.__version__)}
+    for name, value in (("cuda", torch.version.cuda), ("hip", torch.version.hip)):
+        if value is not None:
+            found[name] = str(value)
+    try:
+        import triton
+    except ImportError:
+        return found
+    return found | {"triton": str(triton.__version__)}
+
+
+def timing_facts(device_type: str) -> dict[str, Any]:
+    """How Inductor times choices on a device, for the provenance of rows: which statistic, with which caches."""
+    import torch
+    from torch._inductor import config
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    if device_type == "cpu":
+        statistic, caches = "median of calls in 0.1 s", "as the call before left them"
+    else:
+        mode = inspect.signature(benchmarker.benchmark_gpu).parameters.get("return_mode")
+        statistic = f"{'median' if mode is None else mode.default} of calls in 25 ms"
+        caches = "L2 written over before every call"
+    return {
+        "timed_by": type(benchmarker).__name__,
+        "statistic": statistic,
+        "caches": caches,
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "autotune_in_subproc": bool(config.autotune_in_subproc),
+    }
+
+
+def takes_minimum(device_type: str) -> bool:
+    """Whether the time handed back is the least of the samples."""
+    return device_type != "cpu" and str(timing_facts(device_type)["statistic"]).startswith("min ")
+
+
+def device_name(device_type: str, index: int | None) -> tuple[str, str]:
+    """The device's name in the catalogue, or a folder-safe name of its own; and what it calls itself."""
+    called = _processor() if device_type == "cpu" else _board(device_type, index)
+    for name in (called, _cpuid()) if device_type == "cpu" else (called,):
+        try:
+            return catalogue().get(name).name, called
+        except SpecError:
+            continue
+    own = _cpuid() if device_type == "cpu" else called
+    return _UNFIT.sub("-", own.lower()).strip("-.") or device_type, called
+
+
+def seconds_spent(name: str, seen: dict[str, int]) -> float | None:
+    """Seconds Inductor took to compile and time the list it just timed for operation `name`.
+
+    None where it timed nothing: the times came from its cache. Torch keeps the seconds of every such step
+    (torch._dynamo.utils.compilation_time_metrics, filled by `dynamo_timed` in select_algorithm.py); `seen` keeps how many
+    of each were there before, and is updated.
+    """
+    from torch._dynamo import utils
+
+    metrics: Mapping[str, Sequence[float]] = getattr(utils, "compilation_time_metrics", {})
+    fresh: dict[str, Sequence[float]] = {}
+    for step in ("precompiling", "autotuning"):
+        key = f"{name}_template_{step}"
+        steps = metrics.get(key, ())
+        # Torch empties its lists on a reset.
+        fresh[step] = steps[seen.get(key, 0) :] if len(steps) >= seen.get(key, 0) else steps
+        seen[key] = len(steps)
+    return float(sum(fresh["precompiling"]) + sum(fresh["autotuning"])) if fresh["autotuning"] else None
+
+
+def _size_hints(sizes: Sequence[Any], hint: Any) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in sizes)
+    except (TypeError, ValueError):
+        from torch._inductor.virtualized import V
+
+        found = V.graph.sizevars.optimization_hints_with_override(list(sizes), hint_override=hint)
+        return tuple(int(size) for size in found)
+
+
+def _board(device_type: str, index: int | None) -> str:
+    import torch
+
+    module = getattr(torch, device_type)
+    return str(module.get_device_name(module.current_device() if index is None else index))
+
+
+def _processor() -> str:
+    return _cpu_entry().get("model name", "unknown CPU")
+
+
+def _cpuid() -> str:
+    """The processor as device files name it: `cpuid-authenticamd-26-2-2c` (vendor, family, model, cores)."""
+    entry = _cpu_entry()
+    words = [entry.get(name, "unknown") for name in ("vendor_id", "cpu family", "model")]
+    return "-".join(["cpuid", *words, f"{os.cpu_count()}c"]).lower().replace(" ", "_")
+
+
+def _cpu_entry() -> dict[str, str]:
+    try:
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,10 @@
+"""IREE: lowering configurations chosen by the cost model, as a tuning spec and as an external hook.
+
+`tune` chooses for a module's text; `imposed` writes any choice into files and gives the flags of `iree-compile` that name them.
+"""
+
+from .dispatches import Dispatch, LeftAlone
+from .files import Instructions, imposed
+from .tuning import Choice, TuningResult, tune
+
+__all__ = ["Choice", "Dispatch", "Instructions", "LeftAlone", "TuningResult", "imposed", "tune"]

@@ -1,0 +1,255 @@
+"""From the text of a module to configurations of its kernels: read, scored, chosen, and tried on the compiler once."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ...features.device import Device, catalogue
+from ...features.errors import SpecError
+from ...features.tuning.kind import Candidates
+from .compiler import HOST, CompileError, compile_text, target_flags
+from .dispatches import CONTRACTION, CONVOLUTION, Dispatch, Dispatches, LeftAlone, read_dispatches
+from .files import Instructions, compile_with, failing, not_applied, packed_as_told
+from .scoring import DEFAULT, PACKED, Model, Models, Scored, Variant, model_for, score, to_measure, total_s, variants
+from .spec_text import Config
+
+Measure = Callable[[Sequence[Candidates]], Sequence[Sequence[float]]]
+"""Measures the candidates of several tasks, interleaved: seconds of each, not finite where it could not be measured."""
+
+Race = Callable[[Mapping[str, Path]], Mapping[str, float]]
+"""Times whole compiled modules, interleaved: seconds by the name of each that ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen for a dispatch. Seconds are of one call, measured where `measured` says so, else predicted.
+
+    `data_tiling_s` is None where IREE's data tiling does not apply, as for convolutions.
+    """
+
+    dispatch: Dispatch
+    config: Config
+    chosen_s: float
+    default_s: float
+    data_tiling_s: float | None
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TuningResult:
+    """How to compile a module, and why.
+
+    `variant` names the way chosen, `totals_s` the seconds per call that the tunable dispatches take in every way considered,
+    `raced_s` the measured seconds of whole modules by way, empty where none was timed. `notes` are sentences for the user.
+    """
+
+    device: str
+    threads: int
+    target: tuple[str, ...]
+    variant: str
+    choices: tuple[Choice, ...]
+    left: tuple[LeftAlone, ...]
+    dispatches: int
+    totals_s: Mapping[str, float]
+    raced_s: Mapping[str, float]
+    notes: tuple[str, ...]
+
+    @property
+    def chosen(self) -> list[tuple[Dispatch, Config]]:
+        """Dispatches with their configurations."""
+        return [(choice.dispatch, choice.config) for choice in self.choices]
+
+    @property
+    def instructions(self) -> Instructions:
+        """The texts of the tuning spec, the hook and the hints, and the flags that name them."""
+        return Instructions.of(self.chosen)
+
+
+_KINDS = {CONTRACTION: "products", CONVOLUTION: "convolutions"}
+
+
+@dataclass(slots=True)
+class _Session:
+    """One module being tuned. Scratch files of the compiler go to `scratch`."""
+
+    text: str
+    device: Device
+    threads: int
+    target: tuple[str, ...]
+    scratch: Path
+    notes: list[str] = field(default_factory=list)
+
+    def scored(self, found: Dispatches, models: Models) -> tuple[list[Scored], list[LeftAlone]]:
+        """Scores of every dispatch that a model can say something of, and the others; each reason is noted once."""
+        scores, left = [], []
+        for dispatch in found.tunable:
+            try:
+                scores.append(score(dispatch, models(dispatch.kind), self.device, self.threads))
+            except SpecError as error:
+                reason = str(error).rstrip(".")
+                left += [LeftAlone(name, reason) for name in dispatch.names]
+                self._note(f"{_KINDS[dispatch.kind]} are left to the compiler: {reason}")
+        return scores, left
+
+    def measured(self, scores: Sequence[Scored], k: int, measure: Measure, models: Models) -> list[Scored]:
+        """The scores with the compiler's own choices and the best `k` of every dispatch measured."""
+        at = [to_measure(one, k) for one in scores]
+        tried = [one.candidates.take(rows) for one, rows in zip(scores, at, strict=True)]
+        found = []
+        for one, rows, candidates, given in zip(scores, at, tried, measure(tried), strict=True):
+            seconds = np.asarray(given, dtype=np.float64)
+            known = np.isfinite(seconds)
+            if known.any():
+                models(one.dispatch.kind).update(candidates.take(known), seconds[known])
+            else:
+                self._note(f"{one.dispatch.title} could not be measured; what the model says decides")
+            found.append(one.with_measured(rows, seconds.tolist()))
+        return found
+
+    def settled(self, scores: Sequence[Scored], variant: Variant) -> tuple[Variant, Path] | None:
+        """A variant that compiles, with its compiled module; None where the compiler does not pack as it is told."""
+        chosen = list(variant.chosen)
+        while True:
+            folder = Path(tempfile.mkdtemp(dir=self.scratch))
+            configs = [(one.dispatch, one.config(i)) for one, i in zip(scores, chosen, strict=True)]
+            given = (self.text, self.target, configs, folder)
+            if Instructions.of(configs).hints and not packed_as_told(*given):
+                return None
+            why = "IREE does not apply it to this operation"
+            if not (refused := not_applied(*given)):
+                try:
+                    path = compile_with(*given)
+                    name = variant.name if any(chosen) else DEFAULT
+                    return Variant(name, tuple(chosen), total_s(scores, chosen)), path
+                except CompileError as error:
+                    why = str(error)
+                    try:
+                        refused = failing(*given)
+                    except CompileError:
+                        if variant.name == DEFAULT:
+                            raise
+                        self._note(f"the way called {variant.name!r} is left out, since it does not compile: {why}")
+                        return None
+            self._refused(scores, chosen, refused, why)
+
+    def _refused(self, scores: Sequence[Scored], chosen: list[int], refused: Sequence[int], why: str) -> None:
+        for i in refused:
+            knobs = ", ".join(f"{name} {value}" for name, value in scores[i].config(chosen[i]).items())
+            self._note(f"{scores[i].dispatch.title}: {knobs} was dropped for the compiler's own choice ({why})")
+            chosen[i] = 0
+
+    def _note(self, sentence: str) -> None:
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+
+def tune(
+    text: str,
+    device: str | Device,
+    threads: int = 1,
+    models: Models | Mapping[str, Model] | None = None,
+    *,
+    target_cpu: str = HOST,
+    top: int = 0,
+    measure: Measure | None = None,
+    race: Race | None = None,
+) -> TuningResult:
+    """Choose configurations for the products and convolutions of a module that IREE compiles for a CPU.
+
+    Args:
+        text: MLIR that `iree-compile` takes: linalg, tosa, stablehlo or torch.
+        device: the CPU it runs on, by its name in the catalogue.
+        threads: threads it runs on, of `local-task`; 1 for `local-sync`.
+        models: cost models by kind; default: those that come with the product or are the user's own.
+        target_cpu: what the compiler makes code for, as `--iree-llvmcpu-target-cpu` takes it.
+        top: how many configurations of each dispatch `measure` is given, beside the compiler's own choices.
+        measure: measures configurations; without it the models' word counts.
+        race: times whole modules; without it sums over dispatches decide between ways to compile the module.
+
+    Raises:
+        SpecError: the compiler does not take the module, or the device is unknown or no CPU.
+        ImportError: IREE's compiler is not installed.
+    """
+    known = catalogue().get(device) if isinstance(device, str) else device
+    if known.kind != "cpu":
+        raise SpecError(f"{known.name} is a {known.kind}; IREE's kernels are tuned for CPUs", field="device")
+    load = _once(model_for(models, known.name))
+    target = target_flags(text, target_cpu)
+    found = read_dispatches(compile_text(text, *target, "--compile-to=flow", brief=True))
+    with _scratch() as scratch:
+        session = _Session(text, known, threads, target, scratch)
+        scores, unknown = session.scored(found, load)
+        if measure is not None and scores:
+            scores = session.measured(scores, top, measure, load)
+        options = variants(scores)
+        variant, raced = _decided(session, scores, options, race)
+    return TuningResult(
+        device=known.name, threads=threads, target=target, variant=variant.name,
+        left=(*found.left, *unknown), dispatches=found.total,
+        choices=tuple(_choice(one, i) for one, i in zip(scores, variant.chosen, strict=True)),
+        totals_s={option.name: option.total_s for option in options} | {variant.name: variant.total_s},
+        raced_s=raced, notes=tuple(session.notes),
+    )  # fmt: skip
+
+
+def _decided(
+    session: _Session, scores: Sequence[Scored], options: Sequence[Variant], race: Race | None
+) -> tuple[Variant, Mapping[str, float]]:
+    """The way to compile the module: the fastest that was timed; without a race the one with the least sum."""
+    by_total = sorted(options, key=lambda option: option.total_s)
+    if race is None:
+        return _least(session, scores, by_total), {}
+    tried = [settled for option in by_total if (settled := session.settled(scores, option)) is not None]
+    ready = {option.name: (option, path) for option, path in tried}
+    raced = race({name: path for name, (_, path) in ready.items()})
+    known = {name: seconds for name, seconds in raced.items() if np.isfinite(seconds)}
+    if DEFAULT not in known:
+        session.notes.append("the whole module could not be timed; the sum over its dispatches decides")
+        return next(iter(ready.values()))[0], {}
+    return ready[min(known, key=lambda name: known[name])][0], known
+
+
+def _least(session: _Session, scores: Sequence[Scored], by_total: Sequence[Variant]) -> Variant:
+    """The variant with the least sum that compiles; sums grow where a configuration has to be dropped."""
+    best: Variant | None = None
+    for option in by_total:
+        if best is not None and best.total_s <= option.total_s:
+            break
+        # The compiler's own two ways need no trying.
+        own = option.name in (DEFAULT, PACKED)
+        settled = (option, None) if own else session.settled(scores, option)
+        if settled is not None and (best is None or settled[0].total_s < best.total_s):
+            best = settled[0]
+    return best or next(option for option in by_total if option.name == DEFAULT)
+
+
+def _choice(one: Scored, i: int) -> Choice:
+    packed = one.packed
+    return Choice(
+        one.dispatch, one.config(i), float(one.seconds[i]), float(one.seconds[0]),
+        None if packed is None else float(one.seconds[packed]), bool(one.measured[i]),
+    )  # fmt: skip
+
+
+def _once(models: Models) -> Models:
+    """Models that are loaded once each: what one learns must not be forgotten."""
+    ready: dict[str, Model] = {}
+
+    def load(kind: str) -> Model:
+        if kind not in ready:
+            ready[kind] = models(kind)
+        return ready[kind]
+
+    return load
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="kernelcast-tune-") as folder:
+        yield Path(folder)

@@ -1,0 +1,193 @@
+#include "reading.hpp"
+
+#include "bodies.hpp"
+#include "contraction.hpp"
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+
+using namespace mlir;
+
+namespace kernelcast {
+namespace {
+
+/// The codes of variants, as features/tuning/family_kinds.py lays them down for model files; a test compares answers.
+const std::map<std::string, std::map<std::string, int64_t>> &variantCodes() {
+  static const std::map<std::string, std::map<std::string, int64_t>> codes = {
+      {"gemm", {{"", 0}, {"bias", 1}, {"batched", 2}, {"nt", 3}, {"tn", 4}, {"tt", 5}}},
+      {"elementwise", {{"relu", 0},  {"gelu", 1},  {"silu", 2},  {"tanh", 3},  {"exp", 4},  {"sigmoid", 5}, {"sqrt", 6},
+                       {"log", 7},   {"neg", 8},   {"abs", 9},   {"addu", 10}, {"mulu", 11}, {"divu", 12},  {"powu", 13},
+                       {"add", 14},  {"sub", 15},  {"mul", 16},  {"div", 17},  {"pow", 18}, {"maximum", 19}}},
+      {"reduction", {{"sum", 0}, {"mean", 1}, {"max", 2}, {"sum_rows", 3}, {"mean_rows", 4}, {"max_rows", 5}}},
+      {"copy", {{"", 0}, {"transpose", 1}}},
+  };
+  return codes;
+}
+
+Reading kernel(std::string family, std::string dtype, std::string variant, std::map<std::string, int64_t> sizes,
+               std::string standIn = "") {
+  if (auto codes = variantCodes().find(family); codes != variantCodes().end())
+    sizes["variant"] = codes->second.at(variant);
+  return {Kernel{std::move(family), std::move(dtype), std::move(variant), std::move(sizes), std::move(standIn)}, ""};
+}
+
+Reading skipped(std::string why) { return {std::nullopt, std::move(why)}; }
+
+Reading readContraction(const Contraction &of, ArrayRef<int64_t> ranges, const std::string &dtype) {
+  int64_t batch = product(of.batch, ranges);
+  std::string layout = std::string(of.a_transposed ? "t" : "n") + (of.b_transposed ? "t" : "n");
+  std::string variant = layout != "nn" ? layout : batch > 1 ? "batched" : "";
+  return kernel("gemm", dtype, variant,
+                {{"batch", batch}, {"m", product(of.m, ranges)}, {"n", product(of.n, ranges)}, {"k", product(of.k, ranges)}});
+}
+
+/// Sizes of a convolution of two dimensions with a square kernel and without dilation; for another one those of the matrix
+/// product it amounts to.
+Reading readConvolution(linalg::LinalgOp op, ArrayRef<int64_t> ranges, const std::string &dtype) {
+  FailureOr<linalg::ConvolutionDimensions> found = linalg::inferConvolutionDims(op);
+  if (failed(found) || found->outputChannel.empty() || found->inputChannel.empty() || !found->depth.empty())
+    return skipped("no kernel is known for pooling and for convolutions of each channel alone");
+  int64_t batch = product(found->batch, ranges), in = product(found->inputChannel, ranges);
+  int64_t out = product(found->outputChannel, ranges);
+  auto one = [](int64_t value) { return value == 1; };
+  bool square = found->outputImage.size() == 2 && ranges[found->filterLoop[0]] == ranges[found->filterLoop[1]];
+  if (!square || !llvm::all_equal(found->strides) || !llvm::all_of(found->dilations, one))
+    return kernel("gemm", dtype, "",
+                  {{"batch", 1}, {"m", batch * product(found->outputImage, ranges)}, {"n", out},
+                   {"k", in * product(found->filterLoop, ranges)}},
+                  "the matrix product that this convolution amounts to stands in");
+  int64_t side = ranges[found->filterLoop[0]];
+  int64_t stride = found->strides.empty() ? 1 : found->strides[0];
+  auto read = [&](unsigned loop) { return (ranges[loop] - 1) * stride + side; };
+  // linalg pads in an operation of its own, so what is read lies within the input.
+  return kernel("conv2d", dtype, "",
+                {{"batch", batch}, {"in_channels", in}, {"out_channels", out}, {"height", read(found->outputImage[0])},
+                 {"width", read(found->outputImage[1])}, {"kernel", side}, {"stride", stride}, {"padding", 0}});
+}
+
+/// Inputs with more than half as many elements as there are steps, and their number; a result that is read counts too.
+SmallVector<OpOperand *> largeInputs(linalg::LinalgOp op, int64_t steps) {
+  SmallVector<OpOperand *> large;
+  for (OpOperand &operand : op->getOpOperands()) {
+    auto shaped = dyn_cast<ShapedType>(operand.get().getType());
+    bool read = op.isDpsInput(&operand) || op.payloadUsesValueFromOperand(&operand);
+    if (shaped && read && product(shaped.getShape()) > steps / 2)
+      large.push_back(&operand);
+  }
+  return large;
+}
+
+std::map<std::string, int64_t> rowsAndCols(int64_t elements, ArrayRef<int64_t> shape) {
+  int64_t cols = shape.empty() ? 1 : shape.back();
+  return {{"rows", elements / cols}, {"cols", cols}};
+}
+
+Reading readElementwise(linalg::LinalgOp op, ArrayRef<int64_t> ranges, const std::string &dtype) {
+  Body body = bodyOf(op);
+  if (body.gathers)
+    return skipped("what it reads depends on its loop counters or its values");
+  OpOperand *result = op.getDpsInitOperand(0);
+  int64_t steps = product(ranges);
+  SmallVector<OpOperand *> large = largeInputs(op, steps);
+  ArrayRef<int64_t> shape = op.getShape(result);
+  if (!body.names.empty()) {
+    std::string nearest = nearestOperator(body.names, large.size());
+    std::string plain = body.names.size() == 1 ? body.names[0] : "";
+    bool exact = large.size() <= 2 && (nearest == plain || nearest == plain + "u" || (plain == "maximum" && nearest == "relu"));
+    std::string note = exact ? ""
+                             : std::to_string(body.names.size()) +
+                                   (body.names.size() == 1 ? " element operation on " : " element operations on ") +
+                                   std::to_string(large.size()) + (large.size() == 1 ? " array; one " : " arrays; one ") + nearest + " stands in";
+    return kernel("elementwise", dtype, nearest, rowsAndCols(steps, shape), note);
+  }
+  if (large.size() != 1 || !op.isDpsInput(large[0]))
+    return kernel("copy", dtype, "", rowsAndCols(steps, shape), "a copy stands in for what only writes");
+  AffineMap from = op.getMatchingIndexingMap(large[0]), to = op.getMatchingIndexingMap(result);
+  bool turned = from.getNumResults() > 1 && to.getNumResults() > 1 &&
+                from.getResult(from.getNumResults() - 1) != to.getResult(to.getNumResults() - 1);
+  ArrayRef<int64_t> source = op.getShape(large[0]);
+  return kernel("copy", dtype, turned ? "transpose" : "", rowsAndCols(steps, turned ? source : shape),
+                turned && source.size() > 2 ? "taken as a transpose of two axes" : "");
+}
+
+/// The operation that combines a reduction's values: the one that reads what is there so far.
+Operation *combiner(linalg::LinalgOp op) {
+  BlockArgument soFar = op.getMatchingBlockArgument(op.getDpsInitOperand(0));
+  return soFar.hasOneUse() ? *soFar.getUsers().begin() : nullptr;
+}
+
+Reading readReduction(linalg::LinalgOp op, ArrayRef<int64_t> ranges, const std::string &dtype) {
+  if (op.getNumDpsInits() != 1 || !op.hasOnlyProjectedPermutations())
+    return skipped("no kernel is known for a reduction with windows or several results");
+  SmallVector<unsigned> kept, reduced;
+  for (auto [loop, type] : llvm::enumerate(op.getIteratorTypesArray()))
+    (type == utils::IteratorType::parallel ? kept : reduced).push_back(loop);
+  int64_t keptSize = product(kept, ranges), reducedSize = product(reduced, ranges);
+  SmallVector<OpOperand *> large = largeInputs(op, product(ranges));
+  Operation *combining = combiner(op);
+  if (large.empty() || !combining)
+    return skipped("no kernel is known for this reduction");
+  Body rest = bodyOf(op, combining);
+  if (rest.gathers)
+    return skipped("what it reads depends on its loop counters or its values");
+  AffineMap map = op.getMatchingIndexingMap(large[0]);
+  auto last = cast<AffineDimExpr>(map.getResult(map.getNumResults() - 1));
+  bool inner = llvm::is_contained(reduced, last.getPosition());
+  std::string name = arithmeticName(combining) == "maximum" ? "max" : "sum";
+  std::string note;
+  if (StringRef op = combining->getName().getStringRef(); name == "sum" && op != "arith.addf" && op != "arith.addi")
+    note = "a sum stands in for " + op.str();
+  else if (!rest.names.empty() || large.size() > 1)
+    note = "the " + name + " alone, without what is computed on the way to it";
+  return kernel("reduction", dtype, inner ? name : name + "_rows",
+                {{"rows", inner ? keptSize : reducedSize}, {"cols", inner ? reducedSize : keptSize}}, note);
+}
+
+Reading readSoftmax(linalg::SoftmaxOp op) {
+  ShapedType type = op.getInputOperandType();
+  if (!type.hasStaticShape())
+    return skipped("its sizes are not known at compile time");
+  std::optional<std::string> dtype = dtypeOf(type.getElementType());
+  if (!dtype || product(type.getShape()) == 0)
+    return skipped(dtype ? "it has no elements" : "no kernel is known for its element type");
+  int64_t cols = type.getDimSize(op.getDimension());
+  bool lastAxis = static_cast<int64_t>(op.getDimension()) == type.getRank() - 1;
+  return kernel("softmax", *dtype, "", {{"rows", product(type.getShape()) / cols}, {"cols", cols}},
+                lastAxis ? "" : "taken along the last axis");
+}
+
+} // namespace
+
+std::string Kernel::title() const {
+  std::string text = family + (variant.empty() ? "" : " " + variant);
+  for (const char *name : {"batch", "in_channels", "out_channels", "height", "width", "kernel", "stride", "padding", "m", "n",
+                           "k", "rows", "cols"})
+    if (auto found = sizes.find(name); found != sizes.end())
+      text += std::string(" ") + name + "=" + std::to_string(found->second);
+  return text + " " + dtype;
+}
+
+Reading read(Operation *op) {
+  if (auto softmax = dyn_cast<linalg::SoftmaxOp>(op))
+    return readSoftmax(softmax);
+  auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
+  if (!linalgOp || linalgOp.getNumDpsInits() == 0)
+    return {};
+  SmallVector<int64_t> ranges = linalgOp.getStaticLoopRanges();
+  if (linalgOp.hasDynamicShape() || llvm::any_of(ranges, ShapedType::isDynamic))
+    return skipped("its sizes are not known at compile time");
+  if (llvm::is_contained(ranges, 0))
+    return skipped("it has no elements");
+  std::optional<std::string> dtype = dtypeOf(linalgOp);
+  if (!dtype)
+    return skipped("no kernel is known for its element type");
+  if (std::optional<Contraction> contraction = contractionOf(linalgOp))
+    return readContraction(*contraction, ranges, *dtype);
+  // Without windows the interface holds for element operations too.
+  if (linalg::isaConvolutionOpInterface(linalgOp) && !linalgOp.hasOnlyProjectedPermutations())
+    return readConvolution(linalgOp, ranges, *dtype);
+  if (linalgOp.getNumReductionLoops() > 0)
+    return readReduction(linalgOp, ranges, *dtype);
+  return readElementwise(linalgOp, ranges, *dtype);
+}
+
+} // namespace kernelcast

@@ -1,0 +1,162 @@
+"""kernelcast-annotate writes what the models say, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernelcast.features.tuning.family_kinds import BOUND_NAMES, VARIANT_CODES
+from kernelcast.features.tuning.kind import Candidates, Task
+from kernelcast.plugins.cost_model import CostModel
+
+from .conftest import CPU, GPU, RunPass
+
+ANNOTATE = "kernelcast-annotate{{model={models} device={device}}}"
+
+# Function of operations.mlir -> family, variant, dtype, sizes, whether another kernel stands in.
+READ: dict[str, tuple[str, str, str, dict[str, int], bool]] = {
+    "matmul": ("gemm", "", "fp32", {"batch": 1, "m": 17, "n": 33, "k": 65}, False),
+    "batch_matmul": ("gemm", "batched", "bf16", {"batch": 6, "m": 16, "n": 48, "k": 64}, False),
+    "matmul_transpose_a": ("gemm", "tn", "fp32", {"batch": 1, "m": 17, "n": 33, "k": 65}, False),
+    "matmul_transpose_b": ("gemm", "nt", "fp32", {"batch": 1, "m": 17, "n": 33, "k": 65}, False),
+    "matvec": ("gemm", "", "fp32", {"batch": 1, "m": 64, "n": 1, "k": 128}, False),
+    "generic_contraction": ("gemm", "", "fp32", {"batch": 1, "m": 32, "n": 9, "k": 35}, False),
+    "conv": ("conv2d", "", "fp32", {"batch": 2, "in_channels": 3, "out_channels": 16, "height": 29, "width": 27,
+                                    "kernel": 3, "stride": 2, "padding": 0}, False),
+    "conv_dilated": ("gemm", "", "fp32", {"batch": 1, "m": 256, "n": 8, "k": 27}, True),
+    "softmax": ("softmax", "", "fp32", {"rows": 48, "cols": 77}, False),
+    "exp": ("elementwise", "exp", "fp32", {"rows": 32, "cols": 96}, False),
+    "add": ("elementwise", "add", "fp32", {"rows": 32, "cols": 96}, False),
+    "relu": ("elementwise", "relu", "fp32", {"rows": 256, "cols": 96}, False),
+    "silu": ("elementwise", "silu", "fp32", {"rows": 32, "cols": 96}, True),
+    "bias": ("elementwise", "addu", "fp32", {"rows": 32, "cols": 96}, False),
+    "transpose": ("copy", "transpose", "fp32", {"rows": 32, "cols": 96}, False),
+    "copy": ("copy", "", "fp32", {"rows": 32, "cols": 96}, False),
+    "fill": ("copy", "", "fp32", {"rows": 32, "cols": 96}, True),
+    "sum": ("reduction", "sum", "fp32", {"rows": 32, "cols": 96}, False),
+    "max_rows": ("reduction", "max_rows", "fp32", {"rows": 32, "cols": 96}, False),
+    "sum_of_squares": ("reduction", "sum", "fp32", {"rows": 32, "cols": 96}, True),
+}  # fmt: skip
+
+
+def functions(module: str) -> dict[str, str]:
+    """The text of every function of a module by name."""
+    parts = re.split(r"(?=func\.func (?:private )?@)", module)[1:]
+    return {part.split("@", 1)[1].split("(", 1)[0]: part for part in parts}
+
+
+def value(text: str, name: str) -> Any:
+    """An attribute `kernelcast.NAME` in a text, None where it is not there."""
+    found = re.search(rf'kernelcast\.{name} = ("[^"]*"|[-+.\deE]+)', text)
+    if found is None:
+        return None
+    return found[1].strip('"') if found[1].startswith('"') else float(found[1])
+
+
+def wanted(models: Path, device: str, function: str, threads: int = 0) -> tuple[CostModel, Candidates]:
+    family, variant, dtype, sizes, _ = READ[function]
+    codes = VARIANT_CODES[family]
+    task = Task(
+        f"op-{family}", {**sizes, **({"variant": codes[variant]} if codes else {}), "threads": threads}, dtype, device
+    )
+    return CostModel.load(task.kind, device, models / f"{task.kind}.kcm"), Candidates.of(task, [{}])
+
+
+@pytest.mark.parametrize("device", [CPU, GPU])
+def test_every_sort_of_operation_gets_what_python_predicts(run_pass: RunPass, models: Path, device: str) -> None:
+    run = run_pass(ANNOTATE.format(models=models, device=device), "operations.mlir")
+    assert (run.status, run.said) == (0, "")
+    found = functions(run.module)
+    for name, (family, variant, _, _, stand_in) in READ.items():
+        model, candidates = wanted(models, device, name)
+        text = found[name]
+        assert value(text, "latency_s") == pytest.approx(model.predict(candidates)[0], rel=1e-9), name
+        energy = value(text, "energy_j")
+        if model.predicts_energy:
+            assert energy == pytest.approx(model.predict_energy(candidates)[0], rel=1e-9), name
+        else:
+            assert energy is None, name
+        assert value(text, "kernel").startswith(f"{family} {variant}".strip() + " "), name
+        assert (value(text, "stand_in") is not None) == stand_in, name
+        assert value(text, "ops_covered") == 1.0
+        assert value(text, "total_latency_s") == value(text, "latency_s")
+
+
+def test_the_limit_that_binds_is_the_largest_bound(run_pass: RunPass, models: Path) -> None:
+    run = run_pass(ANNOTATE.format(models=models, device=GPU), "operations.mlir")
+    for name, text in functions(run.module).items():
+        if name not in READ:
+            continue
+        model, candidates = wanted(models, GPU, name)
+        flat = model.model
+        facts = flat.facts_for(GPU, candidates.task.dtype)
+        features = dict(zip(flat.formula.names, flat.features({**candidates.task.sizes, **facts}), strict=True))
+        limits = {limit: float(features[feature]) for feature, limit in BOUND_NAMES.items()}
+        assert value(text, "bound") == max(limits, key=lambda limit: limits[limit]), name
+
+
+def test_what_no_kernel_is_known_for_says_so(run_pass: RunPass, models: Path) -> None:
+    found = functions(run_pass(ANNOTATE.format(models=models, device=CPU), "operations.mlir").module)
+    assert "pooling" in value(found["pooling"], "skipped")
+    assert "loop counters" in value(found["gather"], "skipped")
+    for name in ("pooling", "gather"):
+        assert value(found[name], "latency_s") is None
+        assert (value(found[name], "ops_covered"), value(found[name], "ops_skipped")) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        ("dynamic", "not known at compile time"),
+        ("empty", "no elements"),
+        ("complex", "element type"),
+        ("not_in_the_model", "does not know fp64"),
+        ("two_results", "several results"),
+    ],
+)
+def test_what_cannot_be_predicted_says_why(run_pass: RunPass, models: Path, function: str, why: str) -> None:
+    run = run_pass(ANNOTATE.format(models=models, device=CPU), "odd.mlir")
+    assert (run.status, run.said) == (0, "")
+    text = functions(run.module)[function]
+    assert why in value(text, "skipped")
+    assert value(text, "latency_s") is None
+
+
+def test_a_single_number_is_an_operation_too(run_pass: RunPass, models: Path) -> None:
+    run = run_pass(ANNOTATE.format(models=models, device=CPU), "odd.mlir")
+    assert value(functions(run.module)["scalar"], "kernel") == "elementwise exp rows=1 cols=1 fp32"
+
+
+def test_buffers_sums_and_loops(run_pass: RunPass, models: Path) -> None:
+    run = run_pass(ANNOTATE.format(models=models, device=CPU), "buffers.mlir")
+    assert (run.status, run.said) == (0, "")
+    found = functions(run.module)
+    each = [float(number) for number in re.findall(r"kernelcast\.latency_s = ([-+.\deE]+)", found["layer"])]
+    assert len(each) == 3
+    assert value(found["layer"], "total_latency_s") == pytest.approx(sum(each), rel=1e-12)
+    # One of its three models knows no energy, so the function has none.
+    assert value(found["layer"], "total_energy_j") is None
+    assert value(found["repeated"], "runs") == 20.0
+    assert value(found["repeated"], "total_latency_s") == pytest.approx(20.0 * value(found["repeated"], "latency_s"))
+    assert value(found["repeated"], "total_energy_j") == pytest.approx(20.0 * value(found["repeated"], "energy_j"))
+    assert (value(found["sometimes"], "ops_covered"), value(found["sometimes"], "ops_skipped")) == (1.0, 2.0)
+    assert "kernelcast" not in found["nothing"]
+    assert "kernelcast" not in found["elsewhere"]
+
+
+def test_threads_are_told_to_the_model(run_pass: RunPass, models: Path) -> None:
+    run = run_pass(f"kernelcast-annotate{{model={models} device={CPU} threads=1}}", "operations.mlir")
+    model, candidates = wanted(models, CPU, "matmul", threads=1)
+    assert value(functions(run.module)["matmul"], "latency_s") == pytest.approx(model.predict(candidates)[0], rel=1e-9)
+
+
+def test_a_second_run_replaces_the_first(run_pass: RunPass, models: Path) -> None:
+    passes = ANNOTATE.format(models=models, device=CPU)
+    once = run_pass(passes, "buffers.mlir")
+    assert "kernelcast.latency_s" in once.module
+    assert run_pass(passes, once.module).module == once.module
+    other = run_pass(ANNOTATE.format(models=models, device=GPU), once.module)
+    assert other.module == run_pass(ANNOTATE.format(models=models, device=GPU), "buffers.mlir").module
+    assert other.module != once.module

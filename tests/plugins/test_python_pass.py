@@ -1,0 +1,378 @@
+"""The annotating pass in the bindings of IREE, torch-mlir and jaxlib."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+import textwrap
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kernelcast.features.errors import SpecError
+from kernelcast.features.kernel import KernelSpec
+from kernelcast.features.tuning.family_kinds import task_of
+from kernelcast.features.tuning.kind import Candidates
+from kernelcast.plugins import python_pass
+from kernelcast.plugins.cost_model import SHIPPED, CostModel
+from kernelcast.plugins.python_pass import annotate
+
+CPU, GPU = "amd-epyc-9005-vm-2c", "nvidia-h200-sxm-141gb"
+
+LINALG = """
+func.func @main(%a: tensor<64x32xf32>, %b: tensor<32x128xf32>) -> tensor<64x128xf32> {
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<64x128xf32>
+  %filled = linalg.fill ins(%zero : f32) outs(%empty : tensor<64x128xf32>) -> tensor<64x128xf32>
+  %product = linalg.matmul ins(%a, %b : tensor<64x32xf32>, tensor<32x128xf32>) outs(%filled : tensor<64x128xf32>)
+    -> tensor<64x128xf32>
+  %result = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+                            iterator_types = ["parallel", "parallel"]}
+    ins(%product : tensor<64x128xf32>) outs(%empty : tensor<64x128xf32>) {
+    ^bb0(%x: f32, %old: f32):
+      %y = math.tanh %x : f32
+      linalg.yield %y : f32
+    } -> tensor<64x128xf32>
+  return %result : tensor<64x128xf32>
+}
+"""
+
+STABLEHLO = """
+module {
+  func.func public @main(%a: tensor<64x32xf32>, %b: tensor<32x128xf32>) -> tensor<128x64xf32> {
+    %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+      : (tensor<64x32xf32>, tensor<32x128xf32>) -> tensor<64x128xf32>
+    %1 = call @relu(%0) : (tensor<64x128xf32>) -> tensor<64x128xf32>
+    %2 = call @relu(%1) : (tensor<64x128xf32>) -> tensor<64x128xf32>
+    %3 = stablehlo.transpose %2, dims = [1, 0] : (tensor<64x128xf32>) -> tensor<128x64xf32>
+    return %3 : tensor<128x64xf32>
+  }
+  func.func private @relu(%a: tensor<64x128xf32>) -> tensor<64x128xf32> {
+    %zero = stablehlo.constant dense<0.0> : tensor<64x128xf32>
+    %0 = stablehlo.maximum %a, %zero : tensor<64x128xf32>
+    return %0 : tensor<64x128xf32>
+  }
+}
+"""
+
+TOSA = """
+func.func @main(%a: tensor<1x64x32xf32>, %b: tensor<1x32x128xf32>) -> tensor<1x64x128xf32> {
+  %zero = "tosa.const"() {values = dense<0.0> : tensor<1xf32>} : () -> tensor<1xf32>
+  %0 = tosa.matmul %a, %b, %zero, %zero
+    : (tensor<1x64x32xf32>, tensor<1x32x128xf32>, tensor<1xf32>, tensor<1xf32>) -> tensor<1x64x128xf32>
+  %1 = tosa.tanh %0 : (tensor<1x64x128xf32>) -> tensor<1x64x128xf32>
+  return %1 : tensor<1x64x128xf32>
+}
+"""
+
+TORCH = """
+func.func @main(%a: !torch.vtensor<[64,32],f32>, %b: !torch.vtensor<[32,128],f32>) -> !torch.vtensor<[64,128],f32> {
+  %0 = torch.aten.mm %a, %b : !torch.vtensor<[64,32],f32>, !torch.vtensor<[32,128],f32> -> !torch.vtensor<[64,128],f32>
+  %1 = torch.aten.tanh %0 : !torch.vtensor<[64,128],f32> -> !torch.vtensor<[64,128],f32>
+  return %1 : !torch.vtensor<[64,128],f32>
+}
+"""
+
+LOOP = """
+func.func @main(%a: tensor<64x64xf32>) -> tensor<64x64xf32> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c10 = arith.constant 10 : index
+  %0 = scf.for %i = %c0 to %c10 step %c1 iter_args(%x = %a) -> (tensor<64x64xf32>) {
+    %y = linalg.matmul ins(%x, %a : tensor<64x64xf32>, tensor<64x64xf32>) outs(%x : tensor<64x64xf32>) -> tensor<64x64xf32>
+    scf.yield %y : tensor<64x64xf32>
+  }
+  return %0 : tensor<64x64xf32>
+}
+"""
+
+DYNAMIC = """
+func.func @main(%a: tensor<64x?xf32>, %b: tensor<?x64xf32>, %c: tensor<64x64xf32>) -> tensor<64x64xf32> {
+  %0 = linalg.matmul ins(%a, %b : tensor<64x?xf32>, tensor<?x64xf32>) outs(%c : tensor<64x64xf32>) -> tensor<64x64xf32>
+  %1 = linalg.matmul ins(%0, %c : tensor<64x64xf32>, tensor<64x64xf32>) outs(%c : tensor<64x64xf32>) -> tensor<64x64xf32>
+  return %1 : tensor<64x64xf32>
+}
+"""
+
+GEMM = "gemm batch=1 m=64 n=128 k=32 fp32"
+
+
+class Binding:
+    """The MLIR bindings of one project."""
+
+    def __init__(self, name: str) -> None:
+        package = {"iree": "iree.compiler", "torch-mlir": "torch_mlir", "jaxlib": "jaxlib.mlir"}[name]
+        pytest.importorskip(package)
+        self.name = name
+        self.ir: Any = importlib.import_module(f"{package}.ir")
+        self.passes: Any = importlib.import_module(f"{package}.passmanager")
+
+    def context(self) -> Any:
+        context = self.ir.Context()
+        if self.name == "torch-mlir":
+            from torch_mlir._mlir_libs import _stablehlo
+            from torch_mlir.dialects import torch
+
+            torch.register_dialect(context)
+            _stablehlo.register_dialect(context)
+        if self.name == "jaxlib":
+            from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+            from jaxlib.mlir.dialects import stablehlo
+
+            registry = self.ir.DialectRegistry()
+            _jax_mlir_ext.register_dialects(registry)
+            context.append_dialect_registry(registry)
+            context.load_all_available_dialects()
+            stablehlo.register_dialect(context)
+        return context
+
+    def run(self, text: str, *passes: Any, anchor: str = "builtin.module") -> Any:
+        """The module of a text after the passes."""
+        context = self.context()
+        module = self.ir.Module.parse(text, context)
+        manager = self.passes.PassManager("builtin.module", context=context)
+        if anchor == "builtin.module":
+            for each in passes:
+                manager.add(each)
+            manager.run(module.operation)
+        else:
+            for op in module.body.operations:
+                nested = self.passes.PassManager(anchor, context=context)
+                for each in passes:
+                    nested.add(each)
+                nested.run(op.operation)
+        return module
+
+
+def inside(operation: Any) -> Iterator[Any]:
+    yield operation
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield from inside(inner.operation)
+
+
+def told(module: Any) -> dict[str, dict[str, Any]]:
+    """What stands on each operation, by `kernelcast.kernel` or the operation's name; functions by theirs."""
+    found: dict[str, dict[str, Any]] = {}
+    for op in inside(module.operation):
+        names = [getattr(one, "name", one) for one in op.attributes]
+        own = {
+            name[11:]: getattr(op.attributes[name], "value", None) for name in names if name.startswith("kernelcast.")
+        }
+        if own:
+            name = op.attributes["sym_name"].value if "sym_name" in op.attributes else op.name
+            found[own.get("kernel", name)] = own
+    return found
+
+
+def without_annotations(text: str) -> str:
+    text = re.sub(r'kernelcast\.\w+ = (?:"[^"]*"|[-+.\dEe]+ : \w+)(?:, )?', "", text)
+    text = re.sub(r",?\s*(?:attributes|attrs =)?\s*\{(?:, )*\}", "", text)
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "ops"),
+    [
+        ("iree", LINALG, 3),
+        ("iree", STABLEHLO, 4),
+        ("iree", TOSA, 2),
+        ("torch-mlir", TORCH, 2),
+        ("torch-mlir", LINALG, 3),
+        ("torch-mlir", STABLEHLO, 4),
+        ("torch-mlir", TOSA, 2),
+        ("jaxlib", STABLEHLO, 4),
+    ],
+)
+def test_operations_of_every_binding_are_told_their_cost(name: str, text: str, ops: int) -> None:
+    binding = Binding(name)
+    module = binding.run(text, annotate(CPU, threads=1))
+    found = told(module)
+    model = CostModel.load("op-gemm", CPU, SHIPPED / "op-gemm.kcm")
+    task = task_of(KernelSpec.of("gemm", "fp32", m=64, n=128, k=32, threads=1), CPU)
+    assert task is not None
+    assert found[GEMM]["latency_s"] == pytest.approx(float(model.predict(Candidates.of(task, [{}]))[0]), rel=1e-12)
+    assert 0 < found[GEMM]["lower_s"] < found[GEMM]["latency_s"] < found[GEMM]["upper_s"] < 1e-3
+    assert found[GEMM]["bound"] == "compute"
+    assert "energy_j" not in found[GEMM]
+    assert found["main"]["ops_covered"] == ops
+    assert found["main"]["ops_skipped"] == 0
+    assert all("bound" in own for key, own in found.items() if "kernel" in own)
+    # It parses again, and only attributes were added.
+    binding.ir.Module.parse(str(module), binding.context())
+    assert without_annotations(str(module)) == without_annotations(str(binding.run(text)))
+
+
+def test_names_of_the_device_and_energy_where_it_is_known() -> None:
+    found = told(Binding("iree").run(LINALG, annotate("h200-sxm")))
+    assert found[GEMM]["energy_j"] == pytest.approx(found[GEMM]["latency_s"] * 100, rel=3)
+    assert found[GEMM]["bound"] == "launch"
+    assert "energy_j" not in found["elementwise tanh rows=64 cols=128 fp32"]
+    assert "total_energy_j" not in found["main"]
+    alone = told(Binding("iree").run(LOOP, annotate(GPU)))
+    assert alone["main"]["total_energy_j"] > 0
+
+
+def test_totals_follow_calls_and_loops() -> None:
+    found = told(Binding("iree").run(STABLEHLO, annotate(CPU)))
+    relu = found["elementwise relu rows=64 cols=128 fp32"]["latency_s"]
+    copy = found["copy transpose rows=64 cols=128 fp32"]["latency_s"]
+    assert found["relu"]["total_latency_s"] == pytest.approx(relu)
+    assert found["main"]["total_latency_s"] == pytest.approx(found[GEMM]["latency_s"] + 2 * relu + copy)
+    loop = told(Binding("iree").run(LOOP, annotate(CPU)))
+    one = loop["gemm batch=1 m=64 n=64 k=64 fp32"]
+    assert one["runs"] == 10
+    assert loop["main"]["total_latency_s"] == pytest.approx(10 * one["latency_s"])
+
+
+def test_dynamic_sizes_are_skipped_and_counted() -> None:
+    found = told(Binding("iree").run(DYNAMIC, annotate(CPU)))
+    assert found["linalg.matmul"] == {"skipped": "its sizes are not known at compile time"}
+    assert "gemm batch=1 m=64 n=64 k=64 fp32" in found
+    assert (found["main"]["ops_covered"], found["main"]["ops_skipped"]) == (1, 1)
+
+
+def test_unknown_operations_and_number_formats_are_skipped_and_counted() -> None:
+    text = """
+    func.func @main(%a: tensor<64x64xf64>, %c: tensor<64x64xf32>) -> tensor<64x64xf32> {
+      %0 = linalg.matmul ins(%a, %a : tensor<64x64xf64>, tensor<64x64xf64>) outs(%a : tensor<64x64xf64>) -> tensor<64x64xf64>
+      %1 = "strange.op"(%0, %c) : (tensor<64x64xf64>, tensor<64x64xf32>) -> tensor<64x64xf32>
+      return %1 : tensor<64x64xf32>
+    }"""
+    binding = Binding("iree")
+    context = binding.context()
+    context.allow_unregistered_dialects = True
+    module = binding.ir.Module.parse(text, context)
+    manager = binding.passes.PassManager("builtin.module", context=context)
+    manager.add(annotate(CPU))
+    manager.run(module.operation)
+    found = told(module)
+    assert found["linalg.matmul"]["skipped"] == f"the model of op-gemm does not know fp64 on {CPU}"
+    assert "strange.op" in found["strange.op"]["skipped"]
+    assert found["main"] == {"total_latency_s": 0.0, "ops_covered": 0, "ops_skipped": 2}
+
+
+def test_again_is_the_same_and_another_device_replaces() -> None:
+    binding = Binding("iree")
+    once = str(binding.run(LINALG, annotate(CPU)))
+    assert str(binding.run(LINALG, annotate(CPU), annotate(CPU))) == once
+    assert str(binding.run(LINALG, annotate(GPU), annotate(CPU))) == once
+
+
+@pytest.mark.parametrize("name", ["iree", "torch-mlir", "jaxlib"])
+def test_it_takes_functions_as_well_as_modules(name: str) -> None:
+    text = STABLEHLO if name == "jaxlib" else LINALG
+    found = told(Binding(name).run(text, annotate(CPU), anchor="func.func"))
+    assert "latency_s" in found[GEMM]
+    assert found["main"]["total_latency_s"] > 0
+
+
+@pytest.mark.parametrize("name", ["iree", "torch-mlir", "jaxlib"])
+@pytest.mark.parametrize("what", ["missing", "damaged"])
+def test_without_models_one_warning_and_the_module_as_it_was(name: str, what: str, tmp_path: Path) -> None:
+    binding = Binding(name)
+    if what == "damaged":
+        for shipped in SHIPPED.glob("op-*.kcm"):
+            (tmp_path / shipped.name).write_bytes(shipped.read_bytes()[:-9])
+    one = annotate(CPU, models=tmp_path)
+    with pytest.warns(UserWarning, match=r"kernelcast: .*op-.*; operations are left without annotations") as caught:
+        first, second = (str(binding.run(STABLEHLO, one)) for _ in range(2))
+    assert first == second
+    assert len({str(warning.message) for warning in caught}) == len(caught)
+    assert first == str(binding.run(STABLEHLO))
+
+
+def test_one_missing_model_leaves_out_its_operations_only(tmp_path: Path) -> None:
+    (tmp_path / "op-gemm.kcm").write_bytes((SHIPPED / "op-gemm.kcm").read_bytes())
+    with pytest.warns(UserWarning, match="op-elementwise"):
+        found = told(Binding("iree").run(TOSA, annotate(CPU, models=tmp_path)))
+    assert "latency_s" in found[GEMM]
+    assert "op-elementwise" in found["tosa.tanh"]["skipped"]
+    assert (found["main"]["ops_covered"], found["main"]["ops_skipped"]) == (1, 1)
+
+
+def test_an_unknown_device_is_one_sentence() -> None:
+    with pytest.warns(UserWarning, match="does not know the device 'h1000'; it knows: amd"):
+        found = told(Binding("iree").run(LINALG, annotate("h1000")))
+    assert found == {}
+
+
+def test_nothing_is_thrown_through_the_compiler(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def broken(text: str) -> Any:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(python_pass, "functions_in", broken)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in ("iree", "torch-mlir", "jaxlib"):
+            binding = Binding(name)
+            assert str(binding.run(STABLEHLO, annotate(CPU))) == str(binding.run(STABLEHLO))
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["kernelcast: the module could not be read: too deep; operations are left without annotations"] * 3
+
+
+def test_threads_must_be_a_number_of_threads() -> None:
+    for threads in (-1, 5000, True, 1.5):
+        with pytest.raises(SpecError, match="threads must be a whole number from 0"):
+            annotate(CPU, threads=threads)  # type: ignore[arg-type]
+    one, two = (told(Binding("iree").run(LOOP, annotate(CPU, threads=threads))) for threads in (1, 2))
+    every = told(Binding("iree").run(LOOP, annotate(CPU)))
+    assert one["main"]["total_latency_s"] != two["main"]["total_latency_s"]
+    assert every["main"]["total_latency_s"] == pytest.approx(two["main"]["total_latency_s"])
+    # A GPU has no threads to speak of.
+    on_gpu = [told(Binding("iree").run(LOOP, annotate(GPU, threads=threads))) for threads in (0, 4)]
+    assert on_gpu[0] == on_gpu[1]
+
+
+def test_iree_compiles_and_computes_what_it_did() -> None:
+    compiler = pytest.importorskip("iree.compiler")
+    runtime = pytest.importorskip("iree.runtime")
+    binding, draw = Binding("iree"), np.random.default_rng(0)
+    a, b = (draw.normal(size=shape).astype(np.float32) for shape in ((64, 32), (32, 128)))
+    results = []
+    for module in (binding.run(LINALG), binding.run(LINALG, annotate(CPU))):
+        compiled = compiler.compile_str(str(module), target_backends=["llvm-cpu"])
+        loaded = runtime.load_vm_flatbuffer(compiled, driver="local-sync")
+        results.append(np.asarray(loaded.main(a, b)))
+    np.testing.assert_array_equal(*results)
+    np.testing.assert_allclose(results[1], np.tanh(a @ b), rtol=1e-4, atol=1e-5)
+
+
+def test_xla_compiles_and_computes_what_it_did() -> None:
+    """In a process of its own: what is imported there is told too."""
+    pytest.importorskip("jax")
+    program = textwrap.dedent(f"""
+        import sys
+        import numpy as np
+        from jaxlib.mlir import ir, passmanager
+        from kernelcast.plugins.python_pass import annotate
+        heavy = [name for name in ("jax", "torch", "pandas", "xgboost", "onnxruntime", "iree.compiler") if name in sys.modules]
+        assert not heavy, heavy
+        import jax
+        import jax.numpy as jnp
+        function = jax.jit(lambda a, b: jax.nn.softmax(a @ b))
+        a, b = np.ones((64, 32), np.float32), np.ones((32, 128), np.float32)
+        lowered = function.lower(a, b)
+        module = lowered.compiler_ir()
+        with module.context:
+            manager = passmanager.PassManager("builtin.module")
+            manager.add(annotate({CPU!r}))
+            manager.run(module.operation)
+        assert "kernelcast.latency_s" in str(module), str(module)
+        assert "kernelcast.total_latency_s" in str(module)
+        np.testing.assert_allclose(lowered.compile()(a, b), np.full((64, 128), 1 / 128, np.float32), rtol=1e-6)
+        print("done")
+    """)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip().endswith("done")
