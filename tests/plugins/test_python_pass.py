@@ -297,6 +297,21 @@ def test_one_missing_model_leaves_out_its_operations_only(tmp_path: Path) -> Non
     assert (found["main"]["ops_covered"], found["main"]["ops_skipped"]) == (1, 1)
 
 
+def test_where_nothing_runs_nothing_is_written() -> None:
+    for text in ("module {}", "func.func @empty() { return }", "func.func private @elsewhere(tensor<4xf32>)"):
+        assert told(Binding("iree").run(text, annotate(CPU))) == {}
+
+
+def test_nesting_too_deep_to_follow_is_one_sentence() -> None:
+    loops = 300
+    text = f"""
+    func.func @main(%c: i1, %a: tensor<4x4xf32>) {{ {"scf.if %c {" * loops}
+      %x = linalg.matmul ins(%a, %a : tensor<4x4xf32>, tensor<4x4xf32>) outs(%a : tensor<4x4xf32>) -> tensor<4x4xf32>
+      {"}" * loops} return }}"""
+    with pytest.warns(UserWarning, match="nests more than 180 loops"):
+        assert told(Binding("iree").run(text, annotate(CPU))) == {}
+
+
 def test_an_unknown_device_is_one_sentence() -> None:
     with pytest.warns(UserWarning, match="does not know the device 'h1000'; it knows: amd"):
         found = told(Binding("iree").run(LINALG, annotate("h1000")))

@@ -80,6 +80,12 @@ _KNOWN_N, _KNOWN_N_WIDE, _PART_K = 4.0, 6.0, 1.5
 compiled, of register tiles of several vectors (wide), in slices of K, per step of K where a step adds something; and of the last
 slice of K where it is shorter."""
 
+_TURNED, _TURNED_STEP = 4.0, 20.0
+"""Turning a transposed B into vectors, in multiply-adds per vector: it is done again for every row of register tiles."""
+
+_TURNED_REST_STEP = 350.0
+"""What a transposed B adds per step of K to remainders of register tiles of several vectors: elements are gathered one by one."""
+
 _RAGGED, _RAGGED_STEP = 3.0, 45.0
 """The same of the main loop itself where its register tile is no power of two wide: IREE takes its sums apart and puts them
 together again in every step."""
@@ -89,7 +95,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     """What an engineer works out of a configuration; times are relative to the bound or to the multiply-adds alone."""
     batch, m, n, k, threads = v["batch"], v["m"], v["n"], v["k"], v["threads"]
     element, lanes = v["element_b"], v["vector_b"] / v["element_b"]
-    packed, tuned = v["data_tiling"], less(0.5, v["inner_m"])
+    packed, tuned, b_turned = v["data_tiling"], less(0.5, v["inner_m"]), v["b_transposed"]
 
     # Tiles, IREE's own where none are given.
     few = where(less(m, 4.5), where(less(m, 2.5), m, 4.0), 8.0)
@@ -121,7 +127,8 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     # Powers of two are whole in log2; not so 24 and 48, and most divisors that IREE picks.
     ragged = 1.0 - equal(floor(log2(inner_n)), log2(inner_n))
     main = step_cost(inner_m, vectors) / filled * (_MAIN + _SPILL * spill / sums) + _SLICE_MOVES / tile_k
-    main = main + ragged * (_RAGGED + _RAGGED_STEP / inner_k)
+    turning = b_turned * (1.0 - packed) * (_TURNED + _TURNED_STEP / inner_k) / inner_m
+    main = main + turning + ragged * (_RAGGED + _RAGGED_STEP / inner_k)
     wide_n = where(
         sliced, _OPEN_N_WIDE_SLICED + _OPEN_N_WIDE_SLICED_STEP / inner_k, _OPEN_N_WIDE + _OPEN_N_WIDE_STEP / inner_k
     )
@@ -129,6 +136,8 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     partly = less(0.5, mod(mod(last_n, inner_n), lanes))
     cost_n = where(open_n, open_cost, where(partly, where(wide, _KNOWN_N_WIDE, _KNOWN_N), 1.0))
     cost_m = where(open_m, _OPEN_M + _OPEN_M_STEP / inner_k, where(wide, _KNOWN_M_WIDE, _KNOWN_M))
+    gathered = b_turned * wide * _TURNED_REST_STEP / inner_k
+    cost_m, cost_n = cost_m + gathered, cost_n + gathered
     both = rest_m * rest_n
     rest = (rest_m - both) * cost_m + (rest_n - both) * cost_n + both * maximum(cost_m, cost_n)
     whole = main * (1.0 - rest_m - rest_n + both) + rest
@@ -139,14 +148,16 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     a_b, b_b, c_b = m * k * element, k * n * element, m * n * element
     data_b = a_b + b_b + c_b
     cut_m, cut_n = minimum(tile_m, m), minimum(tile_n, n)
-    b_block, b_panel, b_row = tile_k * cut_n * element, tile_k * inner_n * element, n * element
+    b_block, b_panel, b_row = tile_k * cut_n * element, tile_k * inner_n * element, where(b_turned, k, n) * element
     a_block, a_strip, c_block = cut_m * tile_k * element, inner_m * tile_k * element, cut_m * cut_n * element
     first_b = (blocks_m * b_b + blocks_n * a_b) * batch
     again_b = maximum(m / inner_m - blocks_m, 0.0) * b_b * batch
     memory_s = first_b * seconds_per_byte(v, data_b) + again_b * seconds_per_byte(v, b_block + a_strip)
     one_core_s = flops / v["peak_flops_per_s"]
     memory = memory_s / one_core_s
-    pages = minimum(tile_k, maximum(1.0, tile_k * b_row / PAGE_B))
+    b_rows = where(b_turned, inner_n, tile_k)
+    b_segment = where(b_turned, inner_k, inner_n) * element
+    pages = minimum(b_rows, maximum(1.0, b_rows * b_row / PAGE_B))
 
     blocks = batch * blocks_m * blocks_n
     rounds = ceil_div(blocks, threads) * threads / blocks
@@ -157,7 +168,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
         "bound_s": bound_s,
         "expected": expected, "compute": compute, "memory": memory, "main": main, "rest": rest,
         "m": m, "n": n, "k": k, "batch": batch, "flops": flops, "intensity": flops / (batch * data_b),
-        "threads": threads, "rounds": rounds, "a transposed": v["a_transposed"], "b transposed": v["b_transposed"],
+        "threads": threads, "rounds": rounds, "a transposed": v["a_transposed"], "b transposed": b_turned, "turning": turning,
         "path": packed + 2.0 * tuned, "inner_m": inner_m, "inner_n": inner_n, "inner_k": inner_k,
         "tile_m": tile_m, "tile_n": tile_n, "tile_k": tile_k, "sliced": sliced,
         "blocks m": blocks_m, "blocks n": blocks_n, "slices": slices,
@@ -169,7 +180,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
         "data over l2": data_b / v["l2_b"], "data over l3": batch * data_b / v["l3_b"],
         "first": first_b / flops, "again": again_b / flops, "pages": pages,
         "b alignment": alignment(b_row), "a alignment": alignment(k * element),
-        "crowding": crowding(tile_k, inner_n * element, b_row), "row": b_row / LINE_B, "segment": cut_n * element / LINE_B,
+        "crowding": crowding(b_rows, b_segment, b_row), "row": b_row / LINE_B, "segment": cut_n * element / LINE_B,
         "calls over bound": blocks * LAUNCH_FLOOR_S["cpu"] / bound_s,
     }  # fmt: skip
 
