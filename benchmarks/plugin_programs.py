@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelcast.collectors.iree_texts import conv_mlir, matmul_mlir
+from kernelcast.collectors.tiled import tiled_gemm_plan
+from kernelcast.collectors.tiled_conv import tiled_conv_plan
 from kernelcast.features.kernel import KernelSpec
 
 # (name, variant, batch, m, n, k): layers of published models at sizes that no campaign plans, aligned and odd.
@@ -47,6 +49,13 @@ def operations() -> Iterator[Program]:
         spec = KernelSpec.of("conv2d", "fp32", variant=variant, impl="iree", threads=1, batch=batch, in_channels=cin,
                              out_channels=cout, height=height, width=width, kernel=kernel, stride=stride)  # fmt: skip
         yield Program(name, "conv2d", conv_mlir(spec), spec)
+
+
+def drawn(count: int, seed: int) -> Iterator[Program]:
+    """`count` products and as many convolutions, drawn as campaigns draw them, that nobody has looked at before."""
+    for plan, mlir in ((tiled_gemm_plan, matmul_mlir), (tiled_conv_plan, conv_mlir)):
+        for i, spec in enumerate(spec for spec in plan(count, 1, seed) if not spec.config):
+            yield Program(f"{spec.family}-{seed}-{i}", spec.family, mlir(spec), spec)
 
 
 def modules() -> Iterator[Program]:

@@ -28,7 +28,7 @@ from kernelcast.features.kernel import KernelSpec
 from kernelcast.plugins.iree.compiler import compile_file
 from kernelcast.plugins.iree.files import compile_with
 from kernelcast.plugins.iree.tuning import TuningResult, tune
-from plugin_programs import Program, modules, operations
+from plugin_programs import Program, drawn, modules, operations
 
 DEVICE = "amd-epyc-9005-vm-2c"
 TOP = 4
@@ -43,9 +43,15 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a program by its name")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--drawn", type=int, default=0, metavar="N", help="N drawn products and convolutions instead")
+    parser.add_argument("--seed", type=int, default=0, help="seed of what is drawn")
     options = parser.parse_args()
-    programs = [one for one in (*operations(), *modules()) if not options.only or one.name in options.only]
-    check_unseen(programs)
+    own = (*operations(), *modules()) if not options.drawn else tuple(drawn(options.drawn, options.seed))
+    programs = [one for one in own if not options.only or one.name in options.only]
+    seen = among_measured(programs)
+    if seen and not options.drawn:
+        raise SystemExit(f"among the measured shapes, so no test of the model: {', '.join(sorted(seen))}")
+    programs = [one for one in programs if one.name not in seen]
     found = []
     # Rows of this run belong to no one's store, and must not teach the next program's models.
     with tempfile.TemporaryDirectory(prefix="kernelcast-plugins-") as home:
@@ -62,11 +68,10 @@ def main() -> None:
         options.json.write_text(json.dumps({"programs": found, "means": told}, indent=1) + "\n")
 
 
-def check_unseen(programs: Sequence[Program]) -> None:
-    """Stop where a program is a shape that was measured for training."""
+def among_measured(programs: Sequence[Program]) -> set[str]:
+    """Names of programs whose shape was measured for training."""
     measured = {shape_of(spec_of(row)) for family in ("gemm", "conv2d") for row in tiled_rows(family)}
-    if seen := [one.name for one in programs if one.spec is not None and shape_of(one.spec) in measured]:
-        raise SystemExit(f"among the measured shapes, so no test of the model: {', '.join(seen)}")
+    return {one.name for one in programs if one.spec is not None and shape_of(one.spec) in measured}
 
 
 def tiled_rows(family: str) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ where energy is known, `kernelcast.bound` (the limit that binds on paper), `kern
 `kernelcast.stand_in` (how that differs from it), `kernelcast.runs` where it runs more than once, and `kernelcast.skipped`
 (why there is no cost). On functions: `kernelcast.total_latency_s`, `kernelcast.total_energy_j` where the energy of all is
 known, `kernelcast.ops_covered` and `kernelcast.ops_skipped`, operations of called functions included. They mean nothing to a
-compiler.
+compiler. Every operation is taken as a kernel of its own, so a total is more than what is left of it once a compiler fuses.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _annotate(op: Any, costs: OperationCosts) -> Sequence[str]:
     for handle, ops, function in zip(functions, inside, found, strict=True):
         for place, one in function.own().items():
             attributes.write(ops[place - function.first], _told(one, answers))
-        attributes.write(handle, _totals(function, answers))
+        attributes.write(handle, _totals(function, answers) if function.operations else {})
     return costs.problems()
 
 

@@ -68,12 +68,12 @@ class Recipe:
     """
 
     rows_measured: int = 20_000
-    rows_other: int = 800
+    rows_other: int = 600
     fresh_measured: int = 1_000
-    fresh_other: int = 200
+    fresh_other: int = 150
     weight_other: float = 0.1
     trees: Mapping[str, Trees] = field(
-        default_factory=lambda: {"": Trees(7, 250, 0.15), "gemm": Trees(8, 320, 0.15), "conv2d": Trees(8, 240, 0.15)}
+        default_factory=lambda: {"": Trees(7, 180, 0.2), "gemm": Trees(9, 180, 0.16), "conv2d": Trees(9, 120, 0.16)}
     )
     power_trees: Trees = Trees(6, 120, 0.2)
     seed: int = 0

@@ -1,6 +1,7 @@
 """Operations to ask a trained predictor about, so that a small model can learn its answers: what a compiler might meet.
 
-Half of the sizes are those of measured cases, as they are or a little off, half fill the space that measured cases lie in.
+Sizes are those of measured cases, as they are or a little off; they fill the ranges that a family is measured in, and the
+space in which there are any measured cases.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from ..candidates import runnable
 NO_MLIR_DTYPES = frozenset({"fp8_block", "nvfp4"})
 """Formats with scales beside the numbers: no element type of MLIR, so no compiler asks about them."""
 
+_NEAR_SHARE, _RANGES_SHARE = 0.4, 0.4
+"""Shares of sizes near measured ones and within the family's ranges; the rest fills the space of all measured cases."""
+
 _AS_MEASURED, _JITTER_OCTAVES = 1 / 3, 0.5
 """Share of measured sizes that are kept as they are, and the standard deviation of the others' distance in log2."""
 
-_FINISHED_SHARE = 3 / 4
-"""Share of space-filling sizes that are made like a family's measured ones (square images, usual kernels); compilers pad images
-in an operation of its own, and cut them."""
+_FINISHED_SHARE = 1 / 2
+"""Share of the rest that is made like a family's measured cases (square images, usual kernels), as all within its ranges are:
+compilers pad images in an operation of its own, and cut them."""
 
 _STEPS_PER_OCTAVE = (8.0, 64.0, 1024.0)
 """Sizes in programs are mostly round, and not always."""
@@ -111,11 +115,15 @@ def thread_counts(device: Device) -> Sequence[int]:
 def _sizes(family: KernelFamily, model: FamilyModel, n: int, rng: np.random.Generator) -> Floats:
     columns = [model.domain.names.index(f"log {name}") for name in family.dim_names]
     low, high = model.domain.low[columns], model.domain.high[columns]
-    measured = model.domain.points[rng.integers(len(model.domain.points), size=n // 2)][:, columns]
+    measured = model.domain.points[rng.integers(len(model.domain.points), size=round(n * _NEAR_SHARE))][:, columns]
     off = (rng.random(len(measured)) >= _AS_MEASURED)[:, None]
     near = _tidy(np.clip(measured + off * rng.normal(0.0, _JITTER_OCTAVES, measured.shape), low, high), rng)
-    filling = _tidy(_space_filling(low, high, n - len(measured), rng), rng)
-    finished = rng.random(len(filling)) < _FINISHED_SHARE
+    ranges = [family.ranges.get(dim.name, (dim.default or dim.minimum,) * 2) for dim in family.dims]
+    least, most = np.log2(np.maximum(np.array(ranges, dtype=np.float64), 0.5)).T
+    inner = _space_filling(least, most, round(n * _RANGES_SHARE), rng)
+    outer = _space_filling(low, high, n - len(near) - len(inner), rng)
+    filling = _tidy(np.concatenate([inner, outer]), rng)
+    finished = np.concatenate([np.ones(len(inner), np.bool_), rng.random(len(outer)) < _FINISHED_SHARE])
     for i in np.flatnonzero(finished).tolist():
         made = family.finish({name: int(size) for name, size in zip(family.dim_names, filling[i], strict=True)})
         filling[i] = [made[name] for name in family.dim_names]

@@ -40,9 +40,10 @@ _MAIN = 1.45
 """Time of a main loop over that at the peak of the boost clock. This and the constants below are medians of 1,200 rows of 90
 convolutions on Zen 5."""
 
-_OPEN, _KNOWN, _PARTLY_FILLED, _PARTLY_FILLED_STEP = 72.0, 1.5, 4.0, 25.0
+_OPEN, _KNOWN, _CROSSED, _PARTLY_FILLED, _PARTLY_FILLED_STEP = 72.0, 1.5, 50.0, 4.0, 25.0
 """Time per multiply-add of a remainder over that of the main loop: of a size known only when it runs (open), of one known when it
-is compiled, and of one that does not fill its vectors, to which steps of input channels add."""
+is compiled, and of channels that do not fill their vectors: where columns remain too (crossed), and where none do, when steps of
+input channels add to it."""
 
 _RAGGED, _RAGGED_STEP = 3.0, 45.0
 """The same of a main loop whose channels are three times a power of two: IREE takes its sums apart and puts them together again in
@@ -93,10 +94,12 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     main = step / filled * (1.0 + spill / sums) * where(less(along, 1.5), _SINGLE, 1.0) + _SLICE_MOVES / inputs
     main = where(gathered, _GATHERED + _GATHERED_ELEMENT / along, _MAIN * main + ragged * (_RAGGED + _RAGGED_STEP / inner_k))
     partly = less(0.5, mod(mod(where(planar, last_w, last_c), along), lanes))
-    known = where(partly, _PARTLY_FILLED + _PARTLY_FILLED_STEP / inner_k, _KNOWN)
-    cost_w = where(open_w, _OPEN, where(planar, known, _KNOWN))
-    cost_c = where(open_c, _OPEN, where(planar, _KNOWN, known))
+    partly = partly * (1.0 - planar)
     both = rest_w * rest_c
+    crossed = partly * less(0.0, both)
+    known = where(crossed, _CROSSED, _KNOWN)
+    cost_w = where(open_w, _OPEN, known)
+    cost_c = where(open_c, _OPEN, where(partly * (1.0 - crossed), _PARTLY_FILLED + _PARTLY_FILLED_STEP / inner_k, known))
     rest = (rest_w - both) * cost_w + (rest_c - both) * cost_c + both * maximum(cost_w, cost_c)
     compute = where(tuned, main * (1.0 - rest_w - rest_c + both) + rest, main)
 
