@@ -16,11 +16,12 @@ namespace kernelcast {
 namespace {
 
 constexpr llvm::StringLiteral kLatency = "kernelcast.latency_s", kEnergy = "kernelcast.energy_j",
+                              kLower = "kernelcast.lower_s", kUpper = "kernelcast.upper_s",
                               kBound = "kernelcast.bound", kKernel = "kernelcast.kernel",
                               kStandIn = "kernelcast.stand_in", kRuns = "kernelcast.runs", kTotalLatency = "kernelcast.total_latency_s",
                               kTotalEnergy = "kernelcast.total_energy_j", kCovered = "kernelcast.ops_covered",
                               kLeftOut = "kernelcast.ops_skipped";
-constexpr std::array<llvm::StringRef, 11> kAll = {kLatency, kEnergy,       kBound,       kKernel,  kStandIn, kSkipped,
+constexpr std::array<llvm::StringRef, 13> kAll = {kLatency, kLower, kUpper, kEnergy,       kBound,       kKernel,  kStandIn, kSkipped,
                                                   kRuns,    kTotalLatency, kTotalEnergy, kCovered, kLeftOut};
 
 /// How often an operation runs when its function does: the product of the trip counts of the loops around it; nothing where
@@ -114,6 +115,10 @@ private:
     if (entry.cost) {
       entry.op->setDiscardableAttr(kKernel, builder.getStringAttr(entry.reading.kernel->title()));
       entry.op->setDiscardableAttr(kLatency, builder.getF64FloatAttr(entry.cost->latency_s));
+      if (entry.cost->lower_s)
+        entry.op->setDiscardableAttr(kLower, builder.getF64FloatAttr(*entry.cost->lower_s));
+      if (entry.cost->upper_s)
+        entry.op->setDiscardableAttr(kUpper, builder.getF64FloatAttr(*entry.cost->upper_s));
       if (entry.cost->energy_j)
         entry.op->setDiscardableAttr(kEnergy, builder.getF64FloatAttr(*entry.cost->energy_j));
       if (!entry.cost->bound.empty())

@@ -9,10 +9,11 @@
 
 namespace kernelcast {
 
-/// Predicted seconds, joules where the model knows them, and the limit that binds ("compute", "dram" …; "" where the
-/// model's features have no named limits).
+/// Predicted seconds with the ends of their interval where the model knows them, joules where it knows those, and the limit
+/// that binds ("compute", "dram" …; "" where the model's features have no named limits).
 struct Cost {
   double latency_s = 0.0;
+  std::optional<double> lower_s, upper_s;
   std::optional<double> energy_j;
   std::string bound;
 };

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernelcast.features.device import catalogue
+from kernelcast.features.tuning.family_kinds import HAS_POWER
 from kernelcast.features.tuning.kind import Task, TuningKind, get_kind
 from kernelcast.models.tuning.flat import FlatModel, write_model
 from kernelcast.models.tuning.forest import Forest
@@ -21,6 +22,10 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 CPU, GPU = "amd-epyc-9005-vm-2c", "nvidia-h200-sxm-141gb"
 HEADERS = Path("/usr/lib/llvm-19/include/mlir/Tools/Plugins/PassPlugin.h")
+
+
+# The made-up models know power where they have a forest for it.
+TAUGHT = {HAS_POWER: 1.0}
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,9 @@ def made_up(kind: TuningKind, devices: Sequence[str], *, energy: bool, seed: int
     """A model of a kind with random trees; what it says means nothing, but it is something definite."""
     formula = kind.formula()
     table = {
-        (device, dtype): tuple(kind.facts_of(catalogue().get(device), dtype)[name] for name in kind.facts)
+        (device, dtype): tuple(
+            ({**kind.facts_of(catalogue().get(device), dtype), **TAUGHT})[name] for name in kind.facts
+        )
         for device in devices
         for dtype in ("fp32", "bf16")
     }

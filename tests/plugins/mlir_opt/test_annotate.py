@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kernelcast.features.tuning.family_kinds import BOUND_NAMES, VARIANT_CODES
 from kernelcast.features.tuning.kind import Candidates, Task
-from kernelcast.plugins.cost_model import CostModel
+from kernelcast.plugins.cost_model import SHIPPED, CostModel
 
 from .conftest import CPU, GPU, RunPass
 
@@ -160,3 +160,17 @@ def test_a_second_run_replaces_the_first(run_pass: RunPass, models: Path) -> Non
     other = run_pass(ANNOTATE.format(models=models, device=GPU), once.module)
     assert other.module == run_pass(ANNOTATE.format(models=models, device=GPU), "buffers.mlir").module
     assert other.module != once.module
+
+
+def test_shipped_models_give_an_interval_and_energy_only_where_power_was_taught(run_pass: RunPass) -> None:
+    code = """func.func @f(%a: tensor<256x512xf32>, %b: tensor<512x128xf32>, %c: tensor<256x128xf32>) -> tensor<256x128xf32> {
+      %0 = linalg.matmul ins(%a, %b : tensor<256x512xf32>, tensor<512x128xf32>)
+             outs(%c : tensor<256x128xf32>) -> tensor<256x128xf32>
+      return %0 : tensor<256x128xf32>
+    }"""
+    for device, has_energy in ((CPU, False), (GPU, True)):
+        run = run_pass(ANNOTATE.format(models=SHIPPED, device=device), code)
+        assert (run.status, run.said) == (0, "")
+        assert 0.0 < value(run.module, "lower_s") < value(run.module, "latency_s") < value(run.module, "upper_s")
+        assert (value(run.module, "energy_j") is not None) == has_energy
+        assert (value(run.module, "total_energy_j") is not None) == has_energy
