@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..features.kernel import KernelSpec, get_family
+from ..features.tuning.cpu_block import MAX_FILLED
+from ..features.tuning.kinds.iree_contraction import TILES, sensible
 from .plan import MODEL_SHARE, additive_recurrence
 
 Point = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -33,18 +35,6 @@ VARIANTS = {"": 5, "nt": 3, "batched": 3, "tn": 1}
 """Operand layouts and how often each is drawn; attention multiplies batches, and PyTorch keeps weights transposed."""
 
 _BATCHES = (2, 4, 8, 12, 16)
-
-MAX_REGISTER_TILE = 1024
-"""Largest inner_m · inner_n: twice the 512 floats that AVX-512's 32 registers hold, so some configurations spill."""
-
-MAX_UNROLLED = 4096
-"""Largest inner_m · inner_n · inner_k: multiply-adds unrolled into one loop body; more takes seconds to compile."""
-
-MAX_FILLED = 2**15
-"""Largest tile_m · tile_n beside a tile_k: IREE zeroes such a block with unrolled stores, 1.8 s to compile at 512²."""
-
-MAX_BLOCKS = 4096
-"""Most blocks a product may be cut into."""
 
 # Choices and how often each is drawn; 8 and 24 columns leave AVX-512 vectors of 16 floats part empty.
 _INNER_M = {1: 4, 2: 6, 3: 4, 4: 14, 5: 4, 6: 14, 7: 3, 8: 20, 10: 6, 12: 11, 14: 5, 16: 9}
@@ -109,7 +99,7 @@ def _shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
         if len(chosen) >= wanted:
             break
         sizes = {name: between(u, *SIZES[name]) for name, u in zip(SIZES, point, strict=True)}
-        shape = _laid_out(_shape(sizes, aligned=i % 2 == 1), rng)
+        shape = _laid_out(_shape(sizes, rounded=i % 2 == 1), rng)
         if FLOPS[0] <= shape.flops <= FLOPS[1]:
             chosen[shape] = None
     return list(chosen)
@@ -123,8 +113,8 @@ def _model_shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
     return [fitting[rng.choice(part)] for part in parts][:wanted]
 
 
-def _shape(sizes: Mapping[str, int], *, aligned: bool) -> Shape:
-    m, n, k = (_aligned(sizes[name]) if aligned else sizes[name] for name in SIZES)
+def _shape(sizes: Mapping[str, int], *, rounded: bool) -> Shape:
+    m, n, k = (aligned(sizes[name]) if rounded else sizes[name] for name in SIZES)
     return Shape(m, n, k)
 
 
@@ -136,8 +126,9 @@ def _laid_out(shape: Shape, rng: np.random.Generator) -> Shape:
     return laid_out if laid_out.flops <= FLOPS[1] else shape
 
 
-def _aligned(size: int) -> int:
-    return ALIGNMENT * max(1, round(size / ALIGNMENT))
+def aligned(size: int, to: int = ALIGNMENT) -> int:
+    """The multiple of `to` nearest to `size`, at least one."""
+    return to * max(1, round(size / to))
 
 
 def _configs(shape: Shape, wanted: int, rng: np.random.Generator) -> list[Config]:
@@ -176,10 +167,8 @@ def _config(shape: Shape, u: Iterator[float]) -> Config:
 
 def is_sensible(shape: Shape, config: Mapping[str, int]) -> bool:
     """Whether a configuration compiles in about a second and runs within some tens of times the best."""
-    register_tile = config["inner_m"] * config["inner_n"]
-    blocks = shape.batch * -(-shape.m // config["tile_m"]) * -(-shape.n // config["tile_n"])
-    unrolled = register_tile * config["inner_k"]
-    return register_tile <= MAX_REGISTER_TILE and unrolled <= MAX_UNROLLED and blocks <= MAX_BLOCKS
+    sizes = {"batch": shape.batch, "m": shape.m, "n": shape.n, "k": shape.k}
+    return bool(sensible(sizes, {name: np.array([config.get(name, 0)]) for name in TILES})[0])
 
 
 def drawn(weights: Mapping[int, int], u: float, size: int) -> int:

@@ -14,14 +14,24 @@ import numpy as np
 
 from ..features.families.conv2d import output_size
 from ..features.kernel import KernelSpec, View, get_family
+from ..features.tuning.cpu_block import MAX_BLOCKS, MAX_REGISTER_TILE, MAX_UNROLLED
 from .plan import MODEL_SHARE, additive_recurrence
-from .tiled import FLOPS, MAX_BLOCKS, MAX_REGISTER_TILE, MAX_UNROLLED, Config, between, drawn, multiple
+from .tiled import FLOPS, Config, aligned, between, drawn, multiple
 
 SIZES = {"in_channels": (3, 512), "out_channels": (8, 512), "height": (7, 112)}
 """Range of each size of a space-filling shape, inclusive."""
 
 WIDEST = 1.5
-"""Largest width over height; two in three are square."""
+"""Largest width over height."""
+
+_WIDER_EVERY = 3
+"""Every third space-filling shape may be wider than high; the others are square."""
+
+_ALIGNMENT = 16
+"""Every second space-filling shape has its channels rounded to multiples of this: sizes as people choose them."""
+
+_STRIDED_SHARE, _NHWC_SHARE, _SINGLE_SHARE = 0.3, 0.5, 0.8
+"""Shares of shapes: with a stride of 2 (space-filling ones only), with channels innermost, and with one image, not two."""
 
 _KERNELS = {3: 6, 5: 2, 7: 1}
 """Kernel sides and how often each is drawn; one by one is a product, and is measured as such."""
@@ -61,10 +71,10 @@ def _shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
             break
         cin, cout, height = (between(float(u), *SIZES[name]) for name, u in zip(SIZES, point, strict=False))
         if i % 2:
-            cin, cout = (16 * max(1, round(size / 16)) for size in (cin, cout))
+            cin, cout = (aligned(size, _ALIGNMENT) for size in (cin, cout))
         kernel = drawn(_KERNELS, float(point[4]), height)
-        stride = 1 + int(rng.random() < 0.3)
-        width = round(height * (1 + (WIDEST - 1) * float(point[3]))) if i % 3 == 0 else height
+        stride = 1 + int(rng.random() < _STRIDED_SHARE)
+        width = round(height * (1 + (WIDEST - 1) * float(point[3]))) if i % _WIDER_EVERY == 0 else height
         shape = _shape(rng, cin, cout, height, width, kernel, stride)
         if _fits(shape):
             chosen[shape] = None
@@ -73,8 +83,9 @@ def _shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
 
 def _shape(rng: np.random.Generator, cin: int, cout: int, height: int, width: int, kernel: int, stride: int) -> Shape:
     sizes: dict[str, int | str] = {
-        "variant": "nhwc" if rng.random() < 0.5 else "", "batch": 1 if rng.random() < 0.8 else 2, "in_channels": cin,
-        "out_channels": cout, "height": height, "width": width, "kernel": kernel, "stride": stride, "padding": 0,
+        "variant": "nhwc" if rng.random() < _NHWC_SHARE else "", "batch": 1 if rng.random() < _SINGLE_SHARE else 2,
+        "in_channels": cin, "out_channels": cout, "height": height, "width": width, "kernel": kernel,
+        "stride": stride, "padding": 0,
     }  # fmt: skip
     return tuple(sizes.items())
 

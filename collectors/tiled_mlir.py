@@ -15,6 +15,7 @@ from ..features.kernel import KernelSpec, get_family
 from ..features.tuning.kind import Candidates, Task
 from ..features.tuning.kinds.mlir_opt_tiles import KIND
 from .plan import additive_recurrence
+from .tiled import aligned, between
 
 FLOPS = (5e5, 6e7)
 """Least and most work of a shape: some µs at the usual best rate, and 0.2 s at the usual worst."""
@@ -22,10 +23,7 @@ FLOPS = (5e5, 6e7)
 SIZES = {"m": (4, 768), "n": (16, 1024), "k": (16, 1024)}
 """Range of each size of a space-filling shape, inclusive."""
 
-ALIGNMENT = 32
-"""Every second space-filling shape has its sizes rounded to multiples of this: sizes as people choose them."""
-
-MODEL_SHARE = 0.2
+_PUBLISHED_SHARE = 0.2
 """Share of shapes that are products of published models."""
 
 _LIKELY_SHARE = 0.5
@@ -74,15 +72,15 @@ def _rows(space: Candidates, wanted: int, rng: np.random.Generator) -> list[int]
 
 
 def _shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
-    """Different shapes within `FLOPS`."""
+    """Different shapes within `FLOPS`; every second space-filling one has sizes as people choose them."""
     models = [(sizes["m"], sizes["n"], sizes["k"]) for sizes in get_family("gemm").model_shapes]
     fitting = [shape for shape in models if _fits(shape)]
-    chosen = dict.fromkeys(fitting[i] for i in rng.permutation(len(fitting))[: round(wanted * MODEL_SHARE)])
+    chosen = dict.fromkeys(fitting[i] for i in rng.permutation(len(fitting))[: round(wanted * _PUBLISHED_SHARE)])
     for i, point in enumerate(additive_recurrence(len(SIZES), rng.random(len(SIZES)))):
         if len(chosen) >= wanted:
             break
-        m, n, k = (round(low * math.pow(high / low, u)) for u, (low, high) in zip(point, SIZES.values(), strict=True))
-        shape = (_aligned(m), _aligned(n), _aligned(k)) if i % 2 else (m, n, k)
+        m, n, k = (between(u, *bounds) for u, bounds in zip(point, SIZES.values(), strict=True))
+        shape = (aligned(m), aligned(n), aligned(k)) if i % 2 else (m, n, k)
         if _fits(shape):
             chosen[shape] = None
     # So that every variant meets shapes of both kinds.
@@ -92,7 +90,3 @@ def _shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
 
 def _fits(shape: Shape) -> bool:
     return FLOPS[0] <= 2.0 * math.prod(shape) <= FLOPS[1]
-
-
-def _aligned(size: int) -> int:
-    return ALIGNMENT * max(1, round(size / ALIGNMENT))

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from ..features.errors import SpecError
 from ..home import home_dir
 from .console import Json, need_extra, note, out, print_json, progress_bar
 from .out_place import check_folder
@@ -38,14 +37,10 @@ def train_tuning(
     folder = out_dir if out_dir is not None else home_dir() / "tuning"
     check_folder(folder)
     try:
-        from ..datasets.files import StoreError
         from ..models.tuning.training import train_files
 
-        try:
-            with progress_bar() as progress:
-                report = train_files(data, folder, names=kind, progress=progress)
-        except StoreError as error:
-            raise SpecError(str(error), field="data") from error
+        with progress_bar() as progress:
+            report = train_files(data, folder, names=kind, progress=progress)
     except ImportError as error:
         raise need_extra("train-tuning", "train", error) from error
     if as_json:

@@ -51,10 +51,9 @@ def tune(
     folder = out_folder if out_folder is not None else Path(f"{model.stem}.tuned")
     text = _read(model)
     check_folder(folder)
-    if measure:
-        _check_machine(name, threads, known, force=force)
+    here = bool(measure) and _check_machine(name, threads, known, force=force)
     try:
-        result = _tuned(text, model.stem, name, threads, measure, target_cpu, known)
+        result = _tuned(text, model.stem, name, threads, measure, target_cpu, known, keep=here)
     except ImportError as error:
         raise need_extra("tune", "programs" if measure else "mlir", error) from error
     _write(result, model, folder, as_json=as_json)
@@ -67,8 +66,8 @@ def _read(model: Path) -> str:
         raise SpecError(f"{model} is no text: give a module as MLIR text", field="model") from error
 
 
-def _check_machine(name: str, threads: int, known: Catalogue, *, force: bool) -> None:
-    """Refuse measurements that would not be of the device asked for.
+def _check_machine(name: str, threads: int, known: Catalogue, *, force: bool) -> bool:
+    """Whether this machine is the device; measurements that would not be of the device asked for are refused unless forced.
 
     Raises:
         SpecError: this machine is another one, or has fewer cores than threads.
@@ -79,9 +78,12 @@ def _check_machine(name: str, threads: int, known: Catalogue, *, force: bool) ->
     if threads > cores:
         raise SpecError(f"--measure with --threads {threads}: this machine has {cores} cores to use", field="threads")
     here = known_machine(known)
-    if force or (here is not None and here.name == name):
-        return
-    found = f"{here.name}" if here is not None else "in no device file"
+    if here is not None and here.name == name:
+        return True
+    if force:
+        note(f"what is measured here is not of {name}, so its rows are not kept")
+        return False
+    found = here.name if here is not None else "in no device file"
     raise SpecError(
         f"--measure times kernels on this machine, which is {found}, not {name}; leave --measure out, or add --force",
         field="measure",
@@ -89,7 +91,15 @@ def _check_machine(name: str, threads: int, known: Catalogue, *, force: bool) ->
 
 
 def _tuned(
-    text: str, program: str, device: str, threads: int, measure: int, target_cpu: str, known: Catalogue
+    text: str,
+    program: str,
+    device: str,
+    threads: int,
+    measure: int,
+    target_cpu: str,
+    known: Catalogue,
+    *,
+    keep: bool,
 ) -> TuningResult:
     from ..plugins.iree.tuning import tune as tuned
 
@@ -97,7 +107,10 @@ def _tuned(
         return tuned(text, known.get(device), threads, target_cpu=target_cpu)
     from .tune_measuring import measuring
 
-    with progress_bar() as progress, measuring(text, program, device, threads, known, progress) as (timed, race):
+    with (
+        progress_bar() as progress,
+        measuring(text, program, device, threads, known, progress, keep=keep) as (timed, race),
+    ):
         progress("reading the module", 0, 0)
         return tuned(
             text, known.get(device), threads, target_cpu=target_cpu, top=measure, measure=timed, race=race

@@ -29,9 +29,9 @@ _CHUNK_CASES = 24
 
 @contextmanager
 def measuring(
-    text: str, program: str, device: str, threads: int, known: Catalogue, progress: Progress
+    text: str, program: str, device: str, threads: int, known: Catalogue, progress: Progress, *, keep: bool = True
 ) -> Iterator[tuple[Measure, Race]]:
-    """What times configurations and whole modules of `text` on this machine, while its lock is held.
+    """What times configurations and whole modules of `text` on this machine, while its lock is held; `keep` stores rows.
 
     Raises:
         SpecError: another campaign holds the machine, or measuring failed as a whole.
@@ -45,25 +45,25 @@ def measuring(
     try:
         with store.lock(device):
             yield (
-                lambda tried: _measured(tried, store, device, progress),
+                lambda tried: _measured(tried, store if keep else None, device, progress),
                 lambda modules: _raced(text, program, device, threads, modules, progress),
             )
     except (CampaignError, StoreError, WorkerStartError) as error:
         raise SpecError(str(error)) from error
 
 
-def _measured(tried: Sequence[Candidates], store: Store, device: str, progress: Progress) -> list[list[float]]:
-    """Seconds of the candidates of several tasks, NaN where one could not be measured; every row is stored."""
+def _measured(tried: Sequence[Candidates], store: Store | None, device: str, progress: Progress) -> list[list[float]]:
+    """Seconds of the candidates of several tasks, NaN where one could not be measured; every row goes to the store given."""
     from ..collectors.campaign import run_campaign, store_sink
     from ..collectors.chunking import Pace
 
     specs = [[_spec(one, i) for i in range(len(one))] for one in tried]
     wanted = list({spec.case_id: spec for row in specs for spec in row if spec is not None}.values())
     found: dict[str, float] = {}
-    into_store = store_sink(store)
+    into_store = None if store is None else store_sink(store)
 
     def sink(rows: list[Measurement], provenance: Provenance) -> Sequence[Measurement] | None:
-        stored = into_store(rows, provenance)
+        stored = None if into_store is None else into_store(rows, provenance)
         for row in rows if stored is None else stored:
             if row.status == "ok" and row.latency_s is not None:
                 found[row.spec.case_id] = row.latency_s

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
-from ..features.tuning.family_kinds import BOUND_NAMES, HAS_POWER, LOG_LOWER, LOG_UPPER, PREFIX, task_of
+from ..features.tuning.family_kinds import BOUND_NAMES, HAS_POWER, LOG_LOWER, LOG_UPPER, THREADS, task_of
 from ..features.tuning.kind import Task
 from ..models.tuning.flat import SUFFIX, FlatModel
 from .cost_model import CostModel, ModelFileError
@@ -40,7 +41,8 @@ class OperationCosts:
         self._loaded: dict[str, CostModel | ModelFileError] = {}
 
     def of(self, specs: Sequence[KernelSpec]) -> list[OperationCost | str]:
-        """The cost of each spec, or one sentence why there is none; one evaluation per family.
+        """The cost of each spec, or one sentence why there is none; one evaluation per family,
+        or one per spec where the family's model has no answer for one of them.
 
         Tuning knobs, implementation and cache state of a spec are left out of account.
 
@@ -68,7 +70,7 @@ class OperationCosts:
         for kind, places in rows.items():
             loaded = self._load(kind)
             if isinstance(loaded, CostModel):
-                for cost, own in zip(_costs(loaded.model, loaded.device, list(places)), places.values(), strict=True):
+                for cost, own in zip(_answers(loaded.model, loaded.device, list(places)), places.values(), strict=True):
                     for i in own:
                         answers[i] = cost
         return answers
@@ -79,7 +81,7 @@ class OperationCosts:
 
     def _key(self, loaded: CostModel, task: Task) -> tuple[str, tuple[int, ...]]:
         is_cpu = loaded.model.facts_for(loaded.device, task.dtype)["is_cpu"]
-        sizes = {**task.sizes, "threads": self.threads if is_cpu else 0}
+        sizes = {**task.sizes, THREADS: self.threads if is_cpu else 0}
         return task.dtype, tuple(sizes[name] for name in loaded.model.sizes)
 
     def _load(self, kind: str) -> CostModel | ModelFileError:
@@ -92,8 +94,24 @@ class OperationCosts:
         return self._loaded[kind]
 
 
+def _answers(
+    model: FlatModel, device: str, tasks: Sequence[tuple[str, tuple[int, ...]]]
+) -> Sequence[OperationCost | str]:
+    """The costs of tasks; where there is none for one of them, the sentence that says why, for that one alone."""
+    try:
+        return _costs(model, device, tasks)
+    except SpecError as error:
+        if len(tasks) == 1:
+            return [str(error)]
+        return [answer for task in tasks for answer in _answers(model, device, [task])]
+
+
 def _costs(model: FlatModel, device: str, tasks: Sequence[tuple[str, tuple[int, ...]]]) -> list[OperationCost]:
-    """The costs of tasks, each a dtype and the model's sizes."""
+    """The costs of tasks, each a dtype and the model's sizes.
+
+    Raises:
+        SpecError: one of them is too large to give a time or an energy that is finite and greater than 0.
+    """
     facts = [model.table[device, dtype] for dtype, _ in tasks]
     sizes = np.array([sizes for _, sizes in tasks], dtype=np.float64).T
     given = dict(zip(model.sizes, sizes, strict=True)) | dict(zip(model.facts, np.array(facts).T, strict=True))
@@ -118,6 +136,3 @@ def _costs(model: FlatModel, device: str, tasks: Sequence[tuple[str, tuple[int, 
 
 def _scaled(seconds: float, log_width: float) -> float | None:
     return float(seconds * np.exp(log_width)) if log_width else None
-
-
-__all__ = ["PREFIX", "OperationCost", "OperationCosts"]

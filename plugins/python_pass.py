@@ -12,9 +12,10 @@ the pass. All that differs between them is the module that attributes come from,
 On operations: `kernelcast.latency_s`, `kernelcast.lower_s` and `kernelcast.upper_s` (its 90 % interval), `kernelcast.energy_j`
 where energy is known, `kernelcast.bound` (the limit that binds on paper), `kernelcast.kernel` (what it was taken for),
 `kernelcast.stand_in` (how that differs from it), `kernelcast.runs` where it runs more than once, and `kernelcast.skipped`
-(why there is no cost). On functions: `kernelcast.total_latency_s`, `kernelcast.total_energy_j` where the energy of all is
-known, `kernelcast.ops_covered` and `kernelcast.ops_skipped`, operations of called functions included. They mean nothing to a
-compiler. Every operation is taken as a kernel of its own, so a total is more than what is left of it once a compiler fuses.
+(why there is no cost). On functions: `kernelcast.total_latency_s` where any operation has a cost, `kernelcast.total_energy_j`
+where the energy of all those is known, `kernelcast.ops_covered` and `kernelcast.ops_skipped`, operations of called functions
+included. They mean nothing to a compiler. Every operation is taken as a kernel of its own, so a total is more than what is
+left of it once a compiler fuses.
 """
 
 from __future__ import annotations
@@ -118,12 +119,12 @@ def _told(one: FoundOperation, answers: Mapping[KernelSpec, OperationCost | str]
 
 
 def _totals(function: FoundFunction, answers: Mapping[KernelSpec, OperationCost | str]) -> dict[str, Any]:
-    """What is written onto a function; energy only where it is known of all operations."""
+    """What is written onto a function; None is left out. Energy only where it is known of all operations with a cost."""
     found = [(one.runs, answers[one.spec]) for one in function.operations if one.spec is not None]
     covered = [(runs, answer) for runs, answer in found if isinstance(answer, OperationCost)]
     joules = [runs * answer.energy_j for runs, answer in covered if answer.energy_j is not None]
     return {
-        "total_latency_s": sum((runs * answer.latency_s for runs, answer in covered), 0.0),
+        "total_latency_s": sum(runs * answer.latency_s for runs, answer in covered) if covered else None,
         "total_energy_j": sum(joules) if joules and len(joules) == len(covered) else None,
         "ops_covered": len(covered),
         "ops_skipped": len(function.operations) - len(covered),

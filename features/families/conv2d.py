@@ -112,7 +112,7 @@ FAMILY = KernelFamily(
         Dim("padding", "zeros added on every side", default=0, minimum=0),
     ),
     variants=("", "nhwc"),
-    config=("tile_h", "tile_w", "tile_c", "inner_w", "inner_c", "inner_k", "data_tiling"),
+    config=("tile_h", "tile_w", "tile_c", "inner_w", "inner_c", "inner_k"),
     inputs=_inputs,
     outputs=_outputs,
     flops=_flops,

@@ -42,11 +42,23 @@ _L1_WAYS = 12.0
 _FILLING = 0.8
 """Share of a cache that one operand's block can count on."""
 
-_CORES_FOR_MEMORY = 16.0
+CORES_FOR_MEMORY = 16.0
 """Cores that it takes to use a chip's whole memory bandwidth: misses under way bound what one gets. The profile of the EPYC
 9005 has 37 GB/s for one core, of a chip with 614."""
 
 _NARROWEST_B, _WIDEST_B = 16.0, 64.0
+
+MAX_REGISTER_TILE = 1024
+"""Most results of a register tile: twice the 512 floats that AVX-512's 32 registers hold, so some configurations spill."""
+
+MAX_UNROLLED = 4096
+"""Most multiply-adds unrolled into one loop body, results of a register tile times steps; more takes seconds to compile."""
+
+MAX_FILLED = 2**15
+"""Largest tile_m · tile_n beside a tile_k: IREE zeroes such a block with unrolled stores, 1.8 s to compile at 512²."""
+
+MAX_BLOCKS = 4096
+"""Most blocks a kernel may be cut into: more are so small that handing them out is all the work."""
 
 
 def facts_of(device: Device, dtype: str) -> Mapping[str, float]:
@@ -120,8 +132,6 @@ def crowding(rows: Value, segment_b: Value, row_b: Value) -> Value:
 
 def seconds_per_byte(v: Mapping[str, Value], footprint_b: Value) -> Value:
     """What a byte costs one core from the level that holds `footprint_b`; nothing where that is L1."""
-    beyond = where(
-        less(footprint_b, v["l3_b"] * _FILLING), 1.0 / v["l3_b_per_s"], _CORES_FOR_MEMORY / v["dram_b_per_s"]
-    )
+    beyond = where(less(footprint_b, v["l3_b"] * _FILLING), 1.0 / v["l3_b_per_s"], CORES_FOR_MEMORY / v["dram_b_per_s"])
     level = where(less(footprint_b, v["l2_b"] * _FILLING), 1.0 / v["l2_b_per_s"], beyond)
     return where(less(footprint_b, v["l1_b"] * _FILLING), 0.0, level)

@@ -111,7 +111,8 @@ def unpack(content: bytes, origin: str) -> dict[str, memoryview]:
         tag, _, offset, length = _ENTRY.unpack_from(content, _HEADER.size + _ENTRY.size * i)
         if offset % _ALIGN or offset > total or length > total - offset:
             raise damaged(origin, f"section {i + 1} lies outside the file")
-        name = tag.decode("ascii", errors="replace")
+        # Every byte is a letter of Latin-1, so tags that differ, of whatever writer, stay different.
+        name = tag.decode("latin-1")
         if name in sections:
             raise damaged(origin, f"it has the section {name!r} twice")
         sections[name] = view[offset : offset + length]

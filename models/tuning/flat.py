@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...features.errors import SpecError, listed
-from ...features.tuning.formula import Formula
+from ...features.tuning.formula import MOST_EXP, Formula
 from ...features.tuning.kind import BOUND
 from .container import Cursor, ModelFileError, pack, read_bytes, unpack
 from .forest import Column, Forest, Judge
@@ -39,9 +39,6 @@ from .sections import (
 
 SUFFIX = ".kcm"
 """What the name of a model file ends in; its stem is the kind's name."""
-
-_MOST_LOG = 700.0
-"""Largest logarithm taken back, as in the formula's `exp`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +109,7 @@ class FlatModel:
             SpecError: the numbers are too large to give a time that is finite and greater than 0.
         """
         with np.errstate(all="ignore"):
-            found: Column = features[self._bound] * np.exp(np.minimum(self._judges[0].sums(features, n), _MOST_LOG))
+            found: Column = features[self._bound] * np.exp(np.minimum(self._judges[0].sums(features, n), MOST_EXP))
         return self._checked(found, "time")
 
     def joules(self, features: Sequence[float | Column], seconds: Column) -> Column:
@@ -124,7 +121,7 @@ class FlatModel:
         if self.energy is None:
             raise SpecError(f"the model of {self.kind} predicts no energy", field="energy_j")
         with np.errstate(all="ignore"):
-            found = seconds * np.exp(np.minimum(self._judges[1].sums(features, len(seconds)), _MOST_LOG))
+            found = seconds * np.exp(np.minimum(self._judges[1].sums(features, len(seconds)), MOST_EXP))
         return self._checked(found, "energy")
 
     @property

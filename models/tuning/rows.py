@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ...datasets.files import StoreError
 from ...datasets.schema import spec_of
 from ...datasets.shipped import SHIPPED_DIR, TILES_DIR, read_shipped, shipped_families
 from ...datasets.store import Store
@@ -84,8 +85,15 @@ def read_tables(paths: Sequence[Path] | None = None) -> dict[str, list[pa.Table]
     A directory is a store (`family=…/`), or holds tables named after families (`gemm.parquet`).
 
     Raises:
-        SpecError: a directory holds neither.
+        SpecError: a directory holds neither, or a table is damaged.
     """
+    try:
+        return _tables(paths)
+    except StoreError as error:
+        raise SpecError(str(error), field="data") from error
+
+
+def _tables(paths: Sequence[Path] | None) -> dict[str, list[pa.Table]]:
     found: dict[str, list[pa.Table]] = {}
     for directory in (SHIPPED_DIR, TILES_DIR) if paths is None else ():
         for family in shipped_families(directory):

@@ -48,9 +48,9 @@ class Recipe:
     """
 
     folds: int = 8
-    rounds: int = 300
+    rounds: int = 260
     depth: int = 6
-    rate: float = 0.04
+    rate: float = 0.045
     rows_share: float = 0.6
     columns_share: float = 0.7
     least_child: float = 3.0

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...features.device import Device
 from ...features.errors import SpecError
+from ...features.tuning.cpu_block import CORES_FOR_MEMORY
 from ...features.tuning.kind import Candidates, Task, get_kind
 from .dispatches import CONTRACTION, DTYPE, Dispatch
 from .spec_text import DATA_TILING, Config, is_tiled
@@ -21,9 +22,6 @@ PACKING_OVER_STREAM = 1.5
 """Rate at which IREE packs weights, over the rate at which one core streams memory: 51 to 82 GB/s for weights of 1 to 4 MB on
 Zen 5 (time of data tiling with weights as arguments, less that with weights as constants, IREE 3.13), where one core streams
 37 GB/s."""
-
-_CORES_FOR_MEMORY = 16.0
-"""Cores that share a chip's memory bandwidth evenly when all stream, where nothing was measured for one core."""
 
 LEAST_GAIN = 1.1
 """A configuration replaces the compiler's own only where it is predicted to be at least so many times faster.
@@ -50,7 +48,8 @@ class Scored:
     """A dispatch with its configurations: the compiler's own first, its data tiling second where there is one, tiles after.
 
     `seconds` `(n,)` are of one call; `measured` tells which were measured `(n,)`. `packing_s` is what data tiling saves per
-    call where weights are constants of the module, since those are packed when it is compiled; it is taken off already.
+    call where weights are constants of the module, since those are packed when it is compiled; it is taken off already, but
+    never below `least_s`, what the products alone take at the device's peak.
     """
 
     dispatch: Dispatch
@@ -58,6 +57,7 @@ class Scored:
     seconds: Seconds
     measured: NDArray[np.bool_]
     packing_s: float = 0.0
+    least_s: float = 0.0
 
     def config(self, i: int) -> Config:
         """Configuration `i`."""
@@ -91,7 +91,7 @@ class Scored:
         predicted, measured = self.seconds.copy(), self.measured.copy()
         for i, value in zip(at, seconds, strict=True):
             if np.isfinite(value):
-                predicted[i] = max(value - self.packing_s, 0.0) if i == self.packed else value
+                predicted[i] = max(value - self.packing_s, min(value, self.least_s)) if i == self.packed else value
                 measured[i] = True
         return replace(self, seconds=predicted, measured=measured)
 
@@ -115,11 +115,12 @@ def score(dispatch: Dispatch, model: Model, device: Device, threads: int) -> Sco
     candidates = Candidates.of(task, [*own, *tiles])
     seconds = np.asarray(model.predict(candidates), dtype=np.float64)
     packing_s = _packing_s(dispatch, device) if len(own) > 1 else 0.0
+    least_s = 0.0
     if packing_s:
-        # Never below what the products alone take at the device's peak.
-        packing_s = min(packing_s, max(float(seconds[1]) - _least_s(dispatch, device, threads), 0.0))
+        least_s = _least_s(dispatch, device, threads)
+        packing_s = min(packing_s, max(float(seconds[1]) - least_s, 0.0))
         seconds[1] -= packing_s
-    return Scored(dispatch, candidates, seconds, np.zeros(len(candidates), dtype=np.bool_), packing_s)
+    return Scored(dispatch, candidates, seconds, np.zeros(len(candidates), dtype=np.bool_), packing_s, least_s)
 
 
 def _packing_s(dispatch: Dispatch, device: Device) -> float:
@@ -127,7 +128,8 @@ def _packing_s(dispatch: Dispatch, device: Device) -> float:
     s = dispatch.sizes
     weights_b = 4.0 * s["batch"] * s["k"] * s["n"]
     stream = device.measured.get("bandwidth_dram_b_per_s_1t")
-    rate = stream.value if stream is not None else device.required("memory_bandwidth_b_per_s") / _CORES_FOR_MEMORY
+    # Where nothing was measured for one core, its share of what the chip has.
+    rate = stream.value if stream is not None else device.required("memory_bandwidth_b_per_s") / CORES_FOR_MEMORY
     return 2.0 * weights_b / (PACKING_OVER_STREAM * rate) * dispatch.constant_calls / max(dispatch.calls, 1)
 
 

@@ -61,6 +61,9 @@ def perf_model(
 
     It is asked configuration by configuration and predicts seconds: infinite for what cannot fit the device, 0 for what
     cannot be ranked, so that Triton keeps that, in the order given. `prune` scores all at once and is faster.
+
+    Raises:
+        SpecError: the device is not in the catalogue, or the map is none or names unknown sizes or knobs.
     """
     scorer = _Scorer(device, maps, model)
 

@@ -11,6 +11,7 @@ from kernelcast.collectors.runner import Prepared, UnsupportedCaseError, runners
 from kernelcast.collectors.tiled import tiled_gemm_plan
 from kernelcast.collectors.tiled_conv import tiled_conv_plan
 from kernelcast.features.kernel import KernelSpec
+from kernelcast.features.tuning.cpu_block import MAX_FILLED, MAX_UNROLLED
 
 TILES = {"tile_m": 16, "tile_n": 32, "inner_m": 4, "inner_n": 16, "inner_k": 2}
 
@@ -166,7 +167,7 @@ def test_the_plan_keeps_its_limits_and_has_both_baselines_for_every_shape() -> N
         if "tile_k" in config:
             assert config["tile_k"] % config["inner_k"] == 0
             assert config["tile_k"] < shape.k
-            assert config["tile_m"] * config["tile_n"] <= tiled.MAX_FILLED
+            assert config["tile_m"] * config["tile_n"] <= MAX_FILLED
 
 
 def test_the_plan_holds_odd_sizes_and_sizes_of_models() -> None:
@@ -186,4 +187,4 @@ def test_the_plan_of_convolutions_keeps_its_limits_and_has_the_default_of_every_
     assert {(spec.variant, spec.dims) for spec in plan if not spec.config} == shapes
     for config in (dict(spec.config) for spec in plan if spec.config):
         assert config["tile_w"] % config["inner_w"] == config["tile_c"] % config["inner_c"] == 0
-        assert config["inner_w"] * config["inner_c"] * config["inner_k"] <= tiled.MAX_UNROLLED
+        assert config["inner_w"] * config["inner_c"] * config["inner_k"] <= MAX_UNROLLED

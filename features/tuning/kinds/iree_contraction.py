@@ -13,7 +13,6 @@ nearly as the main loop does, sizes it does not know make it keep sums in memory
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -22,10 +21,14 @@ from numpy.typing import NDArray
 from ...device import catalogue
 from ...kernel import KernelSpec
 from ...work import LAUNCH_FLOOR_S
-from ..choosing import near, spread
+from ..choosing import spread
 from ..cpu_block import (
     FACTS,
     LINE_B,
+    MAX_BLOCKS,
+    MAX_FILLED,
+    MAX_REGISTER_TILE,
+    MAX_UNROLLED,
     PAGE_B,
     alignment,
     crowding,
@@ -42,18 +45,6 @@ SIZES = ("batch", "m", "n", "k", "a_transposed", "b_transposed", "threads")
 TILES = ("tile_m", "tile_n", "tile_k", "inner_m", "inner_n", "inner_k")
 KNOBS = (*TILES, "data_tiling")
 
-MAX_REGISTER_TILE = 1024
-"""Largest inner_m · inner_n: twice the 512 floats that AVX-512's 32 registers hold."""
-
-MAX_UNROLLED = 4096
-"""Largest inner_m · inner_n · inner_k: multiply-adds unrolled into one loop body; more takes seconds to compile."""
-
-MAX_FILLED = 2**15
-"""Largest tile_m · tile_n beside a tile_k: IREE zeroes such a block with unrolled stores, 1.8 s to compile at 512²."""
-
-MAX_BLOCKS = 4096
-"""Most blocks a product may be cut into: more are so small that handing them out is all the work."""
-
 _VARIANTS: Mapping[str, tuple[int, int]] = {"": (0, 0), "batched": (0, 0), "tn": (1, 0), "nt": (0, 1)}
 """Variants of the family `gemm` that are this kind, and whether a and b lie transposed in them."""
 
@@ -62,8 +53,8 @@ _DEFAULT_TILE, _DEFAULT_INNER_M, _DEFAULT_INNER = 64.0, 8, 16
 of m and of n and k up to these as register tile, however small they are."""
 
 _UNEVEN = 1.9
-"""Time of IREE's own register tiles of a whole vector in blocks that they do not divide. Its blocks have the largest divisor of n up
-to 64 columns: 40 of 160, say."""
+"""Time of IREE's own register tiles of a whole vector in blocks that they do not divide. Its blocks have as many columns as the
+largest divisor of n up to 64: 40 of 160, say."""
 
 _PACKED_ROWS = 16.0
 """Rows of the register tile that data tiling packs for; products of fewer rows have the power of two that covers them."""
@@ -81,18 +72,19 @@ _OPEN_N, _OPEN_N_SLICED_STEP = 3.5, 18.0
 _OPEN_N_WIDE, _OPEN_N_WIDE_STEP, _OPEN_N_WIDE_SLICED, _OPEN_N_WIDE_SLICED_STEP = 2.0, 85.0, 7.0, 10.0
 _KNOWN_N, _KNOWN_N_WIDE, _PART_K = 4.0, 6.0, 1.5
 """Time per multiply-add of a remainder over that of the main loop: of a size known only when it runs (open) or when it is
-compiled, of register tiles of several vectors (wide), in slices of K, per step of K where a step adds something; and of the last
-slice of K where it is shorter."""
+compiled, of register tiles of several vectors (wide), in slices of K, per step of K where a step adds something; and of the
+last slice of K where it is shorter."""
 
 _PACKED, _PACKED_ROW, _PACKING, _PACKED_B = 0.71, 14.3, 8.0, 2.0
-"""Data tiling: time of its multiply-adds over that at the peak, and what a row of its register tile adds; bytes at L2's bandwidth
-that packing takes per byte of operands and result, and bytes of B from where it lies. They describe it within 8 % in the median."""
+"""Data tiling: time of its multiply-adds over that at the peak, and what a row of its register tile adds; bytes at L2's
+bandwidth that packing takes per byte of operands and result, and bytes of B from where it lies. They describe it within 10 %
+in the median."""
 
 _TURNED, _TURNED_STEP = 4.0, 20.0
 """Turning a transposed B into vectors, in multiply-adds per vector: it is done again for every row of register tiles."""
 
 _TURNED_REST_STEP = 350.0
-"""What a transposed B adds per step of K to remainders of register tiles of several vectors: elements are gathered one by one."""
+"""What a transposed B adds per step of K to remainders of register tiles of several vectors, whose elements are gathered."""
 
 _RAGGED, _RAGGED_STEP = 3.0, 45.0
 """The same of the main loop itself where its register tile is no power of two wide: IREE takes its sums apart and puts them
@@ -124,7 +116,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     open_n = less(1.5, blocks_n) * less(last_n, tile_n)
     open_k = sliced * less(last_k, tile_k)
     part_k = open_k * last_k / k
-    rest_m, rest_n, rest_k = mod(last_m, inner_m) / m, mod(last_n, inner_n) / n, mod(last_k, inner_k) / k
+    rest_m, rest_n = mod(last_m, inner_m) / m, mod(last_n, inner_n) / n
 
     # The register tile.
     vectors = ceil_div(inner_n, lanes)
@@ -151,7 +143,9 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     whole = main * (1.0 - rest_m - rest_n + both) + rest
     padded = ceil_div(m, inner_m) * inner_m / m * (ceil_div(n, inner_n) * inner_n / n)
     even = maximum(equal(mod(n, _DEFAULT_TILE), 0.0), maximum(equal(mod(n, 48.0), 0.0), less(n, _DEFAULT_TILE)))
-    own = where(packed, padded * (_PACKED + _PACKED_ROW / inner_m), main * where(even, 1.0, where(ragged, 1.0, _UNEVEN)))
+    own = where(
+        packed, padded * (_PACKED + _PACKED_ROW / inner_m), main * where(even, 1.0, where(ragged, 1.0, _UNEVEN))
+    )
     compute = where(tuned, whole * (1.0 + (_PART_K - 1.0) * part_k), own)
 
     # Memory: blocks bring their operands from where all of them lie, strips of a block what the block holds.
@@ -180,20 +174,20 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     return {
         "bound_s": bound_s,
         "expected": expected, "compute": compute, "memory": memory, "main": main, "rest": rest,
-        "m": m, "n": n, "k": k, "batch": batch, "flops": flops, "intensity": flops / (batch * data_b),
+        "m": m, "n": n, "k": k, "flops": flops, "intensity": flops / (batch * data_b),
         "threads": threads, "rounds": rounds, "a transposed": v["a_transposed"], "b transposed": b_turned, "turning": turning,
         "path": packed + 2.0 * tuned, "inner_m": inner_m, "inner_n": inner_n, "inner_k": inner_k,
         "tile_m": tile_m, "tile_n": tile_n, "tile_k": tile_k, "sliced": sliced,
         "blocks m": blocks_m, "blocks n": blocks_n, "slices": slices,
         "vectors": vectors, "sums": sums, "spilled": spill, "filled": filled, "ragged": ragged, "unrolled": sums * inner_k,
-        "rest m": rest_m, "rest n": rest_n, "rest k": rest_k, "open": open_m + 2.0 * open_n, "partly filled": partly, "part k": part_k,
+        "rest m": rest_m, "rest n": rest_n, "open": open_m + 2.0 * open_n, "partly filled": partly, "part k": part_k,
         "open rest m": rest_m * open_m, "open rest n": rest_n * open_n,
         "b block over l1": b_block / v["l1_b"], "b panel over l1": b_panel / v["l1_b"], "a strip over l1": a_strip / v["l1_b"],
-        "c block over l1": c_block / v["l1_b"], "block over l2": (a_block + b_block + c_block) / v["l2_b"],
+        "block over l2": (a_block + b_block + c_block) / v["l2_b"],
         "data over l2": data_b / v["l2_b"], "data over l3": batch * data_b / v["l3_b"],
         "first": first_b / flops, "again": again_b / flops, "pages": pages,
-        "b alignment": alignment(b_row), "a alignment": alignment(k * element),
-        "crowding": crowding(b_rows, b_segment, b_row), "row": b_row / LINE_B, "segment": cut_n * element / LINE_B,
+        "b alignment": alignment(b_row),
+        "crowding": crowding(b_rows, b_segment, b_row), "row": b_row / LINE_B,
         "calls over bound": blocks * LAUNCH_FLOOR_S["cpu"] / bound_s,
     }  # fmt: skip
 
@@ -245,19 +239,24 @@ def _space(task: Task) -> Candidates:
 def _grid(sizes: Mapping[str, int], lanes: int) -> NDArray[np.int64]:
     """Sensible tile configurations `(n, 6)` in the order of `TILES`: multiples of register tiles near usual block sizes."""
     m, n, k = sizes["m"], sizes["n"], sizes["k"]
-    found: dict[tuple[int, ...], None] = {}
     register_tiles = [(rows, width * lanes) for rows in _ROWS for width in _VECTORS
                       if rows <= m and (width == 1 or width * lanes <= n) and rows * width <= _SUMS[1]
                       and (rows * width >= _SUMS[0] or rows == m)]  # fmt: skip
-    for (rows, columns), step, slice_k in itertools.product(register_tiles, _STEPS, _SLICES):
-        for block_m, block_n in itertools.product(_BLOCK_M, _BLOCK_N):
-            config = (
-                near(rows, block_m, m), near(columns, block_n, n), near(step, slice_k, k) if slice_k else 0,
-                rows, columns, step,
-            )  # fmt: skip
-            found[config] = None
-    grid = np.array(list(found), dtype=np.int64).reshape(len(found), len(TILES))
+    axes = (register_tiles, _STEPS, _SLICES, _BLOCK_M, _BLOCK_N)
+    places = np.indices([len(axis) for axis in axes]).reshape(len(axes), -1)
+    tiles, steps, slices, blocks_m, blocks_n = (np.array(axis)[place] for axis, place in zip(axes, places, strict=True))
+    rows, columns = tiles.T
+    sliced = np.where(slices > 0, _nearest(steps, slices, k), 0)
+    grid = np.stack([_nearest(rows, blocks_m, m), _nearest(columns, blocks_n, n), sliced, rows, columns, steps], axis=1)
+    # One number per row tells rows apart faster than comparing them; 2048 is beyond every tile.
+    numbers = grid @ 2048 ** np.arange(len(TILES), dtype=np.int64)
+    grid = grid[np.sort(np.unique(numbers, return_index=True)[1])]
     return grid[sensible(sizes, dict(zip(TILES, grid.T, strict=True)))]
+
+
+def _nearest(inner: NDArray[np.int64], block: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """`choosing.near` of columns."""
+    return np.asarray(inner * np.minimum(np.maximum(block // inner, 1), -(-size // inner)))
 
 
 def _task_of(spec: KernelSpec, device: str) -> tuple[Task, dict[str, int]] | None:

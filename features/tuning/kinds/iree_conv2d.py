@@ -19,10 +19,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...device import catalogue
+from ...families.conv2d import output_size
 from ...kernel import KernelSpec
 from ...work import LAUNCH_FLOOR_S
 from ..choosing import near, spread
-from ..cpu_block import FACTS, LINE_B, alignment, facts_of, largest_divisor, seconds_per_byte, spilled, step_cost
+from ..cpu_block import (
+    FACTS,
+    LINE_B,
+    MAX_BLOCKS,
+    MAX_REGISTER_TILE,
+    MAX_UNROLLED,
+    alignment,
+    facts_of,
+    largest_divisor,
+    seconds_per_byte,
+    spilled,
+    step_cost,
+)  # fmt: skip
 from ..formula import Value, ceil_div, equal, less, maximum, minimum, mod, where
 from ..kind import Candidates, Task, TuningKind
 
@@ -41,16 +54,16 @@ _MAIN = 1.45
 convolutions on Zen 5."""
 
 _OPEN, _KNOWN, _CROSSED, _PARTLY_FILLED, _PARTLY_FILLED_STEP = 72.0, 1.5, 50.0, 4.0, 25.0
-"""Time per multiply-add of a remainder over that of the main loop: of a size known only when it runs (open), of one known when it
-is compiled, and of channels that do not fill their vectors: where columns remain too (crossed), and where none do, when steps of
-input channels add to it."""
+"""Time per multiply-add of a remainder over that of the main loop: of a size known only when it runs (open), of one known
+when it is compiled, and of channels that do not fill their vectors: where columns remain too (crossed), and where none do,
+when steps of input channels add to it."""
 
 _RAGGED, _RAGGED_STEP = 3.0, 45.0
-"""The same of a main loop whose channels are three times a power of two: IREE takes its sums apart and puts them together again in
-every step."""
+"""The same of a main loop whose channels are three times a power of two: IREE takes its sums apart and puts them together
+again in every step."""
 
 _GATHERED, _GATHERED_ELEMENT = 12.0, 70.0
-"""The same of columns that do not lie side by side, since the convolution strides over them: in all, and per column of a tile."""
+"""The same of columns that do not lie side by side, since the convolution strides over them: in all, and per column."""
 
 _SINGLE = 3.5
 """Tiles of one column, which have no vectors at all."""
@@ -92,14 +105,18 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     ragged = tuned * (1.0 - planar) * equal(mod(2.0 * inner_c / lanes, 3.0), 0.0)
     gathered = planar * less(1.5, stride)
     main = step / filled * (1.0 + spill / sums) * where(less(along, 1.5), _SINGLE, 1.0) + _SLICE_MOVES / inputs
-    main = where(gathered, _GATHERED + _GATHERED_ELEMENT / along, _MAIN * main + ragged * (_RAGGED + _RAGGED_STEP / inner_k))
+    main = where(
+        gathered, _GATHERED + _GATHERED_ELEMENT / along, _MAIN * main + ragged * (_RAGGED + _RAGGED_STEP / inner_k)
+    )
     partly = less(0.5, mod(mod(where(planar, last_w, last_c), along), lanes))
     partly = partly * (1.0 - planar)
     both = rest_w * rest_c
     crossed = partly * less(0.0, both)
     known = where(crossed, _CROSSED, _KNOWN)
     cost_w = where(open_w, _OPEN, known)
-    cost_c = where(open_c, _OPEN, where(partly * (1.0 - crossed), _PARTLY_FILLED + _PARTLY_FILLED_STEP / inner_k, known))
+    cost_c = where(
+        open_c, _OPEN, where(partly * (1.0 - crossed), _PARTLY_FILLED + _PARTLY_FILLED_STEP / inner_k, known)
+    )
     rest = (rest_w - both) * cost_w + (rest_c - both) * cost_c + both * maximum(cost_w, cost_c)
     compute = where(tuned, main * (1.0 - rest_w - rest_c + both) + rest, main)
 
@@ -127,7 +144,8 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
         "out_h": rows, "out_w": columns, "out_c": channels, "taps": taps, "in_c": inputs, "stride": stride, "layout": planar,
         "flops": flops, "intensity": flops / data_b, "threads": threads, "rounds": rounds, "tuned": tuned,
         "inner_w": inner_w, "inner_c": inner_c, "inner_k": inner_k, "tile_h": tile_h, "tile_w": tile_w, "tile_c": tile_c,
-        "vectors": vectors, "sums": sums, "across": across, "along": along, "gathered": gathered, "partly filled": partly, "spilled": spill, "filled": filled, "step": step, "ragged": ragged,
+        "vectors": vectors, "sums": sums, "across": across, "along": along, "gathered": gathered,
+        "partly filled": partly, "spilled": spill, "filled": filled, "step": step, "ragged": ragged,
         "unrolled": sums * inner_k,
         "rest": rest, "rest w": rest_w, "rest c": rest_c, "rest k": mod(inputs, inner_k), "open": open_w + 2.0 * open_c,
         "open rest w": rest_w * open_w, "open rest c": rest_c * open_c,
@@ -146,8 +164,6 @@ _VECTORS = (1, 2, 3, 4)
 _STEPS = (1, 2, 3, 4, 8, 16)
 _BLOCK_H, _BLOCK_W, _BLOCK_C = (1, 2, 4, 8, 16, 32), (8, 16, 32, 64), (32, 64, 128, 256)
 _SUMS = (4, 32)
-_REGISTERS, _UNROLLED, _BLOCKS = 1024, 4096, 4096
-"""Most sums of a register tile, most multiply-adds unrolled into a loop body, and most blocks."""
 
 
 def _space(task: Task) -> Candidates:
@@ -167,31 +183,40 @@ def _space(task: Task) -> Candidates:
 def _grid(sizes: Mapping[str, int], lanes: int) -> NDArray[np.int64]:
     """Sensible tile configurations `(n, 6)` in the order of `TILES`.
 
-    Blocks divide the columns and the channels, register tiles divide blocks, and steps the input channels: what does not divide
-    was measured to run up to 36 times slower than IREE's own choice, and is nothing to gamble on.
+    Register tiles divide blocks, blocks the columns and the channels, and steps the input channels. A register tile of whole
+    vectors may leave something of one dimension where its block covers all of that dimension: other remainders were measured to
+    run up to 36 times slower than IREE's own choice, and are nothing to gamble on.
     """
-    rows, columns, channels = sizes["out_h"], sizes["out_w"], sizes["out_c"]
+    rows, columns, channels, planar = sizes["out_h"], sizes["out_w"], sizes["out_c"], sizes["layout"]
+    across, covering = {*_ACROSS}, {lanes // 2, lanes, 2 * lanes, 4 * lanes}
     # Vectors partly filled are better than remainders, where no whole ones divide.
     wide = {width * lanes for width in _VECTORS} | {lanes // 2, 5 * lanes // 2}
-    if not _dividing(wide - {lanes // 2}, columns if sizes["layout"] else channels):
-        wide = {*range(1, _VECTORS[-1] * lanes + 1)}
-    along_c, along_w = (_ACROSS, wide) if sizes["layout"] else (wide, _ACROSS)
+    if not _dividing(wide - {lanes // 2}, columns if planar else channels):
+        wide |= {*range(1, _VECTORS[-1] * lanes + 1)}
+    along_w, along_c = (wide, across) if planar else (across, wide)
     inner_k = [step for step in _STEPS if sizes["in_c"] % step == 0]
     found: dict[tuple[int, ...], None] = {}
-    for width, depth in itertools.product(_dividing(along_w, columns), _dividing(along_c, channels)):
-        length, across = (width, depth) if sizes["layout"] else (depth, width)
-        sums = across * -(-length // lanes)
-        if not _SUMS[0] <= sums <= _SUMS[1] or width * depth > _REGISTERS:
+    for width, depth in itertools.product(sorted(along_w), sorted(along_c)):
+        length, height = (width, depth) if planar else (depth, width)
+        sums = height * -(-length // lanes)
+        if not _SUMS[0] <= sums <= _SUMS[1] or width * depth > MAX_REGISTER_TILE:
             continue
-        blocks_w = {near(width, block, columns) for block in (*_BLOCK_W, columns)}
-        blocks_c = {near(depth, block, channels) for block in (*_BLOCK_C, channels)}
-        for step, tile_h, tile_w, tile_c in itertools.product(
-            inner_k, _BLOCK_H, _dividing(blocks_w, columns), _dividing(blocks_c, channels)
-        ):
-            blocks = sizes["batch"] * -(-rows // tile_h) * (columns // tile_w) * (channels // tile_c)
-            if width * depth * step <= _UNROLLED and blocks <= _BLOCKS:
+        left_w, left_c = columns % width, channels % depth
+        if (left_w and left_c) or ((left_w if planar else left_c) and length not in covering):
+            continue
+        blocks_w, blocks_c = _blocks(width, columns, _BLOCK_W), _blocks(depth, channels, _BLOCK_C)
+        for step, tile_h, tile_w, tile_c in itertools.product(inner_k, _BLOCK_H, blocks_w, blocks_c):
+            blocks = sizes["batch"] * -(-rows // tile_h) * -(-columns // tile_w) * -(-channels // tile_c)
+            if width * depth * step <= MAX_UNROLLED and blocks <= MAX_BLOCKS:
                 found[min(tile_h, rows), tile_w, tile_c, width, depth, step] = None
     return np.array(list(found), dtype=np.int64).reshape(len(found), len(TILES))
+
+
+def _blocks(inner: int, size: int, usual: Iterable[int]) -> list[int]:
+    """Blocks of whole register tiles, ascending: those that divide `size`, or where none can, the one that covers it."""
+    if size % inner:
+        return [-(-size // inner) * inner] if inner < 2 * size else []
+    return _dividing({near(inner, block, size) for block in (*usual, size)}, size)
 
 
 def _dividing(sizes: Iterable[int], whole: int) -> list[int]:
@@ -205,11 +230,11 @@ def _task_of(spec: KernelSpec, device: str) -> tuple[Task, dict[str, int]] | Non
         return None
     if knobs and set(knobs) != {*TILES}:
         return None
-    side, step = spec["kernel"], spec["stride"]
+    dims = dict(spec.dims)
     sizes = {
-        "batch": spec["batch"], "out_h": (spec["height"] - side) // step + 1, "out_w": (spec["width"] - side) // step + 1,
-        "out_c": spec["out_channels"], "kernel_h": side, "kernel_w": side, "in_c": spec["in_channels"], "stride": step,
-        "layout": _VARIANTS[spec.variant], "threads": spec.threads,
+        "batch": dims["batch"], "out_h": output_size(dims["height"], dims), "out_w": output_size(dims["width"], dims),
+        "out_c": dims["out_channels"], "kernel_h": dims["kernel"], "kernel_w": dims["kernel"], "in_c": dims["in_channels"],
+        "stride": dims["stride"], "layout": _VARIANTS[spec.variant], "threads": spec.threads,
     }  # fmt: skip
     return Task(KIND.name, sizes, spec.dtype, device), knobs
 

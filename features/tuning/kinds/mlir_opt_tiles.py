@@ -15,6 +15,8 @@ from ...device import Device
 from ...dtypes import itemsize_b
 from ...errors import SpecError
 from ...kernel import KernelSpec
+from ...work import LAUNCH_FLOOR_S
+from ..cpu_block import FMA_PIPES, PAGE_B
 from ..formula import Value, ceil_div, equal, floor, less, maximum, minimum, mod, where
 from ..kind import Candidates, Task, TuningKind
 
@@ -24,12 +26,6 @@ _TILE_N = (16, 32, 48, 64, 128, 256)
 _TILE_K = (1, 2, 4, 8, 32)
 """What the choices are; plugins/mlir_opt/tiles.cpp has the same, which a test holds them to."""
 
-_LEAST_S = 1e-7
-"""Shortest time a call can take: some hundred instructions, as in `features.work`."""
-
-_PAGE_B = 4096.0
-"""Rows this far apart, or whole multiples of it, compete for the same few places of a first-level cache."""
-
 _LAYOUTS = {"": (0, 0), "batched": (0, 0), "nt": (0, 1), "tn": (1, 0)}
 """Variants of the family gemm as (a_transposed, b_transposed)."""
 
@@ -38,7 +34,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     """What decides how LLVM compiles a tile, and how often what it works on comes from where."""
     batch, m, n, k, element_b = v["batch"], v["m"], v["n"], v["k"], v["element_b"]
     flops = 2.0 * batch * m * n * k
-    bound_s = maximum(flops / v["core_flops"], _LEAST_S)
+    bound_s = maximum(flops / v["core_flops"], LAUNCH_FLOOR_S["cpu"])
     tile_m, tile_n, tile_k = (
         where(v[knob], minimum(v[knob], size), size) for knob, size in zip(_KNOBS, (m, n, k), strict=True)
     )
@@ -94,7 +90,8 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
         "footprint_over_l2": footprint_b / v["l2_b"],
         "b_read_over_flops": b_read_b / flops,
         "results_read_over_flops": batch * m * n * tiles_k * element_b / flops,
-        "row_in_page": mod(row_b, _PAGE_B),
+        # Rows whole multiples of a page apart compete for the same few places of a first-level cache.
+        "row_in_page": mod(row_b, PAGE_B),
         "a_transposed": v["a_transposed"],
         "b_transposed": v["b_transposed"],
         "flops": flops,
@@ -129,8 +126,8 @@ def _facts_of(device: Device, dtype: str) -> Mapping[str, float]:
     return {
         "element_b": itemsize_b(dtype),
         "core_flops": core_flops,
-        # A core with two fused multiply-adds a clock does four flops a clock for every lane of its vectors.
-        "lanes": core_flops / clock / 4.0,
+        # A fused multiply-add is two flops for every lane of a vector.
+        "lanes": core_flops / clock / (2 * FMA_PIPES),
         "l1_b": l1_b,
         "l2_b": device.required("l2_b") / units,
     }

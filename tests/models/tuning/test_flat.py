@@ -96,6 +96,22 @@ def test_sections_of_other_writers_are_skipped() -> None:
     np.testing.assert_array_equal(answers(found)[0], answers(WHOLE)[0])
 
 
+def test_tags_that_are_no_ascii_are_skipped_too_and_told_apart() -> None:
+    def renamed(first: bytes, second: bytes) -> bytes:
+        content = bytearray(CONTENT)
+        for tag, other in ((b"TRE2", first), (b"SEEN", second)):
+            at = CONTENT.index(tag)
+            content[at : at + 4] = other
+        return resealed(bytes(content))
+
+    found = decode(renamed(b"\xff\xfeAB", b"\xff\xfdAB"), "it")
+    assert found.energy is None
+    assert found.measured is None
+    np.testing.assert_array_equal(answers(found)[0], answers(WHOLE)[0])
+    with pytest.raises(ModelFileError, match="twice"):
+        decode(renamed(b"\xff\xfeAB", b"\xff\xfeAB"), "it")
+
+
 @pytest.mark.parametrize("name", broken_files(CONTENT))
 def test_a_file_that_cannot_be_used_gives_one_sentence(name: str, tmp_path: Path) -> None:
     content, says = broken_files(CONTENT)[name]

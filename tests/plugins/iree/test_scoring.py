@@ -85,6 +85,7 @@ def test_constant_weights_make_data_tiling_cheaper_but_never_free() -> None:
     assert weights.with_measured([1], [6e-4]).seconds[1] == pytest.approx(6e-4 - weights.packing_s)
     tiny = score(replace(PRODUCT, constant_calls=1), LaidDown(1e-3, 1e-6, {}), device, 1)
     assert tiny.seconds[1] > 0
+    assert 0 < weights.with_measured([1], [weights.packing_s / 2]).seconds[1] <= weights.packing_s / 2
 
 
 def test_sums_are_not_sliced_where_something_is_fused_behind() -> None:
