@@ -183,40 +183,31 @@ def _space(task: Task) -> Candidates:
 def _grid(sizes: Mapping[str, int], lanes: int) -> NDArray[np.int64]:
     """Sensible tile configurations `(n, 6)` in the order of `TILES`.
 
-    Register tiles divide blocks, blocks the columns and the channels, and steps the input channels. A register tile of whole
-    vectors may leave something of one dimension where its block covers all of that dimension: other remainders were measured to
-    run up to 36 times slower than IREE's own choice, and are nothing to gamble on.
+    Blocks divide the columns and the channels, register tiles divide blocks, and steps the input channels: what does not divide
+    was measured to run up to 36 times slower than IREE's own choice, and is nothing to gamble on.
     """
-    rows, columns, channels, planar = sizes["out_h"], sizes["out_w"], sizes["out_c"], sizes["layout"]
-    across, covering = {*_ACROSS}, {lanes // 2, lanes, 2 * lanes, 4 * lanes}
+    rows, columns, channels = sizes["out_h"], sizes["out_w"], sizes["out_c"]
     # Vectors partly filled are better than remainders, where no whole ones divide.
     wide = {width * lanes for width in _VECTORS} | {lanes // 2, 5 * lanes // 2}
-    if not _dividing(wide - {lanes // 2}, columns if planar else channels):
-        wide |= {*range(1, _VECTORS[-1] * lanes + 1)}
-    along_w, along_c = (wide, across) if planar else (across, wide)
+    if not _dividing(wide - {lanes // 2}, columns if sizes["layout"] else channels):
+        wide = {*range(1, _VECTORS[-1] * lanes + 1)}
+    along_c, along_w = (_ACROSS, wide) if sizes["layout"] else (wide, _ACROSS)
     inner_k = [step for step in _STEPS if sizes["in_c"] % step == 0]
     found: dict[tuple[int, ...], None] = {}
-    for width, depth in itertools.product(sorted(along_w), sorted(along_c)):
-        length, height = (width, depth) if planar else (depth, width)
-        sums = height * -(-length // lanes)
+    for width, depth in itertools.product(_dividing(along_w, columns), _dividing(along_c, channels)):
+        length, across = (width, depth) if sizes["layout"] else (depth, width)
+        sums = across * -(-length // lanes)
         if not _SUMS[0] <= sums <= _SUMS[1] or width * depth > MAX_REGISTER_TILE:
             continue
-        left_w, left_c = columns % width, channels % depth
-        if (left_w and left_c) or ((left_w if planar else left_c) and length not in covering):
-            continue
-        blocks_w, blocks_c = _blocks(width, columns, _BLOCK_W), _blocks(depth, channels, _BLOCK_C)
-        for step, tile_h, tile_w, tile_c in itertools.product(inner_k, _BLOCK_H, blocks_w, blocks_c):
-            blocks = sizes["batch"] * -(-rows // tile_h) * -(-columns // tile_w) * -(-channels // tile_c)
+        blocks_w = {near(width, block, columns) for block in (*_BLOCK_W, columns)}
+        blocks_c = {near(depth, block, channels) for block in (*_BLOCK_C, channels)}
+        for step, tile_h, tile_w, tile_c in itertools.product(
+            inner_k, _BLOCK_H, _dividing(blocks_w, columns), _dividing(blocks_c, channels)
+        ):
+            blocks = sizes["batch"] * -(-rows // tile_h) * (columns // tile_w) * (channels // tile_c)
             if width * depth * step <= MAX_UNROLLED and blocks <= MAX_BLOCKS:
                 found[min(tile_h, rows), tile_w, tile_c, width, depth, step] = None
     return np.array(list(found), dtype=np.int64).reshape(len(found), len(TILES))
-
-
-def _blocks(inner: int, size: int, usual: Iterable[int]) -> list[int]:
-    """Blocks of whole register tiles, ascending: those that divide `size`, or where none can, the one that covers it."""
-    if size % inner:
-        return [-(-size // inner) * inner] if inner < 2 * size else []
-    return _dividing({near(inner, block, size) for block in (*usual, size)}, size)
 
 
 def _dividing(sizes: Iterable[int], whole: int) -> list[int]:
