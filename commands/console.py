@@ -42,7 +42,7 @@ def out() -> Console:
     """
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False)
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False, emoji=False)
 
 
 def note(message: str) -> None:

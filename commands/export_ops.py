@@ -46,7 +46,7 @@ def export_ops(
     rows: Annotated[
         int, typer.Option(min=50, max=1_000_000, help="Operations asked about per device and number format measured.")
     ] = 20_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:

@@ -35,7 +35,8 @@ def train_tuning(
 ) -> None:
     """Train the models that rank a compiler's choices, from measured configurations: kernelcast train-tuning."""
     folder = out_dir if out_dir is not None else home_dir() / "tuning"
-    check_folder(folder)
+    if out_dir is not None:
+        check_folder(folder)
     try:
         from ..models.tuning.training import train_files
 

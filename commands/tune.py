@@ -15,7 +15,7 @@ from .this_machine import known_machine, this_device
 from .units import seconds
 
 if TYPE_CHECKING:
-    from ..features.device import Catalogue
+    from ..features.device import Catalogue, Device
     from ..plugins.iree.tuning import TuningResult
 
 SUMMARY_NAME = "summary.json"
@@ -51,6 +51,7 @@ def tune(
     folder = out_folder if out_folder is not None else Path(f"{model.stem}.tuned")
     text = _read(model)
     check_folder(folder)
+    _check_threads(threads, known.get(name))
     here = bool(measure) and _check_machine(name, threads, known, force=force)
     try:
         result = _tuned(text, model.stem, name, threads, measure, target_cpu, known, keep=here)
@@ -60,10 +61,19 @@ def tune(
 
 
 def _read(model: Path) -> str:
+    if model.exists() and not model.is_file():
+        raise SpecError(f"{model} is no regular file: give a module as MLIR text", field="model")
     try:
         return model.read_text()
     except UnicodeDecodeError as error:
         raise SpecError(f"{model} is no text: give a module as MLIR text", field="model") from error
+
+
+def _check_threads(threads: int, device: Device) -> None:
+    """Refuse more threads than the device has cores: nothing is known of that."""
+    cores = device.required("compute_units")
+    if threads > cores:
+        raise SpecError(f"--threads is {threads}; {device.name} has {cores:.0f} cores", field="threads")
 
 
 def _check_machine(name: str, threads: int, known: Catalogue, *, force: bool) -> bool:
@@ -151,9 +161,12 @@ def _show(result: TuningResult, told: dict[str, Any]) -> None:
         screen.print(table)
     for one in result.left:
         screen.print(Text(f"left to the compiler: {one.name}: {one.reason}", "dim"), soft_wrap=True)
+    if not result.choices:
+        screen.print("nothing to tune: the module is compiled as the compiler does by itself", soft_wrap=True)
     word = "measured" if result.raced_s else "predicted for the kernels above"
     totals = ", ".join(f"{name} {seconds(value)}" for name, value in (result.raced_s or result.totals_s).items())
-    screen.print(f"one call, {word}: {totals}; chosen: {result.variant}", soft_wrap=True)
+    if result.choices:
+        screen.print(f"one call, {word}: {totals}; chosen: {result.variant}", soft_wrap=True)
     screen.print(f"files    {' '.join(told['files'])}", soft_wrap=True)
     screen.print(f"compile  {told['command']}", soft_wrap=True)
     if told["hook_command"]:

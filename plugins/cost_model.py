@@ -149,8 +149,8 @@ class CostModel:
         Raises:
             SpecError: `k` is negative, or as for `predict`.
         """
-        if k < 0:
-            raise SpecError(f"k must be 0 or more, got {k}", field="k")
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 0:
+            raise SpecError(f"k must be 0 or more and whole, got {k!r}", field="k")
         return np.argsort(self.predict(candidates), kind="stable")[:k]
 
     def _asked(self, candidates: Candidates) -> tuple[Memory, TaskKey, Asked]:
@@ -182,8 +182,11 @@ class CostModel:
 
 def _checked_seconds(measured_s: Any, n: int) -> Floats:
     try:
-        found = np.array(measured_s, dtype=np.float64)
-    except (TypeError, ValueError):
+        given = np.asarray(measured_s)
+        if given.size and given.dtype.kind not in "iuf":
+            raise TypeError
+        found = given.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
         raise SpecError(
             "measured times must be numbers of seconds, one per configuration", field="measured_s"
         ) from None

@@ -20,7 +20,8 @@ HOOK_NAME = "kernelcast-iree-hook"
 _PROGRAM = '''\
 #!/bin/sh
 """:"
-exec {python} -E -s "$0" "$@"
+[ -x {python} ] || {{ echo "{name}: {python} is gone; executables are compiled as they were" >&2; exec cat; }}
+exec {python} -I "$0" "$@"
 ":"""
 """IREE executables with configurations chosen by kernelcast: MLIR on stdin, MLIR on stdout; see `iree-compile --help` for
 --iree-hal-preprocess-executables-with. What is not known passes through unchanged."""
