@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +24,9 @@ def spread(groups: NDArray[np.int64], expected: NDArray[np.float64], most: int) 
     return np.sort(np.lexsort((expected, place))[:most])
 
 
-def near(inner: int, block: int, size: int) -> int:
-    """The multiple of `inner` nearest below `block`, at least one, no larger than the first that covers `size`."""
-    return inner * min(max(block // inner, 1), -(-size // inner))
+def near(inner: Any, block: Any, size: int) -> Any:
+    """The multiple of `inner` nearest below `block`, at least one, no larger than the first that covers `size`.
+
+    Sizes or columns `(n,)` of them.
+    """
+    return inner * np.minimum(np.maximum(block // inner, 1), -(-size // inner))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ...device import catalogue
 from ...kernel import KernelSpec
 from ...work import LAUNCH_FLOOR_S
-from ..choosing import spread
+from ..choosing import near, spread
 from ..cpu_block import (
     FACTS,
     LINE_B,
@@ -246,17 +246,12 @@ def _grid(sizes: Mapping[str, int], lanes: int) -> NDArray[np.int64]:
     places = np.indices([len(axis) for axis in axes]).reshape(len(axes), -1)
     tiles, steps, slices, blocks_m, blocks_n = (np.array(axis)[place] for axis, place in zip(axes, places, strict=True))
     rows, columns = tiles.T
-    sliced = np.where(slices > 0, _nearest(steps, slices, k), 0)
-    grid = np.stack([_nearest(rows, blocks_m, m), _nearest(columns, blocks_n, n), sliced, rows, columns, steps], axis=1)
+    sliced = np.where(slices > 0, near(steps, slices, k), 0)
+    grid = np.stack([near(rows, blocks_m, m), near(columns, blocks_n, n), sliced, rows, columns, steps], axis=1)
     # One number per row tells rows apart faster than comparing them; 2048 is beyond every tile.
     numbers = grid @ 2048 ** np.arange(len(TILES), dtype=np.int64)
     grid = grid[np.sort(np.unique(numbers, return_index=True)[1])]
     return grid[sensible(sizes, dict(zip(TILES, grid.T, strict=True)))]
-
-
-def _nearest(inner: NDArray[np.int64], block: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """`choosing.near` of columns."""
-    return np.asarray(inner * np.minimum(np.maximum(block // inner, 1), -(-size // inner)))
 
 
 def _task_of(spec: KernelSpec, device: str) -> tuple[Task, dict[str, int]] | None:
