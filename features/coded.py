@@ -30,7 +30,7 @@ class Words:
         code = np.zeros(len(columns[0].code), dtype=np.intp)
         for column in columns:
             code = code * len(column.words) + column.code
-        first, dense = _dense(code)
+        first, dense = dense_codes(code)
         words = [text(*(column.words[column.code[row]] for column in columns)) for row in first]
         number: dict[str, int] = {}
         same = np.array([number.setdefault(word, len(number)) for word in words], dtype=np.intp)
@@ -59,9 +59,22 @@ class Words:
         return same
 
 
-def _dense(code: npt.NDArray[np.intp]) -> tuple[list[int], npt.NDArray[np.intp]]:
+def dense_codes(code: npt.NDArray[np.intp]) -> tuple[list[int], npt.NDArray[np.intp]]:
     """A row in which each distinct code first occurs, and the codes renumbered 0, 1, 2 …"""
-    if len(code) == 1:
-        return [0], np.zeros(1, dtype=np.intp)
-    _, first, dense = np.unique(code, return_index=True, return_inverse=True)
-    return first.tolist(), dense
+    if not code.any():
+        return [0] if len(code) else [], np.zeros(len(code), dtype=np.intp)
+    highest = int(code.max())
+    if highest > _TABLE_PER_ROW * len(code):
+        _, first, dense = np.unique(code, return_index=True, return_inverse=True)
+        return first.tolist(), dense
+    # Few codes: a table of first rows, written backwards so that the first one stays, is faster than sorting.
+    table = np.full(highest + 1, -1, dtype=np.intp)
+    table[code[::-1]] = np.arange(len(code) - 1, -1, -1)
+    there = np.flatnonzero(table >= 0)
+    number = np.empty(highest + 1, dtype=np.intp)
+    number[there] = np.arange(len(there))
+    return table[there].tolist(), number[code]
+
+
+_TABLE_PER_ROW = 8
+"""Largest code, in rows, up to which a table of all codes is worth it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,13 +20,16 @@ import numpy.typing as npt
 
 from .cases import Cases, Floats
 from .coded import Words
+from .counts import Counts, counts
 from .device import Catalogue
 from .dtypes import itemsize_b
 from .kernel import get_family
+from .kinds import Kind, Kinds
+from .machine import Machine, columns, machine_of
 from .terms import TERMS, cost_terms
-from .tiling import TILING_NAMES, has_tiling, product_shapes, tiling_columns
-from .words import group_words, impls_by_shapes, kv_pairs, read_as, setting_words, thread_words
-from .work import LAUNCH_FLOOR_S, Work, work
+from .tiling import TILING_NAMES, has_tiling, tiling_columns
+from .words import group_word, impls_by_shapes, kv_pair, reader_of, setting_word, thread_word
+from .work import Work, work_on
 
 EXTRACT_VERSION = 4
 """Raised whenever a feature changes its meaning; part of the schema's hash. History: 1, the first; 2, a GPU's launch floor is
@@ -39,8 +43,15 @@ _ALIGNMENT = 256
 _TAIL_WIDTHS = (16, 64)
 """Vector and tile widths whose remainder is a feature: what is left over runs in slower code or is masked."""
 
-_DEVICE_FACTS = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b", "memory_b", "tdp_w",
-                 "shared_memory_per_unit_b", "l1_per_unit_b")  # fmt: skip
+_DEVICE_FACTS = {
+    "compute_units": "units", "boost_clock_hz": "clock_hz", "memory_bandwidth_b_per_s": "bandwidth_b_per_s", "l2_b": "l2_b",
+    "memory_b": "memory_b", "tdp_w": "tdp_w", "shared_memory_per_unit_b": "shared_per_unit_b", "l1_per_unit_b": "l1_per_unit_b",
+}  # fmt: skip
+"""Facts of a device that are features, each with the field of `Machine` that holds it."""
+
+_SIDES = np.array(_TILE_SIDES)[:, None]
+_MOST_KINDS = 4096
+"""Kinds whose facts are kept: far more than are asked about, few enough that made-up words cannot fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +79,19 @@ class FeatureSchema:
     @classmethod
     def fit(cls, cases: Cases) -> FeatureSchema:
         """The schema for training on `cases`: the words and the knobs that occur there."""
+        kinds = cases.kinds()
         return cls(
             family=cases.family.name,
             dtypes=tuple(sorted(cases.coded("dtype").words)),
             variants=tuple(sorted(cases.coded("variant").words)),
             impls=impls_by_shapes(cases),
             devices=tuple(sorted(cases.coded("device").words)),
-            groups=tuple(sorted(group_words(cases, cases.coded("impl")).words)),
+            groups=tuple(sorted(kinds.words(lambda kind: group_word(kind, kind.impl)).words)),
             knobs=tuple(name for name, column in cases.config.items() if not np.isnan(column).all()),
-            kv_pairs=tuple(sorted(kv_pairs(cases).words)),
+            kv_pairs=tuple(sorted(kinds.words(kv_pair).words)),
             cache_states=tuple(sorted(cases.coded("cache_state").words)),
-            threads=tuple(sorted(thread_words(cases).words)),
-            settings=tuple(sorted(setting_words(cases, cases.coded("impl")).words)),
+            threads=tuple(sorted(kinds.words(thread_word).words)),
+            settings=tuple(sorted(kinds.words(lambda kind: setting_word(kind, kind.impl)).words)),
         )
 
     @property
@@ -119,6 +131,16 @@ _WORD_LISTS = (
 
 
 @dataclass(frozen=True, slots=True)
+class KindFacts:
+    """What the features of cases of one kind have in common: `constant` of shape `(n_features,)`, NaN where sizes decide."""
+
+    read_as: str
+    runs_as: str
+    machine: Machine
+    constant: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class Features:
     """`values` of shape `(n, n_features)`, float64, with the schema that names the columns.
 
@@ -133,29 +155,63 @@ class Features:
     read_as: Words
 
 
-def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Features:
-    """Features of cases under a schema.
+class KindTable:
+    """What features take from a case's kind alone, under a schema and a catalogue: worked out once a kind and kept."""
+
+    def __init__(self, schema: FeatureSchema, catalogue: Catalogue) -> None:
+        self.schema = schema
+        self._catalogue = catalogue
+        self._family = get_family(schema.family)
+        self._read = reader_of(schema.impls, schema.groups)
+        self._known: dict[Kind, KindFacts] = {}
+
+    def of(self, kinds: Kinds) -> list[KindFacts]:
+        """The facts of each kind.
+
+        Raises:
+            SpecError: unknown device, or a dtype a device has no peak for.
+        """
+        if len(self._known) > _MOST_KINDS:
+            self._known.clear()
+        return [self._known.get(kind) or self._known.setdefault(kind, self._facts(kind)) for kind in kinds.kinds]
+
+    def _facts(self, kind: Kind) -> KindFacts:
+        machine, runs_as = machine_of(kind, self._family, self._catalogue)
+        read_as = self._read(kind)
+        found = dict(_kind_columns(kind, machine))
+        for what, words, own in (
+            ("dtype", self.schema.dtypes, kind.dtype),
+            ("variant", self.schema.variants, kind.variant),
+            ("impl", self.schema.impls, read_as),
+            ("device", self.schema.devices, kind.device),
+            ("group", self.schema.groups, group_word(kind, read_as)),
+        ):
+            if len(words) > 1:
+                found.update((f"{what}={word}", float(word == own)) for word in words)
+        constant = np.array([found.get(name, np.nan) for name in self.schema.names])
+        return KindFacts(read_as, runs_as, machine, constant)
+
+
+def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue, table: KindTable | None = None) -> Features:
+    """Features of cases under a schema; `table` keeps what kinds have in common between calls.
 
     Raises:
         SpecError: unknown device, or a dtype a device has no peak for.
     """
-    paper = work(cases, catalogue)
-    terms = cost_terms(cases, paper, catalogue)
-    facts = _device_columns(cases, catalogue)
-    columns = dict(_numeric(cases, paper, facts))
-    columns.update(zip((f"log {term} term" for term in TERMS), np.log2(terms).T, strict=True))
-    columns.update(_knob_columns(cases, schema, facts))
-    impls = read_as(cases, schema.impls, schema.groups)
-    for what, words, given in (
-        ("dtype", schema.dtypes, cases.coded("dtype")),
-        ("variant", schema.variants, cases.coded("variant")),
-        ("impl", schema.impls, impls),
-        ("device", schema.devices, cases.coded("device")),
-        ("group", schema.groups, group_words(cases, impls)),
-    ):
-        columns.update({f"{what}={word}": given.is_word(word).astype(np.float64) for word in words if len(words) > 1})
-    values = np.stack([columns[name] for name in schema.names], axis=1)
-    return Features(schema, values, paper, terms, impls)
+    kinds = cases.kinds()
+    facts = (table or KindTable(schema, catalogue)).of(kinds)
+    machine = columns([one.machine for one in facts], kinds)
+    counted = counts(cases)
+    paper = work_on(counted, machine, kinds.word_list([one.runs_as for one in facts]))
+    terms = cost_terms(counted, paper, machine)
+    values = np.take(np.stack([one.constant for one in facts]), kinds.code, axis=0)
+    varying = np.concatenate(list(_varying(cases, counted, paper, terms, machine)))
+    values[:, _positions_of(schema)] = varying.T
+    if any(kind.knobs for kind in kinds.kinds):
+        names = schema.names
+        for name, column in _knob_columns(cases, schema, machine):
+            values[:, names.index(name)] = column
+    return Features(schema, values, paper, terms, kinds.word_list([one.read_as for one in facts]))
 
 
 def scale_free_columns(schema: FeatureSchema) -> npt.NDArray[np.bool_]:
@@ -215,49 +271,88 @@ _WORK_NAMES = (
 )  # fmt: skip
 
 
-def _numeric(cases: Cases, paper: Work, facts: Mapping[str, Floats]) -> Iterable[tuple[str, Floats]]:
-    for name, column in cases.sizes.items():
-        yield f"log {name}", np.log2(np.maximum(column, 0.5))
-        yield f"alignment {name}", alignment(column)
-        for width in _TAIL_WIDTHS:
-            yield f"tail {width} {name}", np.mod(column, width) / width
-    compute = paper.flops / paper.peak_flops_per_s
-    work_columns = (
-        np.log2(np.maximum(paper.flops, 1.0)),
-        np.log2(paper.bytes),
-        np.log2(paper.footprint_b),
-        np.log2(np.maximum(paper.intensity, 1e-6)),
-        np.log2(np.maximum(compute, 1e-12)),
-        np.log2(paper.dram_all_s),
-        np.log2(paper.bounds_s["cache"]),
-        np.log2(np.maximum(compute, 1e-12) / paper.dram_all_s),
-        np.log2(paper.lower_bound_s),
-        np.log2(paper.footprint_b / facts["last level cache"]),
-        np.log2(paper.footprint_b / (facts["l1_per_unit_b"] * facts["compute_units"])),
-        np.log2(paper.peak_flops_per_s / paper.bandwidth_b_per_s),
-        np.log2(paper.peak_flops_per_s),
-        np.log2(np.maximum(compute, paper.dram_all_s) / facts["launch"]),
-        _itemsizes(cases.coded("dtype")),
-        _itemsizes(cases.coded("kv_dtype")),
-        cases.coded("cache_state").is_word("cold").astype(np.float64),
-        cases.threads,
-    )
-    yield from zip(_WORK_NAMES, work_columns, strict=True)
-    if cases.family.tiles is not None:
-        yield from _tile_columns(cases, facts["compute_units"])
-    for name in _DEVICE_FACTS:
-        yield f"log {name}", np.log2(facts[name])
+def _varying_names(schema: FeatureSchema) -> Iterable[str]:
+    """Names of the features that follow from the sizes, in the order of the rows of `_varying`."""
+    family = get_family(schema.family)
+    tiled = family.tiles is not None
+    yield from (f"log {dim}" for dim in family.dim_names)
+    yield from _LOG_WORK_NAMES
+    yield from (f"log {term} term" for term in TERMS)
+    if tiled:
+        yield from ("log tile batch", "log tile m", "log tile n", "log tile k", "log m over n")
+        yield from (f"log waves {side:g}" for side in _TILE_SIDES)
+    yield from (f"alignment {dim}" for dim in family.dim_names)
+    for width in _TAIL_WIDTHS:
+        yield from (f"tail {width} {dim}" for dim in family.dim_names)
+    if tiled:
+        for what in ("wave", "tile"):
+            yield from (f"{what} filling {side:g}" for side in _TILE_SIDES)
 
 
-def _knob_columns(cases: Cases, schema: FeatureSchema, facts: Mapping[str, Floats]) -> Iterable[tuple[str, Floats]]:
+@lru_cache(maxsize=256)
+def _positions_of(schema: FeatureSchema) -> list[int]:
+    """Where in the schema the rows of `_varying` stand."""
+    place = {name: i for i, name in enumerate(schema.names)}
+    return [place[name] for name in _varying_names(schema)]
+
+
+_LOG_WORK_NAMES = (
+    "log flops", "log bytes", "log footprint", "log intensity", "log compute s", "log dram s", "log cache s",
+    "log compute over dram", "log lower bound s", "log footprint over cache", "log footprint over l1", "log launches",
+)  # fmt: skip
+
+
+def _varying(cases: Cases, counted: Counts, paper: Work, terms: Floats, machine: Machine) -> Iterable[Floats]:
+    """Blocks of rows of shape `(k, n)`: the features that follow from the sizes, named by `_varying_names`."""
+    sizes = np.array(list(cases.sizes.values()))
+    compute = np.maximum(paper.flops / paper.peak_flops_per_s, 1e-12)
+    logs = [
+        np.maximum(sizes, 0.5),
+        np.array([
+            np.maximum(paper.flops, 1.0),
+            paper.bytes,
+            paper.footprint_b,
+            np.maximum(paper.intensity, 1e-6),
+            compute,
+            paper.dram_all_s,
+            paper.bounds_s["cache"],
+            compute / paper.dram_all_s,
+            paper.lower_bound_s,
+            paper.footprint_b / machine.last_level_b,
+            paper.footprint_b / (machine.l1_per_unit_b * machine.units),
+            np.maximum(compute, paper.dram_all_s) / machine.launch_s,
+        ]),
+        terms.T,
+    ]  # fmt: skip
+    fillings: list[Floats] = []
+    if counted.products is not None:
+        batch, m, n, _ = counted.products
+        tiles = batch * np.ceil(m / _SIDES) * np.ceil(n / _SIDES)
+        waves = tiles / machine.units
+        logs += [counted.products, (m / n)[None], waves]
+        fillings = [waves / np.ceil(waves), batch * m * n / (tiles * _SIDES * _SIDES)]
+    yield np.log2(np.concatenate(logs))
+    yield alignment(sizes)
+    yield from (np.mod(sizes, width) / width for width in _TAIL_WIDTHS)
+    yield from fillings
+
+
+def _kind_columns(kind: Kind, machine: Machine) -> Iterable[tuple[str, float]]:
+    """The numeric features that follow from the kind alone."""
+    yield "log balance", math.log2(machine.peak_flops_per_s / machine.bandwidth_b_per_s)
+    yield "log peak", math.log2(machine.peak_flops_per_s)
+    yield "itemsize", itemsize_b(kind.dtype)
+    yield "kv itemsize", itemsize_b(kind.kv_dtype)
+    yield "cold", float(kind.cache_state == "cold")
+    yield "threads", math.nan if kind.threads is None else kind.threads
+    for name, attribute in _DEVICE_FACTS.items():
+        yield f"log {name}", math.log2(getattr(machine, attribute))
+
+
+def _knob_columns(cases: Cases, schema: FeatureSchema, machine: Machine) -> Iterable[tuple[str, Floats]]:
     """Tuning knobs as given, and what a knob named after a size (`tile_m`) does to it; NaN where not set."""
-    if all(np.isnan(cases.config[name]).all() for name in schema.knobs):
-        # The usual request: nothing to work out.
-        unset = np.full(len(cases), np.nan)
-        yield from ((name, unset) for name in _knob_names(schema))
-        return
     if has_tiling(schema.knobs):
-        yield from tiling_columns(cases, facts["compute_units"], facts["shared_memory_per_unit_b"])
+        yield from tiling_columns(cases, machine.units, machine.shared_per_unit_b)
     for name in schema.knobs:
         yield f"knob {name}", cases.config[name]
     for name, size in _sized_knobs(schema):
@@ -282,37 +377,7 @@ def _knob_groups(schema: FeatureSchema) -> dict[str, list[str]]:
     return groups
 
 
-def _tile_columns(cases: Cases, units: Floats) -> Iterable[tuple[str, Floats]]:
-    """Wave and tile quantisation: how full the last wave of tiles and the tiles at the edges are, for usual tile sides."""
-    batch, m, n, k = product_shapes(cases)
-    for side in _TILE_SIDES:
-        count = batch * np.ceil(m / side) * np.ceil(n / side)
-        waves = count / units
-        yield f"log waves {side:g}", np.log2(waves)
-        yield f"wave filling {side:g}", waves / np.ceil(waves)
-        yield f"tile filling {side:g}", batch * m * n / (count * side * side)
-    for name, column in (("m", m), ("n", n), ("k", k), ("batch", batch)):
-        yield f"log tile {name}", np.log2(column)
-    yield "log m over n", np.log2(m / n)
-
-
 def alignment(sizes: npt.NDArray[Any]) -> Floats:
     """log2 of the largest power of two that divides each size, at most log2(256); shape `(n,)`."""
     whole = sizes.astype(np.int64)
     return np.log2(np.minimum(np.where(whole == 0, _ALIGNMENT, whole & -whole), _ALIGNMENT).astype(np.float64))
-
-
-def _itemsizes(dtypes: Words) -> Floats:
-    return np.array([itemsize_b(word) for word in dtypes.words])[dtypes.code]
-
-
-def _device_columns(cases: Cases, catalogue: Catalogue) -> dict[str, Floats]:
-    columns = {name: np.full(len(cases), np.nan) for name in (*_DEVICE_FACTS, "last level cache", "launch")}
-    for index, (name,) in cases.groups("device"):
-        device = catalogue.get(name)
-        for fact in _DEVICE_FACTS:
-            value = device.fact(fact)
-            columns[fact][index] = np.nan if value is None else value
-        columns["last level cache"][index] = device.last_level_cache_b
-        columns["launch"][index] = LAUNCH_FLOOR_S[device.kind]
-    return columns

@@ -6,13 +6,13 @@ products of knobs and sizes, so these are features of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
 from .cases import Cases, Floats
+from .counts import product_shapes
 from .dtypes import itemsize_b
-from .kernel import Size, View
 
 TILING_NAMES = (
     "log own waves", "own wave filling", "log own steps", "log own intensity", "log own sums per warp",
@@ -34,7 +34,9 @@ def tiling_columns(cases: Cases, units: Floats, shared_b: Floats) -> Iterable[tu
     `tile_k` cuts its result into blocks of `tile_m` × `tile_n` and steps through k; one without (attention) cuts rows only
     and steps through columns, `tile_n` at a time.
     """
-    batch, m, n, k = product_shapes(cases, cases.family.blocked)
+    shape_of = cases.family.blocked or cases.family.tiles
+    assert shape_of is not None, "only called for families with tiles"  # noqa: S101
+    batch, m, n, k = product_shapes(cases, shape_of)
     tile_m, tile_n, tile_k = _knob(cases, "tile_m"), _knob(cases, "tile_n"), _knob(cases, "tile_k")
     parts = np.nan_to_num(_knob(cases, "split_k"), nan=1.0)
     flat = "tile_k" in cases.family.config
@@ -42,7 +44,8 @@ def tiling_columns(cases: Cases, units: Floats, shared_b: Floats) -> Iterable[tu
     steps = np.ceil(k / (tile_k * parts)) if flat else np.ceil(n / tile_n)
     depth = tile_k if flat else k
     stages = np.nan_to_num(_knob(cases, "stages"), nan=1.0)
-    itemsize = np.array([itemsize_b(dtype) for dtype in cases.dtype.tolist()])
+    dtypes = cases.coded("dtype")
+    itemsize = np.array([itemsize_b(dtype) for dtype in dtypes.words])[dtypes.code]
     staged = stages * depth * (tile_m + tile_n) * itemsize
     waves = blocks / units
     columns = (
@@ -50,20 +53,6 @@ def tiling_columns(cases: Cases, units: Floats, shared_b: Floats) -> Iterable[tu
         np.log2(tile_m * tile_n / _knob(cases, "warps")), np.log2(staged), np.log2(staged / shared_b),
     )  # fmt: skip
     return zip(TILING_NAMES, columns, strict=True)
-
-
-def product_shapes(cases: Cases, shape_of: Callable[[View], tuple[Size, Size, Size, Size]] | None = None) -> Floats:
-    """Rows `batch`, `m`, `n`, `k` of the products inside the cases of a family that has `tiles`, shape `(4, n)`.
-
-    `shape_of` gives them for a view; default: the family's `tiles`.
-    """
-    tiles = shape_of or cases.family.tiles
-    assert tiles is not None, "only called for families with tiles"  # noqa: S101
-    shape = np.empty((4, len(cases)))
-    for index, view in cases.views():
-        for row, column in zip(shape, tiles(view), strict=True):
-            row[index] = column
-    return shape
 
 
 def _knob(cases: Cases, name: str) -> Floats:

@@ -3,74 +3,62 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from .cases import Cases
-from .coded import Words
+from .kinds import Kind
 
 NO_THREADS = "nan"
 """Word of a case that has no thread count: one on a GPU."""
 
 
-def kv_pairs(cases: Cases) -> Words:
-    """Dtype and cache dtype of each case, `bf16/fp8`."""
-    return Words.joined([cases.coded("dtype"), cases.coded("kv_dtype")], "{}/{}".format)
+def kv_pair(kind: Kind) -> str:
+    """Dtype and cache dtype of a kind, `bf16/fp8`."""
+    return f"{kind.dtype}/{kind.kv_dtype}"
 
 
-def group_words(cases: Cases, impls: Words) -> Words:
-    """Device, impl and dtypes of each case, `nvidia-t4 torch fp32/fp32`."""
-    return Words.joined([cases.coded("device"), impls, kv_pairs(cases)], "{} {} {}".format)
+def group_word(kind: Kind, impl: str) -> str:
+    """Device, impl and dtypes of a kind whose impl is read as `impl`: `nvidia-t4 torch fp32/fp32`."""
+    return f"{kind.device} {impl} {kv_pair(kind)}"
 
 
-def thread_words(cases: Cases) -> Words:
-    """Thread count of each case, `NO_THREADS` where there is none."""
-    counts, code = np.unique(cases.threads, return_inverse=True)
-    return Words(tuple(f"{count:g}" for count in counts.tolist()), code)
+def thread_word(kind: Kind) -> str:
+    """Thread count of a kind, `NO_THREADS` where there is none."""
+    return NO_THREADS if kind.threads is None else f"{kind.threads:g}"
 
 
-def setting_words(cases: Cases, impls: Words) -> Words:
-    """What runs each case, in which dtype, on what and with which knobs.
+def setting_word(kind: Kind, impl: str) -> str:
+    """What runs a kind whose impl is read as `impl`, in which dtype, on what and with which knobs.
 
     `torch bf16 gpu`, `triton bf16 gpu with stages,tile_m …`: words that are each known may still never have been together.
-    A case without a thread count is one on a GPU.
+    A kind without a thread count is one on a GPU.
     """
-    where = Words(("gpu", "cpu"), np.where(np.isnan(cases.threads), 0, 1))
-    names = sorted(cases.config)
-    given = np.zeros(len(cases), dtype=np.intp)
-    for place, name in enumerate(names):
-        given += (~np.isnan(cases.config[name])).astype(np.intp) << place
-    masks, code = np.unique(given, return_inverse=True)
-    knobs = Words(
-        tuple(",".join(name for place, name in enumerate(names) if mask >> place & 1) for mask in masks.tolist()), code
-    )
-    return Words.joined(
-        [impls, cases.coded("dtype"), where, knobs],
-        lambda impl, dtype, kind, some: f"{impl} {dtype} {kind}" + (f" with {some}" if some else ""),
-    )
+    where = "gpu" if kind.threads is None else "cpu"
+    return f"{impl} {kind.dtype} {where}" + (f" with {','.join(kind.knobs)}" if kind.knobs else "")
 
 
-def measured_words(cases: Cases) -> Words:
-    """Device, variant and dtypes of each case: what was measured on a device at all."""
-    return Words.joined([cases.coded("device"), cases.coded("variant"), kv_pairs(cases)], "{} {} {}".format)
+def measured_word(kind: Kind) -> str:
+    """Device, variant and dtypes of a kind: what was measured on a device at all."""
+    return f"{kind.device} {kind.variant} {kv_pair(kind)}"
 
 
-def read_as(cases: Cases, impls: Sequence[str], groups: Sequence[str]) -> Words:
-    """What each case's `impl` is read as: the nearest of those known on its device, or on any where its device is not known.
+def reader_of(impls: Sequence[str], groups: Sequence[str]) -> Callable[[Kind], str]:
+    """What a kind's `impl` is read as: the nearest of those known on its device, or on any where its device is not known.
 
-    `impls` are all known ones, the one to take first where none is given; `groups` are `group_words`.
+    `impls` are all known ones, the one to take first where none is given; `groups` are `group_word`s.
     """
     own: dict[str, set[str]] = {}
     for word in groups:
         device, impl, _ = word.split(" ")
         own.setdefault(device, set()).add(impl)
 
-    def read(device: str, impl: str) -> str:
-        there = nearest_impl(impl, [word for word in impls if word in own.get(device, ())])
-        return there if there in impls else nearest_impl(impl, list(impls))
+    def read(kind: Kind) -> str:
+        there = nearest_impl(kind.impl, [word for word in impls if word in own.get(kind.device, ())])
+        return there if there in impls else nearest_impl(kind.impl, list(impls))
 
-    return Words.joined([cases.coded("device"), cases.coded("impl")], read)
+    return read
 
 
 def nearest_impl(word: str, known: list[str]) -> str:

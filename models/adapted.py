@@ -16,7 +16,7 @@ import numpy as np
 from ..features.cases import Cases, Floats
 from ..features.coded import Words
 from ..features.extract import Features
-from ..features.words import kv_pairs
+from ..features.words import kv_pair
 from .analytic import attributes_of
 from .domain import Domain
 from .gaussian_process import Points, Process
@@ -127,7 +127,7 @@ def points_of(learned: Learned, domain: Domain, cases: Cases, features: Features
         part = beside.parts.get(name)
         apart = np.zeros(len(cases)) if part is None else np.nan_to_num(part - beside.answers)
         directions.append(np.clip(apart, -2.0, 2.0)[:, None])
-    group = Words.joined([features.read_as, kv_pairs(cases)], "{} {}".format).strings()
+    group = Words.joined([features.read_as, cases.kinds().words(kv_pair)], "{} {}".format).strings()
     doubt = np.ones(len(cases))
     if beside.latency_s is not None:
         doubt = np.clip(SURE_POWER_S / beside.latency_s, 1.0, _MOST_DOUBT)

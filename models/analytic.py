@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..features.cases import Cases, Floats, Strings
-from ..features.coded import Words
+from ..features.coded import Words, dense_codes
+from ..features.kinds import Kind
 from ..features.terms import TERMS
-from ..features.words import thread_words
+from ..features.words import thread_word
 
 _SHRINKAGE = {"shared": 0.003, "single": 0.02, "combined": 0.15}
 """Strength of the pull of shared weights, offsets of one attribute, and offsets of combinations; in rows that err by one
@@ -56,13 +57,20 @@ class AnalyticModel:
         shared, offsets = _minimise(np.log(terms[rows]), code, np.log(latency_s[rows]), names)
         return cls(shared, dict(zip(names.tolist(), offsets, strict=True)))
 
+    def log_weights(self, kind: Kind, impl: str) -> Floats:
+        """Logarithms of the weights of a kind whose impl is read as `impl`, shape `(n_terms,)`."""
+        found = self.shared.copy()
+        for name in attributes(kind, impl):
+            found += self.offsets.get(name, 0.0)
+        return found
+
     def log_latency(self, terms: Floats, attributes: Attributes) -> Floats:
         """Logarithm of the modelled seconds, shape `(n,)`."""
-        return _log_sum(self._log_parts(terms, attributes))[0]
+        return log_sum(self._log_parts(terms, attributes))[0]
 
     def shares(self, terms: Floats, attributes: Attributes) -> Floats:
         """Share of each term in the modelled seconds, shape `(n, n_terms)`: how ln(latency) follows ln of a weight."""
-        return _log_sum(self._log_parts(terms, attributes))[1]
+        return log_sum(self._log_parts(terms, attributes))[1]
 
     def _log_parts(self, terms: Floats, attributes: Attributes) -> Floats:
         nothing = np.zeros(len(self.shared))
@@ -103,19 +111,20 @@ class Attributes:
 
 def attributes_of(cases: Cases, impls: Words) -> Attributes:
     """The attributes of cases; `impls` is what each case's impl is read as."""
-    names = ("dtype", "kv_dtype", "variant", "impl", "cache", "threads")
-    columns = [cases.coded("dtype"), cases.coded("kv_dtype"), cases.coded("variant"), impls, cases.coded("cache_state"),
-               thread_words(cases)]  # fmt: skip
-    kinds = Words.joined(columns, lambda *words: _AND.join(map("{}={}".format, names, words)))
-    return Attributes(tuple(_attributes(word.split(_AND)) for word in kinds.words), kinds.code)
+    kinds = cases.kinds()
+    first, code = dense_codes(kinds.code * len(impls.words) + impls.code)
+    return Attributes(tuple(attributes(kinds.kinds[kinds.code[row]], impls.at(row)) for row in first), code)
 
 
-def _attributes(single: list[str]) -> tuple[str, ...]:
-    dtype, _, variant, impl, *_ = single
-    return (*single, _AND.join([dtype, variant]), _AND.join([dtype, impl]), _AND.join(single))
+def attributes(kind: Kind, impl: str) -> tuple[str, ...]:
+    """The attributes of a kind whose impl is read as `impl`."""
+    dtype, of_impl, variant = f"dtype={kind.dtype}", f"impl={impl}", f"variant={kind.variant}"
+    single = (dtype, f"kv_dtype={kind.kv_dtype}", variant, of_impl, f"cache={kind.cache_state}",
+              f"threads={thread_word(kind)}")  # fmt: skip
+    return (*single, _AND.join([dtype, variant]), _AND.join([dtype, of_impl]), _AND.join(single))
 
 
-def _log_sum(z: Floats) -> tuple[Floats, Floats]:
+def log_sum(z: Floats) -> tuple[Floats, Floats]:
     """Logarithm of the sum of exponentials along each row, shape `(n,)`, and each entry's share, shape `(n, n_terms)`."""
     top = z.max(axis=1, keepdims=True)
     parts = np.exp(z - top)
@@ -134,7 +143,7 @@ def _minimise(log_terms: Floats, code: npt.NDArray[np.intp], y: Floats, names: S
 
     def loss(packed: Floats) -> tuple[float, Floats]:
         shared, offsets = packed[:n_terms], packed[n_terms:].reshape(len(names), n_terms)
-        answer, share = _log_sum(log_terms + shared + offsets[code].sum(axis=1))
+        answer, share = log_sum(log_terms + shared + offsets[code].sum(axis=1))
         error = (answer - y) / _HUBER_WIDTH
         root = np.sqrt(1.0 + error**2)
         gradient = (error / root / _HUBER_WIDTH)[:, None] * share

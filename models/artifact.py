@@ -59,7 +59,7 @@ class FamilyModel:
     """Everything the artifact holds about one kernel family. `graphs` are serialised ONNX.
 
     `devices` are those in the training rows, `kinds` their kinds; `measured` holds for each target the words of what was
-    measured where (`features.words.measured_words`), `largest` the largest sizes there. `free` is the graph of the
+    measured where (`features.words.measured_word`), `largest` the largest sizes there. `free` is the graph of the
     scale-free trees and `shift` what is added to ln(latency) on devices never measured (`models.transfer`).
     `adaptations` holds by device and target what a few rows of it taught. `median_log_ratio` is the median of
     ln(latency / lower bound) over training rows, for kinds of devices never trained on. `analytic` is the fitted analytic

@@ -8,14 +8,14 @@ errs by 6.5–15 % (softmax 14.4 and 12.3, layernorm 6.5 and 6.4, gemm 15.1 and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..features.cases import Cases, Floats
-from ..features.coded import Words
+from ..features.kinds import Kind
 from ..features.work import Work
 
 _BULK = ("batch", "m", "n", "k", "rows", "cols", "tokens")
@@ -31,37 +31,37 @@ _FADE_DOUBLINGS = 0.5
 _ALIGNED = 256.0
 
 Largest = Mapping[str, Mapping[str, float]]
-"""The largest of each size that was measured, by device and variant (`places`)."""
+"""The largest of each size that was measured, by device and variant (`place_of`)."""
 
 
-def places(cases: Cases) -> Words:
-    """Device and variant of each case, the words that `Largest` goes by."""
-    return Words.joined([cases.coded("device"), cases.coded("variant")], "{} {}".format)
+def place_of(kind: Kind) -> str:
+    """Device and variant of a kind, the words that `Largest` goes by."""
+    return f"{kind.device} {kind.variant}"
 
 
 def largest_sizes(cases: Cases) -> dict[str, dict[str, float]]:
     """The largest of each size among cases, by device and variant."""
-    words = places(cases)
+    words = cases.kinds().words(place_of)
     return {
         place: {name: float(column[words.is_word(place)].max()) for name, column in cases.sizes.items()}
         for place in words.words
     }
 
 
-def limits_of(cases: Cases, largest: Largest) -> dict[str, Floats]:
-    """The largest of each size measured where each case runs, shape `(n,)`; infinite where nothing was."""
-    words, found = places(cases), {}
-    for name in cases.sizes:
-        by_word = [largest[word][name] if word in largest else np.inf for word in words.words]
-        found[name] = np.array(by_word)[words.code]
-    return found
+def limits_of(kind: Kind, largest: Largest, names: Iterable[str]) -> Floats:
+    """The largest of each size measured where a kind runs, shape `(n_sizes,)`; infinite where nothing was."""
+    there = largest.get(place_of(kind), {})
+    return np.array([there.get(name, np.inf) for name in names])
 
 
-def beyond(cases: Cases, largest: Largest) -> Floats:
-    """How many times each case's sizes are doubled beyond the largest measured there, shape `(n,)`; 0 inside."""
-    limits = limits_of(cases, largest)
-    ratios = [np.maximum(column, 1.0) / np.maximum(limits[name], 1.0) for name, column in cases.sizes.items()]
-    found: Floats = np.log2(np.maximum(np.max(ratios, axis=0), 1.0))
+def beyond(cases: Cases, limits: Floats) -> Floats:
+    """How many times each case's sizes are doubled beyond the largest measured there, shape `(n,)`; 0 inside.
+
+    `limits` of shape `(n, n_sizes)` are those largest sizes (`limits_of` each kind).
+    """
+    sizes = np.array(list(cases.sizes.values()))
+    ratios = np.maximum(sizes, 1.0) / np.maximum(limits.T, 1.0)
+    found: Floats = np.log2(np.maximum(ratios.max(axis=0), 1.0))
     return found
 
 
@@ -69,26 +69,26 @@ def continued(
     log_latency: Floats,
     cases: Cases,
     paper: Work,
-    largest: Largest,
+    limits: Floats,
     answer: Callable[[Cases], tuple[Floats, Work]],
     wanted: Any,
 ) -> Floats:
     """`log_latency` of shape `(n,)`, continued where a case among `wanted` is larger than any measured there.
 
-    `answer` gives ln(latency in s) and the work of cases that lie inside.
+    `limits` are those of `beyond`. `answer` gives ln(latency in s) and the work of cases that lie inside.
     """
-    limits = {name: limit for name, limit in limits_of(cases, largest).items() if name in _BULK}
-    larger = np.any([cases.sizes[name] > limit for name, limit in limits.items()], axis=0)
+    bulk = {name: limits[:, place] for place, name in enumerate(cases.sizes) if name in _BULK}
+    larger = np.any([cases.sizes[name] > limit for name, limit in bulk.items()], axis=0)
     rows = np.flatnonzero(larger & wanted)
     if not len(rows):
         return log_latency
     part = cases.take(rows)
-    inside = [answer(_shrunk(part, {name: limit[rows] for name, limit in limits.items()}, share)) for share in _INNER]
+    inside = [answer(_shrunk(part, {name: limit[rows] for name, limit in bulk.items()}, share)) for share in _INNER]
     (upper, upper_work), (lower, lower_work) = inside
     w, w0, w1 = _busy_s(paper)[rows], _busy_s(upper_work), _busy_s(lower_work)
     steps = np.where(w0 > w1, (w - w0) / np.where(w0 > w1, w0 - w1, 1.0), 0.0)
     line = np.exp(upper) + np.maximum(np.exp(upper) - np.exp(lower), 0.0) * steps
-    say = 0.5 * np.minimum(beyond(part, largest) / _FADE_DOUBLINGS, 1.0)
+    say = 0.5 * np.minimum(beyond(part, limits[rows]) / _FADE_DOUBLINGS, 1.0)
     good = (steps > 0.0) & np.isfinite(line)
     found = log_latency.copy()
     found[rows] += np.where(good, say * (np.log(np.where(good, line, 1.0)) - log_latency[rows]), 0.0)

@@ -55,11 +55,15 @@ class Domain:
 
     def excess(self, features: Features) -> Floats:
         """How far each case lies outside, in steps of `reach`, shape `(n,)`; 0 inside."""
+        return np.maximum(self.sizes_excess(features), self.tiles.excess(features))
+
+    def sizes_excess(self, features: Features) -> Floats:
+        """The same by sizes alone, whatever the tuning knobs."""
         space = _columns(features, self.names)
         beyond_range = np.maximum(np.maximum(self.low - space, space - self.high), 0.0).max(axis=1)
-        far = np.maximum(_nearest(space, self.points) / self.reach - 1.0, 0.0)
-        sizes = np.maximum(far, np.where(beyond_range > 0.05, beyond_range, 0.0))
-        return np.maximum(sizes, self.tiles.excess(features))
+        far = np.maximum(_nearest(space, self.points) / self.reach - (1.0 + _ROUNDING), 0.0)
+        sizes: Floats = np.maximum(far, np.where(beyond_range > 0.05, beyond_range, 0.0))
+        return sizes
 
     def farthest(self, features: Features, i: int, tiles_excess: float) -> str:
         """What is unusual about case `i`, in words; `tiles_excess` is its entry in the excess of `tiles`."""
@@ -118,10 +122,25 @@ def _positions(columns: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
 
 
 def _nearest(space: Floats, points: Floats) -> Floats:
-    """Largest difference in any one log2 feature to the nearest point, shape `(n,)`, in slices to bound memory."""
+    """Largest difference in any one log2 feature to the nearest point, shape `(n,)`, in slices that stay in the cache."""
+    # Single precision: distances are compared with a reach of a doubling or so.
+    columns, known = space.T.astype(np.float32), points.T.astype(np.float32)
     out = np.empty(len(space))
-    step = 512
-    for start in range(0, len(space), step):
-        block = space[start : start + step, None, :] - points[None]
-        out[start : start + step] = np.abs(block, out=block).max(axis=2).min(axis=1)
+    apart, farthest = np.empty((2, min(_SLICE, len(space)), len(points)), dtype=np.float32)
+    for start in range(0, len(space), _SLICE):
+        n = len(out[start : start + _SLICE])
+        for place, (column, coordinate) in enumerate(zip(columns, known, strict=True)):
+            into = farthest[:n] if place == 0 else apart[:n]
+            np.subtract(column[start : start + n, None], coordinate, out=into)
+            np.abs(into, out=into)
+            if place:
+                np.maximum(farthest[:n], into, out=farthest[:n])
+        out[start : start + n] = farthest[:n].min(axis=1)
     return out
+
+
+_ROUNDING = 1e-6
+"""A case exactly as far away as the reach is inside, whichever way single precision rounds."""
+
+_SLICE = 64
+"""Cases compared with all points at once: what they need stays in a core's own cache."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -72,5 +73,11 @@ def with_base(values: Floats, log_base: Floats | None) -> Matrix:
 def nowhere(x: Matrix, schema: FeatureSchema) -> Matrix:
     """The inputs as they are for a device never measured: no word says where a case ran."""
     x = x.copy()
-    x[:, [i for i, name in enumerate(schema.names) if name.startswith(("device=", "group="))]] = 0.0
+    x[:, _places(schema)] = 0.0
     return x
+
+
+@lru_cache(maxsize=256)
+def _places(schema: FeatureSchema) -> list[int]:
+    """The columns that say where a case ran."""
+    return [i for i, name in enumerate(schema.names) if name.startswith(("device=", "group="))]

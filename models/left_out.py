@@ -12,7 +12,7 @@ import numpy as np
 from ..features.cases import Floats
 from ..features.device import Catalogue
 from ..features.extract import extract, scale_free_columns
-from ..features.words import measured_words
+from ..features.words import measured_word
 from .engine import Runtime
 from .fitting import MIN_ROWS, Answers, Fit, TrainingTable, fit, log_errors
 from .regressor import Problem, Regressor
@@ -38,8 +38,8 @@ class LeftOut:
 
 
 def measured_by_target(table: TrainingTable, rows: Any = slice(None)) -> dict[str, tuple[str, ...]]:
-    """For each target the words of what was measured where (`features.words.measured_words`), among `rows`."""
-    words = measured_words(table.rows.cases)
+    """For each target the words of what was measured where (`features.words.measured_word`), among `rows`."""
+    words = table.rows.cases.kinds().words(measured_word)
     return {
         target: tuple(sorted(words.words[i] for i in np.unique(words.code[rows][~np.isnan(column[rows])]).tolist()))
         for target, column in table.log_labels.items()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ..features.cases import Cases, Floats
-from ..features.device import Catalogue
+from ..features.device import Catalogue, Device
 
 SURE_POWER_S = 333e-6
 """From this kernel time on, power read every 100 ms is trustworthy; of shorter kernels it does not reproduce between
@@ -18,11 +20,12 @@ their limit (H100 about 70 of 700 W, A100 about 50 of 400 W in public measuremen
 
 def power_limits_w(cases: Cases, devices: Catalogue) -> tuple[Floats, Floats]:
     """Power limit and least power in watts of each case's device, shape `(n,)`, NaN where no limit is public."""
-    limit, idle = np.full(len(cases), np.nan), np.full(len(cases), np.nan)
-    for index, (name,) in cases.groups("device"):
-        device = devices.get(name)
-        tdp = device.fact("tdp_w")
-        if tdp is not None:
-            limit[index] = tdp
-            idle[index] = device.fact("idle_power_w") or _IDLE_SHARE * tdp
+    words = cases.coded("device")
+    limit, idle = np.array([power_limits_of(devices.get(name)) for name in words.words]).reshape(-1, 2)[words.code].T
     return limit, idle
+
+
+def power_limits_of(device: Device) -> tuple[float, float]:
+    """Power limit and least power of a device in watts, NaN where no limit is public."""
+    tdp = device.fact("tdp_w")
+    return (math.nan, math.nan) if tdp is None else (tdp, device.fact("idle_power_w") or _IDLE_SHARE * tdp)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +10,16 @@ import numpy as np
 
 from ..features.cases import Cases, Floats
 from ..features.device import Catalogue
-from ..features.extract import Features, extract
-from ..features.words import measured_words
+from ..features.extract import Features
 from ..features.work import Work
 from .adapted import Beside, points_of, utilisation
 from .artifact import FamilyModel
 from .continuation import continued
 from .engine import answered
 from .gaussian_process import Points
-from .limits import power_limits_w
-from .transfer import Learned, carry_over, inputs, log_base
+from .regressor import Matrix
+from .standing import Standing, StandingTable
+from .transfer import Learned, carry_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,40 +35,54 @@ class Look:
     limit_w: Floats
 
 
-def look_at(
-    model: FamilyModel,
-    learned: Learned,
-    cases: Cases,
-    features: Features,
-    outputs: Mapping[int, Floats],
-    devices: Catalogue,
-    *,
-    adapted: Any,
-) -> Look:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Cases as a model meets them: features, the standing of their kinds, what the graphs read, and `Learned.log_base`."""
+
+    cases: Cases
+    features: Features
+    standing: Sequence[Standing]
+    x: Matrix
+    base: Floats
+
+    @classmethod
+    def of(cls, learned: Learned, standing: StandingTable, cases: Cases, devices: Catalogue) -> Asked:
+        """The cases, their devices under catalogue names.
+
+        Raises:
+            SpecError: unknown device, or a dtype it has no peak for.
+        """
+        features = learned.extract(cases, devices)
+        base = learned.log_base(cases, features, devices)
+        return cls(cases, features, standing.of(cases.kinds()), learned.inputs(features, base), base)
+
+
+def look_at(model: FamilyModel, learned: Learned, asked: Asked, devices: Catalogue, *, adapted: Any) -> Look:
     """Own answers where a case's like was measured on its device, else what is carried over from others.
 
-    `outputs` are the graphs' answers for the cases; `adapted` says, shape `(n,)`, of which cases an adaptation wants points.
+    `adapted` says, shape `(n,)`, of which cases an adaptation wants points.
     """
-    base = log_base(learned, cases, features)
-    logs = {target: answered(outputs, triples) for target, triples in learned.members.items()}
-    logs["latency"] = logs["latency"] + base
-    regimes = {target: _regimes(model, cases, target, devices) for target in logs}
+    cases, features, standing, kinds = asked.cases, asked.features, asked.standing, asked.cases.kinds()
+    logs = _own_logs(learned, asked)
+    regimes = {target: kinds.column([one.own[target] for one in standing]) for target in logs}
+    limits = kinds.column([one.largest for one in standing])
     logs["latency"] = continued(
-        logs["latency"], cases, features.work, model.largest, lambda part: _own_latency(learned, part, devices),
+        logs["latency"], cases, features.work, limits, lambda part: _own_latency(learned, part, devices),
         regimes["latency"] == "seen",
     )  # fmt: skip
     parts: dict[str, dict[str, Floats]] = {target: {} for target in logs}
     twin = np.zeros(len(cases))
-    for away, targets in _to_carry(model, cases, regimes):
-        part = cases.take(away)
-        own = features if len(away) == len(cases) else extract(part, model.schema, devices)
-        carried = carry_over(learned, part, own, devices, targets)
+    for targets in dict.fromkeys(one.carried for one in standing if one.carried):
+        away = np.flatnonzero(kinds.column([one.carried == targets for one in standing]))
+        if len(away) == len(cases):
+            carried = carry_over(learned, cases, features, devices, sorted(targets), asked.x, asked.base)
+        else:
+            part = cases.take(away)
+            carried = carry_over(learned, part, learned.extract(part, devices), devices, sorted(targets))
         for target, column in carried.logs.items():
-            unseen = regimes[target][away] == "unseen_device"
-            logs[target][away[unseen]] = column[unseen]
+            logs[target][away] = column
             for name, answer in carried.parts[target].items():
-                whole = parts[target].setdefault(name, np.full(len(cases), np.nan))
-                whole[away[unseen]] = answer[unseen]
+                parts[target].setdefault(name, np.full(len(cases), np.nan))[away] = answer
         twin[away] = carried.twin
     points: dict[str, Points] = {}
     if adapted.any():
@@ -78,35 +92,29 @@ def look_at(
             own_kind = (None, None) if target == "latency" else (used, latency_s)
             beside = Beside(column, parts[target], *own_kind)
             points[target] = points_of(learned, model.domain, cases, features, beside)
-    return Look(logs, regimes, points, twin, power_limits_w(cases, devices)[0])
+    return Look(logs, regimes, points, twin, kinds.column([one.limit_w for one in standing]))
+
+
+def _own_logs(learned: Learned, asked: Asked) -> dict[str, Floats]:
+    """The model's own answers, zero where others answer for all cases: running its graphs would be in vain."""
+    own = [
+        target for target in learned.members
+        if any(target not in one.carried and one.own[target] != "unseen_kind" for one in asked.standing)
+    ]  # fmt: skip
+    outputs = learned.runtime.run(
+        asked.x, only=sorted({graph for target in own for graph, _, _ in learned.members[target]})
+    )
+    logs = {
+        target: answered(outputs, triples) if target in own else np.zeros(len(asked.cases))
+        for target, triples in learned.members.items()
+    }
+    logs["latency"] = logs["latency"] + asked.base
+    return logs
 
 
 def _own_latency(learned: Learned, cases: Cases, devices: Catalogue) -> tuple[Floats, Work]:
     """The logarithm of the seconds the model answers for cases on measured devices, shape `(n,)`, and their work."""
-    features = extract(cases, learned.schema, devices)
-    triples = learned.members["latency"]
-    outputs = learned.runtime.run(inputs(learned, cases, features), only=[graph for graph, _, _ in triples])
-    return answered(outputs, triples) + log_base(learned, cases, features), features.work
-
-
-def _to_carry(model: FamilyModel, cases: Cases, regimes: Mapping[str, Any]) -> Iterator[tuple[Any, tuple[str, ...]]]:
-    """Rows that others must answer for, and for which targets.
-
-    Where only a device's power is unknown, and was measured there in another dtype or variant, its own answer stands.
-    """
-    latency = regimes["latency"] == "unseen_device"
-    if latency.any():
-        yield np.flatnonzero(latency), tuple(regimes)
-    if "power" in regimes:
-        known = {word.split(" ")[0] for word in model.measured["power"]}
-        power = (regimes["power"] == "unseen_device") & ~latency & ~cases.coded("device").among(known)
-        if power.any():
-            yield np.flatnonzero(power), ("power",)
-
-
-def _regimes(model: FamilyModel, cases: Cases, target: str, devices: Catalogue) -> Any:
-    regimes = np.where(measured_words(cases).among(model.measured[target]), "seen", "unseen_device")
-    for index, (name,) in cases.groups("device"):
-        if devices.get(name).kind not in model.kinds:
-            regimes[index] = "unseen_kind"
-    return regimes
+    features = learned.extract(cases, devices)
+    base, triples = learned.log_base(cases, features, devices), learned.members["latency"]
+    outputs = learned.runtime.run(learned.inputs(features, base), only=[graph for graph, _, _ in triples])
+    return answered(outputs, triples) + base, features.work

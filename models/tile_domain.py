@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -53,9 +54,9 @@ class TileDomain:
         found = np.zeros(len(features.values))
         if not self.points:
             return found
-        space, tiled = _space(features, self.names)
-        if not tiled.any():
+        if np.isnan(features.values[:, _knob_positions(features.schema.names)]).all():
             return found
+        space, tiled = _space(features, self.names)
         for impl, points in self.points.items():
             rows = np.flatnonzero(tiled & features.read_as.is_word(impl))
             if len(rows):
@@ -72,6 +73,11 @@ class TileDomain:
         """The domain `to_json` described."""
         points = {impl: np.asarray(found, dtype=np.float64) for impl, found in data["points"].items()}
         return cls(tuple(data["names"]), points, dict(data["reach"]))
+
+
+@lru_cache(maxsize=256)
+def _knob_positions(names: tuple[str, ...]) -> list[int]:
+    return [i for i, name in enumerate(names) if name.startswith("knob ")]
 
 
 def _space(features: Features, names: tuple[str, ...]) -> tuple[Floats, Any]:

@@ -7,42 +7,78 @@ more its answer says; of two editions of one chip it says all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ..features.cases import Cases, Floats
+from ..features.cases import Cases, Floats, Indices
+from ..features.coded import Words
 from ..features.device import Catalogue
-from ..features.errors import SpecError
 from ..features.extract import Features, FeatureSchema, extract
-from ..features.words import measured_words
-from .analytic import AnalyticModel, attributes_of
+from .analytic import AnalyticModel, log_sum
 from .engine import Runtime, answered, with_base
-from .similarity import REACH, distance, twinness
+from .known import Known, KnownTable, Source
 
 ANALYTIC, FREE = "analytic", "scale-free"
 
 Members = Mapping[str, tuple[tuple[int, int, float], ...]]
 
 
-@dataclass(frozen=True, slots=True)
 class Learned:
     """What was learned of one family, as far as carrying over needs it.
 
     `members` are each target's (graph, column, weight) triples in `runtime`; `free` is the graph of the scale-free trees,
     which answer ln(latency / lower bound). `measured` holds for each target the words of what was measured where
-    (`features.words.measured_words`). `shift` is added to ln(latency) of devices that are nobody's twin.
+    (`features.words.measured_word`). `shift` is added to ln(latency) of devices that are nobody's twin.
     """
 
-    schema: FeatureSchema
-    runtime: Runtime
-    members: Members
-    analytic: AnalyticModel | None
-    free: int | None
-    measured: Mapping[str, tuple[str, ...]]
-    shift: float = 0.0
+    def __init__(
+        self,
+        schema: FeatureSchema,
+        runtime: Runtime,
+        members: Members,
+        analytic: AnalyticModel | None,
+        free: int | None,
+        measured: Mapping[str, tuple[str, ...]],
+        shift: float = 0.0,
+    ) -> None:
+        self.schema = schema
+        self.runtime = runtime
+        self.members = members
+        self.analytic = analytic
+        self.free = free
+        self.measured = measured
+        self.shift = shift
+        self._tables: WeakKeyDictionary[Catalogue, KnownTable] = WeakKeyDictionary()
+
+    def table(self, devices: Catalogue) -> KnownTable:
+        """What is known of kinds under a catalogue, kept between calls."""
+        if (found := self._tables.get(devices)) is None:
+            found = self._tables.setdefault(devices, KnownTable(self.schema, self.analytic, self.measured, devices))
+        return found
+
+    def extract(self, cases: Cases, devices: Catalogue) -> Features:
+        """Features of cases, see `features.extract`.
+
+        Raises:
+            SpecError: unknown device, or a dtype a device has no peak for.
+        """
+        return extract(cases, self.schema, devices, self.table(devices).features)
+
+    def log_base(self, cases: Cases, features: Features, devices: Catalogue) -> Floats:
+        """Ln of what latency is learned as a ratio to, in seconds, shape `(n,)`."""
+        if self.analytic is None:
+            return np.log(features.work.lower_bound_s)
+        kinds = cases.kinds()
+        weights = kinds.column([one.weights for one in self.table(devices).of(kinds)])
+        return log_sum(np.log(features.terms) + weights)[0]
+
+    def inputs(self, features: Features, base: Floats) -> Any:
+        """What the graphs read, float32 `(n, n_inputs)`; `base` is `log_base`."""
+        return with_base(features.values, None if self.analytic is None else base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,50 +94,49 @@ class Carried:
     twin: Floats
 
 
-def log_base(learned: Learned, cases: Cases, features: Features) -> Floats:
-    """Ln of what latency is learned as a ratio to, in seconds, shape `(n,)`."""
-    if learned.analytic is None:
-        return np.log(features.work.lower_bound_s)
-    return learned.analytic.log_latency(features.terms, attributes_of(cases, features.read_as))
-
-
-def inputs(learned: Learned, cases: Cases, features: Features) -> Any:
-    """What the graphs read, float32 `(n, n_inputs)`."""
-    return with_base(features.values, None if learned.analytic is None else log_base(learned, cases, features))
-
-
 def carry_over(
-    learned: Learned, cases: Cases, features: Features, devices: Catalogue, targets: Sequence[str] = ()
+    learned: Learned,
+    cases: Cases,
+    features: Features,
+    devices: Catalogue,
+    targets: Sequence[str] = (),
+    x: Any = None,
+    base: Floats | None = None,
 ) -> Carried:
     """Answers for cases from what was measured on other devices of their kind; of some `targets`, or of all.
+
+    `x` and `base` are the cases' own inputs and `Learned.log_base`, where they are at hand.
 
     Raises:
         SpecError: unknown device.
     """
-    n = len(cases)
-    base = log_base(learned, cases, features)
+    n, kinds = len(cases), cases.kinds()
+    known = learned.table(devices).of(kinds)
+    base = learned.log_base(cases, features, devices) if base is None else base
     members = {target: triples for target, triples in learned.members.items() if target in targets or not targets}
     parts: dict[str, dict[str, Floats]] = {target: {} for target in members}
-    near = {source: _nearness(cases, source, devices) for source in learned.schema.devices}
+    near: dict[str, Floats] = {}
     twin = np.zeros(n)
-    used = sorted({graph for triples in members.values() for graph, _, _ in triples})
-    measured = [word for target in members for word in learned.measured[target]]
-    for source in learned.schema.devices:
-        there_was = [word for word in measured if word.startswith(f"{source} ")]
-        if not there_was or not near[source].any():
-            continue
-        rows, moved = _moved(there_was, cases, source, devices, near[source] > 0)
-        if not len(rows):
-            continue
-        there = extract(moved, learned.schema, devices)
-        outputs = learned.runtime.run(inputs(learned, moved, there), only=used)
-        words = measured_words(moved)
-        for target, triples in members.items():
+    asked = _Asked.of(learned.schema.devices, cases, known, members)
+    if asked.names:
+        # All sources in one go: what a run costs is mostly its start.
+        moved = cases.moved_to(asked.rows, Words(asked.names, asked.source))
+        there = learned.extract(moved, devices)
+        moved_x = learned.inputs(there, learned.log_base(moved, there, devices))
+        used = sorted({graph for triples in members.values() for graph, _, _ in triples})
+        outputs = learned.runtime.run(moved_x, only=used)
+        ratios = {target: answered(outputs, triples) for target, triples in members.items()}
+    for place, name in enumerate(asked.names):
+        by_kind = asked.by_kind[place]
+        some = asked.source == place
+        near[name] = kinds.column([0.0 if source is None else source.near for source in by_kind])
+        twin = np.maximum(twin, kinds.column([0.0 if source is None else source.twin for source in by_kind]))
+        for target, ratio in ratios.items():
             answer = np.full(n, np.nan)
-            ratio = answered(outputs, triples) + (base[rows] if target == "latency" else 0.0)
-            answer[rows] = np.where(words.among(learned.measured[target]), ratio, np.nan)
-            parts[target][source] = answer
-        twin[rows] = np.maximum(twin[rows], _twinness(moved, cases.take(rows), devices))
+            answer[asked.rows[some]] = ratio[some]
+            measured = kinds.column([source is not None and target in source.targets for source in by_kind])
+            moved_base = base if target == "latency" else 0.0
+            parts[target][name] = np.where(measured, answer + moved_base, np.nan)
     logs = {target: _weighed(answers, near, n) for target, answers in parts.items()}
     if "latency" not in members:
         return Carried(logs, parts, twin)
@@ -109,11 +144,41 @@ def carry_over(
     if learned.analytic is not None:
         general[ANALYTIC] = base
     if learned.free is not None:
-        ratio = learned.runtime.run(inputs(learned, cases, features), only=[learned.free])[learned.free][:, 0]
+        x = learned.inputs(features, base) if x is None else x
+        ratio = learned.runtime.run(x, only=[learned.free])[learned.free][:, 0]
         general[FREE] = np.log(features.work.lower_bound_s) + ratio
     logs["latency"] = _averaged(logs["latency"], general, features, twin, learned.shift)
     parts["latency"] |= general
     return Carried(logs, parts, twin)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Which sources are asked about which cases: names, what each says of each kind, and the rows with the source of each."""
+
+    names: tuple[str, ...]
+    by_kind: tuple[Sequence[Source | None], ...]
+    rows: Indices
+    source: Indices
+
+    @classmethod
+    def of(cls, devices: Sequence[str], cases: Cases, known: Sequence[Known], targets: Collection[str]) -> _Asked:
+        names, by_kind, rows = [], [], []
+        for name in devices:
+            said = [_source(one, name, targets) for one in known]
+            if any(source is not None for source in said):
+                names.append(name)
+                by_kind.append(said)
+                rows.append(np.flatnonzero(cases.kinds().column([source is not None for source in said])))
+        source = np.repeat(np.arange(len(rows)), [len(some) for some in rows])
+        return cls(tuple(names), tuple(by_kind), np.concatenate(rows) if rows else np.zeros(0, dtype=np.intp), source)
+
+
+def _source(known: Known, name: str, targets: Collection[str]) -> Source | None:
+    """What the device of that name can say of a kind, None where it is nothing of `targets`."""
+    return next(
+        (source for source in known.sources if source.device == name and not source.targets.isdisjoint(targets)), None
+    )
 
 
 def _weighed(answers: Mapping[str, Floats], near: Mapping[str, Floats], n: int) -> Floats:
@@ -136,34 +201,3 @@ def _averaged(carried: Floats, general: Mapping[str, Floats], features: Features
     own = np.where(np.isnan(carried), 0.0, twin)
     result: Floats = own * np.nan_to_num(carried) + (1.0 - own) * (mean + shift)
     return result
-
-
-def _nearness(cases: Cases, source: str, devices: Catalogue) -> Floats:
-    """Weight of a source for each case, shape `(n,)`; 0 for another kind of device and for the source itself."""
-    found, origin = np.zeros(len(cases)), devices.get(source)
-    for index, (name,) in cases.groups("device"):
-        device = devices.get(name)
-        if device.kind == origin.kind and device.name != origin.name:
-            found[index] = np.exp(-distance(device, origin) / REACH)
-    return found
-
-
-def _twinness(moved: Cases, cases: Cases, devices: Catalogue) -> Floats:
-    found = np.zeros(len(cases))
-    for index, (name,) in cases.groups("device"):
-        found[index] = twinness(distance(devices.get(name), devices.get(str(moved.device[0]))))
-    return found
-
-
-def _moved(measured: Sequence[str], cases: Cases, source: str, devices: Catalogue, wanted: Any) -> tuple[Any, Cases]:
-    """The rows among `wanted` whose like was measured on `source`, and their cases there."""
-    there = replace(cases, device=np.full(len(cases), source))
-    good = wanted & measured_words(there).among(measured)
-    for index, (dtype,) in there.groups("dtype"):
-        try:
-            devices.get(source).peak_flops_per_s(dtype, cases.family.unit)
-        except SpecError:
-            # Measured under a catalogue that knew a peak for it; without one it has no features here.
-            good[index] = False
-    rows = np.flatnonzero(good)
-    return rows, there.take(rows)

@@ -13,6 +13,9 @@ from ..kernel import Array, Dim, KernelFamily, KernelSpec, Size, View
 _POWER_LAW = re.compile(r"power_law_(\d+(?:\.\d+)?)")
 _PRODUCTS = 3
 
+MAX_EXPERTS = 16384
+"""Most experts of a block. The largest models have some hundreds; each expert's share is computed, so the number is bounded."""
+
 
 def _local(v: View | Mapping[str, int]) -> tuple[Size, Size, Size]:
     """Experts on this rank, the inner size of each, and routed token copies this rank gets on average."""
@@ -95,6 +98,8 @@ def _finish(sizes: dict[str, int]) -> dict[str, int]:
 
 
 def _check(sizes: Mapping[str, int]) -> str | None:
+    if sizes["experts"] > MAX_EXPERTS:
+        return f"experts must be at most {MAX_EXPERTS}, got {sizes['experts']}"
     if sizes["topk"] > sizes["experts"]:
         return f"topk must be at most experts, got {sizes['topk']} and {sizes['experts']}"
     if sizes["experts"] % sizes["ep"]:

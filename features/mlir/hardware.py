@@ -14,7 +14,7 @@ from ..cases import Floats
 from ..device import Device
 from ..dtypes import DTYPES
 from ..errors import SpecError
-from ..work import GPU_L2_BYTES_PER_CLOCK_PER_UNIT, LAUNCH_FLOOR_S
+from ..machine import GPU_L2_BYTES_PER_CLOCK_PER_UNIT, LAUNCH_FLOOR_S
 
 MATRIX_KINDS = frozenset({"contraction", "convolution", "attention"})
 """Kinds of `program.KINDS` that run on matrix units."""

@@ -16,7 +16,8 @@ from ..device import Device
 from ..dtypes import itemsize_b
 from ..errors import SpecError, listed
 from ..kernel import KernelFamily, KernelSpec, View, get_family
-from ..work import BOUNDS, GPU_L2_BYTES_PER_CLOCK_PER_UNIT, LAUNCH_FLOOR_S
+from ..machine import GPU_L2_BYTES_PER_CLOCK_PER_UNIT, LAUNCH_FLOOR_S
+from ..work import BOUNDS
 from .formula import Value, ceil_div, equal, less, maximum, minimum, mod, where
 from .kind import Candidates, Task, TuningKind
 

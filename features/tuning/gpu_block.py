@@ -13,8 +13,8 @@ from types import MappingProxyType
 from ..device import Device
 from ..dtypes import itemsize_b
 from ..errors import SpecError
+from ..machine import GPU_L2_BYTES_PER_CLOCK_PER_UNIT, LAUNCH_FLOOR_S
 from ..occupancy import LIMITS, MAX_THREADS_PER_BLOCK, WARP_SIZE
-from ..work import GPU_L2_BYTES_PER_CLOCK_PER_UNIT, LAUNCH_FLOOR_S
 from .formula import Value, divide, equal, floor, less, less_equal, maximum, minimum, mod, where
 
 FACTS = (

@@ -10,7 +10,8 @@ from kernelcast.features.cases import Cases
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.features.work import LAUNCH_FLOOR_S, lower_bound_s, work
+from kernelcast.features.machine import LAUNCH_FLOOR_S
+from kernelcast.features.work import lower_bound_s, work
 
 H100 = "nvidia-h100-sxm-80gb"
 
@@ -54,7 +55,7 @@ def test_a_cpu_thread_has_its_share_of_the_peak_and_no_more_than_all_cores() -> 
 def test_what_a_dtype_runs_as_is_told() -> None:
     spec = KernelSpec.of("gemm", "fp8", m=64, n=64, k=64)
     found = work(Cases.of([spec, spec], ["nvidia-a100-sxm-80gb", H100]), catalogue())
-    assert found.runs_as == ("bf16", "fp8")
+    assert found.runs_as.strings().tolist() == ["bf16", "fp8"]
 
 
 def test_an_unknown_device_is_refused() -> None:

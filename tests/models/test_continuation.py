@@ -13,7 +13,7 @@ from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.features.work import Work, work
 from kernelcast.models.artifact import Artifact, save_artifact
-from kernelcast.models.continuation import beyond, continued, largest_sizes
+from kernelcast.models.continuation import Largest, beyond, continued, largest_sizes, limits_of
 from kernelcast.models.labelled import Labelled
 from kernelcast.models.predictor import load_predictor
 
@@ -36,9 +36,13 @@ def _law(cases: Cases) -> tuple[Floats, Work]:
 
 
 def _continued(log_latency: Floats, cases: Cases, measured: Cases, wanted: bool = True) -> Floats:
-    return continued(
-        log_latency, cases, work(cases, catalogue()), largest_sizes(measured), _law, np.full(len(cases), wanted)
-    )
+    limits = _limits(cases, largest_sizes(measured))
+    return continued(log_latency, cases, work(cases, catalogue()), limits, _law, np.full(len(cases), wanted))
+
+
+def _limits(cases: Cases, largest: Largest) -> Floats:
+    kinds = cases.kinds()
+    return np.array([limits_of(kind, largest, cases.sizes) for kind in kinds.kinds])[kinds.code]
 
 
 def test_a_straight_law_is_followed_and_the_model_s_own_answer_counts_half() -> None:
@@ -57,7 +61,7 @@ def test_sizes_are_those_of_the_device_and_variant() -> None:
     found = largest_sizes(Cases.of(specs, [T4, T4]))
     assert found == {f"{T4} relu": {"rows": 64.0, "cols": 8.0}, f"{T4} add": {"rows": 4096.0, "cols": 8.0}}
     asked = Cases.of([KernelSpec.of("elementwise", "fp32", variant="relu", rows=256, cols=4)] * 2, [T4, "nvidia-p4"])
-    assert beyond(asked, found).tolist() == [2.0, 0.0]
+    assert beyond(asked, _limits(asked, found)).tolist() == [2.0, 0.0]
 
 
 @pytest.mark.parametrize("size", ["m", "n", "k"])

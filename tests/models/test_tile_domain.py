@@ -11,7 +11,7 @@ from kernelcast.features.cases import Cases
 from kernelcast.features.device import catalogue
 from kernelcast.features.extract import Features, FeatureSchema, extract
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.features.words import setting_words
+from kernelcast.features.words import setting_word
 from kernelcast.models.predictor import load_predictor
 from kernelcast.models.tile_domain import TileDomain
 
@@ -60,10 +60,10 @@ def test_a_family_without_knobs_has_an_empty_domain() -> None:
     assert TileDomain.fit(found, 0).excess(found).tolist() == [0.0]
 
 
-def test_setting_words_tell_what_runs_where_with_which_knobs() -> None:
+def test_setting_word_tell_what_runs_where_with_which_knobs() -> None:
     on_cpu = KernelSpec.of("gemm", "fp32", impl="iree", threads=1, m=8, n=8, k=8)
     cases = Cases.of([gemm(8, 4), gemm(8, impl="torch"), on_cpu], [H200] * 3)
-    assert setting_words(cases, cases.coded("impl")).strings().tolist() == [
+    assert cases.kinds().words(lambda kind: setting_word(kind, kind.impl)).strings().tolist() == [
         "cupy-tiled fp32 gpu with tile_k,tile_m,tile_n", "torch fp32 gpu", "iree fp32 cpu",
     ]  # fmt: skip
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ...device import catalogue
 from ...kernel import KernelSpec
-from ...work import LAUNCH_FLOOR_S
+from ...machine import LAUNCH_FLOOR_S
 from ..choosing import near, spread
 from ..cpu_block import (
     FACTS,

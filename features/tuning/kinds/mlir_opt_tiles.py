@@ -15,7 +15,7 @@ from ...device import Device
 from ...dtypes import itemsize_b
 from ...errors import SpecError
 from ...kernel import KernelSpec
-from ...work import LAUNCH_FLOOR_S
+from ...machine import LAUNCH_FLOOR_S
 from ..cpu_block import FMA_PIPES, PAGE_B
 from ..formula import Value, ceil_div, equal, floor, less, maximum, minimum, mod, where
 from ..kind import Candidates, Task, TuningKind
