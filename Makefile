@@ -5,22 +5,22 @@ MINUTES ?= 9
 OUT ?= measurements-gpu
 LIGHT ?= .venv-light
 PORT ?= 8000
-PARTS := $(wildcard *.py) api collectors commands datasets features models plugins
+PARTS := $(wildcard *.py) api client collectors commands datasets features models plugins
 PIP = pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := check
-.PHONY: check lint types test run collect collect-gpu collect-mlir triton-programs mlir-plugin model docs bench accuracy clean
+.PHONY: check lint types audit test run collect collect-gpu collect-mlir triton-programs mlir-plugin model docs bench accuracy soak fuzz clean
 
 check: lint types test
 
 # The light environment serves and predicts: no torch, no mlflow, no training library.
-$(LIGHT)/.ready: pyproject.toml constraints.txt
+$(LIGHT)/.ready: pyproject.toml constraints.txt setup.py $(wildcard models/native/*)
 	$(PYTHON) -m venv $(LIGHT)
 	$(LIGHT)/bin/$(PIP) --editable .
 	touch $@
 
 # The full environment collects, trains and tests.
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.ready: pyproject.toml constraints.txt setup.py $(wildcard models/native/*)
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/$(PIP) --editable '.[dev]'
 	touch $@
@@ -39,6 +39,10 @@ types: $(VENV)/.ready
 	# The root folder is the package, whatever the clone is called: mypy sees its parts under its name through links.
 	mkdir -p build/types/kernelcast && ln -sfn $(addprefix $(CURDIR)/,$(PARTS)) build/types/kernelcast/
 	MYPYPATH=build/types $(VENV)/bin/mypy -p kernelcast
+
+# Known vulnerabilities of the pinned packages. One that does not matter here is named with --accept, and why in this line.
+audit: $(VENV)/.ready
+	$(VENV)/bin/python -P deploy/audit.py
 
 collect: $(VENV)/.ready
 	$(VENV)/bin/kernelcast collect --minutes 15
@@ -74,6 +78,15 @@ docs: $(VENV)/.ready
 # Some minutes each, on an otherwise idle machine.
 bench: $(VENV)/.ready
 	$(VENV)/bin/python benchmarks/speed.py
+
+# Mixed requests at half capacity, with changes of the model: MINUTES=20 make soak. Needs an otherwise idle machine.
+soak: MINUTES := $(if $(filter file,$(origin MINUTES)),20,$(MINUTES))
+soak: $(VENV)/.ready
+	$(VENV)/bin/python -P benchmarks/soak.py --minutes $(MINUTES)
+
+# Ten thousand generated requests against a real server, every answer checked against the OpenAPI document.
+fuzz: $(VENV)/.ready
+	$(VENV)/bin/python -P benchmarks/fuzz_service.py
 
 accuracy: $(VENV)/.ready
 	$(VENV)/bin/python benchmarks/accuracy.py

@@ -8,6 +8,7 @@ True
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = ["__version__", "load", "predict", "predict_mlir", "predict_model"]
+
+# From 1.29 on onnxruntime reports its use to its makers, and keeps a file of it in the home, unless this is set before it loads
+# (its Privacy.md). kernelcast contacts nobody.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 
 def load(model: Path | str | None = None) -> ArtifactPredictor:

@@ -2,115 +2,112 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import msgspec
 from anyio.to_thread import run_sync
 from fastapi import FastAPI
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from .. import __version__
 from ..features.device import Catalogue, catalogue
-from ..features.errors import SpecError
-from ..features.kernel import families, get_family
+from .access import Access
+from .admin_route import look_for_model
 from .boundary import Boundary, install_problem_handlers
-from .describe import device_answer, standalone_schema
+from .catalogue_route import add_catalogue, add_document
+from .docs_route import add_docs
+from .doors import DOORS, Parts
+from .keys import KeyRing, read_key
+from .limits import Limits
+from .measured_reader import MeasuredReader
+from .measured_route import MeasuredTurns
 from .metrics import CONTENT_TYPE, Metrics
+from .metrics_files import WRITE_S
 from .mlir_reader import NativeReader
-from .mlir_route import PATH as MLIR_PATH
-from .mlir_route import ProgramEndpoint
-from .model_route import PATH as MODEL_PATH
-from .model_route import ModelEndpoint
 from .openapi import documented, install_document
-from .predict import PredictEndpoint
+from .pages import add_pages
 from .problems import ProblemError
-from .requests import MAX_TEXT
+from .proxy import BehindProxy, check_prefix
 from .settings import Settings
-from .source import PredictorSource
-from .wire import DeviceAnswer, DevicesAnswer, HealthAnswer, ModelAnswer, ModelsAnswer
-
-STATIC_DIR = Path(__file__).parent / "static"
-_STATIC = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/static/app.js": ("app.js", "text/javascript; charset=utf-8"),
-    "/static/plot.js": ("plot.js", "text/javascript; charset=utf-8"),
-    "/static/style.css": ("style.css", "text/css; charset=utf-8"),
-    "/favicon.ico": ("icon.svg", "image/svg+xml"),
-}
-_log = logging.getLogger("kernelcast.api")
+from .source import PredictorSource, Watcher
+from .tracing import Tracing, tracing_of
+from .wire import HealthAnswer, ModelAnswer, ModelsAnswer
 
 
-def create_app(source: PredictorSource, settings: Settings | None = None, devices: Catalogue | None = None) -> FastAPI:
-    """The ASGI application that answers from `source`; `devices` are those it lists (default: the shipped ones)."""
+def create_app(
+    source: PredictorSource,
+    settings: Settings | None = None,
+    devices: Catalogue | None = None,
+    tracing: Tracing | None = None,
+) -> FastAPI:
+    """The ASGI application that answers from `source`; `devices` are those it lists (default: the shipped ones).
+
+    `tracing` makes spans of requests (default: as the settings and the environment say).
+
+    Raises:
+        SpecError: the settings ask for traces and the packages for them are not installed.
+    """
     settings = settings or Settings()
     devices = devices or catalogue()
-    metrics = Metrics()
+    metrics = Metrics(settings.metrics_dir, lambda: _model_of(source))
+    tracing = tracing or tracing_of(settings.tracing, lambda: (_model_of(source) or ("", "none"))[1])
     native = NativeReader()
+    measured = MeasuredTurns(MeasuredReader())
+    ring = KeyRing([read_key(text) for text in settings.api_keys], settings.api_keys_file)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await run_sync(_refresh, source, metrics)
-        watcher = asyncio.create_task(_watch(source, metrics, settings.reload_s))
+        watcher = Watcher(partial(look_for_model, source, metrics), settings.reload_s)
+        await watcher.start()
+        key_watcher = Watcher(ring.refresh, settings.reload_s)
+        await key_watcher.start()
+        if metrics.shared is not None:
+            writer = Watcher(metrics.shared.write, WRITE_S)
+            await writer.start()
         try:
             yield
         finally:
-            watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watcher
+            watcher.stop()
+            key_watcher.stop()
+            if metrics.shared is not None:
+                writer.stop()
+                await run_sync(metrics.shared.write)
+            if tracing is not None:
+                await run_sync(tracing.close)
             await run_sync(native.close)
+            await run_sync(measured.close)
 
     app = FastAPI(
-        title="kernelcast", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
+        title="kernelcast", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None,
+        # Spans are `tracing`'s, and metrics ours: the framework's own would tell of bodies and of every function.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
         redirect_slashes=False,
         summary="What a kernel costs on a device: latency, power and energy, with an interval, without running it",
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
     )  # fmt: skip
     install_problem_handlers(app)
-    predict = PredictEndpoint(source, settings, metrics)
-    # A plain route: the framework's own reading of bodies and building of answers costs more than the prediction.
-    app.router.routes.append(Route("/v1/predict", predict, methods=["POST"], name="predict"))
-    whole = ModelEndpoint(source, settings, metrics)
-    app.router.routes.append(Route(MODEL_PATH, whole, methods=["POST"], name="predict_model"))
-    programs = ProgramEndpoint(source, settings, metrics, native)
-    app.router.routes.append(Route(MLIR_PATH, programs, methods=["POST"], name="predict_mlir"))
-    _add_catalogue(app, devices)
+    parts = Parts(source, settings, metrics, devices, native, measured)
+    for door in DOORS:
+        # Plain routes: the framework's own reading of bodies and building of answers costs more than a prediction.
+        app.router.routes.append(Route(door.path, door.build(parts), methods=[door.method], name=door.name))
+    add_catalogue(app, devices)
+    add_document(app)
+    add_docs(app)
     _add_state(app, source, metrics)
-    _add_static(app)
+    add_pages(app)
     install_document(app, devices)
     paths = [path for route in app.routes if (path := getattr(route, "path", None))]
-    app.add_middleware(Boundary, metrics=metrics, routes=paths)
+    app.add_middleware(Limits, settings=settings, metrics=metrics)
+    app.add_middleware(Access, ring=ring, settings=settings, metrics=metrics)
+    app.add_middleware(Boundary, metrics=metrics, routes=paths, log_requests=settings.access_log, tracing=tracing)
+    # The last added is the outermost: everything inside sees paths without the proxy's prefix.
+    check_prefix(settings.root_path, paths)
+    app.add_middleware(BehindProxy, prefix=settings.root_path, trusted=settings.trusted_proxies, routes=paths)
     return app
-
-
-def _add_catalogue(app: FastAPI, devices: Catalogue) -> None:
-    @app.get("/v1/devices", **documented(DevicesAnswer, "Every device, with the source of each fact"))
-    def list_devices() -> Response:
-        return _json(DevicesAnswer([device_answer(device) for device in devices]))
-
-    @app.get("/v1/devices/{name}", **documented(DeviceAnswer, "One device by name or alias", 404))
-    def get_device(name: str) -> Response:
-        try:
-            return _json(device_answer(devices.get(name[:MAX_TEXT])))
-        except SpecError as error:
-            raise ProblemError(404, str(error)) from error
-
-    @app.get("/v1/kernels", **documented("KernelSchemas", "JSON Schema of a spec of every kernel family"))
-    def list_kernels() -> Response:
-        return _json({"kernels": {family.name: standalone_schema(family) for family in families().values()}})
-
-    @app.get("/v1/kernels/{family}", **documented("KernelSchema", "JSON Schema of a spec of one family", 404))
-    def get_kernel(family: str) -> Response:
-        try:
-            return _json(standalone_schema(get_family(family[:MAX_TEXT])), "application/schema+json")
-        except SpecError as error:
-            raise ProblemError(404, str(error)) from error
 
 
 def _add_state(app: FastAPI, source: PredictorSource, metrics: Metrics) -> None:
@@ -135,35 +132,14 @@ def _add_state(app: FastAPI, source: PredictorSource, metrics: Metrics) -> None:
 
     @app.get("/metrics", **documented("Metrics", "Counters and histograms in the Prometheus text format"))
     async def get_metrics() -> Response:
-        metrics.model_loaded.set(0 if source.current() is None else 1)
-        return Response(metrics.text(), media_type=CONTENT_TYPE)
-
-
-def _add_static(app: FastAPI) -> None:
-    for path, (name, media_type) in _STATIC.items():
-        endpoint = _file((STATIC_DIR / name).read_bytes(), media_type)
-        app.router.routes.append(Route(path, endpoint, methods=["GET"], include_in_schema=False))
-
-
-def _file(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
-    async def file(_: Request) -> Response:
-        return Response(content, media_type=media_type, headers={"cache-control": "no-cache"})
-
-    return file
+        return Response(await run_sync(metrics.text), media_type=CONTENT_TYPE)
 
 
 def _json(answer: Any, media_type: str = "application/json") -> Response:
     return Response(msgspec.json.encode(answer), media_type=media_type)
 
 
-def _refresh(source: PredictorSource, metrics: Metrics) -> None:
-    if source.refresh():
-        metrics.model_changes.inc()
-        loaded = source.current()
-        _log.info("model %s answers now", loaded and loaded.path)
-
-
-async def _watch(source: PredictorSource, metrics: Metrics, every_s: float) -> None:
-    while True:
-        await asyncio.sleep(every_s)
-        await run_sync(_refresh, source, metrics)
+def _model_of(source: PredictorSource) -> tuple[str, str] | None:
+    """Name and version of the model that answers now."""
+    loaded = source.current()
+    return None if loaded is None else (loaded.name, loaded.version)

@@ -38,10 +38,10 @@ def family_schema(family: KernelFamily, *, top_level: bool = True) -> dict[str, 
         "dtype": _dtype("Number format of the operands"),
         "sizes": {"type": "object", "properties": sizes, "required": required_sizes, "additionalProperties": False},
         "variant": _variant(family),
-        "impl": {"type": "string", "pattern": f"^({IMPL_PATTERN})?$", "default": "",
+        "impl": {"type": ["string", "null"], "pattern": f"^({IMPL_PATTERN})?$", "default": "",
                  "description": "What runs it, such as torch or vllm-0.24.0; empty: what the model knows best"},
         "kv_dtype": _dtype("Number format of the key and value cache; null: the same as dtype") | {"default": None},
-        "config": {"type": "object", "additionalProperties": False, "default": {},
+        "config": {"type": ["object", "null"], "additionalProperties": False, "default": {},
                    "description": "Tuning numbers, where they are known",
                    "properties": {name: {"type": "integer", "minimum": 0} for name in family.config}},
         "threads": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_THREADS, "default": None,
@@ -62,15 +62,20 @@ def family_schema(family: KernelFamily, *, top_level: bool = True) -> dict[str, 
 
 
 def standalone_schema(family: KernelFamily) -> dict[str, Any]:
-    """`family_schema` as a document of its own."""
-    return {"$schema": DRAFT, **family_schema(family)}
+    """`family_schema` as a document of its own; its examples are the typical spec, then one per shape of a real model."""
+    schema = family_schema(family)
+    examples = schema["examples"] + [_example_of(family, dict(shape), EXAMPLE_DEVICE) for shape in family.model_shapes]
+    return {"$schema": DRAFT, **schema, "examples": examples}
 
 
 def family_example(family: KernelFamily, device: str = EXAMPLE_DEVICE) -> dict[str, Any]:
     """A spec that can be sent as it is."""
     # Not the last, which may be the largest: a typical one is surely inside what was measured.
-    shape = family.model_shapes[len(family.model_shapes) // 3]
-    sizes = {dim.name: 1 for dim in family.dims} | dict(shape)
+    return _example_of(family, dict(family.model_shapes[len(family.model_shapes) // 3]), device)
+
+
+def _example_of(family: KernelFamily, shape: dict[str, int], device: str) -> dict[str, Any]:
+    sizes = {dim.name: 1 for dim in family.dims} | shape
     example: dict[str, Any] = {"family": family.name, "device": device, "dtype": "bf16", "sizes": sizes}
     if family.variant_of is not None:
         return example | {"variant": family.variant_of(sizes)}
@@ -85,16 +90,22 @@ def coverage_schema() -> dict[str, Any]:
 
 def _dtype(description: str) -> dict[str, Any]:
     names = [name for dtype in DTYPES.values() for name in (dtype.name, *dtype.aliases)]
-    return {"enum": names, "description": description}
+    # The examples are the names without their aliases, which a form offers.
+    return {"enum": names, "examples": list(DTYPES), "description": description}
 
 
 def _variant(family: KernelFamily) -> dict[str, Any]:
     if family.variant_of is not None:
         # The empty text stands for leaving it out.
-        return {"enum": [*family.variants, ""], "description": "Left out: what the sizes imply"}
-    schema: dict[str, Any] = {"enum": list(family.variants), "description": "What exactly is computed"}
-    has_default = "" in family.variants or family.default_variant
-    return schema | ({"default": family.default_variant} if has_default else {})
+        return {"enum": [*family.variants, "", None], "description": "Left out: what the sizes imply"}
+    if "" not in family.variants and not family.default_variant:
+        return {"enum": list(family.variants), "description": "What exactly is computed"}
+    # Null stands for leaving it out too.
+    return {
+        "enum": [*family.variants, None],
+        "description": "What exactly is computed",
+        "default": family.default_variant,
+    }
 
 
 def _facts(facts: Mapping[str, Fact]) -> dict[str, FactAnswer]:

@@ -96,7 +96,7 @@ def read_kernel(item: Any, devices: Sequence[str], catalogue: Catalogue) -> Kern
             hint = "; devices are named once, for the whole model" if word == "device" else ""
             raise SpecError(f"unknown field {shown_name(word)!r}; a kernel takes {listed(KERNEL_FIELDS)}{hint}",
                             field=shown_name(word))  # fmt: skip
-    name = item.get("name") or ""
+    name = "" if item.get("name") is None else item["name"]
     if not isinstance(name, str) or len(name) > MAX_TEXT:
         raise SpecError(f"name must be text of at most {MAX_TEXT} characters", field="name")
     for missing in ("family", "dtype", "sizes"):

@@ -15,6 +15,7 @@ from ..models.whole import predict_whole
 from .describe import EXAMPLE_DEVICE, coverage_schema, family_example, family_schema
 from .model_request import MAX_DEVICES, ModelRequest, kernel_path, read_model_request
 from .predict import PredictEndpoint
+from .predict_describe import EXAMPLE_ANSWER
 from .problems import MAX_LISTED, FieldProblem, ProblemError, field_problem
 from .requests import MAX_TEXT
 from .source import Loaded
@@ -110,8 +111,8 @@ def model_schemas() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def model_operation(refusal: Callable[[int], dict[str, Any]], prediction: dict[str, Any]) -> dict[str, Any]:
-    """The route as the OpenAPI document describes it; `prediction` is the example of one kernel's answer."""
+def model_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+    """The route as the OpenAPI document describes it."""
     return {
         "summary": "What a whole model costs: kernels with counts, on one device or several",
         "operationId": "predict_model",
@@ -124,7 +125,7 @@ def model_operation(refusal: Callable[[int], dict[str, Any]], prediction: dict[s
             "200": {
                 "description": "One answer per device, in the order of the request",
                 "content": {"application/json": {"schema": {"$ref": _REF.format(name="WholesAnswer")},
-                                                 "example": _example_answer(prediction)}},
+                                                 "example": _example_answer(EXAMPLE_ANSWER)}},
             },
             **{str(status): refusal(status) for status in (400, 413, 415, 422, 500, 503)},
         },
@@ -139,7 +140,7 @@ def _kernel_schema(family: str) -> dict[str, Any]:
     schema["properties"]["family"] = {"type": "string", "enum": [family]}
     schema["properties"]["count"] = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT, "default": 1,
                                      "description": "How many times the model runs it"}  # fmt: skip
-    schema["properties"]["name"] = {"type": "string", "maxLength": MAX_TEXT, "default": "",
+    schema["properties"]["name"] = {"type": ["string", "null"], "maxLength": MAX_TEXT, "default": "",
                                     "description": "What the model calls it"}  # fmt: skip
     return schema
 

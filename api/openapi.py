@@ -11,32 +11,30 @@ from starlette.responses import Response
 
 from ..features.device import Catalogue
 from ..features.kernel import families
-from .describe import coverage_schema, device_answer, family_example, family_schema
-from .mlir_describe import program_operation, program_schemas
-from .mlir_route import PATH as MLIR_PATH
-from .mlir_wire import ProgramsAnswer
-from .model_route import PATH as MODEL_PATH
-from .model_route import model_operation, model_schemas
+from .access import describe_access
+from .describe import device_answer, family_schema
+from .doors import DOORS
 from .problems import MEDIA_TYPE, Problem, problem_bytes
 from .wire import ANSWERS, DevicesAnswer, HealthAnswer, ModelAnswer, ModelsAnswer
 
 _REF = "#/components/schemas/{name}"
 _DETAILS = {
     400: "the body is not valid JSON: Input data was truncated",
+    401: "this address needs an API key; send the header `Authorization: Bearer kc_…`",
+    403: "this service is not known as 'site.example'; ask for localhost or 127.0.0.1",
     404: "no device 'h900'; known: amd-mi100, nvidia-h100-sxm-80gb",
+    408: "the request's head did not come within 10 s",
     413: "the body is longer than 1048576 bytes; send the specs in parts",
     415: "send the header content-type: application/json (none was given)",
     422: "sizes.m: m must be between 1 and 1099511627776, got 0",
+    431: "a request's head may have 100 headers and 32768 bytes in all; send fewer or shorter ones",
     503: "no model is loaded: /models/champion has no manifest.json",
+    504: "the answer took longer than 30 s; ask for fewer rows at once",
 }
-_BOUNDS = {"compute": 1.389e-4, "dram": 3.0e-5, "cache": 6.0e-6, "launch": 1e-6}
-_EXAMPLE_ANSWER = {
-    "family": "gemm", "device": "nvidia-h100-sxm-80gb",
-    "latency_s": {"value": 2.0e-4, "lower": 1.8e-4, "upper": 2.3e-4},
-    "power_w": {"value": 640.0, "lower": 560.0, "upper": 690.0},
-    "energy_j": {"value": 0.128, "lower": 0.101, "upper": 0.159},
-    "coverage": 0.9, "bound": "compute", "breakdown": _BOUNDS, "method": "xgboost", "in_domain": True, "notes": [],
-}  # fmt: skip
+
+_AROUND_THE_ROUTES = (400, 408, 431, 503, 504)
+"""What stands around the routes may answer for any: the request was no HTTP, late or too long, there were too many of them, or
+the answer took too long."""
 
 
 def documented(answer: type | str, summary: str, *refusals: int) -> dict[str, Any]:
@@ -75,91 +73,33 @@ def _document(app: FastAPI, devices: Catalogue) -> dict[str, Any]:
     found = get_openapi(
         title=app.title, version=app.version, summary=app.summary, routes=app.routes, license_info=app.license_info
     )
-    _, schemas = msgspec.json.schema_components([*ANSWERS, ProgramsAnswer, Problem], ref_template=_REF)
-    requests = _request_schemas()
+    described = [door for door in DOORS if door.operation is not None]
+    answers = dict.fromkeys(answer for door in described for answer in door.answers)
+    _, schemas = msgspec.json.schema_components([*ANSWERS, *answers, Problem], ref_template=_REF)
     components = found.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         components.pop(unused, None)
-    components.update(
-        {name: schemas[name] for name in sorted(schemas)} | requests | model_schemas() | program_schemas()
-    )
+    components.update({name: schemas[name] for name in sorted(schemas)})
+    for door in described:
+        components.update(door.schemas())
     components["KernelSchema"] = {"type": "object", "description": "A JSON Schema, draft 2020-12"}
     kernels = {"type": "object", "additionalProperties": {"$ref": _REF.format(name="KernelSchema")}}
     components["KernelSchemas"] = {"type": "object", "required": ["kernels"], "properties": {"kernels": kernels}}
     components["Metrics"] = {"type": "string"}
-    found["paths"]["/v1/predict"] = {"post": _predict_operation()}
-    found["paths"][MODEL_PATH] = {"post": model_operation(refusal, _EXAMPLE_ANSWER)}
-    found["paths"][MLIR_PATH] = {"post": program_operation(refusal)}
     for path, operations in found["paths"].items():
         for operation in operations.values():
             # The framework adds its own form of 422, which no route here answers with.
-            if path not in ("/v1/predict", MODEL_PATH, MLIR_PATH):
-                operation["responses"].pop("422", None)
-            if path != MLIR_PATH:
-                _add_example(path, operation, devices)
+            operation["responses"].pop("422", None)
+            _add_example(path, operation, devices)
+    for door in described:
+        assert door.operation is not None  # noqa: S101 - just selected; for the type checker
+        found["paths"].setdefault(door.path, {})[door.method.lower()] = door.operation(refusal)
+    for operations in found["paths"].values():
+        for operation in operations.values():
+            for status in _AROUND_THE_ROUTES:
+                operation["responses"].setdefault(str(status), refusal(status))
+    describe_access(found, refusal)
     return found
-
-
-def _request_schemas() -> dict[str, Any]:
-    known = families().values()
-    specs = {f"{_title(family.name)}Spec": family_schema(family, top_level=False) for family in known}
-    single = {f"{_title(family.name)}Request": family_schema(family) for family in known}
-    for schema in (*specs.values(), *single.values()):
-        # Required, so that readers can tell the families apart by it.
-        schema["properties"]["family"] = {"type": "string", "enum": [schema["properties"]["family"]["const"]]}
-    return {
-        **specs,
-        **single,
-        "Spec": _one_of("Spec"),
-        "SpecRequest": _one_of("Request"),
-        "BatchRequest": {
-            "type": "object",
-            "description": "Any mix of families and devices, answered in this order",
-            "required": ["requests"],
-            "additionalProperties": False,
-            "properties": {
-                "requests": {"type": "array", "minItems": 1, "items": {"$ref": _REF.format(name="Spec")}},
-                "coverage": coverage_schema(),
-            },
-        },
-    }
-
-
-def _predict_operation() -> dict[str, Any]:
-    gemm = family_example(families()["gemm"]) | {"sizes": {"m": 4096, "n": 4096, "k": 4096}}
-    attention = family_example(families()["attention"])
-    answer = {name: {"$ref": _REF.format(name=name)} for name in ("PredictionAnswer", "BatchAnswer")}
-    return {
-        "summary": "What kernels cost: one spec, or many of any mix of families and devices",
-        "operationId": "predict",
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": {"oneOf": [{"$ref": _REF.format(name=name)} for name in ("SpecRequest", "BatchRequest")]},
-                    "examples": {
-                        "one": {"summary": "One spec", "value": gemm},
-                        "many": {"summary": "A batch", "value": {"requests": [gemm, attention], "coverage": 0.8}},
-                    },
-                }
-            },
-        },
-        "responses": {
-            "200": {
-                "description": "A prediction for a single spec, predictions in order for a batch",
-                "content": {
-                    "application/json": {
-                        "schema": {"anyOf": list(answer.values())},
-                        "examples": {
-                            "one": {"summary": "Answer to one spec", "value": _EXAMPLE_ANSWER},
-                            "many": {"summary": "Answer to a batch", "value": {"predictions": [_EXAMPLE_ANSWER]}},
-                        },
-                    }
-                },
-            },
-            **{str(status): refusal(status) for status in (400, 413, 415, 422, 500, 503)},
-        },
-    }
 
 
 def _add_example(path: str, operation: dict[str, Any], devices: Catalogue) -> None:
@@ -187,15 +127,3 @@ def _add_example(path: str, operation: dict[str, Any], devices: Catalogue) -> No
 def _content(name: str) -> dict[str, Any]:
     media_type = {"Metrics": "text/plain", "KernelSchema": "application/schema+json"}.get(name, "application/json")
     return {media_type: {"schema": {"$ref": _REF.format(name=name)}}}
-
-
-def _one_of(suffix: str) -> dict[str, Any]:
-    refs = {name: _REF.format(name=_title(name) + suffix) for name in families()}
-    return {
-        "oneOf": [{"$ref": ref} for ref in refs.values()],
-        "discriminator": {"propertyName": "family", "mapping": refs},
-    }
-
-
-def _title(name: str) -> str:
-    return name.title().replace("_", "")

@@ -10,6 +10,8 @@ from starlette.types import Message, Receive, Scope, Send
 from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
 from ..models.prediction import Prediction
+from .compression import is_packed, unpack
+from .gathering import Gathering
 from .metrics import Metrics
 from .problems import MAX_LISTED, FieldProblem, ProblemError, field_problem
 from .requests import Request, read_request
@@ -44,7 +46,7 @@ class PredictEndpoint:
         headers = dict(scope["headers"])
         media_type(headers, JSON)
         body = await read_body(headers, receive, self._settings.max_body_b)
-        answer = self.answer(body) if len(body) <= INLINE_BODY_B else await run_sync(self.answer, body)
+        answer = await self.answer_soon(body) if len(body) <= INLINE_BODY_B else await run_sync(self.answer, body)
         length = str(len(answer)).encode()
         await send({"type": "http.response.start", "status": 200,
                     "headers": [(b"content-type", b"application/json"), (b"content-length", length)]})  # fmt: skip
@@ -56,6 +58,14 @@ class PredictEndpoint:
             raise ProblemError(503, f"no model is loaded: {self._source.problem}", headers={"retry-after": "2"})
         return loaded
 
+    async def answer_soon(self, body: bytes) -> bytes:
+        """The JSON answer to a short JSON request, on the event loop.
+
+        Raises:
+            ProblemError: as of `answer`.
+        """
+        return self.answer(body)
+
     def answer(self, body: bytes) -> bytes:
         """The JSON answer to a JSON request.
 
@@ -63,10 +73,34 @@ class PredictEndpoint:
             ProblemError: no model is loaded, or the request is not acceptable.
         """
         loaded = self._loaded()
-        request = read_request(body, loaded.catalogue, self._settings.max_specs)
+        return self._answered(loaded, read_request(body, loaded.catalogue, self._settings.max_specs))
+
+    def _answered(self, loaded: Loaded, request: Request) -> bytes:
         found = _predict(loaded, request)
         self._metrics.predictions(_counted(request.specs, request.devices, found))
         return encode_predictions(request.specs, request.devices, found, single=request.single)
+
+
+class SpecEndpoint(PredictEndpoint):
+    """The same, with single specs that come together predicted together."""
+
+    def __init__(self, source: PredictorSource, settings: Settings, metrics: Metrics) -> None:
+        super().__init__(source, settings, metrics)
+        self._gathering = Gathering()
+
+    async def answer_soon(self, body: bytes) -> bytes:
+        """See `PredictEndpoint.answer_soon`."""
+        loaded = self._loaded()
+        request = read_request(body, loaded.catalogue, self._settings.max_specs)
+        if not request.single:
+            return self._answered(loaded, request)
+        spec, device = request.specs[0], request.devices[0]
+        try:
+            found = await self._gathering.predict(loaded, spec, device, request.coverage)
+        except SpecError as error:
+            raise _single_problem(error) from error
+        self._metrics.predictions(((spec.family, device, found.in_domain),))
+        return encode_predictions([spec], [device], [found], single=True)
 
 
 async def read_body(
@@ -74,9 +108,18 @@ async def read_body(
 ) -> bytes:
     """The body, read no further than its limit; `advice` says what to do about one that is longer.
 
+    A gzip body is unpacked on a thread, and is within the limit both packed and unpacked.
+
     Raises:
-        ProblemError: 413 as soon as the body is known to be longer; the connection is closed rather than drained.
+        ProblemError: 413 as soon as the body is known to be longer; the connection is closed rather than drained. 415 for a
+            body packed with something else than gzip, 400 for one that is no gzip or cut short.
     """
+    if is_packed(headers):
+        return await run_sync(unpack, await _read_plain(headers, receive, limit_b, advice), limit_b, advice)
+    return await _read_plain(headers, receive, limit_b, advice)
+
+
+async def _read_plain(headers: Mapping[bytes, bytes], receive: Receive, limit_b: int, advice: str) -> bytes:
     declared = headers.get(b"content-length", b"0")
     if declared.isdigit() and int(declared[:20]) > limit_b:
         raise _too_large(limit_b, advice)
@@ -106,7 +149,7 @@ def media_type(headers: Mapping[bytes, bytes], taken: Collection[str]) -> str:
     """The media type of a body, one of those `taken`.
 
     Raises:
-        ProblemError: 415 for another, for text that is not UTF-8, and for a compressed body.
+        ProblemError: 415 for another, and for text that is not UTF-8.
     """
     given = headers.get(b"content-type", b"").decode("latin-1")
     name, _, parameters = given.partition(";")
@@ -116,8 +159,6 @@ def media_type(headers: Mapping[bytes, bytes], taken: Collection[str]) -> str:
     charset = parameters.strip().lower().partition("charset=")[2].strip('"')
     if charset not in ("", "utf-8", "utf8"):
         raise ProblemError(415, f"bodies are UTF-8; got charset {charset[:40]!r}")
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise ProblemError(415, "compressed bodies are not taken; send the body as it is")
     return found
 
 
@@ -126,9 +167,13 @@ def _predict(loaded: Loaded, request: Request) -> list[Prediction]:
         return loaded.predictor.predict(request.specs, request.devices, coverage=request.coverage)
     except SpecError as error:
         if error.field == "coverage" or request.single:
-            raise ProblemError(422, str(error), [field_problem(error, error.field or "")]) from error
+            raise _single_problem(error) from error
         errors = _at_fault(loaded, request) or [field_problem(error, error.field or "requests")]
         raise ProblemError(422, errors[0].detail, errors) from error
+
+
+def _single_problem(error: SpecError) -> ProblemError:
+    return ProblemError(422, str(error), [field_problem(error, error.field or "")])
 
 
 def _at_fault(loaded: Loaded, request: Request) -> list[FieldProblem]:

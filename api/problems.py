@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from ..features.errors import SpecError
+from .exchange import CURRENT
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -38,17 +39,24 @@ class Problem(msgspec.Struct, frozen=True):
     status: Annotated[int, Meta(description="HTTP status")]
     detail: Annotated[str, Meta(description="What went wrong this time and what to do")]
     errors: Annotated[list[FieldProblem], Meta(description=f"The inputs at fault, at most {MAX_LISTED}")] = []
+    request_id: Annotated[
+        str | msgspec.UnsetType, Meta(description="Id of the request, also in X-Request-Id and in the log")
+    ] = msgspec.UNSET
 
 
 _KINDS: Mapping[int, tuple[str, str]] = {
     400: ("malformed-body", "The body cannot be read"),
+    401: ("key-needed", "An API key is needed"),
+    403: ("not-allowed", "This is not allowed"),
     404: ("not-found", "Nothing is here"),
     405: ("method-not-allowed", "This address does not take that method"),
+    408: ("too-slow", "The request came too slowly"),
     413: ("too-large", "The request is too large"),
     415: ("unsupported-media-type", "A body of this kind is not taken"),
     422: ("invalid-request", "The request was understood but cannot be predicted"),
     500: ("internal-error", "The server failed"),
     503: ("not-ready", "Not ready to answer"),
+    504: ("took-too-long", "The answer took too long"),
 }
 
 
@@ -69,8 +77,10 @@ def problem_bytes(status: int, detail: str, errors: Sequence[FieldProblem] = ())
     """The JSON of a problem."""
     phrase = HTTPStatus(status).phrase
     kind, title = _KINDS.get(status, (phrase.lower().replace(" ", "-"), phrase))
+    listed, exchange = list(errors[:MAX_LISTED]), CURRENT.get()
+    request_id = msgspec.UNSET if exchange is None else exchange.request_id
     return msgspec.json.encode(
-        Problem(f"urn:kernelcast:problem:{kind}", title, status, shortened(detail), list(errors[:MAX_LISTED]))
+        Problem(f"urn:kernelcast:problem:{kind}", title, status, shortened(detail), listed, request_id)
     )
 
 

@@ -23,12 +23,16 @@ DEFAULT_COVERAGE = 0.9
 MAX_TEXT = 128
 """Longest name of anything: matching a device's name against the known ones costs time with its length."""
 
+MAX_IMPLS = 100
+"""Most different implementations in one request. What follows from a name is worked out once a name, which takes as long as
+hundreds of rows: nothing but new names would keep the server busy for minutes."""
+
 IMPL_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
 
 SPEC_FIELDS = ("family", "device", "dtype", "sizes", "variant", "impl", "kv_dtype", "config", "threads", "cache_state")
 BATCH_FIELDS = ("requests", "coverage")
 _REQUIRED = ("family", "device", "dtype", "sizes")
-_IMPL = re.compile(IMPL_PATTERN)
+IMPL = re.compile(IMPL_PATTERN)
 _EXACT = 2.0**53
 _NO_KNOBS: dict[str, Any] = {}
 
@@ -49,9 +53,7 @@ def read_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Request:
     Raises:
         ProblemError: 400 for a body that is not JSON, 413 for too many specs, 422 naming what is wrong with the specs.
     """
-    root = decode(body)
-    if not isinstance(root, dict):
-        raise ProblemError(422, f"the body must be a JSON object, not {kind_of(root)}")
+    root = read_object(body)
     single = "requests" not in root
     items = [root] if single else root["requests"]
     if not single and (unknown := [name for name in root if name not in BATCH_FIELDS]):
@@ -61,9 +63,7 @@ def read_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Request:
     if len(items) > max_specs:
         raise ProblemError(413, f"{len(items)} specs in one request; at most {max_specs} are taken, send them in parts")
     refuse_duplicate_names(body, root, items)
-    coverage = root.get("coverage", DEFAULT_COVERAGE)
-    if isinstance(coverage, bool) or not isinstance(coverage, int | float) or not 0 < coverage < 1:
-        raise invalid([FieldProblem("coverage", "must be a number between 0 and 1, such as 0.9")])
+    coverage = read_coverage(root)
     specs: list[KernelSpec] = []
     devices: list[str] = []
     errors: list[FieldProblem] = []
@@ -80,13 +80,58 @@ def read_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Request:
         else:
             specs.append(spec)
             devices.append(device)
+    if not errors and (named := len({spec.impl for spec in specs})) > MAX_IMPLS:
+        errors.append(FieldProblem("requests", too_many_impls(named)))
     if errors:
         raise invalid(errors)
-    return Request(specs, devices, float(coverage), single)
+    return Request(specs, devices, coverage, single)
+
+
+def too_many_impls(named: int) -> str:
+    """Why a request that names that many implementations is refused."""
+    return f"names {named} different implementations; at most {MAX_IMPLS} are taken in one request, send the others in another"
+
+
+def read_object(body: bytes, wanted: str = 'one spec, or {"requests": [...]}') -> dict[str, Any]:
+    """The JSON object of a body; `wanted` is what an empty body is told to send.
+
+    Raises:
+        ProblemError: 400 for a body that is no JSON, 422 for JSON that is no object.
+    """
+    root = decode(body, wanted)
+    if not isinstance(root, dict):
+        raise ProblemError(422, f"the body must be a JSON object, not {kind_of(root)}")
+    return root
+
+
+def read_coverage(root: Mapping[str, Any]) -> float:
+    """The coverage asked for.
+
+    Raises:
+        ProblemError: 422 where it is no number between 0 and 1.
+    """
+    coverage = root.get("coverage", DEFAULT_COVERAGE)
+    if isinstance(coverage, bool) or not isinstance(coverage, int | float) or not 0 < coverage < 1:
+        raise invalid([FieldProblem("coverage", "must be a number between 0 and 1, such as 0.9")])
+    return float(coverage)
 
 
 def read_spec(item: Any, catalogue: Catalogue, extra: tuple[str, ...] = ()) -> tuple[KernelSpec, str]:
     """The spec a plain mapping describes, and its device's catalogue name; `extra` names fields to pass over.
+
+    Raises:
+        SpecError: what is wrong; `field` is the path within the spec (`sizes.m`).
+    """
+    spec = read_bare_spec(item, extra)
+    device = catalogue.get(_text(item, "device"))
+    device.peak_flops_per_s(spec.dtype, get_family(spec.family).unit)
+    return spec, device.name
+
+
+def read_bare_spec(
+    item: Any, extra: tuple[str, ...] = (), taken: tuple[str, ...] = SPEC_FIELDS, needed: tuple[str, ...] = _REQUIRED
+) -> KernelSpec:
+    """The spec a plain mapping of the fields `taken` describes, whatever device it names; `extra` names fields to pass over.
 
     A variant left out is the one the sizes imply, where the family says so.
 
@@ -96,13 +141,16 @@ def read_spec(item: Any, catalogue: Catalogue, extra: tuple[str, ...] = ()) -> t
     if not isinstance(item, Mapping):
         raise SpecError(f"a spec is a JSON object, not {kind_of(item)}")
     for name in item:
-        if name not in SPEC_FIELDS and name not in extra:
+        if name not in taken and name not in extra:
             raise SpecError(
-                f"unknown field {shown_name(name)!r}; a spec takes {listed(SPEC_FIELDS)}", field=shown_name(name)
+                f"unknown field {shown_name(name)!r}; possible are {listed((*taken, *extra))}"
+                if taken is not SPEC_FIELDS
+                else f"unknown field {shown_name(name)!r}; a spec takes {listed(SPEC_FIELDS)}",
+                field=shown_name(name),
             )
-    for name in _REQUIRED:
+    for name in needed:
         if name not in item:
-            raise SpecError(f"{name} is missing; a spec needs {listed(_REQUIRED)}", field=name)
+            raise SpecError(f"{name} is missing; a spec needs {listed(needed)}", field=name)
     family = get_family(_text(item, "family"))
     dtype = _text(item, "dtype")
     sizes = _whole_numbers(item["sizes"], "sizes", family, family.dim_names)
@@ -113,19 +161,16 @@ def read_spec(item: Any, catalogue: Catalogue, extra: tuple[str, ...] = ()) -> t
     kv_dtype = None if item.get("kv_dtype") is None else _text(item, "kv_dtype")
     variant = _optional_text(item, "variant") or implied_variant(family, sizes)
     impl = _optional_text(item, "impl")
-    if impl and not _IMPL.fullmatch(impl):
+    if impl and not IMPL.fullmatch(impl):
         raise SpecError(f"impl is {impl!r}; it is a name such as torch or vllm-0.24.0", field="impl")
     cache_state = _text(item, "cache_state") if "cache_state" in item else "hot"
     try:
-        spec = KernelSpec.of(
+        return KernelSpec.of(
             family.name, dtype, variant=variant, impl=impl, kv_dtype=kv_dtype, config=config,
             threads=_whole(threads), cache_state=cache_state, **sizes,
         )  # fmt: skip
     except SpecError as error:
         raise SpecError(str(error), field=_path(error.field, family)) from error
-    device = catalogue.get(_text(item, "device"))
-    device.peak_flops_per_s(spec.dtype, family.unit)
-    return spec, device.name
 
 
 def implied_variant(family: KernelFamily, sizes: Mapping[str, int]) -> str:
@@ -139,14 +184,14 @@ def implied_variant(family: KernelFamily, sizes: Mapping[str, int]) -> str:
         return family.variants[0]
 
 
-def decode(body: bytes) -> Any:
-    """The JSON value of a body.
+def decode(body: bytes, wanted: str = 'one spec, or {"requests": [...]}') -> Any:
+    """The JSON value of a body; `wanted` is what an empty one is told to send.
 
     Raises:
         ProblemError: the body is empty or no JSON.
     """
     if not body.strip():
-        raise ProblemError(400, 'the body is empty; send one spec, or {"requests": [...]}')
+        raise ProblemError(400, f"the body is empty; send {wanted}")
     try:
         return msgspec.json.decode(body)
     except UnicodeDecodeError as error:

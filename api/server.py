@@ -1,4 +1,4 @@
-"""Running the service: one process, one worker, capped threads, its own socket so that a taken port is a clear error."""
+"""Running the service: its own socket so that a taken port is a clear error, capped threads, one process or several."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 
 from ..features.device import Catalogue, load_device_file
 from ..features.errors import SpecError
+from .request_log import install
 from .settings import Settings
+from .tracing import require
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
-_SHUTDOWN_S = 10
-_KEEP_ALIVE_S = 30
+BACKLOG = 2048
+"""Connections that wait to be accepted while every worker is busy; the kernel's `net.core.somaxconn` may allow fewer."""
 
 
 def cap_threads() -> None:
@@ -29,8 +31,13 @@ def cap_threads() -> None:
 
 
 def app_from_env() -> FastAPI:
-    """The application with settings of the environment, for `uvicorn --factory kernelcast.api.server:app_from_env`."""
-    return build(Settings.from_env())
+    """The application with settings of the environment, for `uvicorn --factory kernelcast.api.server:app_from_env`.
+
+    Give uvicorn `--no-proxy-headers` too: whose word counts is decided in `proxy.BehindProxy`.
+    """
+    settings = Settings.from_env()
+    install(settings.log_format, settings.log_level)
+    return build(settings)
 
 
 def build(settings: Settings) -> FastAPI:
@@ -43,30 +50,52 @@ def build(settings: Settings) -> FastAPI:
     from .app import create_app
     from .source import DirectorySource
 
-    devices = Catalogue(extra=tuple(load_device_file(path) for path in settings.device_files))
-    # Read all files now, so that no request waits for them.
-    devices.names()
-    return create_app(DirectorySource(_locator(settings.model), devices), settings, devices)
+    devices = devices_of(settings)
+    source = DirectorySource(_locator(settings.model), devices)
+    app = create_app(source, settings, devices)
+    app.state.source = source
+    return app
 
 
 def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     """Serve until interrupted; `ready` is called with the address once the port is taken.
 
     Raises:
-        SpecError: the address cannot be listened on, or a device file is not one.
+        SpecError: the address cannot be listened on, a device file is not one, or no worker of several comes up.
         KeyboardInterrupt: stopped by Ctrl-C, after open requests were answered.
     """
-    app = build(settings)
-    import uvicorn
+    install(settings.log_format, settings.log_level)
+    if settings.workers > 1:
+        from .metrics_files import common_folder
+        from .supervisor import Supervisor
 
-    config = uvicorn.Config(
-        app, access_log=settings.access_log, log_level="warning", ws="none", lifespan="on", server_header=False,
-        timeout_keep_alive=_KEEP_ALIVE_S, timeout_graceful_shutdown=_SHUTDOWN_S,
-    )  # fmt: skip
+        devices_of(settings)  # a file that is no device file ends it here, not in each worker
+        require(settings.tracing)
+        with listen(settings.host, settings.port) as listener, common_folder(settings) as settings:
+            Supervisor(settings, listener).run(lambda: ready(_address(listener)))
+        return
+    app = build(settings)
+    from .worker import run
+
     with listen(settings.host, settings.port) as listener:
-        host, port = listener.getsockname()[:2]
-        ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        uvicorn.Server(config).run(sockets=[listener])
+        ready(_address(listener))
+        run(app, listener)
+
+
+def devices_of(settings: Settings) -> Catalogue:
+    """The shipped devices and those of the settings' files, all read now, so that no request waits for them.
+
+    Raises:
+        SpecError: a device file is no device file.
+    """
+    devices = Catalogue(extra=tuple(load_device_file(path) for path in settings.device_files))
+    devices.names()
+    return devices
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _locator(model: Path | None) -> Callable[[], Path]:
@@ -85,7 +114,7 @@ def listen(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise SpecError(f"port {port} of {host} is in use; choose another with --port", field="port") from error

@@ -1,12 +1,22 @@
 """Where the service gets its predictor from: one given, or an artifact directory that is watched for change.
 
-Every few seconds the manifest's signature (real path, modification time, size) is compared; when it changed, the new
-artifact is loaded beside the old one and swapped in, or, if it is bad, the old one stays and the log says why.
+Every few seconds the directory's signature (real path; name, time and size of every file) is compared; when it changed, the
+new artifact is loaded beside the old one and swapped in, or, if it is bad, the old one stays and the log says why. What was
+refused is looked at again when any of its files changes, as a copy that was half done goes on, and else once a minute, as a
+full memory or table of files may have been the reason.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import gc
+import hashlib
 import logging
+import math
+import os
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,14 +33,23 @@ from .describe import family_example
 from .requests import read_spec
 
 _log = logging.getLogger("kernelcast.api")
+RETRY_S = 60.0
+"""Time after which a directory that did not load is tried again though no file of it changed."""
+
+FIRST_LOOK_S = 30.0
+"""Longest that the start waits for the first look; a model that takes longer is answered from when it is there."""
+
 _LONGEST = 40
 """Longest list of a manifest shown in its summary; quantile tables and sample points say nothing to a reader."""
+
+_VERSION_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A predictor that answers requests, the devices it knows, and what its manifest says.
 
+    `version` tells one artifact from another: the first hex digits of its manifest's SHA-256, as the registry's are.
     `programs` predicts programs with that predictor's kernels; None where there is only a predictor.
     """
 
@@ -41,6 +60,7 @@ class Loaded:
     manifest: Mapping[str, Any]
     loaded_at: str
     programs: ModulePredictor | None = None
+    version: str = "unversioned"
 
 
 class PredictorSource(Protocol):
@@ -82,7 +102,8 @@ class DirectorySource:
     """An artifact directory, looked up anew at every refresh because a promotion points elsewhere.
 
     `locate` gives the directory (`default_model_dir`, or a fixed one). A directory that does not load is tried again
-    only when its manifest changes, and what served before goes on serving.
+    when one of its files changes, else after `RETRY_S`, and what served before goes on serving. `refresh` may be called from
+    several threads: one looks at a time, as two loads at once would take twice the memory.
     """
 
     def __init__(self, locate: Callable[[], Path], catalogue: Catalogue) -> None:
@@ -91,6 +112,9 @@ class DirectorySource:
         self._catalogue = catalogue
         self._loaded: Loaded | None = None
         self._tried: tuple[object, ...] | None = None
+        self._retry_at = math.inf
+        self._looking = threading.Lock()
+        self._has_left = False
 
     def current(self) -> Loaded | None:
         """See `PredictorSource`."""
@@ -98,6 +122,16 @@ class DirectorySource:
 
     def refresh(self) -> bool:
         """See `PredictorSource`."""
+        with self._looking:
+            changed = self._refresh()
+            # A model is large and part of cycles (memoised methods), which a collector that counts objects, not bytes, would
+            # leave for a long time. Once more at the next look, when the last request that held it is answered.
+            if changed or self._has_left:
+                gc.collect()
+            self._has_left = changed
+            return changed
+
+    def _refresh(self) -> bool:
         try:
             path = self._locate().resolve()
             signature = _signature(path)
@@ -106,10 +140,11 @@ class DirectorySource:
             self._tried = None
             self._keep(str(error))
             return False
-        if signature == self._tried:
+        if signature == self._tried and time.monotonic() < self._retry_at:
             return False
-        self._tried = signature
+        self._tried, self._retry_at = signature, time.monotonic() + RETRY_S
         try:
+            version = hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()[:_VERSION_DIGITS]
             predictor = load_predictor(path, self._catalogue)
             predictor.load_all()
             _warm_up(predictor)
@@ -121,8 +156,9 @@ class DirectorySource:
             self._keep(f"the model does not run: {error!r}")
             return False
         self._loaded = Loaded(
-            predictor, self._catalogue, path.name, path, summary(predictor.manifest), _now(), programs
+            predictor, self._catalogue, path.name, path, summary(predictor.manifest), _now(), programs, version
         )
+        self._retry_at = math.inf
         self.problem = None
         return True
 
@@ -132,6 +168,45 @@ class DirectorySource:
             kept = "; the model loaded before goes on serving" if self._loaded else ""
             _log.error("the model was not loaded: %s%s", problem, kept)
         self.problem = problem
+
+
+class Watcher:
+    """Calls `look` at once and then every `every_s` seconds, in a thread of its own that nothing waits for.
+
+    A model is read from a disk that may be slow or hang; neither answers nor the end of the process may depend on it, so the
+    thread is a daemon and not one of the event loop's.
+    """
+
+    def __init__(self, look: Callable[[], object], every_s: float) -> None:
+        self._look = look
+        self._every_s = every_s
+        self._stopped = threading.Event()
+
+    async def start(self, wait_s: float = FIRST_LOOK_S) -> None:
+        """Start looking; comes back after the first look, or after `wait_s`: the service then says that it is not ready."""
+        looked, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def first_look_done() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has closed meanwhile
+                loop.call_soon_threadsafe(looked.set)
+
+        threading.Thread(target=self._run, args=(first_look_done,), name="model-watch", daemon=True).start()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(looked.wait(), wait_s)
+
+    def stop(self) -> None:
+        """Look no more; a look that is under way is left to itself."""
+        self._stopped.set()
+
+    def _run(self, first_look_done: Callable[[], None]) -> None:
+        while True:
+            try:
+                self._look()
+            except Exception:  # noqa: BLE001 - the watch outlives any failure of one look; a thread that died would never look again
+                _log.exception("looking for a newer model failed")
+            first_look_done()
+            if self._stopped.wait(self._every_s):
+                return
 
 
 def _warm_up(predictor: ArtifactPredictor) -> None:
@@ -152,8 +227,15 @@ def summary(manifest: Any) -> Any:
 
 
 def _signature(path: Path) -> tuple[object, ...]:
-    state = (path / MANIFEST).stat()
-    return str(path), state.st_mtime_ns, state.st_size, state.st_ino
+    """What changes when any file of the artifact does. A graph replaced beside its manifest is noticed, and refused."""
+    manifest = (path / MANIFEST).stat()
+    with os.scandir(path) as entries:
+        files = sorted((entry.name, *_state(entry.stat())) for entry in entries)
+    return str(path), manifest.st_ino, *files
+
+
+def _state(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _now() -> str:

@@ -153,8 +153,8 @@ class HealthAnswer(msgspec.Struct, frozen=True):
     status: str
 
 
-ANSWERS = (PredictionAnswer, BatchAnswer, WholesAnswer, ModelsAnswer, DevicesAnswer, DeviceAnswer, HealthAnswer)
-"""Types that the OpenAPI document describes."""
+ANSWERS = (ModelsAnswer, DevicesAnswer, DeviceAnswer, HealthAnswer)
+"""Answers of the framework's routes; those of the others stand in `doors.DOORS`."""
 
 
 def prediction_answer(spec: KernelSpec, device: str, found: Prediction) -> PredictionAnswer:

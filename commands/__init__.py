@@ -19,6 +19,7 @@ from . import (
     evaluate,
     export_ops,
     importing,
+    keys,
     learning_curve,
     models,
     predict,
@@ -82,5 +83,6 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("suggest")(suggest.suggest)
 app.command("evaluate")(evaluate.evaluate)
 app.command("learning-curve")(learning_curve.learning_curve)
+app.add_typer(keys.app, name="keys")
 app.add_typer(models.app, name="models")
 app.add_typer(data.app, name="data")

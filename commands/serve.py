@@ -7,10 +7,12 @@ import threading
 import urllib.error
 import urllib.request
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ..features.errors import SpecError
 from .console import DeviceFiles, Json, Model, note, print_json
 
 _EXAMPLE_TIMEOUT_S = 120.0
@@ -24,6 +26,15 @@ def serve(
     model: Model = None,
     device_file: DeviceFiles = None,
     access_log: Annotated[bool | None, typer.Option(help="Log every request.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, max=256, help="Processes that answer [default: 1].")] = None,
+    keys: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File of API keys that `kernelcast keys` made.")
+    ] = None,
+    allow_open: Annotated[
+        bool | None,
+        typer.Option("--allow-open", help="Listen to others without keys, behind a proxy that asks for them."),
+    ] = None,
+    root_path: Annotated[str | None, typer.Option(help="Prefix a proxy serves it under, such as /kernelcast.")] = None,
     example: Annotated[
         bool, typer.Option("--example", help="Also make one request and print it with its answer.")
     ] = False,
@@ -38,6 +49,8 @@ def serve(
     from ..api.settings import Settings
 
     cap_threads()
+    from ..api.access import check_exposure
+
     settings = Settings.from_env()
     settings = replace(
         settings,
@@ -46,6 +59,10 @@ def serve(
         model=settings.model if model is None else model,
         device_files=tuple(device_file) if device_file else settings.device_files,
         access_log=settings.access_log if access_log is None else access_log,
+        workers=settings.workers if workers is None else workers,
+        root_path=settings.root_path if root_path is None else _prefix(root_path),
+        api_keys_file=settings.api_keys_file if keys is None else keys,
+        allow_open=settings.allow_open if allow_open is None else allow_open,
     )
 
     def ready(address: str) -> None:
@@ -58,7 +75,17 @@ def serve(
             # The server takes this thread over; the request waits in the socket's queue until it does.
             threading.Thread(target=_show_example, args=(address, as_json), daemon=True).start()
 
+    check_exposure(settings)
     run(settings, ready)
+
+
+def _prefix(given: str) -> str:
+    from ..api.proxy import root_path
+
+    try:
+        return root_path(given)
+    except ValueError as error:
+        raise SpecError(f"--root-path is {given!r}: {error}", field="root_path") from error
 
 
 def _show_example(address: str, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from kernelcast.features.device import Catalogue, Device
 from kernelcast.features.kernel import KernelFamily, families
 
 HERE = Path(__file__).parent
-ROOMS = ("features", "datasets", "collectors", "models", "api", "plugins", "commands")
+ROOMS = ("features", "datasets", "collectors", "models", "api", "client", "plugins", "commands")
 
 
 def families_page() -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..features.cases import Floats
+from ..features.cases import Floats, Strings
 
 TARGETS = ("latency_s", "power_w", "energy_j")
 """What can be predicted; energy is always the product of the other two."""
@@ -57,6 +57,11 @@ class TargetColumns:
         """`n` cases of which nothing is known."""
         return cls(*(np.full(n, np.nan) for _ in range(3)))
 
+    @classmethod
+    def joined(cls, parts: Sequence[TargetColumns]) -> TargetColumns:
+        """The columns of all parts, one after the other."""
+        return cls(*(np.concatenate([getattr(part, end) for part in parts]) for end in ("value", "lower", "upper")))
+
     def at(self, i: int) -> Interval | None:
         """The interval of case `i`, or None where the target is unknown."""
         if np.isnan(self.value[i]):
@@ -75,7 +80,22 @@ class Predictions:
     notes: Sequence[tuple[str, ...]]
     bound: Sequence[str]
     breakdown: Mapping[str, Floats]
-    regimes: Sequence[str]
+    regimes: Sequence[str] | Strings
+
+    @classmethod
+    def joined(cls, parts: Sequence[Predictions]) -> Predictions:
+        """Predictions of at least one part, one after the other."""
+        first = parts[0]
+        return cls(
+            targets={name: TargetColumns.joined([part.targets[name] for part in parts]) for name in first.targets},
+            coverage=first.coverage,
+            method=[word for part in parts for word in part.method],
+            in_domain=np.concatenate([part.in_domain for part in parts]),
+            notes=[said for part in parts for said in part.notes],
+            bound=[word for part in parts for word in part.bound],
+            breakdown={name: np.concatenate([part.breakdown[name] for part in parts]) for name in first.breakdown},
+            regimes=np.concatenate([np.asarray(part.regimes) for part in parts]),
+        )
 
     def __len__(self) -> int:
         return len(self.method)

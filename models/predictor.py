@@ -7,6 +7,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
+import numpy as np
+
 from ..features.cases import Cases
 from ..features.device import Catalogue, catalogue
 from ..features.errors import SpecError, listed
@@ -16,6 +18,9 @@ from .engine import GraphError
 from .family_engine import FamilyEngine
 from .intervals import check_coverage
 from .prediction import Prediction, Predictions
+
+_PIECE_ROWS = 2048
+"""Cases predicted at a time: what a piece needs stays in the processor's caches, and memory does not grow with a request."""
 
 
 class Predictor(Protocol):
@@ -87,7 +92,11 @@ class ArtifactPredictor:
     def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
         """See `Predictor.predict_cases`."""
         check_coverage(coverage)
-        return self._engine(cases.family.name).predict(cases, coverage, self.devices)
+        engine = self._engine(cases.family.name)
+        if len(cases) <= _PIECE_ROWS:
+            return engine.predict(cases, coverage, self.devices)
+        pieces = [np.arange(start, min(start + _PIECE_ROWS, len(cases))) for start in range(0, len(cases), _PIECE_ROWS)]
+        return Predictions.joined([engine.predict(cases.take(rows), coverage, self.devices) for rows in pieces])
 
     def _engine(self, family: str) -> FamilyEngine:
         if family not in self._engines:

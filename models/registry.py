@@ -10,7 +10,10 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +26,10 @@ from .tracking import ARTIFACT_PATH, RegistryError, Tracking, clear_errors, log_
 
 NAME = "kernelcast"
 CHAMPION = "champion"
+
+_LOCK = ".promoting.lock"
+_LOCK_WAIT_S = 30.0
+_LOCK_LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +121,11 @@ def promote(
                 f"the files of {name} version {version} are not those that were registered; register again"
             )
         pinned = _pinned(source, str(version))
-    with clear_errors(tracking.shown):
-        tracking.client.set_registered_model_alias(name, alias, str(version))
-    if alias == CHAMPION:
-        _point_at(pinned, str(version))
+    with _alone():
+        with clear_errors(tracking.shown):
+            tracking.client.set_registered_model_alias(name, alias, str(version))
+        if alias == CHAMPION:
+            _point_at(pinned, str(version))
     return Promoted(pinned, str(version), alias)
 
 
@@ -130,7 +138,8 @@ def promote_directory(artifact_dir: Path) -> Promoted:
     read_manifest(artifact_dir)
     version = manifest_sha256(artifact_dir)[:12]
     pinned = _pinned(artifact_dir, version)
-    _point_at(pinned, version)
+    with _alone():
+        _point_at(pinned, version)
     return Promoted(pinned, version, CHAMPION)
 
 
@@ -213,6 +222,42 @@ def _pinned(source: Path, version: str) -> Path:
 
 def _is_copy(target: Path, sha256: str) -> bool:
     return (target / MANIFEST).exists() and manifest_sha256(target) == sha256
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Hold `KERNELCAST_HOME` for one promotion, so that alias and pointer name the same version when two promote at once.
+
+    The operating system lets go when the process ends.
+    """
+    if sys.platform == "win32":
+        # Nothing to lock with; two promotions at once have to be avoided there.
+        yield
+        return
+    import fcntl
+
+    path = home_dir() / _LOCK
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise ArtifactError(f"cannot open the lock {path}: {error.strerror or error}") from error
+    try:
+        give_up_at = time.monotonic() + _LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > give_up_at:
+                    raise ArtifactError(
+                        f"another promotion has held {path} for {_LOCK_WAIT_S:g} s; end it first"
+                    ) from None
+                time.sleep(_LOCK_LOOK_S)
+            except OSError as error:
+                raise ArtifactError(f"cannot lock {path}: {error.strerror or error}") from error
+        yield
+    finally:
+        os.close(handle)
 
 
 def _point_at(artifact: Path, version: str) -> None:

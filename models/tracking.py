@@ -33,6 +33,9 @@ ARTIFACT_PATH = "model"
 """Folder of a run's files that holds the artifact."""
 
 _CONNECT_TIMEOUT_S = 5
+_TABLES_S = 60
+_TABLES_LOCK = 0x6B65726E
+"""What those who open a PostgreSQL database hold one after the other ("kern"), and how long the others wait for it, seconds."""
 _PARAMS_PER_CALL, _METRICS_PER_CALL = 100, 500
 """MLflow takes at most 100 parameters and 1000 metrics in one `log_batch`."""
 
@@ -84,8 +87,7 @@ def open_tracking(uri: str | None = None, artifact_root: str | None = None) -> T
     root = artifact_root or os.environ.get(ARTIFACT_ROOT_ENV) or str(home_dir().absolute() / "mlruns")
     client_class = _import_mlflow()
     shown = _without_password(uri)
-    with clear_errors(shown):
-        _check_reachable(uri)
+    with clear_errors(shown), _reached(uri):
         return Tracking(uri, shown, root, client_class(tracking_uri=uri, registry_uri=uri))
 
 
@@ -203,8 +205,12 @@ def _mlflow(module: str) -> Any:
     return importlib.import_module(f"mlflow.{module}")
 
 
-def _check_reachable(uri: str) -> None:
-    """Connect once and briefly: MLflow itself would try for minutes before it gives up."""
+@contextlib.contextmanager
+def _reached(uri: str) -> Iterator[None]:
+    """Connect once and briefly: MLflow itself would try for minutes before it gives up.
+
+    In PostgreSQL it holds others off meanwhile: two who make the tables at once would trip over each other.
+    """
     import sqlalchemy
 
     url = sqlalchemy.engine.make_url(uri)
@@ -221,9 +227,14 @@ def _check_reachable(uri: str) -> None:
         ) from error
     try:
         with engine.connect() as connection:
-            # Taking the write lock finds a database that another program holds.
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if sqlite else "SELECT 1")
-            connection.rollback()
+            if sqlite:
+                # Taking the write lock finds a database that another program holds.
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                connection.rollback()
+            else:
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_TABLES_S}s'")
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TABLES_LOCK})")
+            yield
     finally:
         engine.dispose()
 

@@ -18,6 +18,7 @@ from ..features.cases import Cases, Floats, Indices
 from ..features.coded import Words
 from ..features.device import Catalogue
 from ..features.extract import Features, FeatureSchema, extract
+from ..features.kinds import Kinds
 from .analytic import AnalyticModel, log_sum
 from .engine import Runtime, answered, with_base
 from .known import Known, KnownTable, Source
@@ -123,9 +124,10 @@ def carry_over(
         moved = cases.moved_to(asked.rows, Words(asked.names, asked.source))
         there = learned.extract(moved, devices)
         moved_x = learned.inputs(there, learned.log_base(moved, there, devices))
-        used = sorted({graph for triples in members.values() for graph, _, _ in triples})
-        outputs = learned.runtime.run(moved_x, only=used)
-        ratios = {target: answered(outputs, triples) for target, triples in members.items()}
+        ratios = {
+            target: _where_measured(learned.runtime, triples, moved_x, asked.measured(cases.kinds(), target))
+            for target, triples in members.items()
+        }
     for place, name in enumerate(asked.names):
         by_kind = asked.by_kind[place]
         some = asked.source == place
@@ -134,9 +136,7 @@ def carry_over(
         for target, ratio in ratios.items():
             answer = np.full(n, np.nan)
             answer[asked.rows[some]] = ratio[some]
-            measured = kinds.column([source is not None and target in source.targets for source in by_kind])
-            moved_base = base if target == "latency" else 0.0
-            parts[target][name] = np.where(measured, answer + moved_base, np.nan)
+            parts[target][name] = answer + base if target == "latency" else answer
     logs = {target: _weighed(answers, near, n) for target, answers in parts.items()}
     if "latency" not in members:
         return Carried(logs, parts, twin)
@@ -172,6 +172,20 @@ class _Asked:
                 rows.append(np.flatnonzero(cases.kinds().column([source is not None for source in said])))
         source = np.repeat(np.arange(len(rows)), [len(some) for some in rows])
         return cls(tuple(names), tuple(by_kind), np.concatenate(rows) if rows else np.zeros(0, dtype=np.intp), source)
+
+    def measured(self, kinds: Kinds, target: str) -> Any:
+        """In which rows the source can say something of that target, a mask of the shape of `rows`."""
+        by_source = [[source is not None and target in source.targets for source in said] for said in self.by_kind]
+        return np.array(by_source)[self.source, kinds.code[self.rows]]
+
+
+def _where_measured(runtime: Runtime, triples: Sequence[tuple[int, int, float]], x: Any, wanted: Any) -> Floats:
+    """The answer of graphs for the rows that are wanted, shape `(n,)`, NaN elsewhere."""
+    found = np.full(len(x), np.nan)
+    if wanted.any():
+        some = x if wanted.all() else x[wanted]
+        found[wanted] = answered(runtime.run(some, only=sorted({graph for graph, _, _ in triples})), triples)
+    return found
 
 
 def _source(known: Known, name: str, targets: Collection[str]) -> Source | None:

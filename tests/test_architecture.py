@@ -17,9 +17,13 @@ MAY_IMPORT = {
     "models": {"features", "datasets"},
     "api": {"features", "models"},
     "plugins": {"features", "models"},
+    # It asks a service and needs nothing of what is behind one.
+    "client": set(),
 }
 # What a compiler measured becomes rows: the one part of a plug-in that writes to the store.
-ALSO_MAY_IMPORT = {"plugins/inductor/keeping.py": {"datasets"}}
+# Measured rows are read in a process of their own; this module runs there only, and the server never imports it.
+ALSO_MAY_IMPORT = {"plugins/inductor/keeping.py": {"datasets"}, "api/measured_tables.py": {"datasets"}}
+CHILD_ONLY = {"measured_child.py", "measured_query.py", "measured_tables.py"}
 NEVER_SERVED = {"torch", "pandas", "sklearn", "mlflow", "xgboost", "onnx", "optuna"}
 TRAINING_SIDE = {"datasets"}
 SERVING_FILES = ("adapted.py", "analytic.py", "artifact.py", "continuation.py", "domain.py", "engine.py", "family_engine.py",
@@ -78,6 +82,16 @@ def test_serving_side_of_models_reads_no_datasets() -> None:
     for name in (*SERVING_FILES, *(f"mlir/{name}" for name in PROGRAM_FILES)):
         for line, target in imported_rooms(ROOT / "models" / name):
             assert target not in TRAINING_SIDE, f"models/{name}:{line} imports {target}, which serving does not need"
+
+
+def test_the_server_imports_nothing_of_the_process_that_reads_tables() -> None:
+    inside = {Path(name).stem for name in CHILD_ONLY}
+    for path in (ROOT / "api").rglob("*.py"):
+        if path.name not in CHILD_ONLY:
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom):
+                    named = {*(node.module or "").split("."), *(alias.name for alias in node.names)}
+                    assert not named & inside, f"{path.relative_to(ROOT)}:{node.lineno} imports {sorted(named & inside)}"
 
 
 def test_no_heavy_library_is_imported_at_module_level() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import tomllib
+import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -14,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def packages_on_disk() -> set[str]:
-    rooms = ("api", "collectors", "commands", "datasets", "features", "models", "plugins")
+    rooms = ("api", "client", "collectors", "commands", "datasets", "features", "models", "plugins")
     folders = {path.parent for room in rooms for path in (ROOT / room).rglob("__init__.py")}
     return {"kernelcast", *(".".join(("kernelcast", *folder.relative_to(ROOT).parts)) for folder in folders)}
 
@@ -64,3 +67,38 @@ def test_the_wheel_puts_one_name_into_site_packages(unpacked: Path) -> None:
     assert names == {"kernelcast"}
     assert (unpacked / "kernelcast" / "api" / "static").is_dir()
     assert (unpacked / "kernelcast" / "models" / "report_assets").is_dir()
+
+
+def no_files() -> None:
+    import resource
+
+    # As in a container whose root is read-only; unlike file modes it stops root as well.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limits")
+def test_the_wheel_serves_where_nothing_can_be_written(unpacked: Path, tmp_path: Path) -> None:
+    start = f"import sys; sys.path.insert(0, {str(unpacked)!r})\nfrom kernelcast.cli import main\nsys.exit(main(sys.argv[1:]))"
+    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "KERNELCAST_HOME": "/nonexistent/kernelcast",
+           "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-P", "-c", start, "serve", "--port", "0", "--json"], cwd=tmp_path, env=env,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=no_files)  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.communicate(timeout=20)[1][-2000:]
+        address = json.loads(line)["address"]
+        for path in ("/", "/readyz", "/openapi.json", "/metrics"):
+            assert urllib.request.urlopen(f"{address}{path}", timeout=20).status == 200
+        spec = {"family": "gemm", "device": "h100-sxm", "dtype": "bf16", "sizes": {"m": 64, "n": 64, "k": 64}}
+        asked = urllib.request.Request(
+            f"{address}/v1/predict", json.dumps(spec).encode(), {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(asked, timeout=20) as answer:
+            assert json.load(answer)["latency_s"]["value"] > 0
+    finally:
+        process.terminate()
+        said = process.communicate(timeout=30)[1]
+    assert "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
+    assert not Path("/nonexistent").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -16,7 +17,7 @@ from kernelcast.api.app import create_app
 from kernelcast.api.settings import Settings
 from kernelcast.api.source import FixedSource, PredictorSource
 from kernelcast.features.cases import Cases
-from kernelcast.features.device import catalogue
+from kernelcast.features.device import Catalogue, catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.features.work import BOUNDS, work
@@ -97,9 +98,31 @@ def serve() -> Callable[[PredictorSource, Settings], contextlib.AbstractContextM
 
 
 @pytest.fixture(scope="session")
+def serve_app() -> Callable[[FastAPI], contextlib.AbstractContextManager[Client]]:
+    """Serves an application in this process."""
+    return serving
+
+
+@pytest.fixture(scope="session")
+def fake() -> FakePredictor:
+    return FakePredictor()
+
+
+@pytest.fixture(scope="session")
 def client() -> Iterator[Client]:
     source = FixedSource(FakePredictor(), catalogue(), programs=load_module_predictor(FakePredictor()))
     with serving(create_app(source, Settings(max_body_b=200_000, max_specs=1000))) as it:
+        yield it
+
+
+@pytest.fixture(scope="session")
+def odd_client() -> Iterator[Client]:
+    """A client of a service whose catalogue has one more device, `odd-one`, which calculates in fp32 alone."""
+    known = catalogue().get("t4")
+    fp32 = {"fp32": known.vector_flops_per_s["fp32"]}
+    odd = replace(known, name="odd-one", aliases=(), matrix_flops_per_s={}, vector_flops_per_s=fp32)
+    source = FixedSource(FakePredictor(), Catalogue(extra=(odd,)))
+    with serving(create_app(source, Settings())) as it:
         yield it
 
 

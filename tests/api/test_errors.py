@@ -17,7 +17,7 @@ def problem(response: httpx.Response, status: int) -> dict[str, Any]:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     found = response.json()
-    assert set(found) == {"type", "title", "status", "detail", "errors"}
+    assert set(found) == {"type", "title", "status", "detail", "errors", "request_id"}
     assert found["type"].startswith("urn:kernelcast:problem:")
     assert found["status"] == status
     assert found["title"]
@@ -158,11 +158,6 @@ def test_a_body_that_is_not_said_to_be_json(client, gemm, given):
     headers = {} if given is None else {"content-type": given}
     response = client.request("POST", "/v1/predict", content=json.dumps(gemm).encode(), headers=headers)
     assert "application/json" in problem(response, 415)["detail"] or "charset" in response.text
-
-
-def test_compressed_bodies_are_refused(client):
-    headers = {"content-type": "application/json", "content-encoding": "gzip"}
-    problem(client.request("POST", "/v1/predict", content=b"x", headers=headers), 415)
 
 
 def test_a_charset_of_utf8_is_fine(client, gemm):

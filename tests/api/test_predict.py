@@ -82,3 +82,9 @@ def test_answers_are_plain_json_without_nan(client, gemm):
     content = client.post({"requests": [gemm] * 3}).content
     json.loads(content, parse_constant=lambda word: pytest.fail(f"{word} in the answer"))
     assert msgspec.json.decode(content)
+
+
+def test_a_batch_of_nothing_but_new_implementations_is_refused(client, gemm):
+    found = client.post({"requests": [gemm | {"impl": f"lib-{i}"} for i in range(101)]})
+    assert found.status_code == 422
+    assert "names 101 different implementations; at most 100 are taken in one request" in found.json()["detail"]

@@ -70,7 +70,7 @@ def test_a_prediction_over_the_wire(port, gemm):
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz", "/readyz", "/v1/devices", "/v1/kernels", "/v1/models", "/metrics",
-                                  "/openapi.json", "/static/app.js"])  # fmt: skip
+                                  "/openapi.json", "/static/shell.js"])  # fmt: skip
 def test_every_page_over_the_wire(port, path):
     assert ask(port, "GET", path)[0] == 200
     assert ask(port, "HEAD", path)[2] == b""
@@ -78,9 +78,8 @@ def test_every_page_over_the_wire(port, path):
 
 def test_ten_megabytes_are_refused_before_they_are_read(port):
     with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
-        head = (
-            "POST /v1/predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 10000000\r\n\r\n"
-        )
+        kind = "host: localhost\r\ncontent-type: application/json\r\n"
+        head = f"POST /v1/predict HTTP/1.1\r\n{kind}content-length: 10000000\r\n\r\n"
         sock.sendall(head.encode() + b" " * _BLOCK_B)
         answer = b""
         while part := sock.recv(_BLOCK_B):
@@ -91,7 +90,7 @@ def test_ten_megabytes_are_refused_before_they_are_read(port):
 
 def test_a_body_of_unknown_length_is_refused_when_it_gets_too_long(port):
     with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
-        sock.sendall(b"POST /v1/predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        sock.sendall(b"POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                      b"transfer-encoding: chunked\r\n\r\n")  # fmt: skip
         sent = 0
         try:
@@ -165,7 +164,7 @@ def test_the_shipped_model_answers():
     body = json.dumps(example["request"]).encode()
     assert json.loads(ask(number, "POST", "/v1/predict", body, content_type="application/json")[2]) == example["answer"]
     modules = Path(f"/proc/{process.pid}/maps").read_text() if sys.platform == "linux" else ""
-    assert "onnxruntime" in modules or not modules
+    assert "onnxruntime" in modules or "/_native." in modules or not modules
     assert not [name for name in HEAVY if f"/{name}/" in modules]
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=20)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
+import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kernelcast.api import source as module
 from kernelcast.api.settings import Settings
-from kernelcast.api.source import DirectorySource, summary
+from kernelcast.api.source import DirectorySource, Watcher, summary
+from kernelcast.api.worker import decode_settings, encode_settings
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.models.artifact import ArtifactError
@@ -127,6 +132,103 @@ def test_a_running_service_takes_a_new_artifact(tmp_path, serve):
         assert client.get("/v1/models").json()["models"][0]["manifest"]["made"] == "late"
 
 
+def test_a_copy_that_is_finished_later_is_looked_at_again_though_its_manifest_is_the_same(tmp_path, monkeypatch):
+    write(tmp_path / "m", bad="artifact")
+    source = DirectorySource(lambda: tmp_path / "m", catalogue())
+    assert not source.refresh()
+    loads: list[Path] = []
+    monkeypatch.setattr(module, "load_predictor", lambda path, devices: loads.append(path) or Stub(path))
+    source.refresh()
+    assert loads == []
+    (tmp_path / "m" / "gemm.0.onnx.gz").write_bytes(b"the rest")
+    source.refresh()
+    assert len(loads) == 1
+
+
+def test_what_was_refused_is_tried_again_after_a_while(tmp_path, monkeypatch):
+    write(tmp_path / "m", made="good")
+    full = True
+
+    def load(path: Path, devices: Any) -> Stub:
+        if full:
+            raise OSError(24, "Too many open files")
+        return Stub(path)
+
+    monkeypatch.setattr(module, "load_predictor", load)
+    monkeypatch.setattr(module, "RETRY_S", 0.2)
+    source = DirectorySource(lambda: tmp_path / "m", catalogue())
+    assert not source.refresh()
+    assert "Too many open files" in source.problem
+    full = False
+    assert not source.refresh()
+    time.sleep(0.25)
+    assert source.refresh()
+    assert source.problem is None
+
+
+def test_a_model_that_was_replaced_is_freed_with_what_it_refers_to(tmp_path, monkeypatch):
+    gone: list[weakref.ref[Stub]] = []
+
+    def load(path: Path, devices: Any) -> Stub:
+        made = Stub(path)
+        made.itself = made  # as a memoised method refers to its object
+        gone.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(module, "load_predictor", load)
+    source = DirectorySource(lambda: tmp_path / "m", catalogue())
+    gc.disable()
+    try:
+        for made in ("first", "second one", "the third one"):
+            write(tmp_path / "m", made=made)
+            assert source.refresh()
+    finally:
+        gc.enable()
+    assert [found() is None for found in gone] == [True, True, False]
+
+
+def test_the_watch_outlives_a_look_that_fails_and_waits_for_no_look_that_hangs():
+    looks: list[float] = []
+    hang = threading.Event()
+
+    def look() -> None:
+        looks.append(time.monotonic())
+        if len(looks) == 1:
+            raise RuntimeError("a look failed, on purpose")
+        if len(looks) == 3:
+            hang.wait(20)
+
+    async def watched() -> float:
+        watcher = Watcher(look, 0.01)
+        await watcher.start()
+        while len(looks) < 3:
+            await asyncio.sleep(0.01)
+        started = time.monotonic()
+        watcher.stop()
+        return time.monotonic() - started
+
+    try:
+        assert asyncio.run(watched()) < 5
+    finally:
+        hang.set()
+
+
+def test_the_start_waits_for_a_look_only_so_long():
+    hang = threading.Event()
+
+    async def started() -> None:
+        watcher = Watcher(lambda: hang.wait(20), 1.0)
+        await watcher.start(wait_s=0.05)
+        watcher.stop()
+
+    begin = time.monotonic()
+    try:
+        asyncio.run(started())
+    finally:
+        hang.set()
+    assert time.monotonic() - begin < 5
+
+
 def test_a_summary_leaves_out_what_only_a_machine_reads():
     assert summary({"a": {"points": list(range(1000))}, "b": [1, 2]}) == {"a": {"points": "1000 entries"}, "b": [1, 2]}
 
@@ -139,9 +241,29 @@ def test_settings_come_from_the_environment():
     assert found.device_files == (Path("a.yaml"), Path("b.yaml"))
 
 
+def test_settings_reach_a_worker_as_they_are():
+    given = Settings(
+        host="::1", port=9, model=Path("/a b"), device_files=(Path("x.yaml"), Path("ü.yaml")), workers=3, reload_s=0.25,
+        access_log=True,
+    )  # fmt: skip
+    line = encode_settings(given)
+    assert line.count(b"\n") == 1
+    assert decode_settings(line) == given
+    assert decode_settings(encode_settings(Settings())) == Settings()
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("PORT", "70000"), ("PORT", "x"), ("ACCESS_LOG", "maybe"), ("RELOAD_S", "0"), ("MAX_BODY_B", "-1")],
+    [
+        ("PORT", "70000"),
+        ("PORT", "x"),
+        ("ACCESS_LOG", "maybe"),
+        ("RELOAD_S", "0"),
+        ("MAX_BODY_B", "-1"),
+        ("WORKERS", "0"),
+        ("WORKERS", "257"),
+        ("START_S", "x"),
+    ],
 )
 def test_a_bad_setting_is_named(name, value):
     with pytest.raises(SpecError, match=f"KERNELCAST_{name} is '{value}'"):

@@ -1,19 +1,15 @@
-"""Tracking and the registry on real databases: SQLite always, PostgreSQL where its programs are installed."""
+"""Tracking and the registry on a real database of SQLite; test_registry_postgresql.py has PostgreSQL."""
 
 from __future__ import annotations
 
 import json
 import os
-import pwd
 import shutil
-import socket
 import sqlite3
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kernelcast.models import registry, tracking
@@ -249,56 +245,15 @@ def test_it_is_quiet_and_loads_no_pickle(home: Path, model_dir: Path) -> None:
     assert not [path for path in home.rglob("*") if path.suffix in (".pkl", ".pickle", ".joblib")]
 
 
-def _postgres_programs() -> Path | None:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if found:
-        return found[-1].parent
-    on_path = shutil.which("initdb")
-    return Path(on_path).parent if on_path else None
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    """The address of an empty PostgreSQL server of our own; it refuses to run as root."""
-    programs = _postgres_programs()
-    if programs is None:
-        pytest.skip("PostgreSQL's server programs are not installed (apt-get install postgresql)")
-    pytest.importorskip("psycopg2", reason="psycopg2 is not installed (pip install psycopg2-binary)")
-    options: dict[str, Any] = {"cwd": "/", "check": True, "capture_output": True}
-    if os.geteuid() == 0:
-        names = {user.pw_name: user for user in pwd.getpwall()}
-        user = names.get("postgres") or names.get("nobody")
-        if user is None:
-            pytest.skip("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
-        options |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    # Its socket's path must be short, and pytest's own folders are closed to other users.
-    with tempfile.TemporaryDirectory(prefix="kc-pg-") as folder:
-        if "user" in options:
-            os.chown(folder, options["user"], options["group"])
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        data = f"{folder}/data"
-        subprocess.run([programs / "initdb", "-D", data, "-A", "trust", "-U", "kernelcast", "--no-sync"], **options)
-        flags = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
-        subprocess.run([programs / "pg_ctl", "-D", data, "-o", flags, "-l", f"{folder}/log", "-w", "start"], **options)
-        try:
-            yield f"postgresql://kernelcast@127.0.0.1:{port}/postgres"
-        finally:
-            subprocess.run([programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop"], **options)
-
-
-def test_postgresql_does_all_of_it(
-    home: Path, postgres: str, model_dir: Path, other_dir: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_promotion_waits_for_another_and_not_for_ever(
+    home: Path, model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (home / "mlflow.db").unlink()
-    monkeypatch.setenv(tracking.URI_ENV, postgres)
-    assert versions() == []
-    run_id = log_training(model_dir)
-    assert register(model_dir, run_id=run_id) == 1
-    promote(other_dir)
-    promote(1, "challenger")
-    assert [one.aliases for one in versions()] == [("challenger",), ("champion",)]
-    assert default_model_dir() == home / "models" / "2"
-    assert open_tracking().uri.startswith("postgresql+psycopg2://")
-    assert not (home / "mlflow.db").exists()
+    fcntl = pytest.importorskip("fcntl", reason="this system has no file locks of this kind")
+    monkeypatch.setattr(registry, "_LOCK_WAIT_S", 0.1)
+    with (home / ".promoting.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(ArtifactError, match=r"another promotion has held .*promoting.lock for 0.1 s; end it first"):
+            promote_directory(model_dir)
+        assert not (home / "champion.json").exists()
+    promote_directory(model_dir)
+    assert (home / "champion.json").exists()

@@ -1,0 +1,112 @@
+// Intervals and shares as bars: what a number is, how sure it is, and how it compares.
+import { el } from "./dom.js";
+import { show, showInterval } from "./format.js";
+
+const LOG_FROM = 40;
+
+/** A scale from 0 to 1 for values up to `high`: linear from nothing, or logarithmic where the values span too much. */
+export function scaleFor(values) {
+  const good = values.filter((one) => one > 0);
+  const [low, high] = [Math.min(...good), 1.06 * Math.max(...good)];
+  if (!(high / low > LOG_FROM)) return { log: false, at: (value) => value / high };
+  const floor = low / 1.6;
+  return { log: true, at: (value) => Math.max(0, Math.log(value / floor) / Math.log(high / floor)) };
+}
+
+const share = (value) => `${(100 * Math.min(1, Math.max(0, value))).toFixed(2)}%`;
+
+/** An interval as a band with a mark at its value, on a scale; `limit` is a second mark, what cannot be gone below. */
+export function intervalBar(interval, scale, limit = null) {
+  const start = scale.at(interval.lower);
+  return el(
+    "div",
+    { class: "interval", "aria-hidden": "true" },
+    el("span", { class: "reach", css: { left: share(start), width: share(scale.at(interval.upper) - start) } }),
+    limit === null ? null : el("span", { class: "limit", css: { left: share(scale.at(limit)) } }),
+    el("span", { class: "mark", css: { left: share(scale.at(interval.value)) } }),
+  );
+}
+
+/** A big number with its interval in words and as a bar; `unknown` says why there is none. */
+export function figureOf(title, interval, quantity, scale, { limit = null, unknown = "" } = {}) {
+  if (interval === null) {
+    return el(
+      "div",
+      { class: "figure none" },
+      el("h3", { text: title }),
+      el("p", { class: "big", text: "unknown" }),
+      el("p", { class: "hint", text: unknown }),
+    );
+  }
+  const shown = showInterval(interval, quantity);
+  return el(
+    "div",
+    { class: "figure" },
+    el("h3", { text: title }),
+    el("p", { class: "big" }, shown.value, el("span", { text: `\u00a0${shown.unit}` })),
+    intervalBar(interval, scale, limit),
+    el(
+      "p",
+      { class: "ends" },
+      el("span", { text: shown.lower }),
+      el("span", { class: "to", text: "to" }),
+      el("span", { text: shown.upper }),
+    ),
+  );
+}
+
+/** What each limit alone would take, the one that binds first, as bars up to `whole`, which is the predicted time. */
+export function breakdownBars(breakdown, bound, whole) {
+  const rows = Object.entries(breakdown).sort(([, a], [, b]) => b - a);
+  const high = Math.max(whole, ...rows.map(([, seconds]) => seconds));
+  const row = (name, seconds, kind) =>
+    el(
+      "li",
+      { class: kind },
+      el("span", { class: "name", text: name }),
+      el(
+        "span",
+        { class: "bar", "aria-hidden": "true" },
+        el("span", { css: { width: share(Math.max(0.004, seconds / high)) } }),
+      ),
+      el("span", { class: "amount", text: show(seconds, "s") }),
+    );
+  return el(
+    "ul",
+    { class: "breakdown" },
+    row("predicted", whole, "whole"),
+    rows.map(([name, seconds]) => row(name === bound ? `${name} (binds)` : name, seconds, name === bound ? "binds" : "")),
+  );
+}
+
+/** Devices as rows of one picture: name, band with mark, value in words. Rows are { title, interval, guess },
+ * where `guess` is outside what was measured. */
+export function rangeRows(label, rows, quantity) {
+  const known = rows.filter((row) => row.interval !== null);
+  if (!known.length) return el("p", { class: "hint", text: "None of these devices has a value." });
+  const scale = scaleFor(known.flatMap(({ interval }) => [interval.lower, interval.upper]));
+  return el(
+    "div",
+    {},
+    el(
+      "ul",
+      { class: "ranges", "aria-label": label },
+      known.map(({ title, interval, guess = false }) =>
+        el(
+          "li",
+          { class: guess ? "guess" : null },
+          el("span", { class: "name", text: title }),
+          intervalBar(interval, scale),
+          el("span", { class: "amount", text: showInterval(interval, quantity).text }),
+        ),
+      ),
+    ),
+    el("p", {
+      class: "hint",
+      text: [
+        scale.log ? "The bars are on a logarithmic scale." : "The bars start at zero.",
+        known.some(({ guess }) => guess) ? "Striped: outside what was measured." : "",
+      ].join(" "),
+    }),
+  );
+}

@@ -1,0 +1,236 @@
+"""The client: one method per question the service answers."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from .. import __version__
+from .answers import Columns, Device, Prediction, Programs, Schema, Whole
+from .connection import Connections
+from .errors import ClientError
+from .requests import encode, moved, parts, spec
+from .searches import Comparison, Ranking, Roofline, Sweep
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+KEY_VARIABLE = "KERNELCAST_API_KEY"
+"""Environment variable of the API key that is used where none is given."""
+
+_KEY = re.compile(r"[!-~]{1,512}")
+_Answer = TypeVar("_Answer")
+
+
+class _Batch(msgspec.Struct):
+    predictions: list[Prediction]
+
+
+class _Wholes(msgspec.Struct):
+    answers: list[Whole]
+
+
+class _Devices(msgspec.Struct):
+    devices: list[Device]
+
+
+class _Kernels(msgspec.Struct):
+    kernels: dict[str, Schema]
+
+
+class Client:
+    """Asks one service; safe to share between threads, each of which gets a connection of its own.
+
+    Every method raises `ClientError` where the service refuses, fails, or does not answer. Sizes are keywords:
+    `client.predict("gemm", device="h100-sxm", dtype="bf16", m=4096, n=4096, k=4096)`. Further keywords are `variant`, `impl`,
+    `kv_dtype`, `config`, `threads` and `cache_state`; what is left out is what the service says it is.
+
+    Args:
+        url: address of the service, with any prefix a proxy serves it under.
+        api_key: key where the service asks for one; default: `KERNELCAST_API_KEY`, if set.
+        timeout_s: longest wait for a connection, and for each part of an answer.
+        retries: how often a request is sent again after a 503 or 429 that says when to come back.
+        longest_wait_s: longest of those waits; a service that asks for a longer one is not waited for.
+        ssl_context: how https is checked; default: against the system's authorities.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 30.0,
+        retries: int = 3,
+        longest_wait_s: float = 30.0,
+        ssl_context: SSLContext | None = None,
+    ) -> None:
+        if not timeout_s > 0 or not longest_wait_s >= 0 or retries < 0:
+            raise ClientError("timeout_s must be above 0, retries and longest_wait_s at least 0")
+        headers = {"user-agent": f"kernelcast/{__version__}", "accept": "application/json"}
+        key = os.environ.get(KEY_VARIABLE, "").strip() if api_key is None else api_key
+        if key:
+            if not _KEY.fullmatch(key):
+                # The key itself is not shown: messages end in logs.
+                raise ClientError(
+                    "the API key holds a character that keys do not have, such as a space or a line's end"
+                )
+            headers["authorization"] = f"Bearer {key}"
+        self._connections = Connections(url, headers, timeout_s, retries, longest_wait_s, ssl_context)
+
+    def __repr__(self) -> str:
+        return f"Client({self._connections.url!r})"
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connections.close()
+
+    def ready(self) -> bool:
+        """Whether a model is loaded; False where the service answers that none is."""
+        try:
+            self._connections.ask("GET", "/readyz", again=False)
+        except ClientError as error:
+            if error.status == 503:
+                return False
+            raise
+        return True
+
+    def predict(
+        self, family: str, *, device: str, dtype: str, coverage: float | None = None, **given: Any
+    ) -> Prediction:
+        """What one kernel costs on one device."""
+        return self._post("/v1/predict", _asked(family, given, coverage, device=device, dtype=dtype), Prediction)
+
+    def predict_many(self, specs: Sequence[Mapping[str, Any]], *, coverage: float | None = None) -> list[Prediction]:
+        """What many kernels of any mix of families and devices cost, in the order given.
+
+        A spec is a mapping of the keywords of `predict`, its sizes beside the others or in `sizes`. Many are sent in parts.
+        """
+        found: list[Prediction] = []
+        for first, body in parts(specs, coverage):
+            try:
+                found += self._post_bytes("/v1/predict", body, _Batch).predictions
+            except ClientError as error:
+                raise moved(error, first) from error
+        return found
+
+    def predict_columns(self, family: str, columns: Mapping[str, Any], *, coverage: float | None = None) -> Columns:
+        """What many kernels of one family cost, in columns: the quickest way to ask about thousands.
+
+        `columns` has the fields of a spec, `device`, `dtype` and `sizes` at least; each value, and each size and knob, is one
+        value for all rows or a list (or numpy column) of one per row.
+        """
+        asked = {"family": family, "columns": dict(columns)} | _coverage(coverage)
+        return self._post("/v1/predict/columns", asked, Columns)
+
+    def rank(
+        self, family: str, *, device: str, dtype: str, configs: Sequence[Mapping[str, int]] | None = None,
+        top: int | None = None, coverage: float | None = None, **given: Any,
+    ) -> Ranking:  # fmt: skip
+        """Tile configurations, the quickest first: those of `configs`, or else the candidates the service knows."""
+        asked = _asked(family, given, coverage, device=device, dtype=dtype, configs=configs, top=top)
+        return self._post("/v1/rank", asked, Ranking)
+
+    def compare(
+        self, family: str, *, dtype: str, devices: Sequence[str] | None = None,
+        price_per_hour: Mapping[str, float] | None = None, coverage: float | None = None, **given: Any,
+    ) -> Comparison:  # fmt: skip
+        """One kernel on several devices, or on the whole catalogue; with prices, what a million calls cost."""
+        asked = _asked(family, given, coverage, dtype=dtype, devices=devices, price_per_hour=price_per_hour)
+        return self._post("/v1/compare", asked, Comparison)
+
+    def sweep(
+        self, family: str, *, dtype: str, devices: Sequence[str], dim: str, values: Sequence[int] | None = None,
+        start: int | None = None, stop: int | None = None, points: int | None = None,
+        scale: Literal["log", "linear"] | None = None, coverage: float | None = None, **given: Any,
+    ) -> Sweep:  # fmt: skip
+        """One kernel while `dim` (a size or a knob) takes `values`, or `points` values from `start` to `stop`."""
+        steps = {"dim": dim, "values": values, "from": start, "to": stop, "points": points, "scale": scale}
+        swept = {name: value for name, value in steps.items() if value is not None}
+        asked = _asked(family, given, coverage, dtype=dtype, devices=devices, sweep=swept)
+        return self._post("/v1/sweep", asked, Sweep)
+
+    def roofline(
+        self, family: str, *, dtype: str, devices: Sequence[str], coverage: float | None = None, **given: Any
+    ) -> Roofline:
+        """One kernel against the peaks of devices: its arithmetic intensity, what it attains, and what limits it."""
+        return self._post("/v1/roofline", _asked(family, given, coverage, dtype=dtype, devices=devices), Roofline)
+
+    def predict_model(
+        self, kernels: Sequence[Mapping[str, Any]], devices: Sequence[str], *, launch_s: float | None = None,
+        queued: bool | None = None, coverage: float | None = None,
+    ) -> list[Whole]:  # fmt: skip
+        """What a whole model costs on each device; a kernel is a spec without a device, with a `count` and a `name`."""
+        asked: dict[str, Any] = {"devices": list(devices), "kernels": [_kernel(one) for one in kernels]}
+        options = {"launch_s": launch_s, "queued": queued, "coverage": coverage}
+        asked |= {name: value for name, value in options.items() if value is not None}
+        return self._post("/v1/predict/model", asked, _Wholes).answers
+
+    def predict_mlir(
+        self, text: str, devices: Sequence[str], *, function: str | None = None, bind: Mapping[str, int] | None = None,
+        compiler: str | None = None, threads: int | None = None, coverage: float | None = None,
+    ) -> Programs:  # fmt: skip
+        """What a function of MLIR text costs on each device; `bind` gives sizes to dynamic dimensions."""
+        options = {"function": function, "bind": bind, "compiler": compiler, "threads": threads, "coverage": coverage}
+        asked: dict[str, Any] = {"text": text, "devices": list(devices)}
+        asked |= {name: value for name, value in options.items() if value is not None}
+        return self._post("/v1/predict/mlir", asked, Programs)
+
+    def devices(self) -> list[Device]:
+        """Every device of the service's catalogue."""
+        return self._get("/v1/devices", _Devices).devices
+
+    def device(self, name: str) -> Device:
+        """One device, by name or alias."""
+        return self._get(f"/v1/devices/{quote(name, safe='')}", Device)
+
+    def kernels(self) -> dict[str, Schema]:
+        """The JSON Schema of a spec of every family, by its name."""
+        return self._get("/v1/kernels", _Kernels).kernels
+
+    def _get(self, path: str, kind: type[_Answer]) -> _Answer:
+        return _decoded(self._connections.ask("GET", path).body, kind, path)
+
+    def _post(self, path: str, request: Mapping[str, Any], kind: type[_Answer]) -> _Answer:
+        return self._post_bytes(path, encode(request), kind)
+
+    def _post_bytes(self, path: str, body: bytes, kind: type[_Answer]) -> _Answer:
+        return _decoded(self._connections.ask("POST", path, body).body, kind, path)
+
+
+def _asked(family: str, given: Mapping[str, Any], coverage: float | None, **fields: Any) -> dict[str, Any]:
+    """A spec of keywords, with what the question has beside it."""
+    named = {name: value for name, value in fields.items() if value is not None}
+    return {**spec({"family": family, **given}), **named, **_coverage(coverage)}
+
+
+def _coverage(coverage: float | None) -> dict[str, float]:
+    return {} if coverage is None else {"coverage": coverage}
+
+
+def _kernel(given: Mapping[str, Any]) -> dict[str, Any]:
+    beside = {name: given[name] for name in ("count", "name") if given.get(name) is not None}
+    return spec({name: value for name, value in given.items() if name not in ("count", "name")}) | beside
+
+
+def _decoded(body: bytes, kind: type[_Answer], path: str) -> _Answer:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ClientError(
+            f"the answer of {path} is not what version {__version__} of the client knows: {error}; "
+            "is there a service of another version, or something else, at this address?"
+        ) from error

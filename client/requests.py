@@ -1,0 +1,85 @@
+"""Requests as they are sent: specs from keywords, and many specs in parts that the service takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from .errors import ClientError, FieldError
+
+SPEC_FIELDS = ("family", "device", "dtype", "sizes", "variant", "impl", "kv_dtype", "config", "threads", "cache_state")
+"""Fields of a spec; any other keyword is one of its sizes."""
+
+PART_B = 900_000
+"""Longest part of a batch in bytes: the service takes 1 MiB unless set otherwise."""
+
+PART_SPECS = 5000
+"""Most specs in a part: the service takes 10,000 unless set otherwise."""
+
+
+def spec(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec with its sizes in an object of their own, whether they were given so or beside the other fields.
+
+    What is None is left out.
+
+    Raises:
+        ClientError: `sizes` is no mapping.
+    """
+    sizes = given.get("sizes") or {}
+    if not isinstance(sizes, Mapping):
+        raise ClientError(f"sizes must be a mapping of names to whole numbers, not {type(sizes).__name__}")
+    found = {name: given[name] for name in SPEC_FIELDS if given.get(name) is not None}
+    beside = {name: value for name, value in given.items() if name not in SPEC_FIELDS and value is not None}
+    return {**found, "sizes": {**sizes, **beside}}
+
+
+def encode(request: Any) -> bytes:
+    """The JSON of a request; numpy's columns and numbers are taken as lists and numbers.
+
+    Raises:
+        ClientError: it holds what JSON has no form of.
+    """
+    try:
+        return msgspec.json.encode(request, enc_hook=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ClientError(f"the request cannot be sent: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def parts(specs: Sequence[Mapping[str, Any]], coverage: float | None) -> Iterator[tuple[int, bytes]]:
+    """Bodies of `/v1/predict` that hold the specs in order, each with the position of its first spec."""
+    end = b"]}" if coverage is None else b'],"coverage":' + encode(coverage) + b"}"
+    items: list[bytes] = []
+    first = length = 0
+    for position, item in enumerate(specs):
+        text = encode(spec(item))
+        if items and (length + len(text) > PART_B or len(items) == PART_SPECS):
+            yield first, b'{"requests":[' + b",".join(items) + end
+            items, first, length = [], position, 0
+        items.append(text)
+        length += len(text) + 1
+    if items:
+        yield first, b'{"requests":[' + b",".join(items) + end
+
+
+def moved(error: ClientError, by: int) -> ClientError:
+    """A part's error with positions in the whole batch."""
+
+    def one(found: FieldError) -> FieldError:
+        if found.index is None:
+            return found
+        index = found.index + by
+        return FieldError(found.field.replace(f"[{found.index}]", f"[{index}]", 1), found.detail, index)
+
+    errors = [one(found) for found in error.errors]
+    detail = error.detail
+    if errors and errors[0].field != error.errors[0].field:
+        detail = detail.replace(error.errors[0].field, errors[0].field, 1)
+    return ClientError(detail, error.status, errors, error.request_id)

@@ -1,0 +1,239 @@
+"""What the service believes of a proxy, and which addresses it answers under a prefix."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernelcast.api import lingering
+from kernelcast.api.app import create_app
+from kernelcast.api.proxy import BehindProxy, check_prefix, root_path, trusted_proxies
+from kernelcast.api.settings import Settings
+from kernelcast.api.source import FixedSource
+from kernelcast.features.device import catalogue
+from kernelcast.features.errors import SpecError
+
+ROUTES = ("/", "/v1/predict", "/static/app.js", "/healthz")
+
+
+class Seen:
+    """An application that keeps the scope it was called with."""
+
+    scope: dict[str, Any]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.scope = scope
+
+
+def through(
+    path: str, prefix: str = "", trusted: tuple[str, ...] = ("10.0.0.0/8",), peer: str | None = "10.1.2.3",
+    query: bytes = b"", **headers: str,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:  # fmt: skip
+    """The scope that reaches the application, and what was answered in its stead."""
+    app, sent = Seen(), []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": query, "headers": named, "scheme": "http",
+             "root_path": "", "client": (peer, 5) if peer else None}  # fmt: skip
+    asyncio.run(BehindProxy(app, prefix, trusted, ROUTES)(scope, None, send))
+    return getattr(app, "scope", {}), sent
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "inside"),
+    [
+        ("", "/v1/predict", "/v1/predict"),
+        ("/kc", "/kc/v1/predict", "/v1/predict"),
+        ("/kc", "/v1/predict", "/v1/predict"),
+        ("/kc", "/kc/", "/"),
+        ("/kc", "/kcx/v1", "/kcx/v1"),
+        ("/a/b", "/a/b/healthz", "/healthz"),
+        ("/a/b", "/a/healthz", "/a/healthz"),
+        ("/kc", "/kc//healthz", "//healthz"),
+    ],
+)
+def test_the_path_inside_has_no_prefix_either_way(given: str, path: str, inside: str) -> None:
+    scope, sent = through(path, given)
+    assert (scope["path"], scope["root_path"], sent) == (inside, given, [])
+
+
+def test_the_prefix_alone_leads_to_the_page() -> None:
+    scope, sent = through("/kc", "/kc", query=b"a=1&b=%2f")
+    assert scope == {}
+    assert sent[0]["status"] == 308
+    assert dict(sent[0]["headers"])[b"location"] == b"/kc/?a=1&b=%2f"
+
+
+@pytest.mark.parametrize(
+    ("headers", "peer", "found"),
+    [
+        ({"x_forwarded_prefix": "/kc"}, "10.1.2.3", "/kc"),
+        ({"x_forwarded_prefix": "/kc/"}, "10.1.2.3", "/kc"),
+        ({"x_forwarded_prefix": "/kc"}, "192.0.2.1", ""),
+        ({"x_forwarded_prefix": "/kc"}, None, ""),
+        ({"x_forwarded_prefix": "//evil.example"}, "10.1.2.3", ""),
+        ({"x_forwarded_prefix": "https://evil.example"}, "10.1.2.3", ""),
+        ({"x_forwarded_prefix": "/kc, /other"}, "10.1.2.3", ""),
+        ({"x_forwarded_prefix": "/v1"}, "10.1.2.3", ""),
+        ({"x_forwarded_prefix": "/" + "a" * 300}, "10.1.2.3", ""),
+    ],
+)
+def test_a_forwarded_prefix_counts_from_trusted_proxies_alone(headers: Any, peer: str | None, found: str) -> None:
+    scope, _ = through("/healthz", peer=peer, **headers)
+    assert (scope["root_path"], scope["path"]) == (found, "/healthz")
+
+
+def test_a_prefix_that_was_set_is_not_overruled() -> None:
+    assert through("/healthz", "/kc", x_forwarded_prefix="/other")[0]["root_path"] == "/kc"
+
+
+def test_a_prefix_that_cannot_be_used_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    app = BehindProxy(Seen(), "", ("10.0.0.0/8",), ROUTES)
+    scope = {
+        "type": "http",
+        "path": "/",
+        "client": ("10.0.0.1", 1),
+        "headers": [(b"x-forwarded-prefix", b"/a\r\nb" * 50)],
+    }
+    with caplog.at_level(logging.WARNING, logger="kernelcast.api"):
+        for _ in range(3):
+            asyncio.run(app(scope, None, None))
+    (message,) = caplog.messages
+    assert "it must be a path such as /kernelcast" in message
+    assert "\n" not in message
+    assert len(message) < 400
+
+
+@pytest.mark.parametrize(
+    ("headers", "peer", "client", "scheme"),
+    [
+        ({"x_forwarded_for": "203.0.113.9", "x_forwarded_proto": "https"}, "10.1.2.3", "203.0.113.9", "https"),
+        ({"x_forwarded_for": "1.1.1.1, 203.0.113.9, 10.9.9.9"}, "10.1.2.3", "203.0.113.9", "http"),
+        ({"x_forwarded_for": "203.0.113.9", "x_forwarded_proto": "https"}, "192.0.2.1", "192.0.2.1", "http"),
+    ],
+)
+def test_a_forwarded_client_counts_from_trusted_proxies_alone(
+    headers: Any, peer: str, client: str, scheme: str
+) -> None:
+    scope, _ = through("/healthz", peer=peer, **headers)
+    assert (scope["client"][0], scope["scheme"]) == (client, scheme)
+
+
+@pytest.mark.parametrize(("given", "used"), [("", ""), ("/", ""), ("/kc/", "/kc"), (" /a/b-c.d~e_f ", "/a/b-c.d~e_f")])
+def test_prefixes(given: str, used: str) -> None:
+    assert root_path(given) == used
+
+
+@pytest.mark.parametrize(
+    "given", ["kc", "//kc", "/kc//x", "/../x", "/kc?x", "/k c", "/.", "/ü", "/%2e", "/" + "a" * 200, "/a\n"]
+)
+def test_what_is_no_prefix_is_refused_in_words(given: str) -> None:
+    if given == "/a\n":
+        assert root_path(given) == "/a"
+        return
+    with pytest.raises(SpecError, match=r"KERNELCAST_ROOT_PATH is .*: it must be a path such as /kernelcast"):
+        Settings.from_env({"KERNELCAST_ROOT_PATH": given})
+
+
+@pytest.mark.parametrize("prefix", ["/v1", "/v1/kc", "/static", "/healthz"])
+def test_a_prefix_like_a_route_is_refused(prefix: str) -> None:
+    with pytest.raises(SpecError, match=f"the prefix {prefix} begins like the service's own /"):
+        check_prefix(prefix, ROUTES)
+
+
+def test_trusted_proxies_are_read() -> None:
+    assert trusted_proxies("10.0.0.1, fd00::/8 ,192.168.0.0/16") == ("10.0.0.1", "fd00::/8", "192.168.0.0/16")
+    assert (trusted_proxies("*"), trusted_proxies("none")) == (("*",), ())
+    assert Settings().trusted_proxies == trusted_proxies("127.0.0.1,::1")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [("proxy.example", "'proxy.example' is no IP address"), ("10.0.0.1/8", "has host bits set"), ("*,10.0.0.1", "is no IP"),
+     ("none,10.0.0.1", "'none' is no IP")],
+)  # fmt: skip
+def test_who_is_trusted_is_refused_in_words(given: str, says: str) -> None:
+    with pytest.raises(SpecError, match=f"KERNELCAST_TRUSTED_PROXIES is .*{says}"):
+        Settings.from_env({"KERNELCAST_TRUSTED_PROXIES": given})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [(["--root-path", "kc"], "--root-path is 'kc': it must be a path such as /kernelcast"),
+     (["--root-path", "/v1"], "the prefix /v1 begins like the service's own /v1; choose another")],
+)  # fmt: skip
+def test_the_command_line_refuses_in_one_sentence(options: list[str], says: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-P", "-m", "kernelcast", "serve", "--port", "0", *options], cwd=tmp_path,
+                          capture_output=True, text=True, check=False, timeout=60)  # fmt: skip
+    assert done.returncode != 0
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_the_description_s_server_follows_the_request() -> None:
+    app = create_app(FixedSource(None, catalogue()), Settings(trusted_proxies=("10.0.0.0/8",)))
+
+    def servers(peer: str) -> Any:
+        sent: list[dict[str, Any]] = []
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request"}
+
+        scope = {"type": "http", "method": "GET", "path": "/openapi.json", "query_string": b"", "scheme": "http",
+                 "root_path": "", "client": (peer, 5), "headers": [(b"x-forwarded-prefix", b"/kc")]}  # fmt: skip
+        asyncio.run(app(scope, receive, send))
+        return json.loads(b"".join(message.get("body", b"") for message in sent)).get("servers")
+
+    assert servers("10.0.0.1") == [{"url": "/kc"}]
+    assert servers("192.0.2.1") is None
+
+
+@pytest.mark.parametrize("stated", [b"", b"40000000000", b"1048577"])
+def test_reading_on_after_a_refusal_has_an_end(stated: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lingering, "MAX_UNDECLARED_B", 1000)
+    monkeypatch.setattr(lingering, "MAX_DECLARED_B", 2_000_000)
+    read, sent = 0, []
+
+    async def receive() -> dict[str, Any]:
+        nonlocal read
+        read += 500
+        return {"type": "http.request", "body": b" " * 500, "more_body": True}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append((message["type"], message.get("more_body"), read))
+
+    scope = {"type": "http", "headers": [(b"content-length", stated)] if stated else []}
+    asyncio.run(lingering.Lingering(b"no", 413)(scope, receive, send))
+    last = 2_000_000 if stated == b"1048577" else 1000
+    assert sent == [
+        ("http.response.start", None, 0),
+        ("http.response.body", True, 0),
+        ("http.response.body", False, last),
+    ]
+
+
+def test_a_sender_who_falls_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lingering, "IDLE_S", 0.02)
+    sent = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(60)
+        return {}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    asyncio.run(lingering.Lingering(b"no", 413)({"type": "http", "headers": []}, receive, send))
+    assert sent[-1]["more_body"] is False

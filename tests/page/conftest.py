@@ -1,0 +1,146 @@
+"""A real server, a real browser, and pages that notice what a user would: errors in the console, requests to elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is missing")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+WIDE, NARROW = 1440, 360
+SETTLED = "() => document.querySelector('.answers')?.getAttribute('aria-busy') === 'false'"
+_WAIT_MS = 30_000
+
+_GEMM = "family=gemm&dtype=bf16&sizes.m=512&sizes.n=4096&sizes.k=4096"
+VIEWS = {
+    "predict": f"#/predict?{_GEMM}&devices=h200",
+    "predict-several": f"#/predict?{_GEMM}&devices=h200,l40s,mi300x",
+    "predict-refused": f"#/predict?{_GEMM.replace('512', '0')}&devices=h200",
+    "sweep": f"#/sweep?{_GEMM}&devices=h200,l40s&sweep.dim=m&sweep.points=9",
+    "compare": f"#/compare?{_GEMM}&among=h200,l40s,mi300x,p4",
+}
+"""Addresses of every view, with an answer in it, for the checks that all views are to pass."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes `view` on every view."""
+    if "view" in metafunc.fixturenames:
+        metafunc.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
+
+
+@contextlib.contextmanager
+def serving(*arguments: str) -> Iterator[str]:
+    """The address of a server of the shipped model in a process of its own."""
+    command = [sys.executable, "-P", "-m", "kernelcast", "serve", "--port", "0", "--json", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/") as process:
+        assert process.stdout is not None
+        try:
+            found = next((line for line in process.stdout if '"address"' in line), None)
+            assert found is not None, f"the server ended with {process.wait(10)} before it listened"
+            yield found.split('"')[3] + "/"
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="session")
+def serve_with() -> Callable[..., contextlib.AbstractContextManager[str]]:
+    """Starts a server with further options of the command line."""
+    return serving
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """The address of a server of the shipped model."""
+    with serving() as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("the page is tested in chromium, which is not installed")
+    with playwright.sync_playwright() as driver:
+        # The sandbox needs a user who is not root; containers that run tests have none.
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield opened
+        opened.close()
+
+
+@dataclass
+class Visit:
+    """A tab of the browser on the page, and what went wrong in it."""
+
+    tab: Any
+    address: str
+    errors: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+
+    def settle(self) -> None:
+        """Wait until the answer to what is shown has come."""
+        self.tab.wait_for_function(SETTLED)
+
+    def goto(self, fragment: str) -> None:
+        self.tab.goto(self.address + fragment)
+        self.tab.wait_for_function(SETTLED)
+
+    def fields(self) -> dict[str, str]:
+        """What the address says, by field, and the view as `view`."""
+        view, _, query = urlsplit(self.tab.url).fragment.partition("?")
+        return {"view": view.strip("/")} | {name: values[0] for name, values in parse_qs(query).items()}
+
+    def choose_device(self, words: str) -> None:
+        """Tick the only device that a search for `words` leaves."""
+        picker = self.tab.locator(".picker")
+        if picker.get_attribute("open") is None:
+            picker.locator("summary").click()
+        search = picker.get_by_role("searchbox", name="Search devices")
+        search.fill(words)
+        search.press("Enter")
+        search.fill("")
+        self.settle()
+
+
+@pytest.fixture
+def visit(browser: Any, server: str) -> Iterator[Callable[..., Visit]]:
+    """Opens the page in a tab of its own; at the end, no tab may have logged an error or asked anyone else."""
+    visits: list[Visit] = []
+
+    def open_page(fragment: str = "", width: int = WIDE, theme: str = "light", *, at: str = server,
+                  wait: bool = True, **options: Any) -> Visit:  # fmt: skip
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme,
+                                      permissions=["clipboard-read", "clipboard-write"], **options)  # fmt: skip
+        context.set_default_timeout(_WAIT_MS)
+        tab = context.new_page()
+        made = Visit(tab, at)
+        visits.append(made)
+        tab.on("pageerror", lambda error: made.errors.append(str(error)))
+        tab.on("console", lambda line: made.errors.append(line.text) if line.type in ("error", "warning") else None)
+        tab.on("request", lambda one: made.elsewhere.append(one.url) if not one.url.startswith((at, "blob:")) else None)
+        if wait:
+            made.goto(fragment)
+        else:
+            tab.goto(at + fragment)
+        return made
+
+    yield open_page
+    for one in visits:
+        one.tab.context.close()
+        # The browser itself logs every refusal that the page shows in words.
+        assert [text for text in one.errors if not text.startswith("Failed to load resource")] == []
+        assert one.elsewhere == []
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The source of axe-core, which finds what people with other senses and tools cannot use."""
+    return (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-8")

@@ -1,0 +1,40 @@
+"""Some hundred generated requests, valid and not, against a real server; `make fuzz` sends ten thousand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import kernelcast
+import pytest
+
+SCRIPT = Path(kernelcast.__file__).parent / "benchmarks" / "fuzz_service.py"
+
+
+@pytest.mark.skipif(
+    find_spec("schemathesis") is None, reason="schemathesis is not installed: pip install 'kernelcast[fuzz]'"
+)
+def test_every_answer_is_one_the_document_describes(tmp_path):
+    out = tmp_path / "report.json"
+    command = [
+        sys.executable,
+        "-P",
+        str(SCRIPT),
+        "--requests",
+        "300",
+        "--seed",
+        "7",
+        "--phases",
+        "fuzzing",
+        "--out",
+        str(out),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:] + done.stdout[-4000:]
+    report = json.loads(out.read_text())
+    assert report["requests"] >= 300
+    assert report["operations"] >= 12
+    assert (report["failures"], report["errors"], report["tracebacks"]) == ([], [], 0)
