@@ -26,9 +26,9 @@ from .settings import Settings
 HEALTH_PATHS = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"})
 """What whoever watches the service asks: answered to anyone, whatever they call this machine."""
 
-OPEN_PATHS = frozenset({"/", "/favicon.ico", "/docs", "/docs/"})
+OPEN_PATHS = frozenset({"/", "/favicon.ico", "/docs", "/docs/", "/openapi.json"})
 OPEN_FOLDERS = ("/static/", "/docs/")
-"""The files of the page and of the documentation: they are in every copy of the package, so no key is asked for them."""
+"""The page, the documentation and the description of the routes: they are in every copy of the package, so no key is asked."""
 
 ADMIN_FOLDER = "/v1/admin/"
 """What changes the service; opened by a key of scope admin and nothing else, not even from this machine."""

@@ -73,6 +73,14 @@ const DRAW = {
         svg("circle", { class: layer.hollow ? "dot hollow" : "dot", cx: x(p.x), cy: y(p.y), r: layer.hollow ? 4 : 5 }),
       ),
     ),
+  cloud: (layer, x, y) =>
+    svg(
+      "g",
+      {},
+      layer.points.map((p) => svg("circle", { class: "cloud", cx: x(p.x), cy: y(p.y), r: 3 })),
+    ),
+  reach: (layer, x, y) =>
+    svg("path", { class: "reach", d: layer.points.map((p) => `M${x(p.x)} ${y(p.lower)}V${y(p.upper)}`).join("") }),
   whisker: (layer, x, y) =>
     svg(
       "g",
@@ -154,7 +162,7 @@ export function plot({ label, describe, x: xAxis, y: yAxis, layers, stops, legen
       );
     }
     for (const value of ticksOf(x.low, x.high, xAxis.log, width < NARROW ? 4 : 8)) {
-      const [place, text] = [x.place(value), showTick(value, "count")];
+      const [place, text] = [x.place(value), showTick(value, xAxis.quantity ?? "count")];
       const inside = place + (LETTER * text.length) / 2 < width;
       grid.append(
         svg("path", { d: `M${place} ${PAD.top}V${bottom}` }),

@@ -14,7 +14,7 @@ function cell(value) {
   const text = typeof value === "string" ? value : JSON.stringify(value);
   // Spreadsheets run what starts like a formula; names and messages come from whoever measured.
   const plain = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(plain) ? `"${plain.replaceAll("\"", "\"\"")}"` : plain;
+  return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain;
 }
 
 /** Rows of values as CSV; missing ones are empty, objects are JSON. */

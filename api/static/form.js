@@ -5,7 +5,7 @@ import { el, freshId } from "./dom.js";
 import { grouped } from "./format.js";
 
 const FIRST_FAMILY = "gemm";
-const FIRST_DEVICE = "nvidia-h200-sxm-141gb";
+export const FIRST_DEVICE = "nvidia-h200-sxm-141gb";
 const SETTLE_MS = 180;
 const COVERAGES = ["0.5", "0.8", "0.9", "0.95"];
 const OPTIONAL = ["variant", "impl", "kv_dtype", "cache_state"];
@@ -91,9 +91,9 @@ export function numberField(state, name, label, hint = "", placeholder = "") {
   );
 }
 
-/** The form of a spec. `changed` is called when the fields have settled, `answers` is busy until then; `devices: false` leaves
- * their choice out, `extra()` is a part that is put behind the sizes. */
-export function specForm(page, { answers, devices = true, extra = null, changed }) {
+/** The form of a spec. `changed` is called when the fields have settled, `answers` is busy until then; `devices: false` and
+ * `knobs: false` leave their choice out, `extra()` is a part that is put behind the sizes. */
+export function specForm(page, { answers, devices = true, knobs: tuned = true, extra = null, changed }) {
   const { state, catalogue } = page;
   const alert = el("p", { class: "alert", role: "alert", hidden: true });
   const body = el("div", {});
@@ -186,7 +186,7 @@ export function specForm(page, { answers, devices = true, extra = null, changed 
   }
 
   function moreFields(properties, formats) {
-    const knobs = Object.keys(properties.config.properties);
+    const knobs = tuned ? Object.keys(properties.config.properties) : [];
     const set = ["impl", "kv_dtype", "threads", "cache_state", "coverage", ...knobs.map((one) => `config.${one}`)].filter(
       (name) => state.get(name),
     );
@@ -285,7 +285,8 @@ function showAlert(alert, text) {
   alert.hidden = !text;
 }
 
-function showProblem(root, alert, refusal) {
+/** Show a refusal in `root`: each error at the field it names, all of them in `alert`; null clears. */
+export function showProblem(root, alert, refusal) {
   for (const box of root.querySelectorAll(".field.wrong")) {
     box.classList.remove("wrong");
     box.querySelector(".field-error").hidden = true;
@@ -307,7 +308,7 @@ function showProblem(root, alert, refusal) {
     place.hidden = false;
     box.classList.add("wrong");
     box.closest("details")?.setAttribute("open", "");
-    box.querySelector(".field > input, .field > select")?.setAttribute("aria-invalid", "true");
+    box.querySelector(".field > input, .field > select, .field > textarea")?.setAttribute("aria-invalid", "true");
   }
   first?.scrollIntoView({ block: "nearest" });
   return showAlert(alert, [...new Set(said)].join("; ") || refusal.message);

@@ -4,7 +4,7 @@ import { el } from "./dom.js";
 import { lexer } from "./vendor/marked.js";
 
 const SAFE = ["http:", "https:", "mailto:"];
-const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: "\"", apos: "'", nbsp: "\u00a0" };
+const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0" };
 const LAST_CODE_POINT = 0x10ffff;
 
 /** The signs that entities in a text stand for; what is none stays as it is. */
@@ -59,13 +59,40 @@ function outline(level) {
 
 function tableOf({ header, rows }, place) {
   const named = header.some(({ text }) => text.trim());
-  const row = (cells) => el("tr", {}, cells.map(({ tokens }, i) => (i ? el("td", {}, inline(tokens)) : el("th", { scope: "row" }, inline(tokens)))));
-  const label = named ? header.map(({ text }) => text).filter(Boolean).join(", ") : "Facts";
+  const row = (cells) =>
+    el(
+      "tr",
+      {},
+      cells.map(({ tokens }, i) => (i ? el("td", {}, inline(tokens)) : el("th", { scope: "row" }, inline(tokens)))),
+    );
+  const label = named
+    ? header
+        .map(({ text }) => text)
+        .filter(Boolean)
+        .join(", ")
+    : "Facts";
   place.tables += 1;
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${place.name}, table ${place.tables}: ${label}` }, el("table", {},
-    // An empty head says nothing to anyone, least of all read out.
-    named ? el("thead", {}, el("tr", {}, header.map(({ tokens, text }) => (text.trim() ? el("th", { scope: "col" }, inline(tokens)) : el("td"))))) : null,
-    el("tbody", {}, rows.map(row))));
+  return el(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": `${place.name}, table ${place.tables}: ${label}` },
+    el(
+      "table",
+      {},
+      // An empty head says nothing to anyone, least of all read out.
+      named
+        ? el(
+            "thead",
+            {},
+            el(
+              "tr",
+              {},
+              header.map(({ tokens, text }) => (text.trim() ? el("th", { scope: "col" }, inline(tokens)) : el("td"))),
+            ),
+          )
+        : null,
+      el("tbody", {}, rows.map(row)),
+    ),
+  );
 }
 
 const BLOCKS = {
@@ -78,12 +105,19 @@ const BLOCKS = {
   blockquote: ({ tokens }, place) => el("blockquote", {}, blocks(tokens, place)),
   hr: () => el("hr"),
   table: tableOf,
-  list: ({ ordered, start, items }, place) => el(ordered ? "ol" : "ul", { start: ordered && start !== 1 ? start : null }, items.map(({ tokens }) => el("li", {}, blocks(tokens, place)))),
+  list: ({ ordered, start, items }, place) =>
+    el(
+      ordered ? "ol" : "ul",
+      { start: ordered && start !== 1 ? start : null },
+      items.map(({ tokens }) => el("li", {}, blocks(tokens, place))),
+    ),
   checkbox: (token) => INLINE.checkbox(token),
 };
 
 function blocks(tokens, place) {
-  return tokens.map((token) => (Object.hasOwn(BLOCKS, token.type) ? BLOCKS[token.type](token, place) : el("p", { text: token.raw })));
+  return tokens.map((token) =>
+    Object.hasOwn(BLOCKS, token.type) ? BLOCKS[token.type](token, place) : el("p", { text: token.raw }),
+  );
 }
 
 /** A Markdown text as one element; `name` is what its tables are called for screen readers, headings start at `level`. */
@@ -92,6 +126,11 @@ export function markdown(text, { name, level = 2 }) {
     return el("div", { class: "markdown" }, blocks(lexer(text), { name, tables: 0, heading: outline(level) }));
   } catch (error) {
     // Nested deeper than the stack is high, for instance.
-    return el("div", { class: "markdown" }, el("p", { class: "hint", text: `This text cannot be laid out (${error.message}); it is shown as it is.` }), el("pre", { tabindex: "0", "aria-label": name, text }));
+    return el(
+      "div",
+      { class: "markdown" },
+      el("p", { class: "hint", text: `This text cannot be laid out (${error.message}); it is shown as it is.` }),
+      el("pre", { tabindex: "0", "aria-label": name, text }),
+    );
   }
 }

@@ -8,33 +8,71 @@ const LINES_ABOVE = 3;
 
 /** The text of a file, or why it has none: { text } or { trouble }. */
 async function read(file) {
-  if (file.size > MOST_B) return { trouble: `${file.name} has ${(file.size / 1e6).toFixed(0)} MB, which is too much for this page; print its weights short.` };
+  if (file.size > MOST_B)
+    return {
+      trouble: `${file.name} has ${(file.size / 1e6).toFixed(0)} MB, which is too much for this page; print its weights short.`,
+    };
   const head = String.fromCharCode(...new Uint8Array(await file.slice(0, 3).arrayBuffer()));
-  if (head === BYTECODE) return { trouble: `${file.name} is MLIR bytecode; print it as text first, for instance with mlir-opt.` };
+  if (head === BYTECODE)
+    return { trouble: `${file.name} is MLIR bytecode; print it as text first, for instance with mlir-opt.` };
   return { text: await file.text() };
 }
 
 /** An editor of the text of a program; `changed(text, whole)` is called on each edit, `whole` where another program took its place. */
 export function programText({ value, changed, trouble }) {
-  const area = el("textarea", { id: "program", name: "text", spellcheck: "false", autocomplete: "off", wrap: "off", rows: "14", "aria-describedby": "program-error", placeholder: "Paste MLIR, or drop a file here" });
+  const area = el("textarea", {
+    id: "program",
+    name: "text",
+    spellcheck: "false",
+    autocomplete: "off",
+    wrap: "off",
+    rows: "14",
+    "aria-describedby": "program-error",
+    placeholder: "Paste MLIR, or drop a file here",
+  });
   area.value = value;
   const gutter = el("div", { class: "gutter", "aria-hidden": "true" });
-  const file = el("input", { type: "file", id: "program-file", class: "unseen", accept: ".mlir,.ttir,.ttgir,.stablehlo,.txt,text/plain" });
-  const buttons = el("div", { class: "tools" }, el("label", { class: "as-button", for: "program-file", text: "Choose a file" }), file);
-  const element = el("section", { class: "panel program", "data-field": "text" },
+  const file = el("input", {
+    type: "file",
+    id: "program-file",
+    class: "unseen",
+    accept: ".mlir,.ttir,.ttgir,.stablehlo,.txt,text/plain",
+  });
+  const buttons = el(
+    "div",
+    { class: "tools" },
+    el("label", { class: "as-button", for: "program-file", text: "Choose a file" }),
+    file,
+  );
+  const element = el(
+    "section",
+    { class: "panel program", "data-field": "text" },
     el("div", { class: "row" }, el("h2", {}, el("label", { for: "program", text: "Program" })), buttons),
-    el("div", { class: "editor" }, gutter, area), el("p", { class: "field-error", id: "program-error", hidden: true }));
+    el("div", { class: "editor" }, gutter, area),
+    el("p", { class: "field-error", id: "program-error", hidden: true }),
+  );
   let shares = new Map();
 
-  const heights = () => ({ line: Number.parseFloat(getComputedStyle(area).lineHeight), pad: Number.parseFloat(getComputedStyle(area).paddingTop) });
+  const heights = () => ({
+    line: Number.parseFloat(getComputedStyle(area).lineHeight),
+    pad: Number.parseFloat(getComputedStyle(area).paddingTop),
+  });
 
   function draw() {
     const { line: height, pad } = heights();
     const count = area.value.split("\n").length;
     const first = Math.max(0, Math.floor((area.scrollTop - pad) / height));
     const last = Math.min(count, first + Math.ceil(area.clientHeight / height) + 2);
-    gutter.replaceChildren(...Array.from({ length: Math.max(0, last - first) }, (_, i) => first + i + 1).map((line) => el("span", { css: { top: `${pad + (line - 1) * height - area.scrollTop}px` } },
-      shares.has(line) ? el("i", { css: { width: `${(100 * shares.get(line)).toFixed(1)}%` } }) : null, String(line))));
+    gutter.replaceChildren(
+      ...Array.from({ length: Math.max(0, last - first) }, (_, i) => first + i + 1).map((line) =>
+        el(
+          "span",
+          { css: { top: `${pad + (line - 1) * height - area.scrollTop}px` } },
+          shares.has(line) ? el("i", { css: { width: `${(100 * shares.get(line)).toFixed(1)}%` } }) : null,
+          String(line),
+        ),
+      ),
+    );
   }
 
   async function take(chosen) {
@@ -52,10 +90,20 @@ export function programText({ value, changed, trouble }) {
     changed(text, true);
   }
 
-  area.addEventListener("input", () => { shares = new Map(); draw(); changed(area.value, false); });
+  area.addEventListener("input", () => {
+    shares = new Map();
+    draw();
+    changed(area.value, false);
+  });
   area.addEventListener("scroll", draw, { passive: true });
-  file.addEventListener("change", () => { take(file.files[0]); file.value = ""; });
-  element.addEventListener("dragover", (event) => { event.preventDefault(); element.classList.add("over"); });
+  file.addEventListener("change", () => {
+    take(file.files[0]);
+    file.value = "";
+  });
+  element.addEventListener("dragover", (event) => {
+    event.preventDefault();
+    element.classList.add("over");
+  });
   element.addEventListener("dragleave", () => element.classList.remove("over"));
   element.addEventListener("drop", (event) => {
     event.preventDefault();
@@ -70,7 +118,10 @@ export function programText({ value, changed, trouble }) {
     replace,
     text: () => area.value,
     /** Bars at the line numbers: shares of the whole by line. */
-    heat(found) { shares = found; draw(); },
+    heat(found) {
+      shares = found;
+      draw();
+    },
     /** Select a line and bring it into sight. */
     select(line) {
       const lines = area.value.split("\n");
@@ -95,11 +146,51 @@ export function sharesByLine(groups) {
 /** Where a program's time and energy go: a bar per kernel, the longest first, with the lines it is made of; at most `most`. */
 export function groupBars(groups, { most, select, energy }) {
   const shown = groups.toSorted((a, b) => b.time_share - a.time_share).slice(0, most);
-  const bar = (kind, share) => el("span", { class: `bar ${kind}` }, el("span", { css: { width: `${(100 * Math.max(0.002, share)).toFixed(2)}%` } }));
+  const bar = (kind, share) =>
+    el("span", { class: `bar ${kind}` }, el("span", { css: { width: `${(100 * Math.max(0.002, share)).toFixed(2)}%` } }));
   const whole = groups.reduce((sum, one) => sum + (one.energy_j ?? 0), 0);
-  return el("ul", { class: "groups", "aria-label": "Kernels by their share of the time" }, shown.map((one) => el("li", { class: one.understood ? null : "unclear" },
-    el("div", { class: "name" }, el("strong", { text: one.title }), one.runs === 1 ? "" : ` × ${one.runs}`, one.understood ? "" : " (a guess)"),
-    el("div", { class: "bars", "aria-hidden": "true" }, bar("time", one.time_share), energy && one.energy_j !== null && whole > 0 ? bar("energy", one.energy_j / whole) : null),
-    el("div", { class: "amount" }, percent(one.time_share), energy && one.energy_j !== null && whole > 0 ? el("small", { text: `${percent(one.energy_j / whole)} of energy` }) : ""),
-    el("div", { class: "lines" }, one.lines.map((line) => el("button", { type: "button", class: "link", "aria-label": `Select line ${line}: ${one.title}`, text: `line ${line}`, onclick: () => select(line) }))))));
+  return el(
+    "ul",
+    { class: "groups", "aria-label": "Kernels by their share of the time" },
+    shown.map((one) =>
+      el(
+        "li",
+        { class: one.understood ? null : "unclear" },
+        el(
+          "div",
+          { class: "name" },
+          el("strong", { text: one.title }),
+          one.runs === 1 ? "" : ` × ${one.runs}`,
+          one.understood ? "" : " (a guess)",
+        ),
+        el(
+          "div",
+          { class: "bars", "aria-hidden": "true" },
+          bar("time", one.time_share),
+          energy && one.energy_j !== null && whole > 0 ? bar("energy", one.energy_j / whole) : null,
+        ),
+        el(
+          "div",
+          { class: "amount" },
+          percent(one.time_share),
+          energy && one.energy_j !== null && whole > 0
+            ? el("small", { text: `${percent(one.energy_j / whole)} of energy` })
+            : "",
+        ),
+        el(
+          "div",
+          { class: "lines" },
+          one.lines.map((line) =>
+            el("button", {
+              type: "button",
+              class: "link",
+              "aria-label": `Select line ${line}: ${one.title}`,
+              text: `line ${line}`,
+              onclick: () => select(line),
+            }),
+          ),
+        ),
+      ),
+    ),
+  );
 }

@@ -25,4 +25,7 @@ const DYNAMIC = `func.func @main(%x: tensor<?x1024xf32>, %w: tensor<1024x4096xf3
 `;
 
 /** What is offered: words of the button, text of the program. */
-export const EXAMPLES = [{ words: "Example", text: BLOCK }, { words: "With an open size", text: DYNAMIC }];
+export const EXAMPLES = [
+  { words: "Example", text: BLOCK },
+  { words: "With an open size", text: DYNAMIC },
+];

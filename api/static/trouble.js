@@ -8,7 +8,9 @@ export function troubleLine() {
     element,
     problem(refusal) {
       element.hidden = !refusal;
-      element.textContent = refusal ? [...new Set(refusal.errors.map(({ detail }) => detail))].join("; ") || refusal.message : "";
+      element.textContent = refusal
+        ? [...new Set(refusal.errors.map(({ detail }) => detail))].join("; ") || refusal.message
+        : "";
     },
   };
 }

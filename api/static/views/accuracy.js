@@ -18,11 +18,15 @@ export function render(root, page) {
   const answers = answersPart();
   const trouble = troubleLine();
   root.append(el("div", { class: "stack" }, trouble.element, answers));
-  whenAnswered(answers, async (stillAsked) => {
-    const answer = await page.ask("accuracy", "v1/accuracy");
-    stillAsked();
-    draw(page, answers, answer);
-  }, trouble.problem);
+  whenAnswered(
+    answers,
+    async (stillAsked) => {
+      const answer = await page.ask("accuracy", "v1/accuracy");
+      stillAsked();
+      draw(page, answers, answer);
+    },
+    trouble.problem,
+  );
 }
 
 /** What is chosen, as far as the answer has it. */
@@ -37,7 +41,10 @@ function chosenIn({ state }, { splits }) {
 
 function draw(page, answers, answer) {
   if (!answer.splits.length) {
-    answers.replaceChildren(el("p", { class: "panel", text: "The served model holds no errors on rows held out." }), notes(answer));
+    answers.replaceChildren(
+      el("p", { class: "panel", text: "The served model holds no errors on rows held out." }),
+      notes(answer),
+    );
     return;
   }
   const { split, targets, target, families, family } = chosenIn(page, answer);
@@ -54,25 +61,57 @@ function draw(page, answers, answer) {
   const words = Object.fromEntries(Object.entries(TARGETS).map(([name, [one]]) => [name, one]));
   const slices = split.slices.filter((one) => one.target === target && (family === ALL || one.family === family));
   answers.replaceChildren(
-    el("section", { class: "panel" },
-      el("div", { class: "filters" },
-        again("accuracy.split", "Rows held out", choice(answer.splits.map(({ name }) => name), split.name)),
+    el(
+      "section",
+      { class: "panel" },
+      el(
+        "div",
+        { class: "filters" },
+        again(
+          "accuracy.split",
+          "Rows held out",
+          choice(
+            answer.splits.map(({ name }) => name),
+            split.name,
+          ),
+        ),
         again("accuracy.target", "Predicted", choice(targets, target, words)),
-        again("accuracy.family", "Kernel family", choice([ALL, ...families], family, { [ALL]: "all families" }))),
-      el("p", { class: "hint", text: split.doc })),
+        again("accuracy.family", "Kernel family", choice([ALL, ...families], family, { [ALL]: "all families" })),
+      ),
+      el("p", { class: "hint", text: split.doc }),
+    ),
     parityPanel(page, split, target, family),
     coveragePanel(slices),
-    el("section", { class: "panel" }, el("h2", { text: "Errors" }),
-      el("p", { class: "hint", text: "An error is how far the prediction is from what was measured, as a share of it. Rows of the table are held-out rows." }), slicesTable(page, slices)),
-    notes(answer));
+    el(
+      "section",
+      { class: "panel" },
+      el("h2", { text: "Errors" }),
+      el("p", {
+        class: "hint",
+        text: "An error is how far the prediction is from what was measured, as a share of it. Rows of the table are held-out rows.",
+      }),
+      slicesTable(page, slices),
+    ),
+    notes(answer),
+  );
   const whole = slices.filter(({ device }) => device === null);
   page.say(`${split.name}: ${whole.map((one) => `${one.family} median error ${percent(one.median)}`).join(", ")}`);
 }
 
 function notes({ notes: said, model, regressor }) {
-  return el("section", { class: "panel" }, el("h2", { text: "About these numbers" }),
-    said.length ? el("ul", { class: "notes" }, said.map((note) => el("li", { text: note }))) : "",
-    el("p", { class: "hint" }, `They are of the model that answers: ${regressor}, manifest `, el("code", { text: model })));
+  return el(
+    "section",
+    { class: "panel" },
+    el("h2", { text: "About these numbers" }),
+    said.length
+      ? el(
+          "ul",
+          { class: "notes" },
+          said.map((note) => el("li", { text: note })),
+        )
+      : "",
+    el("p", { class: "hint" }, `They are of the model that answers: ${regressor}, manifest `, el("code", { text: model })),
+  );
 }
 
 function parityPanel(page, split, target, family) {
@@ -80,28 +119,78 @@ function parityPanel(page, split, target, family) {
   const [words, unit] = TARGETS[target];
   const head = el("h2", { text: "Predicted against measured" });
   if (!parts.length) {
-    return el("section", { class: "panel" }, head, el("p", { class: "hint", text: split.parity.length ? `No values of ${words.toLowerCase()} are kept for this choice.` : "Of these rows errors are kept alone, no single values." }));
+    return el(
+      "section",
+      { class: "panel" },
+      head,
+      el("p", {
+        class: "hint",
+        text: split.parity.length
+          ? `No values of ${words.toLowerCase()} are kept for this choice.`
+          : "Of these rows errors are kept alone, no single values.",
+      }),
+    );
   }
   const devices = [...new Set(parts.map(({ device }) => device))];
   const seriesOf = (device) => 1 + (devices.indexOf(device) % (MANY_SERIES - 1));
-  const points = parts.flatMap((part) => part.measured.map((measured, i) => ({ x: measured, y: part.predicted[i], lower: part.lower[i], upper: part.upper[i], device: part.device, family: part.family })))
-    .filter(({ x, y }) => x > 0 && y > 0).sort((a, b) => a.x - b.x);
+  const points = parts
+    .flatMap((part) =>
+      part.measured.map((measured, i) => ({
+        x: measured,
+        y: part.predicted[i],
+        lower: part.lower[i],
+        upper: part.upper[i],
+        device: part.device,
+        family: part.family,
+      })),
+    )
+    .filter(({ x, y }) => x > 0 && y > 0)
+    .sort((a, b) => a.x - b.x);
   const ends = [points[0].x, points.at(-1).x];
-  const diagonal = (factor, dashed) => ({ kind: "line", dashed, series: MANY_SERIES, points: ends.map((x) => ({ x, y: x * factor })) });
+  const diagonal = (factor, dashed) => ({
+    kind: "line",
+    dashed,
+    series: MANY_SERIES,
+    points: ends.map((x) => ({ x, y: x * factor })),
+  });
   const layers = [...AROUND.map((factor) => diagonal(factor, true)), { ...diagonal(1, false), kind: "roof" }];
   for (const device of devices) {
     const here = points.filter((one) => one.device === device);
-    layers.push({ kind: "reach", series: seriesOf(device), points: here.filter(({ lower, upper }) => lower > 0 && upper > 0) }, { kind: "cloud", series: seriesOf(device), points: here });
+    layers.push(
+      { kind: "reach", series: seriesOf(device), points: here.filter(({ lower, upper }) => lower > 0 && upper > 0) },
+      { kind: "cloud", series: seriesOf(device), points: here },
+    );
   }
   const near = points.filter(({ x, y }) => Math.abs(y / x - 1) <= 0.1).length;
   const inside = points.filter(({ x, lower, upper }) => lower <= x && x <= upper).length;
   const counts = `${grouped(points.length)} of the held-out rows are drawn: ${percent(near / points.length)} of them within 10 %, ${percent(inside / points.length)} inside their interval`;
-  const stops = points.map((one) => ({ x: one.x, text: [`measured ${show(one.x, unit)}`, `predicted ${showInterval({ value: one.y, lower: one.lower, upper: one.upper }, unit).text}`, `${one.family}, ${page.catalogue.title(one.device)}`] }));
-  return el("section", { class: "panel parity" }, head,
-    plot({ label: `${words} predicted against measured`, describe: `${counts}.`, layers, stops, height: 460,
-      x: { title: "measured", log: true, quantity: unit }, y: { log: true, quantity: unit },
-      legend: [...devices.map((device) => ({ text: page.catalogue.title(device), series: seriesOf(device), mark: "dot" })), { text: "predicted = measured; dashes: 10 % off", series: MANY_SERIES }] }),
-    el("p", { class: "hint", text: `${counts}. Upright lines are the intervals.` }));
+  const stops = points.map((one) => ({
+    x: one.x,
+    text: [
+      `measured ${show(one.x, unit)}`,
+      `predicted ${showInterval({ value: one.y, lower: one.lower, upper: one.upper }, unit).text}`,
+      `${one.family}, ${page.catalogue.title(one.device)}`,
+    ],
+  }));
+  return el(
+    "section",
+    { class: "panel parity" },
+    head,
+    plot({
+      label: `${words} predicted against measured`,
+      describe: `${counts}.`,
+      layers,
+      stops,
+      height: 460,
+      x: { title: "measured", log: true, quantity: unit },
+      y: { log: true, quantity: unit },
+      legend: [
+        ...devices.map((device) => ({ text: page.catalogue.title(device), series: seriesOf(device), mark: "dot" })),
+        { text: "predicted = measured; dashes: 10 % off", series: MANY_SERIES },
+      ],
+    }),
+    el("p", { class: "hint", text: `${counts}. Upright lines are the intervals.` }),
+  );
 }
 
 function coveragePanel(slices) {
@@ -110,24 +199,80 @@ function coveragePanel(slices) {
   const whole = judged.filter(({ device }) => device === null);
   const rows = whole.length > 1 ? whole : judged;
   const share = (value) => `${(100 * value).toFixed(1)}%`;
-  return el("section", { class: "panel" }, el("h2", { text: "How often the intervals hold" }),
-    el("ul", { class: "ranges holds", "aria-label": "Share of rows inside their interval" }, rows.map((one) => el("li", {},
-      el("span", { class: "name", text: one.device === null ? one.family : `${one.family}, ${one.device}` }),
-      el("div", { class: "interval", "aria-hidden": "true" }, el("span", { class: "reach", css: { left: "0%", width: share(one.covered) } }), el("span", { class: "limit", css: { left: share(one.coverage) } })),
-      el("span", { class: "amount", text: `${percent(one.covered)} of ${grouped(one.n)}, asked ${percent(one.coverage)}` })))),
-    el("p", { class: "hint", text: "The dotted mark is what was asked for: a bar that ends at it has honest intervals, one that ends before it has too narrow ones." }));
+  return el(
+    "section",
+    { class: "panel" },
+    el("h2", { text: "How often the intervals hold" }),
+    el(
+      "ul",
+      { class: "ranges holds", "aria-label": "Share of rows inside their interval" },
+      rows.map((one) =>
+        el(
+          "li",
+          {},
+          el("span", { class: "name", text: one.device === null ? one.family : `${one.family}, ${one.device}` }),
+          el(
+            "div",
+            { class: "interval", "aria-hidden": "true" },
+            el("span", { class: "reach", css: { left: "0%", width: share(one.covered) } }),
+            el("span", { class: "limit", css: { left: share(one.coverage) } }),
+          ),
+          el("span", { class: "amount", text: `${percent(one.covered)} of ${grouped(one.n)}, asked ${percent(one.coverage)}` }),
+        ),
+      ),
+    ),
+    el("p", {
+      class: "hint",
+      text: "The dotted mark is what was asked for: a bar that ends at it has honest intervals, one that ends before it has too narrow ones.",
+    }),
+  );
 }
 
 function slicesTable(page, slices) {
   const number = (text) => el("td", { class: "number", text });
   const shareOf = (value) => (value === null || value === undefined ? "—" : percent(value));
   const judged = slices.some(({ covered }) => covered !== null);
-  const line = (one) => el("tr", { class: one.device === null ? "whole" : null }, el("th", { scope: "row", text: one.family }),
-    el("td", { text: one.device === null ? "all devices" : page.catalogue.title(one.device) }), number(grouped(one.n)),
-    [one.mean, one.median, one.within_10].map((value) => number(shareOf(value))),
-    judged ? [number(one.covered === null ? "—" : `${shareOf(one.covered)} of ${shareOf(one.coverage)}`), number(shareOf(one.width))] : "");
-  const heads = ["Family", "Device", "Rows", "Mean error", "Median error", "Within 10 %", ...(judged ? ["Inside, of asked", "Interval's width"] : [])];
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Errors by family and device" }, el("table", {},
-    el("caption", { class: "unseen", text: "Errors by family and device" }),
-    el("thead", {}, el("tr", {}, heads.map((words) => el("th", { scope: "col", text: words })))), el("tbody", {}, slices.map(line))));
+  const line = (one) =>
+    el(
+      "tr",
+      { class: one.device === null ? "whole" : null },
+      el("th", { scope: "row", text: one.family }),
+      el("td", { text: one.device === null ? "all devices" : page.catalogue.title(one.device) }),
+      number(grouped(one.n)),
+      [one.mean, one.median, one.within_10].map((value) => number(shareOf(value))),
+      judged
+        ? [
+            number(one.covered === null ? "—" : `${shareOf(one.covered)} of ${shareOf(one.coverage)}`),
+            number(shareOf(one.width)),
+          ]
+        : "",
+    );
+  const heads = [
+    "Family",
+    "Device",
+    "Rows",
+    "Mean error",
+    "Median error",
+    "Within 10 %",
+    ...(judged ? ["Inside, of asked", "Interval's width"] : []),
+  ];
+  return el(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Errors by family and device" },
+    el(
+      "table",
+      {},
+      el("caption", { class: "unseen", text: "Errors by family and device" }),
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          heads.map((words) => el("th", { scope: "col", text: words })),
+        ),
+      ),
+      el("tbody", {}, slices.map(line)),
+    ),
+  );
 }

@@ -15,7 +15,7 @@ export const title = "Tiles";
 const PATH = "v1/rank";
 const TOPS = ["5", "10", "20", "50", "100"];
 const TOP = "20";
-const EXAMPLE = "[{\"tile_m\": 64, \"tile_n\": 64, \"tile_k\": 32}]";
+const EXAMPLE = '[{"tile_m": 64, "tile_n": 64, "tile_k": 32}]';
 
 export function render(root, page) {
   const answers = answersPart();
@@ -26,27 +26,44 @@ export function render(root, page) {
   return form.leave;
 }
 
-const deviceOf = ({ state, catalogue }) => catalogue.names([state.get("tiles.device") || state.list("devices")[0] || catalogue.devices[0].name])[0];
+const deviceOf = ({ state, catalogue }) =>
+  catalogue.names([state.get("tiles.device") || state.list("devices")[0] || catalogue.devices[0].name])[0];
 
 function tileFields(page) {
   const { state, catalogue } = page;
   // Refusals name the field as the API does, the address by the view it belongs to.
-  const named = (apiName, made) => { made.dataset.field = apiName; return made; };
+  const named = (apiName, made) => {
+    made.dataset.field = apiName;
+    return made;
+  };
   const titles = Object.fromEntries(catalogue.devices.map(({ name, title: text }) => [name, text]));
   const own = el("textarea", { rows: "4", spellcheck: "false", autocomplete: "off", placeholder: EXAMPLE });
   own.value = state.get("tiles.configs");
-  return el("fieldset", { class: "group" }, el("legend", { text: "Configurations" }),
+  return el(
+    "fieldset",
+    { class: "group" },
+    el("legend", { text: "Configurations" }),
     named("devices", field("tiles.device", "Device", choice(Object.keys(titles), deviceOf(page), titles))),
     named("top", field("tiles.top", "How many of the best", choice(TOPS, state.get("tiles.top", TOP)))),
-    el("details", { open: state.get("tiles.configs") !== "" }, el("summary", { text: "Configurations of your own" }),
-      named("configs", field("tiles.configs", "A JSON list; left empty, those known are ranked", own))));
+    el(
+      "details",
+      { open: state.get("tiles.configs") !== "" },
+      el("summary", { text: "Configurations of your own" }),
+      named("configs", field("tiles.configs", "A JSON list; left empty, those known are ranked", own)),
+    ),
+  );
 }
 
 function bodyOf(page) {
   const { config: _, coverage, ...spec } = specOf(page);
   const configs = ownConfigs(page.state.get("tiles.configs"));
-  return { ...spec, device: deviceOf(page), top: Number(page.state.get("tiles.top", TOP)) || page.state.get("tiles.top"),
-    ...(configs ? { configs } : {}), ...(coverage ? { coverage } : {}) };
+  return {
+    ...spec,
+    device: deviceOf(page),
+    top: Number(page.state.get("tiles.top", TOP)) || page.state.get("tiles.top"),
+    ...(configs ? { configs } : {}),
+    ...(coverage ? { coverage } : {}),
+  };
 }
 
 function ownConfigs(text) {
@@ -55,17 +72,23 @@ function ownConfigs(text) {
     const found = JSON.parse(text);
     return Array.isArray(found) ? found : [found];
   } catch (error) {
-    throw new Refusal(0, { errors: [{ field: "configs", detail: `This is no JSON (${error.message}). Give a list such as ${EXAMPLE}.` }] });
+    throw new Refusal(0, {
+      errors: [{ field: "configs", detail: `This is no JSON (${error.message}). Give a list such as ${EXAMPLE}.` }],
+    });
   }
 }
 
 async function update(page, form, answers) {
-  await whenAnswered(answers, async (stillAsked) => {
-    const body = bodyOf(page);
-    const answer = await page.ask("rank", PATH, body);
-    stillAsked();
-    draw(page, answers, body, answer);
-  }, (refusal) => form.problem(atTheList(refusal)));
+  await whenAnswered(
+    answers,
+    async (stillAsked) => {
+      const body = bodyOf(page);
+      const answer = await page.ask("rank", PATH, body);
+      stillAsked();
+      draw(page, answers, body, answer);
+    },
+    (refusal) => form.problem(atTheList(refusal)),
+  );
 }
 
 /** What is wrong with one configuration stands at the list it is in. */
@@ -73,7 +96,9 @@ function atTheList(refusal) {
   if (!refusal) return null;
   const errors = refusal.errors.map(({ field: path, detail }) => {
     const found = /^configs\[(\d+)\](?:\.(.*))?$/.exec(path ?? "");
-    return found ? { field: "configs", detail: `${found[2] ? `${found[2]} of ` : ""}configuration ${Number(found[1]) + 1}: ${detail}` } : { field: path, detail };
+    return found
+      ? { field: "configs", detail: `${found[2] ? `${found[2]} of ` : ""}configuration ${Number(found[1]) + 1}: ${detail}` }
+      : { field: path, detail };
   });
   return Object.assign(refusal, { errors });
 }
@@ -91,26 +116,76 @@ function draw(page, answers, body, answer) {
   const { differ, same } = knobsOf(ranked);
   const kind = [answer.impl, body.dtype].filter(Boolean).join(" ");
   answers.replaceChildren(
-    el("p", { class: "lead" }, el("strong", { text: `${answer.family} ${kind}` }), ` on ${page.catalogue.title(answer.device)}: ${grouped(answer.considered)} configurations considered. Ranked by: ${answer.method}.`),
-    el("article", { class: "panel card" }, el("h2", { text: "The best" }), el("p", { class: "config", text: inWords(best.config) }),
-      el("div", { class: "figures" },
+    el(
+      "p",
+      { class: "lead" },
+      el("strong", { text: `${answer.family} ${kind}` }),
+      ` on ${page.catalogue.title(answer.device)}: ${grouped(answer.considered)} configurations considered. Ranked by: ${answer.method}.`,
+    ),
+    el(
+      "article",
+      { class: "panel card" },
+      el("h2", { text: "The best" }),
+      el("p", { class: "config", text: inWords(best.config) }),
+      el(
+        "div",
+        { class: "figures" },
         figureOf("Latency", best.latency_s, "s", scaleFor([best.latency_s.lower, best.latency_s.upper])),
-        figureOf("Power", best.power_w, "w", best.power_w && scaleFor([best.power_w.lower, best.power_w.upper]), { unknown: NO_POWER }),
-        figureOf("Energy", best.energy_j, "j", best.energy_j && scaleFor([best.energy_j.lower, best.energy_j.upper]), { unknown: "Energy is latency times power." })),
-      cautions({ ...best, in_domain: best.in_domain ?? true })),
-    el("section", { class: "panel" },
-      el("div", { class: "row" }, el("h2", { text: `The first ${ranked.length}` }), el("button", { type: "button", class: "copy", text: "Download JSON",
-        onclick: () => download(`${answer.family}-tiles.json`, "application/json", JSON.stringify(ranked.map(({ config }) => config), null, 1)) })),
+        figureOf("Power", best.power_w, "w", best.power_w && scaleFor([best.power_w.lower, best.power_w.upper]), {
+          unknown: NO_POWER,
+        }),
+        figureOf("Energy", best.energy_j, "j", best.energy_j && scaleFor([best.energy_j.lower, best.energy_j.upper]), {
+          unknown: "Energy is latency times power.",
+        }),
+      ),
+      cautions({ ...best, in_domain: best.in_domain ?? true }),
+    ),
+    el(
+      "section",
+      { class: "panel" },
+      el(
+        "div",
+        { class: "row" },
+        el("h2", { text: `The first ${ranked.length}` }),
+        el("button", {
+          type: "button",
+          class: "copy",
+          text: "Download JSON",
+          onclick: () =>
+            download(
+              `${answer.family}-tiles.json`,
+              "application/json",
+              JSON.stringify(
+                ranked.map(({ config }) => config),
+                null,
+                1,
+              ),
+            ),
+        }),
+      ),
       el("p", { class: "tied", text: tiedWords(tied, ranked.length) }),
-      same.length ? el("p", { class: "hint", text: `The same in all: ${same.map((name) => `${name} ${best.config[name] ?? "not given"}`).join(", ")}.` }) : "",
-      ranking(page, body, answer, differ)),
-    requestBlock(page, PATH, body, callOf(body)));
-  page.say(`${ranked.length} configurations on ${page.catalogue.title(answer.device)}. The best: ${inWords(best.config)}, ${showInterval(best.latency_s, "s").text}. ${tiedWords(tied, ranked.length)}`);
+      same.length
+        ? el("p", {
+            class: "hint",
+            text: `The same in all: ${same.map((name) => `${name} ${best.config[name] ?? "not given"}`).join(", ")}.`,
+          })
+        : "",
+      ranking(page, body, answer, differ),
+    ),
+    requestBlock(page, PATH, body, callOf(body)),
+  );
+  page.say(
+    `${ranked.length} configurations on ${page.catalogue.title(answer.device)}. The best: ${inWords(best.config)}, ${showInterval(best.latency_s, "s").text}. ${tiedWords(tied, ranked.length)}`,
+  );
 }
 
-const inWords = (config) => Object.entries(config).map(([name, value]) => `${name}\u00a0${value}`).join(" · ") || "the default";
+const inWords = (config) =>
+  Object.entries(config)
+    .map(([name, value]) => `${name}\u00a0${value}`)
+    .join(" · ") || "the default";
 
-const callOf = ({ device, configs, top, ...spec }) => pythonCall("rank", [spec.family], { ...pythonSpec(spec), device, configs, top });
+const callOf = ({ device, configs, top, ...spec }) =>
+  pythonCall("rank", [spec.family], { ...pythonSpec(spec), device, configs, top });
 
 function tiedWords(tied, shown) {
   if (tied <= 1) return "The first is ahead of the others by more than the ranking is off by.";
@@ -121,20 +196,74 @@ function tiedWords(tied, shown) {
 function ranking(page, body, answer, knobs) {
   const { ranked, tied } = answer;
   const scale = scaleFor(ranked.flatMap(({ latency_s: one }) => [one.lower, one.upper]));
-  const line = (one, i) => el("tr", { class: i < tied ? "together" : null },
-    el("th", { scope: "row" }, `${i + 1}`, i < tied && tied > 1 ? el("span", { class: "badge", text: "tied" }) : ""),
-    knobs.map((name) => el("td", { class: "number", text: one.config[name] ?? "—" })),
-    el("td", { class: "bar-cell" }, intervalBar(one.latency_s, scale), el("span", { text: showInterval(one.latency_s, "s").text })),
-    el("td", { class: "number", text: one.slower_than_best === 0 ? "best" : `+${percent(one.slower_than_best)}` }),
-    el("td", { class: one.energy_j ? "number" : "number unknown", text: show(one.energy_j?.value ?? null, "j") }),
-    el("td", { text: one.bound }),
-    el("td", {}, el("a", { href: predictHref(page, body, answer, one.config), "aria-label": `Predict configuration ${i + 1}`, text: "Predict" }),
-      one.in_domain === false || one.notes.length ? el("details", { class: "tag" }, el("summary", { text: one.in_domain === false ? "extrapolated" : "note" }), el("ul", {}, one.notes.map((note) => el("li", { text: note })))) : ""));
-  return el("div", {}, el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Configurations, the quickest first" }, el("table", { class: "ranking" },
-    el("caption", { class: "unseen", text: "Configurations, the quickest first" }),
-    el("thead", {}, el("tr", {}, ["Place", ...knobs, "Latency", "Slower by", "Energy", "Binds", "More"].map((words) => el("th", { scope: "col", text: words })))),
-    el("tbody", {}, ranked.map(line)))),
-    el("p", { class: "hint", text: scale.log ? "The bars are on a logarithmic scale; the band is the interval." : "The bars start at zero; the band is the interval, the mark the prediction." }));
+  const line = (one, i) =>
+    el(
+      "tr",
+      { class: i < tied ? "together" : null },
+      el("th", { scope: "row" }, `${i + 1}`, i < tied && tied > 1 ? el("span", { class: "badge", text: "tied" }) : ""),
+      knobs.map((name) => el("td", { class: "number", text: one.config[name] ?? "—" })),
+      el(
+        "td",
+        { class: "bar-cell" },
+        intervalBar(one.latency_s, scale),
+        el("span", { text: showInterval(one.latency_s, "s").text }),
+      ),
+      el("td", { class: "number", text: one.slower_than_best === 0 ? "best" : `+${percent(one.slower_than_best)}` }),
+      el("td", { class: one.energy_j ? "number" : "number unknown", text: show(one.energy_j?.value ?? null, "j") }),
+      el("td", { text: one.bound }),
+      el(
+        "td",
+        {},
+        el("a", {
+          href: predictHref(page, body, answer, one.config),
+          "aria-label": `Predict configuration ${i + 1}`,
+          text: "Predict",
+        }),
+        one.in_domain === false || one.notes.length
+          ? el(
+              "details",
+              { class: "tag" },
+              el("summary", { text: one.in_domain === false ? "extrapolated" : "note" }),
+              el(
+                "ul",
+                {},
+                one.notes.map((note) => el("li", { text: note })),
+              ),
+            )
+          : "",
+      ),
+    );
+  return el(
+    "div",
+    {},
+    el(
+      "div",
+      { class: "scroll", tabindex: "0", role: "region", "aria-label": "Configurations, the quickest first" },
+      el(
+        "table",
+        { class: "ranking" },
+        el("caption", { class: "unseen", text: "Configurations, the quickest first" }),
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            ["Place", ...knobs, "Latency", "Slower by", "Energy", "Binds", "More"].map((words) =>
+              el("th", { scope: "col", text: words }),
+            ),
+          ),
+        ),
+        el("tbody", {}, ranked.map(line)),
+      ),
+    ),
+    el("p", {
+      class: "hint",
+      text: scale.log
+        ? "The bars are on a logarithmic scale; the band is the interval."
+        : "The bars start at zero; the band is the interval, the mark the prediction.",
+    }),
+  );
 }
 
 function predictHref({ state }, body, answer, config) {
