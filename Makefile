@@ -9,7 +9,7 @@ PARTS := $(wildcard *.py) api client collectors commands datasets features model
 PIP = pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := check
-.PHONY: check lint types audit test run collect collect-gpu collect-mlir triton-programs mlir-plugin model docs bench accuracy soak fuzz clean
+.PHONY: check lint types audit test run collect collect-gpu collect-mlir triton-programs mlir-plugin model docs bench bench-engines accuracy soak fuzz clean
 
 check: lint types test
 
@@ -79,6 +79,10 @@ docs: $(VENV)/.ready
 bench: $(VENV)/.ready
 	$(VENV)/bin/python benchmarks/speed.py
 
+# The compiled engine against onnxruntime, on one thread each.
+bench-engines: $(VENV)/.ready
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/python -P benchmarks/engines.py
+
 # Mixed requests at half capacity, with changes of the model: MINUTES=20 make soak. Needs an otherwise idle machine.
 soak: MINUTES := $(if $(filter file,$(origin MINUTES)),20,$(MINUTES))
 soak: $(VENV)/.ready
@@ -87,6 +91,10 @@ soak: $(VENV)/.ready
 # Ten thousand generated requests against a real server, every answer checked against the OpenAPI document.
 fuzz: $(VENV)/.ready
 	$(VENV)/bin/python -P benchmarks/fuzz_service.py
+
+# Beside MLServer and `mlflow models serve`, which it installs into an environment of their own; some minutes.
+bench-serve: $(VENV)/.ready
+	$(VENV)/bin/python benchmarks/serving.py
 
 accuracy: $(VENV)/.ready
 	$(VENV)/bin/python benchmarks/accuracy.py
