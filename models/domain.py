@@ -61,7 +61,7 @@ class Domain:
         """The same by sizes alone, whatever the tuning knobs."""
         space = _columns(features, self.names)
         beyond_range = np.maximum(np.maximum(self.low - space, space - self.high), 0.0).max(axis=1)
-        far = np.maximum(_nearest(space, self.points) / self.reach - (1.0 + _ROUNDING), 0.0)
+        far = np.maximum(_nearest(space, self.points, self.reach) / self.reach - (1.0 + _ROUNDING), 0.0)
         sizes: Floats = np.maximum(far, np.where(beyond_range > 0.05, beyond_range, 0.0))
         return sizes
 
@@ -121,26 +121,31 @@ def _positions(columns: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
     return [columns.index(name) for name in names]
 
 
-def _nearest(space: Floats, points: Floats) -> Floats:
-    """Largest difference in any one log2 feature to the nearest point, shape `(n,)`, in slices that stay in the cache."""
+def _nearest(space: Floats, points: Floats, enough: float = -1.0) -> Floats:
+    """Largest difference in any one log2 feature to the nearest point, shape `(n,)`.
+
+    A case is done with once a point is as near as `enough`.
+    """
     # Single precision: distances are compared with a reach of a doubling or so.
     columns, known = space.T.astype(np.float32), points.T.astype(np.float32)
-    out = np.empty(len(space))
-    apart, farthest = np.empty((2, min(_SLICE, len(space)), len(points)), dtype=np.float32)
-    for start in range(0, len(space), _SLICE):
-        n = len(out[start : start + _SLICE])
-        for place, (column, coordinate) in enumerate(zip(columns, known, strict=True)):
-            into = farthest[:n] if place == 0 else apart[:n]
-            np.subtract(column[start : start + n, None], coordinate, out=into)
-            np.abs(into, out=into)
-            if place:
-                np.maximum(farthest[:n], into, out=farthest[:n])
-        out[start : start + n] = farthest[:n].min(axis=1)
-    return out
+    out = np.full(len(space), np.inf, dtype=np.float32)
+    left = np.arange(len(space))
+    for start in range(0, len(points), _SLICE):
+        some = known[:, start : start + _SLICE, None]
+        farthest = np.abs(some[0] - columns[0])
+        for coordinate, column in zip(some[1:], columns[1:], strict=True):
+            np.maximum(farthest, np.abs(coordinate - column), out=farthest)
+        out[left] = np.minimum(out[left], farthest.min(axis=0))
+        going_on = out[left] > enough
+        if not going_on.all():
+            left, columns = left[going_on], columns[:, going_on]
+        if not len(left):
+            break
+    return out.astype(np.float64)
 
 
 _ROUNDING = 1e-6
 """A case exactly as far away as the reach is inside, whichever way single precision rounds."""
 
-_SLICE = 64
-"""Cases compared with all points at once: what they need stays in a core's own cache."""
+_SLICE = 32
+"""Points compared with all cases at once: most cases lie near one of the first few, and what is compared stays in the cache."""
