@@ -9,7 +9,7 @@ PARTS := $(wildcard *.py) api client collectors commands datasets features model
 PIP = pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := check
-.PHONY: check lint types audit test run collect collect-gpu collect-mlir triton-programs mlir-plugin model docs bench bench-engines accuracy soak fuzz clean
+.PHONY: check lint types audit test run collect collect-gpu collect-mlir triton-programs mlir-plugin model docs bench bench-engines bench-serve accuracy soak fuzz clean
 
 check: lint types test
 

@@ -44,12 +44,14 @@ def build(settings: Settings) -> FastAPI:
     """The application that answers from the settings' artifact directory.
 
     Raises:
-        SpecError: a device file is no device file.
+        SpecError: a device file is no device file, or the environment asks for an engine that is not there.
     """
     cap_threads()
+    from ..models.engine import chosen_engine
     from .app import create_app
     from .source import DirectorySource
 
+    chosen_engine()
     devices = devices_of(settings)
     source = DirectorySource(_locator(settings.model), devices)
     app = create_app(source, settings, devices)
@@ -61,7 +63,8 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     """Serve until interrupted; `ready` is called with the address once the port is taken.
 
     Raises:
-        SpecError: the address cannot be listened on, a device file is not one, or no worker of several comes up.
+        SpecError: the address cannot be listened on, a device file is not one, the environment asks for an engine that is not
+            there, or no worker of several comes up.
         KeyboardInterrupt: stopped by Ctrl-C, after open requests were answered.
     """
     install(settings.log_format, settings.log_level)
@@ -69,8 +72,12 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
         from .metrics_files import common_folder
         from .supervisor import Supervisor
 
-        devices_of(settings)  # a file that is no device file ends it here, not in each worker
+        from ..models.engine import chosen_engine
+
+        # What is wrong with the settings ends it here, not in each worker.
+        devices_of(settings)
         require(settings.tracing)
+        chosen_engine()
         with listen(settings.host, settings.port) as listener, common_folder(settings) as settings:
             Supervisor(settings, listener).run(lambda: ready(_address(listener)))
         return

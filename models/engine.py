@@ -132,7 +132,10 @@ def with_base(values: Floats, log_base: Floats | None) -> Matrix:
     """What graphs read: features and, where latency is a ratio to an analytic model, log2 of its seconds as last column."""
     if log_base is None:
         return values.astype(np.float32)
-    return np.column_stack([values, log_base / np.log(2.0)]).astype(np.float32)
+    x = np.empty((len(values), values.shape[1] + 1), dtype=np.float32)
+    x[:, :-1] = values
+    x[:, -1] = log_base / np.log(2.0)
+    return x
 
 
 def nowhere(x: Matrix, schema: FeatureSchema) -> Matrix:

@@ -16,7 +16,7 @@ from ..features.device import Catalogue
 from ..features.errors import SpecError
 from ..features.extract import FeatureSchema, KindTable
 from ..features.kernel import get_family
-from ..features.kinds import Kind, Kinds
+from ..features.kinds import ByKind, Kind, Kinds
 from ..features.words import measured_word
 from .analytic import AnalyticModel
 from .similarity import REACH, distance, twinness
@@ -24,9 +24,6 @@ from .similarity import REACH, distance, twinness
 _LEAST_SAY = 0.01
 """A source whose weight is below this share of the nearest one's is not asked: it would move an answer by a fraction of a
 per cent, and asking costs as much as asking the nearest."""
-
-_MOST_KINDS = 4096
-"""Kinds that are kept, as in `features.extract`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +60,11 @@ class KnownTable:
         self._analytic = analytic
         self._measured = {target: frozenset(words) for target, words in measured.items()}
         self._devices = devices
-        self._known: dict[Kind, Known] = {}
+        self._known: ByKind[Known] = ByKind()
 
     def of(self, kinds: Kinds) -> list[Known]:
         """What is known of each kind."""
-        if len(self._known) > _MOST_KINDS:
-            self._known.clear()
-        return [self._known.get(kind) or self._known.setdefault(kind, self._find(kind)) for kind in kinds.kinds]
+        return self._known.of(kinds, self._find)
 
     def _find(self, kind: Kind) -> Known:
         read_as = self.features.of(Kinds((kind,), np.zeros(1, dtype=np.intp)))[0].read_as

@@ -16,7 +16,7 @@ from ..features.device import Catalogue
 from ..features.errors import listed
 from ..features.extract import FeatureSchema, KindTable
 from ..features.kernel import get_family
-from ..features.kinds import Kind, Kinds
+from ..features.kinds import ByKind, Kind, Kinds
 from ..features.words import NO_THREADS, kv_pair, measured_word, setting_word, thread_word
 from .artifact import FamilyModel
 from .continuation import limits_of
@@ -27,9 +27,6 @@ SCALED_BOUND = "scaled bound"
 
 _METHODS = {"seen": "{regressor}", "unseen_device": "{regressor}, carried over", "unseen_kind": SCALED_BOUND,
             "adapted": "{regressor}, calibrated"}  # fmt: skip
-
-_MOST_KINDS = 4096
-"""Kinds that are kept, as in `features.extract`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +64,11 @@ class StandingTable:
         self._dims, self._config = family.dim_names, family.config
         self._measured = {target: frozenset(words) for target, words in model.measured.items()}
         self._powered = frozenset(word.split(" ")[0] for word in model.measured.get("power", ()))
-        self._standing: dict[Kind, Standing] = {}
+        self._standing: ByKind[Standing] = ByKind()
 
     def of(self, kinds: Kinds) -> list[Standing]:
         """The standing of each kind."""
-        if len(self._standing) > _MOST_KINDS:
-            self._standing.clear()
-        found = self._standing
-        return [found.get(kind) or found.setdefault(kind, self._find(kind)) for kind in kinds.kinds]
+        return self._standing.of(kinds, self._find)
 
     def _find(self, kind: Kind) -> Standing:
         model = self._model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -30,10 +31,11 @@ def test_every_package_is_listed() -> None:
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
-    # From a copy of what git tracks: setuptools leaves a build folder beside what it builds.
+    # From a copy of what git tracks or would: setuptools leaves a build folder beside what it builds.
     source = out / "source"
     source.mkdir()
-    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.split(b"\0")
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout.split(b"\0")
     for name in filter(None, files):
         origin, target = ROOT / name.decode(), source / name.decode()
         if origin.is_file() and not name.startswith((b"tests/", b"docs/")):
@@ -59,6 +61,23 @@ def test_the_wheel_predicts_from_its_own_files(unpacked: Path) -> None:
     )
     command = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(unpacked)!r})\n{script}"]
     result = subprocess.run(command, cwd=unpacked.parent, capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.skipif(
+    not shutil.which("g++"), reason="without a C++ compiler the wheel is built without the compiled engine"
+)
+def test_the_wheel_holds_the_compiled_engine(unpacked: Path) -> None:
+    script = (
+        "import kernelcast\n"
+        "answer = kernelcast.predict('softmax', device='amd-epyc-9005-vm-2c', dtype='fp32', rows=64, cols=64, threads=1)\n"
+        "assert answer.latency_s.value > 0 and 'onnxruntime' not in sys.modules\n"
+    )
+    command = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(unpacked)!r})\n{script}"]
+    env = {**os.environ, "KERNELCAST_ENGINE": "native"}
+    result = subprocess.run(
+        command, cwd=unpacked.parent, env=env, capture_output=True, text=True, check=False, timeout=60
+    )
     assert result.returncode == 0, result.stderr
 
 

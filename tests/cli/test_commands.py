@@ -67,7 +67,8 @@ def test_kernels(run):
         (("count-traffic", "--out", "locked"), "--out locked is a folder; give a file"),
         (("models", "promote", "/nowhere"), "is no model"),
         (("serve", "--port", "70000"), "65535"),
-        (("serve", "--host", "203.0.113.7", "--port", "0"), "cannot listen on 203.0.113.7"),
+        (("serve", "--host", "203.0.113.7", "--port", "0"), "others can reach 203.0.113.7"),
+        (("serve", "--host", "203.0.113.7", "--port", "0", "--allow-open"), "cannot listen on 203.0.113.7"),
         (("serve", "--device-file", "/nowhere.yaml"), "cannot read the device file"),
     ],
 )
