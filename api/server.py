@@ -69,10 +69,9 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     """
     install(settings.log_format, settings.log_level)
     if settings.workers > 1:
+        from ..models.engine import chosen_engine
         from .metrics_files import common_folder
         from .supervisor import Supervisor
-
-        from ..models.engine import chosen_engine
 
         # What is wrong with the settings ends it here, not in each worker.
         devices_of(settings)

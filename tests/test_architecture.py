@@ -28,8 +28,8 @@ NEVER_SERVED = {"torch", "pandas", "sklearn", "mlflow", "xgboost", "onnx", "optu
 TRAINING_SIDE = {"datasets"}
 SERVING_FILES = ("adapted.py", "analytic.py", "artifact.py", "continuation.py", "domain.py", "engine.py", "family_engine.py",
                  "gaussian_process.py", "graph_reader.py", "intervals.py", "known.py", "limits.py", "looking.py",
-                 "native_engine.py", "notes.py", "prediction.py", "predictor.py", "regressor.py", "similarity.py", "standing.py",
-                 "transfer.py", "wire_format.py")  # fmt: skip
+                 "native_engine.py", "notes.py", "prediction.py", "predictor.py", "regressor.py", "similarity.py",
+                 "standing.py", "transfer.py", "wire_format.py")  # fmt: skip
 PROGRAM_FILES = ("artifact.py", "blending.py", "boosting.py", "composing.py", "domain.py", "networks.py", "packing.py",
                  "paper_base.py", "prediction.py", "predictor.py", "program_engine.py")  # fmt: skip
 # The command line and the scripts use the rooms; no room knows of them.

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kernelcast.api import lingering
 from kernelcast.api.app import create_app
+from kernelcast.api.policy import SAFE_HEADERS
 from kernelcast.api.proxy import BehindProxy, check_prefix, root_path, trusted_proxies
 from kernelcast.api.settings import Settings
 from kernelcast.api.source import FixedSource
@@ -67,10 +68,14 @@ def test_the_path_inside_has_no_prefix_either_way(given: str, path: str, inside:
 
 
 def test_the_prefix_alone_leads_to_the_page() -> None:
-    scope, sent = through("/kc", "/kc", query=b"a=1&b=%2f")
+    scope, sent = through("/kc", "/kc", query=b"a=1&b=%2f", x_request_id="mine")
     assert scope == {}
     assert sent[0]["status"] == 308
-    assert dict(sent[0]["headers"])[b"location"] == b"/kc/?a=1&b=%2f"
+    headers = dict(sent[0]["headers"])
+    assert headers[b"location"] == b"/kc/?a=1&b=%2f"
+    assert headers[b"x-request-id"] == b"mine"
+    assert headers[b"content-security-policy"].startswith(b"default-src 'none'")
+    assert headers.items() >= dict(SAFE_HEADERS).items()
 
 
 @pytest.mark.parametrize(
