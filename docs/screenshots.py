@@ -9,6 +9,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from playwright.sync_api import Browser, sync_playwright
 
@@ -18,6 +19,7 @@ MAX_B = 300_000
 
 _GEMM = "family=gemm&dtype=bf16&sizes.m=4096&sizes.n=4096&sizes.k=4096&sizes.batch=1"
 _NORM = "family=layernorm&variant=rmsnorm&impl=torch&dtype=bf16&sizes.rows=512&sizes.cols=8192"
+_PROGRAM = (Path(__file__).parents[1] / "examples" / "mlp.mlir").read_text(encoding="utf-8")
 _ROWS = "sweep.dim=rows&sweep.from=1&sweep.to=65536"
 _ANSWERED = "() => document.querySelector('.answers')?.getAttribute('aria-busy') === 'false'"
 
@@ -37,6 +39,10 @@ PICTURES = (
     Picture("predict", f"#/predict?{_GEMM}&devices=nvidia-h200-sxm-141gb", height=1320),
     Picture("sweep", f"#/sweep?{_NORM}&devices=nvidia-h200-sxm-141gb,nvidia-b200-sxm-180gb&{_ROWS}"),
     Picture("compare-dark", f"#/compare?{_GEMM}&price_per_hour.nvidia-h200-sxm-141gb=3.5", theme="dark", height=1250),
+    Picture("tiles", f"#/tiles?{_GEMM}&devices=nvidia-h200-sxm-141gb", height=1250),
+    Picture("mlir", f"#/mlir?devices=nvidia-h200-sxm-141gb,amd-epyc-9005-vm-2c&text={quote(_PROGRAM)}", height=1300),
+    Picture("data", "#/data?data.set=shipped&data.family=gemm&data.limit=10&data.row=3", height=1300),
+    Picture("accuracy-dark", "#/accuracy", theme="dark", height=1250),
     Picture("phone", f"#/predict?{_GEMM}&devices=nvidia-h200-sxm-141gb", width=360, height=1500),
 )  # fmt: skip
 

@@ -308,7 +308,7 @@ export function showProblem(root, alert, refusal) {
     place.hidden = false;
     box.classList.add("wrong");
     box.closest("details")?.setAttribute("open", "");
-    box.querySelector(".field > input, .field > select, .field > textarea")?.setAttribute("aria-invalid", "true");
+    box.querySelector(".field > input, .field > select, .field textarea")?.setAttribute("aria-invalid", "true");
   }
   first?.scrollIntoView({ block: "nearest" });
   return showAlert(alert, [...new Set(said)].join("; ") || refusal.message);

@@ -20,13 +20,24 @@ const WORDS = {
   power_w: "Power",
   energy_j: "Energy",
   n_samples: "Samples",
+  latency_q1_s: "First quartile",
+  latency_q3_s: "Third quartile",
+  latency_min_s: "Shortest",
+  first_call_s: "First call",
+  rejected_samples: "Samples rejected",
+  converged: "Converged",
+  noisy: "Noisy",
+  source: "Source",
+  split: "Split",
+  block: "Block",
+  case_id: "Case",
   message: "Message",
   measured_at: "Measured",
 };
 const UNITS = { s: "s", w: "w", j: "j", b: "b" };
 // Columns of every table beside sizes and knobs; the rest stands in the row in full.
-const ALWAYS = ["device", "dtype", "variant", "impl", "threads", "cache_state"];
-const RESULTS = ["latency_s", "power_w", "energy_j", "n_samples"];
+const RESULTS = ["latency_s", "power_w", "energy_j"];
+const HOW = ["dtype", "variant", "impl", "threads", "cache_state", "device", "n_samples"];
 const SPEC = ["set", "family", "device", "dtype", "kv_dtype", "variant", "impl", "threads", "cache_state", "status"];
 const TYPED = ["impl", "kv_dtype", "threads", "cache_state"];
 
@@ -45,7 +56,7 @@ export function columnsShown({ columns, rows }) {
   };
   const failed = rows.some((row) => row[columns.indexOf("status")] !== "ok");
   const families = columns.includes("sizes") ? ["family"] : [];
-  return [...families, ...ALWAYS, ...dimensions(columns), ...RESULTS, ...(failed ? ["status"] : [])].filter(
+  return [...families, ...(failed ? ["status"] : []), ...RESULTS, ...dimensions(columns), ...HOW].filter(
     (name) => columns.includes(name) && said(name),
   );
 }

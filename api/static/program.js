@@ -5,6 +5,7 @@ import { percent } from "./format.js";
 const MOST_B = 32 * 1024 * 1024;
 const BYTECODE = "ML\u00ef";
 const LINES_ABOVE = 3;
+const LONGEST_BAR = 55;
 
 /** The text of a file, or why it has none: { text } or { trouble }. */
 async function read(file) {
@@ -46,7 +47,7 @@ export function programText({ value, changed, trouble }) {
   );
   const element = el(
     "section",
-    { class: "panel program", "data-field": "text" },
+    { class: "panel program field", "data-field": "text" },
     el("div", { class: "row" }, el("h2", {}, el("label", { for: "program", text: "Program" })), buttons),
     el("div", { class: "editor" }, gutter, area),
     el("p", { class: "field-error", id: "program-error", hidden: true }),
@@ -61,6 +62,7 @@ export function programText({ value, changed, trouble }) {
   function draw() {
     const { line: height, pad } = heights();
     const count = area.value.split("\n").length;
+    const longest = Math.max(...shares.values());
     const first = Math.max(0, Math.floor((area.scrollTop - pad) / height));
     const last = Math.min(count, first + Math.ceil(area.clientHeight / height) + 2);
     gutter.replaceChildren(
@@ -68,7 +70,7 @@ export function programText({ value, changed, trouble }) {
         el(
           "span",
           { css: { top: `${pad + (line - 1) * height - area.scrollTop}px` } },
-          shares.has(line) ? el("i", { css: { width: `${(100 * shares.get(line)).toFixed(1)}%` } }) : null,
+          shares.has(line) ? el("i", { css: { width: `${((LONGEST_BAR * shares.get(line)) / longest).toFixed(1)}%` } }) : null,
           String(line),
         ),
       ),
@@ -174,7 +176,9 @@ export function groupBars(groups, { most, select, energy }) {
           { class: "amount" },
           percent(one.time_share),
           energy && one.energy_j !== null && whole > 0
-            ? el("small", { text: `${percent(one.energy_j / whole)} of energy` })
+            ? el("small", {
+                text: `${percent(one.energy_j / whole)} of energy`,
+              })
             : "",
         ),
         el(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
@@ -21,6 +21,7 @@ WIDE, NARROW = 1440, 360
 SETTLED = "() => document.querySelector('.answers')?.getAttribute('aria-busy') === 'false'"
 _WAIT_MS = 30_000
 
+_PROGRAM = (Path(__file__).parents[2] / "examples" / "mlp.mlir").read_text(encoding="utf-8")
 _GEMM = "family=gemm&dtype=bf16&sizes.m=512&sizes.n=4096&sizes.k=4096"
 VIEWS = {
     "predict": f"#/predict?{_GEMM}&devices=h200",
@@ -28,6 +29,11 @@ VIEWS = {
     "predict-refused": f"#/predict?{_GEMM.replace('512', '0')}&devices=h200",
     "sweep": f"#/sweep?{_GEMM}&devices=h200,l40s&sweep.dim=m&sweep.points=9",
     "compare": f"#/compare?{_GEMM}&among=h200,l40s,mi300x,p4",
+    "tiles": f"#/tiles?{_GEMM}&devices=h200&tiles.top=5",
+    "mlir": f"#/mlir?devices=h200,epyc-9005-vm-2c&text={quote(_PROGRAM)}",
+    "data": "#/data?data.set=shipped&data.family=gemm&data.row=3",
+    "accuracy": "#/accuracy",
+    "card": "#/card",
 }
 """Addresses of every view, with an answer in it, for the checks that all views are to pass."""
 

@@ -1,7 +1,7 @@
 // What the served model is off by on rows held out: errors, measured against predicted, and how often intervals hold.
 import { answersPart, whenAnswered } from "../answers.js";
 import { plot } from "../charts.js";
-import { el } from "../dom.js";
+import { el, table } from "../dom.js";
 import { choice } from "../form.js";
 import { grouped, percent, show, showInterval } from "../format.js";
 import { troubleLine } from "../trouble.js";
@@ -88,7 +88,7 @@ function draw(page, answers, answer) {
       el("h2", { text: "Errors" }),
       el("p", {
         class: "hint",
-        text: "An error is how far the prediction is from what was measured, as a share of it. Rows of the table are held-out rows.",
+        text: "An error is how far the prediction is from what was measured, as a share of it; rows counts those held out, and the width of an interval is a share of the prediction.",
       }),
       slicesTable(page, slices),
     ),
@@ -190,6 +190,20 @@ function parityPanel(page, split, target, family) {
       ],
     }),
     el("p", { class: "hint", text: `${counts}. Upright lines are the intervals.` }),
+    family === ALL
+      ? el("p", { class: "hint", text: "Choose a kernel family to see the values as a table." })
+      : el("details", {}, el("summary", { text: "Values as a table" }), pointsTable(page, points, unit)),
+  );
+}
+
+function pointsTable(page, points, unit) {
+  return table(
+    "Measured and predicted values",
+    ["Measured", "Predicted", "From", "To", "Device"],
+    points.map((one) => [
+      ...[one.x, one.y, one.lower, one.upper].map((value) => show(value, unit)),
+      page.catalogue.title(one.device),
+    ]),
   );
 }
 
@@ -237,15 +251,10 @@ function slicesTable(page, slices) {
       "tr",
       { class: one.device === null ? "whole" : null },
       el("th", { scope: "row", text: one.family }),
-      el("td", { text: one.device === null ? "all devices" : page.catalogue.title(one.device) }),
+      el("td", { class: "words", text: one.device === null ? "all devices" : page.catalogue.title(one.device) }),
       number(grouped(one.n)),
       [one.mean, one.median, one.within_10].map((value) => number(shareOf(value))),
-      judged
-        ? [
-            number(one.covered === null ? "—" : `${shareOf(one.covered)} of ${shareOf(one.coverage)}`),
-            number(shareOf(one.width)),
-          ]
-        : "",
+      judged ? [number(shareOf(one.covered)), number(shareOf(one.coverage)), number(shareOf(one.width))] : "",
     );
   const heads = [
     "Family",
@@ -254,7 +263,7 @@ function slicesTable(page, slices) {
     "Mean error",
     "Median error",
     "Within 10 %",
-    ...(judged ? ["Inside, of asked", "Interval's width"] : []),
+    ...(judged ? ["In interval", "Asked", "Width"] : []),
   ];
   return el(
     "div",
@@ -269,7 +278,7 @@ function slicesTable(page, slices) {
         el(
           "tr",
           {},
-          heads.map((words) => el("th", { scope: "col", text: words })),
+          heads.map((words, i) => el("th", { scope: "col", class: i > 1 ? "number" : null, text: words })),
         ),
       ),
       el("tbody", {}, slices.map(line)),

@@ -43,8 +43,8 @@ function facts({ name, path, loaded_at: loadedAt, problem, manifest }) {
     ["Regressor", own.regressor],
     ["Made by kernelcast", own.kernelcast],
     ["Seed", own.seed],
-    ["Trained on the split", own.split],
-    ["Rows measured by kernelcast", given(own.own_rows) ? grouped(own.own_rows) : null],
+    ["Split", own.split],
+    ["Own rows", given(own.own_rows) ? grouped(own.own_rows) : null],
     ["Where", path],
   ];
   const families = Object.entries(own.families ?? {});

@@ -93,25 +93,7 @@ function drawSets(view) {
       el(
         "section",
         { class: "panel set" },
-        el(
-          "div",
-          { class: "row" },
-          el("h2", { text: set.title }),
-          set.rows
-            ? el("button", {
-                type: "button",
-                "aria-label": `Show the rows of: ${set.title}`,
-                text: "Show rows",
-                onclick: () =>
-                  show(view, {
-                    ...Object.fromEntries(Object.keys(FILTERS).map((name) => [name, null])),
-                    set: set.name,
-                    sort: null,
-                    descending: null,
-                  }),
-              })
-            : "",
-        ),
+        el("h2", { text: set.title }),
         el(
           "p",
           { class: "count" },
@@ -126,6 +108,20 @@ function drawSets(view) {
         set.cards.map((card) =>
           el("details", {}, el("summary", { text: card.title }), markdown(card.text, { name: card.title, level: 3 })),
         ),
+        set.rows
+          ? el("button", {
+              type: "button",
+              "aria-label": `Show rows of: ${set.title}`,
+              text: "Show rows",
+              onclick: () =>
+                show(view, {
+                  ...Object.fromEntries(Object.keys(FILTERS).map((name) => [name, null])),
+                  set: set.name,
+                  sort: null,
+                  descending: null,
+                }),
+            })
+          : "",
       ),
     ),
   );
@@ -230,12 +226,17 @@ function tableOf(view, answer) {
   const columns = columnsShown(answer);
   const sort = of(view, "sort");
   const down = of(view, "descending") === "true";
+  const numeric = (name) => answer.rows.some((row) => typeof row[answer.columns.indexOf(name)] === "number");
   const head = (name) => {
     if (UNSORTED.includes(name)) return el("th", { scope: "col", text: wordsOf(name) });
     const chosen = sort === name;
     return el(
       "th",
-      { scope: "col", "aria-sort": chosen ? (down ? "descending" : "ascending") : null },
+      {
+        scope: "col",
+        class: numeric(name) ? "number" : null,
+        "aria-sort": chosen ? (down ? "descending" : "ascending") : null,
+      },
       el(
         "button",
         {

@@ -1,5 +1,5 @@
 // A whole program of MLIR text on devices: what a run takes, and where in the text the time and energy go.
-import { NO_POWER, answersPart, awaitAnother, cautions, coverageWords, whenAnswered } from "../answers.js";
+import { answersPart, awaitAnother, cautions, coverageWords, whenAnswered } from "../answers.js";
 import { Refusal } from "../ask.js";
 import { breakdownBars, figureOf, scaleFor } from "../bars.js";
 import { pythonCall, requestBlock } from "../copy.js";
@@ -14,7 +14,7 @@ export const id = "mlir";
 export const title = "MLIR";
 
 const PATH = "v1/predict/mlir";
-const SETTLE_MS = 450;
+const SETTLE_MS = 300;
 const LONGEST_IN_ADDRESS = 6000;
 const LONGEST_SHOWN = 20_000;
 const MOST_BARS = 24;
@@ -59,6 +59,10 @@ export function render(root, page) {
     alert,
     view.settings,
   );
+  // An edit of the text is one step of the history, not one for each key.
+  view.program.element.addEventListener("change", ({ target }) => {
+    if (target.name) state.commit();
+  });
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", ({ target }) => {
     if (!target.name) return;
@@ -93,7 +97,7 @@ function textChanged(view, text, whole) {
     view.functions = [];
     drawSettings(view);
   }
-  state.commit(!whole);
+  if (whole) state.commit();
   soon(view);
 }
 
@@ -102,7 +106,7 @@ function drawSettings(view) {
   const { state } = page;
   const kept = document.activeElement?.name;
   const names = [...new Set([...view.open.keys(), ...state.under("bind.").map(([name]) => name)])];
-  const functions = Object.fromEntries([["", "the only or main one"], ...view.functions.map((name) => [name, name])]);
+  const functions = Object.fromEntries([["", "the main one"], ...view.functions.map((name) => [name, name])]);
   const coverages = Object.fromEntries(
     [...COVERAGES, state.get("coverage", "0.9")].map((one) => [one, `${(100 * Number(one)).toFixed(0)} % of cases`]),
   );
@@ -265,7 +269,9 @@ function card(page, found, scales, { series, several }) {
       "div",
       { class: "figures" },
       figureOf("Latency", found.latency_s, "s", scales.latency_s, { limit: found.bound_s }),
-      figureOf("Power", found.power_w, "w", scales.power_w, { unknown: NO_POWER }),
+      figureOf("Power", found.power_w, "w", scales.power_w, {
+        unknown: "It is unknown of one of the kernels, or for this device.",
+      }),
       figureOf("Energy", found.energy_j, "j", scales.energy_j, { unknown: "Energy is latency times power." }),
     ),
     cautions(found),
@@ -349,7 +355,7 @@ function wherePanel(view, body) {
     groupBars(found.groups, { most: MOST_BARS, select: program.select, energy }),
     el("p", {
       class: "hint",
-      text: `${energy ? "Upper bar: share of the time. Lower bar: share of the energy. " : ""}${found.groups.length > MOST_BARS ? `The ${MOST_BARS} longest of ${found.groups.length} kernels; the table has all. ` : ""}Bars beside the line numbers of the program show the same by line.`,
+      text: `${energy ? `Upper bar: share of the time. Lower bar: share of the energy${found.groups.some((one) => one.energy_j === null) ? " that is known" : ""}. ` : ""}${found.groups.length > MOST_BARS ? `The ${MOST_BARS} longest of ${found.groups.length} kernels; the table has all. ` : ""}Bars beside the line numbers of the program show the same by line.`,
     }),
     el(
       "details",

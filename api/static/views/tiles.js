@@ -195,13 +195,13 @@ function tiedWords(tied, shown) {
 
 function ranking(page, body, answer, knobs) {
   const { ranked, tied } = answer;
+  const energy = ranked.some((one) => one.energy_j);
   const scale = scaleFor(ranked.flatMap(({ latency_s: one }) => [one.lower, one.upper]));
   const line = (one, i) =>
     el(
       "tr",
       { class: i < tied ? "together" : null },
       el("th", { scope: "row" }, `${i + 1}`, i < tied && tied > 1 ? el("span", { class: "badge", text: "tied" }) : ""),
-      knobs.map((name) => el("td", { class: "number", text: one.config[name] ?? "—" })),
       el(
         "td",
         { class: "bar-cell" },
@@ -209,7 +209,10 @@ function ranking(page, body, answer, knobs) {
         el("span", { text: showInterval(one.latency_s, "s").text }),
       ),
       el("td", { class: "number", text: one.slower_than_best === 0 ? "best" : `+${percent(one.slower_than_best)}` }),
-      el("td", { class: one.energy_j ? "number" : "number unknown", text: show(one.energy_j?.value ?? null, "j") }),
+      knobs.map((name) => el("td", { class: "number", text: one.config[name] ?? "—" })),
+      energy
+        ? el("td", { class: one.energy_j ? "number" : "number unknown", text: show(one.energy_j?.value ?? null, "j") })
+        : null,
       el("td", { text: one.bound }),
       el(
         "td",
@@ -249,8 +252,8 @@ function ranking(page, body, answer, knobs) {
           el(
             "tr",
             {},
-            ["Place", ...knobs, "Latency", "Slower by", "Energy", "Binds", "More"].map((words) =>
-              el("th", { scope: "col", text: words }),
+            ["Place", "Latency", "Slower by", ...knobs, ...(energy ? ["Energy"] : []), "Binds", "More"].map((words) =>
+              el("th", { scope: "col", class: knobs.includes(words) || words === "Slower by" ? "number" : null, text: words }),
             ),
           ),
         ),
