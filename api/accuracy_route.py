@@ -19,28 +19,15 @@ from .accuracy_wire import (
     model_hash,
     read_accuracy,
 )
-from .measured_request import parameters
+from .manifest import FOLDS, calibrated_devices, family_metrics, manifest_of
+from .openapi_parts import Refusal, json_of, responses
 from .problems import ProblemError
-from .source import Loaded, PredictorSource
+from .query import parameters
+from .source import Loaded, PredictorSource, loaded_of
 
 PATH = "/v1/accuracy"
 
-_REF = "#/components/schemas/{name}"
 _TARGETS = {"latency": "latency_s", "power": "power_w", "energy": "energy_j"}
-FOLDS: Mapping[str, tuple[str, str]] = {
-    "held_out": (
-        "training: other shapes",
-        "Errors found while this model was trained: its rows were dealt into folds by shape, and each fold was predicted by a "
-        "model of the other folds, so no row was predicted by a model that had seen its shape. All devices together.",
-    ),
-    "device_left_out": (
-        "training: unseen devices",
-        "Errors found while this model was trained: each device's rows were predicted by a model that had seen none of them. "
-        "What to expect on a device that was never measured. All devices together.",
-    ),
-}
-"""What a manifest may hold of each family's errors, and under which name and words it is answered."""
-
 _NONE = (
     "the served model has no accuracy data of its own, and another model's would mislead: judge it on measured rows with "
     "`kernelcast evaluate --model MODEL ROWS`, or train it anew with `kernelcast train`, which keeps its held-out errors"
@@ -62,27 +49,6 @@ def accuracy_endpoint(source: PredictorSource) -> Callable[[Request], Response]:
         return Response(found, media_type="application/json")
 
     return accuracy
-
-
-def loaded_of(source: PredictorSource) -> Loaded:
-    """The model that answers now.
-
-    Raises:
-        ProblemError: 503, there is none.
-    """
-    loaded = source.current()
-    if loaded is None:
-        raise ProblemError(503, f"no model is loaded: {source.problem}", headers={"retry-after": "2"})
-    return loaded
-
-
-def manifest_of(loaded: Loaded) -> Mapping[str, Any] | None:
-    """The whole manifest of the model in memory, None for a predictor that has none.
-
-    `Loaded.manifest` is shortened, and the one on disk may be of a newer model by now.
-    """
-    found = getattr(loaded.predictor, "manifest", None)
-    return found if isinstance(found, Mapping) else None
 
 
 def accuracy_of(loaded: Loaded) -> AccuracyAnswer:
@@ -118,13 +84,6 @@ def accuracy_of(loaded: Loaded) -> AccuracyAnswer:
     return AccuracyAnswer(own, str(manifest.get("regressor", "")), splits, notes)
 
 
-def calibrated_devices(manifest: Mapping[str, Any]) -> list[str]:
-    """Devices the model was calibrated on after it had been trained."""
-    given = manifest.get("calibrated")
-    entries = [one for one in given if isinstance(one, Mapping)] if isinstance(given, list | tuple) else []
-    return sorted({str(one["device"]) for one in entries if "device" in one})
-
-
 def _of_manifest(manifest: Mapping[str, Any], key: str) -> Iterable[AccuracySlice]:
     for family, metrics in family_metrics(manifest, key):
         for target, found in metrics.items():
@@ -136,22 +95,12 @@ def _of_manifest(manifest: Mapping[str, Any], key: str) -> Iterable[AccuracySlic
                 yield AccuracySlice(family, None, _TARGETS[target], int(n), *shares)
 
 
-def family_metrics(manifest: Mapping[str, Any], key: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Each family's errors under `key`, by target; families whose manifest has none, or something else there, are left out."""
-    entries = manifest.get("families")
-    for family, entry in entries.items() if isinstance(entries, Mapping) else ():
-        metrics = entry.get("metrics") if isinstance(entry, Mapping) else None
-        found = metrics.get(key) if isinstance(metrics, Mapping) else None
-        if isinstance(found, Mapping):
-            yield str(family), found
-
-
 def _number(found: Any, name: str) -> float | None:
     value = found.get(name) if isinstance(found, Mapping) else None
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def accuracy_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+def accuracy_operation(refusal: Refusal) -> dict[str, Any]:
     """The route as the OpenAPI document describes it."""
     device = "amd-epyc-9005-vm-2c"
     one = {
@@ -164,12 +113,8 @@ def accuracy_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, An
     }  # fmt: skip
     split = {"name": "hash", "doc": "Shapes held out by hash", "slices": [one], "parity": [points]}
     example = {"model": "9f86d081" * 8, "regressor": "blend", "splits": [split], "notes": []}
-    content = {"application/json": {"schema": {"$ref": _REF.format(name="AccuracyAnswer")}, "example": example}}
     return {
         "summary": "What the served model is off by, on rows held out from training",
         "operationId": "get_accuracy",
-        "responses": {
-            "200": {"description": "OK", "content": content},
-            **{str(status): refusal(status) for status in (404, 422, 500, 503)},
-        },
+        "responses": responses(json_of("AccuracyAnswer", example), refusal, (404, 422, 500, 503)),
     }

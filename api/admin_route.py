@@ -14,7 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .access import ADMIN_FOLDER
+from .bodies import json_response
 from .metrics import Metrics
+from .openapi_parts import Refusal, json_of, responses
 from .problems import ProblemError
 from .source import PredictorSource
 
@@ -73,7 +75,7 @@ class ReloadEndpoint:
             None if loaded is None else loaded.loaded_at,
             self._source.problem,
         )
-        return Response(msgspec.json.encode(answer), media_type="application/json")
+        return json_response(answer)
 
 
 def endpoint(source: PredictorSource, metrics: Metrics) -> Callable[[Request], Any]:
@@ -86,18 +88,12 @@ def endpoint(source: PredictorSource, metrics: Metrics) -> Callable[[Request], A
     return answer
 
 
-def reload_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+def reload_operation(refusal: Refusal) -> dict[str, Any]:
     """The route as the OpenAPI document describes it."""
     example = ReloadAnswer(True, "pretrained", "1d6dcb9d6f6a", "2026-01-31T12:00:00+00:00", None)
-    schema = {"$ref": f"#/components/schemas/{ReloadAnswer.__name__}"}
+    content = json_of(ReloadAnswer.__name__, msgspec.to_builtins(example))
     return {
         "summary": "Look for a newer model now; needs a key of scope admin, and looks in the worker that answers",
         "operationId": "reload_model",
-        "responses": {
-            "200": {
-                "description": "What answers now",
-                "content": {"application/json": {"schema": schema, "example": msgspec.to_builtins(example)}},
-            },
-            **{str(status): refusal(status) for status in (401, 403, 500, 503)},
-        },
+        "responses": responses(content, refusal, (401, 403, 500, 503), "What answers now"),
     }

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
 
-import msgspec
 from anyio.to_thread import run_sync
 from fastapi import FastAPI
 from starlette.responses import Response
@@ -17,6 +15,7 @@ from .. import __version__
 from ..features.device import Catalogue, catalogue
 from .access import Access
 from .admin_route import look_for_model
+from .bodies import json_response
 from .boundary import Boundary, install_problem_handlers
 from .catalogue_route import add_catalogue, add_document
 from .docs_route import add_docs
@@ -30,10 +29,9 @@ from .metrics_files import WRITE_S
 from .mlir_reader import NativeReader
 from .openapi import documented, install_document
 from .pages import add_pages
-from .problems import ProblemError
 from .proxy import BehindProxy, check_prefix
 from .settings import Settings
-from .source import PredictorSource, Watcher
+from .source import PredictorSource, Watcher, loaded_of
 from .tracing import Tracing, tracing_of
 from .wire import HealthAnswer, ModelAnswer, ModelsAnswer
 
@@ -115,28 +113,23 @@ def _add_state(app: FastAPI, source: PredictorSource, metrics: Metrics) -> None:
     async def list_models() -> Response:
         loaded = source.current()
         if loaded is None:
-            return _json(ModelsAnswer([]))
+            return json_response(ModelsAnswer([]))
         path = None if loaded.path is None else str(loaded.path)
         found = ModelAnswer(loaded.name, path, loaded.loaded_at, dict(loaded.manifest), source.problem)
-        return _json(ModelsAnswer([found]))
+        return json_response(ModelsAnswer([found]))
 
     @app.get("/healthz", **documented(HealthAnswer, "200 while the process answers"))
     async def healthz() -> Response:
-        return _json(HealthAnswer("ok"))
+        return json_response(HealthAnswer("ok"))
 
     @app.get("/readyz", **documented(HealthAnswer, "200 once a model is loaded", 503))
     async def readyz() -> Response:
-        if source.current() is None:
-            raise ProblemError(503, f"no model is loaded: {source.problem}", headers={"retry-after": "2"})
-        return _json(HealthAnswer("ready"))
+        loaded_of(source)
+        return json_response(HealthAnswer("ready"))
 
     @app.get("/metrics", **documented("Metrics", "Counters and histograms in the Prometheus text format"))
     async def get_metrics() -> Response:
         return Response(await run_sync(metrics.text), media_type=CONTENT_TYPE)
-
-
-def _json(answer: Any, media_type: str = "application/json") -> Response:
-    return Response(msgspec.json.encode(answer), media_type=media_type)
 
 
 def _model_of(source: PredictorSource) -> tuple[str, str] | None:

@@ -9,12 +9,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .accuracy_route import loaded_of, manifest_of
 from .accuracy_wire import model_hash
 from .card_text import model_card
-from .measured_request import parameters
+from .manifest import manifest_of
+from .openapi_parts import Refusal, responses
 from .problems import ProblemError
-from .source import Loaded, PredictorSource
+from .query import parameters
+from .source import Loaded, PredictorSource, loaded_of
 
 PATH = "/v1/model-card"
 CARD_FILE = "model-card.md"
@@ -64,14 +65,11 @@ def _own_card(directory: Path) -> str | None:
         raise ProblemError(500, f"{CARD_FILE} beside the model is not UTF-8; save it as such") from error
 
 
-def card_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+def card_operation(refusal: Refusal) -> dict[str, Any]:
     """The route as the OpenAPI document describes it."""
     content = {"text/markdown": {"schema": {"type": "string"}, "example": "# Model pretrained\n"}}
     return {
         "summary": "The card of the served model: what it was trained on, what it is off by, where it answers",
         "operationId": "get_model_card",
-        "responses": {
-            "200": {"description": "OK", "content": content},
-            **{str(status): refusal(status) for status in (404, 422, 500, 503)},
-        },
+        "responses": responses(content, refusal, (404, 422, 500, 503)),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .accuracy_route import FOLDS, calibrated_devices, family_metrics
+from .manifest import FOLDS, calibrated_devices, family_metrics
 
 _LONGEST_CELL = 400
 _MOST_FILES = 40

@@ -78,7 +78,7 @@ def words(given: Any, n: int, read: Callable[[str | None], str]) -> tuple[Words,
     number: dict[str, int] = {}
     n_unfit = 0
     for value in known:
-        word = UNFIT if n_unfit == MAX_LISTED else _read(value, read)
+        word = UNFIT if n_unfit >= MAX_LISTED else _read(value, read)
         n_unfit += word is UNFIT
         place[value] = number.setdefault(word, len(number))
     if isinstance(given, list):

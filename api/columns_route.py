@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from ..features.errors import SpecError
 from ..features.kernel import families
-from .columns_request import COLUMNS, ColumnsRequest, read_columns
+from .column_counts import counted
+from .columns_request import COLUMNS, read_columns
 from .columns_wire import ColumnsAnswer, columns_answer
 from .describe import EXAMPLE_DEVICE, coverage_schema, family_schema
+from .openapi_parts import Refusal, one_of_families, post_operation, schema_name
 from .problems import ProblemError, field_problem
 from .thread_route import Call
 
 PATH = "/v1/predict/columns"
-_REF = "#/components/schemas/{name}"
 
 
 def answer(call: Call, body: bytes) -> bytes:
@@ -33,29 +32,14 @@ def answer(call: Call, body: bytes) -> bytes:
         field = error.field or "columns"
         path = f"columns.{field}" if field in COLUMNS else field
         raise ProblemError(422, str(error), [field_problem(error, path)]) from error
-    call.metrics.predictions(_counted(request, found.in_domain))
+    call.metrics.predictions(counted(request.cases.family.name, request.device, found))
     return msgspec.json.encode(columns_answer(request.cases.family.name, found))
-
-
-def _counted(request: ColumnsRequest, in_domain: Any) -> Mapping[tuple[str, str, bool], int]:
-    """Predictions by family, device and whether they are in domain."""
-    names = request.device.words
-    counts = np.bincount(request.device.code * 2 + in_domain, minlength=2 * len(names)).tolist()
-    family = request.cases.family.name
-    return {(family, names[i // 2], bool(i % 2)): count for i, count in enumerate(counts) if count}
 
 
 def columns_schemas() -> dict[str, Any]:
     """Schemas of the request for the OpenAPI document: columns of every family."""
-    tables = {f"{_title(name)}Columns": _table_schema(name) for name in families()}
-    refs = {name: _REF.format(name=f"{_title(name)}Columns") for name in families()}
-    return {
-        **tables,
-        "ColumnsRequest": {
-            "oneOf": [{"$ref": ref} for ref in refs.values()],
-            "discriminator": {"propertyName": "family", "mapping": refs},
-        },
-    }
+    tables = {schema_name(name, "Columns"): _table_schema(name) for name in families()}
+    return {**tables, "ColumnsRequest": one_of_families("Columns")}
 
 
 def _table_schema(family: str) -> dict[str, Any]:
@@ -92,25 +76,12 @@ def _column_schema(schema: dict[str, Any], *, optional: bool) -> dict[str, Any]:
     return {"anyOf": [value, {"type": "array", "minItems": 1, "items": value}]} | kept
 
 
-def columns_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+def columns_operation(refusal: Refusal) -> dict[str, Any]:
     """The route as the OpenAPI document describes it."""
-    return {
-        "summary": "What many kernels of one family cost, asked and answered in columns",
-        "operationId": "predict_columns",
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": {"$ref": _REF.format(name="ColumnsRequest")},
-                                             "example": _EXAMPLE}},
-        },
-        "responses": {
-            "200": {
-                "description": "A column per target, in the order of the rows",
-                "content": {"application/json": {"schema": {"$ref": _REF.format(name=ColumnsAnswer.__name__)},
-                                                 "example": _EXAMPLE_ANSWER}},
-            },
-            **{str(status): refusal(status) for status in (400, 413, 415, 422, 500, 503)},
-        },
-    }  # fmt: skip
+    return post_operation(
+        "What many kernels of one family cost, asked and answered in columns", "predict_columns", ("ColumnsRequest", _EXAMPLE),
+        ("A column per target, in the order of the rows", ColumnsAnswer.__name__, _EXAMPLE_ANSWER), refusal,
+    )  # fmt: skip
 
 
 _EXAMPLE: dict[str, Any] = {
@@ -126,7 +97,3 @@ _EXAMPLE_ANSWER: dict[str, Any] = {
     "bound": {"words": ["dram", "compute"], "codes": [0, 0, 1]}, "method": {"words": ["xgboost"], "codes": [0, 0, 0]},
     "in_domain": [True, True, True], "notes": [],
 }  # fmt: skip
-
-
-def _title(name: str) -> str:
-    return name.title().replace("_", "")

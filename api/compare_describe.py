@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ..features.kernel import families
 from .describe import coverage_schema, family_example, family_schema
+from .openapi_parts import one_of_families, schema_name
 from .requests import MAX_TEXT
 
-REF = "#/components/schemas/{name}"
 NAME = {"type": "string", "maxLength": MAX_TEXT}
 
 
@@ -18,18 +17,16 @@ def bare_schemas() -> dict[str, Any]:
 
     Sizes without a default are needed, but for one that is swept; that is said in words, so that one schema serves all.
     """
-    return {f"{_title(name)}Fields": _bare_schema(name) for name in families()}
+    return {schema_name(name, "Fields"): _bare_schema(name) for name in families()}
 
 
 def request_schema(description: str, required: tuple[str, ...], **properties: Any) -> dict[str, Any]:
     """A request of a spec's fields together with `properties`."""
-    refs = {name: REF.format(name=f"{_title(name)}Fields") for name in families()}
     return {
         "type": "object",
         "description": description,
         "required": list(required),
-        "oneOf": [{"$ref": ref} for ref in refs.values()],
-        "discriminator": {"propertyName": "family", "mapping": refs},
+        **one_of_families("Fields"),
         "properties": {**properties, "coverage": coverage_schema()},
         "unevaluatedProperties": False,
     }
@@ -45,30 +42,6 @@ def bare_example(family: str = "gemm") -> dict[str, Any]:
     return {name: value for name, value in family_example(families()[family]).items() if name != "device"}
 
 
-def operation(
-    summary: str, name: str, request: tuple[str, Any], answer: tuple[str, str, Any],
-    refusal: Callable[[int], dict[str, Any]],
-) -> dict[str, Any]:  # fmt: skip
-    """A route that takes JSON; `request` is its schema's name and an example, `answer` a description before the same."""
-    schema, example = request
-    described, answered, shown = answer
-    return {
-        "summary": summary,
-        "operationId": name,
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": {"$ref": REF.format(name=schema)}, "example": example}},
-        },
-        "responses": {
-            "200": {
-                "description": described,
-                "content": {"application/json": {"schema": {"$ref": REF.format(name=answered)}, "example": shown}},
-            },
-            **{str(status): refusal(status) for status in (400, 413, 415, 422, 500, 503)},
-        },
-    }
-
-
 def _bare_schema(family: str) -> dict[str, Any]:
     schema = family_schema(families()[family], top_level=False)
     del schema["properties"]["device"], schema["examples"], schema["additionalProperties"]
@@ -78,7 +51,3 @@ def _bare_schema(family: str) -> dict[str, Any]:
     sizes = schema["properties"]["sizes"]
     sizes["description"] = f"Needed: {', '.join(sizes.pop('required'))}"
     return schema
-
-
-def _title(name: str) -> str:
-    return name.title().replace("_", "")

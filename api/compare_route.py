@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -10,16 +10,18 @@ from msgspec import Meta
 
 from ..features.device import Device
 from ..features.errors import SpecError
-from ..features.kernel import KernelSpec, View, get_family
-from ..models.prediction import Interval, Prediction
-from .compare_describe import NAME, bare_example, bare_schemas, devices_schema, operation, request_schema
+from ..features.kernel import KernelSpec
+from ..models.prediction import Prediction
+from .compare_describe import NAME, bare_example, bare_schemas, devices_schema, request_schema
 from .compare_request import MAX_PRICE, Across, on_device, read_across, read_prices, read_root, why_not
 from .describe import EXAMPLE_DEVICE
 from .model_request import MAX_DEVICES
+from .openapi_parts import Refusal, post_operation
 from .predict_describe import EXAMPLE_ANSWER
+from .rates import on_paper, per_second, times
 from .source import Loaded
 from .thread_route import Call, refused
-from .wire import IntervalAnswer, PredictionAnswer, interval_answer, prediction_answer
+from .wire import IntervalAnswer, PredictionAnswer, prediction_answer
 
 PATH = "/v1/compare"
 _WANTED = '{"family": …, "dtype": …, "sizes": {…}, "devices": […]}'
@@ -81,22 +83,6 @@ def answer(call: Call, body: bytes) -> bytes:
     return msgspec.json.encode(CompareAnswer(asked.spec.family, flops, moved_b, answers))
 
 
-def on_paper(spec: KernelSpec) -> tuple[float, float]:
-    """Arithmetic operations and compulsory traffic in bytes of one run."""
-    family, view = get_family(spec.family), View.of(spec)
-    return float(family.flops(view)), float(family.bytes_moved(view))
-
-
-def per_second(amount: float, seconds: Interval) -> IntervalAnswer:
-    """An amount over a time: the longest time gives the lower end."""
-    return IntervalAnswer(amount / seconds.value, amount / seconds.upper, amount / seconds.lower)
-
-
-def times(interval: Interval, factor: float) -> IntervalAnswer:
-    """An interval times a factor of 0 or more."""
-    return interval_answer(Interval(interval.value * factor, interval.lower * factor, interval.upper * factor))
-
-
 def _predictions(loaded: Loaded, asked: Across) -> Sequence[Prediction | str]:
     """Per device a prediction, or why there is none.
 
@@ -146,7 +132,7 @@ def compare_schemas() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def compare_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+def compare_operation(refusal: Refusal) -> dict[str, Any]:
     """The route as the OpenAPI document describes it."""
     flops = 137_438_953_472.0
     known = {
@@ -157,7 +143,7 @@ def compare_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any
         "cost_per_million_calls": {"value": 0.166, "lower": 0.15, "upper": 0.19},
     }  # fmt: skip
     request = bare_example() | {"devices": [EXAMPLE_DEVICE, "h100-sxm"], "price_per_hour": {"h100-sxm": 2.99}}
-    return operation(
+    return post_operation(
         "One kernel on many devices side by side", "compare", ("CompareRequest", request),
         ("An answer per device, in order; one that cannot be predicted says why", "CompareAnswer",
          {"family": "gemm", "flops": flops, "bytes": 100_663_296.0, "answers": [known]}),

@@ -34,6 +34,10 @@ SEND_WINDOW_S = 20.0
 SEND_LEAST_B = 64 << 10
 """A reader takes at least `SEND_LEAST_B` of a waiting answer in every `SEND_WINDOW_S`, or loses the connection."""
 
+MAX_UNREAD_B = 256 << 20
+"""Most bytes of answers that readers of one worker have still to take, together: a request of 0.7 MB has an answer of 27 MB,
+and one who takes it slowly keeps it for hours."""
+
 LINGER_S = 0.5
 """How long a connection with nothing asked stays open when its worker stops: a request already on its way is answered."""
 
@@ -42,12 +46,26 @@ MAX_CONNECTIONS = 8000
 
 
 class Limits(ServerState):
-    """What the connections of one worker share. `is_draining` is set when it stops; `most` connections are open at once."""
+    """What the connections of one worker share.
+
+    `is_draining` is set when it stops; `most` connections are open at once; `unread` are those with an answer that is not
+    taken as fast as it is sent, the slowest first.
+    """
 
     def __init__(self, most: int = MAX_CONNECTIONS) -> None:
         super().__init__()
         self.is_draining = False
         self.most = most
+        self.unread: dict[Connection, None] = {}
+
+    def drop_slowest(self) -> None:
+        """Close the connections that have waited longest for their readers, until the others' answers are within bounds."""
+        left = sum(one.transport.get_write_buffer_size() for one in self.unread)
+        while left > MAX_UNREAD_B and len(self.unread) > 1:
+            slowest = next(iter(self.unread))
+            del self.unread[slowest]
+            left -= slowest.transport.get_write_buffer_size()
+            slowest.transport.abort()
 
 
 class Connection(HttpToolsProtocol):
@@ -91,6 +109,7 @@ class Connection(HttpToolsProtocol):
         """Forget the connection; requests that waited behind another are not answered, as nobody reads them."""
         for name in ("_head_timer", "_send_timer", "_linger_timer"):
             self._stop(name)
+        self.limits.unread.pop(self, None)
         self.pipeline.clear()
         if self._answering is not None:
             # uvicorn tells the newest request alone, and the one before would write to a connection that is no more.
@@ -159,11 +178,14 @@ class Connection(HttpToolsProtocol):
         """The reader is slower than the answer: watch that it reads at all."""
         super().pause_writing()
         self._watch_reader()
+        self.limits.unread[self] = None
+        self.limits.drop_slowest()
 
     def resume_writing(self) -> None:
         """The reader has caught up."""
         super().resume_writing()
         self._stop("_send_timer")
+        self.limits.unread.pop(self, None)
 
     def timeout_keep_alive_handler(self) -> None:
         """Nothing more was asked: close, also when the last answer is still not read."""

@@ -16,7 +16,10 @@ REVALIDATE = "no-cache"
 """Cache-Control of what may be kept, but has to be asked for anew each time: a 304 costs next to nothing."""
 
 _LEVEL = 9
+"""The smallest form zlib makes: it is made once and sent for as long as the process runs."""
+
 _TAG_DIGITS = 32
+"""128 bits of the SHA-256 tell one version of a file from another."""
 
 
 class Content:

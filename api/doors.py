@@ -37,15 +37,13 @@ from .mlir_route import ProgramEndpoint
 from .mlir_wire import ProgramsAnswer
 from .model_route import PATH as MODEL_PATH
 from .model_route import ModelEndpoint, model_operation, model_schemas
+from .openapi_parts import Refusal
 from .predict import SpecEndpoint
 from .predict_describe import predict_operation, predict_schemas
 from .settings import Settings
 from .source import PredictorSource
 from .thread_route import Answer, ThreadEndpoint
 from .wire import BatchAnswer, PredictionAnswer, WholesAnswer
-
-Refusal = Callable[[int], dict[str, Any]]
-"""How the document describes an HTTP status that refuses: `openapi.refusal`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,13 @@ import re
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from .keys import KEY_PREFIX
+
 MAX_ID = 128
 """Longest request id that is taken over from a client, characters."""
 
 _WELL_FORMED = re.compile(rb"[A-Za-z0-9._:@=+/-]{1,%d}" % MAX_ID)
+_KEY = KEY_PREFIX.encode()
 _ID_B = 16
 
 
@@ -34,7 +37,10 @@ CURRENT: ContextVar[Exchange | None] = ContextVar("kernelcast_exchange", default
 
 
 def new_exchange(given_id: bytes) -> Exchange:
-    """An exchange with the client's id (header X-Request-Id) where it is well-formed, else with a new random one."""
-    if given_id and _WELL_FORMED.fullmatch(given_id):
+    """An exchange with the client's id (header X-Request-Id) where it is well-formed, else with a new random one.
+
+    An id is logged and sent back, so one that holds what a key begins with is not taken: somebody mixed the headers up.
+    """
+    if given_id and _WELL_FORMED.fullmatch(given_id) and _KEY not in given_id:
         return Exchange(given_id.decode("ascii"))
     return Exchange(os.urandom(_ID_B).hex())

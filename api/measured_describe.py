@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ..features.kernel import families
 from .measured_request import DEFAULT_LIMIT, MAX_DEVICES, MAX_LIMIT
 from .measured_wire import FILTERS, SETS
+from .openapi_parts import Refusal, json_of, post_operation, responses, schema_name
 from .predict_describe import predict_schemas
 from .requests import MAX_TEXT
 
-Refusal = Callable[[int], dict[str, Any]]
-
-_REF = "#/components/schemas/{name}"
 _DEVICE = "amd-epyc-9005-vm-2c"
 _ENUMS: dict[str, list[str]] = {"set": list(SETS), "family": list(families())}
 _SET = {
@@ -32,13 +29,14 @@ def sets_operation(refusal: Refusal) -> dict[str, Any]:
     return {
         "summary": "The sets of measured rows: what ships with kernelcast, and the user's own store",
         "operationId": "list_measurement_sets",
-        "responses": _responses("MeasuredSetsAnswer", {"sets": [_SET]}, refusal, 422, 500, 503),
+        "responses": responses(json_of("MeasuredSetsAnswer", {"sets": [_SET]}), refusal, (422, 500, 503)),
     }
 
 
 def rows_operation(refusal: Refusal) -> dict[str, Any]:
     """`GET /v1/measurements`."""
     columns, row = ["set", "device", "latency_s"], ["shipped", _DEVICE, 4.1e-5]
+    page = {"total": 1720, "offset": 0, "columns": columns, "rows": [row]}
     return {
         "summary": "Measured rows: filtered, sorted, a page at a time",
         "operationId": "list_measurements",
@@ -51,9 +49,7 @@ def rows_operation(refusal: Refusal) -> dict[str, Any]:
                 "limit", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}, "Rows of a page", 50
             ),
         ],
-        "responses": _responses(
-            "MeasurementsAnswer", {"total": 1720, "offset": 0, "columns": columns, "rows": [row]}, refusal, 422, 500, 503
-        ),
+        "responses": responses(json_of("MeasurementsAnswer", page), refusal, (422, 500, 503)),
     }  # fmt: skip
 
 
@@ -63,17 +59,11 @@ def like_operation(refusal: Refusal) -> dict[str, Any]:
         "family": "copy", "dtype": "fp32", "sizes": {"rows": 1024, "cols": 1024}, "threads": 1, "devices": [_DEVICE],
         "dim": "cols",
     }  # fmt: skip
-    return {
-        "summary": "Measured points along one dimension of a spec, everything else equal",
-        "operationId": "list_measurements_like",
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": {"$ref": _REF.format(name="LikeRequest")}, "example": example}},
-        },
-        "responses": _responses(
-            "LikeAnswer", {"dim": "cols", "points": [_POINT], "left_out": 0}, refusal, 400, 413, 415, 422, 500, 503
-        ),
-    }
+    answer = {"dim": "cols", "points": [_POINT], "left_out": 0}
+    return post_operation(
+        "Measured points along one dimension of a spec, everything else equal", "list_measurements_like",
+        ("LikeRequest", example), ("OK", "LikeAnswer", answer), refusal,
+    )  # fmt: skip
 
 
 def like_schemas() -> dict[str, Any]:
@@ -81,7 +71,7 @@ def like_schemas() -> dict[str, Any]:
     schemas = predict_schemas()
     kinds = []
     for name, family in families().items():
-        spec = schemas[f"{name.title().replace('_', '')}Spec"]
+        spec = schemas[schema_name(name, "Spec")]
         own = {key: value for key, value in spec["properties"].items() if key != "device"}
         names = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
         own["devices"] = {"type": "array", "minItems": 1, "maxItems": MAX_DEVICES, "items": names}
@@ -115,8 +105,3 @@ _EXAMPLES = {
 
 def _parameter(name: str, schema: dict[str, Any], what: str, example: Any) -> dict[str, Any]:
     return {"name": name, "in": "query", "required": False, "description": what, "schema": schema, "example": example}
-
-
-def _responses(answer: str, example: Any, refusal: Refusal, *statuses: int) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"$ref": _REF.format(name=answer)}, "example": example}}
-    return {"200": {"description": "OK", "content": content}, **{str(status): refusal(status) for status in statuses}}

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl
 
 from ..features.device import Catalogue
 from ..features.errors import SpecError, listed
 from ..features.kernel import KernelSpec, get_family
 from .measured_wire import FILTERS, SETS, LikeDevice, LikeQuestion, RowsQuestion
 from .problems import FieldProblem, ProblemError, field_problem
+from .query import parameters
 from .requests import (
-    MAX_TEXT,
     SPEC_FIELDS,
-    decode,
     invalid,
     kind_of,
+    read_object,
     read_spec,
     refuse_duplicate_names,
     shown_name,
@@ -29,7 +28,6 @@ MAX_DEVICES = 8
 """Most devices of one question, as in a sweep."""
 
 PARAMETERS = (*FILTERS, "sort", "descending", "offset", "limit")
-_MAX_VALUES = 64
 _MAX_OFFSET = 10**9
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -67,39 +65,13 @@ def read_rows_question(query: bytes, catalogue: Catalogue) -> RowsQuestion:
     )
 
 
-def parameters(query: bytes, known: Sequence[str]) -> dict[str, list[str]]:
-    """The values of every parameter that has one.
-
-    Raises:
-        ProblemError: 422 for a parameter not `known`, one too long, too many, and text that is not UTF-8.
-    """
-    try:
-        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_VALUES)
-    except UnicodeDecodeError as error:
-        raise ProblemError(422, "the query is not percent-encoded UTF-8") from error
-    except ValueError as error:
-        raise ProblemError(422, f"the query has more than {_MAX_VALUES} parameters") from error
-    found: dict[str, list[str]] = {}
-    for name, value in pairs:
-        if name not in known:
-            possible = f"possible are: {listed(known)}" if known else "this address takes none"
-            raise _wrong(shown_name(name), f"unknown parameter; {possible}")
-        if len(value) > MAX_TEXT:
-            raise _wrong(name, f"is {len(value)} characters long; values have at most {MAX_TEXT}")
-        if value:
-            found.setdefault(name, []).append(value)
-    return found
-
-
 def read_like_question(body: bytes, catalogue: Catalogue) -> LikeQuestion:
     """The question in a JSON body: a spec without `device`, `devices`, and `dim`, a size or a knob of the family.
 
     Raises:
         ProblemError: 400 for a body that is not JSON, 422 naming what is wrong.
     """
-    root = decode(body)
-    if not isinstance(root, dict):
-        raise ProblemError(422, f"the body must be a JSON object, not {kind_of(root)}")
+    root = read_object(body, '{"family": …, "dtype": …, "sizes": {…}, "devices": […], "dim": …}')
     refuse_duplicate_names(body, root, [root])
     known = [name for name in SPEC_FIELDS if name != "device"] + ["devices", "dim"]
     for name in root:

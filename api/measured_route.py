@@ -9,12 +9,14 @@ from anyio.to_thread import run_sync
 from starlette.types import Receive, Scope, Send
 
 from ..features.device import Catalogue
+from .bodies import JSON, media_type, read_body, send_json
 from .measured_reader import MeasuredError, MeasuredReader
-from .measured_request import parameters, read_like_question, read_rows_question
+from .measured_request import read_like_question, read_rows_question
 from .measured_wire import Question, SetsQuestion
-from .predict import JSON, media_type, read_body
 from .problems import FieldProblem, ProblemError
+from .query import parameters
 from .requests import invalid
+from .turns import turn
 
 PATH = "/v1/measurements"
 SETS_PATH = "/v1/measurements/sets"
@@ -40,21 +42,14 @@ class MeasuredTurns:
         Raises:
             ProblemError: the question is refused, too many wait, or the process that reads rows failed.
         """
-        if self._turns.statistics().tasks_waiting >= MAX_WAITING:
-            raise _busy()
-        with anyio.move_on_after(WAIT_S) as wait:
-            await self._turns.acquire()
-        if wait.cancelled_caught:
-            raise _busy()
-        try:
-            return await run_sync(self._reader.ask, question)
-        except MeasuredError as error:
-            if error.status == 422:
-                raise invalid([FieldProblem(error.field, error.detail)]) from error
-            headers = {"retry-after": "2"} if error.status == 503 else {}
-            raise ProblemError(error.status, error.detail, headers=headers) from error
-        finally:
-            self._turns.release()
+        async with turn(self._turns, MAX_WAITING, WAIT_S, _busy()):
+            try:
+                return await run_sync(self._reader.ask, question)
+            except MeasuredError as error:
+                if error.status == 422:
+                    raise invalid([FieldProblem(error.field, error.detail)]) from error
+                headers = {"retry-after": "2"} if error.status == 503 else {}
+                raise ProblemError(error.status, error.detail, headers=headers) from error
 
     def close(self) -> None:
         """End the reader's process, if there is one."""
@@ -74,7 +69,7 @@ class MeasuredEndpoint:
         Raises:
             ProblemError: the request is refused; the boundary turns it into problem+json.
         """
-        await _send_json(send, await self._turns.ask(self._question(scope["query_string"])))
+        await send_json(send, await self._turns.ask(self._question(scope["query_string"])))
 
 
 class LikeEndpoint:
@@ -93,7 +88,7 @@ class LikeEndpoint:
         headers = dict(scope["headers"])
         media_type(headers, JSON)
         body = await read_body(headers, receive, MAX_BODY_B, "a question is one spec and a few device names")
-        await _send_json(send, await self._turns.ask(read_like_question(body, self._devices)))
+        await send_json(send, await self._turns.ask(read_like_question(body, self._devices)))
 
 
 def sets_endpoint(turns: MeasuredTurns) -> MeasuredEndpoint:
@@ -109,13 +104,6 @@ def sets_endpoint(turns: MeasuredTurns) -> MeasuredEndpoint:
 def rows_endpoint(turns: MeasuredTurns, devices: Catalogue) -> MeasuredEndpoint:
     """What answers `/v1/measurements`; devices may be given by the catalogue's aliases."""
     return MeasuredEndpoint(turns, lambda query: read_rows_question(query, devices))
-
-
-async def _send_json(send: Send, answer: bytes) -> None:
-    length = str(len(answer)).encode()
-    await send({"type": "http.response.start", "status": 200,
-                "headers": [(b"content-type", b"application/json"), (b"content-length", length)]})  # fmt: skip
-    await send({"type": "http.response.body", "body": answer})
 
 
 def _busy() -> ProblemError:

@@ -15,8 +15,8 @@ from .metrics_files import SharedCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-REFUSALS = ("key_missing", "key_unknown", "key_scope", "rate", "concurrency", "time", "rows", "body", "other")
-"""Why requests were turned away; another reason counts as `other`."""
+REFUSALS = ("key_missing", "key_unknown", "key_scope", "concurrency", "time", "body", "other")
+"""Why requests were turned away; `body` is one too long or of too many rows, and another reason counts as `other`."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _BUCKETS_S = (0.00025, 0.0005, 0.001, 0.0015, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

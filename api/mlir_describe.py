@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..models.mlir.predictor import COMPILERS
@@ -10,9 +10,9 @@ from .describe import EXAMPLE_DEVICE, coverage_schema
 from .mlir_request import MAX_BINDS, MAX_FUNCTION, MAX_THREADS
 from .mlir_route import TEXT
 from .model_request import MAX_DEVICES
+from .openapi_parts import BODY_REFUSALS, Refusal, json_of, responses
 from .requests import MAX_TEXT
 
-_REF = "#/components/schemas/{name}"
 _EXAMPLE_TEXT = """\
 func.func @main(%x: tensor<?x1024xf32>, %w: tensor<1024x4096xf32>) -> tensor<?x4096xf32> {
   %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
@@ -82,7 +82,7 @@ def _settings() -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
-def program_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+def program_operation(refusal: Refusal) -> dict[str, Any]:
     """The route as the OpenAPI document describes it."""
     described = {
         name: {"name": name, "in": "query", "required": False, "schema": schema,
@@ -102,19 +102,12 @@ def program_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any
         "requestBody": {
             "required": True,
             "content": {
-                "application/json": {
-                    "schema": {"$ref": _REF.format(name="ProgramRequest")},
-                    "example": {"text": _EXAMPLE_TEXT, "device": EXAMPLE_DEVICE, "bind": {"dim0": 128}},
-                },
+                **json_of("ProgramRequest", {"text": _EXAMPLE_TEXT, "device": EXAMPLE_DEVICE, "bind": {"dim0": 128}}),
                 **dict.fromkeys(sorted(TEXT), plain),
             },
         },
-        "responses": {
-            "200": {
-                "description": "One answer per device, in the order of the request",
-                "content": {"application/json": {"schema": {"$ref": _REF.format(name="ProgramsAnswer")},
-                                                 "example": _example_answer()}},
-            },
-            **{str(status): refusal(status) for status in (400, 413, 415, 422, 500, 503)},
-        },
+        "responses": responses(
+            json_of("ProgramsAnswer", _example_answer()), refusal, BODY_REFUSALS,
+            "One answer per device, in the order of the request",
+        ),
     }  # fmt: skip

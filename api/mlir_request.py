@@ -16,7 +16,7 @@ from ..features.mlir.limits import MAX_TEXT_B
 from ..models.intervals import check_coverage
 from .model_request import MAX_DEVICES
 from .problems import MAX_LISTED, FieldProblem, ProblemError, field_problem
-from .requests import DEFAULT_COVERAGE, MAX_TEXT, decode, invalid, kind_of, refuse_duplicate_names, shown_name
+from .requests import DEFAULT_COVERAGE, MAX_TEXT, invalid, kind_of, read_object, refuse_duplicate_names, shown_name
 
 PARAMETERS = ("device", "function", "bind", "compiler", "threads", "coverage")
 """Query parameters of a body that is the text itself; `device` and `bind` may be given again."""
@@ -94,9 +94,7 @@ def read_json_request(body: bytes, query: bytes, catalogue: Catalogue, max_text_
         raise ProblemError(422, "a JSON body has its settings inside; the address takes none then")
     if not body.strip():
         raise ProblemError(400, 'the body is empty; send {"text": "…", "device": "…"}')
-    root = decode(body)
-    if not isinstance(root, dict):
-        raise ProblemError(422, f"the body must be a JSON object, not {kind_of(root)}")
+    root = read_object(body)
     if unknown := [name for name in root if name not in FIELDS]:
         raise _wrong(unknown[0], f"unknown field; MLIR takes {listed(FIELDS)}")
     refuse_duplicate_names(body, root, [])

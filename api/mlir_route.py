@@ -14,14 +14,15 @@ from starlette.types import Receive, Scope, Send
 from ..features.errors import SpecError
 from ..features.mlir.reading import read
 from ..features.mlir.understanding import functions, understand
+from .bodies import JSON, media_type, read_body, send_json
 from .metrics import Metrics
 from .mlir_reader import NativeReader
 from .mlir_request import SHORTEN, read_json_request, read_text_request, threads_on
 from .mlir_wire import programs_answer
-from .predict import JSON, media_type, read_body
 from .problems import ProblemError, field_problem
 from .settings import Settings
 from .source import PredictorSource
+from .turns import turn
 
 PATH = "/v1/predict/mlir"
 TEXT = frozenset({"text/plain", "text/mlir", "text/x-mlir", "application/mlir", "application/x-mlir"})
@@ -68,28 +69,9 @@ class ProgramEndpoint:
         # In JSON a line's end and a quote take two bytes.
         limit_b = 2 * self._max_text_b + _JSON_EXTRA_B if is_json else self._max_text_b
         body = await read_body(headers, receive, limit_b, SHORTEN)
-        answer = await self._in_turn(partial(self.answer, body, scope["query_string"], is_json=is_json))
-        length = str(len(answer)).encode()
-        await send({"type": "http.response.start", "status": 200,
-                    "headers": [(b"content-type", b"application/json"), (b"content-length", length)]})  # fmt: skip
-        await send({"type": "http.response.body", "body": answer})
-
-    async def _in_turn(self, work: Callable[[], bytes]) -> bytes:
-        """The work's result, done on a thread when it is its turn.
-
-        Raises:
-            ProblemError: 503 where too many wait, or it waited too long.
-        """
-        if self._turns.statistics().tasks_waiting >= MAX_WAITING:
-            raise _busy()
-        with anyio.move_on_after(WAIT_S) as wait:
-            await self._turns.acquire()
-        if wait.cancelled_caught:
-            raise _busy()
-        try:
-            return await run_sync(work)
-        finally:
-            self._turns.release()
+        async with turn(self._turns, MAX_WAITING, WAIT_S, _busy()):
+            answer = await run_sync(partial(self.answer, body, scope["query_string"], is_json=is_json))
+        await send_json(send, answer)
 
     def answer(self, body: bytes, query: bytes, *, is_json: bool) -> bytes:
         """The JSON answer to a body, JSON or the text itself with its settings in the query.

@@ -12,12 +12,12 @@ from ..features.kernel import families
 from ..models.composition import MAX_LAUNCH_S, Kernel
 from .problems import MAX_LISTED, FieldProblem, ProblemError, field_problem
 from .requests import (
-    DEFAULT_COVERAGE,
     MAX_TEXT,
     SPEC_FIELDS,
-    decode,
     invalid,
     kind_of,
+    read_coverage,
+    read_object,
     read_spec,
     refuse_duplicate_names,
     shown_name,
@@ -47,9 +47,7 @@ def read_model_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Mod
         ProblemError: 400 for a body that is not JSON, 413 for more than `max_specs` predictions (kernels times devices),
             422 naming what is wrong.
     """
-    root = decode(body)
-    if not isinstance(root, dict):
-        raise ProblemError(422, f"the body must be a JSON object, not {kind_of(root)}")
+    root = read_object(body, '{"devices": […], "kernels": […]}')
     if unknown := [name for name in root if name not in MODEL_FIELDS]:
         raise invalid([FieldProblem(shown_name(unknown[0]), f"unknown field; a model takes {listed(MODEL_FIELDS)}")])
     items, names = root.get("kernels"), root.get("devices")
@@ -61,9 +59,7 @@ def read_model_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Mod
         asked = f"{len(items)} kernels on {len(names)} devices in one request"
         raise ProblemError(413, f"{asked}; at most {max_specs} predictions are made, send the devices one by one")
     refuse_duplicate_names(body, root, items)
-    coverage, launch_s = root.get("coverage", DEFAULT_COVERAGE), root.get("launch_s", 0.0)
-    if not _is_number(coverage) or not 0 < coverage < 1:
-        raise invalid([FieldProblem("coverage", "must be a number between 0 and 1, such as 0.9")])
+    coverage, launch_s = read_coverage(root), root.get("launch_s", 0.0)
     if not _is_number(launch_s) or not 0 <= launch_s <= MAX_LAUNCH_S:
         raise invalid([FieldProblem("launch_s", f"must be seconds between 0 and {MAX_LAUNCH_S:g}")])
     if not isinstance(queued := root.get("queued", False), bool):
@@ -80,7 +76,7 @@ def read_model_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Mod
                 break
     if errors:
         raise invalid(errors)
-    return ModelRequest(kernels, devices, float(coverage), float(launch_s), queued)
+    return ModelRequest(kernels, devices, coverage, float(launch_s), queued)
 
 
 def read_kernel(item: Any, devices: Sequence[str], catalogue: Catalogue) -> Kernel:

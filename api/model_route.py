@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,15 +13,15 @@ from ..models.composition import MAX_COUNT, MAX_LAUNCH_S, Kernel, Whole
 from ..models.whole import predict_whole
 from .describe import EXAMPLE_DEVICE, coverage_schema, family_example, family_schema
 from .model_request import MAX_DEVICES, ModelRequest, kernel_path, read_model_request
+from .openapi_parts import Refusal, one_of_families, post_operation, ref, schema_name
 from .predict import PredictEndpoint
 from .predict_describe import EXAMPLE_ANSWER
 from .problems import MAX_LISTED, FieldProblem, ProblemError, field_problem
 from .requests import MAX_TEXT
-from .source import Loaded
+from .source import Loaded, loaded_of
 from .wire import WholesAnswer, whole_answer
 
 PATH = "/v1/predict/model"
-_REF = "#/components/schemas/{name}"
 
 
 class ModelEndpoint(PredictEndpoint):
@@ -34,7 +33,7 @@ class ModelEndpoint(PredictEndpoint):
         Raises:
             ProblemError: no model is loaded, or the request is not acceptable.
         """
-        loaded = self._loaded()
+        loaded = loaded_of(self._source)
         request = read_model_request(body, loaded.catalogue, self._settings.max_specs)
         found = _predict(loaded, request)
         self._metrics.predictions(
@@ -84,14 +83,10 @@ def _refusal(loaded: Loaded, kernel: Kernel, request: ModelRequest) -> SpecError
 
 def model_schemas() -> dict[str, Any]:
     """Schemas of the request for the OpenAPI document: a kernel of every family, and the model."""
-    kernels = {f"{_title(family.name)}Kernel": _kernel_schema(family.name) for family in families().values()}
-    refs = {name: _REF.format(name=f"{_title(name)}Kernel") for name in families()}
+    kernels = {schema_name(name, "Kernel"): _kernel_schema(name) for name in families()}
     return {
         **kernels,
-        "Kernel": {
-            "oneOf": [{"$ref": ref} for ref in refs.values()],
-            "discriminator": {"propertyName": "family", "mapping": refs},
-        },
+        "Kernel": one_of_families("Kernel"),
         "ModelRequest": {
             "type": "object",
             "description": "A whole model: its kernels with counts, and the devices to run it on",
@@ -100,7 +95,7 @@ def model_schemas() -> dict[str, Any]:
             "properties": {
                 "devices": {"type": "array", "minItems": 1, "maxItems": MAX_DEVICES,
                             "items": {"type": "string", "maxLength": MAX_TEXT}},
-                "kernels": {"type": "array", "minItems": 1, "items": {"$ref": _REF.format(name="Kernel")}},
+                "kernels": {"type": "array", "minItems": 1, "items": ref("Kernel")},
                 "coverage": coverage_schema(),
                 "launch_s": {"type": "number", "minimum": 0, "maximum": MAX_LAUNCH_S, "default": 0,
                              "description": "Seconds between two kernels; 0: they run back to back"},
@@ -111,25 +106,13 @@ def model_schemas() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def model_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+def model_operation(refusal: Refusal) -> dict[str, Any]:
     """The route as the OpenAPI document describes it."""
-    return {
-        "summary": "What a whole model costs: kernels with counts, on one device or several",
-        "operationId": "predict_model",
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": {"$ref": _REF.format(name="ModelRequest")},
-                                             "example": _example_request()}},
-        },
-        "responses": {
-            "200": {
-                "description": "One answer per device, in the order of the request",
-                "content": {"application/json": {"schema": {"$ref": _REF.format(name="WholesAnswer")},
-                                                 "example": _example_answer(EXAMPLE_ANSWER)}},
-            },
-            **{str(status): refusal(status) for status in (400, 413, 415, 422, 500, 503)},
-        },
-    }  # fmt: skip
+    return post_operation(
+        "What a whole model costs: kernels with counts, on one device or several", "predict_model",
+        ("ModelRequest", _example_request()),
+        ("One answer per device, in the order of the request", "WholesAnswer", _example_answer(EXAMPLE_ANSWER)), refusal,
+    )  # fmt: skip
 
 
 def _kernel_schema(family: str) -> dict[str, Any]:
@@ -180,7 +163,3 @@ def _example_answer(one: dict[str, Any]) -> dict[str, Any]:
         "kernels": [{"name": "projection", "count": 10, **kernel, **share}],
     }  # fmt: skip
     return {"answers": [answer]}
-
-
-def _title(name: str) -> str:
-    return name.title().replace("_", "")

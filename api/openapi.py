@@ -14,10 +14,10 @@ from ..features.kernel import families
 from .access import describe_access
 from .describe import device_answer, family_schema
 from .doors import DOORS
+from .openapi_parts import REF, ref
 from .problems import MEDIA_TYPE, Problem, problem_bytes
 from .wire import ANSWERS, DevicesAnswer, HealthAnswer, ModelAnswer, ModelsAnswer
 
-_REF = "#/components/schemas/{name}"
 _DETAILS = {
     400: "the body is not valid JSON: Input data was truncated",
     401: "this address needs an API key; send the header `Authorization: Bearer kc_…`",
@@ -53,7 +53,7 @@ def refusal(status: int) -> dict[str, Any]:
     example = msgspec.json.decode(problem_bytes(status, detail))
     return {
         "description": example["title"],
-        "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}, "example": example}},
+        "content": {MEDIA_TYPE: {"schema": ref("Problem"), "example": example}},
     }
 
 
@@ -75,7 +75,7 @@ def _document(app: FastAPI, devices: Catalogue) -> dict[str, Any]:
     )
     described = [door for door in DOORS if door.operation is not None]
     answers = dict.fromkeys(answer for door in described for answer in door.answers)
-    _, schemas = msgspec.json.schema_components([*ANSWERS, *answers, Problem], ref_template=_REF)
+    _, schemas = msgspec.json.schema_components([*ANSWERS, *answers, Problem], ref_template=REF)
     components = found.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         components.pop(unused, None)
@@ -83,7 +83,7 @@ def _document(app: FastAPI, devices: Catalogue) -> dict[str, Any]:
     for door in described:
         components.update(door.schemas())
     components["KernelSchema"] = {"type": "object", "description": "A JSON Schema, draft 2020-12"}
-    kernels = {"type": "object", "additionalProperties": {"$ref": _REF.format(name="KernelSchema")}}
+    kernels = {"type": "object", "additionalProperties": ref("KernelSchema")}
     components["KernelSchemas"] = {"type": "object", "required": ["kernels"], "properties": {"kernels": kernels}}
     components["Metrics"] = {"type": "string"}
     for path, operations in found["paths"].items():
@@ -126,4 +126,4 @@ def _add_example(path: str, operation: dict[str, Any], devices: Catalogue) -> No
 
 def _content(name: str) -> dict[str, Any]:
     media_type = {"Metrics": "text/plain", "KernelSchema": "application/schema+json"}.get(name, "application/json")
-    return {media_type: {"schema": {"$ref": _REF.format(name=name)}}}
+    return {media_type: {"schema": ref(name)}}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ..features.kernel import families
 from .describe import coverage_schema, family_example, family_schema
+from .openapi_parts import BODY_REFUSALS, Refusal, one_of_families, ref, responses, schema_name
 
-_REF = "#/components/schemas/{name}"
 _BOUNDS = {"compute": 1.389e-4, "dram": 3.0e-5, "cache": 6.0e-6, "launch": 1e-6}
 EXAMPLE_ANSWER: dict[str, Any] = {
     "family": "gemm", "device": "nvidia-h100-sxm-80gb",
@@ -23,34 +22,42 @@ EXAMPLE_ANSWER: dict[str, Any] = {
 def predict_schemas() -> dict[str, Any]:
     """Schemas of the request for the OpenAPI document: a spec of every family, and a batch of them."""
     known = families().values()
-    specs = {f"{_title(family.name)}Spec": family_schema(family, top_level=False) for family in known}
-    single = {f"{_title(family.name)}Request": family_schema(family) for family in known}
+    specs = {schema_name(family.name, "Spec"): family_schema(family, top_level=False) for family in known}
+    single = {schema_name(family.name, "Request"): family_schema(family) for family in known}
     for schema in (*specs.values(), *single.values()):
         # Required, so that readers can tell the families apart by it.
         schema["properties"]["family"] = {"type": "string", "enum": [schema["properties"]["family"]["const"]]}
     return {
         **specs,
         **single,
-        "Spec": _one_of("Spec"),
-        "SpecRequest": _one_of("Request"),
+        "Spec": one_of_families("Spec"),
+        "SpecRequest": one_of_families("Request"),
         "BatchRequest": {
             "type": "object",
             "description": "Any mix of families and devices, answered in this order",
             "required": ["requests"],
             "additionalProperties": False,
             "properties": {
-                "requests": {"type": "array", "minItems": 1, "items": {"$ref": _REF.format(name="Spec")}},
+                "requests": {"type": "array", "minItems": 1, "items": ref("Spec")},
                 "coverage": coverage_schema(),
             },
         },
     }
 
 
-def predict_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+def predict_operation(refusal: Refusal) -> dict[str, Any]:
     """The route as the OpenAPI document describes it."""
     gemm = family_example(families()["gemm"]) | {"sizes": {"m": 4096, "n": 4096, "k": 4096}}
     attention = family_example(families()["attention"])
-    answer = {name: {"$ref": _REF.format(name=name)} for name in ("PredictionAnswer", "BatchAnswer")}
+    answered = {
+        "application/json": {
+            "schema": {"anyOf": [ref("PredictionAnswer"), ref("BatchAnswer")]},
+            "examples": {
+                "one": {"summary": "Answer to one spec", "value": EXAMPLE_ANSWER},
+                "many": {"summary": "Answer to a batch", "value": {"predictions": [EXAMPLE_ANSWER]}},
+            },
+        }
+    }
     return {
         "summary": "What kernels cost: one spec, or many of any mix of families and devices",
         "operationId": "predict",
@@ -58,7 +65,7 @@ def predict_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any
             "required": True,
             "content": {
                 "application/json": {
-                    "schema": {"oneOf": [{"$ref": _REF.format(name=name)} for name in ("SpecRequest", "BatchRequest")]},
+                    "schema": {"oneOf": [ref("SpecRequest"), ref("BatchRequest")]},
                     "examples": {
                         "one": {"summary": "One spec", "value": gemm},
                         "many": {"summary": "A batch", "value": {"requests": [gemm, attention], "coverage": 0.8}},
@@ -66,31 +73,7 @@ def predict_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any
                 }
             },
         },
-        "responses": {
-            "200": {
-                "description": "A prediction for a single spec, predictions in order for a batch",
-                "content": {
-                    "application/json": {
-                        "schema": {"anyOf": list(answer.values())},
-                        "examples": {
-                            "one": {"summary": "Answer to one spec", "value": EXAMPLE_ANSWER},
-                            "many": {"summary": "Answer to a batch", "value": {"predictions": [EXAMPLE_ANSWER]}},
-                        },
-                    }
-                },
-            },
-            **{str(status): refusal(status) for status in (400, 413, 415, 422, 500, 503)},
-        },
+        "responses": responses(
+            answered, refusal, BODY_REFUSALS, "A prediction for a single spec, predictions in order for a batch"
+        ),
     }
-
-
-def _one_of(suffix: str) -> dict[str, Any]:
-    refs = {name: _REF.format(name=_title(name) + suffix) for name in families()}
-    return {
-        "oneOf": [{"$ref": ref} for ref in refs.values()],
-        "discriminator": {"propertyName": "family", "mapping": refs},
-    }
-
-
-def _title(name: str) -> str:
-    return name.title().replace("_", "")

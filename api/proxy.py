@@ -16,6 +16,8 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..features.errors import SpecError
+from .exchange import new_exchange
+from .policy import PAGE_POLICY, SAFE_HEADERS
 
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+", re.ASCII)
 _MAX_PREFIX = 200
@@ -100,7 +102,10 @@ class BehindProxy:
         if prefix and path == prefix:
             # The page's own links are relative, and lead astray from an address without the slash.
             query = scope["query_string"].decode("latin-1")
-            answer = RedirectResponse(f"{prefix}/{'?' if query else ''}{query}", 308)
+            headers = {name.decode(): value.decode() for name, value in SAFE_HEADERS}
+            headers |= {"content-security-policy": PAGE_POLICY}
+            headers |= {"x-request-id": new_exchange(dict(scope["headers"]).get(b"x-request-id", b"")).request_id}
+            answer = RedirectResponse(f"{prefix}/{'?' if query else ''}{query}", 308, headers)
             await answer(scope, receive, send)
             return
         if prefix and path.startswith(f"{prefix}/"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -17,7 +16,8 @@ from ..features.work import work
 from ..models.intervals import check_coverage
 from ..models.prediction import Interval, Predictions
 from ..models.tuning.container import ModelFileError
-from .compare_describe import NAME, bare_schemas, operation, request_schema
+from .compare_describe import NAME, bare_schemas, request_schema
+from .openapi_parts import Refusal, post_operation
 from .problems import ProblemError
 from .rank_candidates import Problem
 from .rank_request import DEFAULT_TOP, MAX_TOP, RankRequest, read_rank
@@ -196,7 +196,7 @@ def rank_schemas() -> dict[str, Any]:
 _DEVICE = "amd-epyc-9005-vm-2c"
 
 
-def rank_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+def rank_operation(refusal: Refusal) -> dict[str, Any]:
     """The route as the OpenAPI document describes it."""
     knobs = {"tile_m": 32, "tile_n": 64, "inner_m": 8, "inner_n": 16, "inner_k": 4}
     ranked = {
@@ -207,7 +207,7 @@ def rank_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
         "family": "gemm", "device": _DEVICE, "dtype": "fp32", "sizes": {"m": 384, "n": 768, "k": 768}, "impl": "iree",
         "threads": 1, "top": 5,
     }  # fmt: skip
-    return operation(
+    return post_operation(
         "Which configurations of one kernel are fastest", "rank", ("RankRequest", request),
         ("The best first", "RankAnswer",
          {"device": _DEVICE, "family": "gemm", "impl": "iree", "considered": 1, "ranked": [ranked],

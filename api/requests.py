@@ -17,9 +17,13 @@ import msgspec
 from ..features.device import Catalogue
 from ..features.errors import SpecError, listed
 from ..features.kernel import KernelFamily, KernelSpec, get_family
+from ..models.intervals import COVERAGE_RANGE
 from .problems import MAX_LISTED, FieldProblem, ProblemError, field_problem
 
 DEFAULT_COVERAGE = 0.9
+COVERAGE_WORDS = (
+    f"must be a number between {COVERAGE_RANGE[0]:g} and {COVERAGE_RANGE[1]:g}, such as {DEFAULT_COVERAGE:g}"
+)
 MAX_TEXT = 128
 """Longest name of anything: matching a device's name against the known ones costs time with its length."""
 
@@ -112,7 +116,7 @@ def read_coverage(root: Mapping[str, Any]) -> float:
     """
     coverage = root.get("coverage", DEFAULT_COVERAGE)
     if isinstance(coverage, bool) or not isinstance(coverage, int | float) or not 0 < coverage < 1:
-        raise invalid([FieldProblem("coverage", "must be a number between 0 and 1, such as 0.9")])
+        raise invalid([FieldProblem("coverage", COVERAGE_WORDS)])
     return float(coverage)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -14,10 +13,11 @@ from ..features.errors import SpecError
 from ..features.kernel import KernelSpec, get_family
 from ..features.work import work
 from ..models.prediction import Prediction
-from .compare_describe import bare_example, bare_schemas, devices_schema, operation, request_schema
+from .compare_describe import bare_example, bare_schemas, devices_schema, request_schema
 from .compare_request import check_peaks, on_device, read_across, read_root
-from .compare_route import on_paper, per_second
 from .describe import EXAMPLE_DEVICE
+from .openapi_parts import Refusal, post_operation
+from .rates import on_paper, per_second
 from .source import Loaded
 from .thread_route import Call, refused
 from .wire import FactAnswer, IntervalAnswer
@@ -124,7 +124,7 @@ def roofline_schemas() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def roofline_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+def roofline_operation(refusal: Refusal) -> dict[str, Any]:
     """The route as the OpenAPI document describes it."""
     under = {
         "device": EXAMPLE_DEVICE, "dtype": "bf16", "peak_flops_per_s": {"value": 9.895e14, "source": "the maker's data sheet"},
@@ -134,7 +134,7 @@ def roofline_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, An
         "lower_bound_s": 1.389e-4, "latency_s": {"value": 2.0e-4, "lower": 1.8e-4, "upper": 2.3e-4},
         "breakdown": {"compute": 1.389e-4, "dram": 2.1e-5, "cache": 6.0e-6, "launch": 7e-7}, "in_domain": True,
     }  # fmt: skip
-    return operation(
+    return post_operation(
         "Where one kernel stands under the roofs of devices", "roofline",
         ("RooflineRequest", bare_example() | {"devices": [EXAMPLE_DEVICE, "h100-sxm"]}),
         ("An answer per device, in order", "RooflineAnswer",

@@ -17,7 +17,6 @@ MAX_MLIR_B = 4 << 20
 """Largest MLIR text that is read, bytes. Written here too, as reading it from `features.mlir.limits` would load numpy, which
 must come after `server.cap_threads`."""
 
-
 MAX_CONCURRENCY = 38
 """Most requests worked on at once. Each has at most one thread of the pool of 40 that everything shares (anyio's), and what
 takes no place, such as /metrics, needs one too."""
@@ -25,12 +24,11 @@ takes no place, such as /metrics, needs one too."""
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the service runs. Field `x` is read from `KERNELCAST_X`; `docs/` lists them all.
+    """How the service runs. Field `x` is read from `KERNELCAST_X`; `docs/service.md` lists them all.
 
     `model` is an artifact directory (None: the champion, or the shipped model). `device_files` add devices to the
     catalogue. `max_body_b` and `max_specs` bound one request, `max_mlir_b` the MLIR text in one, `max_columns_b` and
-    `max_columns_rows` one in columns; `reload_s` is how often the
-    model is looked at for change.
+    `max_columns_rows` one in columns; `reload_s` is how often the model is looked at for change.
     `workers` processes answer (`supervisor`), the first of them within `start_s` seconds of the start.
     `access_log` writes a line per request; `log_format` and `log_level` are those of all lines (`request_log`). `tracing` sends
     spans (None: where the environment names a collector), `metrics_dir` is where several workers keep their counts.

@@ -30,6 +30,7 @@ from ..models.artifact import MANIFEST
 from ..models.mlir.predictor import ModulePredictor, load_module_predictor
 from ..models.predictor import ArtifactPredictor, Predictor, load_predictor
 from .describe import family_example
+from .problems import ProblemError
 from .requests import read_spec
 
 _log = logging.getLogger("kernelcast.api")
@@ -74,6 +75,18 @@ class PredictorSource(Protocol):
 
     def refresh(self) -> bool:
         """Look for a newer predictor and take it; True when it changed. May take seconds: call it off the event loop."""
+
+
+def loaded_of(source: PredictorSource) -> Loaded:
+    """What answers now.
+
+    Raises:
+        ProblemError: 503, nothing does yet.
+    """
+    loaded = source.current()
+    if loaded is None:
+        raise ProblemError(503, f"no model is loaded: {source.problem}", headers={"retry-after": "2"})
+    return loaded
 
 
 class FixedSource:

@@ -51,7 +51,9 @@ def read_sweep(body: bytes, catalogue: Catalogue) -> SweepRequest:
         if name not in taken:
             raise _wrong(
                 f"sweep.{shown_name(name)}",
-                f"unknown field; it takes {listed(RANGE_FIELDS)}, or {listed(VALUES_FIELDS)}",
+                "stands beside `values`; give one or the other"
+                if name in RANGE_FIELDS
+                else f"unknown field; it takes {listed(RANGE_FIELDS)}, or {listed(VALUES_FIELDS)}",
             )
     devices = read_devices(root.get("devices"), catalogue, MAX_CURVES)
     coverage = read_coverage(root)
@@ -104,6 +106,19 @@ class _Along:
             group = {**(group or {}), self.dim: value}
         return read_bare({**self.plain, self.group: group}, "devices", "coverage", "sweep")
 
+    def clashing(self, value: Any) -> dict[str, Any] | None:
+        """All sizes at a value, where the family takes each of them and not all of them together; else None."""
+        given = self.plain.get("sizes")
+        if self.group != "sizes" or not isinstance(given, Mapping | None):
+            return None
+        at = {**(given or {}), self.dim: value}
+        sizes: dict[str, Any] = {dim.name: at.get(dim.name, dim.default) for dim in self.family.dims}
+        whole = all(
+            type(size) in (int, float) and size == size // 1 and dim.minimum <= size <= MAX_DIM
+            for dim, size in zip(self.family.dims, sizes.values(), strict=True)
+        )
+        return sizes if whole and self.family.check(sizes) is not None else None
+
     def path(self, error: SpecError, value_path: str) -> str:
         """What an error is about: the swept value itself, or another field."""
         return value_path if error.field == f"{self.group}.{self.dim}" else error.field or ""
@@ -118,7 +133,8 @@ def _given(along: _Along, values: Any) -> tuple[list[int], list[KernelSpec]]:
         try:
             spec = along.at(value)
         except SpecError as error:
-            path = along.path(error, f"sweep.values[{index}]")
+            place = f"sweep.values[{index}]"
+            path = place if along.clashing(value) else along.path(error, place)
             raise invalid([field_problem(error, path)]) from error
         found.setdefault(int(value), spec)
     return list(found), list(found.values())
@@ -144,9 +160,9 @@ def _spread(along: _Along, sweep: Mapping[str, Any]) -> tuple[list[int], list[Ke
             found[value] = along.at(value)
         except SpecError as error:
             first = first or error
-            if error.field not in {f"sizes.{name}" for name in along.family.dim_names}:
+            if (sizes := along.clashing(value)) is None:
                 break
-            found |= _near(along, value, low, high)
+            found |= _near(along, sizes, low, high)
     if not found:
         assert first is not None  # noqa: S101 - there is at least one wanted value, and none was taken
         raise invalid([field_problem(first, along.path(first, "sweep"))]) from first
@@ -154,15 +170,21 @@ def _spread(along: _Along, sweep: Mapping[str, Any]) -> tuple[list[int], list[Ke
     return values, [found[value] for value in values]
 
 
-def _near(along: _Along, value: int, low: int, high: int) -> dict[int, KernelSpec]:
-    """The value nearest to one that the family refuses that it takes, within the range; none within reach: nothing."""
+def _near(along: _Along, sizes: dict[str, Any], low: int, high: int) -> dict[int, KernelSpec]:
+    """The value nearest to that of sizes that cannot go together which can, within the range; none within reach: nothing.
+
+    Sizes are looked at and no specs, as there may be 262,144 numbers to look at.
+    """
+    value, check = sizes[along.dim], along.family.check
     for distance in range(1, _MAX_STEPS + 1):
         for moved in (value + distance, value - distance):
-            if low <= moved <= high:
+            sizes[along.dim] = moved
+            if low <= moved <= high and check(sizes) is None:
                 try:
                     return {moved: along.at(moved)}
                 except SpecError:
-                    continue
+                    # Something else is wrong, with every value.
+                    return {}
     return {}
 
 

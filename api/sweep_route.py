@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -13,9 +12,10 @@ from ..features.cases import Cases
 from ..features.errors import SpecError
 from ..features.kernel import MAX_DIM
 from .columns_wire import IntervalColumns, interval_columns, known_columns
-from .compare_describe import bare_example, bare_schemas, devices_schema, operation, request_schema
+from .compare_describe import bare_example, bare_schemas, devices_schema, request_schema
 from .compare_request import on_device
 from .describe import EXAMPLE_DEVICE
+from .openapi_parts import Refusal, post_operation
 from .requests import MAX_TEXT
 from .sweep_request import MAX_CURVES, MAX_POINTS, RANGE_FIELDS, SCALES, VALUES_FIELDS, SweepRequest, read_sweep
 from .thread_route import Call, refused
@@ -104,7 +104,7 @@ def sweep_schemas() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def sweep_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+def sweep_operation(refusal: Refusal) -> dict[str, Any]:
     """The route as the OpenAPI document describes it."""
     curve = {
         "device": EXAMPLE_DEVICE,
@@ -116,7 +116,7 @@ def sweep_operation(refusal: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
         "devices": [EXAMPLE_DEVICE, "h100-sxm"],
         "sweep": {"dim": "m", "from": 1, "to": 4096, "points": 3, "scale": "log"},
     }
-    return operation(
+    return post_operation(
         "One kernel along one of its sizes or knobs, on up to eight devices", "sweep", ("SweepRequest", request),
         ("A curve per device, in order", "SweepAnswer", {"dim": "m", "values": [1, 64, 4096], "curves": [curve]}),
         refusal,

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from anyio.to_thread import run_sync
 from starlette.types import Receive, Scope, Send
 
 from ..features.errors import SpecError
+from .bodies import JSON, media_type, read_body, send_json
 from .metrics import Metrics
-from .predict import JSON, media_type, read_body
 from .problems import ProblemError, field_problem
 from .settings import Settings
-from .source import Loaded, PredictorSource
+from .source import Loaded, PredictorSource, loaded_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +50,8 @@ class ThreadEndpoint:
         headers = dict(scope["headers"])
         media_type(headers, JSON)
         body = await read_body(headers, receive, self._limit_b)
-        loaded = self._source.current()
-        if loaded is None:
-            raise ProblemError(503, f"no model is loaded: {self._source.problem}", headers={"retry-after": "2"})
-        answer = await run_sync(partial(self._answer, Call(loaded, self._settings, self._metrics), body))
-        length = str(len(answer)).encode()
-        await send({"type": "http.response.start", "status": 200,
-                    "headers": [(b"content-type", b"application/json"), (b"content-length", length)]})  # fmt: skip
-        await send({"type": "http.response.body", "body": answer})
+        call = Call(loaded_of(self._source), self._settings, self._metrics)
+        await send_json(send, await run_sync(self._answer, call, body))
 
 
 def refused(error: SpecError, field: str) -> ProblemError:

@@ -158,7 +158,7 @@ def fuzz(count: int, seed: int, native: NativeReader | None) -> dict[str, object
             slowest_s = max(slowest_s, took_s)
     return {
         "texts": count, "seed": seed, "came_of": dict(sorted(came_of.items())), "slowest_s": round(slowest_s, 3),
-        "child_restarts": 0 if native is None else max(native.starts - 1, 0),
+        "child_restarts": 0 if native is None else max(native.child.starts - 1, 0),
     }  # fmt: skip
 
 

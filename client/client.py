@@ -15,7 +15,7 @@ from .. import __version__
 from .answers import Columns, Device, Prediction, Programs, Schema, Whole
 from .connection import Connections
 from .errors import ClientError
-from .requests import encode, moved, parts, spec
+from .requests import encode, moved, names, parts, spec
 from .searches import Comparison, Ranking, Roofline, Sweep
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Client:
         price_per_hour: Mapping[str, float] | None = None, coverage: float | None = None, **given: Any,
     ) -> Comparison:  # fmt: skip
         """One kernel on several devices, or on the whole catalogue; with prices, what a million calls cost."""
-        asked = _asked(family, given, coverage, dtype=dtype, devices=devices, price_per_hour=price_per_hour)
+        asked = _asked(family, given, coverage, dtype=dtype, devices=names(devices), price_per_hour=price_per_hour)
         return self._post("/v1/compare", asked, Comparison)
 
     def sweep(
@@ -160,21 +160,23 @@ class Client:
         """One kernel while `dim` (a size or a knob) takes `values`, or `points` values from `start` to `stop`."""
         steps = {"dim": dim, "values": values, "from": start, "to": stop, "points": points, "scale": scale}
         swept = {name: value for name, value in steps.items() if value is not None}
-        asked = _asked(family, given, coverage, dtype=dtype, devices=devices, sweep=swept)
+        asked = _asked(family, given, coverage, dtype=dtype, devices=names(devices), sweep=swept)
         return self._post("/v1/sweep", asked, Sweep)
 
     def roofline(
         self, family: str, *, dtype: str, devices: Sequence[str], coverage: float | None = None, **given: Any
     ) -> Roofline:
         """One kernel against the peaks of devices: its arithmetic intensity, what it attains, and what limits it."""
-        return self._post("/v1/roofline", _asked(family, given, coverage, dtype=dtype, devices=devices), Roofline)
+        return self._post(
+            "/v1/roofline", _asked(family, given, coverage, dtype=dtype, devices=names(devices)), Roofline
+        )
 
     def predict_model(
         self, kernels: Sequence[Mapping[str, Any]], devices: Sequence[str], *, launch_s: float | None = None,
         queued: bool | None = None, coverage: float | None = None,
     ) -> list[Whole]:  # fmt: skip
         """What a whole model costs on each device; a kernel is a spec without a device, with a `count` and a `name`."""
-        asked: dict[str, Any] = {"devices": list(devices), "kernels": [_kernel(one) for one in kernels]}
+        asked: dict[str, Any] = {"devices": names(devices), "kernels": [_kernel(one) for one in kernels]}
         options = {"launch_s": launch_s, "queued": queued, "coverage": coverage}
         asked |= {name: value for name, value in options.items() if value is not None}
         return self._post("/v1/predict/model", asked, _Wholes).answers
@@ -185,7 +187,7 @@ class Client:
     ) -> Programs:  # fmt: skip
         """What a function of MLIR text costs on each device; `bind` gives sizes to dynamic dimensions."""
         options = {"function": function, "bind": bind, "compiler": compiler, "threads": threads, "coverage": coverage}
-        asked: dict[str, Any] = {"text": text, "devices": list(devices)}
+        asked: dict[str, Any] = {"text": text, "devices": names(devices)}
         asked |= {name: value for name, value in options.items() if value is not None}
         return self._post("/v1/predict/mlir", asked, Programs)
 
@@ -222,6 +224,8 @@ def _coverage(coverage: float | None) -> dict[str, float]:
 
 
 def _kernel(given: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        return spec(given)
     beside = {name: given[name] for name in ("count", "name") if given.get(name) is not None}
     return spec({name: value for name, value in given.items() if name not in ("count", "name")}) | beside
 

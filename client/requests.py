@@ -25,14 +25,25 @@ def spec(given: Mapping[str, Any]) -> dict[str, Any]:
     What is None is left out.
 
     Raises:
-        ClientError: `sizes` is no mapping.
+        ClientError: it is no mapping, nor is its `sizes`; or a size is given in both ways.
     """
+    if not isinstance(given, Mapping):
+        raise ClientError(f"a spec must be a mapping of fields, not {type(given).__name__}")
     sizes = given.get("sizes") or {}
     if not isinstance(sizes, Mapping):
         raise ClientError(f"sizes must be a mapping of names to whole numbers, not {type(sizes).__name__}")
     found = {name: given[name] for name in SPEC_FIELDS if given.get(name) is not None}
     beside = {name: value for name, value in given.items() if name not in SPEC_FIELDS and value is not None}
+    if twice := sorted(beside.keys() & sizes.keys()):
+        raise ClientError(f"the size {twice[0]} is given twice: in `sizes` and beside it")
     return {**found, "sizes": {**sizes, **beside}}
+
+
+def names(devices: Sequence[str] | None) -> list[str] | None:
+    """Names of devices as they are sent; text alone is one name, as it is a sequence of its letters otherwise."""
+    if devices is None:
+        return None
+    return [devices] if isinstance(devices, str) else list(devices)
 
 
 def encode(request: Any) -> bytes:

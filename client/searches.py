@@ -8,7 +8,10 @@ from .answers import Fact, Interval, Intervals, Prediction
 
 
 class Ranked(msgspec.Struct, frozen=True):
-    """One configuration; `slower_than_best` is its time over the best one's, less one."""
+    """One configuration; `slower_than_best` is its time over the best one's, less one.
+
+    `in_domain` is None where the tuning model ranked it and the served one was not shown the like.
+    """
 
     config: dict[str, int]
     latency_s: Interval
@@ -16,7 +19,7 @@ class Ranked(msgspec.Struct, frozen=True):
     energy_j: Interval | None
     slower_than_best: float
     bound: str
-    in_domain: bool
+    in_domain: bool | None
     notes: list[str]
 
 

@@ -26,7 +26,7 @@ CASES_PER_MINUTE = 130
 
 def collect(
     families: Annotated[str, typer.Option(help="Kernel families with commas between; default: all.")] = "",
-    rows: Annotated[int | None, typer.Option(min=1, help="Cases to measure [default: 2000].")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Cases to measure (default: 2000).")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Cases for about this many minutes instead.")] = None,
     threads: Annotated[str, typer.Option(help="Thread counts with commas between; default: 1 and all cores.")] = "",
     dtypes: Annotated[str, typer.Option(help="Number formats with commas between.")] = "fp32,bf16",

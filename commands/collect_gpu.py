@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def collect_gpu(
     minutes: Annotated[float, typer.Option(min=0.5, max=1440, help="Minutes in all.")] = 9.0,
     energy_minutes: Annotated[
-        float | None, typer.Option(min=0.0, help="Minutes of those for energy [default: a third].")
+        float | None, typer.Option(min=0.0, help="Minutes of those for energy (default: a third).")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where rows go; default: KERNELCAST_HOME/measurements.")

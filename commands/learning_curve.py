@@ -26,13 +26,13 @@ def learning_curve(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Judge by this split, or all that 'val_*' names; may be given again [default: a tenth of the shapes].",
+            help="Judge by this split, or all that 'val_*' names; may be given again (default: a tenth of the shapes).",
         ),
     ] = None,
     train_split: Annotated[
-        str | None, typer.Option(help="Train on this split [default: train with --split, else all].")
+        str | None, typer.Option(help="Train on this split (default: train with --split, else all).")
     ] = None,
-    regressor: Annotated[str | None, typer.Option(help="What learns [default: blend].")] = None,
+    regressor: Annotated[str | None, typer.Option(help="What learns (default: blend).")] = None,
     html: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write an HTML report.")] = None,
     family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
     keep_good: KeepGood = False,

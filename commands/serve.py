@@ -19,14 +19,14 @@ _EXAMPLE_TIMEOUT_S = 120.0
 
 
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1].")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (default: 127.0.0.1).")] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free one [default: 8000].")
+        int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free one (default: 8000).")
     ] = None,
     model: Model = None,
     device_file: DeviceFiles = None,
     access_log: Annotated[bool | None, typer.Option(help="Log every request.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, max=256, help="Processes that answer [default: 1].")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, max=256, help="Processes that answer (default: 1).")] = None,
     keys: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File of API keys that `kernelcast keys` made.")
     ] = None,
@@ -51,19 +51,12 @@ def serve(
     cap_threads()
     from ..api.access import check_exposure
 
-    settings = Settings.from_env()
-    settings = replace(
-        settings,
-        host=settings.host if host is None else host,
-        port=settings.port if port is None else port,
-        model=settings.model if model is None else model,
-        device_files=tuple(device_file) if device_file else settings.device_files,
-        access_log=settings.access_log if access_log is None else access_log,
-        workers=settings.workers if workers is None else workers,
-        root_path=settings.root_path if root_path is None else _prefix(root_path),
-        api_keys_file=settings.api_keys_file if keys is None else keys,
-        allow_open=settings.allow_open if allow_open is None else allow_open,
-    )
+    given: dict[str, Any] = {
+        "host": host, "port": port, "model": model, "device_files": tuple(device_file) if device_file else None,
+        "access_log": access_log, "workers": workers, "root_path": None if root_path is None else _prefix(root_path),
+        "api_keys_file": keys, "allow_open": allow_open,
+    }  # fmt: skip
+    settings = replace(Settings.from_env(), **{name: value for name, value in given.items() if value is not None})
 
     def ready(address: str) -> None:
         if as_json:

@@ -28,11 +28,11 @@ def suggest(
     n: Annotated[int, typer.Option("--n", help="How many cases.")] = 32,
     family: Annotated[
         list[str] | None,
-        typer.Option(metavar="FAMILY", help="Choose from this family; may be given again [default: all of the model]."),
+        typer.Option(metavar="FAMILY", help="Choose from this family; may be given again (default: all of the model)."),
     ] = None,
     impl: Annotated[
         list[str] | None,
-        typer.Option(metavar="IMPL", help="Choose from cases of this impl; may be given again [default: all]."),
+        typer.Option(metavar="IMPL", help="Choose from cases of this impl; may be given again (default: all)."),
     ] = None,
     model: Model = None,
     candidates: Annotated[

@@ -23,7 +23,7 @@ def train(
     out_dir: Annotated[Path, typer.Option("--out", metavar="MODEL_DIR", help="Where the model goes.")],
     split: Annotated[str | None, typer.Option(help="Only rows whose split column says this.")] = None,
     regressor: Annotated[
-        str | None, typer.Option(help="What learns [default: blend]; a wrong name lists what there is.")
+        str | None, typer.Option(help="What learns (default: blend); a wrong name lists what there is.")
     ] = None,
     family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
     keep_good: KeepGood = False,

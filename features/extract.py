@@ -24,7 +24,7 @@ from .counts import Counts, counts
 from .device import Catalogue
 from .dtypes import itemsize_b
 from .kernel import get_family
-from .kinds import Kind, Kinds
+from .kinds import ByKind, Kind, Kinds
 from .machine import Machine, columns, machine_of
 from .terms import TERMS, cost_terms
 from .tiling import TILING_NAMES, has_tiling, tiling_columns
@@ -50,8 +50,6 @@ _DEVICE_FACTS = {
 """Facts of a device that are features, each with the field of `Machine` that holds it."""
 
 _SIDES = np.array(_TILE_SIDES)[:, None]
-_MOST_KINDS = 4096
-"""Kinds whose facts are kept: far more than are asked about, few enough that made-up words cannot fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +161,7 @@ class KindTable:
         self._catalogue = catalogue
         self._family = get_family(schema.family)
         self._read = reader_of(schema.impls, schema.groups)
-        self._known: dict[Kind, KindFacts] = {}
+        self._known: ByKind[KindFacts] = ByKind()
 
     def of(self, kinds: Kinds) -> list[KindFacts]:
         """The facts of each kind.
@@ -171,9 +169,7 @@ class KindTable:
         Raises:
             SpecError: unknown device, or a dtype a device has no peak for.
         """
-        if len(self._known) > _MOST_KINDS:
-            self._known.clear()
-        return [self._known.get(kind) or self._known.setdefault(kind, self._facts(kind)) for kind in kinds.kinds]
+        return self._known.of(kinds, self._facts)
 
     def _facts(self, kind: Kind) -> KindFacts:
         machine, runs_as = machine_of(kind, self._family, self._catalogue)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from .coded import Words
+
+MOST_KEPT = 4096
+"""Kinds of which something is kept: far more than are asked about, few enough that made-up words cannot fill the memory."""
+
+_Found = TypeVar("_Found")
 
 
 class Kind(NamedTuple):
@@ -47,3 +52,20 @@ class Kinds:
     def column(self, values: Sequence[Any]) -> Any:
         """The column of a value per kind, or the rows of a vector per kind: shape `(n, …)`."""
         return np.array(values)[self.code]
+
+
+class ByKind(Generic[_Found]):
+    """What follows from a kind alone (never an empty value), worked out once a kind and kept, of some `MOST_KEPT` kinds.
+
+    Safe to share between threads: whoever finds it, finds the same.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Kind, _Found] = {}
+
+    def of(self, kinds: Kinds, find: Callable[[Kind], _Found]) -> list[_Found]:
+        """What is kept of each kind, or what `find` finds where nothing is."""
+        if len(self._kept) > MOST_KEPT:
+            self._kept.clear()
+        kept = self._kept
+        return [kept.get(kind) or kept.setdefault(kind, find(kind)) for kind in kinds.kinds]

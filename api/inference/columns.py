@@ -16,7 +16,7 @@ from ...features.errors import SpecError
 from ...features.kernel import CACHE_STATES, MAX_DIM, MAX_THREADS, KernelFamily, get_family
 from ..columns_read import Mask, following
 from ..problems import MAX_LISTED, FieldProblem, ProblemError, field_problem
-from ..requests import IMPL, invalid, read_spec
+from ..requests import IMPL, MAX_IMPLS, invalid, read_spec, too_many_impls
 from .models import NOT_SET, TEXT_INPUTS
 from .request import InferRequest
 
@@ -50,6 +50,8 @@ def read_cases(request: InferRequest, name: str, catalogue: Catalogue) -> Cases:
     bad |= unfit | ~words["variant"].among(family.variants)
     words["kv_dtype"] = Words.joined([words["kv_dtype"], words["dtype"]], lambda given, dtype: given or dtype)
     bad |= _without_peak(words, catalogue, family)
+    if (named := len(words["impl"].words)) > MAX_IMPLS:
+        raise invalid([FieldProblem(f"inputs[{request.positions['impl']}]", too_many_impls(named))])
     if bad.any():
         raise _explained(request, family, catalogue, bad)
     return Cases.in_words(family, words, threads, sizes, config)

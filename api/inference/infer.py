@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
-import numpy as np
 from anyio.to_thread import run_sync
 from starlette.types import Receive, Scope, Send
 
-from ...features.coded import Words
 from ...features.errors import SpecError
 from ...models.prediction import Predictions
+from ..bodies import media_type, read_body
+from ..column_counts import counted
 from ..metrics import Metrics
-from ..predict import INLINE_BODY_B, media_type, read_body
-from ..problems import ProblemError
+from ..predict import INLINE_BODY_B
 from ..settings import Settings
-from ..source import Loaded, PredictorSource
+from ..source import Loaded, PredictorSource, loaded_of
 from .answers import encode_answer
 from .columns import read_cases, refusal
 from .models import model_named
@@ -76,24 +74,5 @@ class InferEndpoint:
             found = loaded.predictor.predict_cases(cases, coverage=request.coverage)
         except SpecError as error:
             raise refusal(error, request) from error
-        counted = _counted(cases.coded("device"), found)
-        self._metrics.predictions({(name, *key): count for key, count in counted.items()})
+        self._metrics.predictions(counted(name, cases.coded("device"), found))
         return found
-
-
-def loaded_of(source: PredictorSource) -> Loaded:
-    """What answers now.
-
-    Raises:
-        ProblemError: 503, nothing does yet.
-    """
-    loaded = source.current()
-    if loaded is None:
-        raise ProblemError(503, f"no model is loaded: {source.problem}", headers={"retry-after": "2"})
-    return loaded
-
-
-def _counted(devices: Words, found: Predictions) -> Mapping[tuple[str, bool], int]:
-    """Predictions by device and whether they are in domain."""
-    counts = np.bincount(2 * devices.code + found.in_domain, minlength=2 * len(devices.words)).tolist()
-    return {(devices.words[i // 2], bool(i % 2)): count for i, count in enumerate(counts) if count}

@@ -10,11 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ... import __version__
-from ..predict import read_body
-from ..problems import FieldProblem, ProblemError
-from ..requests import decode, invalid, kind_of, shown_name
-from ..source import PredictorSource
-from .infer import loaded_of
+from ..bodies import json_response, read_body
+from ..problems import FieldProblem
+from ..requests import invalid, kind_of, read_object, shown_name
+from ..source import PredictorSource, loaded_of
 from .models import model_metadata, model_named, served
 
 EXTENSIONS = ("binary_tensor_data", "parameters")
@@ -40,7 +39,7 @@ def server_ready(source: PredictorSource) -> Answer:
 
     async def answer(_: Request) -> Response:
         loaded_of(source)
-        return _json({"ready": True})
+        return json_response({"ready": True})
 
     return answer
 
@@ -51,7 +50,7 @@ def model_ready(source: PredictorSource) -> Answer:
     async def answer(request: Request) -> Response:
         loaded = loaded_of(source)
         family = model_named(loaded, *_address(request.path_params))
-        return _json({"name": family.name, "ready": True})
+        return json_response({"name": family.name, "ready": True})
 
     return answer
 
@@ -61,7 +60,7 @@ def model(source: PredictorSource) -> Answer:
 
     async def answer(request: Request) -> Response:
         loaded = loaded_of(source)
-        return _json(model_metadata(loaded, model_named(loaded, *_address(request.path_params))))
+        return json_response(model_metadata(loaded, model_named(loaded, *_address(request.path_params))))
 
     return answer
 
@@ -73,17 +72,15 @@ def repository_index(source: PredictorSource) -> Answer:
         body = await read_body(dict(request.scope["headers"]), request.receive, _MAX_INDEX_B, "send {} or nothing")
         _check_index_request(body)
         loaded = loaded_of(source)
-        return _json([{"name": name, "version": loaded.version, "state": "READY", "reason": ""}
-                      for name in served(loaded)])  # fmt: skip
+        index = [{"name": name, "version": loaded.version, "state": "READY", "reason": ""} for name in served(loaded)]
+        return json_response(index)
 
     return answer
 
 
 def _check_index_request(body: bytes) -> None:
     """All models are ready: `{"ready": true}` asks for the same as nothing."""
-    asked = decode(body) if body.strip() else {}
-    if not isinstance(asked, dict):
-        raise ProblemError(422, f"the body must be a JSON object, not {kind_of(asked)}")
+    asked = read_object(body) if body.strip() else {}
     if unknown := [name for name in asked if name != "ready"]:
         raise invalid([FieldProblem(shown_name(unknown[0]), "unknown field; an index request takes ready")])
     if not isinstance(asked.get("ready", False), bool):
@@ -101,7 +98,3 @@ def _always(answer: Mapping[str, Any]) -> Answer:
         return Response(body, media_type="application/json")
 
     return fixed
-
-
-def _json(answer: Any) -> Response:
-    return Response(msgspec.json.encode(answer), media_type="application/json")

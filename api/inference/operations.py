@@ -9,16 +9,15 @@ from typing import Any
 from ... import __version__
 from ...features.kernel import families
 from ..describe import EXAMPLE_DEVICE
+from ..openapi_parts import Refusal, json_of, ref, responses
 from ..requests import DEFAULT_COVERAGE, MAX_TEXT
 from . import metadata
 from .infer import InferEndpoint
 from .models import OUTPUTS, PLATFORM, inputs_of
 from .tensors import DATATYPES
 
-Refusal = Callable[[int], dict[str, Any]]
 Operation = Callable[[Refusal], dict[str, Any]]
 
-_REF = "#/components/schemas/{name}"
 _VERSION = "1d6dcb9d6f6a"
 _MODEL = "/v2/models/{name}"
 _VERSIONED = "/v2/models/{name}/versions/{version}"
@@ -53,14 +52,14 @@ def infer_schemas() -> dict[str, Any]:
                         "binary_data_output": {"type": "boolean", "default": False},
                     },
                 },
-                "inputs": {"type": "array", "minItems": 1, "items": {"$ref": _REF.format(name="InferTensor")}},
-                "outputs": {"type": "array", "items": {"$ref": _REF.format(name="InferOutputRequest")}},
+                "inputs": {"type": "array", "minItems": 1, "items": ref("InferTensor")},
+                "outputs": {"type": "array", "items": ref("InferOutputRequest")},
             },
             "inputs",
         ),
         "InferAnswer": _object(
             {"model_name": text, "model_version": text, "id": text, "parameters": free,
-             "outputs": {"type": "array", "items": {"$ref": _REF.format(name="InferTensor")}}},
+             "outputs": {"type": "array", "items": ref("InferTensor")}},
             "model_name", "model_version", "outputs",
         ),
         "InferServer": _object({"name": text, "version": text, "extensions": {"type": "array", "items": text}},
@@ -127,13 +126,7 @@ def _operation(
     found: dict[str, Any] = {
         "summary": summary,
         "operationId": name,
-        "responses": {
-            "200": {
-                "description": "OK",
-                "content": {"application/json": {"schema": {"$ref": _REF.format(name=schema)}, "example": shown}},
-            },
-            **{str(status): refusal(status) for status in (*refusals, 500)},
-        },
+        "responses": responses(json_of(schema, shown), refusal, (*refusals, 500)),
     }
     parameters = [
         {"name": one, "in": "path", "required": True, "description": doc, "schema": {"type": "string"}}
@@ -151,11 +144,7 @@ def _infer_operation(path: str, name: str, refusal: Refusal) -> dict[str, Any]:
         "description": "Bytes of the JSON, where tensors follow it as bytes (the binary tensor data extension)",
     }  # fmt: skip
     found["parameters"].append(length)
-    found["requestBody"] = {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": _REF.format(name="InferRequest")},
-                                         "example": example_request()}},
-    }  # fmt: skip
+    found["requestBody"] = {"required": True, "content": json_of("InferRequest", example_request())}
     return found
 
 

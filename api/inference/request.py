@@ -9,6 +9,7 @@ from typing import Any
 from ...features.errors import SpecError, listed
 from ..problems import MAX_LISTED, FieldProblem, ProblemError, field_problem
 from ..requests import (
+    COVERAGE_WORDS,
     DEFAULT_COVERAGE,
     MAX_TEXT,
     decode,
@@ -215,7 +216,7 @@ def _flag(parameters: Mapping[str, Any], name: str, where: str, default: bool = 
 def _coverage(parameters: Mapping[str, Any]) -> float:
     value = parameters.get("coverage", DEFAULT_COVERAGE)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise _one("parameters.coverage", "must be a number between 0 and 1, such as 0.9")
+        raise _one("parameters.coverage", COVERAGE_WORDS)
     return float(value)
 
 

@@ -100,7 +100,7 @@ def test_threads_are_those_of_the_cpus(client):
         ({"family": "gem"}, "family", "families:"),
         ({"dtype": "bf17"}, "dtype", "dtypes:"),
         ({"coverage": 0.1}, "coverage", "between 0.5 and 0.99"),
-        ({"coverage": 1}, "coverage", "between 0 and 1"),
+        ({"coverage": 1}, "coverage", "between 0.5 and 0.99"),
         ({"price_per_hour": [1]}, "price_per_hour", "an object of prices by device, not a list"),
         ({"price_per_hour": {"h900": 1}}, "price_per_hour.h900", "known:"),
         ({"price_per_hour": {"l40s": 1}, "devices": ["h100"]}, "price_per_hour.l40s", "is not compared"),

@@ -133,9 +133,9 @@ def test_tensors_that_are_refused(client, changed, field, words):
         ({"outputs": [{"name": "bound", "parameters": {"binary_data": 1}}]}, "outputs[0].parameters.binary_data",
          "must be true or false, not a number"),
         ({"parameters": {"covrage": 0.9}}, "parameters.covrage", "unknown parameter; those known here: coverage"),
-        ({"parameters": {"coverage": 2}}, "parameters.coverage", "must be a number between 0 and 1"),
+        ({"parameters": {"coverage": 2}}, "parameters.coverage", "must be a number between 0.5 and 0.99"),
         ({"parameters": {"coverage": 0.4}}, "parameters.coverage", "coverage must be between 0.5 and 0.99, got 0.4"),
-        ({"parameters": {"coverage": True}}, "parameters.coverage", "must be a number between 0 and 1"),
+        ({"parameters": {"coverage": True}}, "parameters.coverage", "must be a number between 0.5 and 0.99"),
         ({"parameters": 5}, "parameters", "must be an object, not a number"),
         ({"parameters": {"binary_data_output": "yes"}}, "parameters.binary_data_output", "must be true or false, not text"),
         ({"id": 7}, "id", "must be text of at most 128 characters"),
@@ -292,6 +292,12 @@ def test_more_rows_and_more_bytes_than_the_service_takes(serve):
         three = {name: {"shape": [3], "data": [*data, data[0]]} for name, (_, data) in GEMM.items()}
         refused(infer(small, request(**three)), 413, None, "device has 3 rows; at most 2 are taken in one request")
         refused(infer(small, b" " * 3000), 413, None, "the body is longer than 2048 bytes; send the rows in parts")
+
+
+def test_no_more_implementations_than_in_columns(client):
+    tensors = {name: {"shape": [1], "data": data[:1]} for name, (_, data) in GEMM.items()}
+    body = request(**tensors, impl={"datatype": "BYTES", "shape": [101], "data": [f"mine-{i}" for i in range(101)]})
+    refused(infer(client, body), 422, "inputs[5]", "names 101 different implementations; at most 100")
 
 
 def test_a_dtype_the_device_has_no_peak_for(serve):

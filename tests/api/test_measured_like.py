@@ -121,7 +121,7 @@ def test_what_like_refuses(browse: Any, changes: dict[str, Any], field: str, sai
     ("content", "media_type", "status", "said"),
     [
         (b"{", "application/json", 400, "not valid JSON"),
-        (b"", "application/json", 400, "empty"),
+        (b"", "application/json", 400, 'the body is empty; send {"family"'),
         (b"[]", "application/json", 422, "must be a JSON object, not a list"),
         (b'{"dim":"m","dim":"n"}', "application/json", 422, "given twice"),
         (b"{" + b" " * 20000 + b"}", "application/json", 413, "longer than 16384 bytes"),

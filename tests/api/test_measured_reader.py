@@ -52,7 +52,7 @@ def reader() -> Iterator[MeasuredReader]:
 
 
 def child_of(reader: MeasuredReader) -> subprocess.Popen[bytes]:
-    process = reader._process
+    process = reader.child.process
     assert process is not None
     return process
 
@@ -98,7 +98,7 @@ def test_rows_stored_while_it_runs_are_answered(reader: MeasuredReader, fill: Fi
         ["none"],
     )
     assert found["cards"][0]["text"].startswith("# Your own measurements")
-    assert reader.starts == 1
+    assert reader.child.starts == 1
 
 
 def test_a_damaged_file_is_named_and_the_others_are_answered(reader: MeasuredReader, fill: Fill, home: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_child_killed_between_two_questions_is_not_noticed(reader: MeasuredRea
     before = rows(reader, family=["copy"])
     os.kill(child_of(reader).pid, signal.SIGKILL)
     assert rows(reader, family=["copy"]) == before
-    assert reader.starts == 2
+    assert reader.child.starts == 2
 
 
 def test_a_hang_is_an_error_and_the_next_question_gets_a_new_process() -> None:
@@ -174,7 +174,7 @@ def test_a_child_killed_over_a_question_is_asked_again(reader: MeasuredReader) -
     os.kill(process.pid, signal.SIGSTOP)
     threading.Timer(0.3, os.kill, (process.pid, signal.SIGKILL)).start()
     assert sets(reader)["shipped"]["rows"] > 0
-    assert reader.starts == 2
+    assert reader.child.starts == 2
 
 
 def test_closing_does_not_wait_for_a_question(reader: MeasuredReader) -> None:
@@ -196,7 +196,7 @@ def test_closing_does_not_wait_for_a_question(reader: MeasuredReader) -> None:
     asking.join(timeout=10)
     assert time.monotonic() - start_s < 5.0
     assert "SIGKILL" in found[0]
-    assert reader.starts == 1
+    assert reader.child.starts == 1
     assert sets(reader)["shipped"]["rows"] > 0
 
 
@@ -223,14 +223,14 @@ def test_an_idle_child_ends_and_another_takes_its_place() -> None:
         sets(reader)
         assert child_of(reader).wait(timeout=10) == 0
         assert sets(reader)["tiles"]["rows"] > 0
-        assert reader.starts == 2
+        assert reader.child.starts == 2
 
 
 def test_a_child_ends_with_its_parent() -> None:
     script = (
         "from kernelcast.api.measured_reader import MeasuredReader\n"
         "from kernelcast.api.measured_wire import SetsQuestion\n"
-        "reader = MeasuredReader(); reader.ask(SetsQuestion()); print(reader._process.pid, flush=True)\n"
+        "reader = MeasuredReader(); reader.ask(SetsQuestion()); print(reader.child.process.pid, flush=True)\n"
         "import os, sys; assert 'pyarrow' not in sys.modules; os._exit(9)\n"
     )
     done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=False, timeout=60)
@@ -246,4 +246,4 @@ def test_a_question_that_makes_no_sense_is_refused_and_ends_nothing(reader: Meas
     with pytest.raises(MeasuredError) as caught:
         reader.ask(RowsQuestion({"nonsense": ["x"]}, "nonsense", False, 0, 1))
     assert caught.value.status == 422
-    assert reader.starts == 1
+    assert reader.child.starts == 1

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kernelcast.api import mlir_reader
+from kernelcast.api import child_process, mlir_reader
 from kernelcast.api.mlir_reader import NativeReader
 from kernelcast.features.mlir.native import installed
 from kernelcast.features.mlir.reading import TOLERANT, read
@@ -32,7 +32,7 @@ def shared() -> Iterator[NativeReader]:
 
 
 def child_of(reader: NativeReader) -> subprocess.Popen[bytes]:
-    process = reader._process
+    process = reader.child.process
     assert process is not None
     return process
 
@@ -41,7 +41,7 @@ def test_it_answers_as_the_parsers_in_this_process_do(shared: NativeReader) -> N
     there, here = read(TEXT, native=shared), read(TEXT)
     assert there == here
     assert there.reader == "iree"
-    assert shared.starts == 1
+    assert shared.child.starts == 1
 
 
 def test_it_passes_on_why_parsers_refuse(shared: NativeReader) -> None:
@@ -85,9 +85,9 @@ def test_a_crash_is_a_refusal_and_the_next_text_gets_a_new_process() -> None:
         os.kill(child_of(reader).pid, signal.SIGABRT)
         module = read(TEXT, native=reader)
         assert module.reader == TOLERANT
-        assert module.refusals == (("native", "the parser ended with signal 6 (SIGABRT)"),)
+        assert module.refusals == (("native", "the parsers ended with signal 6 (SIGABRT)"),)
         assert read(TEXT, native=reader).reader == "iree"
-        assert reader.starts == 2
+        assert reader.child.starts == 2
 
 
 def test_a_hang_is_a_refusal_and_ends_the_process() -> None:
@@ -109,9 +109,9 @@ def test_a_process_that_grew_too_large_is_replaced_unnoticed(monkeypatch: pytest
         process = child_of(reader)
         process.stdin.close()  # type: ignore[union-attr]  its input ends: it ends by its own choice, with status 0
         process.wait(timeout=10)
-        monkeypatch.setattr(mlir_reader, "_pipes", _pipes_reopened(process, mlir_reader._pipes))
+        monkeypatch.setattr(child_process, "_pipes", _pipes_reopened(process, child_process._pipes))
         assert reader(TEXT).reader == "iree"
-        assert reader.starts == 2
+        assert reader.child.starts == 2
 
 
 def _pipes_reopened(gone: subprocess.Popen[bytes], pipes: object):  # type: ignore[no-untyped-def]
@@ -155,7 +155,7 @@ def test_closing_ends_the_process_and_may_be_done_twice() -> None:
 def test_the_child_ends_with_its_parent() -> None:
     code = (
         "import os\nfrom kernelcast.api.mlir_reader import NativeReader\nreader = NativeReader()\nreader.warm()\n"
-        "print(reader._process.pid, flush=True)\nos._exit(0)\n"
+        "print(reader.child.process.pid, flush=True)\nos._exit(0)\n"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True)
     child = int(done.stdout)
@@ -170,7 +170,7 @@ def test_without_parsers_no_process_is_started(monkeypatch: pytest.MonkeyPatch) 
     reader = NativeReader()
     reader.warm()
     assert read(TEXT, native=reader).reader == TOLERANT
-    assert reader.starts == 0
+    assert reader.child.starts == 0
 
 
 @pytest.mark.parametrize(

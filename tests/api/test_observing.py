@@ -32,7 +32,23 @@ def test_a_well_formed_id_is_kept(client, given):
 
 
 @pytest.mark.parametrize(
-    "given", ["", "x" * 129, "a b", "a\tb", "é", "<script>", "a;b", 'a"b', "a,b", "a\\n", "${x}", "a%0a"]
+    "given",
+    [
+        "",
+        "x" * 129,
+        "a b",
+        "a\tb",
+        "é",
+        "<script>",
+        "a;b",
+        'a"b',
+        "a,b",
+        "a\\n",
+        "${x}",
+        "a%0a",
+        "kc_" + "x" * 43,
+        "a:kc_x",
+    ],
 )
 def test_another_id_is_replaced(client, given):
     response = client.request("GET", "/healthz", headers={"x-request-id": given.encode()})

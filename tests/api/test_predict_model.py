@@ -147,6 +147,7 @@ def test_limits_are_those_of_the_other_route(client, model):
     assert refused(post(client, model | {"kernels": model["kernels"] * 300, "devices": ["h100", "l40s"]}), 413) == []
     assert refused(post(client, b" " * 200_001), 413) == []
     assert refused(post(client, b"{"), 400) == []
+    assert post(client, b"").json()["detail"] == 'the body is empty; send {"devices": […], "kernels": […]}'
     assert refused(client.request("POST", PATH, content=b"{}"), 415) == []
     assert client.get(PATH).status_code == 405
 

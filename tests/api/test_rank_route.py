@@ -144,7 +144,7 @@ def test_a_device_the_tuning_model_was_not_measured_on_is_the_served_model_s(cli
         ({"device": "h900"}, "device", "known:"),
         ({"sizes": {"m": 0, "n": 1, "k": 1}}, "sizes.m", "between 1 and"),
         ({"coverage": 0.3}, "coverage", "between 0.5 and 0.99"),
-        ({"coverage": []}, "coverage", "between 0 and 1"),
+        ({"coverage": []}, "coverage", "between 0.5 and 0.99"),
     ],
 )  # fmt: skip
 def test_what_is_refused_is_named(client, change, field, said):

@@ -76,7 +76,7 @@ def test_a_kernel_without_arithmetic_has_intensity_0(client):
         ({"family": "gem"}, "family", "families:"),
         ({"sizes": {"m": 0, "n": 2, "k": 3}}, "sizes.m", "between 1 and"),
         ({"coverage": 0.999}, "coverage", "between 0.5 and 0.99"),
-        ({"coverage": "x"}, "coverage", "between 0 and 1"),
+        ({"coverage": "x"}, "coverage", "between 0.5 and 0.99"),
         ({"family": "conv2d", "sizes": {"batch": 1, "in_channels": 1, "out_channels": 1, "height": 1, "width": 1,
                                         "kernel": 1}}, "family", "not trained on conv2d"),
     ],

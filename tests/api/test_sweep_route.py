@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from typing import Any
 
 import jsonschema
 import pytest
+from kernelcast.api import sweep_request
+from kernelcast.api.problems import ProblemError
+from kernelcast.features.device import catalogue
 
 PATH = "/v1/sweep"
 GEMM: dict[str, Any] = {
@@ -83,6 +88,32 @@ def test_sizes_that_must_go_together_are_kept_so(client):
     assert mixed["curves"][0]["latency_s"]["value"][1] == client.post(single).json()["latency_s"]["value"]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        # A prime number of heads: only its ends divide it.
+        ATTENTION
+        | {
+            "sizes": ATTENTION["sizes"] | {"heads": 1_099_511_627_689},
+            "sweep": {"dim": "kv_heads", "from": 2, "to": 2**40, "points": 512, "scale": "linear"},
+        },
+        ATTENTION | {"sizes": {"heads": 32}, "sweep": {"dim": "kv_heads", "from": 1, "to": 2**40, "points": 512}},
+    ],
+)
+def test_looking_for_numbers_that_go_together_is_bounded(body, monkeypatch):
+    built = []
+    read_bare = sweep_request.read_bare
+
+    def counted(*given: Any) -> Any:
+        built.append(given)
+        return read_bare(*given)
+
+    monkeypatch.setattr(sweep_request, "read_bare", counted)
+    with contextlib.suppress(ProblemError):
+        sweep_request.read_sweep(json.dumps(body).encode(), catalogue())
+    assert 1 <= len(built) <= 2 * sweep_request.MAX_POINTS
+
+
 def swept(**sweep: Any) -> dict[str, Any]:
     return {"sweep": {"dim": "m", "from": 1, "to": 8} | sweep}
 
@@ -96,7 +127,7 @@ def swept(**sweep: Any) -> dict[str, Any]:
         (swept(dim="q"), "sweep.dim", "not 'q'"),
         (swept(dim=3), "sweep.dim", "not a number"),
         (swept(step=2), "sweep.step", "it takes dim, from, to, points, scale, or dim, values"),
-        ({"sweep": {"dim": "m", "values": [1], "from": 1}}, "sweep.from", "unknown field"),
+        ({"sweep": {"dim": "m", "values": [1], "from": 1}}, "sweep.from", "beside `values`; give one"),
         (swept(to=None), "sweep.to", "whole number between 1 and 1099511627776, got null"),
         (swept(**{"from": 0}), "sweep.from", "between 1 and"),
         (swept(dim="tile_m", **{"from": 0}), "sweep.from", "between 1 and"),
@@ -130,6 +161,7 @@ def swept(**sweep: Any) -> dict[str, Any]:
         ({"config": 3, "sweep": {"dim": "tile_m", "values": [16]}}, "config", "an object of whole numbers"),
         (ATTENTION | {"sweep": {"dim": "q_len", "from": 600, "to": 700}}, "sizes.kv_len", "at least q_len"),
         (ATTENTION | {"sweep": {"dim": "heads", "values": [12]}}, "sweep.values[0]", "multiple of kv_heads"),
+        (ATTENTION | {"sweep": {"dim": "kv_heads", "values": [8, 3]}}, "sweep.values[1]", "multiple of kv_heads"),
     ],
 )  # fmt: skip
 def test_what_is_refused_is_named(client, change, field, said):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import jsonschema
 import pytest
@@ -37,6 +38,15 @@ def test_kernels(run):
         family_example(families()["gemm"])
     )
     assert "no kernel family" in run("kernels", "gem").error
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("serve", "(default: 8000)"), ("serve", "(default: 1)"), ("collect", "(default: 2000)")]
+)
+def test_help_shows_what_an_option_is_unless_given(run, command, said):
+    # Words in square brackets would be taken for markup, and left out.
+    plain = re.sub(r"[\s│]+", " ", run(command, "--help").out)
+    assert said in plain
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def test_rank_compare_sweep_and_roofline(client):
     stepped = client.sweep("gemm", dtype="bf16", devices=["h200"], dim="m", start=16, stop=4096, points=5, scale="log",
                            n=4096, k=4096)  # fmt: skip
     assert (stepped.values[0], stepped.values[-1]) == (16, 4096)
+    assert [one.device for one in client.compare("gemm", dtype="bf16", devices="h200", **SIZES).answers] == [GPU]
     roofline = client.roofline("gemm", dtype="bf16", devices=["h200", "l40s"], **SIZES)
     assert roofline.flops == 2 * 512 * 4096 * 4096
     assert [answer.device for answer in roofline.answers] == [GPU, "nvidia-l40s"]
@@ -131,6 +132,9 @@ def test_what_can_be_asked_about(client):
         (lambda it: it.predict("gemm", device="h200", dtype="bf16", m={1}, n=2, k=3), 422, "m must be a whole number"),
         (lambda it: it.predict("gemm", device="h200", dtype="bf16", m=object(), n=2, k=3), None, "object has no form in JSON"),
         (lambda it: it.predict("gemm", device="h200", dtype="bf16", sizes=5), None, "sizes must be a mapping"),
+        (lambda it: it.predict("gemm", device="h200", dtype="bf16", sizes=SIZES, m=5), None, "the size m is given twice"),
+        (lambda it: it.predict_many([5]), None, "a spec must be a mapping of fields, not int"),
+        (lambda it: it.predict_model("abc", ["h200"]), None, "a spec must be a mapping of fields, not str"),
         (lambda it: it.predict_columns("gemm", {"device": "h200"}), 422, "dtype is missing"),
         (lambda it: it.sweep("gemm", dtype="bf16", devices=[], dim="m", values=[1], n=1, k=1), 422, "devices"),
         (lambda it: it.predict_model([], ["h200"]), 422, "kernels"),
