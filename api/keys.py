@@ -121,15 +121,18 @@ def read_key_file(path: Path) -> tuple[Key, ...]:
         SpecError: it cannot be read, others may write to it, or a line is of another form.
     """
     try:
-        with path.open("rb") as file:
+        # Not to wait for the other end of a pipe.
+        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             found = os.fstat(file.fileno())
-            raw = file.read(_MAX_FILE_B + 1)
+            raw = file.read(_MAX_FILE_B + 1) if stat.S_ISREG(found.st_mode) else b""
     except OSError as error:
         raise SpecError(
             f"the key file {path} cannot be read: {error.strerror or error}; "
             f"`kernelcast keys new --name NAME --file {path}` makes one",
             field="api_keys_file",
         ) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise SpecError(f"the key file {path} is no regular file", field="api_keys_file")
     if sys.platform != "win32" and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise SpecError(
             f"others may write to the key file {path}, and so give themselves a key; run: chmod 600 {path}",

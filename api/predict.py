@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
-from anyio.to_thread import run_sync
 from starlette.types import Receive, Scope, Send
 
 from ..features.errors import SpecError
@@ -18,6 +17,7 @@ from .problems import MAX_LISTED, FieldProblem, ProblemError, field_problem
 from .requests import Request, read_request
 from .settings import Settings
 from .source import Loaded, PredictorSource, loaded_of
+from .turns import on_thread
 from .wire import encode_predictions
 
 INLINE_BODY_B = 8192
@@ -44,7 +44,7 @@ class PredictEndpoint(ABC):
         headers = dict(scope["headers"])
         media_type(headers, JSON)
         body = await read_body(headers, receive, self._settings.max_body_b)
-        answer = await self.answer_soon(body) if len(body) <= INLINE_BODY_B else await run_sync(self.answer, body)
+        answer = await self.answer_soon(body) if len(body) <= INLINE_BODY_B else await on_thread(self.answer, body)
         await send_json(send, answer)
 
     async def answer_soon(self, body: bytes) -> bytes:

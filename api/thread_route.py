@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anyio.to_thread import run_sync
 from starlette.types import Receive, Scope, Send
 
 from ..features.errors import SpecError
@@ -14,6 +13,7 @@ from .metrics import Metrics
 from .problems import ProblemError, field_problem
 from .settings import Settings
 from .source import Loaded, PredictorSource, loaded_of
+from .turns import on_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ThreadEndpoint:
         media_type(headers, JSON)
         body = await read_body(headers, receive, self._limit_b)
         call = Call(loaded_of(self._source), self._settings, self._metrics)
-        await send_json(send, await run_sync(self._answer, call, body))
+        await send_json(send, await on_thread(self._answer, call, body))
 
 
 def refused(error: SpecError, field: str) -> ProblemError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from anyio.to_thread import run_sync
 from starlette.types import Receive, Scope, Send
 
 from ...features.errors import SpecError
@@ -15,6 +14,7 @@ from ..metrics import Metrics
 from ..predict import INLINE_BODY_B
 from ..settings import Settings
 from ..source import Loaded, PredictorSource, loaded_of
+from ..turns import on_thread
 from .answers import encode_answer
 from .columns import read_cases, refusal
 from .models import model_named
@@ -59,10 +59,10 @@ class InferEndpoint:
         """The answer to a body, and how many bytes of it are JSON; None where all of it is."""
         read = partial(read_infer_request, body, header_b, name, loaded.version, self._settings.max_columns_rows)
         if len(body) > INLINE_BODY_B:
-            return await run_sync(lambda: self._answered(loaded, name, read()))
+            return await on_thread(lambda: self._answered(loaded, name, read()))
         request = read()
         if request.rows > INLINE_ROWS:
-            return await run_sync(self._answered, loaded, name, request)
+            return await on_thread(self._answered, loaded, name, request)
         return self._answered(loaded, name, request)
 
     def _answered(self, loaded: Loaded, name: str, request: InferRequest) -> tuple[bytes, int | None]:

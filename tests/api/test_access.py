@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from kernelcast.api.access import check_exposure, is_own
-from kernelcast.api.keys import add_key, new_key, revoke_key
+from kernelcast.api.keys import add_key, new_key, read_key_file, revoke_key
 from kernelcast.api.policy import PAGE_POLICY
 from kernelcast.api.settings import Settings
 from kernelcast.api.source import FixedSource
@@ -362,3 +362,9 @@ def test_the_document_says_how_keys_are_sent(keyed):
             else:
                 assert {"401", "403"} <= operation["responses"].keys()
     assert document["paths"]["/v1/admin/reload"]["post"]["security"] == [{"key": []}]
+
+
+def test_a_pipe_as_key_file_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "keys", 0o600)
+    with pytest.raises(SpecError, match="is no regular file"):
+        read_key_file(tmp_path / "keys")
