@@ -113,14 +113,18 @@ async def _load(pid: int, target: Target, connections: int, seconds: float, rate
 async def _all(port: int, bodies: Iterator[bytes], connections: int, seconds: float, rate: float | None) -> list[float]:
     end = time.perf_counter() + seconds
     apart_s = None if rate is None else connections / rate
-    each = await asyncio.gather(*(_connection(port, bodies, end, apart_s) for _ in range(connections)))
+    # At a given rate the connections take turns, as clients that know nothing of each other do on average.
+    starts = [0.0 if rate is None else i / rate for i in range(connections)]
+    each = await asyncio.gather(*(_connection(port, bodies, end, apart_s, start) for start in starts))
     return [wait for waits in each for wait in waits]
 
 
-async def _connection(port: int, bodies: Iterator[bytes], end: float, apart_s: float | None) -> list[float]:
+async def _connection(
+    port: int, bodies: Iterator[bytes], end: float, apart_s: float | None, start: float
+) -> list[float]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     waits: list[float] = []
-    due = time.perf_counter()
+    due = time.perf_counter() + start
     try:
         while (now := time.perf_counter()) < end:
             if apart_s is not None:
