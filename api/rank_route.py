@@ -76,7 +76,10 @@ def answer(call: Call, body: bytes) -> bytes:
         found = _by_prediction(call, request, coverage) if model is None else _by_tuning(call, request, model, coverage)
     except SpecError as error:
         raise refused(error, "family") from error
-    call.metrics.predictions((found.family, found.device, bool(one.in_domain)) for one in found.ranked)
+    # What a tuning model ranked is no prediction that is inside or outside a domain.
+    call.metrics.predictions(
+        (found.family, found.device, one.in_domain) for one in found.ranked if one.in_domain is not None
+    )
     return msgspec.json.encode(found)
 
 

@@ -151,7 +151,7 @@ class DirectorySource:
         except (SpecError, OSError) as error:
             # Whatever is found next is looked at anew, or this problem would outlast its cause.
             self._tried = None
-            self._keep(str(error))
+            self._keep(_reason(error))
             return False
         if signature == self._tried and time.monotonic() < self._retry_at:
             return False
@@ -163,7 +163,7 @@ class DirectorySource:
             _warm_up(predictor)
             programs = load_module_predictor(predictor)
         except (SpecError, OSError) as error:
-            self._keep(str(error))
+            self._keep(_reason(error))
             return False
         except Exception as error:  # noqa: BLE001 - graphs fail with errors of their engine's own; the old model goes on
             self._keep(f"the model does not run: {error!r}")
@@ -245,6 +245,11 @@ def _signature(path: Path) -> tuple[object, ...]:
     with os.scandir(path) as entries:
         files = sorted((entry.name, *_state(entry.stat())) for entry in entries)
     return str(path), manifest.st_ino, *files
+
+
+def _reason(error: SpecError | OSError) -> str:
+    """Why a model was not taken, in words; of a file that cannot be read, which one."""
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
 
 
 def _state(found: os.stat_result) -> tuple[int, int, int]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -68,7 +67,7 @@ class FamilyEngine:
     def __init__(self, model: FamilyModel, regressor: str) -> None:
         self.model = model
         self.regressor = regressor
-        self._tables: WeakKeyDictionary[Catalogue, StandingTable] = WeakKeyDictionary()
+        self._tables: dict[Catalogue, StandingTable] = {}
         self._ends: dict[tuple[str, str, str, float], tuple[float, float]] = {}
 
     @cached_property

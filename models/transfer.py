@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -53,7 +52,7 @@ class Learned:
         self.free = free
         self.measured = measured
         self.shift = shift
-        self._tables: WeakKeyDictionary[Catalogue, KnownTable] = WeakKeyDictionary()
+        self._tables: dict[Catalogue, KnownTable] = {}
 
     def table(self, devices: Catalogue) -> KnownTable:
         """What is known of kinds under a catalogue, kept between calls."""
