@@ -29,7 +29,8 @@ run: $(LIGHT)/.ready
 	$(LIGHT)/bin/kernelcast serve --port $(PORT) --example
 
 test: $(VENV)/.ready
-	$(VENV)/bin/pytest -n 2
+	# File by file: what a file's tests share is set up once, not once a process.
+	$(VENV)/bin/pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import hashlib
 import logging
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -141,6 +143,7 @@ class DirectorySource:
             # leave for a long time. Once more at the next look, when the last request that held it is answered.
             if changed or self._has_left:
                 gc.collect()
+                _give_back()
             self._has_left = changed
             return changed
 
@@ -245,6 +248,17 @@ def _signature(path: Path) -> tuple[object, ...]:
     with os.scandir(path) as entries:
         files = sorted((entry.name, *_state(entry.stat())) for entry in entries)
     return str(path), manifest.st_ino, *files
+
+
+def _give_back() -> None:
+    """Give the memory of what was freed back to the system, where the C library has a call for it (glibc: malloc_trim(3)).
+
+    A model is loaded beside the old one by another thread, in pieces that leave holes everywhere: without this a process that
+    took six models in twenty minutes grew from 250 to 340 MiB.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def _reason(error: SpecError | OSError) -> str:
