@@ -16,11 +16,12 @@ from kernelcast import cli
 from kernelcast.api.settings import PREFIX, Settings
 from kernelcast.commands import app
 from kernelcast.home import HOME_ENV
+from kernelcast.models.engine import ENGINE_ENV
 from kernelcast.models.tracking import ARTIFACT_ROOT_ENV, URI_ENV
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-KNOWN = {PREFIX + name.upper() for name in Settings.__slots__} | {HOME_ENV, URI_ENV, ARTIFACT_ROOT_ENV}
+KNOWN = {PREFIX + name.upper() for name in Settings.__slots__} | {HOME_ENV, URI_ENV, ARTIFACT_ROOT_ENV, ENGINE_ENV}
 
 # What changes a machine, or needs a cluster, a container engine or somebody's database.
 _ELSEWHERE = {"sudo", "journalctl", "podman", "kubectl", "pg_dump", "python3", "/opt/kernelcast/bin/pip", "export"}

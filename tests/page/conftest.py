@@ -71,7 +71,8 @@ def server() -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="session")
+# One a file: while playwright runs, its event loop runs in this thread, and no test beside it could have one.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("the page is tested in chromium, which is not installed")
