@@ -82,11 +82,13 @@ class Boundary:
             await self._app(scope, traffic.receive if has_body else receive, traffic.send)
         except Exception:  # the server's boundary: no failure may show a traceback or take the connection down
             _log.exception("%s %s failed", method[:_MAX_METHOD], path[:_MAX_PATH])
-            if traffic.is_started:
-                raise
-            traffic.forget()
-            failure = ProblemError(500, "an error in the server; it has been logged")
-            await problem_response(failure, path)(scope, receive, traffic.send)
+            # What fails after its answer, as work does whose time was up, has nothing left to say.
+            if not traffic.is_done:
+                if traffic.is_started:
+                    raise
+                traffic.forget()
+                failure = ProblemError(500, "an error in the server; it has been logged")
+                await problem_response(failure, path)(scope, receive, traffic.send)
         finally:
             seconds = time.perf_counter() - started
             self._metrics.in_flight -= 1
@@ -112,6 +114,7 @@ class _Traffic:
         "_receive",
         "_send",
         "_takes_gzip",
+        "is_done",
         "is_started",
         "sent_b",
         "status",
@@ -129,6 +132,7 @@ class _Traffic:
         self.taken_b = 0
         self.sent_b = 0
         self.is_started = False
+        self.is_done = False
 
     async def receive(self) -> Message:
         """The next part of the request."""
@@ -157,6 +161,7 @@ class _Traffic:
                 message = await self._packed(message)
             self.sent_b += len(message.get("body", b""))
         await self._send(message)
+        self.is_done = message["type"] == "http.response.body" and not message.get("more_body", False)
 
     async def _packed(self, message: Message) -> Message:
         body, more = message.get("body", b""), message.get("more_body", False)

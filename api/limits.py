@@ -9,7 +9,6 @@ pile up nor keep the health routes, which take no place, from answering.
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,7 +28,6 @@ MAX_WAITING = 256
 """Most requests that wait for a place; the next is sent away at once."""
 
 _BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
-_log = logging.getLogger("kernelcast.api")
 
 
 class Places:
@@ -88,10 +86,6 @@ class Limits:
                     await problem_response(error, scope["path"])(scope, receive, send)
                     return
             await self._app(scope, turn.receive, turn.send)
-        except Exception:
-            if not turn.is_late:
-                raise
-            _log.exception("%s %s failed after its time was up", scope["method"], scope["path"][:400])
         finally:
             await turn.end()
 

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import anyio.from_thread
 import httpx
+import jsonschema
 import numpy as np
 import pytest
 from fastapi import FastAPI
@@ -74,6 +75,25 @@ class Client:
 
     def get(self, url: str) -> httpx.Response:
         return self.request("GET", url)
+
+    def check_refused(self, path: str, body: Any, field: str, said: str) -> None:
+        """POST a body that is refused for one field, in words that hold `said`."""
+        response = self.request("POST", path, json=body)
+        assert response.status_code == 422, response.text
+        (error,) = response.json()["errors"]
+        assert error["field"] == field
+        assert said in error["detail"]
+
+    def check_unreadable(self, path: str, body: bytes, status: int, said: str) -> None:
+        """POST bytes that cannot be meant, which are answered with that status and words that hold `said`."""
+        response = self.request("POST", path, content=body, headers={"content-type": "application/json"})
+        assert response.status_code == status
+        assert said in response.json()["detail"]
+
+    def validator(self, schema: str) -> jsonschema.Draft202012Validator:
+        """Judges bodies by a schema of the service's OpenAPI document."""
+        components = self.get("/openapi.json").json()["components"]
+        return jsonschema.Draft202012Validator({"$ref": f"#/components/schemas/{schema}", "components": components})
 
     def post(self, body: Any) -> httpx.Response:
         """POST /v1/predict with `body` as JSON, or as it is when it is bytes."""
