@@ -26,7 +26,7 @@ TITLES: Mapping[str, str] = {
     STORE: "Your own measurements",
 }
 CODED = ("family", "device", "dtype", "kv_dtype", "variant", "impl", "cache_state", "status", "energy_source", "energy_mode",
-         "throttle", "source", "split", "block")  # fmt: skip
+         "throttle", "source", "split", "block", "software")  # fmt: skip
 """Text columns with few distinct values, held as codes into a dictionary."""
 
 _EMPTY = "No rows yet: `kernelcast collect` measures this machine, `kernelcast import` takes measurements you have."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,7 +31,7 @@ def collect(
     dtypes: Annotated[str, typer.Option(help="Number formats with commas between.")] = "fp32,bf16",
     seed: Annotated[int, typer.Option(help="Equal seeds give equal plans, so a stopped campaign can go on.")] = 0,
     store: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where rows go; default: KERNELCAST_HOME/measurements.")
+        str | None, typer.Option(metavar="DIR|URL", help="Where rows go; default: KERNELCAST_HOME/measurements.")
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="Catalogue name of this machine; default: by its CPU's name.")
@@ -70,7 +69,7 @@ def collect(
         raise need_extra("collect", "collect", error) from error
     except (CampaignError, StoreError) as error:
         raise SpecError(str(error)) from error
-    tell(done, measured.root, as_json)
+    tell(done, measured.root_name, as_json)
 
 
 def _plan(families: str, rows: int, seed: int, dtypes: Sequence[str], threads: Sequence[int]) -> list[KernelSpec]:

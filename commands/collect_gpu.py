@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +15,7 @@ from ..features.errors import SpecError
 from ..features.kernel import get_family
 from .collected import tell
 from .console import DeviceFiles, Json, need_extra, note, print_json, progress_bar, read_catalogue
+from .store_option import store_errors
 from .this_gpu import this_gpu
 from .this_machine import named
 
@@ -29,7 +29,8 @@ def collect_gpu(
         float | None, typer.Option(min=0.0, help="Minutes of those for energy (default: a third).")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where rows go; default: KERNELCAST_HOME/measurements.")
+        str | None,
+        typer.Option("--out", metavar="DIR|URL", help="Where rows go; default: KERNELCAST_HOME/measurements."),
     ] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Most cases of latency, and most of energy.")] = None,
     families: Annotated[str, typer.Option(help="Kernel families with commas between; default: all.")] = "",
@@ -70,7 +71,7 @@ def collect_gpu(
         raise need_extra("collect-gpu", "gpu", error) from error
     except (CampaignError, StoreError) as error:
         raise SpecError(str(error)) from error
-    tell(done, measured.root, as_json)
+    tell(done, measured.root_name, as_json)
 
 
 @contextmanager
@@ -87,12 +88,13 @@ def _phase_bar(phase: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _show_plan(
-    device: Device, out: Path | None, minutes: float, seed: int, rows: int | None, families: list[str], as_json: bool
+    device: Device, out: str | None, minutes: float, seed: int, rows: int | None, families: list[str], as_json: bool
 ) -> None:
     from ..collectors.gpu.campaign import latency_plan, measured_specs
     from ..datasets.store import Store
 
-    known = measured_specs(Store(out), device.name)
+    with store_errors():
+        known = measured_specs(Store(out), device.name)
     planned = latency_plan(60 * minutes, seed, known.all, device, families)[:rows]
     counts = Counter((spec.family, spec.impl, spec.dtype) for spec in planned)
     if as_json:

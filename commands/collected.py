@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Protocol
 
 from .console import note, print_json
@@ -17,7 +16,7 @@ class Done(Protocol):
         ...
 
 
-def tell(done: Done, root: Path, as_json: bool) -> None:
+def tell(done: Done, root: object, as_json: bool) -> None:
     """Print what was done.
 
     Raises:

@@ -9,6 +9,7 @@ import typer
 
 from ..features.errors import SpecError
 from .console import DeviceFiles, Json, note, print_json, progress_bar, read_catalogue
+from .store_option import store_errors
 
 if TYPE_CHECKING:
     from ..datasets.import_source import SourceReport
@@ -35,7 +36,7 @@ def import_(
         bool, typer.Option("--keep-good", help="Store the good rows when others are refused; --from always does.")
     ] = False,
     store: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where rows go; default: KERNELCAST_HOME/measurements.")
+        str | None, typer.Option(metavar="DIR|URL", help="Where rows go; default: KERNELCAST_HOME/measurements.")
     ] = None,
     source_form: Annotated[
         str | None,
@@ -78,7 +79,7 @@ def import_(
 
 def _import_source(
     importer: Importer, path: Path, source: str | None, licence: str | None, device: str | None, out: Path | None,
-    store: Path | None, device_file: list[Path] | None,
+    store: str | None, device_file: list[Path] | None,
 ) -> SourceReport:  # fmt: skip
     from ..datasets.import_source import import_source
     from ..datasets.store import Store, StoreError
@@ -101,7 +102,7 @@ def _import_source(
 
 
 def _import_forms(
-    files: list[Path], source: str | None, licence: str | None, family: str | None, keep_good: bool, store: Path | None,
+    files: list[Path], source: str | None, licence: str | None, family: str | None, keep_good: bool, store: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     from ..datasets.importing import import_form
@@ -112,7 +113,8 @@ def _import_forms(
             raise SpecError(f"{path} looks like {looks}; add --from {looks}", field="from")
     if source is None:
         raise SpecError("missing option '--source': say who measured the rows, in a word or a link", field="source")
-    target = Store(store)
+    with store_errors():
+        target = Store(store)
     reports = {}
     for path in files:
         try:

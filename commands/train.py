@@ -7,20 +7,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..features.errors import SpecError
 from .console import DeviceFiles, Json, need_extra, note, out, print_json, progress_bar, read_catalogue
+from .store_option import store_errors
 
 if TYPE_CHECKING:
     from ..models.training import TrainingReport
 
-Data = Annotated[
-    list[Path], typer.Option("--data", metavar="FILE", help="Measured rows (.parquet, .csv); may be given again.")
-]
+_DATA = typer.Option("--data", metavar="FILE", help="Measured rows (.parquet, .csv); may be given again.")
+Data = Annotated[list[Path], _DATA]
 KeepGood = Annotated[bool, typer.Option("--keep-good", help="Go on with the good rows when others are refused.")]
 
 
 def train(
-    data: Data,
     out_dir: Annotated[Path, typer.Option("--out", metavar="MODEL_DIR", help="Where the model goes.")],
+    data: Annotated[list[Path] | None, _DATA] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="DIR|URL", help="A store to train on, alone or beside --data; streamed.")
+    ] = None,
+    most_rows: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --store: rows kept of a family (default: 20000); common kinds are thinned."),
+    ] = None,
+    families: Annotated[
+        list[str] | None, typer.Option("--families", help="With --store: only this family; may be given again.")
+    ] = None,
     split: Annotated[str | None, typer.Option(help="Only rows whose split column says this.")] = None,
     regressor: Annotated[
         str | None, typer.Option(help="What learns (default: blend); a wrong name lists what there is.")
@@ -35,13 +46,18 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model on measured rows: kernelcast train --data mine.parquet --out my-model."""
+    paths = [*(data or []), *(more_data or [])]
+    _check_given(paths, store, most_rows, families, split)
     try:
+        from ..datasets.store import Store
+        from ..models.stored import MOST_ROWS
         from ..models.training import DEFAULT_REGRESSOR, train_files
 
-        with progress_bar() as progress:
+        with store_errors(), progress_bar() as progress:
             report = train_files(
-                [*data, *(more_data or [])], out=out_dir, split=split, regressor=regressor or DEFAULT_REGRESSOR, family=family,
+                paths, out=out_dir, split=split, regressor=regressor or DEFAULT_REGRESSOR, family=family,
                 keep_good=keep_good, seed=seed, devices=read_catalogue(device_file), progress=progress,
+                store=None if store is None else Store(store), families=_separate(families), most_rows=most_rows or MOST_ROWS,
             )  # fmt: skip
     except ImportError as error:
         raise need_extra("train", "train", error) from error
@@ -50,6 +66,28 @@ def train(
     else:
         _show(report)
     note(f"the model is in {out_dir}")
+
+
+def _separate(names: list[str] | None) -> list[str] | None:
+    """Names given one by one or separated by commas."""
+    return None if names is None else [name.strip() for one in names for name in one.split(",") if name.strip()]
+
+
+def _check_given(
+    paths: list[Path], store: str | None, most_rows: int | None, families: list[str] | None, split: str | None
+) -> None:
+    """That options go together.
+
+    Raises:
+        SpecError: there is nothing to train on, or an option without what it speaks of.
+    """
+    if not paths and store is None:
+        raise SpecError("give measured rows to train on: --data FILE, --store DIR, or both", field="data")
+    for option, given in (("--most-rows", most_rows), ("--families", families)):
+        if store is None and given is not None:
+            raise SpecError(f"{option} goes with --store", field=option.strip("-"))
+    if split is not None and not paths:
+        raise SpecError("--split goes with --data; a store is thinned, not split", field="split")
 
 
 def _show(report: TrainingReport) -> None:

@@ -1,15 +1,14 @@
-"""Parquet files that are either complete or not there: writing, naming their provenance, and reading with care."""
+"""Parquet files of rows: naming their provenance, and reading with care, whatever format they were written in."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import errno
 import json
-import os
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..features.errors import SpecError, listed
+from .committing import StoreError, StoreWarning, clear_os_errors, commit_files
 from .schema import FORMAT_VERSION, arrow_schema
+from .upgrading import needed, upgraded
 
 METADATA_KEY = b"kernelcast"
 """Key of the files' schema metadata: JSON `{"format_version": int, "provenance_zlib": text}`.
@@ -26,17 +27,28 @@ The text is base64 of zlib of JSON `{block: facts}`: blocks of a campaign differ
 took ten times the room of the rows. Version 1 kept them as `"provenance": {block: facts}`.
 """
 
+__all__ = [
+    "METADATA_KEY",
+    "StoreError",
+    "StoreWarning",
+    "clear_os_errors",
+    "commit_files",
+    "family_schema",
+    "file_metadata",
+    "parquet_bytes",
+    "provenance_in",
+    "provenance_of",
+    "read_file",
+    "read_files",
+    "reading",
+    "version_in",
+]  # fmt: skip
 
-class StoreError(RuntimeError):
-    """The store cannot do what was asked; the message says why and what to do. Rows stored before are untouched."""
+WRITE_OPTIONS: Mapping[str, Any] = {"compression": "zstd", "compression_level": 9, "write_page_checksum": True}
 
 
-class StoreWarning(UserWarning):
-    """A file of the store could not be read and was skipped; it is never deleted."""
-
-
-def file_metadata(provenance: Mapping[str, Mapping[str, Any]]) -> dict[bytes, bytes]:
-    """Schema metadata that holds the format version and `{block: facts}`.
+def file_metadata(provenance: Mapping[str, Mapping[str, Any]], *, level: int = 9) -> dict[bytes, bytes]:
+    """Schema metadata that holds the format version and `{block: facts}`, compressed by zlib at `level`.
 
     Raises:
         StoreError: the facts are not plain JSON.
@@ -45,55 +57,45 @@ def file_metadata(provenance: Mapping[str, Mapping[str, Any]]) -> dict[bytes, by
         plain = json.dumps({block: dict(facts) for block, facts in provenance.items()}, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise StoreError(f"provenance facts must be plain JSON (numbers, text, lists, mappings): {error}") from error
-    packed = base64.b64encode(zlib.compress(plain.encode(), level=9)).decode()
+    packed = base64.b64encode(zlib.compress(plain.encode(), level=level)).decode()
     return {METADATA_KEY: json.dumps({"format_version": FORMAT_VERSION, "provenance_zlib": packed}).encode()}
 
 
 def provenance_of(table: pa.Table) -> dict[str, dict[str, Any]]:
     """`{block: facts}` from a table's metadata; empty for a table that has none."""
-    raw = (table.schema.metadata or {}).get(METADATA_KEY)
+    return provenance_in(table.schema.metadata)
+
+
+def provenance_in(metadata: Mapping[bytes, bytes] | None) -> dict[str, dict[str, Any]]:
+    """`{block: facts}` from schema metadata; empty where there is none."""
+    raw = (metadata or {}).get(METADATA_KEY)
     if raw is None:
         return {}
     content = json.loads(raw)
     if "provenance_zlib" not in content:
-        return dict(content["provenance"])
+        return dict(content.get("provenance", {}))
     return dict(json.loads(zlib.decompress(base64.b64decode(content["provenance_zlib"]))))
 
 
-def parquet_bytes(table: pa.Table) -> bytes:
-    """The table as one zstd Parquet file in memory."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", compression_level=9)
-    return bytes(sink.getvalue())
-
-
-def commit_files(files: Sequence[tuple[Path, bytes]]) -> None:
-    """Write every file under a temporary name beside its own, flush all to disk, then rename them.
+def version_in(metadata: Mapping[bytes, bytes] | None, shown: str) -> int:
+    """The format version of a file that messages call `shown`.
 
     Raises:
-        StoreError: the disk is full or not writable; the temporary files are removed.
+        StoreError: there is none, or it is newer than what this kernelcast reads.
     """
-    written: list[tuple[Path, Path]] = []
-    try:
-        for path, content in files:
-            # Hidden and not ending in .parquet, so that no reader ever takes it for a stored file.
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            written.append((temporary, path))
-            with clear_os_errors(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                _write_flushed(temporary, content)
-        for temporary, path in written:
-            with clear_os_errors(path):
-                temporary.rename(path)
-    except BaseException:
-        for temporary, _ in written:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-        raise
-    for folder in sorted({parent for path, _ in files for parent in list(path.parents)[:3]}):
-        # A rename is on disk only once its folder is, and so is a folder that was just made.
-        with clear_os_errors(folder):
-            _flush_folder(folder)
+    raw = (metadata or {}).get(METADATA_KEY)
+    version = json.loads(raw)["format_version"] if raw is not None else None
+    if not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
+        have = "no format version" if version is None else f"format version {version}"
+        raise StoreError(f"{shown} has {have}; this kernelcast reads up to {FORMAT_VERSION}, a newer one may read it")
+    return version
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """The table as one zstd Parquet file in memory, with a checksum in every page."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **WRITE_OPTIONS)
+    return bytes(sink.getvalue())
 
 
 def family_schema(family: str, columns: Sequence[str] | None = None) -> pa.Schema:
@@ -112,31 +114,47 @@ def family_schema(family: str, columns: Sequence[str] | None = None) -> pa.Schem
     return pa.schema([schema.field(name) for name in columns])
 
 
-def read_file(path: Path, schema: pa.Schema) -> pa.Table:
+def read_file(path: Path | str, schema: pa.Schema, source: pa.NativeFile | None = None) -> pa.Table:
     """The file's rows with the columns and types of `schema`, and the file's own metadata.
 
-    Columns the file lacks (written before they existed) are null; columns `schema` lacks are left out.
+    Columns the file lacks (written before they existed) are made by `upgrading` or null; columns `schema` lacks are left out.
+    `source` is the open file where it does not lie at `path`, which then only names it.
 
     Raises:
         StoreError: the file is damaged, not one of kernelcast's, or of a newer format.
     """
+    shown = str(path)
+    with reading(shown), pq.ParquetFile(path if source is None else source, page_checksum_verification=True) as file:
+        metadata = file.schema_arrow.metadata
+        version = version_in(metadata, shown)
+        table = file.read(needed(version, schema.names, file.schema_arrow.names))
+        table = upgraded(table, version, schema.names, facts_once(metadata))
+        return fitted(table, schema).replace_schema_metadata(metadata)
+
+
+def facts_once(metadata: Mapping[bytes, bytes] | None) -> Callable[[], dict[str, dict[str, Any]]]:
+    """A function that unpacks the provenance when it is first asked for."""
+    return cache(lambda: provenance_in(metadata))
+
+
+def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with exactly the columns and types of `schema`; null where it lacks one."""
+    present = set(table.schema.names)
+    columns = [
+        table[field.name].cast(field.type) if field.name in present else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+@contextlib.contextmanager
+def reading(shown: str) -> Iterator[None]:
+    """Turn what Parquet says about a damaged file into a `StoreError`."""
     try:
-        with pq.ParquetFile(path) as file:
-            raw = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
-            version = json.loads(raw)["format_version"] if raw is not None else None
-            if version is None or version > FORMAT_VERSION:
-                have = "no format version" if version is None else f"format version {version}"
-                raise StoreError(f"{path} has {have}; this kernelcast reads up to {FORMAT_VERSION}")
-            present = set(file.schema_arrow.names)
-            table = file.read([name for name in schema.names if name in present])
-        columns = [
-            table[field.name].cast(field.type) if field.name in present else pa.nulls(table.num_rows, field.type)
-            for field in schema
-        ]
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        yield
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, zlib.error) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise StoreError(f"cannot read {path}: {reason}") from error
-    return pa.table(columns, schema=schema.with_metadata(table.schema.metadata))
+        raise StoreError(f"cannot read {shown}: {reason}") from error
 
 
 def read_files(paths: Iterable[Path], schema: pa.Schema) -> pa.Table:
@@ -155,36 +173,3 @@ def read_files(paths: Iterable[Path], schema: pa.Schema) -> pa.Table:
         merged.update(provenance_of(table))
         tables.append(table.replace_schema_metadata(None))
     return pa.concat_tables(tables or [schema.empty_table()]).replace_schema_metadata(file_metadata(merged))
-
-
-@contextlib.contextmanager
-def clear_os_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system says about `path` into a `StoreError` that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StoreError(
-                f"no space left to write {path}; nothing of this block was stored, earlier rows are safe. Free some "
-                "space or set KERNELCAST_HOME to another disk, then run again"
-            ) from error
-        raise StoreError(f"cannot write {path}: {error.strerror or error}; check that it is writable") from error
-
-
-def _write_flushed(path: Path, content: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(handle, view) :]
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

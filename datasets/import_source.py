@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ class SourceReport:
     kept: Mapping[str, int]
     duplicates: int
     notes: tuple[Note, ...]
-    files: tuple[Path, ...]
+    files: tuple[PurePath, ...]
 
     def __str__(self) -> str:
         rows = ", ".join(f"{count} {family}" for family, count in self.kept.items()) or "0"
@@ -186,7 +186,7 @@ def _bounds(cases: Cases, known: Catalogue) -> Floats:
     return bounds
 
 
-def _write(parts: Mapping[str, tuple[pa.Table, FormRows]], target: Path, source: str) -> Sequence[Path]:
+def _write(parts: Mapping[str, tuple[pa.Table, FormRows]], target: Path, source: str) -> Sequence[PurePath]:
     tables = {family: _as_form(table, rows, source) for family, (table, rows) in parts.items()}
     if target.suffix == ".parquet":
         tables = {target.stem: pa.concat_tables(tables.values(), promote_options="permissive")}
@@ -211,7 +211,7 @@ def _as_form(table: pa.Table, rows: FormRows, source: str) -> pa.Table:
 def _store(
     importer: Importer, path: Path, store: Store, parts: Mapping[str, tuple[pa.Table, FormRows]], source: str,
     licence: str | None, now: datetime | None, progress: Progress,
-) -> tuple[dict[str, int], int, list[Path]]:  # fmt: skip
+) -> tuple[dict[str, int], int, list[PurePath]]:  # fmt: skip
     who = source or importer.origin or importer.name
     digest = hashlib.sha256(
         b"".join(parquet_bytes(_as_form(table, rows, who)) for table, rows in parts.values())
@@ -224,7 +224,7 @@ def _store(
     provenance = Provenance(f"import-{digest[:12]}", facts | ({"licence": licence} if licence else {}))
     kept: dict[str, int] = {}
     duplicates = 0
-    files: list[Path] = []
+    files: list[PurePath] = []
     for done, (family, (_, rows)) in enumerate(parts.items()):
         progress(f"storing {family}", done, len(parts))
         stored = store_rows([_from(rows, who)], store, provenance, who, keep_good=False)

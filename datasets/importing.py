@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ class ImportReport:
     duplicates: int
     unmeasured: int
     refused: tuple[Refused, ...]
-    files: tuple[Path, ...]
+    files: tuple[PurePath, ...]
 
     def __str__(self) -> str:
         return (

@@ -27,19 +27,23 @@ def pack(tables: Mapping[str, Sequence[pa.Table]], out_dir: Path) -> list[Path]:
     """
     written = []
     for family, parts in tables.items():
-        keys = ["device", "dtype", "variant", *get_family(family).dim_names, "impl", "threads", "cache_state",
-                "measured_at", "case_id"]  # fmt: skip
         facts: dict[str, dict[str, Any]] = {}
         for part in parts:
             facts.update(provenance_of(part))
         rows = pa.concat_tables([part.replace_schema_metadata(None) for part in parts])
         rows = rows.filter(pa.array(_first_of_each(rows)))
-        rows = rows.filter(pa.array(~_superseded(rows))).sort_by([(key, "ascending") for key in keys])
+        rows = rows.filter(pa.array(~_superseded(rows))).sort_by([(key, "ascending") for key in sort_keys(family)])
         used = {block: facts[block] for block in rows["block"].unique().to_pylist() if block in facts}
         path = Path(out_dir) / f"{family}.parquet"
         commit_files([(path, parquet_bytes(rows.replace_schema_metadata(file_metadata(used))))])
         written.append(path)
     return written
+
+
+def sort_keys(family: str) -> list[str]:
+    """Columns by which packed rows of a family are sorted."""
+    return ["device", "dtype", "variant", *get_family(family).dim_names, "impl", "threads", "cache_state", "measured_at",
+            "case_id"]  # fmt: skip
 
 
 def _first_of_each(table: pa.Table) -> Mask:

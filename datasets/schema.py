@@ -15,9 +15,9 @@ import pyarrow as pa
 from ..features.errors import SpecError
 from ..features.kernel import KernelSpec, families, get_family
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Version of the row format, kept in every file's metadata. History: 1, the first; 2, provenance compressed, and columns for
-what a GPU's board and compiler say."""
+what a GPU's board and compiler say; 3, the column `software`. Older files are read as this version, see `upgrading`."""
 
 STATUSES = ("ok", "unsupported", "out_of_memory", "timeout", "crashed", "failed")
 """`ok` rows carry a latency; every other status says why there is none."""
@@ -90,6 +90,8 @@ class Measurement:
     message: str | None = None
     measured_at: str | None = field(default=None)
     """UTC, ISO 8601."""
+    software: str | None = None
+    """Driver, power limit, versions, microcode: see `software`. The store fills it in from the block's provenance."""
 
     @property
     def case_id(self) -> str:
@@ -109,7 +111,7 @@ _RESULT_COLUMNS = (("status", str), ("latency_s", float), ("latency_q1_s", float
                    ("energy_spread", float), ("sm_clock_hz", float), ("temperature_c", float), ("throttle", str),
                    ("registers", float), ("spill_b", float), ("shared_b", float), ("source", str),
                    ("split", str), ("message", str),
-                   ("measured_at", str), ("block", str), ("case_id", str))  # fmt: skip
+                   ("measured_at", str), ("block", str), ("software", str), ("case_id", str))  # fmt: skip
 
 LABEL_COLUMNS = frozenset({"latency_s", "latency_q1_s", "latency_q3_s", "latency_min_s", "power_w", "energy_j",
                            "net_energy_j", "power_integrated_w", "steady_latency_s", "energy_spread", "sm_clock_hz",

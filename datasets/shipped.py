@@ -1,6 +1,7 @@
 """The measured tables that come with kernelcast: one Parquet file per family in `datasets/shipped/`, with its card.
 
-Beside them, in `datasets/tiles/`, tables of kernels in many tile configurations each, from which compilers' choices are learnt.
+Beside them, in `datasets/tiles/`, tables of kernels in many tile configurations each, from which compilers' choices are learnt,
+and in `datasets/history/` nights between which libraries changed, on which retraining is compared with reusing old models.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .files import family_schema, read_file
 
 SHIPPED_DIR = Path(__file__).parent / "shipped"
 TILES_DIR = Path(__file__).parent / "tiles"
+HISTORY_DIR = Path(__file__).parent / "history"
 
 
 def shipped_families(directory: Path = SHIPPED_DIR) -> list[str]:

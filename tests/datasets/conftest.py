@@ -1,11 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from kernelcast.datasets.roots import LocalRoot
 from kernelcast.datasets.schema import Measurement, Provenance
 from kernelcast.datasets.store import Store
 from kernelcast.features.kernel import KernelSpec
@@ -33,3 +37,81 @@ def provenance() -> Provenance:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "measurements", lower_bounds=lambda specs, devices: np.full(len(specs), np.nan))
+
+
+class KilledError(BaseException):
+    """The process is gone: nothing after it happens, no clean-up either."""
+
+
+class DyingRoot:
+    """A root whose process is killed when it is about to change the store for the `steps + 1`-th time."""
+
+    killed = KilledError
+
+    def __init__(self, root: Any, steps: int) -> None:
+        self._root, self.steps = root, steps
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._root, name)
+        if name not in ("write", "publish", "remove", "move"):
+            return found
+
+        def step(*given: Any) -> Any:
+            if self.steps <= 0:
+                raise KilledError
+            self.steps -= 1
+            return found(*given)
+
+        if name == "write" and not isinstance(self._root, LocalRoot):
+            # An object store writes one file after the other.
+            return lambda files: [step([one]) for one in files]
+        return step
+
+
+@pytest.fixture
+def dying() -> type[DyingRoot]:
+    return DyingRoot
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The address of a server of this machine that speaks S3's protocol."""
+    moto = pytest.importorskip("moto.server")
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3_bucket(s3_server: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A new bucket of it, which the environment leads to."""
+    import fsspec
+
+    given = {"AWS_ENDPOINT_URL": s3_server, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "hidden-key",
+             "AWS_DEFAULT_REGION": "us-east-1"}  # fmt: skip
+    with mock.patch.dict(os.environ, given):
+        files = fsspec.filesystem("s3", use_listings_cache=False)
+        files.clear_instance_cache()
+        bucket = f"bucket-{abs(hash(request.node.nodeid)):x}"
+        fsspec.filesystem("s3", use_listings_cache=False).mkdir(bucket)
+        yield bucket
+        files.clear_instance_cache()
+
+
+@pytest.fixture(params=["folder", "memory", "s3"])
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A place for a store, of each kind."""
+    monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path / "home"))
+    if request.param == "folder":
+        return (tmp_path / "measurements").as_uri()
+    if request.param == "memory":
+        return f"memory://{tmp_path.name}"
+    return f"s3://{request.getfixturevalue('s3_bucket')}/team/measurements"
+
+
+@pytest.fixture
+def open_store() -> Callable[[str], Store]:
+    return lambda root: Store(root, lower_bounds=lambda specs, devices: np.full(len(specs), np.nan))

@@ -1,0 +1,121 @@
+"""`kernelcast data query`: SQL over the measured rows."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..features.errors import SpecError
+from .console import Json, need_extra, note, out, print_json
+from .out_place import check_file
+from .store_option import StoreRoot, store_errors
+
+if TYPE_CHECKING:
+    from ..datasets.queries import Answer
+
+SHOWN_ROWS = 40
+JSON_ROWS = 100_000
+
+Memory = Annotated[float, typer.Option(metavar="GB", help="Memory a query may take; beyond it, it writes to disk.")]
+
+
+def query(
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="One SELECT; views: the families, and measurements over all of them.")
+    ],
+    store: StoreRoot = None,
+    memory: Memory = 4.0,
+    spill: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where it writes to; default: the system's temporary folder.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the answer to a .csv file.")] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the answer to a .parquet file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Ask the stored rows in SQL: kernelcast data query "SELECT device, count(*) FROM measurements GROUP BY device"."""
+    from ..datasets.row_files import check_suffix, write_answer
+    from ..datasets.store import Store
+
+    if csv is not None and parquet is not None:
+        raise SpecError("give --csv or --parquet, not both", field="csv")
+    file = csv or parquet
+    if file is not None:
+        if file.suffix.lower() != (".csv" if csv is not None else ".parquet"):
+            check_suffix(file)
+            raise SpecError(
+                f"--{'csv' if csv is not None else 'parquet'} {file} has the other format's name", field="csv"
+            )
+        check_file(file)
+    try:
+        from ..datasets.queries import open_query
+
+        with store_errors(), open_query(Store(store), memory_b=memory * 1e9, spill=spill) as asked:
+            answer = asked.ask(sql)
+            if file is not None:
+                note(f"{write_answer(answer.batches, answer.schema, file)} rows written to {file}")
+            elif as_json:
+                print_json(_rows(answer))
+            else:
+                _show(answer)
+    except ImportError as error:
+        raise need_extra("data query", "storage", error) from error
+
+
+def _rows(answer: Answer) -> list[dict[str, Any]]:
+    """The rows as objects of plain values.
+
+    Raises:
+        SpecError: too many for one JSON document.
+    """
+    found: list[dict[str, Any]] = []
+    for batch in answer.batches:
+        found.extend({name: _plain(value) for name, value in row.items()} for row in batch.to_pylist())
+        if len(found) > JSON_ROWS:
+            raise SpecError(
+                f"the answer has more than {JSON_ROWS} rows, too many for JSON; add LIMIT, or write them to a file with "
+                "--csv or --parquet", field="json",
+            )  # fmt: skip
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has a form for: whole decimals (sums of whole numbers) as such, dates and intervals as text."""
+    from decimal import Decimal
+
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return [_plain(one) for one in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _show(answer: Answer) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for field in answer.schema:
+        number = str(field.type).startswith(("int", "uint", "double", "float", "decimal"))
+        table.add_column(field.name, justify="right" if number else "left")
+    # One more than is shown says whether there are more; further ones are never computed.
+    rows = list(islice((row for batch in answer.batches for row in batch.to_pylist()), SHOWN_ROWS + 1))
+    for row in rows[:SHOWN_ROWS]:
+        table.add_row(*(_shown(value) for value in row.values()))
+    out().print(table)
+    if len(rows) > SHOWN_ROWS:
+        note(f"the first {SHOWN_ROWS} rows; --json, --csv or --parquet give all of them")
+    elif not rows:
+        note("no rows")
+
+
+def _shown(value: Any) -> str:
+    plain = _plain(value)
+    if plain is None:
+        return ""
+    return f"{plain:.6g}" if isinstance(plain, float) else str(plain)
