@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
 
+from anyio import move_on_after
 from anyio.to_thread import run_sync
 from fastapi import FastAPI
 from starlette.responses import Response
@@ -13,6 +14,7 @@ from starlette.routing import Route
 
 from .. import __version__
 from ..features.device import Catalogue, catalogue
+from ..home import home_dir
 from .access import Access
 from .admin_route import look_for_model
 from .bodies import json_response
@@ -27,12 +29,16 @@ from .measured_route import MeasuredTurns
 from .metrics import CONTENT_TYPE, Metrics
 from .metrics_files import WRITE_S
 from .mlir_reader import NativeReader
+from .nights_folder import NightsFolder
+from .nights_metrics import NightsState
 from .openapi import documented, install_document
 from .pages import add_pages
 from .proxy import BehindProxy, check_prefix
 from .settings import Settings
 from .source import PredictorSource, Watcher, loaded_of
 from .tracing import Tracing, tracing_of
+from .usage_log import LAST_WRITE_S, UsageLog
+from .usage_log import WRITE_S as USAGE_WRITE_S
 from .wire import HealthAnswer, ModelAnswer, ModelsAnswer
 
 
@@ -51,7 +57,9 @@ def create_app(
     """
     settings = settings or Settings()
     devices = devices or catalogue()
-    metrics = Metrics(settings.metrics_dir, lambda: _model_of(source))
+    usage = None if settings.usage_log is None else UsageLog(settings.usage_log, settings.usage_days)
+    nights = NightsFolder(settings.nights or home_dir() / "nights")
+    metrics = Metrics(settings.metrics_dir, lambda: _model_of(source), usage, (NightsState(nights),))
     tracing = tracing or tracing_of(settings.tracing, lambda: (_model_of(source) or ("", "none"))[1])
     native = NativeReader()
     measured = MeasuredTurns(MeasuredReader())
@@ -66,6 +74,9 @@ def create_app(
         if metrics.shared is not None:
             writer = Watcher(metrics.shared.write, WRITE_S)
             await writer.start()
+        if usage is not None:
+            usage_writer = Watcher(usage.write, USAGE_WRITE_S)
+            await usage_writer.start(wait_s=0)
         try:
             yield
         finally:
@@ -74,6 +85,11 @@ def create_app(
             if metrics.shared is not None:
                 writer.stop()
                 await run_sync(metrics.shared.write)
+            if usage is not None:
+                usage_writer.stop()
+                # A disk that hangs does not keep the process from ending.
+                with move_on_after(LAST_WRITE_S):
+                    await run_sync(usage.write, abandon_on_cancel=True)
             if tracing is not None:
                 await run_sync(tracing.close)
             await run_sync(native.close)
@@ -88,7 +104,7 @@ def create_app(
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
     )  # fmt: skip
     install_problem_handlers(app)
-    parts = Parts(source, settings, metrics, devices, native, measured)
+    parts = Parts(source, settings, metrics, devices, native, measured, nights)
     for door in DOORS:
         # Plain routes: the framework's own reading of bodies and building of answers costs more than a prediction.
         app.router.routes.append(Route(door.path, door.build(parts), methods=[door.method], name=door.name))

@@ -33,6 +33,7 @@ def answer(call: Call, body: bytes) -> bytes:
         path = f"columns.{field}" if field in COLUMNS else field
         raise ProblemError(422, str(error), [field_problem(error, path)]) from error
     call.metrics.predictions(counted(request.cases.family.name, request.device, found))
+    call.metrics.asked_rows(request.cases)
     return msgspec.json.encode(columns_answer(request.cases.family.name, found))
 
 

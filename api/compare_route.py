@@ -80,6 +80,8 @@ def answer(call: Call, body: bytes) -> bytes:
     call.metrics.predictions(
         (asked.spec.family, one.device, one.prediction.in_domain) for one in answers if one.prediction is not None
     )
+    known = [device for device, one in zip(asked.devices, answers, strict=True) if one.prediction is not None]
+    call.metrics.asked([on_device(asked.spec, device) for device in known], [device.name for device in known])
     return msgspec.json.encode(CompareAnswer(asked.spec.family, flops, moved_b, answers))
 
 

@@ -20,6 +20,7 @@ from . import (
     compare_route,
     measured_describe,
     measured_route,
+    nights_route,
     rank_route,
     roofline_route,
     sweep_route,
@@ -37,6 +38,8 @@ from .mlir_route import ProgramEndpoint
 from .mlir_wire import ProgramsAnswer
 from .model_route import PATH as MODEL_PATH
 from .model_route import ModelEndpoint, model_operation, model_schemas
+from .nights_folder import NightsFolder
+from .nights_wire import NightReport, NightsAnswer
 from .openapi_parts import Refusal
 from .predict import SpecEndpoint
 from .predict_describe import predict_operation, predict_schemas
@@ -56,6 +59,7 @@ class Parts:
     devices: Catalogue
     native: NativeReader
     measured: MeasuredTurns
+    nights: NightsFolder
 
 
 def _on_thread(parts: Parts, answer: Answer, limit_b: int) -> ThreadEndpoint:
@@ -150,6 +154,21 @@ DOORS: tuple[Door, ...] = (
         card_route.PATH, "GET", "get_model_card",
         lambda parts: card_route.card_endpoint(parts.source),
         card_route.card_operation,
+    ),
+    Door(
+        nights_route.PATH, "GET", "list_nights",
+        lambda parts: nights_route.list_endpoint(parts.nights),
+        nights_route.list_operation, (NightsAnswer,),
+    ),
+    Door(
+        nights_route.NIGHT_PATH, "GET", "get_night",
+        lambda parts: nights_route.night_endpoint(parts.nights),
+        nights_route.night_operation, (NightReport,),
+    ),
+    Door(
+        nights_route.PAGE_PATH, "GET", "get_night_page",
+        lambda parts: nights_route.page_endpoint(parts.nights),
+        nights_route.page_operation,
     ),
     Door(
         admin_route.PATH, "POST", "reload_model",

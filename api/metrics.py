@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from .exchange import CURRENT
 from .metrics_files import SharedCounts
+
+if TYPE_CHECKING:
+    # For types alone: it loads numpy, which must come after `server.cap_threads`.
+    from collections.abc import Sequence
+
+    from ..features.cases import Cases
+    from ..features.kernel import KernelSpec
+    from .usage_log import UsageLog
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -39,15 +48,39 @@ class _ModelState(Collector):
         yield info
 
 
+class _UsageState(Collector):
+    """What the usage log has counted, where there is one."""
+
+    def __init__(self, usage: UsageLog | None) -> None:
+        self._usage = usage
+
+    def collect(self) -> Iterator[Metric]:
+        """The counts."""
+        counted = 0.0 if self._usage is None else self._usage.counted
+        failures = 0 if self._usage is None else self._usage.failures
+        yield CounterMetricFamily("kernelcast_usage_kernels", "Kernels counted by the usage log", value=counted)
+        yield CounterMetricFamily(
+            "kernelcast_usage_write_failures", "Times the usage log could not be written", value=failures
+        )
+
+
 class Metrics:
     """The service's own registry, so that two apps in one process do not share counts.
 
     Label values come from fixed sets (routes, methods, the catalogue), never from what a request says, so that no one
     can grow the number of series. With a `folder` the counts are those of all workers that share it.
-    `model` gives name and version of the model that answers, None while there is none.
+    `model` gives name and version of the model that answers, None while there is none. `usage` counts the kernels that are
+    asked for, None where nobody wants that; `more` are collectors of further metrics.
     """
 
-    def __init__(self, folder: Path | None = None, model: Callable[[], tuple[str, str] | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        model: Callable[[], tuple[str, str] | None] = lambda: None,
+        usage: UsageLog | None = None,
+        more: Iterable[Collector] = (),
+    ) -> None:
+        self.usage = usage
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self._requests = Counter(
@@ -77,7 +110,8 @@ class Metrics:
             "kernelcast_http_refusals", "Requests turned away by keys and limits", ["reason"], registry=registry
         )
         self._refusals = {reason: refusals.labels(reason) for reason in REFUSALS}
-        registry.register(_ModelState(model))
+        for collector in (_ModelState(model), _UsageState(usage), *more):
+            registry.register(collector)
         self.model_changes = Counter(
             "kernelcast_model_changes", "Times a newly found model was taken", registry=registry
         )
@@ -130,6 +164,16 @@ class Metrics:
             exchange.predictions += sum(tally.values())
             exchange.families = len({family for family, _, _ in tally})
             exchange.devices = len({device for _, device, _ in tally})
+
+    def asked(self, specs: Sequence[KernelSpec], devices: Sequence[str]) -> None:
+        """Tell the usage log, where there is one, which kernels were asked for, `devices` naming one per kernel."""
+        if self.usage is not None:
+            self.usage.specs(specs, devices)
+
+    def asked_rows(self, cases: Cases) -> None:
+        """The same of cases in columns."""
+        if self.usage is not None:
+            self.usage.cases(cases)
 
     def text_read(self, reader: str) -> None:
         """Count an MLIR text by the reader that read it."""

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from ..features.errors import SpecError
+from .nights_metrics import NIGHT_GAUGES
 from .settings import Settings
 
 WRITE_S = 5.0
@@ -59,6 +60,8 @@ _MERGED: Mapping[str, Callable[[float, float], float]] = {
     "kernelcast_model_info": max,
     "process_start_time_seconds": min,
     "process_max_fds": min,
+    # Every worker reads the same folder of nights.
+    **dict.fromkeys(NIGHT_GAUGES, max),
 }
 """How gauges of workers become one; what is not here is added up, as all counts are."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -93,6 +94,10 @@ class ProgramEndpoint:
         asked = list(zip(request.devices, threads, strict=True))
         found = _named("text", lambda: [ask(device, threads=count) for device, count in asked])
         self._metrics.predictions(("mlir", one.device, one.in_domain) for one in found)
+        # What stands in for something else was not asked for.
+        kernels = dict.fromkeys(group.spec for group in program.groups if group.spec is not None and not group.stand_in)
+        for one, count in zip(found, threads, strict=True):
+            self._metrics.asked([replace(spec, threads=count) for spec in kernels], [one.device] * len(kernels))
         return msgspec.json.encode(programs_answer(module, functions(module), found))
 
 

@@ -41,6 +41,8 @@ class ModelEndpoint(PredictEndpoint):
             for device, whole in zip(request.devices, found, strict=True)
             for part in whole.parts
         )
+        for device, whole in zip(request.devices, found, strict=True):
+            self._metrics.asked([part.kernel.spec for part in whole.parts], [device] * len(whole.parts))
         answers = [whole_answer(device, whole) for device, whole in zip(request.devices, found, strict=True)]
         return msgspec.json.encode(WholesAnswer(answers))
 

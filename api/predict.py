@@ -79,6 +79,7 @@ class SpecEndpoint(PredictEndpoint):
         except SpecError as error:
             raise _single_problem(error) from error
         self._metrics.predictions(((spec.family, device, found.in_domain),))
+        self._metrics.asked(request.specs, request.devices)
         return encode_predictions([spec], [device], [found], single=True)
 
     def answer(self, body: bytes) -> bytes:
@@ -89,6 +90,7 @@ class SpecEndpoint(PredictEndpoint):
     def _answered(self, loaded: Loaded, request: Request) -> bytes:
         found = _predict(loaded, request)
         self._metrics.predictions(_counted(request.specs, request.devices, found))
+        self._metrics.asked(request.specs, request.devices)
         return encode_predictions(request.specs, request.devices, found, single=request.single)
 
 

@@ -80,6 +80,7 @@ def answer(call: Call, body: bytes) -> bytes:
     call.metrics.predictions(
         (found.family, found.device, one.in_domain) for one in found.ranked if one.in_domain is not None
     )
+    call.metrics.asked(request.specs, [found.device] * len(request.specs))
     return msgspec.json.encode(found)
 
 

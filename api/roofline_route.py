@@ -78,6 +78,7 @@ def answer(call: Call, body: bytes) -> bytes:
     call.metrics.predictions(
         (asked.spec.family, device.name, one.in_domain) for device, one in zip(asked.devices, made, strict=True)
     )
+    call.metrics.asked(specs, [device.name for device in asked.devices])
     found = [_under(call.loaded, *row) for row in zip(asked.devices, specs, made, strict=True)]
     return msgspec.json.encode(RooflineAnswer(*on_paper(asked.spec), found))
 

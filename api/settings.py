@@ -36,6 +36,8 @@ class Settings:
     others without any, `allowed_hosts` are names it may be asked by. `max_concurrency` requests are worked on at once, each
     answered within `request_timeout_s` once its body is there, which may take `body_timeout_s`; `max_held_b` bounds all bodies
     (`limits`).
+    `usage_log` is the folder that kernels asked for are counted in (None: they are not), its files kept `usage_days` days
+    (`usage_log.UsageLog`); `nights` is the folder of nights that are shown (None: `nights` in `KERNELCAST_HOME`).
     `root_path` is the prefix a proxy serves it under, `trusted_proxies` whose forwarded headers count (`proxy.BehindProxy`).
     """
 
@@ -64,6 +66,9 @@ class Settings:
     body_timeout_s: float = 20.0
     max_concurrency: int = 32
     max_held_b: int = 256 << 20
+    usage_log: Path | None = None
+    usage_days: int = 30
+    nights: Path | None = None
     root_path: str = ""
     trusted_proxies: tuple[str, ...] = ("127.0.0.1", "::1")
 
@@ -157,6 +162,9 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "body_timeout_s": _seconds,
     "max_concurrency": _whole(1, MAX_CONCURRENCY),
     "max_held_b": _whole(1 << 20, 2**40),
+    "usage_log": lambda text: Path(text).expanduser(),
+    "usage_days": _whole(1, 3650),
+    "nights": lambda text: Path(text).expanduser(),
     "root_path": proxy.root_path,
     "trusted_proxies": proxy.trusted_proxies,
 }

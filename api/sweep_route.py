@@ -67,6 +67,7 @@ def _curve(call: Call, request: SweepRequest, i: int) -> SweepCurve:
     inside = int(np.count_nonzero(found.in_domain))
     family = cases.family.name
     call.metrics.predictions({(family, device.name, True): inside, (family, device.name, False): len(specs) - inside})
+    call.metrics.asked_rows(cases)
     return SweepCurve(
         device=device.name,
         latency_s=interval_columns(found.targets["latency_s"]),

@@ -34,6 +34,10 @@ def serve(
         bool | None,
         typer.Option("--allow-open", help="Listen to others without keys, behind a proxy that asks for them."),
     ] = None,
+    usage_log: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Count the kernels asked for in this folder, for `kernelcast nightly`."),
+    ] = None,
     root_path: Annotated[str | None, typer.Option(help="Prefix a proxy serves it under, such as /kernelcast.")] = None,
     example: Annotated[
         bool, typer.Option("--example", help="Also make one request and print it with its answer.")
@@ -54,7 +58,7 @@ def serve(
     given: dict[str, Any] = {
         "host": host, "port": port, "model": model, "device_files": tuple(device_file) if device_file else None,
         "access_log": access_log, "workers": workers, "root_path": None if root_path is None else _prefix(root_path),
-        "api_keys_file": keys, "allow_open": allow_open,
+        "api_keys_file": keys, "allow_open": allow_open, "usage_log": usage_log,
     }  # fmt: skip
     settings = replace(Settings.from_env(), **{name: value for name, value in given.items() if value is not None})
 

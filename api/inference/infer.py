@@ -75,4 +75,5 @@ class InferEndpoint:
         except SpecError as error:
             raise refusal(error, request) from error
         self._metrics.predictions(counted(name, cases.coded("device"), found))
+        self._metrics.asked_rows(cases)
         return found

@@ -29,6 +29,12 @@ export function ticksOf(low, high, log, count) {
   return found;
 }
 
+/** At most `count` of the marks, evenly apart, the last among them. */
+function spaced(marks, count) {
+  const every = Math.ceil(marks.length / count);
+  return marks.filter((_, i) => (marks.length - 1 - i) % every === 0);
+}
+
 /** A map from values to pixels, with the domain widened to hold all `values`. */
 function axis(values, log, [start, end], floor) {
   const good = values.filter((one) => Number.isFinite(one) && (!log || one > 0));
@@ -105,6 +111,7 @@ function keyOf(mark) {
 
 /**
  * A figure of `layers` ({ kind, series, points: [{ x, y, lower, upper, to }] }) over axes ({ title, log, quantity, floor }).
+ * `marks` of the x axis are [value, text] to write under it in the place of round numbers, as many as there is room for.
  * `stops` are what can be read: [{ x, text: [line, …] }], in order; `describe` says what the picture shows.
  */
 export function plot({ label, describe, x: xAxis, y: yAxis, layers, stops, legend = [], height = 340 }) {
@@ -161,8 +168,12 @@ export function plot({ label, describe, x: xAxis, y: yAxis, layers, stops, legen
         svg("text", { x: left - 8, y: level + 4, "text-anchor": "end" }, text),
       );
     }
-    for (const value of ticksOf(x.low, x.high, xAxis.log, width < NARROW ? 4 : 8)) {
-      const [place, text] = [x.place(value), showTick(value, xAxis.quantity ?? "count")];
+    const count = width < NARROW ? 4 : 8;
+    const marks = xAxis.marks
+      ? spaced(xAxis.marks, count)
+      : ticksOf(x.low, x.high, xAxis.log, count).map((value) => [value, showTick(value, xAxis.quantity ?? "count")]);
+    for (const [value, text] of marks) {
+      const place = x.place(value);
       const inside = place + (LETTER * text.length) / 2 < width;
       grid.append(
         svg("path", { d: `M${place} ${PAD.top}V${bottom}` }),

@@ -26,11 +26,13 @@ BY_PROMETHEUS = {"job", "instance"}
 # An application in a process of its own, so that nothing else has counted; prints its metrics after some traffic.
 _TRAFFIC = """
 import importlib.util, json, sys
+from pathlib import Path
 from kernelcast.api.app import create_app
 from kernelcast.api.settings import Settings
 from kernelcast.api.source import FixedSource
 from kernelcast.features.device import catalogue
 from kernelcast.models.mlir.predictor import load_module_predictor
+from kernelcast.nightly.record import NightRecord, StageRecord
 spec = importlib.util.spec_from_file_location("fakes", sys.argv[1])
 fakes = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(fakes)
@@ -40,7 +42,12 @@ text = '''func.func @f(%a: tensor<8x8xf32>, %b: tensor<8x8xf32>) -> tensor<8x8xf
   return %0 : tensor<8x8xf32>
 }'''
 source = FixedSource(fake, catalogue(), programs=load_module_predictor(fake))
-with fakes.serving(create_app(source, Settings())) as client:
+nights = Path(sys.argv[2])
+checked = StageRecord("check", "done", facts={"model_drift": {"all": {"n": 9, "mean_ape_pct": 5.0}}})
+began, ended = "2026-11-22T22:00:00+00:00", "2026-11-22T23:00:00+00:00"
+night = NightRecord("20261122T220000Z-rack", "rack", "h200", "kept", began, ended, 1.0, "v1", "v1").with_stage(checked)
+night.write(nights / night.id / "report.json")
+with fakes.serving(create_app(source, Settings(nights=nights))) as client:
     gemm = {"family": "gemm", "device": "h100-sxm", "dtype": "bf16", "sizes": {"m": 64, "n": 64, "k": 64}}
     assert client.post(gemm).status_code == 200
     assert client.post({}).status_code == 422
@@ -52,9 +59,10 @@ with fakes.serving(create_app(source, Settings())) as client:
 
 
 @pytest.fixture(scope="module")
-def scraped() -> dict[str, set[str]]:
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """Metrics of a service with traffic, by name, with the labels of their samples."""
-    command = [sys.executable, "-c", _TRAFFIC, str(ROOT / "tests" / "api" / "conftest.py")]
+    nights = str(tmp_path_factory.mktemp("nights"))
+    command = [sys.executable, "-c", _TRAFFIC, str(ROOT / "tests" / "api" / "conftest.py"), nights]
     done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, set[str]] = {}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
+from kernelcast.nightly.record import STAGES, Finding, NightRecord, StageRecord
+from kernelcast.nightly.report_page import report_page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is missing")
 
@@ -33,6 +36,7 @@ VIEWS = {
     "mlir": f"#/mlir?devices=h200,epyc-9005-vm-2c&text={quote(_PROGRAM)}",
     "data": "#/data?data.set=shipped&data.family=gemm&data.row=3",
     "accuracy": "#/accuracy",
+    "nights": "#/nights",
     "card": "#/card",
 }
 """Addresses of every view, with an answer in it, for the checks that all views are to pass."""
@@ -44,11 +48,41 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
 
 
+def write_nights(folder: Path) -> list[NightRecord]:
+    """Four nights, newest first: one that runs, one that asks for a person, a kept one, and one whose file is damaged."""
+    found = []
+    for day, outcome in ((22, "running"), (21, "promoted"), (20, "kept")):
+        checked = {"model_drift": {"all": {"n": 640, "mean_ape_pct": 5.0 + day / 10}}}
+        asked = (Finding("gate", "needs-person", "gemm", "Half of the answers <b>change</b>: look at them."),)
+        stages = tuple(
+            StageRecord("collect", "done", "", 60.0, "", {"rows": {"ok": 630 + day, "failed": 10}}) if name == "collect" else
+            StageRecord("check", "done", "", 5.0, "", checked, asked if day == 21 else ()) if name == "check" else
+            StageRecord(name)
+            for name in STAGES
+        )  # fmt: skip
+        began, ended = (
+            f"2026-11-{day}T22:00:00+00:00",
+            None if outcome == "running" else f"2026-11-{day}T23:00:00+00:00",
+        )
+        night = NightRecord(f"202611{day}T220000Z-rack", "rack", "nvidia-h200-sxm-141gb, some-other", outcome, began, ended,
+                            3600.0, "v12", "v13", stages)  # fmt: skip
+        night.write(folder / night.id / ("state.json" if ended is None else "report.json"))
+        if ended is not None:
+            (folder / night.id / "report.html").write_text(report_page(night, found), encoding="utf-8")
+        found.append(night)
+    damaged = folder / "20261119T220000Z-rack"
+    damaged.mkdir()
+    (damaged / "report.json").write_text("{", encoding="utf-8")
+    return found
+
+
 @contextlib.contextmanager
-def serving(*arguments: str) -> Iterator[str]:
+def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
     """The address of a server of the shipped model in a process of its own."""
     command = [sys.executable, "-P", "-m", "kernelcast", "serve", "--port", "0", "--json", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/") as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd="/", env=os.environ | dict(env or {})
+    ) as process:
         assert process.stdout is not None
         try:
             found = next((line for line in process.stdout if '"address"' in line), None)
@@ -65,9 +99,11 @@ def serve_with() -> Callable[..., contextlib.AbstractContextManager[str]]:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    """The address of a server of the shipped model."""
-    with serving() as address:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server of the shipped model, with the nights of `write_nights`."""
+    nights = tmp_path_factory.mktemp("nights")
+    write_nights(nights)
+    with serving(env={"KERNELCAST_NIGHTS": str(nights)}) as address:
         yield address
 
 
