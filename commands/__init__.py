@@ -18,10 +18,12 @@ from . import (
     data,
     evaluate,
     export_ops,
+    fleet,
     importing,
     keys,
     learning_curve,
     models,
+    nightly,
     predict,
     predict_code,
     predict_model,
@@ -81,8 +83,11 @@ app.command("tune")(tune.tune)
 app.command("export-ops")(export_ops.export_ops)
 app.command("calibrate")(calibrate.calibrate)
 app.command("suggest")(suggest.suggest)
+app.command("nightly")(nightly.nightly)
+app.command("nights")(nightly.nights)
 app.command("evaluate")(evaluate.evaluate)
 app.command("learning-curve")(learning_curve.learning_curve)
+app.add_typer(fleet.app, name="fleet")
 app.add_typer(keys.app, name="keys")
 app.add_typer(models.app, name="models")
 app.add_typer(data.app, name="data")

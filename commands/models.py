@@ -12,8 +12,11 @@ import typer
 
 from ..features.errors import SpecError
 from .console import Json, need_extra, note, out, print_json
+from .models_history import history, rollback
 
 app = typer.Typer(help="List models and choose the one that serves.", no_args_is_help=True)
+app.command("history")(history)
+app.command("rollback")(rollback)
 
 
 @app.command("list")

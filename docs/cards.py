@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from kernelcast.datasets.card import dataset_card
 from kernelcast.datasets.files import read_file
 from kernelcast.datasets.module_store import PROGRAMS_DIR, RUN_SCHEMA, read_packed
-from kernelcast.datasets.shipped import SHIPPED_DIR, TILES_DIR, read_shipped, shipped_families
+from kernelcast.datasets.shipped import HISTORY_DIR, SHIPPED_DIR, TILES_DIR, read_shipped, shipped_families
 from kernelcast.features.device import catalogue
 
 LICENCE = "Apache-2.0, as kernelcast itself. Measured by kernelcast's own collectors; nothing was taken from elsewhere."
@@ -138,13 +138,38 @@ TILE_CARDS: dict[str, tuple[str, str, Callable[[pa.Table], pa.Array], tuple[str,
         TILE_GAPS,
     ),
 }
-FOLDERS = {**dict.fromkeys(CARDS, SHIPPED_DIR), **dict.fromkeys(TILE_CARDS, TILES_DIR)}
+
+HISTORY = """
+Twelve nights on one core of an AMD EPYC 9005 (Zen 5) virtual machine, between which the libraries below PyTorch take other
+code paths, as they would after an update: real kernels, really measured. `libraries` in a block's facts is `a` (as installed),
+`b` (PyTorch's own kernels with 256-bit vectors, oneDNN without bf16 instructions) or `c` (MKL's oldest code path),
+`library_settings` the environment that did it, `night` the night: a a a b b a a c c b b a. Up to sixty cases repeat every
+night, the others are new. They exist to compare retraining with reusing old models (docs/gate.md), and are no part of what the
+shipped models learn from.
+"""
+
+HISTORY_GAPS = (
+    "One thread, hot caches, products of at most 0.5 GFLOP and operands of at most 30 MB.",
+    "A night is fifty seconds of measuring, all twelve within half an hour: nothing drifts but the libraries.",
+    "The machine's other core was busy in most nights; the worker had a core and priority of its own.",
+    "A setting is not an update: code paths change, versions of compilers and kernels do not.",
+    *SHARED_GAPS[:3],
+)
+
+HISTORY_CARDS: dict[str, tuple[str, str, Callable[[pa.Table], pa.Array], tuple[str, ...]]] = {
+    "history.md": ("Twelve nights between which libraries changed", HISTORY, _of("cpu", ("torch",)), HISTORY_GAPS),
+}
+FOLDERS = {
+    **dict.fromkeys(CARDS, SHIPPED_DIR),
+    **dict.fromkeys(TILE_CARDS, TILES_DIR),
+    **dict.fromkeys(HISTORY_CARDS, HISTORY_DIR),
+}
 """Every card and the folder it is of."""
 
 
 def card(name: str) -> str:
     """The text of one card."""
-    title, what, chosen, gaps = (CARDS | TILE_CARDS)[name]
+    title, what, chosen, gaps = (CARDS | TILE_CARDS | HISTORY_CARDS)[name]
     folder = FOLDERS[name]
     tables = {family: read_shipped(family, directory=folder) for family in shipped_families(folder)}
     kept = {family: table.filter(chosen(table)) for family, table in tables.items()}

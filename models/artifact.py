@@ -108,6 +108,11 @@ def default_model_dir() -> Path:
     return Path(str(target))
 
 
+def shipped_model_dir() -> Path:
+    """The model that comes with kernelcast."""
+    return _SHIPPED
+
+
 def save_artifact(artifact: Artifact, directory: Path) -> None:
     """Write the artifact, replacing what was in `directory` only once all of it is on disk.
 

@@ -120,12 +120,18 @@ def promote(
             raise ArtifactError(
                 f"the files of {name} version {version} are not those that were registered; register again"
             )
-        pinned = _pinned(source, str(version))
+        pinned = pin(source, str(version))
     with _alone():
+        before = next((one.version for one in known if alias in one.aliases), None)
         with clear_errors(tracking.shown):
             tracking.client.set_registered_model_alias(name, alias, str(version))
         if alias == CHAMPION:
-            _point_at(pinned, str(version))
+            try:
+                _point_at(pinned, str(version))
+            except ArtifactError:
+                # Alias and pointer name the same version, or the next server to start elsewhere serves another model.
+                _put_back(tracking, name, alias, before)
+                raise
     return Promoted(pinned, str(version), alias)
 
 
@@ -137,7 +143,7 @@ def promote_directory(artifact_dir: Path) -> Promoted:
     """
     read_manifest(artifact_dir)
     version = manifest_sha256(artifact_dir)[:12]
-    pinned = _pinned(artifact_dir, version)
+    pinned = pin(artifact_dir, version)
     with _alone():
         _point_at(pinned, version)
     return Promoted(pinned, version, CHAMPION)
@@ -196,11 +202,64 @@ def _registered(tracking: Tracking, name: str) -> Any:
     return next((model for model in found if model.name == name), None)
 
 
-def _pinned(source: Path, version: str) -> Path:
+def _put_back(tracking: Tracking, name: str, alias: str, version: int | None) -> None:
+    with clear_errors(tracking.shown):
+        if version is None:
+            tracking.client.delete_registered_model_alias(name, alias)
+        else:
+            tracking.client.set_registered_model_alias(name, alias, str(version))
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """What serves: the pinned copy and its version, which are None where nothing was promoted and the shipped model serves."""
+
+    artifact: Path | None
+    version: str | None
+
+
+def pointer() -> Pointer:
+    """What the champion pointer names.
+
+    Raises:
+        ArtifactError: the pointer exists and cannot be read.
+    """
+    path = home_dir() / CHAMPION_POINTER
+    if not path.exists():
+        return Pointer(None, None)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Pointer(Path(str(content["artifact"])), str(content["version"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"the champion pointer {path} is unreadable ({error}); promote a model again") from error
+
+
+def point_back(to: Pointer) -> None:
+    """Have what served before serve again: a pinned copy, or the shipped model. The registry is not asked.
+
+    Raises:
+        ArtifactError: the copy cannot be loaded, or the pointer not be written; what serves goes on serving.
+    """
+    if to.artifact is not None and to.version is not None:
+        load_predictor(to.artifact).load_all()
+    with _alone():
+        if to.artifact is not None and to.version is not None:
+            _point_at(to.artifact, to.version)
+            return
+        try:
+            (home_dir() / CHAMPION_POINTER).unlink(missing_ok=True)
+        except OSError as error:
+            raise ArtifactError(f"cannot remove the champion pointer: {error.strerror or error}") from error
+
+
+def pin(source: Path, version: str) -> Path:
     """A checked copy of the artifact under `KERNELCAST_HOME/models/`; a copy that is there is used if it is the same.
 
     Another model's folder is never overwritten, since a server may be reading it: a second registry's version gets
     the manifest's hash behind its number.
+
+    Raises:
+        ArtifactError: the artifact cannot be used or copied.
     """
     models = home_dir().absolute() / "models"
     sha256 = manifest_sha256(source)

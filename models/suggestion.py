@@ -23,6 +23,7 @@ from ..features.kernel import KernelSpec
 from .adapted import Adaptation
 from .artifact import FamilyModel, load_family, read_manifest
 from .candidates import drawn_cases, runnable
+from .choosing_gain import Gains
 from .family_engine import FamilyEngine
 from .gaussian_process import PRIOR, Points, covariance
 from .labelled import Labelled
@@ -152,19 +153,11 @@ def _given(cases: Cases, device: Device, devices: Catalogue, impls: Collection[s
 
 
 class _Choice:
-    """Choosing among one family's candidates, one by one.
-
-    `gains` is what each would lower the sum of variances by times its own variance with noise: the sum of squared
-    covariances. Choosing case x changes the covariance by the product of u(x) with itself, u(x) its column over the root of
-    its variance with noise, so gains follow from one product with the covariance at the start.
-    """
+    """Choosing among one family's candidates, one by one, by what each would teach of all."""
 
     def __init__(self, cases: Cases, latency_s: Floats, seconds: Floats, known: Floats, noise: Floats) -> None:
-        self.cases, self.latency_s, self.seconds, self.noise = cases, latency_s, seconds, noise
-        self.covariance = known
-        self.variance = np.diag(known).copy()
-        self.gains = (known**2).sum(axis=0)
-        self.taken = np.zeros((0, len(cases)))
+        self.cases, self.latency_s, self.seconds = cases, latency_s, seconds
+        self.gains = Gains(known, noise)
         self.free = np.ones(len(cases), dtype=np.bool_)
 
     @classmethod
@@ -195,13 +188,8 @@ class _Choice:
     def take(self) -> Suggested:
         """Take the best candidate."""
         i = int(np.argmax(self._worth()))
-        gain = float(self._gain()[i])
-        scaled = self.variance[i] + self.noise[i] ** 2
-        column = (self.covariance[i] - self.taken.T @ self.taken[:, i]) / np.sqrt(scaled)
-        across = self.covariance @ column - self.taken.T @ (self.taken @ column)
-        self.gains = np.maximum(self.gains - 2.0 * column * across + column**2 * (column @ column), 0.0)
-        self.variance = np.maximum(self.variance - column**2, 0.0)
-        self.taken = np.vstack([self.taken, column])
+        gain = float(self.gains.gain()[i])
+        self.gains.take([i])
         self.free[i] = False
         return Suggested(
             spec=spec_at(self.cases, i),
@@ -209,16 +197,11 @@ class _Choice:
             latency_s=float(self.latency_s[i]),
             measuring_s=float(self.seconds[i]),
             gain=gain,
-            deviation=float(np.sqrt(self.variance.mean())),
+            deviation=float(np.sqrt(self.gains.left())),
         )
 
-    def _gain(self) -> Floats:
-        """By how much each candidate lowers the mean variance, shape `(n,)`."""
-        gain: Floats = self.gains / (self.variance + self.noise**2) / len(self.gains)
-        return gain
-
     def _worth(self) -> Floats:
-        return np.where(self.free, self._gain() / self.seconds**_COST_POWER, -np.inf)
+        return np.where(self.free, self.gains.gain() / self.seconds**_COST_POWER, -np.inf)
 
 
 def _covariance(points: Points, before: Adaptation | None) -> tuple[Floats, Floats]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..datasets.hashing import file_sha256
+from ..datasets.store import Store
 from ..features.device import Catalogue, catalogue
 from ..features.errors import SpecError, listed
 from .artifact import Artifact, FamilyModel, TargetModel, save_artifact
@@ -30,6 +31,7 @@ from .left_out import LeftOut, fit_free, left_out_answers, measured_by_target
 from .metrics import error_summary
 from .regressor import Matrix, Regressor, get_regressor, training_threads
 from .stacking import combined, stacking_weights, weighed_members
+from .stored import MOST_ROWS, labelled_store
 
 DEFAULT_REGRESSOR = "blend"
 
@@ -92,17 +94,42 @@ def train_files(
     seed: int = 0,
     devices: Catalogue | None = None,
     progress: Progress | None = None,
+    store: Store | None = None,
+    families: Sequence[str] | None = None,
+    most_rows: int = MOST_ROWS,
 ) -> TrainingReport:
-    """Train on measurement files and write the artifact to `out`.
+    """Train on measurement files, on a store, or on both, and write the artifact to `out`.
+
+    `families` and `most_rows` are those of `stored.labelled_store`; `split`, `family` and `keep_good` speak of the files.
 
     Raises:
-        SpecError: a file or row breaks the form, no row has the split, or see `train`.
+        SpecError: a file or row breaks the form, no row has the split, the store has no measured row, or see `train`.
+        StoreError: the store cannot be read.
         ArtifactError: `out` cannot be written.
     """
-    from .tables import labelled_files
+    from .tables import joined, labelled_files
 
-    tables = labelled_files(paths, split=split, family=family, keep_good=keep_good, devices=devices)
-    facts = {"data": [{"name": path.name, "sha256": file_sha256(path)} for path in paths], "split": split}
+    tables = labelled_files(paths, split=split, family=family, keep_good=keep_good, devices=devices) if paths else []
+    facts: dict[str, Any] = {
+        "data": [{"name": path.name, "sha256": file_sha256(path)} for path in paths],
+        "split": split,
+    }
+    if store is not None:
+        stored = labelled_store(
+            store, families=families, most_rows=most_rows, seed=seed, known=devices, progress=progress
+        )  # fmt: skip
+        if not stored:
+            asked = f" of {listed(families)}" if families else ""
+            raise SpecError(
+                f"{store.root_name} has no measured row{asked}; `kernelcast collect` measures some", field="store"
+            )
+        facts["store"] = {
+            "name": store.root_name, "most_rows": most_rows, "rows": {one.cases.family.name: len(one) for one in stored},
+        }  # fmt: skip
+        by_family: dict[str, list[Labelled]] = {}
+        for one in [*tables, *stored]:
+            by_family.setdefault(one.cases.family.name, []).append(one)
+        tables = [joined(by_family[name]) for name in sorted(by_family)]
     artifact = train(tables, regressor=regressor, seed=seed, devices=devices, progress=progress, facts=facts)
     save_artifact(artifact, out)
     return report_of(artifact, out)

@@ -1,1 +1,1 @@
-"""The same campaign across machines, on Ray: one actor per device, cases as tasks with deadlines."""
+"""Campaigns across machines: one Ray actor per device measures, one driver stores."""

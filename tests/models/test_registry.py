@@ -163,7 +163,7 @@ def test_another_registry_s_version_never_overwrites_what_serves(home: Path, mod
     before = manifest_sha256(served)
     (home / "mlflow.db").rename(home / "old.db")
     shutil.copy(home / "old.db", home / "mlflow.db")
-    pinned = registry._pinned(other_dir, "1")
+    pinned = registry.pin(other_dir, "1")
     assert pinned == home / "models" / f"1-{manifest_sha256(other_dir)[:8]}"
     assert manifest_sha256(served) == before
 

@@ -1,0 +1,226 @@
+"""Does choosing pay? Shipped rows replayed: error against seconds of measuring for rows chosen at random, evenly, and by us.
+
+Run `.venv/bin/python -P benchmarks/choosing.py`; each replay leaves a JSON file under `build/choosing`, and a run that was
+stopped (or that `--minutes` ended) goes on where it was. `benchmarks/choosing_report.py` makes the page's figures of them.
+
+Of each family on each device a fifth of the shapes judges, never chosen from. All policies start from the same random rows; in
+rounds, each as long as a fixed factor over the last, a policy picks from the rest with what it has measured so far, and a model
+is trained anew. Seconds are those of `models.measuring_cost` with the first call that the row records; a policy knows only what
+it could: predicted latencies, and the median first call of each implementation among rows it has measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from kernelcast.datasets.files import commit_files
+from kernelcast.datasets.shipped import read_shipped, shipped_families
+from kernelcast.datasets.splits import held_out_shapes
+from kernelcast.datasets.tables import numbers, text
+from kernelcast.features.cases import Floats, Indices
+from kernelcast.features.device import catalogue
+from kernelcast.features.kernel import KernelSpec, get_family
+from kernelcast.models.artifact import save_artifact
+from kernelcast.models.choosing import RULE, choose
+from kernelcast.models.fitting import TrainingTable, fit
+from kernelcast.models.labelled import Labelled
+from kernelcast.models.measuring_cost import measuring_seconds
+from kernelcast.models.regressor import get_regressor
+from kernelcast.models.suggestion import spec_at
+from kernelcast.models.tables import labelled_table
+from kernelcast.models.training import train
+
+CPU, GPU = "amd-epyc-9005-vm-2c", "nvidia-h200-sxm-141gb"
+MAIN = ("random", "ours", "space-filling")
+RULES = {
+    "ours": RULE,
+    "no cost": replace(RULE, cost_power=0.0),
+    "no diversity": replace(RULE, updated=False),
+    "width only": replace(RULE, by="width", updated=False),
+    "usage": RULE,
+}
+"""Policies that ask a model; `usage` is ours told of made-up usage."""
+
+DEVELOPED_ON = (("gemm", CPU), ("softmax", CPU))
+"""The rule's constants were chosen on these; all others were looked at once it was settled."""
+
+ABLATED = (*DEVELOPED_ON, ("attention", GPU), ("layernorm", GPU))
+BLENDED = (("reduction", CPU), ("attention", GPU))
+SEEDS, HELD_OUT, FIRST_ROWS, ROUNDS = 3, 0.2, 24, 6
+SHARE, LEAST_GROWTH, MOST_SHARE = 0.2, 5.0, 0.5
+"""The last budget is a fifth of what all rows to choose from would take: a night measures a small part of what it could. Small
+tables are replayed up to five times the first rows, and never beyond half of their rows."""
+
+OUT = Path("build/choosing")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One replay."""
+
+    family: str
+    device: str
+    policy: str
+    regressor: str
+    seed: int
+
+    @property
+    def file(self) -> Path:
+        """Where its result goes."""
+        words = (self.family, self.device, self.policy.replace(" ", "-"), self.regressor, str(self.seed))
+        return OUT / f"{'.'.join(words)}.json"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A family's rows on a device, with what each truly cost, and which of them may be chosen or judge, by index."""
+
+    rows: Labelled
+    table: TrainingTable
+    specs: Sequence[KernelSpec]
+    seconds: Floats
+    first_call_s: Floats
+    pool: Indices
+    judged: Indices
+    asked: Floats
+
+    @classmethod
+    def of(cls, family: str, device: str, seed: int) -> Replay:
+        """The rows without power: metering it would cost more than all the rest."""
+        stored = read_shipped(family, [device])
+        first = numbers(stored, "first_call_s").values[text(stored, "status") == "ok"]
+        rows = labelled_table(stored, family)
+        rows = replace(rows, power_w=np.full(len(rows), np.nan))
+        out = held_out_shapes(rows.cases, HELD_OUT, seed)
+        specs = [spec_at(rows.cases, i) for i in range(len(rows))]
+        seconds = measuring_seconds(rows, catalogue(), first)
+        table = TrainingTable.of(rows, catalogue())
+        # Made-up usage: people ask for the shapes of real models, so held-out rows of these count.
+        wanted = {tuple(sorted(shape.items())) for shape in map(dict, get_family(family).model_shapes)}
+        asked = np.array([_is_asked(spec, wanted) for spec in specs], dtype=np.float64)
+        return cls(rows, table, specs, seconds, first, np.flatnonzero(~out), np.flatnonzero(out), asked)
+
+    def budgets(self) -> Floats:
+        """Seconds at the end of each round; the first are those of the first rows."""
+        whole = float(self.seconds[self.pool].sum())
+        start = whole * FIRST_ROWS / len(self.pool)
+        end = min(max(SHARE * whole, LEAST_GROWTH * start), MOST_SHARE * whole)
+        found: Floats = np.geomspace(start, end, ROUNDS)
+        return found
+
+    def errors(self, chosen: Indices, regressor: str) -> dict[str, float]:
+        """Errors on the judged rows of a model trained on the chosen ones, in percent."""
+        learned = fit(self.table, chosen, get_regressor(regressor), 0)
+        members = learned.answers(self.table, self.judged)["latency"].values()
+        logs = np.maximum(np.mean(list(members), axis=0), self.table.log_bound)
+        ape = 100.0 * np.abs(np.expm1(logs - self.table.log_labels["latency"]))[self.judged]
+        asked = self.asked[self.judged]
+        found = {"mean": ape.mean(), "median": np.median(ape), "within_10": 100.0 * np.mean(ape <= 10.0)}
+        found["usage_mean"] = ape[asked > 0].mean() if asked.any() else np.nan
+        return {name: round(float(value), 3) for name, value in found.items()}
+
+
+def _is_asked(spec: KernelSpec, wanted: set[tuple[tuple[str, int], ...]]) -> bool:
+    sizes = dict(spec.dims)
+    return any(all(sizes.get(name) == size for name, size in shape) for shape in wanted)
+
+
+def main() -> None:
+    """Run what has no file yet."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no replay after so many minutes")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only", default="", help="only families and devices whose names hold this")
+    options = parser.parse_args()
+    OUT.mkdir(parents=True, exist_ok=True)
+    waiting = [job for job in jobs() if not job.file.exists() and options.only in f"{job.family} {job.device}"]
+    until = time.monotonic() + 60.0 * options.minutes
+    with ProcessPoolExecutor(options.processes) as pool:
+        running = {pool.submit(_run, job, until): job for job in waiting}
+        for future in as_completed(running):
+            if future.result():
+                print(running[future].file.name, flush=True)
+
+
+def jobs() -> Iterator[Job]:
+    """All replays, seed by seed, so that what was stopped early says something of every family."""
+    pairs = [(family, device) for device in (CPU, GPU) for family in shipped_families()]
+    pairs.sort(key=lambda pair: pair[0] == "gemm")  # The largest table by far comes last.
+    ablated = [policy for policy in RULES if policy != "ours"]
+    for seed in range(SEEDS):
+        for policy in MAIN:
+            yield from (Job(family, device, policy, "xgboost", seed) for family, device in pairs)
+    for seed in range(SEEDS):
+        yield from (Job(family, device, policy, "xgboost", seed) for family, device in ABLATED for policy in ablated)
+        yield from (Job(family, device, policy, "blend", seed) for family, device in BLENDED for policy in MAIN)
+
+
+def _run(job: Job, until: float) -> bool:
+    if time.monotonic() > until:
+        return False
+    replay = Replay.of(job.family, job.device, job.seed)
+    rng = np.random.default_rng(job.seed)
+    shuffled = rng.permutation(replay.pool)
+    chosen = shuffled[:FIRST_ROWS]
+    points = []
+    for budget in replay.budgets().tolist():
+        left = budget - float(replay.seconds[chosen].sum())
+        if left > 0:
+            order = (
+                shuffled[~np.isin(shuffled, chosen)] if job.policy == "random" else _picked(replay, job, chosen, left)
+            )
+            spent = np.cumsum(replay.seconds[order])
+            chosen = np.concatenate([chosen, order[: np.searchsorted(spent, left) + 1]])
+        facts = {
+            "budget": round(budget, 2),
+            "seconds": round(float(replay.seconds[chosen].sum()), 2),
+            "rows": len(chosen),
+        }
+        points.append(facts | replay.errors(chosen, job.regressor))
+    found = {"pool_rows": len(replay.pool), "pool_seconds": round(float(replay.seconds[replay.pool].sum()), 1),
+             "judged": len(replay.judged), "points": points}  # fmt: skip
+    commit_files([(job.file, json.dumps(found).encode())])
+    return True
+
+
+def _picked(replay: Replay, job: Job, chosen: Indices, left: float) -> Indices:
+    """What a policy picks with what is measured so far, in its order; more than the time lasts, since it may guess too high."""
+    place = {replay.specs[i]: i for i in replay.pool.tolist()}
+    with tempfile.TemporaryDirectory(prefix="kernelcast-") as folder:
+        model = None
+        if job.policy != "space-filling":
+            model = Path(folder) / "model"
+            save_artifact(train([replay.rows.take(chosen)], regressor=job.regressor), model)
+        picked = choose(
+            model,
+            job.device,
+            list(place),
+            seconds=1.5 * left,
+            measured=[replay.specs[i] for i in chosen.tolist()],
+            usage={replay.specs[i]: 1.0 for i in replay.pool if replay.asked[i]} if job.policy == "usage" else None,
+            repeats=0.0,
+            first_call_s=_first_calls(replay, chosen),
+            rule=RULES.get(job.policy, RULE),
+            seed=job.seed,
+        )
+    return np.array([place[one.spec] for one in picked], dtype=np.intp)
+
+
+def _first_calls(replay: Replay, chosen: Indices) -> dict[tuple[str, str], float]:
+    """The median first call of each implementation among measured rows that record one."""
+    impls, first = replay.rows.cases.impl[chosen], replay.first_call_s[chosen]
+    told = ~np.isnan(first)
+    return {(replay.rows.cases.family.name, str(impl)): float(np.median(first[told & (impls == impl)]))
+            for impl in np.unique(impls[told])}  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""The driver of a fleet: one thread and one actor per device, one store.
+
+    cases by device name -> portions -> run_campaign, a thread per device -> chunks -> actor -> rows -> blocks -> store
+
+Each thread runs the very campaign of one machine (`collectors.campaign`), with the actor in the place of its workers: blocks,
+sentinels, second tries and guilty cases are the same.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from ...datasets.schema import Measurement, Provenance
+from ...datasets.store import Store
+from ...features.device import Catalogue, catalogue
+from ...features.kernel import KernelSpec
+from ..campaign import CampaignError, run_campaign, store_sink
+from ..chunking import PACE, Pace
+from ..gpu.campaign import LATENCY_PACE
+from ..gpu.campaign import SENTINELS as GPU_SENTINELS
+from ..interrupts import terminate_as_interrupt
+from ..process import WorkerStartError
+from ..sentinel import SENTINEL_CASES
+from .labels import Instance, instances
+from .local import Request
+from .pool import Pool
+from .ray_library import FleetError, connect
+from .remote import PATIENCE, DeviceGoneError, Patience, RefusedError, RemoteDevice
+from .summary import FleetSummary, InstanceSummary
+
+FleetProgress = Callable[[str, int, int], None]
+"""Called with a device name, its cases finished and in all."""
+
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How devices of one kind are measured: sizes of chunks and blocks, and the sentinels read between them."""
+
+    pace: Pace
+    sentinels: tuple[KernelSpec, ...]
+
+
+METHODS: Mapping[str, Method] = {"cpu": Method(PACE, SENTINEL_CASES), "gpu": Method(LATENCY_PACE, GPU_SENTINELS)}
+
+
+def run_fleet(
+    cases: Mapping[str, Sequence[KernelSpec]], *, store: Store, address: str | None, until: float | None = None,
+    known: Catalogue | None = None, device_files: Sequence[str] = (), maker: str | None = None,
+    methods: Mapping[str, Method] = METHODS, patience: Patience = PATIENCE, progress: FleetProgress | None = None,
+    note: Mapping[str, Any] | None = None,
+) -> FleetSummary:  # fmt: skip
+    """Measure on every device of the cluster that `cases` names, and store every row.
+
+    Args:
+        cases: device name to what is measured on it, in order; what the store has is skipped.
+        store: where rows go; only this process writes to it.
+        address: the cluster, `HOST:PORT`; this machine is one of its nodes. None: what the variable RAY_ADDRESS says.
+        until: a time of `time.monotonic()` after which no further chunk is begun.
+        known: the catalogue; default: the shipped one.
+        device_files: texts of device files that the nodes need beside their own catalogue.
+        maker: import path of what opens a device on its node, see `local.Request`; default: the real ones.
+        methods: by kind of device.
+        patience: deadlines.
+        progress: told after every chunk.
+        note: facts added to every block's provenance.
+
+    Returns:
+        What was done. Ctrl-C and SIGTERM also end here: what is measured is stored, the actors are ended.
+
+    Raises:
+        FleetError: no cluster, no device of it is named by `cases`, or none of them could be taken.
+        CampaignError: nothing can be stored; rows stored before stay.
+        SpecError: a device is in no catalogue.
+        ImportError: Ray is not installed.
+    """
+    catalogue_used = known or catalogue()
+    methods_of = {device: methods[catalogue_used.get(device).kind] for device in cases}
+    ray = connect(address)
+    found = [one for one in instances(ray) if one.device in cases]
+    if not found:
+        labels = ", ".join(sorted({one.device for one in instances(ray)})) or "none"
+        raise FleetError(f"the cluster has no {' or '.join(sorted(cases))}; devices of its nodes: {labels}")
+    fleet = _Fleet(ray, store, until, progress, dict(note or {}))
+    base = Request("", device_files=tuple(device_files))
+    base = base if maker is None else replace(base, maker=maker)
+    began = time.monotonic()
+    for device, specs in cases.items():
+        count = sum(one.device == device for one in found)
+        fleet.add(device, specs, methods_of[device], count)
+    crews = [_Crew(fleet, one, methods_of[one.device], replace(base, device=one.device, index=one.index), patience)
+             for one in found]  # fmt: skip
+    with terminate_as_interrupt():
+        fleet.work(crews)
+    if crews and all(crew.refused for crew in crews):
+        raise FleetError("; ".join(str(crew.ended) for crew in crews))
+    return fleet.summary(crews, time.monotonic() - began)
+
+
+@dataclass(slots=True)
+class _Fleet:
+    """What the crews share: the store, the pools, the wish to stop."""
+
+    ray: Any
+    store: Store
+    until: float | None
+    progress: FleetProgress | None
+    note: Mapping[str, Any]
+    pools: dict[str, Pool] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+    stored: dict[str, Counter[str]] = field(default_factory=dict)
+    unstored: dict[Instance, int] = field(default_factory=dict)
+    interrupted: bool = False
+    failure: CampaignError | None = None
+    writing: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, device: str, specs: Sequence[KernelSpec], method: Method, devices: int) -> None:
+        """Take on the cases of a device name, each once, those stored already left out."""
+        there = self.store.case_ids(device)
+        unique = {spec.case_id: spec for spec in specs}
+        todo = [spec for case, spec in unique.items() if case not in there]
+        self.pools[device] = Pool(todo, method.pace.block_cases, devices)
+        self.totals[device], self.skipped[device] = len(todo), len(unique) - len(todo)
+        self.stored[device] = Counter()
+
+    def stopped(self) -> bool:
+        """Whether nothing new is to be begun."""
+        return self.interrupted or self.failure is not None
+
+    def work(self, crews: Sequence[_Crew]) -> None:
+        """Run all crews to their end; a first Ctrl-C has them store what they hold, a second ends at once."""
+        for crew in crews:
+            threading.Thread(target=crew.run, name=str(crew.instance), daemon=True).start()
+        try:
+            _wait(crews)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            _wait(crews)
+        for crew in crews:
+            if crew.fault is not None:
+                raise crew.fault
+        if self.failure is not None:
+            raise self.failure
+
+    def tell(self, instance: Instance, unstored: int) -> None:
+        """Draw: a device of this name has so many rows that are not stored yet."""
+        with self.writing:
+            self.unstored[instance] = unstored
+            if self.progress is not None:
+                held = sum(count for one, count in self.unstored.items() if one.device == instance.device)
+                done = sum(self.stored[instance.device].values()) + held
+                self.progress(instance.device, done, self.totals[instance.device])
+
+    def summary(self, crews: Sequence[_Crew], seconds: float) -> FleetSummary:
+        """What was done."""
+        left = {device: len(pool.left()) for device, pool in self.pools.items()}
+        return FleetSummary(
+            stored={device: dict(rows) for device, rows in self.stored.items()}, skipped=dict(self.skipped), left=left,
+            why_left={device: self._why_left(device, crews) for device, count in left.items() if count},
+            instances=tuple(crew.summary() for crew in crews), interrupted=self.interrupted, seconds=seconds,
+        )  # fmt: skip
+
+    def _why_left(self, device: str, crews: Sequence[_Crew]) -> str:
+        mine = [crew for crew in crews if crew.instance.device == device]
+        if not mine:
+            return "no node of the cluster has this device"
+        if self.interrupted:
+            return "it was interrupted"
+        if all(crew.ended is not None for crew in mine):
+            return "no device of this name is left"
+        if self.until is not None and time.monotonic() >= self.until:
+            return "the time is over"
+        return f"{len(self.pools[device].given_up)} were in hand whenever a device was lost"
+
+
+@dataclass(slots=True)
+class _Crew:
+    """One device's thread: portions from the pool, each a campaign over the actor."""
+
+    fleet: _Fleet
+    instance: Instance
+    method: Method
+    request: Request
+    patience: Patience
+    rows: set[str] = field(default_factory=set)
+    blocks: int = 0
+    losses: int = 0
+    ended: str | None = None
+    refused: bool = False
+    fault: BaseException | None = None
+    finished: bool = False
+
+    def run(self) -> None:
+        """Work until the pool is empty, the device is gone, or someone stops it; never raises."""
+        pool = self.fleet.pools[self.instance.device]
+        remote = RemoteDevice(self.fleet.ray, self.instance, self.request, self.patience, self.fleet.stopped)
+        try:
+            if self.fleet.totals[self.instance.device]:
+                remote.start()
+                while portion := pool.take(self._over):
+                    self._measure(pool, portion, remote)
+        except DeviceGoneError as gone:
+            self.ended, self.refused = str(gone), isinstance(gone, RefusedError) and not self.rows
+        except CampaignError as error:
+            self.ended = str(error)
+            # Where it is the store that fails, it fails for all.
+            if not isinstance(error.__cause__, WorkerStartError):
+                self.fleet.failure = error
+        except KeyboardInterrupt:
+            self.ended = "interrupted"
+        except BaseException as fault:  # noqa: BLE001  raised again in the driver's main thread
+            self.fault = fault
+            self.fleet.failure = self.fleet.failure or CampaignError(f"{self.instance}: {fault}")
+        finally:
+            self.losses = remote.losses
+            pool.leave()
+            remote.close()
+            self.finished = True
+
+    def _measure(self, pool: Pool, portion: Sequence[KernelSpec], remote: RemoteDevice) -> None:
+        cores, lost = remote.facts.get("cores"), True
+        facts = {**remote.facts, **self.fleet.note, "fleet": {
+            "node": self.instance.host, "node_id": self.instance.node_id, "index": self.instance.index,
+            "ray": self.fleet.ray.__version__,
+        }}  # fmt: skip
+        try:
+            done = run_campaign(
+                portion, device=self.instance.device, sink=self._sink, pace=self.method.pace,
+                sentinels=self.method.sentinels, collector_for=partial(_RemoteCollector, remote), note=facts,
+                key_of=partial(_key, int(cores or 1)), state=remote.state, until=self.fleet.until, progress=self._progress(),
+            )  # fmt: skip
+            lost = False
+            if done.interrupted:
+                raise KeyboardInterrupt
+        finally:
+            self.fleet.tell(self.instance, 0)
+            left = [spec for spec in portion if spec.case_id not in self.rows]
+            pool.give_back(left, device_lost=lost, in_hand=remote.in_hand)
+
+    def _over(self) -> bool:
+        until = self.fleet.until
+        return self.fleet.stopped() or (until is not None and time.monotonic() >= until)
+
+    def _progress(self) -> Callable[[int, int], None]:
+        before = len(self.rows)
+
+        def tell(done: int, total: int) -> None:  # noqa: ARG001  the total here is the portion's
+            self.fleet.tell(self.instance, done - (len(self.rows) - before))
+
+        return tell
+
+    def _sink(self, rows: list[Measurement], provenance: Provenance) -> Sequence[Measurement]:
+        """Store one block. Files are written beside each other: a slow store must not make other devices wait."""
+        kept = store_sink(self.fleet.store)(rows, provenance) or rows
+        with self.fleet.writing:
+            self.fleet.stored[self.instance.device].update(row.status for row in kept)
+            self.fleet.unstored[self.instance] = 0
+            self.rows.update(row.case_id for row in kept)
+            self.blocks += 1
+        return kept
+
+    def summary(self) -> InstanceSummary:
+        """What this device did."""
+        one = self.instance
+        return InstanceSummary(one.device, one.host, one.index, len(self.rows), self.blocks, self.losses, self.ended)
+
+
+def _wait(crews: Sequence[_Crew]) -> None:
+    """Until all have finished. `Thread.join` is no good here: one that Ctrl-C interrupts takes the thread for ended."""
+    while not all(crew.finished for crew in crews):
+        time.sleep(_POLL_S)
+
+
+class _RemoteCollector:
+    """A collector of `run_campaign` that asks the actor."""
+
+    def __init__(self, remote: RemoteDevice, impl: str, threads: int) -> None:
+        self._remote, self._key = remote, (impl, threads)
+        self._facts: Mapping[str, Any] = {}
+
+    def collect(self, specs: Sequence[KernelSpec]) -> list[Measurement]:
+        rows, self._facts = self._remote.measure(self._key, specs)
+        return rows
+
+    def facts(self) -> Mapping[str, Any]:
+        return self._facts
+
+    def close(self) -> None:
+        """The actor ends with its device, not with a portion."""
+
+
+def _key(cores: int, spec: KernelSpec) -> tuple[str, int]:
+    """What one worker on a machine of so many cores is for."""
+    return spec.impl, spec.threads or cores

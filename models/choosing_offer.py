@@ -1,0 +1,153 @@
+"""What there is to choose from on a device: candidates with what a model and the protocol say of them, and what people want."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+
+from ..features.cases import Cases, Floats
+from ..features.device import Catalogue, Device
+from ..features.kernel import KernelSpec
+from ..features.work import work
+from .candidates import runnable
+from .choosing_space import Space
+from .labelled import Labelled
+from .measuring_cost import measuring_seconds
+from .predictor import ArtifactPredictor, load_predictor
+from .suggestion import LONGEST_S
+
+_COVERAGE = 0.9
+
+_SLOWER, _LEAST_S = 3.0, 5e-6
+"""A latency nobody knows is guessed as so many times the lower bound, and as this at least, in seconds."""
+
+_MOST_ASKED = 300
+"""Kernels of a family that usage is known by, the most asked for: the rest says little more."""
+
+_TINY = float(np.finfo(np.float64).tiny)
+
+_USAGE_SETTINGS = ("dtype", "kv_dtype", "variant")
+"""What usage says beside sizes. Who asks what a kernel costs often names no implementation, and no cache state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """`n` cases of one family on one device; every column has shape `(n,)`.
+
+    `latency_s` is predicted, or guessed where no model knows; `seconds` is what measuring costs. `size` is the deviation of
+    ln(latency) that the model claims, NaN where none does or it is no number.
+    """
+
+    specs: Sequence[KernelSpec]
+    cases: Cases
+    latency_s: Floats
+    seconds: Floats
+    size: Floats
+
+    def __len__(self) -> int:
+        return len(self.specs)
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """What is known of kernels on one device: by a model, where there is one, else by what no run can beat."""
+
+    predictor: ArtifactPredictor | None
+    device: Device
+    devices: Catalogue
+    first_call_s: Mapping[tuple[str, str], float]
+
+    @classmethod
+    def of(
+        cls, model: Path | None, device: str, devices: Catalogue, first_call_s: Mapping[tuple[str, str], float]
+    ) -> Asker:
+        """What the artifact `model` knows of `device`; None for no artifact.
+
+        Raises:
+            SpecError: a device the catalogue does not know.
+            ArtifactError: the model cannot be used.
+        """
+        predictor = None if model is None else load_predictor(model, devices)
+        return cls(predictor, devices.get(device), devices, first_call_s)
+
+    def said(self, spec: KernelSpec) -> KernelSpec:
+        """The spec with all cores of a CPU said as a number, so that equal cases are equal."""
+        if spec.threads is not None or self.device.kind != "cpu":
+            return spec
+        return replace(spec, threads=int(self.device.required("compute_units")))
+
+    def by_family(self, specs: Iterable[KernelSpec]) -> dict[str, dict[KernelSpec, None]]:
+        """The specs that the device can run, as `said`, by family, each once."""
+        found: dict[str, dict[KernelSpec, None]] = {}
+        for spec in specs:
+            found.setdefault(spec.family, {})[self.said(spec)] = None
+        for name, own in found.items():
+            able = runnable(self.cases(list(own)), self.device).tolist()
+            found[name] = {spec: None for spec, good in zip(own, able, strict=True) if good}
+        return {name: own for name, own in found.items() if own}
+
+    def cases(self, specs: Sequence[KernelSpec]) -> Cases:
+        """Cases of specs of one family, at least one."""
+        return Cases.of(specs, [self.device.name] * len(specs))
+
+    def offer(self, specs: Sequence[KernelSpec]) -> Offer:
+        """What is said of specs of one family, at least one; those too long to be measured are left out."""
+        cases = self.cases(specs)
+        latency_s, size = self.answers(cases)
+        short = np.flatnonzero(latency_s <= LONGEST_S)
+        cases, latency_s = cases.take(short), latency_s[short]
+        first, no_power = np.full(len(short), np.nan), np.full(len(short), np.nan)
+        for rows, (impl,) in cases.groups("impl"):
+            first[rows] = self.first_call_s.get((cases.family.name, impl), np.nan)
+        seconds = measuring_seconds(Labelled(cases, latency_s, no_power), self.devices, first)
+        return Offer([specs[i] for i in short.tolist()], cases, latency_s, seconds, size[short])
+
+    def answers(self, cases: Cases) -> tuple[Floats, Floats]:
+        """Predicted latency in seconds, guessed where no model knows, and the deviation claimed of its logarithm, NaN there."""
+        guessed = np.maximum(_SLOWER * work(cases, self.devices).lower_bound_s, _LEAST_S)
+        if self.predictor is None or cases.family.name not in self.predictor.families:
+            return guessed, np.full(len(cases), np.nan)
+        found = self.predictor.predict_cases(cases, coverage=_COVERAGE)
+        latency = found.targets["latency_s"]
+        known = np.isin(found.regimes, ("seen", "adapted"))
+        with np.errstate(all="ignore"):
+            width = np.log(latency.upper) - np.log(latency.lower)
+        size = width / (2.0 * NormalDist().inv_cdf((1.0 + _COVERAGE) / 2.0))
+        good = np.isfinite(latency.value) & (latency.value > 0)
+        return np.where(good, latency.value, guessed), np.where(known & np.isfinite(size) & (size > 0), size, np.nan)
+
+
+def usage_weights(
+    offers: Mapping[str, Offer], asked: Mapping[KernelSpec, float], asker: Asker, share: float
+) -> dict[str, Floats]:
+    """How much each candidate matters, by family, shape `(n,)` each: a family's add up to 1 where nothing is asked for.
+
+    `share` of all weight goes by usage: each kernel people ask for gives its count to the candidates near it, by how near
+    they are.
+    """
+    counts: Counter[KernelSpec] = Counter()
+    for spec, count in asked.items():
+        counts[asker.said(spec)] += count  # type: ignore[assignment]
+    wanted = {name: own for name, own in asker.by_family(counts).items() if name in offers}
+    total = sum(counts[spec] for own in wanted.values() for spec in own)
+    weights: dict[str, Floats] = {}
+    for name, offer in offers.items():
+        even = np.full(len(offer), 1.0 / len(offer))
+        if not total:
+            weights[name] = even
+            continue
+        density = np.zeros(len(offer))
+        most = sorted(wanted.get(name, {}), key=lambda spec: (-counts[spec], str(spec)))[:_MOST_ASKED]
+        if most:
+            n = len(offer)
+            space = Space.of(asker.cases([*offer.specs, *most]), asker.devices, np.arange(n))
+            for i, spec in enumerate(most):
+                near = space.correlation(n + i, _USAGE_SETTINGS)[:n]
+                density += counts[spec] * near / max(float(near.sum()), _TINY)
+        weights[name] = (1.0 - share) * even + share * len(offers) * density / total
+    return weights

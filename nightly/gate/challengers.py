@@ -1,0 +1,243 @@
+"""Models that might serve tomorrow: the champion adapted, a model trained again, a model kept from an earlier night.
+
+Each ends as a directory that is loaded once as a server would load it: what is judged is what would serve.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ...features.device import Catalogue, catalogue
+from ...features.errors import SpecError
+from ...models.adaptation import adapt
+from ...models.artifact import (
+    Artifact,
+    ArtifactError,
+    FamilyModel,
+    load_family,
+    read_manifest,
+    save_artifact,
+    write_manifest,
+)
+from ...models.fitting import MIN_ROWS
+from ...models.labelled import Labelled
+from ...models.predictor import load_predictor
+from ...models.scoring import canonical
+from ...models.tables import joined
+from ...models.tracking import manifest_sha256
+from ...models.training import DEFAULT_REGRESSOR, Progress, train
+
+Kind = Literal["adapted", "retrained", "past"]
+
+
+@dataclass(frozen=True, slots=True)
+class Challenger:
+    """A model on disk that wants to serve: what it was made of, and how long that took.
+
+    `rows` are those it learned from beyond the model it was made of. `families` are those that differ from the champion's;
+    `left` says of each other family why it was taken over. `regime` is the software regime its rows are of, empty if unknown.
+    """
+
+    name: str
+    kind: Kind
+    path: Path
+    rows: int
+    seconds: float
+    regressor: str
+    families: tuple[str, ...]
+    left: Mapping[str, str]
+    regime: str = ""
+
+    def facts(self) -> dict[str, Any]:
+        """What a night's record says of it."""
+        return {"name": self.name, "kind": self.kind, "rows": self.rows, "seconds": round(self.seconds, 3),
+                "regressor": self.regressor, "families": list(self.families)}  # fmt: skip
+
+
+def adapted(
+    champion: Path,
+    tables: Sequence[Labelled],
+    out: Path,
+    *,
+    name: str = "adapted",
+    regime: str = "",
+    facts: Mapping[str, Any] | None = None,
+    devices: Catalogue | None = None,
+    seed: int = 0,
+) -> Challenger:
+    """The champion with what `tables` teach of their devices; rows should be of the devices' current regime.
+
+    Raises:
+        SpecError: none of the rows is of a family and kind of device that the champion knows.
+        ArtifactError: the champion cannot be read or `out` cannot be written.
+    """
+    began, known = time.monotonic(), devices or catalogue()
+    manifest = read_manifest(champion)
+    left: dict[str, str] = {}
+    usable: list[Labelled] = []
+    for family, rows in _by_family(tables, known).items():
+        kinds = manifest["families"].get(family, {}).get("kinds")
+        if kinds is None:
+            left[family] = "the champion does not know it"
+            continue
+        of_kind = np.array([known.get(device).kind in kinds for device in rows.cases.device.tolist()], dtype=np.bool_)
+        if of_kind.any():
+            usable.append(rows.take(np.flatnonzero(of_kind)))
+        else:
+            left[family] = "the champion knows it on no device of this kind"
+    if not usable:
+        raise SpecError("no new row is of a family and kind of device that the champion knows: nothing to adapt it with",
+                        field="data")  # fmt: skip
+    done = adapt(champion, usable, out, devices=known, seed=seed)
+    _stamp(out, {"challenger": {"kind": "adapted", "from": _version(champion), "regime": regime, **dict(facts or {})}})
+    families = tuple(sorted({one.family for one in done}))
+    left = {family: "no new rows" for family in manifest["families"] if family not in families} | left
+    return _loaded(
+        Challenger(name, "adapted", out, sum(one.rows for one in done), time.monotonic() - began,
+                   str(manifest["regressor"]), families, left, regime), known,
+    )  # fmt: skip
+
+
+def retrained(
+    champion: Path | None,
+    tables: Sequence[Labelled],
+    out: Path,
+    *,
+    name: str = "retrained",
+    regime: str = "",
+    regressor: str = DEFAULT_REGRESSOR,
+    fresh: AbstractSet[str] | None = None,
+    least_rows: int = MIN_ROWS,
+    may_forget: bool = False,
+    facts: Mapping[str, Any] | None = None,
+    devices: Catalogue | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Challenger:
+    """A model trained on `tables`, family by family; where they do not suffice, the champion's family as it is.
+
+    Args:
+        champion: what families are taken over from; None: families with too few rows are left out.
+        tables: all rows to learn from (store, shipped tables, files), without the frozen hold-out.
+        out: where the model goes.
+        name: of the challenger.
+        regime: the software regime the rows are of.
+        regressor: what is trained.
+        fresh: families with new rows; others are taken over. Default: all of them have.
+        least_rows: fewer rows of a family than this are too few.
+        may_forget: train a family again even where the champion knows devices of it that the rows do not.
+        facts: remembered in the model beside what it was made of.
+        devices: the catalogue; default: the shipped one.
+        seed: of the training.
+        progress: told as `models.training.train` tells.
+
+    Raises:
+        SpecError: no family has enough rows, or see `models.training.train`.
+        ArtifactError: the champion cannot be read or `out` cannot be written.
+    """
+    began, known = time.monotonic(), devices or catalogue()
+    manifest = read_manifest(champion) if champion is not None else {"families": {}}
+    given = _by_family(tables, known)
+    chosen: list[Labelled] = []
+    left = {family: "no rows" for family in manifest["families"] if family not in given}
+    for family, rows in given.items():
+        why = _too_little(family, rows, manifest["families"].get(family, {}), fresh, least_rows, may_forget)
+        if why is None:
+            chosen.append(rows)
+        else:
+            left[family] = why
+    if not chosen:
+        told = "; ".join(f"{family}: {why}" for family, why in sorted(left.items())) or "no rows"
+        raise SpecError(f"no family can be trained again ({told})", field="data")
+    trained = train(chosen, regressor=regressor, seed=seed, devices=known, progress=progress)
+    families = dict(trained.families)
+    taken: dict[str, str] = {}
+    if champion is not None:
+        over = {family: load_family(champion, manifest, family) for family in manifest["families"] if family in left}
+        families = merged(families, over)
+        taken = dict.fromkeys(over, _version(champion))
+    made = {"kind": "retrained", "taken_over": taken, "regime": regime, **dict(facts or {})}
+    save_artifact(Artifact(regressor, families, {**trained.facts, "challenger": made}), out)
+    return _loaded(
+        Challenger(name, "retrained", out, sum(map(len, chosen)), time.monotonic() - began, regressor,
+                   tuple(sorted(trained.families)), left, regime), known,
+    )  # fmt: skip
+
+
+def past(path: Path, name: str, *, regime: str = "", devices: Catalogue | None = None) -> Challenger:
+    """A model kept from an earlier night, as it stands.
+
+    Raises:
+        ArtifactError: it cannot be loaded any more, such as when features changed since.
+    """
+    manifest = read_manifest(path)
+    return _loaded(
+        Challenger(name, "past", path, 0, 0.0, str(manifest["regressor"]), tuple(manifest["families"]), {}, regime),
+        devices or catalogue(),
+    )
+
+
+def merged(first: Mapping[str, FamilyModel], second: Mapping[str, FamilyModel]) -> dict[str, FamilyModel]:
+    """The families of both, `first` before `second`.
+
+    `artifact.load_family` has checked that features of a family read from disk are those of this version; that a model stands
+    under its own family's name is checked here.
+
+    Raises:
+        ArtifactError: a model stands under another family's name.
+    """
+    families = {**second, **first}
+    for family, model in families.items():
+        if model.schema.family != family:
+            raise ArtifactError(f"a model of {model.schema.family} stands under {family}; it cannot be merged")
+    return dict(sorted(families.items()))
+
+
+def _too_little(
+    family: str, rows: Labelled, entry: Mapping[str, Any], fresh: AbstractSet[str] | None, least: int, may_forget: bool
+) -> str | None:
+    """Why a family cannot or need not be trained again, None where it can."""
+    if len(rows) < max(least, MIN_ROWS):
+        return f"{len(rows)} rows are too few"
+    if fresh is not None and family not in fresh and entry:
+        return "no new rows"
+    lost = sorted(known_devices(entry) - set(rows.cases.device.tolist()))
+    if lost and not may_forget:
+        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+        return f"it would forget {', '.join(lost[:3])}{more}"
+    return None
+
+
+def known_devices(entry: Mapping[str, Any]) -> set[str]:
+    """Devices that a family of a manifest was trained on or adapted to."""
+    return {*entry.get("devices", ()), *entry.get("adaptations", ())}
+
+
+def _by_family(tables: Sequence[Labelled], devices: Catalogue) -> dict[str, Labelled]:
+    parts: dict[str, list[Labelled]] = {}
+    for rows in tables:
+        if len(rows):
+            parts.setdefault(rows.cases.family.name, []).append(replace(canonical(rows, devices), source=None))
+    return {family: joined(parts[family]) for family in sorted(parts)}
+
+
+def _stamp(directory: Path, facts: Mapping[str, Any]) -> None:
+    """Add facts to the manifest of an artifact that nobody serves yet; its graphs stay as they are."""
+    write_manifest(directory, {**read_manifest(directory), **facts})
+
+
+def _version(directory: Path) -> str:
+    return manifest_sha256(directory)[:12]
+
+
+def _loaded(challenger: Challenger, devices: Catalogue) -> Challenger:
+    """The challenger, once everything of it has been read back from disk and set up to serve."""
+    load_predictor(challenger.path, devices).load_all()
+    return challenger

@@ -1,0 +1,268 @@
+"""Promotion that can be taken back: what serves afterwards is what was judged, or what served before.
+
+With a registry, a promotion goes through it or does not happen: a pointer moved while the registry is down would leave the
+alias at another model, which other machines would serve and the next promotion undo. A rollback does not wait: serving comes
+first, and the alias follows when the registry answers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from ...features.cases import Cases, Floats
+from ...features.device import Catalogue, catalogue
+from ...features.errors import SpecError
+from ...models.artifact import ArtifactError, default_model_dir
+from ...models.engine import GraphError
+from ...models.predictor import load_predictor
+from ...models.registry import Pointer, Promoted, point_back, pointer, promote, promote_directory
+from ...models.tracking import RegistryError, manifest_sha256
+from ..record import Finding
+from .challengers import Challenger
+from .hold_out import Evidence
+from .judging import Rules, Verdict, judge
+from .ledger import SHIPPED, Ledger
+
+_AGREE = 1e-9
+"""Relative difference of answers of equal files on one machine: none but rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What a promotion or rollback did. `version` serves now; None: nothing changed. `previous` served before.
+
+    `registry` is `ok`, `unreachable: …`, or empty where none is used.
+    """
+
+    version: str | None
+    previous: str
+    registry: str
+    said: str
+    findings: tuple[Finding, ...] = ()
+
+    def facts(self) -> dict[str, object]:
+        """What a night's record says of it."""
+        return {"version": self.version, "previous": self.previous, "registry": self.registry, "said": self.said}
+
+
+def promote_challenger(
+    challenger: Challenger,
+    night: str,
+    *,
+    registry: bool,
+    probes: Sequence[Cases],
+    ledger: Ledger | None = None,
+    software: Mapping[str, str] | None = None,
+    regime: Mapping[str, str] | None = None,
+    measured: tuple[str | None, str | None] = (None, None),
+    devices: Catalogue | None = None,
+) -> Promotion:
+    """Make a judged challenger the champion, look whether it serves as judged, and go back if it does not.
+
+    Args:
+        challenger: what the gate passed.
+        night: the id of the night.
+        registry: go through the model registry; without it only the pointer moves.
+        probes: cases whose answers before and after must agree.
+        ledger: where it is written down; default: that of `KERNELCAST_HOME`.
+        software: by device, what its rows were measured under.
+        regime: by device, the regime of its rows.
+        measured: when its first and last row were measured.
+        devices: the catalogue.
+
+    Raises:
+        ArtifactError: the challenger cannot be loaded, pinned or pointed at; what served before goes on serving.
+        SpecError: the ledger cannot be written; the model before serves.
+    """
+    known, book = devices or catalogue(), ledger or Ledger()
+    before = pointer()
+    expected, sha256 = _answers(challenger.path, probes, known), manifest_sha256(challenger.path)
+    try:
+        done: Promoted = promote(challenger.path) if registry else promote_directory(challenger.path)
+    except RegistryError as error:
+        said = (f"{challenger.name} passed and was not promoted: {error}. {before.version or SHIPPED} still serves; run the "
+                "night again, or promote the model by hand, when the registry answers")  # fmt: skip
+        finding = Finding("registry", "needs-person", challenger.name, said)
+        return Promotion(None, before.version or SHIPPED, f"unreachable: {error}", said, (finding,))
+    try:
+        wrong = _differs(sha256, expected, probes, known)
+        if wrong is None:
+            book.keep(challenger, night, version=done.version, path=done.artifact, registry=registry, software=software,
+                      regime=regime, measured=measured)  # fmt: skip
+            if done.version != before.version:
+                book.promoted(done.version, before.version, _now())
+    except SpecError:
+        # A model that nobody could take back, since nothing says what served before it, does not stay.
+        point_back(before)
+        raise
+    if wrong is not None:
+        state = _restore(before, registry)
+        said = f"{challenger.name} was promoted as version {done.version} and taken back at once: {wrong}"
+        return Promotion(None, before.version or SHIPPED, state, said,
+                         (Finding("rollback", "needs-person", done.version, said),))  # fmt: skip
+    said = f"version {done.version} ({challenger.name}) serves in place of {before.version or SHIPPED}"
+    return Promotion(done.version, before.version or SHIPPED, "ok" if registry else "", said)
+
+
+def roll_back(
+    version: str | None = None, *, why: str, ledger: Ledger | None = None, registry: bool | None = None
+) -> Promotion:
+    """Have an earlier model serve again: the one of this version, or the one that served before the present one.
+
+    Args:
+        version: a kept version, or `shipped`; default: the present model's predecessor.
+        why: for the ledger.
+        ledger: which models there are; default: that of `KERNELCAST_HOME`.
+        registry: move the registry's alias too; default: when the version is one of the registry's.
+
+    Raises:
+        SpecError: no such model is kept, or nothing says what served before.
+        ArtifactError: the model cannot be loaded; what serves goes on serving.
+    """
+    book = ledger or Ledger()
+    try:
+        now = pointer()
+    except ArtifactError:
+        # A damaged pointer is what going back to a named version mends.
+        if version is None:
+            raise
+        now = Pointer(None, "an unreadable pointer")
+    to = version or _predecessor(book, now)
+    if to == (now.version or SHIPPED):
+        raise SpecError(f"{to} serves already; see `kernelcast models history`", field="version")
+    if to == SHIPPED:
+        target, in_registry = Pointer(None, None), False
+    else:
+        entry = book.find(to)
+        target = Pointer(Path(entry.path), entry.version)
+        in_registry = entry.registry
+    point_back(target)
+    state = _alias_to(target, in_registry if registry is None else registry)
+    left = now.version or SHIPPED
+    book.rolled_back(left, to, _now(), why)
+    said = f"{to} serves again in place of {left}: {why}"
+    findings = () if not state.startswith("unreachable") else (Finding(
+        "registry", "needs-person", to,
+        f"{to} serves here again, and the registry still calls {left} champion ({state}). Run `kernelcast models promote {to}` "
+        "when it answers."),)  # fmt: skip
+    return Promotion(to, left, state, said, findings)
+
+
+def review(
+    evidence: Sequence[Evidence],
+    *,
+    rules: Rules | None = None,
+    ledger: Ledger | None = None,
+    devices: Catalogue | None = None,
+) -> tuple[Verdict | None, Promotion | None]:
+    """Look at the champion by rows measured since; go back where it is worse than its predecessor or does not load.
+
+    `evidence` are tonight's rows of shapes that neither has learned from (`hold_out.unseen`). Gives the verdict on the champion
+    as if it challenged its predecessor (None: there is no predecessor, or it does not load), and the rollback, if any.
+
+    Raises:
+        SpecError: the ledger cannot be read or written.
+        ArtifactError: neither of the two models can be loaded.
+    """
+    known, book = devices or catalogue(), ledger or Ledger()
+    now = pointer()
+    entry = next((one for one in book.entries() if one.version == now.version), None)
+    if now.version is None or entry is None or entry.previous is None:
+        return None, None
+    try:
+        load_predictor(default_model_dir(), known).load_all()
+    except (ArtifactError, GraphError) as error:
+        return None, _taken_back(book, f"version {now.version} cannot be loaded: {error}")
+    before = _path_of(book, entry.previous)
+    if before is None or not any(len(one) for one in evidence):
+        return None, None
+    # What it forgot was decided when it was promoted.
+    asked = replace(rules or Rules(), may_forget=True)
+    verdict = judge(before, default_model_dir(), evidence, name=now.version, rules=asked, devices=known)
+    if verdict.passed:
+        return verdict, None
+    why = "; ".join(verdict.reasons[:3])
+    return verdict, _taken_back(book, f"on rows measured since, beside {entry.previous}: {why}")
+
+
+def _taken_back(book: Ledger, why: str) -> Promotion:
+    done = roll_back(why=why, ledger=book)
+    finding = Finding(
+        "rollback", "needs-person", done.previous, f"{done.said}. Look at what it learned from before retraining on it."
+    )
+    return Promotion(done.version, done.previous, done.registry, done.said, (finding, *done.findings))
+
+
+def _predecessor(book: Ledger, now: Pointer) -> str:
+    entry = next((one for one in book.entries() if one.version == now.version), None)
+    if entry is None or entry.previous is None:
+        raise SpecError(
+            f"nothing says what served before {now.version or SHIPPED}; name a version of `kernelcast models history`",
+            field="version",
+        )
+    return entry.previous
+
+
+def _path_of(book: Ledger, version: str) -> Path | None:
+    """Where a version's model is; None where it is not kept or does not load, so nothing can be compared."""
+    from ...models.artifact import shipped_model_dir
+
+    entry = next((one for one in book.entries() if one.version == version), None)
+    path = shipped_model_dir() if version == SHIPPED else Path(entry.path) if entry is not None else None
+    try:
+        if path is not None:
+            load_predictor(path).load_all()
+    except ArtifactError:
+        return None
+    return path
+
+
+def _differs(sha256: str, expected: Sequence[Floats], probes: Sequence[Cases], devices: Catalogue) -> str | None:
+    """Why what serves now is not what was judged; None where it is."""
+    try:
+        serving = default_model_dir()
+        if manifest_sha256(serving) != sha256:
+            return f"{serving} serves, which is not the model that was judged"
+        found = _answers(serving, probes, devices)
+    except (ArtifactError, GraphError, OSError) as error:
+        return f"it does not load from where it serves: {error}"
+    for before, after, one in zip(expected, found, probes, strict=True):
+        if not np.allclose(before, after, rtol=_AGREE, atol=0.0, equal_nan=True):
+            return f"its answers for {one.family.name} are not those that were judged"
+    return None
+
+
+def _answers(path: Path, probes: Sequence[Cases], devices: Catalogue) -> list[Floats]:
+    predictor = load_predictor(path, devices)
+    predictor.load_all()
+    return [
+        predictor.predict_cases(one).targets["latency_s"].value
+        if one.family.name in predictor.families
+        else np.zeros(0)
+        for one in probes
+    ]
+
+
+def _restore(before: Pointer, registry: bool) -> str:
+    point_back(before)
+    return _alias_to(before, registry)
+
+
+def _alias_to(target: Pointer, registry: bool) -> str:
+    """Have the registry's alias follow the pointer; how that went."""
+    if not registry or target.version is None or not target.version.isdecimal():
+        return ""
+    try:
+        promote(int(target.version))
+    except (RegistryError, ArtifactError) as error:
+        return f"unreachable: {error}"
+    return "ok"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

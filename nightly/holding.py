@@ -1,0 +1,121 @@
+"""Does the serving model still hold: on what was measured since it was made, and on what the service is asked for?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..datasets.shipped import read_shipped, shipped_families
+from ..datasets.usage import read_usage_log
+from ..features.cases import Cases
+from ..features.errors import SpecError
+from ..models.labelled import Labelled
+from ..models.predictor import ArtifactPredictor, load_predictor
+from ..models.tables import joined, labelled_table
+from .context import Night, chosen_in
+from .drift.data import Inputs, data_drift, outside_domain
+from .drift.model import fresh_rows as judged_rows
+from .drift.model import model_drift
+from .folders import nights_dir, records
+from .outcome import serving_model
+from .record import Finding
+from .regimes import ledgers
+from .rows import Rows, tonight
+from .written import blocks_of
+
+_NIGHTS = 14
+"""Nights since the model began to serve that are looked at."""
+
+
+def holding(night: Night, rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], tuple[Finding, ...]]:  # noqa: ARG001
+    """What model drift and data drift say.
+
+    Raises:
+        StoreError: the store cannot be read.
+        SpecError: the regimes cannot be read.
+    """
+    directory, problem = serving_model()
+    if problem is not None:
+        return {}, ()
+    predictor = load_predictor(directory, night.devices)
+    held, told = _model(night, predictor)
+    moved, more = _data(night, predictor)
+    return {"model_drift": held, "data_drift": moved}, (*told, *more)
+
+
+def _model(night: Night, predictor: ArtifactPredictor) -> tuple[dict[str, Any], list[Finding]]:
+    reader = Rows.of(night.store, night.plan, night.devices, ledgers(night.measurer.devices))
+    tables: list[Labelled] = []
+    nights: list[Any] = []
+    reasons: list[Any] = []
+    for folder in _since_promotion(night):
+        why = {case.spec.case_id: case.why for case in chosen_in(folder)}
+        for reason in sorted(set(why.values())):
+            ids = [case for case, own in why.items() if own == reason]
+            where = tonight(blocks_of(folder)) & pc.field("case_id").isin(pa.array(ids, pa.string()))
+            for table in reader.read(night.measurer.devices, where):
+                if table.cases.family.name in predictor.families:
+                    tables.append(table)
+                    nights.append(np.full(len(table), folder.name))
+                    reasons.append(np.full(len(table), reason))
+    if not tables:
+        return {}, []
+    own = {
+        name: float(entry["metrics"]["held_out"]["latency"]["mean_ape_pct"])
+        for name, entry in predictor.manifest["families"].items()
+        if entry.get("metrics", {}).get("held_out", {}).get("latency")
+    }
+    found, facts = model_drift(judged_rows(predictor, tables, nights, reasons), own, seed=night.plan.seed)
+    return facts, found
+
+
+def _since_promotion(night: Night) -> list[Path]:
+    """Folders of the nights that the serving model has not learned from: this one, and those before it back to the
+    promotion, oldest first.
+    """
+    found = [night.folder]
+    for folder, record in records(nights_dir()):
+        if folder.name >= night.folder.name:
+            continue
+        if record.outcome in ("promoted", "rolled-back") or len(found) >= _NIGHTS:
+            break
+        found.append(folder)
+    return sorted(found)
+
+
+def _data(night: Night, predictor: ArtifactPredictor) -> tuple[dict[str, Any], list[Finding]]:
+    """What is asked for beside what there are rows of, on the first device of the night."""
+    device = night.measurer.devices[0]
+    asked = read_usage_log(night.usage_folder).asked
+    by_family: dict[str, list[Any]] = {}
+    for spec in asked:
+        by_family.setdefault(spec.family, []).append(spec)
+    inputs: dict[str, Inputs] = {}
+    for family, specs in by_family.items():
+        trained = _learned(night, family, device)
+        if trained is None:
+            continue
+        try:
+            cases = Cases.of(specs, [device] * len(specs)).with_core_counts(night.devices)
+            outside = outside_domain(predictor, cases)
+        except SpecError:
+            # A dtype that this device has no peak for: nothing of the family can be said of it here.
+            continue
+        inputs[family] = Inputs(trained, cases, outside, np.array([asked[spec] for spec in specs]))
+    findings, facts = data_drift(inputs, seed=night.plan.seed)
+    return facts, findings
+
+
+def _learned(night: Night, family: str, device: str) -> Cases | None:
+    """Cases of a family on a device that there are rows of; None without any."""
+    reader = Rows.of(night.store, night.plan, night.devices, {})
+    found = [one for one in reader.read([device], ~tonight(night.blocks())) if one.cases.family.name == family]
+    if not night.rehearsal and family in shipped_families():
+        shipped = labelled_table(read_shipped(family, [device]), family, night.devices)
+        found += [shipped] if len(shipped) else []
+    return joined(found).cases if found else None

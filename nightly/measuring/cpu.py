@@ -1,0 +1,106 @@
+"""The CPU of this machine, measured by its campaign's workers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...collectors.campaign import Sink, run_campaign
+from ...collectors.characterize import characterize
+from ...collectors.chunking import PACE, Pace
+from ...collectors.environment import machine_facts, state_facts
+from ...collectors.plan import CPU_LIMITS, plan
+from ...collectors.process import Collector, WorkerLostError, local_workers
+from ...collectors.progress import Progress
+from ...collectors.sentinel import SENTINEL_CASES, Reading
+from ...features.errors import SpecError
+from ...features.kernel import KernelSpec, View, get_family
+from ...features.kernel import families as all_families
+from ..plan import Plan
+from .protocol import Ended, Looked
+
+
+class CpuMeasurer:
+    """Measures on this machine. `collector_for` replaces its worker processes, `sentinels` the cases read between blocks."""
+
+    def __init__(
+        self, plan_: Plan, device: str, *, collector_for: Callable[[str, int], Collector] | None = None,
+        sentinels: Sequence[KernelSpec] = SENTINEL_CASES, pace: Pace = PACE,
+    ) -> None:  # fmt: skip
+        self._plan, self._device, self._sentinels, self._pace = plan_, device, tuple(sentinels), pace
+        self._collector_for = collector_for or local_workers(device)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The machine."""
+        return (self._device,)
+
+    def characterise(self) -> Mapping[str, Mapping[str, Any]]:
+        """Half a minute of probes."""
+        return characterize(self._device, collector_for=self._collector_for)
+
+    def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, Looked]:
+        """The cases on one thread, and the facts of the machine and of the worker that read them."""
+        wanted = list(cases.get(self._device, ()))
+        collector = self._collector_for("torch", 1)
+        readings: list[Reading] = []
+        try:
+            for _ in range(times if wanted else 0):
+                with contextlib.suppress(WorkerLostError):
+                    readings.append({str(row.spec): row.latency_s for row in collector.collect(wanted)})
+            workers = {"torch/1": dict(collector.facts())}
+        finally:
+            collector.close()
+        state = state_facts()
+        clock_mhz = state.get("clock_mhz")
+        facts = {**machine_facts(self._device), "workers": workers, "before": state}
+        return {self._device: Looked(tuple(readings), facts, None if clock_mhz is None else 1e6 * clock_mhz)}
+
+    def candidates(self, device: str, wanted: int, seed: int, measured: Sequence[KernelSpec]) -> list[KernelSpec]:  # noqa: ARG002
+        """A plan of the families, dtypes and thread counts asked for."""
+        threads = self._plan.threads or tuple(sorted({1, len(os.sched_getaffinity(0))}))
+        impls = self._plan.impls or ("torch",)
+        names = self._plan.families or tuple(all_families())
+        dtypes = self._plan.dtypes or ("fp32", "bf16")
+        found: dict[KernelSpec, None] = {}
+        for impl in impls:
+            found |= dict.fromkeys(_most(names, -(-wanted // len(impls)), seed, dtypes, threads, impl))
+        return list(found)
+
+    def can(self, device: str, spec: KernelSpec) -> bool:  # noqa: ARG002
+        """A case of the plan's impls and dtypes on a thread count of this machine."""
+        plan, cores = self._plan, len(os.sched_getaffinity(0))
+        return (
+            spec.impl in (plan.impls or ("torch",))
+            and spec.threads is not None and spec.threads <= cores
+            and (not plan.families or spec.family in plan.families)
+            and (not plan.dtypes or spec.dtype in plan.dtypes)
+            and CPU_LIMITS.allow(get_family(spec.family), View.of(spec))
+        )  # fmt: skip
+
+    def collect(
+        self, cases: Mapping[str, Sequence[KernelSpec]], *, sink: Sink, until: float, note: Mapping[str, Any],
+        progress: Progress | None = None,
+    ) -> Ended:  # fmt: skip
+        """A campaign of the cases."""
+        done = run_campaign(
+            cases.get(self._device, ()), device=self._device, sink=sink, collector_for=self._collector_for,
+            sentinels=self._sentinels, pace=self._pace, note=note, until=until, progress=progress,
+        )  # fmt: skip
+        return Ended(done.interrupted)
+
+
+def _most(
+    names: Sequence[str], wanted: int, seed: int, dtypes: Sequence[str], threads: Sequence[int], impl: str
+) -> list[KernelSpec]:
+    """As many cases as were wanted, or half, or a quarter …: a family may have too few different ones."""
+    while wanted > len(names):
+        try:
+            return plan(names, wanted, seed, dtypes=dtypes, threads=threads, impl=impl)
+        except SpecError:
+            raise
+        except ValueError:
+            wanted //= 2
+    return []

@@ -1,0 +1,154 @@
+"""The GPU of this machine, measured by the GPU campaign's worker: latency of what was chosen, then energy of a share of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ...collectors.campaign import CampaignError, CampaignSummary, Sink, run_campaign
+from ...collectors.environment import machine_facts
+from ...collectors.gpu.ahead import cache_environment
+from ...collectors.gpu.campaign import (
+    ENERGY_PACE,
+    LATENCY_PACE,
+    SECONDS_PER_ENERGY_CASE,
+    SENTINELS,
+    SETTLE_S,
+    WINDOW_S,
+    energy_plan,
+    energy_windows,
+    latency_plan,
+)
+from ...collectors.gpu.characterize import characterize
+from ...collectors.gpu.nvml import NvmlReader, gpu_facts, gpu_state
+from ...collectors.gpu.process import GpuCollector
+from ...collectors.gpu.runner import gpu_runners
+from ...collectors.gpu.worker import GpuWorkerOptions
+from ...collectors.meters.none import NoMeter
+from ...collectors.pipe import WorkerStartError
+from ...collectors.progress import Progress
+from ...features.device import Device
+from ...features.kernel import KernelSpec
+from ...home import home_dir
+from ..plan import Plan
+from ..record import Finding
+from .protocol import Ended, Looked
+
+_SECONDS_PER_CANDIDATE = 0.05
+"""`latency_plan` gives twenty cases for each second of its budget: two for every 0.1 s."""
+
+
+class GpuMeasurer:
+    """Measures on GPU `index`. `reader` reads its board, `collector` replaces its worker process."""
+
+    def __init__(
+        self, plan: Plan, device: Device, reader: NvmlReader | None, *, index: int = 0,
+        collector: Callable[[Mapping[str, int], float | None], GpuCollector] | None = None,
+    ) -> None:  # fmt: skip
+        self._plan, self._device, self._reader, self._index = plan, device, reader, index
+        self._make = collector or self._worker
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The GPU."""
+        return (self._device.name,)
+
+    def characterise(self) -> Mapping[str, Mapping[str, Any]]:
+        """One to two minutes of probes."""
+        return characterize(index=self._index).facts
+
+    def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, Looked]:
+        """The cases, and the facts of the board and the worker."""
+        wanted = list(cases.get(self._device.name, ()))
+        collector = self._started(self._make({}, None))
+        try:
+            readings = tuple({str(row.spec): row.latency_s for row in collector.collect(wanted)} for _ in range(times))
+            facts = {**machine_facts(self._device.name), **self._note, "workers": {"gpu/0": dict(collector.facts())}}
+        finally:
+            collector.close()
+        reader = self._reader
+        clock, warm = (None, None) if reader is None else (reader.sm_clock_hz(), reader.temperature_c())
+        return {self._device.name: Looked(readings, facts, clock, warm)}
+
+    def candidates(self, device: str, wanted: int, seed: int, measured: Sequence[KernelSpec]) -> list[KernelSpec]:  # noqa: ARG002
+        """The standing campaign's plan of what is worth most, tiled kernels among it."""
+        planned = latency_plan(wanted * _SECONDS_PER_CANDIDATE, seed, measured, self._device, self._plan.families)
+        plan = self._plan
+        return [spec for spec in planned if not plan.impls or spec.impl in plan.impls]
+
+    def can(self, device: str, spec: KernelSpec) -> bool:  # noqa: ARG002
+        """A case of an impl that runs on GPUs, within the plan's families and impls."""
+        plan = self._plan
+        return (
+            spec.impl in gpu_runners()
+            and (not plan.families or spec.family in plan.families)
+            and (not plan.impls or spec.impl in plan.impls)
+        )
+
+    def collect(
+        self, cases: Mapping[str, Sequence[KernelSpec]], *, sink: Sink, until: float, note: Mapping[str, Any],
+        progress: Progress | None = None,
+    ) -> Ended:  # fmt: skip
+        """Latency of the cases; energy of a stratified share of them in the plan's `energy_minutes`, which end at `until`."""
+        specs = list(cases.get(self._device.name, ()))
+        latency_until = until - 60.0 * self._plan.energy_minutes
+        done = self._campaign(specs, {}, latency_until, sink, note, progress)
+        if done.interrupted or not self._plan.energy_minutes or not specs:
+            return Ended(done.interrupted)
+        chosen = energy_plan(specs, (), self._device, self._plan.seed)
+        # An energy case is begun only where it can end in time: it may take ten seconds.
+        try:
+            energy = self._campaign(
+                chosen, energy_windows(chosen), until - SECONDS_PER_ENERGY_CASE, sink, note, progress
+            )
+        except _NoSensorError as missing:
+            said = f"Energy was not measured: {missing}. Latency was; see to the sensor before the next night."
+            return Ended(findings=(Finding("sensor", "needs-person", self._device.name, said),))
+        return Ended(energy.interrupted)
+
+    def _campaign(
+        self, specs: Sequence[KernelSpec], windows: Mapping[str, int], until: float, sink: Sink, note: Mapping[str, Any],
+        progress: Progress | None,
+    ) -> CampaignSummary:  # fmt: skip
+        worker = self._started(self._make(windows, until))
+        if windows and worker.facts().get("energy_source") == NoMeter.name:
+            worker.close()
+            raise _NoSensorError(str(worker.facts().get("energy_source_reason")))
+        return run_campaign(
+            specs, device=self._device.name, sink=sink, collector_for=worker, sentinels=SENTINELS,
+            pace=ENERGY_PACE if windows else LATENCY_PACE, note={**self._note, **note}, key_of=_one_worker,
+            state=dict if self._reader is None else partial(gpu_state, self._reader), until=until, progress=progress,
+        )  # fmt: skip
+
+    @property
+    def _note(self) -> dict[str, Any]:
+        return {"gpu": {} if self._reader is None else gpu_facts(self._reader), "campaign_seed": self._plan.seed}
+
+    def _worker(self, windows: Mapping[str, int], until: float | None) -> GpuCollector:
+        options = GpuWorkerOptions(self._device.name, self._index, bool(windows), SETTLE_S, WINDOW_S)
+        cache = cache_environment(home_dir() / "compiled")
+        return GpuCollector(options, energy=windows, env=cache, until=until)
+
+    def _started(self, collector: GpuCollector) -> GpuCollector:
+        """Raises CampaignError: the worker does not start, or its GPU is another."""
+        try:
+            ready = collector.start()
+        except WorkerStartError as error:
+            raise CampaignError(f"{error}. Nothing was measured with it; the GPU may be lost or in use.") from error
+        units, wanted = ready.get("compute_units"), self._device.required("compute_units")
+        if units is not None and units != wanted:
+            collector.close()
+            raise CampaignError(
+                f"this GPU ({ready.get('gpu')}) has {units} compute units, {self._device.name} has {wanted:g}: it is "
+                "another device; name the one it is in the plan"
+            )
+        return collector
+
+
+class _NoSensorError(Exception):
+    """The GPU has no energy counter that can be read."""
+
+
+def _one_worker(spec: KernelSpec) -> tuple[str, int]:  # noqa: ARG001  one process serves every impl
+    return "gpu", 0

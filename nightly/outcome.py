@@ -1,0 +1,48 @@
+"""How a night ended, in one word, and what serves now."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ..home import home_dir
+from ..models.artifact import CHAMPION_POINTER, ArtifactError, default_model_dir
+from ..models.predictor import load_predictor
+from .record import NightRecord, Outcome
+
+SHIPPED = "shipped"
+"""The version of the model that serves where nothing was ever promoted."""
+
+_DECIDING = ("choose", "collect", "check", "train", "gate", "promote")
+"""Stages without which a night has not done what it is for."""
+
+
+def outcome_of(record: NightRecord) -> Outcome:
+    """The outcome of a night whose stages up to `promote` have run."""
+    promote = record.stage("promote")
+    if promote.status == "done" and promote.facts.get("version"):
+        return "promoted"
+    if promote.facts.get("rolled_back") or record.stage("check").facts.get("rolled_back"):
+        return "rolled-back"
+    return "failed" if any(record.stage(name).status == "failed" for name in _DECIDING) else "kept"
+
+
+def serving_version() -> str | None:
+    """The version that serves: the pointer's, `shipped` where there is none, None where the pointer cannot be read."""
+    pointer = home_dir() / CHAMPION_POINTER
+    if not pointer.exists():
+        return SHIPPED
+    try:
+        return str(json.loads(pointer.read_text(encoding="utf-8"))["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def serving_model() -> tuple[Path, str | None]:
+    """The model directory that serves, and why it cannot be loaded; None where it can."""
+    try:
+        directory = default_model_dir()
+        load_predictor(directory).load_all()
+    except ArtifactError as error:
+        return home_dir() / CHAMPION_POINTER, str(error)
+    return directory, None

@@ -1,0 +1,1 @@
+"""The stages of a night, one file each: what is done, and what is said about it."""

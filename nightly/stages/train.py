@@ -1,0 +1,155 @@
+"""Stage 6: make the models that challenge the one that serves, as many as there is time for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...models.artifact import ArtifactError
+from ..budget import after_training_s
+from ..context import Did, Night
+from ..folders import CHALLENGERS, nights_dir, records
+from ..gate.challengers import Challenger, past
+from ..gate.ledger import Ledger
+from ..gate.selection import POLICIES, Now
+from ..making import RETRAINED, read_made, write_made
+from ..outcome import serving_model, serving_version
+from ..record import Finding
+
+_HEADROOM = 1.25
+_PAST = 2
+"""Kept models that challenge again: the two that suit the software and the errors of late best."""
+
+
+def train(night: Night) -> Did:
+    """Make the challengers the plan asks for, the quick ones first.
+
+    Raises:
+        OSError: the night's folder is full or not writable.
+        SpecError: the ledger of models cannot be read.
+    """
+    fresh = int(night.facts("collect").get("rows", {}).get("ok", 0))
+    if not fresh:
+        return Did("There are no new rows, so there is nothing new to learn.", status="skipped")
+    _, problem = serving_model()
+    if problem is not None:
+        return Did(f"Nothing was trained: the serving model cannot be loaded ({problem}).", status="skipped")
+    made: list[Challenger] = []
+    findings: list[Finding] = []
+    took = _seconds_before(night)
+    reserve = after_training_s(night.budget.total_s, _earlier(night))
+    names = challenger_names(night)
+    for step, name in enumerate(names):
+        night.tell(f"making the challenger {name}", step, len(names))
+        done = read_made(night.folder, name)
+        if done is None:
+            left = max(0.0, night.budget.left_s - reserve)
+            if left < _HEADROOM * took.get(name, 0.0) or left <= 0:
+                findings.append(
+                    _no_time(name, f"{left:.0f} s are left, and it took {took.get(name, 0.0):.0f} s before")
+                )
+                continue
+            done = _made(night, name, left)
+        if done is None:
+            findings.append(_no_time(name, "it was ended when its time was over"))
+        elif isinstance(done, str):
+            findings.append(Finding("gate", "info", name, f"No challenger {name} was made: {done}"))
+        else:
+            made.append(done)
+    if "past" in night.plan.train.challengers:
+        made += _past(night)
+    facts = {"challengers": [{**one.facts(), "left": dict(one.left)} for one in made]}
+    told = ", ".join(f"{one.name} ({one.seconds:.0f} s, {one.rows} rows)" for one in made)
+    if not made:
+        return Did("No challenger could be made.", facts, tuple(findings), "failed" if findings else "skipped")
+    return Did(f"Challengers: {told}.", facts, tuple(findings))
+
+
+def challenger_names(night: Night) -> list[str]:
+    """Names of the challengers to make, the quick ones first."""
+    wanted, regressors = night.plan.train.challengers, night.plan.train.regressors
+    found = ["adapted"] if "adapted" in wanted else []
+    return found + (list(regressor_by_name(regressors)) if RETRAINED in wanted else [])
+
+
+def regressor_by_name(regressors: Iterable[str]) -> dict[str, str]:
+    """Names of retrained challengers and what trains them."""
+    every = list(regressors)
+    return {RETRAINED if len(every) == 1 else f"{RETRAINED}-{one}": one for one in every}
+
+
+def _made(night: Night, name: str, seconds: float) -> Challenger | str | None:
+    """The challenger from a process of its own; why there is none; None where its time was over."""
+    log = night.folder / CHALLENGERS / f"{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as said:
+        process = subprocess.Popen(_command(night.folder, name), stdin=subprocess.DEVNULL, stdout=said, stderr=said)  # noqa: S603 - our own module
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            process.kill()
+            process.wait()
+    done = read_made(night.folder, name)
+    if done is not None:
+        return done
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    why = f"its process ended with {process.returncode}: {lines[-1][:200] if lines else 'without a word'} (see {log})"
+    write_made(night.folder, name, why)
+    return why
+
+
+def _command(folder: Path, name: str) -> list[str]:
+    """What makes a challenger; -P keeps the working directory's folders from shadowing packages."""
+    return [sys.executable, "-P", "-m", "kernelcast.nightly.making", str(folder), name]
+
+
+def _past(night: Night) -> list[Challenger]:
+    """Kept models that suit tonight's software best, but for the one that serves; one that no longer loads is passed over."""
+    facts = night.facts("sentinels")
+    software = {device: str(_of(facts, device).get("software") or "") for device in night.measurer.devices}
+    regime = {device: str(_of(facts, device).get("regime") or "") for device in night.measurer.devices}
+    serving = serving_version()
+    entries = [entry for entry in Ledger().entries() if entry.version != serving and entry.night != night.record.id]
+    found: list[Challenger] = []
+    for entry in POLICIES["both"](entries, Now(night.record.id, software, regime))[:_PAST]:
+        try:
+            found.append(past(Path(entry.path), f"past-{entry.version}", devices=night.devices))
+        except ArtifactError:
+            continue
+    for one in found:
+        write_made(night.folder, one.name, one)
+    return found
+
+
+def _of(facts: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = facts.get("devices", {}).get(device, facts)
+    return found
+
+
+def _no_time(name: str, why: str) -> Finding:
+    said = f"The challenger {name} was not made in time: {why}. Give the plan more minutes, fewer rows or a quicker regressor."
+    return Finding("budget", "warning", name, said)
+
+
+def _earlier(night: Night) -> Iterable[Any]:
+    began = time.monotonic()
+    for folder, record in records(nights_dir()):
+        if folder != night.folder and record.plan == night.plan.name:
+            yield record
+        if time.monotonic() - began > 1.0:
+            return
+
+
+def _seconds_before(night: Night) -> dict[str, float]:
+    """What each challenger took in the newest earlier night of the plan that made it."""
+    found: dict[str, float] = {}
+    for record in _earlier(night):
+        for one in record.stage("train").facts.get("challengers", ()):
+            found.setdefault(str(one.get("name")), float(one.get("seconds") or 0.0))
+    return found

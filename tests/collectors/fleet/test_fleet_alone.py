@@ -1,0 +1,142 @@
+"""What needs no cluster: the pool of cases, the line that starts a node, and what the commands refuse."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from fleet_cases import cases, device_file
+from kernelcast.cli import main
+from kernelcast.collectors.fleet.actor import DeviceActor
+from kernelcast.collectors.fleet.labels import start_line
+from kernelcast.collectors.fleet.local import Request
+from kernelcast.collectors.fleet.pool import Pool
+from kernelcast.collectors.gpu.nvml import NvmlMissingError
+from kernelcast.collectors.process import spec_row
+
+
+def never() -> bool:
+    return False
+
+
+def test_one_device_takes_all_and_several_take_shares_that_shrink_to_a_block() -> None:
+    assert len(Pool(cases(1, 101), 8, 1).take(never)) == 100
+    pool, sizes = Pool(cases(1, 101), 8, 2), []
+    while portion := pool.take(never):
+        sizes.append(len(portion))
+        pool.give_back([], device_lost=False)
+    assert sizes == [25, 19, 14, 11, 8, 8, 8, 7]
+
+
+def test_cases_of_a_lost_device_go_on_and_one_in_hand_twice_is_given_up() -> None:
+    pool = Pool(cases(1, 5), 8, 1)
+    portion = pool.take(never)
+    pool.give_back(portion[1:], device_lost=True, in_hand=portion[1:3])
+    again = pool.take(never)
+    assert again == portion[1:]
+    pool.give_back(again, device_lost=True, in_hand=again[:1])
+    assert pool.take(never) == again[1:]
+    assert pool.given_up == again[:1]
+    pool.give_back([], device_lost=False)
+    assert (pool.take(never), pool.left()) == ([], again[:1])
+
+
+def test_the_line_that_starts_a_node() -> None:
+    words = shlex.split(start_line({"nvidia-h200-sxm-141gb": 8}, "10.0.0.1:6379"))
+    assert "RAY_USAGE_STATS_ENABLED=0" in words
+    assert {"ray", "start", "--address=10.0.0.1:6379", "--disable-usage-stats"} <= set(words)
+    resources = next(word for word in words if word.startswith("--resources="))
+    assert json.loads(resources.removeprefix("--resources=")) == {"device:nvidia-h200-sxm-141gb": 8}
+    assert {"--head", "--port=7000", "--include-dashboard=false"} <= set(shlex.split(start_line({"a": 1}, port=7000)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run"], "name the cluster with --address HOST:PORT"),
+        (["devices"], "name the cluster with --address HOST:PORT"),
+        (
+            ["devices", "--address", "127.0.0.1:1"],
+            "no Ray cluster to be used at 127.0.0.1:1 ([Errno 111] Connection refused)",
+        ),
+        (["devices", "--address", "somewhere"], "the address of a cluster is HOST:PORT"),
+        (["devices", "--address", "http://10.0.0.1:1"], "the address of a cluster is HOST:PORT"),
+        (["run", "--address", "127.0.0.1:x", "--device", "nvidia-l4"], "the address of a cluster is HOST:PORT"),
+        (["run", "--address", "127.0.0.1:1", "--device", "no-such"], "no-such"),
+        (["run", "--address", "127.0.0.1:1", "--device", "nvidia-l4", "--rows", "0"], "--rows"),
+        (["run", "--address", "127.0.0.1:1", "--device", "amd-epyc-9005-vm-2c", "--families", "nope"], "nope"),
+        (["start", "--device", "no-such"], "no-such"),
+        (["start", "--port", "1"], "--port"),
+        (["start", "--device-file", "/no/such.yaml"], "/no/such.yaml"),
+    ],
+)
+def test_what_the_commands_refuse(
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path))
+    assert main(["fleet", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_without_ray_one_sentence_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["fleet", "devices", "--address", "127.0.0.1:1"]) == 2
+    assert "`kernelcast fleet` needs ray; run: pip install 'kernelcast[fleet]'" in capsys.readouterr().err
+
+
+def test_the_command_line_starts_without_ray() -> None:
+    code = "import sys; import kernelcast.cli, kernelcast.collectors.fleet.driver; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-P", "-c", code], cwd="/", timeout=60).returncode == 0
+
+
+def test_an_actor_holds_its_devices_lock_and_answers_plain_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path))
+    monkeypatch.setenv("FLEET_TEST_DIR", str(tmp_path))
+    request = asdict(Request("left", lock_s=0.0, maker="fake_device:open_fake"))
+    actor, second = DeviceActor(request), DeviceActor(request)
+    told = actor.open()
+    assert told["facts"]["device"] == "left"
+    assert "left is being measured by process" in second.open()["refused"]
+    told = actor.measure(("torch", 1), [spec_row(spec) for spec in cases(1, 4)])
+    assert [row["status"] for row in told["rows"]] == ["ok"] * 3
+    assert {"lost", "not_started"}.isdisjoint(json.loads(json.dumps(told)))
+    actor.close()
+    assert "refused" not in second.open()
+    second.close()
+
+
+def test_an_actor_refuses_what_its_machine_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path))
+    texts = (device_file("left"),)
+    assert (
+        "is labelled left, but its processor"
+        in DeviceActor(asdict(Request("left", device_files=texts))).open()["refused"]
+    )
+    assert "left" in DeviceActor(asdict(Request("left"))).open()["refused"]
+    monkeypatch.setattr(
+        "kernelcast.collectors.fleet.identity.nvml_reader", Mock(side_effect=NvmlMissingError("no driver"))
+    )
+    assert DeviceActor(asdict(Request("nvidia-l4"))).open() == {
+        "refused": "the node is labelled nvidia-l4, but no driver"
+    }
+    board = Mock(**{"name.return_value": "NVIDIA A40"})
+    monkeypatch.setattr("kernelcast.collectors.fleet.identity.nvml_reader", Mock(return_value=board))
+    assert (
+        "GPU 0 calls itself 'NVIDIA A40', which is nvidia-a40"
+        in DeviceActor(asdict(Request("nvidia-l4"))).open()["refused"]
+    )

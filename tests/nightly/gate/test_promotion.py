@@ -1,0 +1,221 @@
+"""What serves after a promotion is what was judged, or what served before; every way back works."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from kernelcast.features.errors import SpecError
+from kernelcast.models import registry
+from kernelcast.models.artifact import ArtifactError, default_model_dir, shipped_model_dir
+from kernelcast.models.registry import pointer
+from kernelcast.models.tracking import manifest_sha256
+from kernelcast.nightly.gate import promotion
+from kernelcast.nightly.gate.challengers import past
+from kernelcast.nightly.gate.changes import prediction_changes, probes, unexplained
+from kernelcast.nightly.gate.hold_out import unseen
+from kernelcast.nightly.gate.ledger import Ledger
+from kernelcast.nightly.gate.promotion import Promotion, promote_challenger, review, roll_back
+from typer.testing import CliRunner
+
+NIGHT = "20261122T220000Z-home"
+
+
+def promoted(model: Path, name: str = "new", **options) -> Promotion:
+    return promote_challenger(past(model, name), NIGHT, registry=False, probes=probes(model, each=4), **options)
+
+
+def test_a_promotion_serves_what_was_judged_and_is_written_down(home: Path, champion: Path, better: Path) -> None:
+    first, second = promoted(champion), promoted(better, software={"nvidia-t4": "driver=2"})
+    assert (first.previous, second.previous) == ("shipped", first.version)
+    assert manifest_sha256(default_model_dir()) == manifest_sha256(better)
+    entries = Ledger().entries()
+    assert [one.previous for one in entries] == ["shipped", first.version]
+    assert entries[1].software == {"nvidia-t4": "driver=2"}
+    assert second.said == f"version {second.version} (new) serves in place of {first.version}"
+
+
+def test_rolling_back_step_by_step_to_the_shipped_model(home: Path, champion: Path, better: Path) -> None:
+    first, second = promoted(champion), promoted(better)
+    assert roll_back(why="try").version == first.version
+    assert manifest_sha256(default_model_dir()) == manifest_sha256(champion)
+    assert roll_back(why="try").version == "shipped"
+    assert default_model_dir() == shipped_model_dir()
+    with pytest.raises(SpecError, match="nothing says what served before shipped"):
+        roll_back(why="try")
+    assert roll_back(second.version, why="try").version == second.version
+    assert [what for _, what, _ in Ledger().served()] == ["promoted"] * 2 + ["rolled-back"] * 3
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("nonsense", "no model 'nonsense' is kept"), ("../..", "no model '../..' is kept"), ("", "nothing says"),
+     ("shipped", "shipped serves already")],
+)  # fmt: skip
+def test_rolling_back_refuses(home: Path, version: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        roll_back(version or None, why="try")
+
+
+def test_a_rollback_to_a_model_that_is_gone_changes_nothing(home: Path, champion: Path, better: Path) -> None:
+    first, second = promoted(champion), promoted(better)
+    shutil.rmtree(home / "models" / str(first.version))
+    with pytest.raises(ArtifactError):
+        roll_back(why="try")
+    assert pointer().version == second.version
+
+
+def test_a_damaged_pointer_is_mended_by_naming_a_version(home: Path, champion: Path) -> None:
+    first = promoted(champion)
+    (home / "champion.json").write_text("{")
+    with pytest.raises(ArtifactError, match="unreadable"):
+        roll_back(why="try")
+    assert roll_back(first.version, why="try").version == first.version
+    assert pointer().version == first.version
+
+
+def test_a_model_that_answers_otherwise_once_it_serves_is_taken_back(
+    home: Path, champion: Path, better: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = promoted(champion)
+
+    def swapped(artifact_dir: Path) -> registry.Promoted:
+        done = registry.promote_directory(artifact_dir)
+        shutil.rmtree(done.artifact)
+        shutil.copytree(champion, done.artifact)
+        return done
+
+    monkeypatch.setattr(promotion, "promote_directory", swapped)
+    found = promoted(better)
+    assert found.version is None
+    assert "taken back at once" in found.said
+    assert pointer().version == first.version
+    assert [one.level for one in found.findings] == ["needs-person"]
+
+
+def test_a_ledger_that_cannot_be_written_leaves_the_model_before(home: Path, champion: Path, better: Path) -> None:
+    first = promoted(champion)
+    (home / "nights" / "ledger.jsonl").unlink()
+    (home / "nights" / "ledger.jsonl").mkdir()
+    with pytest.raises(SpecError, match="cannot"):
+        promoted(better)
+    assert pointer().version == first.version
+
+
+def test_without_its_registry_nothing_is_promoted(
+    home: Path, champion: Path, better: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = promoted(champion)
+    monkeypatch.setenv("KERNELCAST_REGISTRY_URI", "mysql://nowhere/models")
+    found = promote_challenger(past(better, "new"), NIGHT, registry=True, probes=[])
+    assert found.version is None
+    assert found.registry.startswith("unreachable: the model registry's address")
+    assert pointer().version == first.version
+    # A rollback does not wait for it.
+    assert roll_back(why="try", registry=True).version == "shipped"
+    again = roll_back(first.version, why="try", registry=True)
+    assert pointer().version == first.version
+    assert again.version == first.version
+
+
+def test_a_champion_that_turns_out_worse_goes_back_by_itself(home: Path, rows, champion: Path, better: Path) -> None:
+    first, second = promoted(better), promoted(champion)
+    tonight = unseen([], [rows(seed=11), rows(family="softmax", seed=11)])
+    verdict, back = review(tonight)
+    assert verdict is not None
+    assert not verdict.passed
+    assert back is not None
+    assert (back.version, back.previous) == (first.version, second.version)
+    assert back.findings[0].kind == "rollback"
+    assert Ledger().find(str(second.version)).rolled_back
+
+
+def test_a_champion_that_is_fine_stays(home: Path, rows, champion: Path, better: Path) -> None:
+    assert review(unseen([], [rows(seed=11)])) == (None, None)
+    promoted(champion)
+    second = promoted(better)
+    verdict, back = review(unseen([], [rows(seed=11)]))
+    assert verdict is not None
+    assert verdict.passed
+    assert back is None
+    assert review([]) == (None, None)
+    assert pointer().version == second.version
+
+
+def test_a_champion_that_does_not_load_goes_back_without_any_rows(home: Path, champion: Path, better: Path) -> None:
+    first, second = promoted(champion), promoted(better)
+    (home / "models" / str(second.version) / "manifest.json").write_text("{}")
+    verdict, back = review([])
+    assert verdict is None
+    assert back is not None
+    assert back.version == first.version
+    assert "cannot be loaded" in back.said
+
+
+def test_alias_and_pointer_stay_together(
+    home: Path, champion: Path, better: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    challenger = past(champion, "new")
+    first = promote_challenger(challenger, NIGHT, registry=True, probes=[])
+    assert (first.version, first.registry) == ("1", "ok")
+    with monkeypatch.context() as broken:
+        broken.setattr(registry, "_point_at", _refuse)
+        with pytest.raises(ArtifactError, match="no room"):
+            promote_challenger(past(better, "newer"), NIGHT, registry=True, probes=[])
+    now = registry.champion()
+    assert now is not None
+    assert (now.version, pointer().version) == (1, "1")
+    assert promote_challenger(past(better, "newer"), NIGHT, registry=True, probes=[]).version == "2"
+    assert roll_back(why="try").registry == "ok"
+    again = registry.champion()
+    assert again is not None
+    assert (again.version, pointer().version) == (1, "1")
+
+
+def _refuse(*_: object) -> None:
+    raise ArtifactError("no room")
+
+
+def test_changes_are_told_by_family_and_need_a_person_when_unexplained(champion: Path, better: Path) -> None:
+    cases = probes(champion)
+    assert [len(one) for one in cases] == [40, 40]
+    same = prediction_changes(champion, champion, cases)
+    assert (same.cases, same.largest_pct) == (80, 0.0)
+    found = prediction_changes(champion, better, cases)
+    assert found.median_pct > 30
+    assert len(found.largest) == 10
+    assert found.largest[0]["before_s"] > found.largest[0]["after_s"]
+    assert {one.subject for one in unexplained(found)} == {"gemm", "softmax"}
+    assert [one.subject for one in unexplained(found, ["gemm"])] == ["softmax"]
+    json.dumps(found.facts(), allow_nan=False)
+
+
+def test_probes_stay_the_same_and_take_in_what_users_ask(champion: Path, rows) -> None:
+    from kernelcast.features.kernel import KernelSpec
+
+    asked = [KernelSpec.of("gemm", "fp32", m=7, n=7, k=7), KernelSpec.of("copy", "fp32", rows=3, cols=3)]
+    first, again = probes(champion, asked), probes(champion, asked)
+    assert [one.sizes["m"].tolist() for one in first[:1]] == [one.sizes["m"].tolist() for one in again[:1]]
+    assert first[0].sizes["m"][-1] == 7
+    assert len(first[0]) == 41
+
+
+def test_probes_of_the_shipped_model_are_answered() -> None:
+    cases = probes(shipped_model_dir(), each=1)
+    found = prediction_changes(shipped_model_dir(), shipped_model_dir(), cases)
+    assert found.unknown == 0
+    assert found.largest_pct == 0.0
+
+
+def test_history_and_rollback_on_the_command_line(home: Path, champion: Path, better: Path) -> None:
+    from kernelcast.cli import app
+
+    run = CliRunner().invoke
+    first, second = promoted(champion), promoted(better)
+    shown = json.loads(run(app, ["models", "history", "--json"]).stdout)
+    assert [(one["version"], one["serves"]) for one in shown] == [(first.version, False), (second.version, True)]
+    assert run(app, ["models", "rollback", "--json"]).exit_code == 0
+    assert pointer().version == first.version
+    assert str(second.version) in run(app, ["models", "history"]).stdout
