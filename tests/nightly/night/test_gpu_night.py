@@ -14,6 +14,7 @@ from kernelcast.collectors.gpu.worker import GpuWorkerOptions
 from kernelcast.datasets.store import Store
 from kernelcast.features.device import catalogue
 from kernelcast.nightly.begin import Setting, open_night
+from kernelcast.nightly.measuring import gpu as measuring_gpu
 from kernelcast.nightly.measuring.gpu import GpuMeasurer
 from kernelcast.nightly.night import run_night
 from kernelcast.nightly.plan_file import plan_of
@@ -31,7 +32,7 @@ def played(energy: Mapping[str, int], until: float | None) -> GpuCollector:
 
 def setting(**changes: Any) -> Setting:
     plan = plan_of({
-        "name": "gpu", "minutes": 1, "collector": "gpu", "families": ["softmax", "copy"], "energy_minutes": 0.25,
+        "name": "gpu", "minutes": 0.5, "collector": "gpu", "families": ["softmax", "copy"], "energy_minutes": 0.05,
         "train": {"challengers": []}, **changes,
     })  # fmt: skip
     return Setting(plan, GpuMeasurer(plan, H100, None, collector=played), catalogue())
@@ -41,7 +42,8 @@ def quiet(what: str, done: int, total: int) -> None:
     """Shows no progress."""
 
 
-def test_a_night_on_a_gpu(home) -> None:
+def test_a_night_on_a_gpu(home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring_gpu, "SECONDS_PER_ENERGY_CASE", 0.5)
     record = run_night(open_night(setting(), quiet))
     assert [(stage.name, stage.said) for stage in record.stages if stage.status == "failed"] == []
     looked = record.stage("sentinels").facts
