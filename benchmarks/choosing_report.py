@@ -43,7 +43,7 @@ def main() -> None:
         }
         for key, own in curves.items()
     }
-    (PAGE / "choosing.json").write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+    (PAGE / "choosing.json").write_text(json.dumps(plain, separators=(",", ":")) + "\n", encoding="utf-8")
     (PAGE / "choosing.svg").write_text(_drawing(curves), encoding="utf-8")
     print(_table(curves, shares))
 

@@ -126,7 +126,7 @@ def _setting(plan: Plan, device_files: list[Path] | None) -> Setting:
     else:
         from ..nightly.measuring.fleet import FleetMeasurer
 
-        measurer = FleetMeasurer(plan, known)
+        measurer = FleetMeasurer(plan, known, [path.read_text(encoding="utf-8") for path in device_files or ()])
     return Setting(plan, measurer, known, tuple(device_files or ()))
 
 

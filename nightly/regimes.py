@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..datasets.store import Store, StoreWarning
 from ..models.measuring_cost import PROTOCOLS
@@ -19,6 +20,7 @@ from .drift.ledger import Ledger, read_ledger, write_ledger
 from .drift.regimes import bridges_wanted, founded, settle
 from .fresh import fresh_tables
 from .record import Finding
+from .rows import tonight
 
 _DEFAULT_NOISE = 0.01
 
@@ -32,8 +34,8 @@ class Asked:
     findings: tuple[Finding, ...] = ()
 
 
-def ask(store: Store, device: str, software: str) -> Asked:
-    """What is known of a device before tonight's rows.
+def ask(store: Store, device: str, software: str, blocks: Sequence[str] = ()) -> Asked:
+    """What is known of a device before tonight's rows, which are those of `blocks`.
 
     A device with rows and no regimes yet gets its first, founded on the software of most of them.
 
@@ -41,7 +43,7 @@ def ask(store: Store, device: str, software: str) -> Asked:
         StoreError: the store or the regimes cannot be read.
     """
     ledger, findings = read_ledger(device)
-    if not ledger.regimes and (found := _most_common_software(store, device)) is not None:
+    if not ledger.regimes and (found := _most_common_software(store, device, blocks)) is not None:
         ledger = founded(ledger, found)
     current = ledger.current
     known = current is not None and not bridges_wanted(ledger, software)
@@ -81,15 +83,17 @@ def decide(night: Night, device: str) -> tuple[dict[str, Any], tuple[Finding, ..
         StoreError: the store or the regimes cannot be read or written.
     """
     facts = _device_facts(night, device)
-    software, drifted = facts.get("software"), bool(facts.get("drifted"))
-    if software is None:
-        return {}, (), None
-    # Before tonight's rows are counted as the software of most.
-    asked = ask(night.store, device, software)
-    wanted = bridges_wanted(asked.ledger, software, drifted=drifted)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)
         fresh = {name: _of_device(table, device) for name, table in fresh_tables(night).items()}
+    # A device that could not be looked at, of a fleet say, is known by its rows.
+    software, drifted = facts.get("software", _software_of(fresh)), bool(facts.get("drifted"))
+    if software is None:
+        return {}, (), None
+    asked = ask(night.store, device, software, night.blocks())
+    wanted = bridges_wanted(asked.ledger, software, drifted=drifted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)
         before = stored_rows(night.store, device) if wanted else {}
     blocks = set(night.blocks())
     earlier = {name: _without(table, blocks) for name, table in before.items()}
@@ -118,25 +122,27 @@ def _device_facts(night: Night, device: str) -> Mapping[str, Any]:
     return found
 
 
-def _most_common_software(store: Store, device: str) -> str | None:
-    """The software of most of a device's rows, counted batch by batch; None for no rows."""
+def _most_common_software(store: Store, device: str, blocks: Sequence[str]) -> str | None:
+    """The software of most of a device's rows outside `blocks`, counted batch by batch; None for no rows."""
     counted: Counter[str] = Counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)
         for family in store.families():
-            for batch in store.scan(family, [device], ["software"]):
+            for batch in store.scan(family, [device], ["software"], ~tonight(blocks)):
                 counts = pa.Table.from_batches([batch])["software"].value_counts()
                 counted.update({one["values"] or "": one["counts"] for one in counts.to_pylist()})
     return max(sorted(counted), key=lambda word: counted[word]) if counted else None
 
 
-def _of_device(table: pa.Table, device: str) -> pa.Table:
-    import pyarrow.compute as pc
+def _software_of(tables: Mapping[str, pa.Table]) -> str | None:
+    """The software of most of the rows; None for no rows."""
+    counted = Counter(word or "" for table in tables.values() for word in table["software"].to_pylist())
+    return max(sorted(counted), key=lambda word: counted[word]) if counted else None
 
+
+def _of_device(table: pa.Table, device: str) -> pa.Table:
     return table.filter(pc.equal(table["device"], device))
 
 
 def _without(table: pa.Table, blocks: set[str]) -> pa.Table:
-    import pyarrow.compute as pc
-
     return table.filter(pc.invert(pc.is_in(table["block"], pa.array(sorted(blocks), pa.string()))))
