@@ -44,5 +44,5 @@ def slow_cases(first: int, last: int) -> list[KernelSpec]:
 
 def drive(address: str, root: Path, wanted: Mapping[str, Sequence[KernelSpec]], **more: Any) -> FleetSummary:
     store = Store(root, lower_bounds=lambda specs, devices: np.zeros(len(specs)))
-    return run_fleet(wanted, store=store, address=address, known=KNOWN, methods=METHODS, maker="fake_device:open_fake",
-                     **{"patience": PATIENCE, **more})  # fmt: skip
+    given = {"patience": PATIENCE, "maker": "fake_device:open_fake", **more}
+    return run_fleet(wanted, store=store, address=address, known=KNOWN, methods=METHODS, **given)

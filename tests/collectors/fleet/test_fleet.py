@@ -207,7 +207,7 @@ def test_the_real_check_refuses_a_node_that_is_not_its_label(cluster: LocalClust
 
 def test_a_dead_nodes_cases_go_to_another_device_of_the_name_or_are_left(cluster: LocalCluster, tmp_path: Path) -> None:
     third = cluster.add("third", {"doomed": 1, "spare": 1})
-    ray, wanted = connect(cluster.address), {"spare": slow_cases(500, 560), "doomed": slow_cases(600, 640)}
+    ray, wanted = connect(cluster.address), {"spare": slow_cases(460, 600), "doomed": slow_cases(600, 640)}
     wait_for(lambda: len([one for one in instances(ray) if one.device == "doomed"]) == 1, 40)
 
     def kill_soon() -> None:
