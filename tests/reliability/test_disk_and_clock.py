@@ -160,6 +160,7 @@ TELLS_THE_TIME = {
     "source.py": "since when a model answers, for people",
     "keys.py": "the day a key was made, for people",
     "request_log.py": "when a request came, for people",
+    "usage_log.py": "the day that counts belong to, in the names of its files",
 }
 """Where the wall clock may be read: for what is shown. What waits, expires or gives up reads the monotonic clock."""
 
