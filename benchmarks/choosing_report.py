@@ -2,7 +2,8 @@
 
 Errors are means over seeds, made to fall with seconds (isotonic regression of ln error, for every policy alike), and read off
 between the rounds on logarithmic scales: what share of its seconds does a policy need for the error random ends a round with?
-Prints the tables as Markdown.
+Every curve ends where all rows are measured, which is the same for all policies; an error that even these do not reach
+counts as all of these seconds, so that a level never reached makes a policy look bad, not good. Prints tables as Markdown.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from kernelcast.models.svg import BASE, END, HEIGHT, LEFT, TOP, WIDTH, LogAxis, 
 REPLAYS, PAGE = Path("build/choosing"), Path("docs")
 FIELDS = ("mean", "median", "within_10", "usage_mean")
 JUDGED = ("mean", "median", "usage_mean")
-FIRST_LEVEL = 2
-"""Rounds before this one end with so few seconds beyond the common first rows that no policy can be much better."""
+FIRST_LEVEL = 1
+"""The first round is the common first rows."""
 
 DRAWN = ("random", "space-filling", "ours")
 _COLOURS = {"random": "#8a8f98", "space-filling": "#c77d1e", "ours": "#1f6feb"}
@@ -53,11 +54,15 @@ def _replays() -> dict[Key, dict[str, dict[str, Any]]]:
     found: dict[Key, dict[str, dict[str, Any]]] = {}
     for path in sorted(REPLAYS.glob("*.json")):
         family, device, policy, regressor, seed = path.name.removesuffix(".json").split(".")
-        points = json.loads(path.read_text(encoding="utf-8"))["points"]
-        found.setdefault((family, device, regressor), {}).setdefault(policy, {})[seed] = points
+        replay = json.loads(path.read_text(encoding="utf-8"))
+        found.setdefault((family, device, regressor), {}).setdefault(policy, {})[seed] = replay
     for own in found.values():
+        ends = {
+            seed: one["all"] | {"seconds": one["pool_seconds"], "rows": one["pool_rows"]}
+            for seed, one in own.get("random", {}).items()
+        }
         for policy, seeds in list(own.items()):
-            own[policy] = {seed: points for seed, points in seeds.items() if seed in own.get("random", {})}
+            own[policy] = {seed: [*one["points"], ends[seed]] for seed, one in seeds.items() if seed in ends}
     return {
         key: {policy: seeds for policy, seeds in own.items() if seeds}
         for key, own in found.items()
@@ -82,12 +87,12 @@ def _point(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _shares(own: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, list[float | None]]]:
-    """By policy and kind of error, for each level of random's error the share of random's seconds; None: never reached.
+def _shares(own: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """By policy and kind of error, for each level of random's error the share of random's seconds.
 
     Both are means over the seeds that the policy was replayed with.
     """
-    found: dict[str, dict[str, list[float | None]]] = {}
+    found: dict[str, dict[str, list[float]]] = {}
     for policy, seeds in own.items():
         if policy != "random":
             random, ours = _means([own["random"][seed] for seed in seeds]), _means(list(seeds.values()))
@@ -95,23 +100,23 @@ def _shares(own: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, list[fl
     return found
 
 
-def _share(random: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]], field: str) -> list[float | None]:
+def _share(random: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]], field: str) -> list[float]:
     if any(point[field] is None for point in (*random, *ours)):
         return []
     levels, errors = _falling(random, field), _falling(ours, field)
-    at = np.log([point["seconds"] for point in ours])
-    found: list[float | None] = []
-    for place in range(FIRST_LEVEL, len(random)):
-        reached = np.flatnonzero(errors <= levels[place] + 1e-12)
-        if not len(reached):
-            found.append(None)
-            continue
-        j = int(reached[0])
-        where = at[j]
-        if j > 0:
-            where = at[j - 1] + (at[j] - at[j - 1]) * (errors[j - 1] - levels[place]) / (errors[j - 1] - errors[j])
-        found.append(round(float(np.exp(where)) / random[place]["seconds"], 3))
-    return found
+    at, when = (np.log([point["seconds"] for point in points]) for points in (ours, random))
+    # Where random's error did not fall for a round, that level was reached before it.
+    falls = [i for i in range(FIRST_LEVEL, len(random) - 1) if levels[i] < levels[i - 1]]
+    return [round(float(np.exp(_reached(at, errors, levels[i]) - when[i])), 3) for i in falls]
+
+
+def _reached(at: Floats, errors: Floats, level: float) -> float:
+    """Logarithm of the seconds at which falling errors come down to the level; the last of all if they never do."""
+    reached = np.flatnonzero(errors <= level + 1e-12)
+    j = int(reached[0]) if len(reached) else len(at) - 1
+    if not len(reached) or j == 0:
+        return float(at[j])
+    return float(at[j - 1] + (at[j] - at[j - 1]) * (errors[j - 1] - level) / (errors[j - 1] - errors[j]))
 
 
 def _falling(points: Sequence[Mapping[str, Any]], field: str) -> Floats:
@@ -123,9 +128,9 @@ def _falling(points: Sequence[Mapping[str, Any]], field: str) -> Floats:
     return fitted
 
 
-def middle(shares: Sequence[float | None]) -> float:
-    """The geometric mean; a level never reached counts as all of random's seconds, which flatters it."""
-    return float(np.exp(np.mean([np.log(1.0 if one is None else one) for one in shares])))
+def middle(shares: Sequence[float]) -> float:
+    """The geometric mean."""
+    return float(np.exp(np.mean(np.log(shares))))
 
 
 def _table(curves: Mapping[Key, Any], shares: Mapping[Key, Any]) -> str:
@@ -133,34 +138,50 @@ def _table(curves: Mapping[Key, Any], shares: Mapping[Key, Any]) -> str:
     lines = []
     for regressor in sorted({key[2] for key in curves}, reverse=True):
         keys = [key for key in curves if key[2] == regressor]
-        lines += [f"\n{regressor}\n", "| family | device | random: seconds, mean error % | policy | seeds | error % | "
-                  "share of random's seconds, by level | mean | median error | usage |", "|---" * 10 + "|"]  # fmt: skip
+        lines += [f"\n{regressor}\n", "| family | device | policy | seeds | seconds, mean error % | "
+                  "share of random's seconds, by level | mean | median error | usage |", "|---" * 9 + "|"]  # fmt: skip
         for key in keys:
-            first, last = curves[key]["random"][1], curves[key]["random"][-1]
-            begins = f"{first['seconds']:.0f} to {last['seconds']:.0f}, {first['mean']:.1f} to {last['mean']:.1f}"
-            for policy, found in sorted(shares[key].items()):
-                points = curves[key][policy]
-                by_level = " ".join("never" if one is None else f"{one:.2f}" for one in found["mean"])
-                others = [
-                    f"{middle(found[field]):.2f}" if found[field] else "" for field in ("mean", "median", "usage_mean")
-                ]
-                lines.append(f"| {key[0]} | {key[1]} | {begins} | {policy} | {points[0]['seeds']} | "
-                             f"{points[1]['mean']:.1f} to {points[-1]['mean']:.1f} | {by_level} | "
-                             f"{' | '.join(others)} |")  # fmt: skip
-        for policy in sorted({policy for key in keys for policy in shares[key]}):
-            for field in JUDGED:
-                every = [one for key in keys if policy in shares[key] for one in shares[key][policy][field]]
-                if every:
-                    good = sum(one is not None and one <= 0.6 for one in every)
-                    never = sum(one is None for one in every)
-                    lines.append(f"\nover all, {policy}, {field}: {middle(every):.2f} of random's seconds; at most 0.6 at "
-                                 f"{good} of {len(every)} levels, never reached {never}")  # fmt: skip
+            for policy, points in sorted(curves[key].items()):
+                first, last = points[0], points[-2]
+                seen = (f"{first['seconds']:.0f} to {last['seconds']:.0f}, {first['mean']:.1f} to {last['mean']:.1f} "
+                        f"(all rows {points[-1]['mean']:.1f})")  # fmt: skip
+                found = shares[key].get(policy)
+                cells = ["", "", "", ""]
+                if found:
+                    cells = [" ".join(f"{one:.2f}" for one in found["mean"])]
+                    cells += [f"{middle(found[field]):.2f}" if found[field] else "" for field in JUDGED]
+                lines.append(f"| {key[0]} | {key[1]} | {policy} | {first['seeds']} | {seen} | {' | '.join(cells)} |")
+        for where in ("", *sorted({key[1] for key in keys})):
+            lines += _over(where, [key for key in keys if where in key[1]], shares)
     return "\n".join(lines)
+
+
+def _over(where: str, keys: Sequence[Key], shares: Mapping[Key, Any]) -> list[str]:
+    """One line for each policy and kind of error."""
+    lines = []
+    for policy in sorted({policy for key in keys for policy in shares[key]}):
+        for field in JUDGED:
+            own = [shares[key][policy][field] for key in keys if policy in shares[key] and shares[key][policy][field]]
+            if own:
+                every = [one for found in own for one in found]
+                means = np.array([middle(found) for found in own])
+                low, high = _band(means)
+                good, bad = (sum(test) for test in zip(*((one <= 0.6, one > 1.0) for one in every), strict=True))
+                lines.append(f"\n{where or 'over all'}, {policy}, {field}: {middle(every):.2f} ({low:.2f} to {high:.2f}) of "
+                             f"random's seconds; at most 0.6 at {good}, above 1 at {bad} of {len(every)} levels")  # fmt: skip
+    return lines
+
+
+def _band(means: Floats) -> tuple[float, float]:
+    """The 90 % band of the geometric mean by drawing families and devices again, with replacement (the bootstrap)."""
+    drawn = np.random.default_rng(0).integers(0, len(means), (2000, len(means)))
+    low, high = np.exp(np.quantile(np.log(means)[drawn].mean(axis=1), [0.05, 0.95]))
+    return float(low), float(high)
 
 
 def _drawing(curves: Mapping[Key, Mapping[str, Sequence[Mapping[str, Any]]]]) -> str:
     """One panel a family and device: mean error against seconds, with the band over seeds."""
-    keys = [key for key in curves if key[2] == "xgboost"]
+    keys = [key for key in curves if key[2] == "quick"]
     across = 3
     rows = -(-len(keys) // across)
     panels = []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..features.errors import SpecError
 from .console import Json, need_extra, note, print_json, progress_bar
 from .data_query import Memory
 from .out_place import check_file, check_folder
@@ -33,6 +35,10 @@ def export(
     from ..datasets.row_files import SUFFIXES
     from ..datasets.store import Store
 
+    if re.match(r"[a-z0-9]+:/", str(out)):
+        raise SpecError(
+            f"--out {out} is a URL; rows are exported to files of this machine, copy them from there", field="out"
+        )
     try:
         from ..datasets.exporting import export as export_rows
 

@@ -14,9 +14,14 @@ from .out_place import check_file
 from .store_option import StoreRoot, store_errors
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ..datasets.queries import Answer
 
 SHOWN_ROWS = 40
+SHOWN_CHARACTERS = 200
+LONG_ROWS = 3
+_WIDEST = 100_000
 JSON_ROWS = 100_000
 
 Memory = Annotated[float, typer.Option(metavar="GB", help="Memory a query may take; beyond it, it writes to disk.")]
@@ -52,7 +57,11 @@ def query(
     try:
         from ..datasets.queries import open_query
 
-        with store_errors(), open_query(Store(store), memory_b=memory * 1e9, spill=spill) as asked:
+        with store_errors():
+            measured = Store(store)
+            if file is not None:
+                measured.check_outside(file)
+        with store_errors(), open_query(measured, memory_b=memory * 1e9, spill=spill) as asked:
             answer = asked.ask(sql)
             if file is not None:
                 note(f"{write_answer(answer.batches, answer.schema, file)} rows written to {file}")
@@ -72,12 +81,28 @@ def _rows(answer: Answer) -> list[dict[str, Any]]:
     """
     found: list[dict[str, Any]] = []
     for batch in answer.batches:
-        found.extend({name: _plain(value) for name, value in row.items()} for row in batch.to_pylist())
+        found.extend({name: _plain(value) for name, value in row.items()} for row in _objects(batch))
         if len(found) > JSON_ROWS:
             raise SpecError(
                 f"the answer has more than {JSON_ROWS} rows, too many for JSON; add LIMIT, or write them to a file with "
                 "--csv or --parquet", field="json",
             )  # fmt: skip
+    return found
+
+
+def _objects(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows as Python has them.
+
+    Raises:
+        SpecError: a time that Python has no form for.
+    """
+    try:
+        found: list[dict[str, Any]] = batch.to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise SpecError(
+            f"the answer holds times that only SQL has a form for ({error}); make text of them: CAST(… AS VARCHAR)",
+            field="sql",
+        ) from error
     return found
 
 
@@ -104,12 +129,20 @@ def _show(answer: Answer) -> None:
         number = str(field.type).startswith(("int", "uint", "double", "float", "decimal"))
         table.add_column(field.name, justify="right" if number else "left")
     # One more than is shown says whether there are more; further ones are never computed.
-    rows = list(islice((row for batch in answer.batches for row in batch.to_pylist()), SHOWN_ROWS + 1))
-    for row in rows[:SHOWN_ROWS]:
-        table.add_row(*(_shown(value) for value in row.values()))
-    out().print(table)
-    if len(rows) > SHOWN_ROWS:
-        note(f"the first {SHOWN_ROWS} rows; --json, --csv or --parquet give all of them")
+    rows = list(islice((row for batch in answer.batches for row in _objects(batch)), SHOWN_ROWS + 1))
+    shown = [[_shown(value) for value in row.values()] for row in rows[:SHOWN_ROWS]]
+    for values in shown:
+        table.add_row(*values)
+    console, most = out(), SHOWN_ROWS
+    wide = console.measure(table, options=console.options.update(width=_WIDEST)).maximum > console.width
+    if wide and shown and len(answer.schema) > 1:
+        # Columns that do not fit beside each other would be cut to nothing; they fit below each other.
+        table, most = Table("column", *("" for _ in shown[:LONG_ROWS]), box=None, pad_edge=False), LONG_ROWS
+        for column in zip(answer.schema.names, *shown[:LONG_ROWS], strict=True):
+            table.add_row(*column)
+    console.print(table)
+    if len(rows) > most:
+        note(f"the first {most} rows; --json, --csv or --parquet give all of them")
     elif not rows:
         note("no rows")
 
@@ -118,4 +151,5 @@ def _shown(value: Any) -> str:
     plain = _plain(value)
     if plain is None:
         return ""
-    return f"{plain:.6g}" if isinstance(plain, float) else str(plain)
+    text = f"{plain:.6g}" if isinstance(plain, float) else str(plain)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,8 @@ NIGHT_RUNNING = 3
 
 _DONE = ("promoted", "kept")
 _SHOWN = 20
+_KILLED = "killed"
+"""What a night is called in the list whose record says `running` while no night runs."""
 
 
 def nightly(
@@ -44,21 +47,34 @@ def nightly(
     A night of the same plan that was stopped or crashed within the last day is gone on with. Exit codes: 0 done, 1 failed or
     rolled back, 2 the plan is wrong, 3 another night is running, 130 interrupted.
     """
+    if dry_run and (resume or from_stage):
+        raise SpecError("--dry-run tells of a night that is begun or gone on with by itself; leave --resume and --from out",
+                        field="dry-run")  # fmt: skip
     if new and (resume or from_stage):
         raise SpecError("--new begins a new night; leave --resume and --from out", field="new")
     try:
+        from ..collectors.campaign import CampaignError
         from ..collectors.interrupts import terminate_as_interrupt
+        from ..collectors.pipe import WorkerStartError
+        from ..datasets.store import StoreError
         from ..nightly.plan_file import read_plan
 
+    except ImportError as error:
+        raise need_extra("nightly", "train", error) from error
+    try:
         plan = read_plan(plan_file)
         with terminate_as_interrupt():
             setting = _setting(plan, device_file)
             if dry_run:
-                _show_outlook(setting, as_json)
+                _show_outlook(setting, new, as_json)
                 return
             _run(setting, resume, from_stage, new, as_json)
     except ImportError as error:
         raise need_extra("nightly", "train", error) from error
+    except (CampaignError, StoreError, WorkerStartError) as error:
+        # Within a night a stage would say so; here none was begun.
+        failed(str(error))
+        raise typer.Exit(2) from error
 
 
 def nights(
@@ -69,7 +85,7 @@ def nights(
     """List the nights on this machine, the newest first."""
     from ..nightly.folders import nights_dir, records
 
-    found = [record for _, record in records(nights_dir()) if plan is None or record.plan == plan][:most]
+    found = [record for _, record in islice(records(nights_dir(), plan), most)]
     if as_json:
         print_json([_summary(record) for record in found])
         return
@@ -78,20 +94,26 @@ def nights(
         return
     from rich.table import Table
 
+    from ..nightly.lock import is_held
+
+    gone = not is_held(nights_dir())
     table = Table(box=None, pad_edge=False)
     for title in ("night", "outcome", "device", "rows", "minutes", "serves", "needs a person"):
         table.add_column(title, overflow="fold")
     for one in map(_summary, found):
-        table.add_row(one["id"], one["outcome"], one["device"], str(one["rows"]), f"{one['minutes']:.1f}",
+        outcome = _KILLED if gone and one["outcome"] == "running" else one["outcome"]
+        table.add_row(one["id"], outcome, one["device"], str(one["rows"]), f"{one['minutes']:.1f}",
                       one["champion_after"] or one["champion_before"] or "", str(one["needs_person"] or ""))  # fmt: skip
     out().print(table)
 
 
 def _summary(record: NightRecord) -> dict[str, Any]:
+    from ..nightly.report_facts import rows_measured
+
     return {
         "id": record.id, "plan": record.plan, "outcome": record.outcome, "device": record.device, "began": record.began,
         "ended": record.ended, "minutes": sum(stage.seconds for stage in record.stages) / 60,
-        "rows": sum(record.stage("collect").facts.get("rows", {}).values()), "champion_before": record.champion_before,
+        "rows": int(sum(rows_measured(record).values())), "champion_before": record.champion_before,
         "champion_after": record.champion_after,
         "needs_person": sum(one.level == "needs-person" for one in record.findings),
     }  # fmt: skip
@@ -132,9 +154,10 @@ def _setting(plan: Plan, device_files: list[Path] | None) -> Setting:
 
 def _run(setting: Setting, resume: str | None, from_stage: str | None, new: bool, as_json: bool) -> None:
     from ..nightly.begin import open_night
-    from ..nightly.folders import nights_dir
+    from ..nightly.folders import STATE, nights_dir
     from ..nightly.lock import NightRunningError, night_lock
     from ..nightly.night import InterruptedNight, run_night
+    from ..nightly.record import NightRecord
 
     try:
         with night_lock(nights_dir(), setting.plan.name), progress_bar() as tell:
@@ -144,30 +167,38 @@ def _run(setting: Setting, resume: str | None, from_stage: str | None, new: bool
         failed(str(running))
         raise typer.Exit(NIGHT_RUNNING) from running
     except InterruptedNight as stopped:
+        if as_json:
+            print_json(_told(NightRecord.read(nights_dir() / str(stopped) / STATE)))
         note(f"what was measured is stored; the same command goes on with night {stopped}")
         raise KeyboardInterrupt from stopped
     _tell(record, as_json)
-    if record.outcome not in _DONE:
+    if record.outcome not in _DONE or record.stage("report").status == "failed":
         raise typer.Exit(1)
 
 
 def _tell(record: NightRecord, as_json: bool) -> None:
+    from ..nightly.report_page import outcome_sentence
+
     if as_json:
-        print_json({**_summary(record), "report": record.stage("report").facts})
+        print_json(_told(record))
     for finding in record.findings:
         if finding.level != "info":
             note(f"{finding.level}: {finding.said}")
     for stage in record.stages:
         note(f"{stage.name:12} {stage.status:11} {stage.seconds:7.1f} s  {stage.said}")
-    note(f"{record.outcome}: {record.champion_after or record.champion_before} serves")
+    note(outcome_sentence(record))
     if page := record.stage("report").facts.get("html"):
         note(f"the report is {page}")
 
 
-def _show_outlook(setting: Setting, as_json: bool) -> None:
+def _told(record: NightRecord) -> dict[str, Any]:
+    return {**_summary(record), "report": record.stage("report").facts}
+
+
+def _show_outlook(setting: Setting, new: bool, as_json: bool) -> None:
     from ..nightly.dry_run import outlook
 
-    found = outlook(setting)
+    found = outlook(setting, fresh=new)
     if as_json:
         print_json(found)
         return

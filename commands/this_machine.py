@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
+from ..collectors.processor import known_machine, machine_id, machine_name
 from ..features.errors import SpecError
 
 if TYPE_CHECKING:
     from ..features.device import Catalogue, Device
 
-
-def machine_id() -> str:
-    """What the processor says it is, as a device alias: `cpuid-authenticamd-26-2-2c` (vendor, family, model, cores)."""
-    from ..collectors.environment import cpu_info
-
-    info = cpu_info()
-    words = [info.get(name, "unknown") for name in ("vendor_id", "cpu family", "model")]
-    return "-".join(["cpuid", *words, f"{os.cpu_count()}c"]).lower().replace(" ", "_")
-
-
-def machine_name() -> str:
-    """The processor's marketing name, as the operating system shows it."""
-    from ..collectors.environment import cpu_info
-
-    return cpu_info().get("model name", "unknown CPU")
-
-
-def known_machine(known: Catalogue) -> Device | None:
-    """The device file of this machine, None where there is none."""
-    for name in (machine_id(), machine_name()):
-        try:
-            return known.get(name)
-        except SpecError:
-            continue
-    return None
+__all__ = ["known_machine", "machine_id", "machine_name", "named", "this_device"]
 
 
 def named(given: str, kind: str, known: Catalogue) -> Device:

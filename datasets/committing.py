@@ -62,8 +62,8 @@ def clear_os_errors(path: Path, doing: str = "write") -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreError(
-                f"no space left to write {path}; nothing of this block was stored, earlier rows are safe. Free some "
-                "space or set KERNELCAST_HOME to another disk, then run again"
+                f"no space left to write {path}; nothing of this was stored, earlier rows are safe. Free some space, or "
+                "name another place (KERNELCAST_HOME or the command's own option), then run again"
             ) from error
         able = "readable" if doing == "read" else "writable"
         raise StoreError(f"cannot {doing} {path}: {error.strerror or error}; check that it is {able}") from error

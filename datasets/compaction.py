@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,13 +21,13 @@ import pyarrow.parquet as pq
 from ..features.kernel import families
 from .committing import StoreError, UnreachableError, VanishedError
 from .files import WRITE_OPTIONS, family_schema, file_metadata, provenance_in, read_file, reading, version_in
-from .listing import CHANGED, Folder, Listing, write_record
+from .listing import Folder, Listing, write_record
 from .locking import held
 from .naming import BLOCKS, PACKED, age_s, digest_in, digest_of, new_name
 from .packing import sort_keys
 from .replacing import Replacement
 from .roots import CHUNK_B, TEMPORARY, Root
-from .scanning import BATCH_ROWS, packed_provenance, scan_source
+from .scanning import BATCH_ROWS, WHOLE_B, checked_source, packed_provenance, scan_source
 from .schema import FORMAT_VERSION
 from .store import Store
 
@@ -44,9 +43,6 @@ KEEP_S = 3600.0
 
 LEFTOVER_S = 86400.0
 """Age from which files of killed writers and compactions are removed: nothing writes one file for a day."""
-
-SMALL_B = 64 * 2**20
-"""Files up to this size are read once, into memory, and checked there; larger ones are read twice."""
 
 BLOCKS_AT_ONCE = 1000
 JOINED_AT = 200
@@ -165,13 +161,8 @@ class _Packing:
         shown, whole = f"{self.root.name}/{name}", family_schema(self.folder.family)
         said = digest_in(name.rpartition("/")[2])
         try:
-            with self.root.open(name) as file:
-                content = file.read(SMALL_B + 1)
-                small = len(content) <= SMALL_B
-                found = digest_of([content] if small else chain([content], iter(lambda: file.read(CHUNK_B), b"")))
-            if said is not None and found != said:
-                raise StoreError(CHANGED)
-            with pa.BufferReader(content) if small else self.root.open(name) as source:
+            with checked_source(self.root, name) as source:
+                small = source.size() <= WHOLE_B
                 tables = (
                     [read_file(shown, whole, source)] if small
                     else (pa.Table.from_batches([one]) for one in scan_source(source, shown, whole, whole, None, BATCH_ROWS))
@@ -181,8 +172,7 @@ class _Packing:
                         pass
                 for table in tables:
                     self._add(table.replace_schema_metadata(None))
-            with pa.BufferReader(content) if small else self.root.open(name) as source, pq.ParquetFile(source) as file:
-                for block, facts in provenance_in(file.schema_arrow.metadata).items():
+                for block, facts in provenance_in(pq.ParquetFile(source).schema_arrow.metadata).items():
                     blocks.add(block, json.dumps(facts, sort_keys=True))
         except (VanishedError, UnreachableError):
             raise
@@ -278,7 +268,7 @@ class _Blocks:
 
 def _sweep(listing: Listing, root: Root, folder: Folder, keep_s: float) -> int:
     """Remove what no reader needs any more; how many files. The order keeps what counts the same after every step."""
-    names = [one.rpartition("/")[2] for one in root.find(folder.name)]
+    names = listing.names(folder.name)
     held_now = listing.live(folder.name, names)
     present, removed = set(names), 0
 

@@ -77,6 +77,7 @@ def export(
         StoreError: the store cannot be read, or `out` not written.
         ImportError: `where` without DuckDB.
     """
+    store.check_outside(out)
     wanted = sorted({get_family(name).name for name in families} or set(store.families()))
     form, suffix = _format(out, fmt)
     single = out.suffix.lower() in SUFFIXES
@@ -90,13 +91,13 @@ def export(
             out.mkdir(parents=True, exist_ok=True)
     rows: dict[str, int] = {}
     files: list[Path] = []
-    with open_query(store, memory_b=memory_b) if where else contextlib.nullcontext() as query:
+    with contextlib.nullcontext() if where is None else open_query(store, memory_b=memory_b) as query:
         source = _Source(store, tuple(devices), where, form, query)
         for family in wanted:
             parted = form and not single
             # Asked before the rows are: a connection answers one question at a time.
             metadata = source.metadata(family) if suffix == ".parquet" else None
-            total = 0 if where else source.count(family)
+            total = source.count(family) if where is None else 0
             tables = regrouped(source.batches(family), source.schema(family), FORM_ROWS if parted else GROUP_ROWS)
             told = _told(tables, family, total, progress)
             for path, part in _placed(told, out, family, suffix, single=single, parted=parted):
@@ -109,7 +110,7 @@ def export(
         there = sorted({folder.device for family in wanted for folder in store.listing.folders(family)})
         raise SpecError(
             f"no {'measured ' if form else ''}row of {store.root_name} is of {listed(wanted)}"
-            f"{f' and {listed(devices)}' if devices else ''}{f' with {where}' if where else ''}; nothing was written; "
+            f"{f' and {listed(devices)}' if devices else ''}{'' if where is None else f' with {where}'}; nothing was written; "
             f"devices there: {listed(there) or 'none'}", field="where",
         )  # fmt: skip
     return Exported(tuple(files), sum(rows.values()), MappingProxyType(rows))

@@ -53,13 +53,13 @@ class Listing:
         """Families that have a folder, sorted."""
         return [one.removeprefix("family=") for one in self._root.folders() if one.startswith("family=")]
 
-    def folders(self, family: str = "*", device: str = "*") -> list[Folder]:
-        """Folders with files that count, sorted by family and device; `*` stands for all."""
+    def folders(self, family: str = "*", device: str = "*", *, idle: bool = False) -> list[Folder]:
+        """Folders with files that count, with `idle` also those without, sorted by family and device; `*` stands for all."""
         found: list[Folder] = []
         for one in self.families() if family == "*" else [family]:
             for name, files in self._files(one, device).items():
                 held = self.live(name, files)
-                if held.rows:
+                if held.rows or idle:
                     found.append(Folder(name, one, name.rpartition("device=")[2], held))
         return found
 
@@ -72,6 +72,11 @@ class Listing:
         """Every file by folder, those that do not count too: the last part of its name."""
         names = self.families() if family == "*" else [family]
         return {folder: files for one in names for folder, files in self._files(one, "*").items()}
+
+    def names(self, folder: str) -> list[str]:
+        """Every file of one folder, the last part of its name; folders in it are nobody's of ours."""
+        start = len(folder) + 1
+        return [path[start:] for path in self._root.find(folder) if "/" not in path[start:]]
 
     def leftovers(self) -> list[str]:
         """Names of files that writers left unfinished when they were killed."""
@@ -93,8 +98,7 @@ class Listing:
         found = live(names, lambda name: self.record(f"{folder}/{name}"))
         if found.gone or found.unread:
             # Files that came while the folder was being listed may be missing from the list; now they cannot be.
-            again = [path.rpartition("/")[2] for path in self._root.find(folder)]
-            found = live(again, lambda name: self.record(f"{folder}/{name}"))
+            found = live(self.names(folder), lambda name: self.record(f"{folder}/{name}"))
         for name in found.gone:
             self._told(f"{folder}/{name}", MISSING)
         return found

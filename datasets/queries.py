@@ -41,7 +41,7 @@ PROTOCOL = "kernelcast"
 SHARED = "measurements"
 """The view over all families."""
 MEMORY_B = 4e9
-LEAST_MEMORY_B = 100e6
+LEAST_MEMORY_B, MOST_MEMORY_B = 100e6, 1e15
 BATCH_ROWS = 2**16
 
 _TYPES = {pa.string(): "VARCHAR", pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.bool_(): "BOOLEAN"}
@@ -96,7 +96,9 @@ class StoreQuery:
         with self.clear_errors(sql):
             self._check(sql)
             reader = self._interruptible(lambda: self._connection.sql(sql).to_arrow_reader(batch_rows))
-        return Answer(reader.schema, self._guarded(reader, sql))
+        names = _told_apart(reader.schema.names)
+        schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, names, strict=True)])
+        return Answer(schema, self._guarded(reader, schema, sql))
 
     def _check(self, sql: str) -> None:
         import duckdb
@@ -109,10 +111,15 @@ class StoreQuery:
             kind = str(statements[0].type).rpartition(".")[2].replace("_", " ")
             raise SpecError(f"{kind} is not possible here; {_NOTHING_WRITTEN}", field="sql")
 
-    def _guarded(self, reader: pa.RecordBatchReader, sql: str) -> Iterator[pa.RecordBatch]:
+    def _guarded(self, reader: pa.RecordBatchReader, schema: pa.Schema, sql: str) -> Iterator[pa.RecordBatch]:
         with self.clear_errors(sql):
-            while (batch := self._interruptible(lambda: next(reader, None))) is not None:
-                yield batch
+            try:
+                while (batch := self._interruptible(lambda: next(reader, None))) is not None:
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+            except GeneratorExit:
+                # Nobody reads on: letting go of the reader waits for the end of a question that may have none.
+                self._connection.interrupt()
+                raise
 
     def _interruptible(self, work: Callable[[], Any]) -> Any:
         """The result of `work`, done in a thread beside: DuckDB does not look for Ctrl-C, so the thread that waits does."""
@@ -153,12 +160,16 @@ def open_query(store: Store, *, memory_b: float = MEMORY_B, spill: Path | None =
 
     if not memory_b >= LEAST_MEMORY_B:
         raise SpecError(f"{memory_b / 1e9:g} GB is too little memory for a query; give 0.1 or more", field="memory")
+    if memory_b > MOST_MEMORY_B:
+        raise SpecError(f"{memory_b / 1e9:g} GB is more memory than any machine has", field="memory")
     if spill is not None and not spill.is_dir():
         raise SpecError(f"{spill} is no folder; name one with room for what does not fit in memory", field="spill")
     with contextlib.ExitStack() as stack:
         scratch = tempfile.TemporaryDirectory(prefix="kernelcast-query-", dir=spill, ignore_cleanup_errors=True)
         options: dict[str, Any] = {"memory_limit": f"{int(memory_b)}B", "temp_directory": stack.enter_context(scratch)}
         connection = stack.enter_context(duckdb.connect(":memory:", config=options | _CLOSED))
+        # Where the answer is still held, closing would wait for its end.
+        stack.callback(connection.interrupt)
         views, addresses = _make_views(connection, store)
         yield StoreQuery(views, store.root_name, addresses, connection, stack.enter_context(ThreadPoolExecutor(1)))
 
@@ -262,6 +273,18 @@ def _files_select(family: str, footers: Sequence[_Footer], software: str) -> str
     source = f"read_parquet([{files}], union_by_name = true, hive_partitioning = false) AS f"
     join = " LEFT JOIN software_of_block AS b ON f.block = b.block" if software == "b.software" else ""
     return f"SELECT {', '.join(columns)} FROM {source}{join}"  # noqa: S608 - names of ours, addresses quoted
+
+
+def _told_apart(names: Sequence[str]) -> list[str]:
+    """Columns of a join can have one name twice: the second `m` becomes `m_1`, as objects and files need names of their own."""
+    found: list[str] = []
+    for name in names:
+        one, number = name, 0
+        while one in found or (number and one in names):
+            number += 1
+            one = f"{name}_{number}"
+        found.append(one)
+    return found
 
 
 def _quoted(name: str) -> str:

@@ -11,7 +11,8 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +28,7 @@ WHOLE_OBJECTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl
 """Protocols that show an object only when all of it is there. On others a file is written beside and then moved."""
 
 TEMPORARY = ".tmp"
+_PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
 class Root(Protocol):
@@ -36,8 +38,8 @@ class Root(Protocol):
     def name(self) -> str:
         """The place as messages show it, without secrets."""
 
-    def folders(self, within: str = "") -> list[str]:
-        """Names of the folders of a folder, hidden ones left out; empty for a folder that is not there."""
+    def folders(self) -> list[str]:
+        """Names of the folders right below the root, hidden ones left out; empty where nothing is there."""
 
     def find(self, folder: str) -> list[str]:
         """Names of all files in a folder and below it, hidden and temporary ones too."""
@@ -72,7 +74,7 @@ def root_of(given: str | Path | None) -> Root:
     """The root a person names: a folder, a URL, or None for `KERNELCAST_HOME/measurements`.
 
     Raises:
-        StoreError: a protocol nobody knows, a missing package, or a password in the URL.
+        StoreError: a protocol nobody knows, a missing package, a password in the URL, or a file where a folder should be.
     """
     if given is None:
         return LocalRoot(home_dir() / "measurements")
@@ -85,7 +87,15 @@ def root_of(given: str | Path | None) -> Root:
         given = path
     if any(str(given).startswith(f"{protocol}:/") for protocol in WHOLE_OBJECTS):
         raise StoreError(f"{given} is a URL that was made a path, which takes a slash out of it; give it as text")
-    return LocalRoot(Path(given).expanduser())
+    if not str(given) or "\0" in str(given):
+        raise StoreError(f"{str(given)!r} names no folder; give the path of one, or a URL")
+    try:
+        folder = Path(given).expanduser()
+    except RuntimeError as error:
+        raise StoreError(f"{given} names no folder: this machine has no such user") from error
+    if folder.is_file():
+        raise StoreError(f"{folder} is a file; a store is a folder or a URL")
+    return LocalRoot(folder)
 
 
 class LocalRoot:
@@ -100,21 +110,23 @@ class LocalRoot:
         """The folder's path."""
         return str(self.folder)
 
-    def folders(self, within: str = "") -> list[str]:
-        """Names of the folders of a folder."""
-        with clear_os_errors(self.folder / within, "read"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return sorted(
-                one.name for one in os.scandir(self.folder / within) if one.is_dir() and not one.name.startswith(".")
-            )
+    def folders(self) -> list[str]:
+        """Names of the folders in it."""
+        with clear_os_errors(self.folder, "read"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return sorted(one.name for one in os.scandir(self.folder) if one.is_dir() and not one.name.startswith("."))
         return []
 
     def find(self, folder: str) -> list[str]:
-        """Names of all files in a folder and below it."""
+        """Names of all files in a folder and below it; nothing else that has a name there."""
         found: list[str] = []
         with clear_os_errors(self.folder / folder, "read"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for one in os.scandir(self.folder / folder):
                 name = f"{folder}/{one.name}" if folder else one.name
-                found.extend(self.find(name) if one.is_dir(follow_symlinks=False) else [name])
+                if one.is_dir(follow_symlinks=False):
+                    found.extend(self.find(name))
+                # A link that leads nowhere would look like a file that a compaction removed, a pipe would be waited for.
+                elif one.is_file():
+                    found.append(name)
         return found
 
     def open(self, name: str) -> pa.NativeFile:
@@ -138,7 +150,8 @@ class LocalRoot:
         with clear_os_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            yield path
+            with clear_os_errors(path):
+                yield path
         finally:
             path.unlink(missing_ok=True)
 
@@ -181,7 +194,13 @@ class UrlRoot:
         """
         refuse_secrets(url)
         self.name = plain_url(url)
-        self.protocol = url.partition("://")[0]
+        self.protocol, _, place = self.name.partition("://")
+        # Filesystems over others (`simplecache::s3://…`) answer from copies of their own, which do not see other writers.
+        named = place.strip("/") if self.protocol == "local" else place.partition("/")[0]
+        if not _PROTOCOL.fullmatch(self.protocol) or not named:
+            raise StoreError(
+                f"{self.name} names no place for a store; give s3://bucket/prefix, say, or a folder's path"
+            )
         with clear_url_errors(self.name, "reach"):
             import fsspec
 
@@ -189,10 +208,10 @@ class UrlRoot:
             self._fs, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
         self._base = path.rstrip("/")
 
-    def folders(self, within: str = "") -> list[str]:
-        """Names of the prefixes below a prefix."""
+    def folders(self) -> list[str]:
+        """Names of the prefixes below it."""
         with clear_url_errors(self.name, "list"):
-            found = self._list(lambda: self._fs.ls(self._path(within), detail=True))
+            found = self._list(lambda: self._fs.ls(self._base, detail=True))
         names = (str(one["name"]).rstrip("/").rpartition("/")[2] for one in found if one["type"] == "directory")
         return sorted(name for name in names if not name.startswith("."))
 
@@ -212,36 +231,18 @@ class UrlRoot:
     def write(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Write whole objects, one after the other."""
         for name, content in files:
-            with clear_url_errors(f"{self.name}/{name}", "write"):
-                path = self._path(name)
-                if self.protocol in WHOLE_OBJECTS:
-                    self._fs.pipe_file(path, content)
-                    continue
-                folder, _, last = path.rpartition("/")
-                beside = f"{folder}/.{last}.{os.urandom(4).hex()}{TEMPORARY}"
-                self._fs.makedirs(folder, exist_ok=True)
-                self._fs.pipe_file(beside, content)
-                self._fs.mv(beside, path)
+            self._put(name, partial(self._fs.pipe_file, value=content))
 
     @contextlib.contextmanager
     def scratch(self, folder: str) -> Iterator[Path]:  # noqa: ARG002 - where it will lie matters to folders only
         """A file in a temporary folder of this machine."""
-        with tempfile.TemporaryDirectory(prefix="kernelcast-") as made:
+        with clear_os_errors(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="kernelcast-") as made:
             yield Path(made) / "scratch"
 
     def publish(self, scratch: Path, name: str) -> None:
         """Upload the scratch file as one object."""
-        with clear_url_errors(f"{self.name}/{name}", "write"):
-            path = self._path(name)
-            if self.protocol in WHOLE_OBJECTS:
-                # A large file goes up in parts, which show as one object when the last is acknowledged.
-                self._fs.put_file(str(scratch), path)
-                return
-            folder, _, last = path.rpartition("/")
-            beside = f"{folder}/.{last}.{os.urandom(4).hex()}{TEMPORARY}"
-            self._fs.makedirs(folder, exist_ok=True)
-            self._fs.put_file(str(scratch), beside)
-            self._fs.mv(beside, path)
+        # A large file goes up in parts, which show as one object when the last is acknowledged.
+        self._put(name, partial(self._fs.put_file, str(scratch)))
 
     def remove(self, name: str) -> None:
         """Remove an object if it is there."""
@@ -260,6 +261,19 @@ class UrlRoot:
         place = re.sub(r"[^A-Za-z0-9._+-]+", "-", self.name)[:80]
         digest = hashlib.sha256(self.name.encode()).hexdigest()[:12]
         return home_dir() / "locks" / f"{place}-{digest}" / f"{word}.lock"
+
+    def _put(self, name: str, put: Callable[[str], Any]) -> None:
+        """Have `put` write a file where it is whole or not there."""
+        with clear_url_errors(f"{self.name}/{name}", "write"):
+            path = self._path(name)
+            if self.protocol in WHOLE_OBJECTS:
+                put(path)
+                return
+            folder, _, last = path.rpartition("/")
+            beside = f"{folder}/.{last}.{os.urandom(4).hex()}{TEMPORARY}"
+            self._fs.makedirs(folder, exist_ok=True)
+            put(beside)
+            self._fs.mv(beside, path)
 
     def _path(self, name: str) -> str:
         return f"{self._base}/{name}" if name else self._base

@@ -38,7 +38,7 @@ def write_answer(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Pat
     check_suffix(path)
     for field in schema:
         nested = pa.types.is_nested(field.type) and path.suffix.lower() == ".csv"
-        if nested or pa.types.is_interval(field.type):
+        if nested or _without_form(field.type):
             raise SpecError(
                 f"column {field.name!r} holds {field.type}, for which {path.suffix} has no form; make text or numbers of it",
                 field="sql",
@@ -49,6 +49,12 @@ def write_answer(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Pat
             file.write_table(table)
             rows += table.num_rows
     return rows
+
+
+def _without_form(kind: pa.DataType) -> bool:
+    """Whether it is, or holds, what neither format has a form for."""
+    inside = (kind.field(i).type for i in range(kind.num_fields))
+    return pa.types.is_interval(kind) or pa.types.is_union(kind) or any(map(_without_form, inside))
 
 
 def check_suffix(path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +15,17 @@ import pyarrow.parquet as pq
 
 from .committing import StoreError, StoreWarning, UnreachableError, VanishedError
 from .files import facts_once, family_schema, file_metadata, fitted, provenance_of, read_file, reading, version_in
-from .listing import Folder, Listing
-from .roots import Root
+from .listing import CHANGED, Folder, Listing
+from .naming import digest_in, digest_of
+from .roots import CHUNK_B, Root
 from .schema import FORMAT_VERSION
 from .upgrading import needed, upgraded
 
 BATCH_ROWS = 2**16
 """Rows of a batch; some 30 MB with all columns of the widest family."""
+
+WHOLE_B = 64 * 2**20
+"""Files up to this size are held in memory while they are checked."""
 
 _TRIES = 3
 """How often a folder is listed anew when files vanish between listing and reading, before that is an error."""
@@ -138,6 +144,28 @@ def scan_file(
     """
     with root.open(name) as source:
         yield from scan_source(source, f"{root.name}/{name}", schema, whole, where, batch_rows)
+
+
+@contextlib.contextmanager
+def checked_source(root: Root, name: str) -> Iterator[pa.NativeFile]:
+    """A file, at its start, whose content is what its name says where it says it.
+
+    What was checked is what is read: a file of up to `WHOLE_B` comes from the same bytes, a larger one is read twice.
+
+    Raises:
+        StoreError: the content is another.
+        VanishedError: the file is not there.
+    """
+    said = digest_in(name.rpartition("/")[2])
+    with root.open(name) as file:
+        content = file.read(WHOLE_B + 1)
+        whole = len(content) <= WHOLE_B
+        if said is not None:
+            chunks = [content] if whole else chain([content], iter(lambda: file.read(CHUNK_B), b""))
+            if digest_of(chunks) != said:
+                raise StoreError(CHANGED)
+    with pa.BufferReader(content) if whole else root.open(name) as source:
+        yield source
 
 
 def scan_source(

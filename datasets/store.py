@@ -20,7 +20,7 @@ from pathlib import Path, PurePath, PurePosixPath
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..features.errors import listed
+from ..features.errors import SpecError, listed
 from ..features.kernel import families
 from .checks import LowerBounds, Refused, check_measurements
 from .committing import StoreError, StoreWarning
@@ -220,14 +220,25 @@ class Store:
         """
         return held(self.place.lock_file(_safe(device, "file")), f"{device} is being measured by")
 
+    def check_outside(self, out: Path) -> None:
+        """That a file or folder for others does not lie in the store, whose rows it would be counted among.
+
+        Raises:
+            SpecError: it does.
+        """
+        if isinstance(self.place, LocalRoot) and out.resolve().is_relative_to(self.place.folder.resolve()):
+            raise SpecError(f"{out} lies in the store {self.root_name}; name a place outside of it", field="out")
+
     def compact(self, out_dir: Path, *, beside: Mapping[str, pa.Table] | None = None) -> list[Path]:
         """Write one sorted table per family, see `packing.pack`; the store itself is not changed.
 
         `beside` are further rows by family, of the shipped tables say; a row that is in both is written once.
 
         Raises:
+            SpecError: `out_dir` lies in the store.
             StoreError: the disk is full or not writable.
         """
+        self.check_outside(out_dir)
         tables = {family: [table] for family, table in self.read_all().items()}
         for family, table in (beside or {}).items():
             tables.setdefault(family, []).insert(0, table)

@@ -27,9 +27,7 @@ _S3_HINT = " (S3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)"
 def plain_url(url: str) -> str:
     """The URL as messages may show it: without user, password and query."""
     head, _, path = url.partition("://")
-    return f"{head}://{path.partition('?')[0].rpartition('@')[2] if '@' in path else path.partition('?')[0]}".rstrip(
-        "/"
-    )
+    return f"{head}://{path.partition('?')[0].rpartition('@')[2].rstrip('/')}"
 
 
 def refuse_secrets(url: str) -> None:
@@ -57,7 +55,9 @@ def clear_url_errors(where: str, doing: str, *, missing: type[StoreError] = Unre
 def _url_errors() -> tuple[type[Exception], ...]:
     found = (getattr(sys.modules.get(module), name, None) for module, name in _LIBRARY_ERRORS)
     loaded = (one for one in found if isinstance(one, type) and issubclass(one, Exception))
-    return (OSError, ImportError, ValueError, *loaded)
+    # A protocol that is no place of files (`dir://`, `data://`) fails in any way when a place is made of it; one that only
+    # reads (`http://`) has not implemented the rest.
+    return (OSError, ImportError, ValueError, TypeError, AttributeError, NotImplementedError, *loaded)
 
 
 def _told(where: str, doing: str, error: BaseException, missing: type[StoreError]) -> StoreError:
@@ -81,6 +81,12 @@ def _told(where: str, doing: str, error: BaseException, missing: type[StoreError
         return UnreachableError(
             f"{start}the server does not answer; check the network and, for a server of your own, AWS_ENDPOINT_URL"
         )
+    if isinstance(error, ValueError) and "Invalid endpoint" in str(error):
+        return UnreachableError(f"{start}the endpoint that is set is no URL; check AWS_ENDPOINT_URL")
+    if "ParamValidationError" in kinds:
+        return UnreachableError(f"{start}no bucket can have that name, or no file in it")
+    if isinstance(error, TypeError | AttributeError | NotImplementedError):
+        return UnreachableError(f"{start}fsspec cannot do that with {protocol}://, which is no place for a store")
     if isinstance(error, ValueError) and "rotocol" in str(error):
         return UnreachableError(
             f"{start}fsspec knows no protocol {protocol!r}; stores lie in folders, s3://, gs://, memory://, …"

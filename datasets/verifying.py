@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -30,10 +29,10 @@ from .checks import Refusals, check_bounds, check_labels, check_statuses
 from .committing import StoreError, UnreachableError, VanishedError
 from .files import METADATA_KEY, family_schema, reading, version_in
 from .identity import case_ids_of
-from .listing import CHANGED, MISSING, Folder, Listing, write_record
-from .naming import RECORD, digest_in, digest_of, stamp_in
-from .roots import CHUNK_B, Root
-from .scanning import BATCH_ROWS, scan_source
+from .listing import MISSING, Folder, Listing, write_record
+from .naming import RECORD, digest_in, stamp_in
+from .roots import Root
+from .scanning import BATCH_ROWS, checked_source, scan_source
 from .schema import FORMAT_VERSION
 from .store import Store
 from .tables import numbers, text
@@ -41,7 +40,6 @@ from .tables import numbers, text
 QUARANTINE = ".quarantine"
 """Folder below the root that damaged files are moved to; hidden, so that nothing ever lists it as rows."""
 
-WHOLE_B = 64 * 2**20
 _CHECKED = ("latency_s", "latency_q1_s", "latency_q3_s", "latency_min_s", "power_w", "power_limit_w", "energy_j")
 _NEEDED = ("family", "device", "dtype", "impl", "status", "block", "case_id")
 
@@ -91,10 +89,15 @@ class _Found:
     twice: list[tuple[str, int]] = field(default_factory=list)
 
 
-def verify(store: Store, *, devices: Catalogue | None = None, progress: Progress | None = None) -> Verified:
+def verify(
+    store: Store, *, devices: Catalogue | None = None, progress: Progress | None = None,
+    wanted: Callable[[str], bool] | None = None,
+) -> Verified:  # fmt: skip
     """Read every file that counts and judge every row; memory is that of a batch, and 8 bytes a row of one family and device.
 
-    `devices` are those whose datasheets bound what rows may say; default: the shipped catalogue.
+    `devices` are those whose datasheets bound what rows may say; default: the shipped catalogue. `wanted` is asked of each
+    file below the root, just before it would be read, whether it is; without it all are. Rows are told to be there twice among
+    the files read.
 
     Raises:
         StoreError: the store cannot be reached.
@@ -108,12 +111,14 @@ def verify(store: Store, *, devices: Catalogue | None = None, progress: Progress
             found.damaged.append((name, said))
 
     listing = Listing(root, told)
-    folders = _all_folders(listing)
+    folders = listing.folders(idle=True)
     total = sum(len(one.live.rows) + len(one.live.blocks) for one in folders)
     unknown = sorted({one.family for one in folders} - set(families()))
     for folder in folders:
         seen: list[npt.NDArray[np.uint64]] = []
         for name in (*folder.rows, *folder.blocks):
+            if wanted is not None and not wanted(name):
+                continue
             try:
                 _verify_file(root, folder, name, found, seen, known)
             except VanishedError:
@@ -148,8 +153,9 @@ def quarantine(store: Store, damaged: Sequence[tuple[str, str]]) -> list[str]:
     root = store.place
     reasons = dict(damaged)
     # Damaged records are told of by what found them, and are among `damaged` where they are to go.
-    for folder in _all_folders(Listing(root, lambda name, said: None)):
-        present = {name.rpartition("/")[2] for name in root.find(folder.name)}
+    listing = Listing(root, lambda name, said: None)
+    for folder in listing.folders(idle=True):
+        present = set(listing.names(folder.name))
         for record in folder.live.records:
             bad = {one for one in record.files() if f"{folder.name}/{one}" in reasons}
             if bad and record.replaced and record.replaced <= present:
@@ -176,31 +182,14 @@ def _move_away(root: Root, name: str, reason: str) -> str:
     return to
 
 
-def _all_folders(listing: Listing) -> list[Folder]:
-    """Every folder, also those where nothing counts."""
-    folders = []
-    for name, files in listing.files().items():
-        family, _, device = name.removeprefix("family=").partition("/device=")
-        folders.append(Folder(name, family, device, listing.live(name, files)))
-    return folders
-
-
 def _verify_file(
     root: Root, folder: Folder, name: str, found: _Found, seen: list[npt.NDArray[np.uint64]], known: Catalogue
 ) -> None:
     found.files += 1
     shown = name
-    said = digest_in(name.rpartition("/")[2])
-    with root.open(name) as file:
-        content = file.read(WHOLE_B + 1)
-        whole = len(content) <= WHOLE_B
-        found.content_b += len(content) if whole else file.size()
-        if said is None:
-            found.unnamed += 1
-        elif digest_of([content] if whole else chain([content], iter(lambda: file.read(CHUNK_B), b""))) != said:
-            raise StoreError(CHANGED)
-    # What was checked is what is judged: a small file is read from the same bytes.
-    with pa.BufferReader(content) if whole else root.open(name) as source:
+    found.unnamed += digest_in(name.rpartition("/")[2]) is None
+    with checked_source(root, name) as source:
+        found.content_b += source.size()
         if name in folder.blocks:
             with reading(shown), pq.ParquetFile(source, page_checksum_verification=True) as blocks:
                 for _ in blocks.iter_batches():

@@ -25,6 +25,7 @@ from ..features.kernel import KernelSpec
 from .choosing_gain import Gains
 from .choosing_offer import Asker, Offer, usage_weights
 from .choosing_space import Space
+from .predictor import ArtifactPredictor
 from .training import Progress
 
 Stratum = tuple[str, str, str]
@@ -32,9 +33,11 @@ Stratum = tuple[str, str, str]
 
 Why = Literal["space-filling", "informative", "usage", "repeat"]
 
-FIRST_ROWS = 20
-"""Rows that every implementation and dtype gets before anything else, and from which on a model's word on it is taken, as many
-as `fitting.MIN_ROWS`."""
+FIRST_ROWS = 3
+"""Rows that an implementation and dtype of common size gets before anything else; a rare one gets fewer, one at least."""
+
+TRUSTED_ROWS = 20
+"""Rows of an implementation and dtype from which on a model's word on it is taken, as many as `fitting.MIN_ROWS`."""
 
 SURE_ROWS = 200
 """Rows of an implementation and dtype from which half of what a model says of single cases' errors is believed; of fewer less,
@@ -78,6 +81,7 @@ class Rule:
     size_power: float = 0.5
     by: Literal["gain", "width"] = "gain"
     updated: bool = True
+    first_rows: int = FIRST_ROWS
 
 
 RULE = Rule()
@@ -99,7 +103,7 @@ class Chosen:
 
 
 def choose(
-    model: Path | None,
+    model: Path | ArtifactPredictor | None,
     device: str,
     candidates: Sequence[KernelSpec],
     *,
@@ -120,7 +124,8 @@ def choose(
     `seconds`. Equal arguments give equal choices.
 
     Args:
-        model: the artifact in use; None: none. A family or device it does not know is chosen by filling the space.
+        model: the artifact in use, or what was read of it; None: none. A family or device it does not know is chosen by
+            filling the space.
         device: catalogue name or alias.
         candidates: what a collector could measure there, of any families.
         seconds: of measuring, by `models.measuring_cost`.
@@ -211,8 +216,8 @@ def _repeated(asker: Asker, had: Mapping[str, Mapping[KernelSpec, None]], second
 class _Family:
     """Choosing among one family's candidates.
 
-    Strata are implementations and dtypes. One that has fewer than `FIRST_ROWS` rows, those chosen so far included, comes
-    before all others, and no model's word on it is taken.
+    Strata are implementations and dtypes. One that has fewer than its first rows, those chosen so far included, comes
+    before all others; of one that has fewer than `TRUSTED_ROWS` no model's word is taken.
     """
 
     def __init__(
@@ -225,8 +230,10 @@ class _Family:
         numbers = {stratum: number for number, stratum in enumerate(strata)}
         self.stratum = np.array([numbers[_stratum(spec)] for spec in offer.specs], dtype=np.intp)
         self.rows = np.array([rows[stratum] for stratum in strata], dtype=np.intp)
+        common = np.bincount(self.stratum) * len(strata) / n
+        self.first = np.clip(np.ceil(rule.first_rows * common), 1, rule.first_rows)
         both = [*offer.specs, *measured]
-        enough = np.array([rows[_stratum(spec)] >= FIRST_ROWS for spec in both], dtype=np.bool_)
+        enough = np.array([rows[_stratum(spec)] >= TRUSTED_ROWS for spec in both], dtype=np.bool_)
         self.told = enough[:n] & ~np.isnan(offer.size)
         self.size = _sizes(offer.size, self.told, self.stratum, self.rows)
         there = asker.answers(asker.cases(measured))[0] if measured else np.zeros(0)
@@ -250,7 +257,7 @@ class _Family:
 
     def _lacking(self) -> npt.NDArray[np.bool_]:
         """Whether each candidate is free and of a stratum with too few rows, shape `(n,)`."""
-        found: npt.NDArray[np.bool_] = (self.rows < FIRST_ROWS)[self.stratum] & self.free
+        found: npt.NDArray[np.bool_] = (self.rows < self.first)[self.stratum] & self.free
         return found
 
     def best(self) -> tuple[bool, float]:

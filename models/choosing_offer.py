@@ -64,15 +64,16 @@ class Asker:
 
     @classmethod
     def of(
-        cls, model: Path | None, device: str, devices: Catalogue, first_call_s: Mapping[tuple[str, str], float]
-    ) -> Asker:
-        """What the artifact `model` knows of `device`; None for no artifact.
+        cls, model: Path | ArtifactPredictor | None, device: str, devices: Catalogue,
+        first_call_s: Mapping[tuple[str, str], float],
+    ) -> Asker:  # fmt: skip
+        """What the artifact `model`, or one that was read already, knows of `device`; None for no artifact.
 
         Raises:
             SpecError: a device the catalogue does not know.
             ArtifactError: the model cannot be used.
         """
-        predictor = None if model is None else load_predictor(model, devices)
+        predictor = load_predictor(model, devices) if isinstance(model, Path) else model
         return cls(predictor, devices.get(device), devices, first_call_s)
 
     def said(self, spec: KernelSpec) -> KernelSpec:

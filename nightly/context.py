@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..collectors.process import spec_row
+from ..datasets.hashing import word_hash
 from ..datasets.schema import spec_of
 from ..datasets.store import Store
 from ..features.device import Catalogue
@@ -83,7 +84,7 @@ class Night:
     @property
     def seed(self) -> int:
         """The plan's seed and this night's: another night draws other candidates, the same night resumed the same."""
-        return (self.plan.seed * 1_000_003 + int.from_bytes(self.record.id.encode()[:16], "big")) % 2**32
+        return (self.plan.seed + word_hash(self.record.id)) % 2**32
 
     @property
     def usage_folder(self) -> Path:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
-from ..datasets.checks import catalogue_bounds
-from ..datasets.store import Store
-from .begin import Setting, device_lock
+from .begin import LOCKED, Setting, device_lock, earlier_nights, plan_changes, ready_store
 from .budget import Budget, reserve_s
 from .context import Night
-from .folders import nights_dir, records, unfinished
+from .folders import nights_dir, unfinished
 from .outcome import serving_model, serving_version
+from .plan import without_password
 from .record import STAGES, NightRecord
 from .stages.characterise import descriptor_file
 from .stages.choose import cases_for
@@ -41,21 +39,23 @@ class Outlook:
     stages: dict[str, str]
 
 
-def outlook(setting: Setting) -> Outlook:
-    """What a night that began now would do.
+def outlook(setting: Setting, *, fresh: bool = False) -> Outlook:
+    """What a night that began now would do; `fresh` for a new one whatever is unfinished.
 
     Raises:
         SpecError: the store's address or a device is not possible.
         StoreError: the store cannot be reached.
     """
     plan, now = setting.plan, datetime.now(UTC)
-    going_on = unfinished(nights_dir(), plan.name, now)
+    store = ready_store(setting)
+    going_on = None if fresh else unfinished(nights_dir(), plan.name, now)
+    if going_on is not None and plan_changes(going_on, plan):
+        going_on = None
     folder = going_on or nights_dir() / f"{now:%Y%m%dT%H%M%SZ}-{plan.name}"
     devices = setting.measurer.devices
     record = NightRecord(folder.name, plan.name, ", ".join(devices), "running", now.isoformat(timespec="seconds"), None,
                          plan.budget_s, serving_version(), None)  # fmt: skip
-    store = Store(setting.store_place, lower_bounds=partial(catalogue_bounds, known=setting.devices))
-    earlier = [one for path, one in records(nights_dir()) if path != folder and one.plan == plan.name]
+    earlier = earlier_nights(plan, folder)
     budget = Budget(plan.budget_s, 0.0, reserve_s(plan.budget_s, earlier))
     night = Night(plan, folder, record, setting.devices, setting.measurer, store, budget, lambda *_: None,
                   device_lock(setting, store), setting.rehearsal)  # fmt: skip
@@ -74,19 +74,28 @@ def outlook(setting: Setting) -> Outlook:
 def _stages(setting: Setting, nights: int) -> dict[str, str]:
     plan = setting.plan
     _, problem = serving_model()
-    kept = descriptor_file(setting.measurer.devices[0]).exists()
     made = [name for name in plan.train.challengers if name != "retrained"]
     made += list(regressor_by_name(plan.train.regressors)) if "retrained" in plan.train.challengers else []
-    every = plan.characterise.every_days
     told: dict[str, Any] = {
-        "characterise": "left out" if not every else f"every {every:g} days; {'there is one' if kept else 'none yet'}",
+        "characterise": _characterising(setting),
         "sentinels": f"anchor cases, held against {nights} earlier nights of this plan",
         "choose": "fills the space: the serving model cannot be loaded" if problem else "by the serving model and usage",
         "collect": f"{plan.collector}, rows into {setting.store_place or 'KERNELCAST_HOME/measurements'}",
         "check": "store, regimes, repeats, drift, the serving model beside its predecessor",
         "train": "nothing: the serving model cannot be loaded" if problem else ", ".join(made) or "nothing asked for",
         "gate": f"{plan.gate.hold_out:.0%} of shapes held out, confidence {plan.gate.confidence:g}",
-        "promote": f"through {plan.registry}" if plan.registry else "the champion pointer",
+        "promote": f"through {without_password(plan.registry)}" if plan.registry else "the champion pointer",
         "report": f"{nights_dir()}",
     }  # fmt: skip
     return {name: str(told[name]) for name in STAGES}
+
+
+def _characterising(setting: Setting) -> str:
+    """Whether the device itself would be measured."""
+    every = setting.plan.characterise.every_days
+    if not every:
+        return "left out: the plan asks for none"
+    if setting.plan.collector not in LOCKED:
+        return "left out: what measures cannot be characterised from here"
+    kept = descriptor_file(setting.measurer.devices[0]).exists()
+    return f"every {every:g} days, {'there is one' if kept else 'none yet'}; not where it takes over a quarter of the night"

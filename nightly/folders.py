@@ -52,20 +52,25 @@ def night_folders(nights: Path) -> list[Path]:
     return sorted(path for path in nights.iterdir() if NIGHT_ID.fullmatch(path.name) and path.is_dir())
 
 
-def records(nights: Path) -> Iterator[tuple[Path, NightRecord]]:
-    """Folders with their record, newest first; one whose record is missing or damaged is left out."""
+def records(nights: Path, plan: str | None = None) -> Iterator[tuple[Path, NightRecord]]:
+    """Folders with their record, newest first, of one plan or of all; one whose record is missing or damaged is left out."""
     for folder in reversed(night_folders(nights)):
+        # A folder is named by its plan: of ten thousand nights only those asked for are read.
+        if plan is not None and folder.name.partition("-")[2] != plan:
+            continue
         with contextlib.suppress(RecordError):
             yield folder, NightRecord.read(folder / STATE)
 
 
 def unfinished(nights: Path, plan: str, now: datetime) -> Path | None:
     """The newest night of the plan that was begun within a day and not ended."""
-    for folder, record in records(nights):
-        if record.plan == plan:
+    for folder, record in records(nights, plan):
+        try:
             # A clock that was set back makes the age negative, which is recent.
             young = (now - datetime.fromisoformat(record.began)).total_seconds() < RESUME_WITHIN_S
-            return folder if young and not ended(record) else None
+        except (ValueError, TypeError):
+            continue  # a begin that is no time, or one without its offset: damage, which nothing is built on
+        return folder if young and not ended(record) else None
     return None
 
 
@@ -74,13 +79,16 @@ def ended(record: NightRecord) -> bool:
     return record.outcome not in UNFINISHED and record.stage("report").status != "not-reached"
 
 
-def remove_old(nights: Path, keep: int) -> list[str]:
-    """Remove all but the newest `keep` nights that ended; names of those removed.
+def remove_old(nights: Path, keep: int, own: Path | None = None) -> list[str]:
+    """Remove all but the newest `keep` nights that ended, and never `own`; names of those removed.
+
+    `own` counts as one of them: after a clock was set back the night that runs is not the newest by its name.
 
     Raises:
         OSError: one cannot be removed.
     """
-    old = [folder for folder, record in records(nights) if record.outcome not in UNFINISHED][keep:]
+    over = [folder for folder, record in records(nights) if record.outcome not in UNFINISHED and folder != own]
+    old = over[keep - (own is not None) :]
     for folder in old:
         shutil.rmtree(folder)
     return [folder.name for folder in old]

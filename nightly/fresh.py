@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,12 +18,22 @@ _SHORT = ("family", "device", "case_id", "status", "message", "latency_s", "powe
 
 def fresh_rows(night: Night) -> list[dict[str, Any]]:
     """Every row stored by this night, in short: its family, device, case, status, message, latency and power."""
-    return [row for table in fresh_tables(night, _SHORT).values() for row in table.to_pylist()]
+    return in_short(fresh_tables(night, _SHORT))
 
 
-def fresh_tables(night: Night, columns: tuple[str, ...] | None = None) -> dict[str, pa.Table]:
-    """The rows stored by this night by family, all columns or those named; families without any left out."""
-    blocks = night.blocks()
+def in_short(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+    """The rows of tables as `fresh_rows` gives them."""
+    return [row for table in tables.values() for row in table.select(_SHORT).to_pylist()]
+
+
+def fresh_tables(
+    night: Night, columns: tuple[str, ...] | None = None, blocks: Sequence[str] | None = None
+) -> dict[str, pa.Table]:
+    """The rows stored by this night by family, all columns or those named; families without any left out.
+
+    `blocks` are those of other nights to be read instead.
+    """
+    blocks = night.blocks() if blocks is None else blocks
     if not blocks:
         return {}
     found: dict[str, pa.Table] = {}

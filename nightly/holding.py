@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,17 @@ from ..datasets.shipped import read_shipped, shipped_families
 from ..datasets.usage import read_usage_log
 from ..features.cases import Cases
 from ..features.errors import SpecError
+from ..models.artifact import ArtifactError
 from ..models.labelled import Labelled
-from ..models.predictor import ArtifactPredictor, load_predictor
+from ..models.predictor import ArtifactPredictor
 from ..models.tables import joined, labelled_table
 from .context import Night, chosen_in
 from .drift.data import Inputs, data_drift, outside_domain
 from .drift.model import fresh_rows as judged_rows
 from .drift.model import model_drift
 from .folders import nights_dir, records
-from .outcome import serving_model
+from .fresh import fresh_tables
+from .outcome import serving_predictor
 from .record import Finding
 from .regimes import ledgers
 from .rows import Rows, tonight
@@ -32,33 +34,38 @@ _NIGHTS = 14
 """Nights since the model began to serve that are looked at."""
 
 
-def holding(night: Night, rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], tuple[Finding, ...]]:  # noqa: ARG001
-    """What model drift and data drift say.
+def holding(night: Night, fresh: Mapping[str, pa.Table]) -> tuple[dict[str, Any], tuple[Finding, ...]]:
+    """What model drift and data drift say; `fresh` are tonight's rows by family.
 
     Raises:
         StoreError: the store cannot be read.
         SpecError: the regimes cannot be read.
     """
-    directory, problem = serving_model()
-    if problem is not None:
+    try:
+        predictor = serving_predictor(night.devices)
+    except ArtifactError:
         return {}, ()
-    predictor = load_predictor(directory, night.devices)
-    held, told = _model(night, predictor)
+    held, told = _model(night, predictor, fresh)
     moved, more = _data(night, predictor)
     return {"model_drift": held, "data_drift": moved}, (*told, *more)
 
 
-def _model(night: Night, predictor: ArtifactPredictor) -> tuple[dict[str, Any], list[Finding]]:
+def _model(
+    night: Night, predictor: ArtifactPredictor, fresh: Mapping[str, pa.Table]
+) -> tuple[dict[str, Any], list[Finding]]:
     reader = Rows.of(night.store, night.plan, night.devices, ledgers(night.measurer.devices))
+    folders = _since_promotion(night)
+    earlier = fresh_tables(night, blocks=[block for folder in folders[:-1] for block in blocks_of(folder)])
     tables: list[Labelled] = []
     nights: list[Any] = []
     reasons: list[Any] = []
-    for folder in _since_promotion(night):
+    for folder in folders:
         why = {case.spec.case_id: case.why for case in chosen_in(folder)}
+        stored, blocks = (fresh if folder == night.folder else earlier), blocks_of(folder)
         for reason in sorted(set(why.values())):
             ids = [case for case, own in why.items() if own == reason]
-            where = tonight(blocks_of(folder)) & pc.field("case_id").isin(pa.array(ids, pa.string()))
-            for table in reader.read(night.measurer.devices, where):
+            where = tonight(blocks) & pc.field("case_id").isin(pa.array(ids, pa.string()))
+            for table in reader.labelled({name: rows.filter(where) for name, rows in stored.items()}):
                 if table.cases.family.name in predictor.families:
                     tables.append(table)
                     nights.append(np.full(len(table), folder.name))
@@ -114,7 +121,7 @@ def _data(night: Night, predictor: ArtifactPredictor) -> tuple[dict[str, Any], l
 def _learned(night: Night, family: str, device: str) -> Cases | None:
     """Cases of a family on a device that there are rows of; None without any."""
     reader = Rows.of(night.store, night.plan, night.devices, {})
-    found = [one for one in reader.read([device], ~tonight(night.blocks())) if one.cases.family.name == family]
+    found = reader.read([device], ~tonight(night.blocks()), [family])
     if not night.rehearsal and family in shipped_families():
         shipped = labelled_table(read_shipped(family, [device]), family, night.devices)
         found += [shipped] if len(shipped) else []

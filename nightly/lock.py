@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ..features.errors import SpecError
+
+_MOMENT_S = 0.1
 
 
 class NightRunningError(Exception):
@@ -24,9 +27,6 @@ def night_lock(nights: Path, plan: str) -> Iterator[None]:
         NightRunningError: another night holds it.
         SpecError: the folder cannot be written.
     """
-    # Unix only, as everything that measures.
-    import fcntl
-
     path = nights / ".lock"
     try:
         nights.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def night_lock(nights: Path, plan: str) -> Iterator[None]:
         ) from error
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _taken(handle)
         except BlockingIOError:
             raise NightRunningError(f"{_holder(os.read(handle, 1000))}; wait for it or stop it ({path})") from None
         # The file stays when the lock is released: removing it would let two nights lock two different files.
@@ -48,6 +48,40 @@ def night_lock(nights: Path, plan: str) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _taken(handle: int) -> None:
+    """Lock the file, once more after a moment: `is_held` holds it for an instant.
+
+    Raises:
+        BlockingIOError: another night holds it.
+    """
+    # Unix only, as everything that measures.
+    import fcntl
+
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    time.sleep(_MOMENT_S)
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_held(nights: Path) -> bool:
+    """Whether a night holds the folder: one whose record says `running` while nobody does was killed."""
+    import fcntl
+
+    try:
+        handle = os.open(nights / ".lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        # A shared lock for an instant, as asking must not keep a second who asks from an answer.
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def _holder(written: bytes) -> str:

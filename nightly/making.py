@@ -23,6 +23,7 @@ from .drift.ledger import read_ledger
 from .folders import CHALLENGERS, PLAN_JSON, STATE
 from .gate.challengers import Challenger, adapted, retrained
 from .gate.hold_out import Dealt, deal
+from .gate.ledger import Ledger as ModelLedger
 from .outcome import serving_model
 from .plan import Plan
 from .plan_file import plan_of
@@ -31,6 +32,9 @@ from .rows import Rows, beside, together, tonight
 from .written import blocks_of
 
 RETRAINED = "retrained"
+
+ADAPTED_PAST = "adapted-past-"
+"""What the name of an adapted past model begins with; its version follows."""
 
 
 def made_file(folder: Path, name: str) -> Path:
@@ -110,6 +114,9 @@ def make(folder: Path, name: str) -> Challenger:
     regime = str(record.stage("sentinels").facts.get("regime") or "")
     if name == "adapted":
         return adapted(champion, dealt.learn, out, regime=regime, facts=facts, devices=known, seed=plan.seed)
+    if name.startswith(ADAPTED_PAST):
+        kept = Path(ModelLedger().find(name.removeprefix(ADAPTED_PAST)).path)
+        return adapted(kept, dealt.learn, out, name=name, regime=regime, facts=facts, devices=known, seed=plan.seed)
     regressors = plan.train.regressors
     regressor = regressors[0] if name == RETRAINED else name.removeprefix(f"{RETRAINED}-")
     fresh = {one.cases.family.name for one in dealt.learn}

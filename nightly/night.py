@@ -23,7 +23,7 @@ from ..datasets.store import StoreError
 from ..features.errors import SpecError
 from .context import Did, Night
 from .folders import ERRORS, STATE
-from .outcome import outcome_of, serving_version
+from .outcome import outcome_of, serving_model, serving_version
 from .record import STAGES, Finding, NightRecord, Outcome, StageRecord
 from .report import drop_ballast, report, write_reports
 from .stages.characterise import characterise
@@ -66,7 +66,7 @@ def run_night(night: Night, stages: Mapping[str, Stage] = RUN) -> NightRecord:
             for name in STAGES:
                 if name == STAGES[-1]:
                     # The report is of the night as it ended.
-                    _end(night, outcome_of(night.record))
+                    _end(night, _outcome(night))
                 if night.record.stage(name).status not in ("done", "skipped"):
                     _run_stage(night, name, stages[name])
     except KeyboardInterrupt:
@@ -120,6 +120,12 @@ def _sentence(error: BaseException) -> str:
         return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}."
     words = str(error) or type(error).__name__
     return words if words.endswith(".") else f"{words}."
+
+
+def _outcome(night: Night) -> Outcome:
+    found = outcome_of(night.record)
+    # A model that cannot be loaded answers nobody after the next restart, whatever else went well: not a good night.
+    return "failed" if found == "kept" and serving_model()[1] is not None else found
 
 
 def _end(night: Night, outcome: Outcome) -> None:

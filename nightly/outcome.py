@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 
+from ..features.device import Catalogue, catalogue
 from ..home import home_dir
 from ..models.artifact import CHAMPION_POINTER, ArtifactError, default_model_dir
-from ..models.predictor import load_predictor
+from ..models.predictor import ArtifactPredictor, load_predictor
 from .record import NightRecord, Outcome
 
 SHIPPED = "shipped"
@@ -41,8 +43,29 @@ def serving_version() -> str | None:
 def serving_model() -> tuple[Path, str | None]:
     """The model directory that serves, and why it cannot be loaded; None where it can."""
     try:
-        directory = default_model_dir()
-        load_predictor(directory).load_all()
+        return serving_predictor().directory, None
     except ArtifactError as error:
         return home_dir() / CHAMPION_POINTER, str(error)
-    return directory, None
+
+
+def serving_predictor(devices: Catalogue | None = None) -> ArtifactPredictor:
+    """The model that serves, every family of it read and checked; read again only where its files have changed since.
+
+    Raises:
+        ArtifactError: it cannot be loaded.
+    """
+    directory = default_model_dir()
+    try:
+        files = tuple(sorted((one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in directory.iterdir()))
+    except OSError:
+        # Reading it says what is wrong with it.
+        files = ()
+    return _read(directory, files, devices or catalogue())
+
+
+@lru_cache(maxsize=2)
+def _read(directory: Path, files: tuple[tuple[str, int, int], ...], devices: Catalogue) -> ArtifactPredictor:  # noqa: ARG001
+    """The predictor of a directory whose `files` are these; with others it is another."""
+    predictor = load_predictor(directory, devices)
+    predictor.load_all()
+    return predictor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -139,5 +140,10 @@ def differences(before: dict[str, Any], after: dict[str, Any], under: str = "") 
         if isinstance(old, dict) and isinstance(new, dict):
             found += differences(old, new, f"{under}{name}.")
         elif old != new:
-            found.append(f"{under}{name}: {json.dumps(old)} -> {json.dumps(new)}")
+            found.append(f"{under}{name}: {without_password(json.dumps(old))} -> {without_password(json.dumps(new))}")
     return found
+
+
+def without_password(text: str) -> str:
+    """The text with what stands before an `@` of an address taken out: reports are read by many."""
+    return re.sub(r"://[^/@\s]*@", "://…@", text)

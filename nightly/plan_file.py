@@ -17,8 +17,8 @@ from ..features.errors import SpecError, listed
 from ..features.kernel import families
 from .plan import Plan
 
-_MOST_B = 1_000_000
-_SHOWN = 60
+_MOST_B = 64_000
+_SHOWN, _SAID = 60, 300
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 CHALLENGERS = ("adapted", "retrained", "past")
 
@@ -87,14 +87,23 @@ def _section(kind: Any, content: object, under: str, source: str) -> Any:
     given: dict[str, Any] = {}
     for name, value in content.items():
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1, 0.5)
-            meant = f"did you mean {under}{near[0]}? " if near else ""
             raise PlanError(
-                f"{source} has an unknown key {_shown(f'{under}{name}')}: {meant}The keys there are: {listed(known)}",
+                f"{source} has an unknown key {_shown(f'{under}{name}')}: {_meant(str(name), under, known)}"
+                f"The keys there are: {listed(known)}",
                 field=f"{under}{name}"[:_SHOWN],
             )
         given[name] = _value(known[name], value, f"{under}{name}", source)
     return kind(**given)
+
+
+def _meant(name: str, under: str, known: Sequence[str] | Mapping[str, object]) -> str:
+    """What an unknown key may have been meant for: a near name, or a key that belongs into a part of the plan."""
+    for key in _READ:
+        part, _, own = key.partition(".")
+        if own and name in (key, own) and part != under.rstrip("."):
+            return f"{key} is written as {part}: {{{own}: …}}. "
+    near = difflib.get_close_matches(name, known, 1, 0.5)
+    return f"did you mean {under}{near[0]}? " if near else ""
 
 
 def _value(one: Field[Any], value: object, key: str, source: str) -> Any:
@@ -137,8 +146,8 @@ def _flag(value: object) -> bool:
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise ValueError("text that is not empty")
+    if not isinstance(value, str) or not value.strip() or not value.strip().isprintable():
+        raise ValueError("text that is not empty, on one line")
     return value.strip()
 
 
@@ -148,7 +157,8 @@ def _text_or_none(value: object) -> str | None:
 
 def _name(value: object) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise ValueError("1 to 40 letters, digits, '.', '_' or '-', since it names a folder")
+        quoted = " in quotes" if not isinstance(value, str) else ""
+        raise ValueError(f"text{quoted} of 1 to 40 letters, digits, '.', '_' or '-', since it names a folder")
     return value
 
 
@@ -181,7 +191,7 @@ def _regressor(value: object) -> str:
     try:
         get_regressor(name)
     except SpecError as error:
-        raise ValueError(f"a regressor: {error}") from error
+        raise ValueError(f"a regressor: {str(error)[:_SAID]}") from error
     return name
 
 
@@ -224,19 +234,25 @@ _READ: Mapping[str, Read] = {
 """How each key is read."""
 
 
+_MERGE, _INT, _FLOAT = (f"tag:yaml.org,2002:{name}" for name in ("merge", "int", "float"))
+
+
 class _Loader(yaml.SafeLoader):
     """A safe loader that also refuses a key given twice, and aliases, which a plan of some lines has no use for."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Refuses aliases: a few of them inside each other describe more than any memory holds."""
         if self.check_event(yaml.events.AliasEvent):
-            raise yaml.YAMLError(f"aliases (*{index or 'name'}) are not read; write the value out")
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.YAMLError(f"aliases (*{event.anchor}) are not read; write the value out")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Refuses a key that is given twice."""
         seen: set[str] = set()
         for key, _ in node.value:
+            if key.tag == _MERGE:
+                raise yaml.YAMLError(f"merge keys (<<) are not read; write the keys out{_at(key)}")
             if key.value in seen if isinstance(key.value, str) else True:
                 what = f"{_shown(key.value)} is given twice" if isinstance(key.value, str) else "a key is no plain text"
                 raise yaml.YAMLError(f"{what}{_at(key)}")
@@ -244,11 +260,28 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _plain_digits(loader: Any, node: Any) -> int | float:
+    """A number as it looks: YAML 1.1 has 1:30 for 90 and 020 for 16, which nobody means."""
+    read = loader.construct_yaml_int if node.tag == _INT else loader.construct_yaml_float
+    if ":" in node.value or re.match(r"[+-]?0[0-9_xb]", node.value):
+        raise yaml.YAMLError(f"{_shown(node.value)} is not read as a number; write it in plain digits{_at(node)}")
+    return float(read(node)) if node.tag != _INT else int(read(node))
+
+
+for _tag in (_INT, _FLOAT):
+    _Loader.add_constructor(_tag, _plain_digits)
+
+
 def _at(node: Any) -> str:
-    mark = getattr(node, "start_mark", None)
+    return _line(getattr(node, "start_mark", None))
+
+
+def _line(mark: Any) -> str:
     return "" if mark is None else f" (line {mark.line + 1})"
 
 
 def _first_lines(error: BaseException) -> str:
-    words = " ".join(str(error).split())
+    mark = getattr(error, "problem_mark", None)
+    said = f"{error.problem}{_line(mark)}" if isinstance(error, yaml.MarkedYAMLError) and mark else str(error)
+    words = " ".join(said.replace('in "<byte string>", ', "").split())
     return words[:200] or type(error).__name__

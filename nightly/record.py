@@ -107,7 +107,7 @@ class NightRecord:
                 raise ValueError(f"its stages are not {listed(STAGES)}")
             record = cls(**content, stages=stages)
             _check(record)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, RecordError):
                 raise
             raise RecordError(f"{source} is damaged or no record of a night: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from ..datasets.store import StoreWarning
 from .context import Night
+from .fresh import in_short
 from .record import Finding
 from .rows import tonight
 
@@ -22,14 +23,18 @@ _MOST_PCT = 10.0
 _FEWEST = 5
 
 
-def repeats(night: Night, rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], tuple[Finding, ...]]:
+def repeats(night: Night, fresh: Mapping[str, pa.Table]) -> tuple[dict[str, Any], tuple[Finding, ...]]:
     """The median difference of tonight's repeats and bridges from their medians of before, in percent of ln latency.
 
     Raises:
         StoreError: the store cannot be read.
     """
     again = {case.spec.case_id for case in night.chosen() if case.why in ("repeat", "bridge")}
-    now = {(row["device"], row["case_id"]): row for row in rows if row["status"] == "ok" and row["case_id"] in again}
+    now = {
+        (row["device"], row["case_id"]): row
+        for row in in_short(fresh)
+        if row["status"] == "ok" and row["case_id"] in again
+    }
     before: dict[tuple[str, str], list[float]] = {}
     where = pc.field("case_id").isin(pa.array(sorted(again), pa.string())) & (pc.field("status") == "ok")
     for family in sorted({row["family"] for row in now.values()}):

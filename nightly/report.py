@@ -73,7 +73,7 @@ def write_reports(folder: Path, record: NightRecord) -> None:
 
 def _removed(night: Night) -> list[str] | Finding:
     try:
-        return remove_old(nights_dir(), night.plan.keep.nights)
+        return remove_old(nights_dir(), night.plan.keep.nights, night.folder)
     except OSError as error:
         said = f"An old night could not be removed: {error.strerror or error} ({error.filename}). Remove it by hand."
         return Finding("storage", "warning", str(nights_dir()), said)

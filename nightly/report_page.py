@@ -72,13 +72,21 @@ def report_page(record: NightRecord, earlier: Sequence[NightRecord] = ()) -> str
 def outcome_sentence(record: NightRecord) -> str:
     """What came of the night, in a sentence."""
     stage = failed_stage(record) if record.outcome == "failed" else last_begun(record)
-    before = record.champion_before or "no model"
-    return _OUTCOMES[record.outcome].format(
+    if record.outcome == "failed" and stage is None and record.stage("promote").status != "not-reached":
+        return f"Failed: the model that should answer, {_named(record.champion_after)}, cannot be loaded; a person has to look."
+    before = _named(record.champion_before)
+    said = _OUTCOMES[record.outcome].format(
         before=before,
-        after=record.champion_after or before,
+        after=_named(record.champion_after) if record.champion_after else before,
         stage="its start" if stage is None else stage.name,
         said="" if stage is None or not stage.said else f"{_short(stage.said).rstrip('.')}. ",
     )
+    return said[:1].upper() + said[1:]
+
+
+def _named(version: str | None) -> str:
+    """A version as a sentence names it."""
+    return {None: "no model", "shipped": "the shipped model"}.get(version, version or "")
 
 
 def _about(record: NightRecord) -> dict[str, object]:
@@ -148,7 +156,8 @@ def _accuracy(record: NightRecord) -> str:
         ))  # fmt: skip
     challengers = {str(one.get("name")): one for one in rows(facts(record, "train").get("challengers"))}
     verdicts = rows(facts(record, "gate").get("verdicts"))
-    parts += [_verdict(verdict, challengers.pop(str(verdict.get("name")), {})) for verdict in verdicts]
+    winner = facts(record, "gate").get("winner")
+    parts += [_verdict(verdict, challengers.pop(str(verdict.get("name")), {}), winner) for verdict in verdicts]
     parts += [
         f"<h3>{_cell(name)}</h3>{_facts(_made(one))}<p class=small>It was not judged.</p>"
         for name, one in challengers.items()
@@ -158,13 +167,28 @@ def _accuracy(record: NightRecord) -> str:
     return f"<section id=accuracy><h2>How good the models are</h2>{''.join(parts)}</section>"
 
 
-def _verdict(verdict: Mapping[str, Any], made: Mapping[str, Any]) -> str:
-    passed = verdict.get("passed") is True
+def _judged(verdict: Mapping[str, Any], winner: object) -> str:
+    """What came of a challenger, in words: one that is nowhere worse and not better either takes no place."""
+    if verdict.get("passed") is not True:
+        return "refused"
+    return "passed" if verdict.get("name") == winner else "nowhere worse beyond noise, and not taken"
+
+
+def _verdict(verdict: Mapping[str, Any], made: Mapping[str, Any], winner: object) -> str:
     slices = rows(verdict.get("slices"))
-    told = {"verdict": "passed" if passed else "refused", **_made(made)}
+    told = {"verdict": _judged(verdict, winner), **_made(made)}
     found = table(
         f"Slices of {verdict.get('name')}",
-        ("Slice", "Rows of", "Rows", "Served model", "Challenger", "Difference, 90 % interval", "Coverage", "Verdict"),
+        (
+            "Slice",
+            "Rows of",
+            "Rows",
+            "Served model",
+            "Challenger",
+            "Difference (below 0 is better), 90 % interval",
+            "Coverage",
+            "Verdict",
+        ),
         (
             f"<tr><td>{_cell(one.get('slice'))}</td><td>{_cell(one.get('rows'))}</td>{_num(_whole(one.get('n')))}"
             f"{_num(percent(number(one.get('champion_mean_ape_pct'))))}{_num(percent(number(one.get('challenger_mean_ape_pct'))))}"
@@ -182,6 +206,7 @@ def _verdict(verdict: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     return f"<h3>{_cell(verdict.get('name'))}</h3>{_facts(told)}{said}{found if slices else ''}{more}"
 
 
+_DIFFERENCE = "Difference (below 0 is better), 90 % interval"
 _VERDICTS = {"better": "ok", "worse": "off"}
 
 
@@ -228,7 +253,7 @@ def _changes(record: NightRecord) -> str:
     answers = (
         f"{_facts(told)}<h3>The answers that change most</h3>{largest}"
         if found
-        else "<p>No model was compared with the one that served.</p>"
+        else "<p>No challenger was taken, so no answer of the service changes by this night.</p>"
     )
     regime = f"<h3>The machine</h3>{_facts(machine)}" if any(value is not None for value in machine.values()) else ""
     moves = sentinel_ratios(record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +44,12 @@ class Rows:
         """Rows of a store, none read yet."""
         return cls(store, plan, known, regimes, RowCounts())
 
-    def read(self, devices: Sequence[str] | None, where: pc.Expression) -> list[Labelled]:
+    def read(
+        self, devices: Sequence[str] | None, where: pc.Expression, families: Collection[str] | None = None
+    ) -> list[Labelled]:
         """The measured rows for which `where` holds, one table a family, thinned to the plan's `most_rows`.
+
+        `families` are those to read, where not all are wanted.
 
         Raises:
             StoreError: the store cannot be read.
@@ -56,22 +60,40 @@ class Rows:
             # Damaged files are the check stage's to tell.
             warnings.simplefilter("ignore", StoreWarning)
             for family in self.store.families():
-                batches = self._batches(family, devices, (pc.field("status") == "ok") & where)
-                rows = labelled_batches(
-                    family, batches, most_rows=self.plan.train.most_rows, seed=self.plan.seed, known=self.known
-                )
-                if len(rows):
-                    found.append(rows)
-        return found
+                if families is None or family in families:
+                    good = (pc.field("status") == "ok") & where
+                    batches = self.store.scan(family, devices, _columns(family), good)
+                    found.append(self._labelled(family, (pa.Table.from_batches([batch]) for batch in batches)))
+        return [rows for rows in found if len(rows)]
 
-    def _batches(self, family: str, devices: Sequence[str] | None, where: pc.Expression) -> Iterator[pa.RecordBatch]:
-        columns = list(dict.fromkeys((*needed_columns(get_family(family)), *_REGIME_COLUMNS)))
-        for batch in self.store.scan(family, devices, columns, where):
-            table = pa.Table.from_batches([batch])
+    def labelled(self, tables: Mapping[str, pa.Table]) -> list[Labelled]:
+        """The measured rows of tables that were read already, as `read` gives them.
+
+        Raises:
+            SpecError: a device the catalogue does not know.
+        """
+        found = [
+            self._labelled(family, [table.filter(pc.field("status") == "ok").select(_columns(family))])
+            for family, table in sorted(tables.items())
+        ]
+        return [rows for rows in found if len(rows)]
+
+    def _labelled(self, family: str, tables: Iterable[pa.Table]) -> Labelled:
+        batches = self._by_regime(family, tables)
+        return labelled_batches(
+            family, batches, most_rows=self.plan.train.most_rows, seed=self.plan.seed, known=self.known
+        )
+
+    def _by_regime(self, family: str, tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+        for table in tables:
             for device, ledger in self.regimes.items():
                 table, counts = rows_for_training(table, family, ledger, device)
                 self.counts = self.counts.joined(counts)
             yield from table.to_batches()
+
+
+def _columns(family: str) -> list[str]:
+    return list(dict.fromkeys((*needed_columns(get_family(family)), *_REGIME_COLUMNS)))
 
 
 def tonight(blocks: Sequence[str]) -> pc.Expression:

@@ -8,6 +8,7 @@ sentinels, second tries and guilty cases are the same.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from ...datasets.schema import Measurement, Provenance
-from ...datasets.store import Store
+from ...datasets.store import Store, StoreError
 from ...features.device import Catalogue, catalogue
 from ...features.kernel import KernelSpec
 from ..campaign import CampaignError, run_campaign, store_sink
@@ -29,15 +30,18 @@ from ..process import WorkerStartError
 from ..sentinel import SENTINEL_CASES
 from .labels import Instance, instances
 from .local import Request
-from .pool import Pool
-from .ray_library import FleetError, connect
+from .pool import Pool, gathered
+from .ray_library import FleetError, address_of, connect, disconnect
 from .remote import PATIENCE, DeviceGoneError, Patience, RefusedError, RemoteDevice
 from .summary import FleetSummary, InstanceSummary
+from .watch import Watch
 
 FleetProgress = Callable[[str, int, int], None]
 """Called with a device name, its cases finished and in all."""
 
 _POLL_S = 0.1
+_LAST_S = 30.0
+"""How long the devices of a lost cluster may take to hand over what they have; Ray ends the process after 60 s without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ def run_fleet(
 
     Raises:
         FleetError: no cluster, no device of it is named by `cases`, or none of them could be taken.
-        CampaignError: nothing can be stored; rows stored before stay.
+        CampaignError: nothing can be stored, or the cluster's first node is gone; rows stored before stay.
         SpecError: a device is in no catalogue.
         ImportError: Ray is not installed.
     """
@@ -88,8 +92,8 @@ def run_fleet(
     if not found:
         labels = ", ".join(sorted({one.device for one in instances(ray)})) or "none"
         raise FleetError(f"the cluster has no {' or '.join(sorted(cases))}; devices of its nodes: {labels}")
-    fleet = _Fleet(ray, store, until, progress, dict(note or {}))
-    base = Request("", device_files=tuple(device_files))
+    fleet = _Fleet(ray, store, Watch(address_of(address), patience.cluster_s), until, progress, dict(note or {}))
+    base = Request("", device_files=tuple(device_files), lock_s=patience.lock_s)
     base = base if maker is None else replace(base, maker=maker)
     began = time.monotonic()
     for device, specs in cases.items():
@@ -97,7 +101,7 @@ def run_fleet(
         fleet.add(device, specs, methods_of[device], count)
     crews = [_Crew(fleet, one, methods_of[one.device], replace(base, device=one.device, index=one.index), patience)
              for one in found]  # fmt: skip
-    with terminate_as_interrupt():
+    with terminate_as_interrupt(), fleet.watch:
         fleet.work(crews)
     if crews and all(crew.refused for crew in crews):
         raise FleetError("; ".join(str(crew.ended) for crew in crews))
@@ -110,6 +114,7 @@ class _Fleet:
 
     ray: Any
     store: Store
+    watch: Watch
     until: float | None
     progress: FleetProgress | None
     note: Mapping[str, Any]
@@ -120,35 +125,65 @@ class _Fleet:
     unstored: dict[Instance, int] = field(default_factory=dict)
     interrupted: bool = False
     failure: CampaignError | None = None
+    refusal: OSError | StoreError | None = None
+    refused_rows: int = 0
     writing: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, device: str, specs: Sequence[KernelSpec], method: Method, devices: int) -> None:
         """Take on the cases of a device name, each once, those stored already left out."""
         there = self.store.case_ids(device)
         unique = {spec.case_id: spec for spec in specs}
-        todo = [spec for case, spec in unique.items() if case not in there]
+        left = [spec for case, spec in unique.items() if case not in there]
+        todo = gathered(left, method.pace.block_cases)
         self.pools[device] = Pool(todo, method.pace.block_cases, devices)
         self.totals[device], self.skipped[device] = len(todo), len(unique) - len(todo)
         self.stored[device] = Counter()
 
     def stopped(self) -> bool:
         """Whether nothing new is to be begun."""
-        return self.interrupted or self.failure is not None
+        return self.interrupted or self.failure is not None or self.watch.lost
 
     def work(self, crews: Sequence[_Crew]) -> None:
         """Run all crews to their end; a first Ctrl-C has them store what they hold, a second ends at once."""
         for crew in crews:
             threading.Thread(target=crew.run, name=str(crew.instance), daemon=True).start()
         try:
-            _wait(crews)
+            self._wait(crews)
         except KeyboardInterrupt:
             self.interrupted = True
-            _wait(crews)
+            self._wait(crews)
         for crew in crews:
             if crew.fault is not None:
                 raise crew.fault
-        if self.failure is not None:
-            raise self.failure
+        if any(crew.ended for crew in crews) and not self.watch.answers():
+            self.watch.lost = True
+            disconnect(self.ray)
+        if self.watch.lost or self.failure is not None:
+            raise CampaignError(self._why_stopped()) from self.failure
+
+    def _wait(self, crews: Sequence[_Crew]) -> None:
+        """Until all have finished. `Thread.join` is no good here: one that Ctrl-C interrupts takes the thread for ended."""
+        last: float | None = None
+        while not all(crew.finished for crew in crews):
+            time.sleep(_POLL_S)
+            if self.watch.lost:
+                last = last or time.monotonic() + _LAST_S
+                if time.monotonic() > last:
+                    break
+
+    def _why_stopped(self) -> str:
+        rows = sum(count for stored in self.stored.values() for count in stored.values())
+        stays = f"{rows} rows are stored and stay"
+        again = "run the same command again to go on where this stopped."
+        if self.refusal is not None:
+            cause = self.refusal if isinstance(self.refusal, OSError) else self.refusal.__cause__
+            full = isinstance(cause, OSError) and cause.errno == errno.ENOSPC
+            why = "the disk is full" if full else f"cannot store: {self.refusal}"
+            do = "Free some space and" if full else "Mend that and"
+            return f"{why}; {stays}, the last {self.refused_rows} that were measured are not. {do} {again}"
+        if self.watch.lost:
+            return f"the cluster at {self.watch.address} does not answer any more; {stays}. Start its nodes again and {again}"
+        return str(self.failure)
 
     def tell(self, instance: Instance, unstored: int) -> None:
         """Draw: a device of this name has so many rows that are not stored yet."""
@@ -201,7 +236,8 @@ class _Crew:
     def run(self) -> None:
         """Work until the pool is empty, the device is gone, or someone stops it; never raises."""
         pool = self.fleet.pools[self.instance.device]
-        remote = RemoteDevice(self.fleet.ray, self.instance, self.request, self.patience, self.fleet.stopped)
+        remote = RemoteDevice(self.fleet.ray, self.instance, self.request, self.patience, self.fleet.stopped,
+                              self.fleet.watch.answers)  # fmt: skip
         try:
             if self.fleet.totals[self.instance.device]:
                 remote.start()
@@ -259,7 +295,13 @@ class _Crew:
 
     def _sink(self, rows: list[Measurement], provenance: Provenance) -> Sequence[Measurement]:
         """Store one block. Files are written beside each other: a slow store must not make other devices wait."""
-        kept = store_sink(self.fleet.store)(rows, provenance) or rows
+        try:
+            kept = store_sink(self.fleet.store)(rows, provenance) or rows
+        except (OSError, StoreError) as error:
+            with self.fleet.writing:
+                self.fleet.refusal = self.fleet.refusal or error
+                self.fleet.refused_rows += len(rows)
+            raise
         with self.fleet.writing:
             self.fleet.stored[self.instance.device].update(row.status for row in kept)
             self.fleet.unstored[self.instance] = 0
@@ -271,12 +313,6 @@ class _Crew:
         """What this device did."""
         one = self.instance
         return InstanceSummary(one.device, one.host, one.index, len(self.rows), self.blocks, self.losses, self.ended)
-
-
-def _wait(crews: Sequence[_Crew]) -> None:
-    """Until all have finished. `Thread.join` is no good here: one that Ctrl-C interrupts takes the thread for ended."""
-    while not all(crew.finished for crew in crews):
-        time.sleep(_POLL_S)
 
 
 class _RemoteCollector:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from ...features.device import Catalogue, Device
-from ...features.errors import SpecError
-from ..environment import cpu_info
 from ..gpu.nvml import NvmlMissingError, NvmlReader, nvml_reader
+from ..processor import known_by, known_machine, machine_id, machine_name
 
 
 class NotThatDeviceError(Exception):
@@ -20,16 +17,12 @@ def check_cpu(device: Device, known: Catalogue) -> None:
     Raises:
         NotThatDeviceError: it is another one, or in no device file.
     """
-    info = cpu_info()
-    words = [info.get(name, "unknown") for name in ("vendor_id", "cpu family", "model")]
-    title = info.get("model name", "unknown CPU")
-    own = "-".join(["cpuid", *words, f"{os.cpu_count()}c"]).lower().replace(" ", "_")
-    found = _known(own, known) or _known(title, known)
+    found = known_machine(known)
     if found is None or found.name != device.name:
         what = "in no device file" if found is None else found.name
         raise NotThatDeviceError(
-            f"the node is labelled {device.name}, but its processor ({title}, {own}) is {what}; start it with the line that "
-            "`kernelcast fleet start` prints there"
+            f"the node is labelled {device.name}, but its processor ({machine_name()}, {machine_id()}) is {what}; "
+            "start it with the line that `kernelcast fleet start` prints there"
         )
 
 
@@ -44,7 +37,7 @@ def check_gpu(device: Device, index: int, known: Catalogue) -> NvmlReader:
     except NvmlMissingError as missing:
         raise NotThatDeviceError(f"the node is labelled {device.name}, but {missing}") from missing
     name = reader.name()
-    found = None if name is None else _known(name, known)
+    found = None if name is None else known_by(name, known)
     if found is None or found.name != device.name:
         what = "in no device file" if found is None else found.name
         raise NotThatDeviceError(
@@ -52,10 +45,3 @@ def check_gpu(device: Device, index: int, known: Catalogue) -> NvmlReader:
             "line that `kernelcast fleet start` prints there"
         )
     return reader
-
-
-def _known(name: str, known: Catalogue) -> Device | None:
-    try:
-        return known.get(name)
-    except SpecError:
-        return None

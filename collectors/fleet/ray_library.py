@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
+import re
 import socket
 import sys
+import threading
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +23,10 @@ QUIET = {
 """Environment of the driver and of every node (docs.ray.io: usage statistics; accelerators)."""
 
 _ANSWER_S = 5.0
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+_SETTINGS = 4
+"""How a client greets an HTTP/2 server, gRPC's too, and the kind of frame that must come back first (RFC 9113, section 3.4)."""
+_VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 NO_AMDSMI = Path(__file__).parent / "no_amdsmi"
 
 
@@ -72,24 +79,80 @@ def connect(given: str | None) -> Any:
     """Ray, connected to the cluster at `HOST:PORT`, by default RAY_ADDRESS; the same cluster may be connected to again.
 
     Raises:
-        FleetError: nothing answers there, or this machine is not a node of it.
+        FleetError: nothing answers there, this machine is not a node of it, or it runs another version.
         ImportError: Ray is not installed.
     """
     ray = load_ray()
+    address = address_of(given)
+    if ray.is_initialized():
+        return ray
+    try:
+        # Ray itself would try for minutes and print what it tries.
+        greet(address)
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise FleetError(_why_not(address, error)) from error
+    _silence(ray)
+    return ray
+
+
+def disconnect(ray: Any) -> None:
+    """Leave a cluster that is gone: Ray would end this process after a minute without it. Waits for some seconds at most."""
+    leaving = threading.Thread(target=ray.shutdown, name="leave the cluster", daemon=True)
+    leaving.start()
+    leaving.join(_ANSWER_S)
+
+
+def address_of(given: str | None) -> str:
+    """The address given, by default RAY_ADDRESS.
+
+    Raises:
+        FleetError: it is not HOST:PORT.
+    """
     address = given or os.environ.get("RAY_ADDRESS", "")
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in address:
         raise FleetError(f"the address of a cluster is HOST:PORT, such as 10.0.0.1:6379, not {address!r}")
-    if ray.is_initialized():
-        return ray
-    try:
-        # Ray itself would try for half a minute and print what it tries.
-        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
-        ray.init(address=address, logging_level="ERROR", log_to_driver=False, configure_logging=False)
-    except (OSError, RuntimeError, ValueError) as error:
-        words = " ".join(str(error).split())[:200]
-        raise FleetError(
-            f"no Ray cluster to be used at {address} ({words}); start this machine's node first: `kernelcast fleet start` "
-            "prints the line"
-        ) from error
-    return ray
+    return address
+
+
+def greet(address: str) -> None:
+    """See whether a gRPC server, as a cluster's first node is one, answers at an address within some seconds.
+
+    Raises:
+        OSError: none does.
+    """
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=_ANSWER_S) as one:
+        # Inside TLS nothing but Ray can tell.
+        if os.environ.get("RAY_USE_TLS", "0") != "0":
+            return
+        one.sendall(_HELLO)
+        heard = one.recv(9)
+    if len(heard) < 4 or heard[3] != _SETTINGS:
+        raise ConnectionError("what answers there is no Ray")
+
+
+def _why_not(address: str, error: Exception) -> str:
+    versions = _VERSIONS.findall(str(error)) if "Version mismatch" in str(error) else []
+    if len(versions) == 2:
+        theirs, ours = (f"Ray {ray} on Python {python}" for ray, python in versions)
+        return f"the cluster at {address} runs {theirs}, this machine {ours}; install the same versions on all machines"
+    words = " ".join(str(error).split())[:200]
+    return (
+        f"no Ray cluster to be used at {address} ({words}); start this machine's node first: `kernelcast fleet start` "
+        "prints the line"
+    )
+
+
+def _silence(ray: Any) -> None:
+    """Keep what Ray has to say of its nodes off the terminal; what matters of it is in the summary.
+
+    `log_to_driver=False` leaves out what actors print, but lines such as "(raylet) A worker died or was killed" are
+    written to standard output all the same, in the midst of a command's answer. No setting of Ray 2.60 stops them but the
+    one its debugger uses.
+    """
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    worker = ray._private.worker
+    if hasattr(worker, "_worker_logs_enabled"):
+        worker._worker_logs_enabled = False

@@ -18,6 +18,7 @@ from .labels import Instance, is_alive, is_held, label
 from .local import Request
 
 _POLL_S = 0.5
+_FREE_POLL_S = 0.1
 _STATE_S = 10.0
 _BROKEN = ("timeout", "crashed")
 
@@ -28,11 +29,14 @@ class Patience:
 
     A chunk may take `chunk_s` + `case_s` × its cases; workers notice a case that hangs by themselves after 30 s (CPU) or 40 s
     (GPU), so this catches an actor or a machine that hangs. `start_s` is for an actor to start and take its device,
-    `busy_s` for a device that another campaign holds.
+    `busy_s` for a device that another campaign on this cluster holds, `lock_s` for one that is held on its node.
+    After `cluster_s` without a sign of the cluster's first node the campaign ends: Ray would end its process after 60 s.
     """
 
     start_s: float = 240.0
     busy_s: float = 60.0
+    lock_s: float = 10.0
+    cluster_s: float = 15.0
     chunk_s: float = 120.0
     case_s: float = 15.0
     losses: int = 5
@@ -55,13 +59,17 @@ class RefusedError(DeviceGoneError):
 
 @dataclass(slots=True)
 class RemoteDevice:
-    """One device of the fleet. It is used by one thread of the driver; `stopped` says when to give up waiting."""
+    """One device of the fleet, used by one thread of the driver.
+
+    `stopped` says when to give up waiting, `answers` whether the cluster can be asked something now.
+    """
 
     ray: Any
     instance: Instance
     request: Request
     patience: Patience
     stopped: Callable[[], bool]
+    answers: Callable[[], bool]
     facts: Mapping[str, Any] = field(default_factory=dict)
     in_hand: Sequence[KernelSpec] = ()
     losses: int = 0
@@ -101,19 +109,25 @@ class RemoteDevice:
     def _wait_for_device(self) -> None:
         """Until some device of this name is free: Ray would keep an actor for one that is held waiting for ever."""
         began = time.monotonic()
+        self._check_going_on()
         while is_held(self.ray, self.instance.device):
-            self._check_going_on()
             if time.monotonic() - began > self.patience.busy_s:
                 raise RefusedError(
                     f"{self.instance}: another campaign on this cluster holds it; wait for it or stop it"
                 )
-            time.sleep(_POLL_S)
+            time.sleep(_FREE_POLL_S)
+            self._check_going_on()
 
     def _check_going_on(self) -> None:
         if self.stopped():
             raise KeyboardInterrupt
+        self._check_alive("is dead")
+
+    def _check_alive(self, words: str) -> None:
+        if not self.answers():
+            raise DeviceGoneError("the cluster does not answer any more")
         if not is_alive(self.ray, self.instance.node_id):
-            raise DeviceGoneError(f"the node {self.instance.host} is dead")
+            raise DeviceGoneError(f"the node {self.instance.host} {words}")
 
     def _waited(self, ref: Any) -> Any:
         """The answer of an actor that is starting."""
@@ -125,9 +139,8 @@ class RemoteDevice:
         try:
             return self.ray.get(ref)
         except self.ray.exceptions.RayError as error:
-            dead = not is_alive(self.ray, self.instance.node_id)
-            why = "is dead" if dead else f"starts no actor: {_words(error)}"
-            raise DeviceGoneError(f"the node {self.instance.host} {why}") from error
+            self._check_alive("is dead")
+            raise DeviceGoneError(f"the node {self.instance.host} starts no actor: {_words(error)}") from error
 
     def measure(self, key: tuple[str, int], specs: Sequence[KernelSpec]) -> tuple[list[Measurement], Mapping[str, Any]]:
         """Rows of a chunk, and what its collector says of itself.
@@ -196,8 +209,7 @@ class RemoteDevice:
     def _replace(self, status: Any, words: str) -> NoReturn:
         """Kill what is left of the actor, start another, and say what was lost."""
         self._kill()
-        if not is_alive(self.ray, self.instance.node_id):
-            raise DeviceGoneError(f"the node {self.instance.host} died")
+        self._check_alive("died")
         self._count_losses(1, words)
         self.start()
         raise WorkerLostError(status, None, words)
@@ -217,7 +229,8 @@ class RemoteDevice:
                 )
 
     def _kill(self) -> None:
-        if self._actor is not None:
+        # Nodes that lose their cluster end their actors by themselves.
+        if self._actor is not None and self.answers():
             self.ray.kill(self._actor, no_restart=True)
         self._actor, self._busy = None, False
 

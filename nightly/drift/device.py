@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...features.cases import Floats
-from ..record import Finding, NightRecord
+from ..record import Finding
 from .nights import Sums, Watch, sums_over_nights
 from .robust import median, percent, plain
 
@@ -44,20 +44,6 @@ class DeviceDrift:
     confirmed_nights: int = 0
     noise: float | None = None
     cases: Mapping[str, float] | None = None
-
-
-def anchor_nights(records: Iterable[NightRecord], device: str, regime: str) -> list[AnchorNight]:
-    """The anchor readings of one device and regime in the records of nights, in order of their ids.
-
-    All nights of the regime are wanted: its first are the reference, and a window that moves on loses slow creeps.
-    """
-    found = []
-    for record in sorted(records, key=lambda one: one.id):
-        facts = record.stage("sentinels").facts
-        facts = facts.get("devices", {}).get(device) or (facts if record.device == device else {})
-        if facts.get("readings") and facts.get("regime") == regime:
-            found.append(AnchorNight(record.id, facts["readings"]))
-    return found
 
 
 def logs_of(nights: Sequence[AnchorNight]) -> tuple[list[str], Floats]:

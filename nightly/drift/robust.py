@@ -85,11 +85,12 @@ def median_interval(values: Floats, level: float) -> tuple[float, float] | None:
 
 def share_interval(hits: int, n: int, level: float) -> tuple[float, float]:
     """Exact interval of a share after `hits` of `n` (Clopper and Pearson, Biometrika 26, 1934); (0, 1) for `n` of 0."""
-    from scipy.stats import beta
+    # Not scipy.stats, which takes seconds to import, for the same function.
+    from scipy.special import betaincinv
 
     tail = (1.0 - level) / 2.0
-    low = float(beta.ppf(tail, hits, n - hits + 1)) if hits > 0 else 0.0
-    high = float(beta.ppf(1.0 - tail, hits + 1, n - hits)) if hits < n else 1.0
+    low = float(betaincinv(hits, n - hits + 1, tail)) if hits > 0 else 0.0
+    high = float(betaincinv(hits + 1, n - hits, 1.0 - tail)) if hits < n else 1.0
     return low, high
 
 

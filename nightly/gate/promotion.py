@@ -153,6 +153,19 @@ def roll_back(
     return Promotion(to, left, state, said, findings)
 
 
+def has_predecessor(ledger: Ledger | None = None) -> bool:
+    """Whether the ledger knows the model that serves and what served before it: whether `review` has anything to compare.
+
+    Raises:
+        SpecError: the ledger cannot be read.
+        ArtifactError: the pointer cannot be read.
+    """
+    book, now = ledger or Ledger(), pointer()
+    return now.version is not None and any(
+        one.version == now.version and one.previous is not None for one in book.entries()
+    )
+
+
 def review(
     evidence: Sequence[Evidence],
     *,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -105,15 +106,19 @@ class FleetMeasurer:
 
 
 class _Through(Store):
-    """What a fleet takes for its store: blocks go to a sink, and nothing counts as stored, since cases were chosen already."""
+    """What a fleet takes for its store: blocks go to a sink, and nothing counts as stored, since cases were chosen already.
+
+    Devices store from threads of their own; a night's journal is told of one block after the other.
+    """
 
     def __init__(self, sink: Sink) -> None:
         super().__init__()
-        self._sink = sink
+        self._sink, self._one_at_a_time = sink, threading.Lock()
 
     def append(self, measurements: Sequence[Measurement], provenance: Provenance, **_: Any) -> list[Any]:
         """Hand the block on."""
-        self._sink(list(measurements), provenance)
+        with self._one_at_a_time:
+            self._sink(list(measurements), provenance)
         return []
 
     def case_ids(self, device: str) -> set[str]:  # noqa: ARG002

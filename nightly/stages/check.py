@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
-from ...datasets.store import StoreError
-from ...datasets.verifying import quarantine, verify
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ...features.errors import SpecError
 from ..context import Did, Night
-from ..fresh import fresh_rows
+from ..drift.ledger import read_ledger
+from ..fresh import fresh_tables, in_short
 from ..holding import holding
 from ..record import Finding
 from ..regimes import decide
 from ..repeats import repeats
 from ..reviewing import review_champion
+from ..storage import storage
+from ..watching import judged_anchors, judged_sensors, looked_at, noted_tonight
 
 _REFUSED = 0.05
 """More than this share of a night's rows refused by the physical checks is a fault of what measures, not of a case."""
@@ -28,10 +33,12 @@ def check(night: Night) -> Did:
     """
     findings: list[Finding] = []
     facts: dict[str, Any] = {}
-    storage, told = _storage(night)
+    stored, told = storage(night)
     findings += told
-    facts |= storage
-    rows = fresh_rows(night)
+    facts |= stored
+    # Once for all that follows: a store of many files takes long to go through.
+    fresh = fresh_tables(night)
+    rows = in_short(fresh)
     statuses = Counter(row["status"] for row in rows)
     refused = sum(1 for row in rows if row["status"] == "failed" and _is_refusal(row["message"]))
     facts |= {"rows": len(rows), "refused": refused}
@@ -41,16 +48,12 @@ def check(night: Night) -> Did:
         findings.append(
             Finding("rows", "needs-person", night.record.device, said, {"refused": refused, "rows": len(rows)})
         )
-    for device in night.measurer.devices if not night.rehearsal else ():
-        decided, told_regimes, regime = decide(night, device)
-        facts.setdefault("regimes", {})[device] = decided
-        findings += told_regimes
-        if device == night.measurer.devices[0]:
-            facts["regime"] = regime or ""
+    for device in night.measurer.devices:
+        findings += _device(night, device, fresh, facts)
     if statuses["ok"]:
         for part in (repeats, holding, review_champion):
             try:
-                said_facts, looked = part(night, rows)
+                said_facts, looked = part(night, fresh)
             except SpecError as error:
                 # One look that cannot be taken must not keep the others from being taken.
                 looked = (Finding("stage", "warning", part.__name__, f"{error}. The night goes on without this look."),)
@@ -61,25 +64,29 @@ def check(night: Night) -> Did:
     return Did(said, facts, tuple(findings))
 
 
-def _storage(night: Night) -> tuple[dict[str, Any], list[Finding]]:
-    """Read every file of the store; those that cannot be read are moved out of it, and named."""
-    found = verify(night.store, devices=night.devices)
-    damaged = list(found.damaged)
-    facts: dict[str, Any] = {
-        "files": found.files,
-        "stored_rows": found.rows,
-        "damaged_files": [name for name, _ in damaged],
-    }
-    if not damaged:
-        return facts, []
-    try:
-        quarantine(night.store, damaged)
-        done = "They were moved out of the way (`quarantine` in the store) and the rest is used"
-    except (StoreError, OSError) as error:
-        done = f"They could not be moved out of the way ({error}); the rest is used"
-    named = "; ".join(f"{name}: {why}" for name, why in damaged[:3])
-    said = f"{len(damaged)} files of the store are damaged: {named}. {done}. Look at the disk, and at a backup for their rows."
-    return facts, [Finding("storage", "needs-person", night.store.root_name, said, {"files": len(damaged)})]
+def _device(night: Night, device: str, fresh: Mapping[str, pa.Table], facts: dict[str, Any]) -> list[Finding]:
+    """Anchors of a device that could only be looked at where it is, its regime and its sensors; `facts` are added to."""
+    findings: list[Finding] = []
+    own = {name: table.filter(pc.equal(table["device"], device)) for name, table in fresh.items()}
+    own = {name: table for name, table in own.items() if table.num_rows}
+    looked, last = looked_at(night, device), noted_tonight(night, device)
+    if "readings" not in looked and last is not None and last.readings:
+        told, drift, _ = judged_anchors(night, device, read_ledger(device)[0], last.software, last.readings)
+        facts.setdefault("device_drift", {})[device] = {**drift, "readings": dict(last.readings)}
+        findings += told
+    if not night.rehearsal:
+        decided, told_regimes, regime = decide(night, device, own)
+        facts.setdefault("regimes", {})[device] = decided
+        findings += told_regimes
+        if device == night.measurer.devices[0]:
+            facts["regime"] = regime or ""
+    if own:
+        software = str(looked.get("software", last.software if last is not None else ""))
+        told, tonight, drift = judged_sensors(night, device, read_ledger(device)[0], software, own)
+        facts.setdefault("sensors", {})[device] = tonight
+        facts.setdefault("sensor_drift", {})[device] = drift
+        findings += told
+    return findings
 
 
 def _is_refusal(message: str | None) -> bool:

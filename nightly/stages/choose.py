@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ...datasets.usage import read_usage_log
 from ...features.kernel import KernelSpec
+from ...home import home_dir
+from ...models.artifact import CHAMPION_POINTER, ArtifactError
 from ...models.choosing import Chosen
 from ...models.choosing import choose as choose_cases
 from ...models.measuring_cost import PROTOCOLS
+from ...models.predictor import ArtifactPredictor
 from ..context import ChosenCase, Did, Night
 from ..measured import measured_before
-from ..outcome import serving_model
+from ..outcome import serving_predictor
 from ..record import Finding
 from ..regimes import bridging
 
@@ -65,7 +67,7 @@ def cases_for(night: Night, seconds: float) -> tuple[list[ChosenCase], int, list
         SpecError: a device the catalogue does not know.
         StoreError: the store cannot be reached.
     """
-    model, findings = _model()
+    model, findings = _model(night)
     usage, told = _usage(night)
     chosen: list[ChosenCase] = []
     candidates = 0
@@ -76,16 +78,17 @@ def cases_for(night: Night, seconds: float) -> tuple[list[ChosenCase], int, list
     return chosen, candidates, [*findings, *told]
 
 
-def _model() -> tuple[Path | None, list[Finding]]:
+def _model(night: Night) -> tuple[ArtifactPredictor | None, list[Finding]]:
     """The model in use; None where it cannot be loaded, and what to say then."""
-    model, problem = serving_model()
-    if problem is None:
-        return model, []
+    try:
+        return serving_predictor(night.devices), []
+    except ArtifactError as error:
+        problem = str(error)
     said = (
         f"The model that should serve cannot be loaded: {problem}. Tonight's cases fill the space, and nothing is trained "
         "against it or promoted. Bring another back with `kernelcast models rollback` or `kernelcast models promote`."
     )
-    return None, [Finding("registry", "needs-person", str(model), said)]
+    return None, [Finding("registry", "needs-person", str(home_dir() / CHAMPION_POINTER), said)]
 
 
 def _usage(night: Night) -> tuple[Mapping[str, Mapping[KernelSpec, float]], list[Finding]]:
@@ -103,7 +106,7 @@ def _usage(night: Night) -> tuple[Mapping[str, Mapping[KernelSpec, float]], list
 
 
 def _for_device(
-    night: Night, device: str, seconds: float, model: Path | None, usage: Mapping[KernelSpec, float]
+    night: Night, device: str, seconds: float, model: ArtifactPredictor | None, usage: Mapping[KernelSpec, float]
 ) -> tuple[list[ChosenCase], int]:
     """Cases for one device, and how many there were to choose from."""
     plan = night.plan.choose
@@ -130,7 +133,7 @@ def _for_device(
 
 
 def _picked(
-    night: Night, device: str, candidates: Sequence[KernelSpec], seconds: float, model: Path | None,
+    night: Night, device: str, candidates: Sequence[KernelSpec], seconds: float, model: ArtifactPredictor | None,
     usage: Mapping[KernelSpec, float], measured: Sequence[KernelSpec], taken: list[KernelSpec],
 ) -> list[ChosenCase]:  # fmt: skip
     """Cases for a share of the seconds; they are added to `taken`, so that no other share takes them."""

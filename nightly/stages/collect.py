@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +13,13 @@ from ...collectors.campaign import CampaignError, store_sink
 from ...collectors.gpu.bench import NO_ENERGY
 from ...collectors.pipe import WorkerStartError
 from ...datasets.schema import Measurement, Provenance
+from ...datasets.software import software_of
 from ...datasets.store import StoreError
 from ..context import ChosenCase, Did, Night
 from ..fresh import fresh_rows
 from ..measuring.protocol import Ended
 from ..record import Finding
+from ..watching import looked_at, note
 from ..written import note_block
 
 _LOST = ("crashed", "timeout", "failed")
@@ -46,11 +49,12 @@ def collect(night: Night) -> Did:
     journal = _Journal(night, store_sink(night.store))
     began = time.monotonic()
     ended, problem = _measured(night, left, journal)
+    kept = journal.note_sentinels()
     if ended.interrupted:
         raise KeyboardInterrupt
     rows = [*before, *journal.rows]
     remaining = len(chosen) - len({(row["device"], row["case_id"]) for row in rows})
-    findings = [*ended.findings, *journal.findings(night.record.device)]
+    findings = [*ended.findings, *kept, *journal.findings(night.record.device)]
     facts = _facts(rows, time.monotonic() - began, remaining)
     counts = Counter(row["status"] for row in rows)
     told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "no rows"
@@ -106,16 +110,39 @@ class _Journal:
     without_power: int = 0
     with_power: int = 0
     refused_energy: int = 0
+    sentinels: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    software: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, rows: list[Measurement], provenance: Provenance) -> Sequence[Measurement]:
         note_block(self.night.folder, provenance.block)
         kept: Sequence[Measurement] = self.sink(rows, provenance)
+        if kept:
+            self._watch_sentinels(kept[0].device, provenance.facts)
         for row in kept:
             self.rows.append(
                 {"family": row.spec.family, "device": row.device, "case_id": row.case_id, "status": row.status}
             )
             self._watch_sensor(row)
         return kept
+
+    def _watch_sentinels(self, device: str, facts: Mapping[str, Any]) -> None:
+        """Keep what the sentinels around a block took and its software; of devices looked at before, more is known."""
+        if "readings" in looked_at(self.night, device):
+            return
+        self.software[device] = software_of(facts)
+        own = self.sentinels.setdefault(device, {})
+        for when in ("sentinel_before_s", "sentinel_after_s"):
+            for name, value in (facts.get(when) or {}).items():
+                if value:
+                    own.setdefault(name, []).append(float(value))
+
+    def note_sentinels(self) -> list[Finding]:
+        """Note the medians of what the sentinels took for the nights to come, whatever ended this one."""
+        findings = []
+        for device, software in self.software.items():
+            readings = {name: statistics.median(seen) for name, seen in self.sentinels[device].items()}
+            findings += note(self.night, device, software, readings=readings)
+        return findings
 
     def _watch_sensor(self, row: Measurement) -> None:
         if row.status != "ok" or row.spec.cache_state != "hot":

@@ -12,18 +12,14 @@ from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ..context import Did, Night
 from ..drift.anchors import anchor_cases
-from ..drift.device import AnchorNight, anchor_nights, device_drift
-from ..drift.nights import Watch
-from ..folders import nights_dir, records
+from ..drift.device import AnchorNight
 from ..measuring.protocol import Looked
 from ..record import Finding
 from ..regimes import ask
+from ..watching import confirmed, judged_anchors, note
 
 _TIMES = 3
 """Readings of each case; their median is the night's. A dozen cases take some seconds a reading."""
-
-_NIGHTS = 60
-"""Nights of a regime that tonight is held against."""
 
 
 def sentinels(night: Night) -> Did:
@@ -72,17 +68,13 @@ def _one(night: Night, device: str, looked: Looked) -> tuple[dict[str, Any], lis
     software = "" if night.rehearsal else software_of(looked.facts)
     asked = ask(night.store, device, software)
     regime = asked.regime or ""
-    history = [
-        one for one in anchor_nights(_earlier(night), device, regime) if one.night < night.record.id
-    ][-_NIGHTS:]  # fmt: skip
-    findings, drift = device_drift(device, [*history, AnchorNight(night.record.id, readings)])
-    if not readings:
-        # Nothing was to be read, which is no finding.
-        findings = []
+    findings, drift, history = judged_anchors(night, device, asked.ledger, software, readings)
+    if readings:
+        findings += note(night, device, software, readings=readings)
     facts = {
         "readings": readings, "expected": _expected(history), "software": software, "regime": regime,
         "clock_hz": looked.clock_hz, "temperature_c": looked.temperature_c, "drift": drift, "noise": drift.get("noise"),
-        "drifted": drift["state"] == "drifted" and drift["confirmed_nights"] >= Watch().confirm_nights,
+        "drifted": confirmed(drift),
     }  # fmt: skip
     return facts, [*asked.findings, *findings]
 
@@ -107,13 +99,3 @@ def _expected(history: list[AnchorNight]) -> Mapping[str, float]:
     names = sorted({name for one in history for name in one.readings})
     logs = {name: [math.log(value) for one in history if (value := one.readings.get(name))] for name in names}
     return {name: math.exp(statistics.median(seen)) for name, seen in logs.items() if seen}
-
-
-def _earlier(night: Night) -> list[Any]:
-    found = []
-    for folder, record in records(nights_dir()):
-        if folder != night.folder:
-            found.append(record)
-        if len(found) >= 2 * _NIGHTS:
-            break
-    return found

@@ -16,13 +16,17 @@ from ..folders import CHALLENGERS, nights_dir, records
 from ..gate.challengers import Challenger, past
 from ..gate.ledger import Ledger
 from ..gate.selection import POLICIES, Now
-from ..making import RETRAINED, read_made, write_made
+from ..making import ADAPTED_PAST, RETRAINED, read_made, write_made
 from ..outcome import serving_model, serving_version
 from ..record import Finding
 
 _HEADROOM = 1.25
-_PAST = 2
-"""Kept models that challenge again: the two that suit the software and the errors of late best."""
+
+ADAPTS = "both"
+"""The way that chooses the kept model which challenges adapted with tonight's rows, as in `docs/gate.md`."""
+
+_PAST = ("adjacency", "error")
+"""The ways (`gate.selection`) of choosing the kept models that challenge again as they are: each pays where another fails."""
 
 
 def train(night: Night) -> Did:
@@ -48,9 +52,9 @@ def train(night: Night) -> Did:
         done = read_made(night.folder, name)
         if done is None:
             left = max(0.0, night.budget.left_s - reserve)
-            if left < _HEADROOM * took.get(name, 0.0) or left <= 0:
+            if left < _HEADROOM * took.get(_kind(name), 0.0) or left <= 0:
                 findings.append(
-                    _no_time(name, f"{left:.0f} s are left, and it took {took.get(name, 0.0):.0f} s before")
+                    _no_time(name, f"{left:.0f} s are left, and it took {took.get(_kind(name), 0.0):.0f} s before")
                 )
                 continue
             done = _made(night, name, left)
@@ -62,7 +66,9 @@ def train(night: Night) -> Did:
             made.append(done)
     if "past" in night.plan.train.challengers:
         made += _past(night)
-    facts = {"challengers": [{**one.facts(), "left": dict(one.left)} for one in made]}
+    facts = {
+        "challengers": [{**one.facts(), "left": dict(one.left)} for one in made], "past": _chosen_past(night),
+    }  # fmt: skip
     told = ", ".join(f"{one.name} ({one.seconds:.0f} s, {one.rows} rows)" for one in made)
     if not made:
         return Did("No challenger could be made.", facts, tuple(findings), "failed" if findings else "skipped")
@@ -73,6 +79,9 @@ def challenger_names(night: Night) -> list[str]:
     """Names of the challengers to make, the quick ones first."""
     wanted, regressors = night.plan.train.challengers, night.plan.train.regressors
     found = ["adapted"] if "adapted" in wanted else []
+    chosen = _chosen_past(night)
+    if ADAPTS in chosen and "past" in wanted:
+        found.append(f"{ADAPTED_PAST}{chosen[ADAPTS]}")
     return found + (list(regressor_by_name(regressors)) if RETRAINED in wanted else [])
 
 
@@ -110,21 +119,35 @@ def _command(folder: Path, name: str) -> list[str]:
 
 
 def _past(night: Night) -> list[Challenger]:
-    """Kept models that suit tonight's software best, but for the one that serves; one that no longer loads is passed over."""
-    facts = night.facts("sentinels")
-    software = {device: str(_of(facts, device).get("software") or "") for device in night.measurer.devices}
-    regime = {device: str(_of(facts, device).get("regime") or "") for device in night.measurer.devices}
-    serving = serving_version()
-    entries = [entry for entry in Ledger().entries() if entry.version != serving and entry.night != night.record.id]
+    """The kept models chosen to challenge as they are; one that no longer loads is passed over."""
+    chosen = _chosen_past(night)
+    paths = {entry.version: entry.path for entry in Ledger().entries()}
     found: list[Challenger] = []
-    for entry in POLICIES["both"](entries, Now(night.record.id, software, regime))[:_PAST]:
+    for version in dict.fromkeys(chosen[policy] for policy in _PAST if policy in chosen):
         try:
-            found.append(past(Path(entry.path), f"past-{entry.version}", devices=night.devices))
+            found.append(past(Path(paths[version]), f"past-{version}", devices=night.devices))
         except ArtifactError:
             continue
     for one in found:
         write_made(night.folder, one.name, one)
     return found
+
+
+def _chosen_past(night: Night) -> dict[str, str]:
+    """The version that each way of choosing takes of the kept models, but for the one that serves; empty for none."""
+    if "past" not in night.plan.train.challengers:
+        return {}
+    facts, checked = night.facts("sentinels"), night.facts("check")
+    software = {device: str(_of(facts, device).get("software") or "") for device in night.measurer.devices}
+    # What was decided of tonight's rows, where they decided it; else what was known before.
+    regime = {
+        device: str(checked.get("regimes", {}).get(device, {}).get("regime") or _of(facts, device).get("regime") or "")
+        for device in night.measurer.devices
+    }
+    serving = serving_version()
+    entries = [entry for entry in Ledger().entries() if entry.version != serving and entry.night != night.record.id]
+    now = Now(night.record.id, software, regime)
+    return {policy: POLICIES[policy](entries, now)[0].version for policy in (*_PAST, ADAPTS)} if entries else {}
 
 
 def _of(facts: Mapping[str, Any], device: str) -> Mapping[str, Any]:
@@ -146,10 +169,15 @@ def _earlier(night: Night) -> Iterable[Any]:
             return
 
 
+def _kind(name: str) -> str:
+    """What of a challenger's name is the same every night: another past model takes as long to adapt."""
+    return ADAPTED_PAST if name.startswith(ADAPTED_PAST) else name
+
+
 def _seconds_before(night: Night) -> dict[str, float]:
-    """What each challenger took in the newest earlier night of the plan that made it."""
+    """What each kind of challenger took in the newest earlier night of the plan that made it."""
     found: dict[str, float] = {}
     for record in _earlier(night):
         for one in record.stage("train").facts.get("challengers", ()):
-            found.setdefault(str(one.get("name")), float(one.get("seconds") or 0.0))
+            found.setdefault(_kind(str(one.get("name"))), float(one.get("seconds") or 0.0))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,30 @@ def test_long_answers_are_cut_on_a_screen_and_none_says_so(run, store):
     assert "more than 100000 rows, too many for JSON" in many.error
 
 
+def test_wide_answers_are_shown_column_by_column_and_long_words_cut(run, store):
+    wide = run("data", "query", "FROM gemm ORDER BY m", "--store", store)
+    lines = dict(line.split(maxsplit=1) for line in wide.out.splitlines() if len(line.split()) == 4)
+    assert lines["m"].split() == ["1", "2", "3"]
+    assert lines["device"].split() == [T4] * 3
+    assert "the first 3 rows" in wide.err
+    long = run("data", "query", "SELECT repeat('x', 100000) AS x", "--store", store)
+    assert "xxx" in long.out
+    assert len(long.out) < 1000
+
+
+def test_a_damaged_file_is_one_note(run, store):
+    (path,) = (store / "family=gemm").rglob("*.parquet")
+    path.write_bytes(b"PAR1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        done = run("data", "list", "--store", store)
+    assert done.code == 0
+    assert done.err.splitlines() == [
+        line for line in done.err.splitlines() if line.startswith("warning: skipped a file")
+    ]
+    assert done.err
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -63,6 +88,12 @@ def test_long_answers_are_cut_on_a_screen_and_none_says_so(run, store):
         (("SELECT * FROM read_csv('/etc/passwd')",), "sees the store and nothing else"),
         (("SELECT 1", "--memory", "0.01"), "0.01 GB is too little memory"),
         (("SELECT 1", "--memory", "nan"), "too little memory"),
+        (("SELECT 1", "--memory", "inf"), "inf GB is more memory than any machine has"),
+        (("SELECT DATE '290000-01-01' AS d",), "times that only SQL has a form for"),
+        (("SELECT 'infinity'::TIMESTAMP AS t", "--json"), "make text of them: CAST(… AS VARCHAR)"),
+        (("SELECT union_value(a := 1) AS u", "--parquet", "a.parquet"), "'u' holds sparse_union"),
+        (("SELECT [INTERVAL 1 DAY] AS i", "--parquet", "a.parquet"), "'i' holds list"),
+        (("SELECT m FROM gemm", "--csv", "store/family=gemm/a.csv"), "lies in the store"),
         (("SELECT 1", "--spill", "nowhere"), "nowhere is no folder"),
         (("SELECT 1", "--csv", "a.csv", "--parquet", "a.parquet"), "not both"),
         (("SELECT 1", "--csv", "a.txt"), "ends in neither"),
@@ -120,6 +151,10 @@ def test_what_is_exported_is_imported(run, store, tmp_path):
         (("--out", "a", "--device", "nothing"), "devices there: nvidia-t4"),
         (("--out", "a", "--where", "x = 1"), "columns of"),
         (("--out", "nowhere/a.parquet", "--family", "gemm"), "does not exist"),
+        (("--out", "a", "--where", ""), "syntax error"),
+        (("--out", "a", "--where", "true) UNION ALL SELECT * FROM read_csv('/etc/passwd') --"), "syntax error"),
+        (("--out", "s3://bucket/a"), "is a URL; rows are exported to files of this machine"),
+        (("--out", "store/family=gemm"), "lies in the store"),
     ],
 )
 def test_what_an_export_is_refused_for(run, store, args, said, tmp_path, monkeypatch):

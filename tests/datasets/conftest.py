@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import os
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,24 +82,29 @@ def s3_server() -> Iterator[str]:
     server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
+    _forget_clients()
     yield f"http://{host}:{port}"
+    _forget_clients()
     server.stop()
+
+
+def _forget_clients() -> None:
+    """Clients are kept by their arguments, which the address of the server is none of."""
+    import fsspec
+
+    fsspec.filesystem("s3", use_listings_cache=False).clear_instance_cache()
 
 
 @pytest.fixture
 def s3_bucket(s3_server: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """A new bucket of it, which the environment leads to."""
-    import fsspec
-
     given = {"AWS_ENDPOINT_URL": s3_server, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "hidden-key",
              "AWS_DEFAULT_REGION": "us-east-1"}  # fmt: skip
     with mock.patch.dict(os.environ, given):
-        files = fsspec.filesystem("s3", use_listings_cache=False)
-        files.clear_instance_cache()
         bucket = f"bucket-{abs(hash(request.node.nodeid)):x}"
-        fsspec.filesystem("s3", use_listings_cache=False).mkdir(bucket)
+        # By hand: a client of its own for each test would take longer than most tests.
+        urllib.request.urlopen(urllib.request.Request(f"{s3_server}/{bucket}", method="PUT")).close()
         yield bucket
-        files.clear_instance_cache()
 
 
 @pytest.fixture(params=["folder", "memory", "s3"])

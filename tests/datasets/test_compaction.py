@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -145,11 +146,12 @@ def killed_after(steps, store, dying, keep_s):
     return True
 
 
-def holds(store, rows, blocks):
-    assert content(store) == rows
-    assert provenance_of(store.read("gemm")) == blocks
+def holds(store, rows, blocks, *, verified=True):
+    table = store.read("gemm")
+    assert Counter(map(str, table.to_pylist())) == rows
+    assert provenance_of(table) == blocks
     assert sum(batch.num_rows for batch in store.scan("gemm", columns=["m"])) == rows.total()
-    assert verify(store).clean
+    assert not verified or verify(store).clean
 
 
 @pytest.mark.parametrize("keep_s", [0, 3600])
@@ -159,26 +161,27 @@ def test_killed_at_any_step_rows_are_neither_lost_nor_counted_twice(tmp_path, ma
     while not finished:
         shutil.copytree(tmp_path / "start", tmp_path / str(steps))
         finished = killed_after(steps, Store(tmp_path / str(steps)), dying, keep_s)
-        holds(Store(tmp_path / str(steps)), rows, blocks)
+        # Verifying takes longer than all the rest.
+        holds(Store(tmp_path / str(steps)), rows, blocks, verified=steps % 4 == 0)
         steps += 1
     assert steps > 10
     # Each of them is put in order by the next compaction, once what was left over is old enough.
     aged(26)
-    for at in range(0, steps, 3):
+    for at in range(1, steps, 5):
         store = Store(tmp_path / str(at))
         compact_in_place(store, target_rows=6, keep_s=0)
-        holds(store, rows, blocks)
-        assert verify(store).leftovers == ()
-        assert verify(store).replaced == 0
+        holds(store, rows, blocks, verified=False)
+        found = verify(store)
+        assert (found.clean, found.leftovers, found.replaced) == (True, (), 0)
 
 
 def test_killed_again_and_again_a_compaction_still_gets_done(root, open_store, make, dying, aged):
     rows, blocks = half_compacted(open_store(root), make, aged)
     steps = 1
     while not killed_after(steps, open_store(root), dying, 0):
-        holds(open_store(root), rows, blocks)
+        holds(open_store(root), rows, blocks, verified=False)
         # A bucket takes longer for each step.
-        steps += 4 if root.startswith("s3") else 1
+        steps += 7 if root.startswith("s3") else 1
     holds(open_store(root), rows, blocks)
 
 
@@ -202,7 +205,7 @@ def test_killed_from_outside_it_leaves_what_the_next_removes(tmp_path, make, age
 
 
 def test_collectors_append_and_readers_read_meanwhile(root, open_store, make):
-    fill(open_store(root), make, blocks=10)
+    fill(open_store(root), make, blocks=5)
     stop, seen, errors = threading.Event(), [], []
 
     def read():
@@ -214,12 +217,12 @@ def test_collectors_append_and_readers_read_meanwhile(root, open_store, make):
             errors.append(error)
 
     def collect():
-        fill(open_store(root), make, blocks=8, start=50)
+        fill(open_store(root), make, blocks=6, start=50)
 
     threads = [threading.Thread(target=read), threading.Thread(target=collect)]
     for thread in threads:
         thread.start()
-    for _ in range(4):
+    for _ in range(3):
         compact_in_place(open_store(root))
     threads[1].join()
     stop.set()
@@ -228,9 +231,9 @@ def test_collectors_append_and_readers_read_meanwhile(root, open_store, make):
     # Appended blocks come whole, and no compaction adds or takes a row.
     assert seen == sorted(seen)
     assert {count % 3 for count in seen} == {0}
-    assert seen[0] >= 30
+    assert seen[0] >= 15
     compact_in_place(open_store(root))
-    assert open_store(root).read("gemm").num_rows == 54
+    assert open_store(root).read("gemm").num_rows == 33
     assert len(open_store(root).names()) == 1
 
 
@@ -324,6 +327,19 @@ def test_a_full_disk_leaves_the_store_as_it_was(store, make, monkeypatch):
     with pytest.raises(StoreError, match="no space left"):
         compact_in_place(store)
     assert content(store) == before
+    assert set(all_names(store)) == names
+
+
+def test_a_disk_that_is_full_while_rows_are_packed_is_one_sentence(store, make, monkeypatch):
+    fill(store, make)
+    names = set(all_names(store))
+
+    def full(*given, **named):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", full)
+    with pytest.raises(StoreError, match=r"no space left to write .*earlier rows are safe"):
+        compact_in_place(store)
     assert set(all_names(store)) == names
 
 

@@ -202,6 +202,18 @@ def test_ctrl_c_stops_a_query_that_would_run_for_hours(filled: Store) -> None:
         assert query.ask("SELECT count(*) AS n FROM gemm").table().to_pylist() == [{"n": 4}]
 
 
+def test_columns_of_one_name_are_told_apart(filled: Store) -> None:
+    asked = "SELECT a.m, b.m, 7 AS m_1 FROM gemm a JOIN gemm b USING (case_id) WHERE a.m = 2"
+    with open_query(filled) as query:
+        assert query.ask(asked).table().to_pylist() == [{"m": 2, "m_2": 2, "m_1": 7}]
+
+
+def test_a_question_without_an_end_is_left_when_nobody_reads_on(filled: Store) -> None:
+    with open_query(filled) as query:
+        endless = "WITH RECURSIVE t AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM t) SELECT * FROM t"
+        assert next(query.ask(endless, batch_rows=2048).batches)["x"][0].as_py() == 1
+
+
 def test_rows_come_in_batches(filled: Store) -> None:
     with open_query(filled) as query:
         answer = query.ask("SELECT a FROM range(10000) t(a)", batch_rows=2048)

@@ -242,7 +242,7 @@ def test_short_writes_are_continued(store, make, provenance, monkeypatch):
 def test_an_unwritable_root_is_a_clear_error(tmp_path, make, provenance):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match="cannot write"):
-        Store(tmp_path / "file").append([make()], provenance)
+        Store(tmp_path / "file" / "rows").append([make()], provenance)
 
 
 def test_a_second_campaign_is_told_who_holds_the_device(tmp_path):

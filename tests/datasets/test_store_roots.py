@@ -13,11 +13,13 @@ import pyarrow.compute as pc
 import pytest
 from kernelcast.datasets.checks import as_failed
 from kernelcast.datasets.compaction import compact_in_place
+from kernelcast.datasets.exporting import export
 from kernelcast.datasets.files import provenance_of
 from kernelcast.datasets.roots import LocalRoot, root_of
 from kernelcast.datasets.schema import Provenance, from_row
-from kernelcast.datasets.store import Store, StoreError
+from kernelcast.datasets.store import Store, StoreError, StoreWarning
 from kernelcast.datasets.verifying import quarantine, verify
+from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
 
 APPEND = """
@@ -28,6 +30,7 @@ from kernelcast.features.kernel import KernelSpec
 
 root, who, blocks = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = Store(root)
+print("ready", flush=True)
 for block in range(blocks):
     name = f"{who}-{block}"
     rows = [Measurement(KernelSpec.of("gemm", "fp32", m=m, n=8, k=8), "shared", "ok", name, latency_s=1e-3)
@@ -82,24 +85,26 @@ def test_a_scan_gives_what_reading_gives_in_small_batches(root, open_store, make
 
 
 def test_two_collectors_at_once(root, open_store, make, tmp_path):
+    def collect(who: str) -> None:
+        for block in range(6):
+            rows = [make(m=m, block=f"{who}-{block}", device="shared") for m in range(1, 6)]
+            open_store(root).append(rows, Provenance(f"{who}-{block}", {"who": who}))
+
     if root.startswith("memory"):
-
-        def collect(who: str) -> None:
-            for block in range(6):
-                rows = [make(m=m, block=f"{who}-{block}", device="shared") for m in range(1, 6)]
-                open_store(root).append(rows, Provenance(f"{who}-{block}", {"who": who}))
-
         threads = [threading.Thread(target=collect, args=(who,)) for who in "ab"]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     else:
-        command = [sys.executable, "-c", APPEND, root]
-        running = [subprocess.Popen([*command, who, "6"], stderr=subprocess.PIPE, cwd=tmp_path) for who in "ab"]
-        for process in running:
-            _, errors = process.communicate(timeout=120)
-            assert process.returncode == 0, errors
+        other = subprocess.Popen(
+            [sys.executable, "-c", APPEND, root, "a", "6"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+        )
+        # Begun when the other one is about to write: starting takes it longer than writing.
+        other.stdout.readline()
+        collect("b")
+        _, errors = other.communicate(timeout=120)
+        assert other.returncode == 0, errors
     table = open_store(root).read("gemm")
     assert table.num_rows == 2 * 6 * 5
     assert Counter(facts["who"] for facts in provenance_of(table).values()) == {"a": 6, "b": 6}
@@ -183,6 +188,39 @@ def test_other_filesystems_get_their_files_by_renaming(tmp_path, open_store, mak
     assert store.place.protocol == "local"
 
 
+def test_what_is_no_file_is_not_waited_for_nor_missed(tmp_path, make):
+    store = Store(tmp_path)
+    store.append([make()], Provenance("b1", FACTS))
+    folder = tmp_path / "family=gemm" / "device=my-machine"
+    os.mkfifo(folder / "pipe.parquet")
+    (folder / "dangling.parquet").symlink_to(tmp_path / "nowhere")
+    (folder / "below").mkdir()
+    (folder / "below" / "x.parquet").write_bytes(b"not ours")
+    # A record that cannot be read has the folder listed once more.
+    (folder / "20990101T000000.000000Z-1.replaces.json").write_text("{}")
+    with pytest.warns(StoreWarning, match=r"replaces.json: its content is not"):
+        assert store.read("gemm").num_rows == 1
+    with pytest.warns(StoreWarning, match=r"replaces.json: its content is not"):
+        assert compact_in_place(store).damaged == ()
+    assert [Path(name).name for name, _ in verify(store).damaged] == ["20990101T000000.000000Z-1.replaces.json"]
+    quarantine(store, verify(store).damaged)
+    assert (folder / "below" / "x.parquet").exists()
+
+
+def test_nothing_is_written_for_others_among_the_rows(tmp_path, make):
+    store = Store(tmp_path / "rows")
+    store.append([make()], Provenance("b1", FACTS))
+    folder = tmp_path / "rows" / "family=gemm" / "device=my-machine"
+    (tmp_path / "link").symlink_to(tmp_path / "rows")
+    for out in (tmp_path / "rows", folder, tmp_path / "link" / "x"):
+        with pytest.raises(SpecError, match="lies in the store"):
+            store.compact(out)
+    for out in (folder / "x.parquet", tmp_path / "rows" / "x.csv"):
+        with pytest.raises(SpecError, match="lies in the store"):
+            export(store, out, families=["gemm"])
+    assert store.read("gemm").num_rows == 1
+
+
 def test_a_folder_needs_no_fsspec(tmp_path):
     code = (
         "import sys; sys.modules['fsspec'] = None\n"
@@ -202,6 +240,17 @@ def test_a_folder_needs_no_fsspec(tmp_path):
         ("s3://user:secret-word@bucket/x", "holds a password; give credentials by the environment"),
         ("file://relative/path", "names no folder"),
         (Path("s3://bucket/x"), "is a URL that was made a path"),
+        ("s3://", "s3:// names no place for a store; give s3://bucket/prefix"),
+        ("s3:///prefix", "names no place"),
+        ("memory://", "names no place"),
+        ("://", "names no place"),
+        ("simplecache::s3://bucket/x", "names no place"),
+        ("dir://x", "which is no place for a store"),
+        ("reference://x", "which is no place for a store"),
+        ("", "'' names no folder"),
+        ("a\0b", "names no folder"),
+        ("~nobody-of-this-name/x", "this machine has no such user"),
+        (__file__, "is a file; a store is a folder or a URL"),
     ],
 )
 def test_roots_that_cannot_be(given, words):
@@ -218,11 +267,12 @@ def test_roots_that_cannot_be(given, words):
             {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"},
             "the server does not answer.*AWS_ENDPOINT_URL",
         ),
+        ({"AWS_ENDPOINT_URL": "nonsense"}, "the endpoint that is set is no URL; check AWS_ENDPOINT_URL"),
+        ({"url": "s3://No_bucket!/x"}, "no bucket can have that name"),
         ({"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}, "no credentials were found.*AWS_ACCESS_KEY_ID"),
     ],
 )
-@pytest.mark.parametrize("doing", ["names", "append", "case_ids"])
-def test_what_goes_wrong_at_a_bucket_is_one_sentence(s3_bucket, open_store, make, monkeypatch, change, words, doing):
+def test_what_goes_wrong_at_a_bucket_is_one_sentence(s3_bucket, open_store, make, monkeypatch, change, words):
     import fsspec
 
     # No file and no server of this machine may give the credentials that the test takes away.
@@ -235,12 +285,14 @@ def test_what_goes_wrong_at_a_bucket_is_one_sentence(s3_bucket, open_store, make
             monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
     fsspec.filesystem("s3", use_listings_cache=False).clear_instance_cache()
     store = open_store(url)
-    asked = {"names": store.names, "case_ids": lambda: store.case_ids("gpu0"),
-             "append": lambda: store.append([make()], Provenance("b1", FACTS))}  # fmt: skip
-    with pytest.raises(StoreError, match=words) as caught:
-        asked[doing]()
-    assert "hidden-key" not in str(caught.value)
-    assert caught.value.__cause__ is None
+    asked = (store.names, lambda: store.case_ids("gpu0"), lambda: store.append([make()], Provenance("b1", FACTS)))
+    for ask in asked:
+        with pytest.raises(StoreError, match=words) as caught:
+            ask()
+        assert "hidden-key" not in str(caught.value)
+        assert caught.value.__cause__ is None
+    # The next test's clients must not be these.
+    fsspec.filesystem("s3", use_listings_cache=False).clear_instance_cache()
 
 
 def test_a_refusal_of_the_server_is_told_as_one(s3_bucket, open_store, make, monkeypatch):

@@ -187,9 +187,17 @@ def test_a_trained_model_says_what_is_informative(model_dir: Path) -> None:
 def test_strata_with_few_rows_come_first(planted: Any) -> None:
     new = gemms(60, seed=3, impl="brand-new")
     found = planted([*gemms(200), *new], width=2.0, seconds=60 * SECONDS_OF_ONE)
-    assert [one.why for one in found[:20]] == ["space-filling"] * 20
-    assert {one.spec.impl for one in found[:20]} == {"brand-new"}
-    assert IMPL in {one.spec.impl for one in found[20:]}
+    # Less than half of what a common one would get, and then what is worth most, in turn.
+    assert [one.spec.impl for one in found[:2]] == ["brand-new"] * 2
+    assert {one.spec.impl for one in found[2:8]} == {"brand-new", IMPL}
+    assert {(one.spec.impl, one.why) for one in found} == {("brand-new", "space-filling"), (IMPL, "informative")}
+
+
+def test_rare_strata_do_not_take_a_night() -> None:
+    rare = [spec for i in range(30) for spec in gemms(4, seed=50 + i, impl=f"rare-{i}")]
+    found = choose(None, A100, [*gemms(400), *rare], seconds=60 * SECONDS_OF_ONE)
+    assert {f"rare-{i}" for i in range(30)} < {one.spec.impl for one in found[:33]}
+    assert sum(one.spec.impl == IMPL for one in found) > 15
 
 
 def test_equal_arguments_give_equal_choices(planted: Any) -> None:

@@ -27,7 +27,7 @@ def device_file(name: str) -> str:
 KNOWN = Catalogue(extra=tuple(parse_device(device_file(name), origin=name) for name in NAMES))
 SENTINEL = KernelSpec.of("copy", "fp32", impl="torch", threads=1, rows=9, cols=1)
 METHODS = {"cpu": Method(Pace(chunk_cases=4, block_cases=8, calibration=2, drift=10.0), (SENTINEL,))}
-PATIENCE = Patience(start_s=60.0, busy_s=30.0, chunk_s=2.0, case_s=0.25, losses=5)
+PATIENCE = Patience(start_s=60.0, busy_s=30.0, lock_s=2.0, chunk_s=4.0, case_s=0.1, losses=3, cluster_s=3.0)
 
 
 def case(rows: int, threads: int = 1) -> KernelSpec:
@@ -44,5 +44,5 @@ def slow_cases(first: int, last: int) -> list[KernelSpec]:
 
 def drive(address: str, root: Path, wanted: Mapping[str, Sequence[KernelSpec]], **more: Any) -> FleetSummary:
     store = Store(root, lower_bounds=lambda specs, devices: np.zeros(len(specs)))
-    given = {"patience": PATIENCE, "maker": "fake_device:open_fake", **more}
-    return run_fleet(wanted, store=store, address=address, known=KNOWN, methods=METHODS, **given)
+    given = {"store": store, "patience": PATIENCE, "maker": "fake_device:open_fake", **more}
+    return run_fleet(wanted, address=address, known=KNOWN, methods=METHODS, **given)

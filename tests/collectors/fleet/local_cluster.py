@@ -62,6 +62,8 @@ class LocalCluster:
         env = os.environ | QUIET | {
             "PYTHONPATH": f"{_HERE}{os.pathsep}{NO_AMDSMI}", "KERNELCAST_HOME": str(home),
             "FLEET_TEST_DIR": str(self.shared), "RAY_AUTH_MODE": "disabled",
+            # A dead node is noticed within five seconds rather than twenty.
+            "RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "1000",
         }  # fmt: skip
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True, cwd="/")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,19 +13,29 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fleet_cases import PATIENCE, case, cases, device_file, drive, slow_cases
+from fleet_cases import KNOWN, METHODS, PATIENCE, case, cases, device_file, drive, slow_cases
+from kernelcast.collectors.campaign import CampaignError
+from kernelcast.collectors.fleet.driver import run_fleet
 from kernelcast.collectors.fleet.labels import instances
 from kernelcast.collectors.fleet.ray_library import FleetError, connect
+from kernelcast.collectors.fleet.summary import FleetSummary, InstanceSummary
 from kernelcast.datasets.files import provenance_of
-from kernelcast.datasets.store import FINAL_STATUSES, Store
+from kernelcast.datasets.store import FINAL_STATUSES, Store, StoreError
 from kernelcast.features.kernel import KernelSpec
+from kernelcast.nightly.begin import Setting, open_night
+from kernelcast.nightly.measuring.fleet import FleetMeasurer
+from kernelcast.nightly.night import run_night
+from kernelcast.nightly.plan_file import plan_of
 from local_cluster import LocalCluster, wait_for
 
-HANG, KILLS, KILLS_ONCE = 1001, 1002, 1008
+HANG, KILLS, KILLS_ONCE, SLOW = 1001, 1002, 1008, 2000
 WORKER_HANGS, WORKER_CRASHES = case(1001, threads=2), case(1002, threads=2)
 
 
@@ -69,55 +81,115 @@ def test_each_device_measures_its_own_cases_and_every_block_names_its_machine(
     assert (again.stored, again.skipped) == ({"left": {}}, {"left": 30})
 
 
-def test_two_devices_of_one_name_share_the_work(cluster: LocalCluster, tmp_path: Path) -> None:
-    wanted = slow_cases(100, 160)
-    done = drive(cluster.address, tmp_path, {"twin": wanted})
-    assert_once(tmp_path, "twin", wanted)
-    assert [one.rows > 15 for one in done.instances] == [True, True]
-    assert sum(one.rows for one in done.instances) == 60
+HUNG, KILLING, KILLING_ONCE = case(HANG), case(KILLS), case(KILLS_ONCE)
+LEFT = [*cases(200, 205), HUNG, *cases(210, 218), KILLING, *cases(220, 226), KILLING_ONCE, *cases(230, 235)]
+TWIN, SPARE, WORKED = slow_cases(100, 160), slow_cases(200, 230), [WORKER_HANGS, WORKER_CRASHES, case(240, threads=2)]
 
 
-def test_what_hangs_or_kills_the_actor_is_a_row_and_the_rest_is_measured(cluster: LocalCluster, tmp_path: Path) -> None:
-    hang, kills, once = case(HANG), case(KILLS), case(KILLS_ONCE)
-    wanted = [*cases(200, 205), hang, *cases(210, 218), kills, *cases(220, 226), once, *cases(230, 235)]
-    done = drive(cluster.address, tmp_path, {"left": wanted})
-    assert_once(tmp_path, "left", wanted, **{hang.case_id: "timeout", kills.case_id: "crashed"})
-    assert done.stored["left"] == {"ok": len(wanted) - 2, "timeout": 1, "crashed": 1}
-    assert (done.instances[0].ended, done.instances[0].losses) == (None, 5)
+@dataclass(frozen=True)
+class Rough:
+    """What became of a campaign in which much breaks, and of a second driver's beside it."""
+
+    root: Path
+    done: FleetSummary
+    beside: FleetSummary
+    measured: list[list[str]]
+
+    def on(self, device: str) -> list[InstanceSummary]:
+        return [one for one in self.done.instances if one.device == device]
 
 
-def test_a_worker_process_that_hangs_or_crashes_is_replaced_in_its_actor(cluster: LocalCluster, tmp_path: Path) -> None:
-    # Its workers are real processes, whose start counts into the deadline.
-    wanted = [WORKER_HANGS, WORKER_CRASHES, case(240, threads=2)]
-    done = drive(cluster.address, tmp_path, {"right": wanted}, patience=replace(PATIENCE, chunk_s=30.0))
-    assert_once(tmp_path, "right", wanted, **{WORKER_HANGS.case_id: "timeout", WORKER_CRASHES.case_id: "crashed"})
-    assert (done.instances[0].ended, done.instances[0].losses) == (None, 3)
+@pytest.fixture(scope="module")
+def rough(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Rough:
+    """All of it at once: most of the time everyone waits for deadlines and for processes to start."""
+    root, began = tmp_path_factory.mktemp("rough"), len(cluster.measured())
+    names = {spec.case_id for spec in SPARE}
 
-
-def test_a_device_lost_too_often_is_quarantined_and_its_cases_are_left(cluster: LocalCluster, tmp_path: Path) -> None:
-    quick = replace(PATIENCE, chunk_s=0.3, case_s=0.05, losses=2)
-    done = drive(cluster.address, tmp_path, {"always-hangs": cases(1, 9), "right": cases(1, 9)}, patience=quick)
-    assert done.left == {"always-hangs": 8, "right": 0}
-    assert "quarantined after 2 losses in a row" in str(done)
-    assert "no device of this name is left" in done.why_left["always-hangs"]
-    assert statuses(tmp_path, "always-hangs") == {}
-    assert_once(tmp_path, "right", cases(1, 9))
-
-
-def test_a_killed_worker_process_is_replaced(cluster: LocalCluster, tmp_path: Path) -> None:
-    wanted, began = slow_cases(200, 230), len(cluster.measured())
+    def on_spare() -> list[list[str]]:
+        return [line for line in cluster.measured()[began:] if line[2] in names]
 
     def kill_soon() -> None:
-        wait_for(lambda: len(cluster.measured()) > began + 10, 30)
-        os.kill(int(cluster.measured()[-1][0]), signal.SIGKILL)
+        wait_for(lambda: len(on_spare()) > 10, 60)
+        os.kill(int(on_spare()[-1][0]), signal.SIGKILL)
 
-    killer = threading.Thread(target=kill_soon)
-    killer.start()
-    done = drive(cluster.address, tmp_path, {"spare": wanted})
-    killer.join()
-    assert_once(tmp_path, "spare", wanted)
-    assert done.instances[0].losses == 1
-    assert len({line[0] for line in cluster.measured()[began:]}) == 2
+    with ThreadPoolExecutor(2) as threads:
+        killer = threads.submit(kill_soon)
+        # Its workers are real processes, whose start counts into the deadline.
+        patient = replace(PATIENCE, chunk_s=60.0, losses=5)
+        beside = threads.submit(drive, cluster.address, root, {"right": WORKED}, patience=patient)
+        many = {"left": LEFT, "twin": TWIN, "spare": SPARE, "always-hangs": cases(1, 9)}
+        done = drive(cluster.address, root, many)
+        killer.result()
+        return Rough(root, done, beside.result(), on_spare())
+
+
+def test_what_hangs_or_kills_the_actor_is_a_row_and_the_rest_is_measured(rough: Rough) -> None:
+    assert_once(rough.root, "left", LEFT, **{HUNG.case_id: "timeout", KILLING.case_id: "crashed"})
+    assert rough.done.stored["left"] == {"ok": len(LEFT) - 2, "timeout": 1, "crashed": 1}
+    assert [(one.ended, one.losses) for one in rough.on("left")] == [(None, 5)]
+
+
+def test_two_devices_of_one_name_share_the_work(rough: Rough) -> None:
+    assert_once(rough.root, "twin", TWIN)
+    assert [one.rows >= 8 for one in rough.on("twin")] == [True, True]
+    assert sum(one.rows for one in rough.on("twin")) == 60
+
+
+def test_a_killed_actor_is_replaced(rough: Rough) -> None:
+    assert_once(rough.root, "spare", SPARE)
+    assert rough.on("spare")[0].losses == 1
+    assert len({line[0] for line in rough.measured}) == 2
+
+
+def test_a_worker_process_that_hangs_or_crashes_is_replaced_in_its_actor(rough: Rough) -> None:
+    broken = {WORKER_HANGS.case_id: "timeout", WORKER_CRASHES.case_id: "crashed"}
+    assert_once(rough.root, "right", WORKED, **broken)
+    assert [(one.ended, one.losses) for one in rough.beside.instances] == [(None, 3)]
+
+
+def test_a_device_lost_too_often_is_quarantined_and_its_cases_are_left(rough: Rough) -> None:
+    assert rough.done.left == {"left": 0, "twin": 0, "spare": 0, "always-hangs": 8}
+    assert "quarantined after 3 losses in a row" in str(rough.done)
+    assert "no device of this name is left" in rough.done.why_left["always-hangs"]
+    assert statuses(rough.root, "always-hangs") == {}
+
+
+class FullAfter(Store):
+    """A store whose disk is full once some blocks are stored."""
+
+    def __init__(self, root: Path, blocks: int) -> None:
+        super().__init__(root)
+        self.blocks = blocks
+
+    def append(self, *given: Any, **more: Any) -> list[Any]:
+        if self.blocks <= 0:
+            raise StoreError("cannot write") from OSError(errno.ENOSPC, "No space left on device")
+        self.blocks -= 1
+        return super().append(*given, **more)
+
+
+def test_a_full_disk_ends_it_with_one_message_and_it_can_go_on(cluster: LocalCluster, tmp_path: Path) -> None:
+    wanted = {"left": slow_cases(700, 724), "right": slow_cases(700, 724)}
+    with pytest.raises(CampaignError) as caught:
+        drive(cluster.address, tmp_path, wanted, store=FullAfter(tmp_path, 2))
+    kept = {device: len(statuses(tmp_path, device)) for device in wanted}
+    said = str(caught.value)
+    assert f"the disk is full; {sum(kept.values())} rows are stored and stay, the last " in said
+    assert 1 <= int(re.findall(r"the last (\d+) that were measured are not", said)[0]) <= 16
+    assert "Free some space and run the same command again" in said
+    done = drive(cluster.address, tmp_path, wanted)
+    assert done.skipped == kept
+    for device, specs in wanted.items():
+        assert_once(tmp_path, device, specs)
+
+
+def test_when_the_time_is_over_the_rest_is_left(cluster: LocalCluster, tmp_path: Path) -> None:
+    done = drive(cluster.address, tmp_path, {"left": slow_cases(0, 600)}, until=time.monotonic() + 5.0)
+    rows = statuses(tmp_path, "left")
+    assert done.left == {"left": 600 - len(rows)}
+    assert done.left["left"] > 0
+    assert "cases left (the time is over)" in str(done)
+    assert [one.ended for one in done.instances] == [None]
 
 
 @contextlib.contextmanager
@@ -125,7 +197,7 @@ def driver(cluster: LocalCluster, root: Path, device: str, first: int, last: int
     script = Path(__file__).with_name("drive.py")
     process = subprocess.Popen(
         [sys.executable, "-P", str(script), cluster.address, str(root), device, str(first), str(last)],
-        stdout=subprocess.PIPE, text=True, cwd="/",
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/",
     )  # fmt: skip
     try:
         yield process
@@ -167,11 +239,19 @@ def test_ctrl_c_stores_what_is_in_hand(cluster: LocalCluster, tmp_path: Path) ->
     assert all(found == ["ok"] for found in rows.values())
 
 
+def test_ray_is_quiet_when_an_actor_is_killed(cluster: LocalCluster, tmp_path: Path) -> None:
+    # Cases of 1002 (which kills), 1003, ... rows.
+    with driver(cluster, tmp_path, "right", KILLS - SLOW, KILLS - SLOW + 5) as process:
+        said, _ = process.communicate(timeout=120)
+    assert said.splitlines()[:-1] == ["right: 1 crashed, 4 ok; 0 were there already"]
+    assert re.fullmatch(r"\d+ s on 1 devices", said.splitlines()[-1])
+
+
 def test_a_device_held_on_its_node_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:
     with Store(cluster.nodes[0].home / "measurements").lock("left"), pytest.raises(
         FleetError, match=rf"left is being measured by process {os.getpid()} on .*; wait for it or stop it"
     ):  # fmt: skip
-        drive(cluster.address, tmp_path, {"left": cases(1, 3)})
+        drive(cluster.address, tmp_path, {"left": cases(1, 3)}, patience=replace(PATIENCE, lock_s=0.0))
 
 
 @pytest.mark.parametrize(
@@ -227,3 +307,40 @@ def test_a_dead_nodes_cases_go_to_another_device_of_the_name_or_are_left(cluster
     assert "died" in str(done) or "is dead" in str(done)
     table = Store(tmp_path).read("copy")
     assert set(table["status"].to_pylist()) <= set(FINAL_STATUSES)
+
+
+def test_a_night_measures_on_the_cluster(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path))
+    real = partial(run_fleet, maker="fake_device:open_fake", methods=METHODS, patience=PATIENCE)
+    monkeypatch.setattr("kernelcast.nightly.measuring.fleet.run_fleet", real)
+    plan = plan_of({
+        "name": "real", "minutes": 0.5, "collector": "fleet", "families": ["softmax"], "threads": [1],
+        "train": {"challengers": []}, "fleet": {"address": cluster.address, "devices": ["left", "right"]},
+    })  # fmt: skip
+    record = run_night(open_night(Setting(plan, FleetMeasurer(plan, KNOWN), KNOWN), lambda *_: None))
+    assert [stage.said for stage in record.stages if stage.status == "failed"] == []
+    rows = {device: Store().read("softmax", [device]) for device in ("left", "right")}
+    assert {device: set(table["status"].to_pylist()) for device, table in rows.items()} == {
+        "left": {"ok"},
+        "right": {"ok"},
+    }
+    assert sum(map(len, rows.values())) == record.stage("collect").facts["rows"]["ok"] > 0
+    for device, node in (("left", "first"), ("right", "second")):
+        facts = provenance_of(rows[device])
+        assert {block["night"] for block in facts.values()} == {record.id}
+        assert {Path(block["home"]).name for block in facts.values()} == {f"home-{node}"}
+
+
+def test_when_the_first_node_dies_the_driver_stores_what_it_has_and_says_so(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """The last one: there is no cluster after it."""
+    with driver(cluster, tmp_path, "right", 800, 1400) as process:
+        wait_for(lambda: len(statuses(tmp_path, "right")) >= 8, 60)
+        cluster.kill(cluster.nodes[0])
+        said, _ = process.communicate(timeout=60)
+    rows = statuses(tmp_path, "right")
+    assert f"refused: the cluster at {cluster.address} does not answer any more; {len(rows)} rows are stored" in said
+    assert all(found == ["ok"] for found in rows.values())

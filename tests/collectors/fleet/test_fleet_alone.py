@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from unittest.mock import Mock
@@ -16,9 +20,13 @@ from kernelcast.cli import main
 from kernelcast.collectors.fleet.actor import DeviceActor
 from kernelcast.collectors.fleet.labels import start_line
 from kernelcast.collectors.fleet.local import Request
-from kernelcast.collectors.fleet.pool import Pool
+from kernelcast.collectors.fleet.pool import Pool, gathered
+from kernelcast.collectors.fleet.ray_library import FleetError, connect
+from kernelcast.collectors.fleet.watch import Watch
 from kernelcast.collectors.gpu.nvml import NvmlMissingError
 from kernelcast.collectors.process import spec_row
+from kernelcast.features.kernel import KernelSpec
+from local_cluster import wait_for
 
 
 def never() -> bool:
@@ -47,6 +55,22 @@ def test_cases_of_a_lost_device_go_on_and_one_in_hand_twice_is_given_up() -> Non
     assert (pool.take(never), pool.left()) == ([], again[:1])
 
 
+def test_a_driver_gathers_families_within_stretches_of_an_eighth_of_the_plan() -> None:
+    mixed = [spec for rows in range(1, 201) for spec in (
+        KernelSpec.of("copy", "fp32", impl="torch", threads=1, rows=rows, cols=8),
+        KernelSpec.of("softmax", "fp32", impl="torch", threads=1, rows=rows, cols=8),
+    )]  # fmt: skip
+    found = gathered(mixed, 8)
+    assert sorted(map(str, found)) == sorted(map(str, mixed))
+    for first in range(0, 400, 50):
+        assert {spec.family for spec in found[first : first + 50]} == {"copy", "softmax"}
+        assert set(found[first : first + 50]) == set(mixed[first : first + 50])
+    blocks = [{spec.family for spec in found[first : first + 8]} for first in range(0, 400, 8)]
+    assert sum(map(len, blocks)) < 60
+    assert gathered(mixed[:3], 8) == mixed[:3]
+    assert gathered([], 8) == []
+
+
 def test_the_line_that_starts_a_node() -> None:
     words = shlex.split(start_line({"nvidia-h200-sxm-141gb": 8}, "10.0.0.1:6379"))
     assert "RAY_USAGE_STATS_ENABLED=0" in words
@@ -59,6 +83,7 @@ def test_the_line_that_starts_a_node() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["run", "--store", "nope://x", "--address", "127.0.0.1:1"], "nope"),
         (["run"], "name the cluster with --address HOST:PORT"),
         (["devices"], "name the cluster with --address HOST:PORT"),
         (
@@ -89,12 +114,68 @@ def test_what_the_commands_refuse(
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["devices", "run"])
 def test_without_ray_one_sentence_says_what_to_install(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert main(["fleet", "devices", "--address", "127.0.0.1:1"]) == 2
+    assert main(["fleet", command, "--address", "127.0.0.1:1"]) == 2
     assert "`kernelcast fleet` needs ray; run: pip install 'kernelcast[fleet]'" in capsys.readouterr().err
+
+
+@contextlib.contextmanager
+def server(answer: bytes) -> Iterator[str]:
+    """Something that is no Ray: it accepts, sends `answer` if there is one, and keeps silent."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, contextlib.ExitStack() as kept:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    kept.enter_context(listening.accept()[0]).sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [(b"", "(timed out)"), (b"HTTP/1.1 400 Bad Request\r\n", "(what answers there is no Ray)")],
+)
+def test_what_is_no_ray_is_told_in_bounded_time(answer: bytes, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelcast.collectors.fleet.ray_library._ANSWER_S", 0.2)
+    monkeypatch.setitem(sys.modules, "ray", Mock(**{"is_initialized.return_value": False}))
+    with server(answer) as address, pytest.raises(FleetError, match="no Ray cluster to be used at") as caught:
+        connect(address)
+    assert words in str(caught.value)
+    sys.modules["ray"].init.assert_not_called()
+
+
+def test_other_versions_on_the_cluster_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = (
+        "Version mismatch: The cluster was started with:\n    Ray: 2.59.1\n    Python: 3.12.3\n"
+        "This process on 10.0.0.2 was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n"
+    )
+    fake = Mock(**{"is_initialized.return_value": False, "init.side_effect": RuntimeError(message)})
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    settings = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+    with server(settings) as address, pytest.raises(FleetError) as caught:
+        connect(address)
+    assert str(caught.value) == (
+        f"the cluster at {address} runs Ray 2.59.1 on Python 3.12.3, this machine Ray 2.60.0 on Python 3.11.7; install the "
+        "same versions on all machines"
+    )
+
+
+def test_a_cluster_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelcast.collectors.fleet.watch._EVERY_S", 0.01)
+    with server(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))) as address, Watch(address, 0.05) as watch:
+        assert watch.answers()
+        assert not watch.lost
+    # One that nobody listens at any more.
+    with Watch(address, 0.05) as watch:
+        wait_for(lambda: watch.lost, 10)
+        assert not watch.answers()
 
 
 def test_the_command_line_starts_without_ray() -> None:

@@ -36,7 +36,7 @@ def test_a_saturated_driver_serves_one_block_after_the_other() -> None:
 
 def test_a_device_waits_for_its_files() -> None:
     costs = replace(FREE, put_s=0.1)
-    done = simulate(Plan(1, rows=5500), costs, NEVER)
+    done = simulate(Plan(1, rows=5500, files_per_block=8.3), costs, NEVER)
     assert done.seconds == pytest.approx(100 * (55 * 0.069 + 8.3 * 0.1))
 
 
@@ -60,7 +60,7 @@ def test_equal_seeds_give_equal_results_and_others_do_not() -> None:
 
 
 def test_what_a_resume_costs() -> None:
-    parts = resume_s(1_000_500, Costs(list_page_s=0.1, get_s=0.128, read_file_s=1e-3, compact_file_s=2e-3))
+    parts = resume_s(1_000_500, Costs(list_page_s=0.1, get_s=0.5e-3, read_file_s=1e-3, compact_file_s=2e-3))
     assert parts == {"LIST": pytest.approx(100.1), "GET": pytest.approx(1000.5), "processor": pytest.approx(1000.5),
                      "compaction": pytest.approx(2001.0)}  # fmt: skip
 

@@ -10,9 +10,8 @@ import pytest
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.nightly.drift.anchors import anchor_cases
-from kernelcast.nightly.drift.device import AnchorNight, anchor_nights, device_drift, judge_device, logs_of
+from kernelcast.nightly.drift.device import AnchorNight, device_drift, judge_device, logs_of
 from kernelcast.nightly.drift.nights import Watch, sums_over_nights
-from kernelcast.nightly.record import NightRecord
 
 DEVICE = "nvidia-h200-sxm-141gb"
 CASES = 14
@@ -159,17 +158,6 @@ def test_nights_that_hang_together_are_reckoned_with() -> None:
         return float((np.fmax(sums.slower, sums.faster) > watch.limit).any(axis=1).mean())
 
     assert alarms(Watch()) < 0.6 * alarms(Watch(most_correlation=0.0))
-
-
-def test_anchor_readings_come_from_the_records_of_one_device_and_regime() -> None:
-    def record(night: str, device: str, regime: str | None) -> NightRecord:
-        blank = NightRecord(night, "plan", device, "kept", "", None, 60.0, None, None)
-        facts = {"readings": {"a": 1e-3}, "regime": regime} if regime else {}
-        return blank.with_stage(replace(blank.stage("sentinels"), facts=facts))
-
-    records = [record("3", DEVICE, "r2"), record("1", DEVICE, "r2"), record("2", DEVICE, "r1"), record("4", "other", "r2"),
-               record("5", DEVICE, None)]  # fmt: skip
-    assert [night.night for night in anchor_nights(records, DEVICE, "r2")] == ["1", "3"]
 
 
 @pytest.mark.parametrize("device", ["nvidia-h200-sxm-141gb", "nvidia-v100-pcie-32gb", "amd-epyc-9005-vm-2c"])

@@ -162,9 +162,12 @@ def test_a_champion_that_cannot_be_loaded(home, damage: str) -> None:
     else:
         model.rename(model.with_name("elsewhere"))
     before = pointer.read_text()
-    assert home.run() == 0, home.err  # rows were measured; nothing that served was touched
+    assert home.run() == 1, (
+        home.err
+    )  # rows were measured and nothing was touched, but nothing serves that can be loaded
     record = home.record()
-    assert record.outcome == "kept"
+    assert record.outcome == "failed"
+    assert "cannot be loaded; a person has to look" in home.err
     assert record.stage("collect").facts["rows"]["ok"] > 0
     assert record.stage("train").status == "skipped"
     assert "kernelcast models" in said(record, "registry")
@@ -194,7 +197,7 @@ def test_two_nights_at_once(home) -> None:
 
 
 def test_the_device_is_measured_by_something_else(home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(begin, "_LOCKED", ("replay",))
+    monkeypatch.setattr(begin, "LOCKED", ("replay",))
     store = Store(home.path / "rehearsals")
     with store.lock("amd-epyc-9005-vm-2c"):
         assert home.run() == 1

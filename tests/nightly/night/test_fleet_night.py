@@ -10,11 +10,14 @@ from kernelcast.collectors.fleet.labels import Instance
 from kernelcast.collectors.fleet.ray_library import FleetError
 from kernelcast.collectors.fleet.summary import FleetSummary
 from kernelcast.datasets.schema import Measurement, Provenance
+from kernelcast.datasets.software import software_of
 from kernelcast.datasets.store import Store
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.nightly.begin import Setting, open_night
+from kernelcast.nightly.drift.ledger import Ledger, Regime, Span, write_ledger
+from kernelcast.nightly.drift.watched import note_night, watched_nights
 from kernelcast.nightly.measuring import fleet
 from kernelcast.nightly.night import run_night
 from kernelcast.nightly.plan_file import plan_of
@@ -31,7 +34,11 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         asked.append({"cases": cases, **given})
         for device, specs in cases.items():
             rows = [Measurement(spec, device, "ok", f"b-{device}", 1.0) for spec in specs]
-            store.append(rows, Provenance(f"b-{device}", {"kernel": "6.1", **given["note"]}))
+            read = {
+                "sentinel_before_s": {"gemm": 0.003, "copy": None},
+                "sentinel_after_s": {"gemm": 0.005, "copy": 0.02},
+            }
+            store.append(rows, Provenance(f"b-{device}", {"kernel": "6.1", **read, **given["note"]}))
         stored = {device: {"ok": len(specs)} for device, specs in cases.items()}
         none = dict.fromkeys(cases, 0)
         return FleetSummary(stored, none, none | {T4: 2}, {T4: "no device of this name is left"}, (), False, 1.0)
@@ -64,6 +71,22 @@ def test_every_device_gets_cases_and_all_rows_are_stored_here(home, cluster: lis
     assert {table["device"][0].as_py() for table in Store().read_all([T4]).values()} == {T4}
     assert any("no device of this name is left" in one.said for one in record.findings)
     assert set(record.stage("check").facts["regimes"]) == {CPU, T4}
+
+
+def test_sentinels_between_blocks_are_what_the_devices_of_a_fleet_are_judged_by(
+    home, cluster: list[dict[str, Any]]
+) -> None:
+    software = software_of({"kernel": "6.1"})
+    write_ledger(Ledger(CPU, (Regime("r1", "", software, "x"),), (Span("", software, "r1"),)))
+    for day in range(1, 15):
+        slow = 0.0048 if day > 11 else 0.004 + 1e-6 * day
+        note_night(CPU, f"202601{day:02}T000000Z-many", software, readings={"gemm": slow, "copy": 0.02})
+    record = run_night(open_night(setting(), lambda *_: None))
+    drift = record.stage("check").facts["device_drift"]
+    assert drift[CPU]["readings"] == {"gemm": 0.004, "copy": 0.02}
+    assert (drift[CPU]["nights"], drift[T4]["nights"]) == (15, 1)
+    assert watched_nights(T4)[0][0].readings == {"gemm": 0.004, "copy": 0.02}
+    assert {one.subject for one in record.findings if one.kind == "device-drift"} == {T4}
 
 
 def test_what_a_cluster_lacks_is_said(cluster: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
