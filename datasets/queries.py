@@ -113,13 +113,8 @@ class StoreQuery:
 
     def _guarded(self, reader: pa.RecordBatchReader, schema: pa.Schema, sql: str) -> Iterator[pa.RecordBatch]:
         with self.clear_errors(sql):
-            try:
-                while (batch := self._interruptible(lambda: next(reader, None))) is not None:
-                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-            except GeneratorExit:
-                # Nobody reads on: letting go of the reader waits for the end of a question that may have none.
-                self._connection.interrupt()
-                raise
+            while (batch := self._interruptible(lambda: next(reader, None))) is not None:
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     def _interruptible(self, work: Callable[[], Any]) -> Any:
         """The result of `work`, done in a thread beside: DuckDB does not look for Ctrl-C, so the thread that waits does."""
@@ -168,7 +163,7 @@ def open_query(store: Store, *, memory_b: float = MEMORY_B, spill: Path | None =
         scratch = tempfile.TemporaryDirectory(prefix="kernelcast-query-", dir=spill, ignore_cleanup_errors=True)
         options: dict[str, Any] = {"memory_limit": f"{int(memory_b)}B", "temp_directory": stack.enter_context(scratch)}
         connection = stack.enter_context(duckdb.connect(":memory:", config=options | _CLOSED))
-        # Where the answer is still held, closing would wait for its end.
+        # A question that was not read to its end may never end by itself, and closing waits for it.
         stack.callback(connection.interrupt)
         views, addresses = _make_views(connection, store)
         yield StoreQuery(views, store.root_name, addresses, connection, stack.enter_context(ThreadPoolExecutor(1)))

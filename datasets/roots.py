@@ -231,7 +231,7 @@ class UrlRoot:
     def write(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Write whole objects, one after the other."""
         for name, content in files:
-            self._put(name, partial(self._fs.pipe_file, value=content))
+            self._put(name, partial(self._write_object, content))
 
     @contextlib.contextmanager
     def scratch(self, folder: str) -> Iterator[Path]:  # noqa: ARG002 - where it will lie matters to folders only
@@ -261,6 +261,9 @@ class UrlRoot:
         place = re.sub(r"[^A-Za-z0-9._+-]+", "-", self.name)[:80]
         digest = hashlib.sha256(self.name.encode()).hexdigest()[:12]
         return home_dir() / "locks" / f"{place}-{digest}" / f"{word}.lock"
+
+    def _write_object(self, content: bytes, path: str) -> None:
+        self._fs.pipe_file(path, content)
 
     def _put(self, name: str, put: Callable[[str], Any]) -> None:
         """Have `put` write a file where it is whole or not there."""

@@ -1,6 +1,6 @@
 """One challenger, made in a process of its own: it can be ended when its time is over, and its memory is not the night's.
 
-    python -P -m kernelcast.nightly.making FOLDER NAME
+    python -P -m kernelcast.nightly.making FOLDER NAME PARENT
 
 `FOLDER` is the night's; the result is `challengers/NAME/` and, written last, `challengers/NAME.json`: the challenger, or why
 there is none.
@@ -9,6 +9,7 @@ there is none.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -130,6 +131,9 @@ def make(folder: Path, name: str) -> Challenger:
 def main(argv: list[str]) -> int:
     """Make the challenger that the arguments name and write down how that went."""
     die_with_parent()
+    if os.getppid() != int(argv[3]):
+        # The night was killed while this started; the one that goes on with it makes its own.
+        return 1
     folder, name = Path(argv[1]), argv[2]
     try:
         made: Challenger | str = make(folder, name)

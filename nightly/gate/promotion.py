@@ -23,7 +23,7 @@ from ...models.predictor import load_predictor
 from ...models.registry import Pointer, Promoted, point_back, pointer, promote, promote_directory
 from ...models.tracking import RegistryError, manifest_sha256
 from ..record import Finding
-from .challengers import Challenger
+from .challengers import Challenger, past
 from .hold_out import Evidence
 from .judging import Rules, Verdict, judge
 from .ledger import SHIPPED, Ledger
@@ -92,6 +92,7 @@ def promote_challenger(
     try:
         wrong = _differs(sha256, expected, probes, known)
         if wrong is None:
+            _write_down(before, book, known)
             book.keep(challenger, night, version=done.version, path=done.artifact, registry=registry, software=software,
                       regime=regime, measured=measured)  # fmt: skip
             if done.version != before.version:
@@ -201,6 +202,20 @@ def review(
         return verdict, None
     why = "; ".join(verdict.reasons[:3])
     return verdict, _taken_back(book, f"on rows measured since, beside {entry.previous}: {why}")
+
+
+def _write_down(before: Pointer, book: Ledger, devices: Catalogue) -> None:
+    """Have the ledger name what served until now, so that there is a way back to a model that was promoted by hand."""
+    if before.artifact is None or before.version is None:
+        return
+    if any(entry.version == before.version for entry in book.entries()):
+        return
+    try:
+        model = past(before.artifact, before.version, devices=devices)
+    except (ArtifactError, GraphError):
+        # It could not serve again either.
+        return
+    book.keep(model, "", version=before.version, path=before.artifact, registry=before.version.isdecimal())
 
 
 def _taken_back(book: Ledger, why: str) -> Promotion:

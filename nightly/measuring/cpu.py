@@ -75,6 +75,7 @@ class CpuMeasurer:
         return (
             spec.impl in (plan.impls or ("torch",))
             and spec.threads is not None and spec.threads <= cores
+            and (not plan.threads or spec.threads in plan.threads)
             and (not plan.families or spec.family in plan.families)
             and (not plan.dtypes or spec.dtype in plan.dtypes)
             and CPU_LIMITS.allow(get_family(spec.family), View.of(spec))

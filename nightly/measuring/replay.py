@@ -36,10 +36,12 @@ def recorded_rows(place: Path, device: str | None) -> list[Measurement]:
     Raises:
         SpecError: there are none, they cannot be read, or they are of several devices and none was named.
     """
+    if not place.exists():
+        raise SpecError(f"replay.rows: there is nothing at {place}", field="replay.rows")
     if place.is_dir():
         tables = list(Store(place).read_all().values())
     else:
-        family = set(read_table(place, frozenset())["family"].to_pylist()) if place.exists() else set()
+        family = set(read_table(place, frozenset())["family"].to_pylist())
         if len(family) != 1:
             raise SpecError(
                 f"replay.rows: {place} is no table of one family and no store's folder", field="replay.rows"
@@ -54,7 +56,9 @@ def recorded_rows(place: Path, device: str | None) -> list[Measurement]:
         raise SpecError(f"{place} has rows of {listed(known) or 'no device'}; name one as device", field="device")
     chosen = device or known[0]
     if chosen not in known:
-        raise SpecError(f"{place} has no rows of {chosen}; it has rows of {listed(known) or 'none'}", field="device")
+        raise SpecError(
+            f"{place} has no rows of {chosen}; it has rows of {listed(known) or 'no device'}", field="device"
+        )
     return [from_row(row) for table in good for row in table.filter(pc.equal(table["device"], chosen)).to_pylist()]
 
 
@@ -85,21 +89,20 @@ class ReplayMeasurer:
 
     def candidates(self, device: str, wanted: int, seed: int, measured: Sequence[KernelSpec]) -> list[KernelSpec]:  # noqa: ARG002
         """Recorded cases in random order, of the families, dtypes and threads the plan allows."""
-        plan = self._plan
-        allowed = [
-            spec
-            for spec in self._rows
-            if (not plan.families or spec.family in plan.families)
-            and (not plan.dtypes or spec.dtype in plan.dtypes)
-            and (not plan.threads or spec.threads in plan.threads)
-            and (not plan.impls or spec.impl in plan.impls)
-        ]
+        allowed = [spec for spec in self._rows if self.can(device, spec)]
         order = np.random.default_rng(seed).permutation(len(allowed)).tolist()
         return [allowed[i] for i in order[:wanted]]
 
     def can(self, device: str, spec: KernelSpec) -> bool:  # noqa: ARG002
-        """Whether it was recorded."""
-        return spec in self._rows
+        """Whether it was recorded and is of the families, dtypes, threads and impls the plan allows."""
+        plan = self._plan
+        return (
+            spec in self._rows
+            and (not plan.families or spec.family in plan.families)
+            and (not plan.dtypes or spec.dtype in plan.dtypes)
+            and (not plan.threads or spec.threads in plan.threads)
+            and (not plan.impls or spec.impl in plan.impls)
+        )
 
     def collect(
         self, cases: Mapping[str, Sequence[KernelSpec]], *, sink: Sink, until: float, note: Mapping[str, Any],

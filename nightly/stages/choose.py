@@ -121,15 +121,16 @@ def _for_device(
     left = _MORE * (seconds - sum(one.measuring_s for one in bridge))
     parts: list[Sequence[ChosenCase]] = [bridge]
     taken: list[KernelSpec] = []
-    # Only what the store has can be held against what it was.
-    again = choose_cases(None, device, [], seconds=left * plan.repeats, measured=before.own, devices=night.devices,
-                         repeats=1.0, seed=night.seed) if before.own and plan.repeats else []  # fmt: skip
+    # Only what the store has, and the plan still measures, can be held against what it was.
+    own = [spec for spec in before.own if night.measurer.can(device, spec)]
+    again = choose_cases(None, device, [], seconds=left * plan.repeats, measured=own, devices=night.devices,
+                         repeats=1.0, seed=night.seed) if own and plan.repeats else []  # fmt: skip
     parts.append([ChosenCase(device, one.spec, one.why, one.measuring_s) for one in again])
     for share, use_model, wants in ((plan.space_filling, None, {}), (plan.usage if usage else 0.0, model, usage)):
         parts.append(_picked(night, device, candidates, left * share, use_model, wants, before.specs, taken))
     used = sum(one.measuring_s for part in parts[1:] for one in part)
     parts.append(_picked(night, device, candidates, left - used, model, {}, before.specs, taken))
-    return _interleaved(parts), len(candidates)
+    return _interleaved(parts), len(candidates) + len(again) + len(bridge)
 
 
 def _picked(

@@ -52,7 +52,7 @@ def gate(night: Night) -> Did:
         "winner": winner.name if winner else None,
     }  # fmt: skip
     if winner is None:
-        return Did(f"None of {len(verdicts)} challengers is better beyond noise; what serves goes on serving.", facts,
+        return Did(f"{_none_of(len(verdicts))} better beyond noise; what serves goes on serving.", facts,
                    tuple(findings))  # fmt: skip
     path = next(one.path for one in challengers if one.name == winner.name)
     asked = read_usage_log(night.usage_folder).asked
@@ -61,6 +61,10 @@ def gate(night: Night) -> Did:
     fresh = set(night.facts("collect").get("families", {}))
     findings += unexplained(moved, explained=fresh)
     return Did(f"{winner.name}: {winner.said}", {**facts, "changes": moved.facts()}, tuple(findings))
+
+
+def _none_of(count: int) -> str:
+    return "The one challenger is not" if count == 1 else f"None of {count} challengers is"
 
 
 def _evidence(night: Night) -> tuple[Evidence, ...]:

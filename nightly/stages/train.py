@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -115,7 +116,7 @@ def _made(night: Night, name: str, seconds: float) -> Challenger | str | None:
 
 def _command(folder: Path, name: str) -> list[str]:
     """What makes a challenger; -P keeps the working directory's folders from shadowing packages."""
-    return [sys.executable, "-P", "-m", "kernelcast.nightly.making", str(folder), name]
+    return [sys.executable, "-P", "-m", "kernelcast.nightly.making", str(folder), name, str(os.getpid())]
 
 
 def _past(night: Night) -> list[Challenger]:

@@ -211,7 +211,8 @@ def test_columns_of_one_name_are_told_apart(filled: Store) -> None:
 def test_a_question_without_an_end_is_left_when_nobody_reads_on(filled: Store) -> None:
     with open_query(filled) as query:
         endless = "WITH RECURSIVE t AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM t) SELECT * FROM t"
-        assert next(query.ask(endless, batch_rows=2048).batches)["x"][0].as_py() == 1
+        answer = query.ask(endless, batch_rows=2048)
+        assert next(answer.batches)["x"][0].as_py() == 1
 
 
 def test_rows_come_in_batches(filled: Store) -> None:

@@ -23,7 +23,7 @@ const SAID = {
   promoted: (one) => `A better model was found: ${one.champion_after} answers now.`,
   kept: (one) => `No challenger was better beyond doubt: ${one.champion_after ?? "the model before"} goes on answering.`,
   "rolled-back": (one) => `What was promoted did not hold: ${one.champion_after ?? "the model before"} answers again.`,
-  failed: (one) => `The night failed at ${one.stage || "its start"}; the model before goes on answering.`,
+  failed: () => "The night failed; its report says where and why, and what answers now.",
   interrupted: (one) => `The night was interrupted at ${one.stage || "its start"}; the same plan goes on from there.`,
   running: (one) => `The night runs, at ${one.stage || "its start"}.`,
 };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from kernelcast import cli
-from kernelcast.nightly import begin
+from kernelcast.nightly import begin, making
 from kernelcast.nightly.folders import new_night, records, remove_old, unfinished
 from kernelcast.nightly.lock import is_held, night_lock
 from kernelcast.nightly.night import RUN
@@ -41,6 +42,14 @@ def test_what_would_fail_in_the_morning_is_refused_in_the_evening(
     assert home.out == ""
     assert home.served == before
     assert not (home.path / "nights").exists() or home.folders == []
+
+
+def test_a_challenger_whose_night_was_killed_while_it_started_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "die_with_parent", lambda: None)
+    assert making.main(["making", str(tmp_path), "adapted", str(os.getpid())]) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("option", [["--resume", "last"], ["--from", "train"]])
