@@ -201,7 +201,8 @@ class UrlRoot:
             raise StoreError(
                 f"{self.name} names no place for a store; give s3://bucket/prefix, say, or a folder's path"
             )
-        with clear_url_errors(self.name, "reach"):
+        # What is no place of files (`dir://`, `data://`) fails in any way when a place is made of it.
+        with clear_url_errors(self.name, "reach", also=(TypeError, AttributeError)):
             import fsspec
 
             # Listings must show what other writers did since the last one.

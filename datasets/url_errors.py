@@ -43,11 +43,15 @@ def refuse_secrets(url: str) -> None:
 
 
 @contextlib.contextmanager
-def clear_url_errors(where: str, doing: str, *, missing: type[StoreError] = UnreachableError) -> Iterator[None]:
-    """Turn what a filesystem of fsspec says into a `StoreError`; `missing` is raised for a file that is not there."""
+def clear_url_errors(where: str, doing: str, *, missing: type[StoreError] = UnreachableError,
+                     also: tuple[type[Exception], ...] = ()) -> Iterator[None]:  # fmt: skip
+    """Turn what a filesystem of fsspec says into a `StoreError`.
+
+    `missing` is raised for a file that is not there. `also` are further errors to turn, where only fsspec can raise them.
+    """
     try:
         yield
-    except _url_errors() as error:
+    except (*_url_errors(), *also) as error:
         # The cause is cut off: libraries put signed requests into their messages, and a traceback would print them.
         raise _told(where, doing, error, missing) from None
 
@@ -55,9 +59,8 @@ def clear_url_errors(where: str, doing: str, *, missing: type[StoreError] = Unre
 def _url_errors() -> tuple[type[Exception], ...]:
     found = (getattr(sys.modules.get(module), name, None) for module, name in _LIBRARY_ERRORS)
     loaded = (one for one in found if isinstance(one, type) and issubclass(one, Exception))
-    # A protocol that is no place of files (`dir://`, `data://`) fails in any way when a place is made of it; one that only
-    # reads (`http://`) has not implemented the rest.
-    return (OSError, ImportError, ValueError, TypeError, AttributeError, NotImplementedError, *loaded)
+    # A protocol that only reads (`http://`) has not implemented the rest.
+    return (OSError, ImportError, ValueError, NotImplementedError, *loaded)
 
 
 def _told(where: str, doing: str, error: BaseException, missing: type[StoreError]) -> StoreError:

@@ -110,8 +110,8 @@ def device_drift(
     findings: list[Finding] = []
     if drift.state == "not enough history":
         said = (
-            f"Not enough history to say whether {device} has drifted: {drift.nights} {'night' if drift.nights == 1 else 'nights'} in its regime, "
-            f"{rule.least_nights + 1} are needed. Nothing to do."
+            f"Not enough history to say whether {device} has drifted: its regime has {drift.nights} of the "
+            f"{rule.least_nights + 1} nights that are needed. Nothing to do."
         )
         findings.append(Finding("device-drift", "info", device, said, {"nights": float(drift.nights)}))
     if drift.state == "drifted" and drift.log_ratio is not None:

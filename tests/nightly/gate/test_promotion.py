@@ -224,6 +224,6 @@ def test_history_and_rollback_on_the_command_line(home: Path, champion: Path, be
 def test_a_model_promoted_by_hand_can_be_gone_back_to(home: Path, champion: Path, better: Path) -> None:
     by_hand = registry.promote_directory(champion)
     promoted(better)
-    assert [one.version for one in Ledger().entries()][0] == by_hand.version
+    assert next(one.version for one in Ledger().entries()) == by_hand.version
     assert roll_back(why="try").version == by_hand.version
     assert manifest_sha256(default_model_dir()) == manifest_sha256(champion)
