@@ -330,7 +330,9 @@ def _said(
                                          f"(90 % interval {-overall.high:.2f} to {-overall.low:.2f})")  # fmt: skip
     if overall is not None and overall.low > 0.0 and not better:
         worse = f"{overall.mean:.2f} points of mean error (90 % interval {overall.low:.2f} to {overall.high:.2f})"
-        return f"Not promoted: none of {judged} slices alone is worse beyond noise, but all rows together are, by {worse}."
+        return (
+            f"Not promoted: none of {judged} slices alone is worse beyond noise, but all rows together are, by {worse}."
+        )
     more = ", and it knows families that the champion does not" if gains else ""
     if better:
         return f"Passed: none of {judged} slices is worse beyond noise, and all rows together are better{change}{more}."

@@ -48,8 +48,15 @@ class StoredRows:
     """
 
     def __init__(self, root: Path | None = None, *, batch: int = BATCH) -> None:
-        """`root` is the store's folder, by default the user's own; journals of earlier processes there are taken over."""
-        self.store = Store(root)
+        """`root` is the store's folder, by default the user's own; journals of earlier processes there are taken over.
+
+        Raises:
+            SpecError: `root` can be no store: a file stands there.
+        """
+        try:
+            self.store = Store(root)
+        except StoreError as error:
+            raise SpecError(str(error), field="store") from error
         self._batch = batch
         self._pending: list[Measurement] = []
         self._facts: dict[str, Mapping[str, Any]] = {}

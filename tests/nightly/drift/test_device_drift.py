@@ -83,7 +83,7 @@ def test_a_short_history_says_so(nights: int) -> None:
     findings, facts = device_drift(DEVICE, _nights(logs))
     assert facts["state"] == "not enough history"
     assert "Not enough history" in findings[0].said
-    assert "11 are needed" in findings[0].said
+    assert "of the 11 nights that are needed" in findings[0].said
 
 
 def test_a_drift_confirmed_for_some_nights_needs_a_person_and_one_that_is_over_is_forgotten() -> None:

@@ -148,10 +148,17 @@ def test_a_store_that_cannot_be_written_is_one_sentence(
     selector: Selector, tmp_path: Path, make: Any, model: Any
 ) -> None:
     (tmp_path / "file").write_text("")
-    inductor.install(store=tmp_path / "file", model=model)
+    inductor.install(store=tmp_path / "file" / "store", model=model)
     stay = selector.preprocessing_fns[-1](make.mm_list(512, 768, 1024, TILES))
     with pytest.warns(PluginWarning, match="did not keep the times"):
         selector.feedback_saver_fns[-1](dict.fromkeys(stay, 0.1), "mm")
+
+
+def test_a_file_in_place_of_a_store_is_one_sentence(selector: Selector, tmp_path: Path, model: Any) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.warns(PluginWarning, match="not installed in Inductor: .*file is a file; a store is a folder"):
+        handle = inductor.install(store=tmp_path / "file", model=model)
+    assert not handle.active
 
 
 @pytest.mark.parametrize("missing", ["add_preprocessing_fn", "add_feedback_saver", "get_algorithm_selector_cache"])
