@@ -1,7 +1,7 @@
 """A made-up store of many rows, and what asking it costs: seconds and peak memory of every question, each in a fresh process.
 
-    .venv/bin/python -P benchmarks/store_size.py --rows 1e6 --dir /tmp/made-up-store
-    .venv/bin/python -P benchmarks/store_size.py --rows 5e7 --dir /tmp/made-up-store --page docs/storage.md
+    .venv/bin/python -P benchmarks/store_size.py --rows 1e6 --dir made-up-store
+    .venv/bin/python -P benchmarks/store_size.py --rows 5e7 --dir made-up-store --page docs/storage.md
 
 Rows are drawn from the shipped tables: their words, sizes and latencies, sizes scattered around and latencies scaled to further
 devices; a case is measured under two softwares and, one in five, again. `case_id` is a hash of the made-up case, not of a spec.
