@@ -122,7 +122,8 @@ def promote(
             )
         pinned = pin(source, str(version))
     with _alone():
-        before = next((one.version for one in known if alias in one.aliases), None)
+        # Asked again: another promotion may have ended since.
+        before = next((one.version for one in _versions(tracking, name) if alias in one.aliases), None)
         with clear_errors(tracking.shown):
             tracking.client.set_registered_model_alias(name, alias, str(version))
         if alias == CHAMPION:

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from ..features.errors import SpecError, listed
 from ..home import home_dir
 from .budget import Budget, reserve_s
 from .context import Night, Tell
-from .folders import PLAN_JSON, STATE, new_night, night_folders, nights_dir, records, unfinished
+from .folders import PLAN_JSON, STATE, earlier_nights, new_night, night_folders, nights_dir, records, unfinished
 from .measuring.protocol import Measurer
 from .outcome import serving_version
 from .plan import Plan, differences
@@ -35,9 +34,6 @@ LAST = "last"
 _CPU_IMPLS = ("torch",)
 LOCKED = ("cpu", "gpu")
 """Collectors that measure devices of this machine."""
-
-_EARLIER = 60
-"""Earlier nights that say how long training takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +156,10 @@ def _furnish(setting: Setting, folder: Path, now: datetime) -> None:
     ).write(folder / STATE)  # fmt: skip
 
 
-def earlier_nights(plan: Plan, folder: Path) -> list[NightRecord]:
-    """The newest nights of the plan but the one in `folder`, at most `_EARLIER`."""
-    found = (one for path, one in records(nights_dir(), plan.name) if path != folder)
-    return list(islice(found, _EARLIER))
-
-
 def _night(
     setting: Setting, store: Store, folder: Path, record: NightRecord, tell: Tell, findings: tuple[Finding, ...]
 ) -> Night:
-    earlier = earlier_nights(setting.plan, folder)
+    earlier = earlier_nights(setting.plan.name, folder)
     total = setting.plan.budget_s
     used = sum(stage.seconds for stage in record.stages if stage.status in ("done", "failed", "skipped"))
     budget = Budget(total, min(used, total), reserve_s(total, earlier))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from .begin import LOCKED, Setting, device_lock, earlier_nights, plan_changes, ready_store
+from .begin import LOCKED, Setting, device_lock, plan_changes, ready_store
 from .budget import Budget, reserve_s
 from .context import Night
-from .folders import nights_dir, unfinished
+from .folders import earlier_nights, nights_dir, unfinished
 from .outcome import serving_model, serving_version
 from .plan import without_password
 from .record import STAGES, NightRecord
@@ -55,7 +55,7 @@ def outlook(setting: Setting, *, fresh: bool = False) -> Outlook:
     devices = setting.measurer.devices
     record = NightRecord(folder.name, plan.name, ", ".join(devices), "running", now.isoformat(timespec="seconds"), None,
                          plan.budget_s, serving_version(), None)  # fmt: skip
-    earlier = earlier_nights(plan, folder)
+    earlier = earlier_nights(plan.name, folder)
     budget = Budget(plan.budget_s, 0.0, reserve_s(plan.budget_s, earlier))
     night = Night(plan, folder, record, setting.devices, setting.measurer, store, budget, lambda *_: None,
                   device_lock(setting, store), setting.rehearsal)  # fmt: skip

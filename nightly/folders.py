@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 from ..home import home_dir
@@ -20,6 +21,10 @@ NIGHT_ID = re.compile(r"(?P<stamp>\d{8}T\d{6}Z)-(?P<plan>[A-Za-z0-9][A-Za-z0-9._
 UNFINISHED = ("running", "interrupted")
 RESUME_WITHIN_S = 24 * 3600.0
 """An unfinished night that began longer ago is not gone on with unasked: what it chose is of another day."""
+
+
+_EARLIER = 60
+"""Earlier nights that say how long training takes."""
 
 
 def nights_dir() -> Path:
@@ -60,6 +65,11 @@ def records(nights: Path, plan: str | None = None) -> Iterator[tuple[Path, Night
             continue
         with contextlib.suppress(RecordError):
             yield folder, NightRecord.read(folder / STATE)
+
+
+def earlier_nights(plan: str, folder: Path) -> list[NightRecord]:
+    """The newest nights of the plan of this name but the one in `folder`, at most `_EARLIER`."""
+    return list(islice((one for path, one in records(nights_dir(), plan) if path != folder), _EARLIER))
 
 
 def unfinished(nights: Path, plan: str, now: datetime) -> Path | None:

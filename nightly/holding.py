@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from ..datasets.shipped import read_shipped, shipped_families
 from ..datasets.usage import read_usage_log
 from ..features.cases import Cases
-from ..features.errors import SpecError
 from ..models.artifact import ArtifactError
+from ..models.candidates import runnable
 from ..models.labelled import Labelled
 from ..models.predictor import ArtifactPredictor
 from ..models.tables import joined, labelled_table
@@ -107,13 +107,13 @@ def _data(night: Night, predictor: ArtifactPredictor) -> tuple[dict[str, Any], l
         trained = _learned(night, family, device)
         if trained is None:
             continue
-        try:
-            cases = Cases.of(specs, [device] * len(specs)).with_core_counts(night.devices)
-            outside = outside_domain(predictor, cases)
-        except SpecError:
-            # A dtype that this device has no peak for: nothing of the family can be said of it here.
+        cases = Cases.of(specs, [device] * len(specs)).with_core_counts(night.devices)
+        # What was asked for another device may be in a dtype that this one has no peak for.
+        able = np.flatnonzero(runnable(cases, night.devices.get(device)))
+        if not len(able):
             continue
-        inputs[family] = Inputs(trained, cases, outside, np.array([asked[spec] for spec in specs]))
+        cases, counts = cases.take(able), np.array([asked[spec] for spec in specs])[able]
+        inputs[family] = Inputs(trained, cases, outside_domain(predictor, cases), counts)
     findings, facts = data_drift(inputs, seed=night.plan.seed)
     return facts, findings
 

@@ -10,10 +10,8 @@ from ..features.device import Catalogue, catalogue
 from ..home import home_dir
 from ..models.artifact import CHAMPION_POINTER, ArtifactError, default_model_dir
 from ..models.predictor import ArtifactPredictor, load_predictor
+from .gate.ledger import SHIPPED
 from .record import NightRecord, Outcome
-
-SHIPPED = "shipped"
-"""The version of the model that serves where nothing was ever promoted."""
 
 _DECIDING = ("choose", "collect", "check", "train", "gate", "promote")
 """Stages without which a night has not done what it is for."""

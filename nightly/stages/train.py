@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from ...models.artifact import ArtifactError
 from ..budget import after_training_s
 from ..context import Did, Night
-from ..folders import CHALLENGERS, nights_dir, records
+from ..folders import CHALLENGERS, earlier_nights
 from ..gate.challengers import Challenger, past
 from ..gate.ledger import Ledger
 from ..gate.selection import POLICIES, Now
@@ -46,7 +45,7 @@ def train(night: Night) -> Did:
     made: list[Challenger] = []
     findings: list[Finding] = []
     took = _seconds_before(night)
-    reserve = after_training_s(night.budget.total_s, _earlier(night))
+    reserve = after_training_s(night.budget.total_s, earlier_nights(night.plan.name, night.folder))
     names = challenger_names(night)
     for step, name in enumerate(names):
         night.tell(f"making the challenger {name}", step, len(names))
@@ -161,15 +160,6 @@ def _no_time(name: str, why: str) -> Finding:
     return Finding("budget", "warning", name, said)
 
 
-def _earlier(night: Night) -> Iterable[Any]:
-    began = time.monotonic()
-    for folder, record in records(nights_dir()):
-        if folder != night.folder and record.plan == night.plan.name:
-            yield record
-        if time.monotonic() - began > 1.0:
-            return
-
-
 def _kind(name: str) -> str:
     """What of a challenger's name is the same every night: another past model takes as long to adapt."""
     return ADAPTED_PAST if name.startswith(ADAPTED_PAST) else name
@@ -178,7 +168,7 @@ def _kind(name: str) -> str:
 def _seconds_before(night: Night) -> dict[str, float]:
     """What each kind of challenger took in the newest earlier night of the plan that made it."""
     found: dict[str, float] = {}
-    for record in _earlier(night):
+    for record in earlier_nights(night.plan.name, night.folder):
         for one in record.stage("train").facts.get("challengers", ()):
             found.setdefault(_kind(str(one.get("name"))), float(one.get("seconds") or 0.0))
     return found
