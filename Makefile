@@ -1,26 +1,26 @@
-# kernelcast: `make run` answers a first prediction, `make test` runs what CI runs, `make` adds lint and types.
+# kernelcast: `make run` answers a first prediction, `make test` tests in minutes, `make test-slow` the rest, `make` adds lint and types to the first.
 PYTHON ?= python3
 VENV ?= .venv
 MINUTES ?= 9
 OUT ?= measurements-gpu
 LIGHT ?= .venv-light
 PORT ?= 8000
-PARTS := $(wildcard *.py) api client collectors commands datasets features models nightly plugins
+PARTS := $(wildcard *.py) api client collectors commands datasets features models nightly plugins workloads
 PIP = pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := check
-.PHONY: check lint types audit test run collect collect-gpu collect-mlir triton-programs mlir-plugin model docs bench bench-choosing bench-engines bench-serve accuracy soak fuzz clean
+.PHONY: check lint types audit test test-slow run collect collect-gpu collect-mlir triton-programs mlir-plugin model docs bench bench-choosing bench-engines bench-serve accuracy soak fuzz clean
 
 check: lint types test
 
 # The light environment serves and predicts: no torch, no mlflow, no training library.
-$(LIGHT)/.ready: pyproject.toml constraints.txt setup.py $(wildcard models/native/*)
+$(LIGHT)/.ready: pyproject.toml constraints.txt setup.py $(wildcard models/engine/native/*)
 	$(PYTHON) -m venv $(LIGHT)
 	$(LIGHT)/bin/$(PIP) --editable .
 	touch $@
 
 # The full environment collects, trains and tests.
-$(VENV)/.ready: pyproject.toml constraints.txt setup.py $(wildcard models/native/*)
+$(VENV)/.ready: pyproject.toml constraints.txt setup.py $(wildcard models/engine/native/*)
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/$(PIP) --editable '.[dev]'
 	touch $@
@@ -28,9 +28,16 @@ $(VENV)/.ready: pyproject.toml constraints.txt setup.py $(wildcard models/native
 run: $(LIGHT)/.ready
 	$(LIGHT)/bin/kernelcast serve --port $(PORT) --example
 
+# One BLAS thread a worker: more only wait for each other. Byte code is kept, or every child compiles the package again.
+PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(VENV)/bin/pytest -n 2
+
+# A few minutes: all but what needs a browser, a database, a cluster or a real compiler, or waits for many processes.
 test: $(VENV)/.ready
-	# File by file: what a file's tests share is set up once, not once a process.
-	$(VENV)/bin/pytest -n 2 --dist loadfile
+	$(PYTEST) -m "not slow" --dist worksteal
+
+# The rest. File by file: what a file's tests share (a cluster, a database) is set up once, not once a worker.
+test-slow: $(VENV)/.ready
+	$(PYTEST) -m slow --dist loadfile
 
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .
@@ -55,12 +62,20 @@ collect-gpu:
 	PYTHONPATH=build/run $(PYTHON) -P -m kernelcast collect-gpu --minutes $(MINUTES) --out "$(OUT)"
 
 # Whole MLIR modules on this machine's CPU, by IREE and XLA; run again to go on.
-collect-mlir: $(VENV)/.ready
-	$(VENV)/bin/kernelcast collect-mlir --minutes 60 --out measurements-mlir
+collect-mlir: build/mlir-programs.parquet
+	$(VENV)/bin/kernelcast collect-mlir --texts $< --minutes 60 --out measurements-mlir
+
+# Programs written anew by JAX, torch-mlir and a generator; without --texts, collect-mlir takes the shipped ones.
+build/mlir-programs.parquet: $(VENV)/.ready $(wildcard benchmarks/programs/*.py benchmarks/programs/*/*.py)
+	$(VENV)/bin/python benchmarks/mlir_programs.py --count 2000 --out $@
 
 # Triton programs compiled for GPUs that need not be there; run again to go on.
-triton-programs: $(VENV)/.ready
-	$(VENV)/bin/kernelcast compile-triton-programs --minutes 60 --out measurements-triton
+triton-programs: build/triton-programs.parquet
+	$(VENV)/bin/kernelcast compile-triton-programs --texts $< --minutes 60 --out measurements-triton
+
+# Triton IR of the programs; without --texts, compile-triton-programs takes the shipped texts.
+build/triton-programs.parquet: $(VENV)/.ready $(wildcard benchmarks/programs/triton/*.py)
+	$(VENV)/bin/python benchmarks/triton_programs.py --out $@
 
 # A pass plug-in for Debian's mlir-opt-19; needs g++ mlir-19-tools libmlir-19-dev llvm-19-dev.
 mlir-plugin: build/libkernelcast-mlir.so
@@ -69,7 +84,7 @@ build/libkernelcast-mlir.so: $(wildcard plugins/mlir_opt/*.cpp plugins/mlir_opt/
 
 # The shipped model, from the shipped tables.
 model: $(VENV)/.ready
-	$(VENV)/bin/kernelcast train --data datasets/shipped/*.parquet --out models/pretrained
+	$(VENV)/bin/kernelcast train --data datasets/data/shipped/*.parquet --out models/pretrained/kernels
 
 # Generated pages: families, devices, data cards.
 docs: $(VENV)/.ready

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from .models.composition import Kernel, Whole
-    from .models.mlir.prediction import ModulePrediction
-    from .models.prediction import Prediction
-    from .models.predictor import ArtifactPredictor
+from .version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from .models.predict.prediction import Prediction
+    from .models.predict.predictor import ArtifactPredictor
+    from .workloads.mlir.prediction import ModulePrediction
+    from .workloads.whole_model import Kernel, Whole
 
 __all__ = ["__version__", "load", "predict", "predict_mlir", "predict_model"]
 
@@ -34,8 +34,8 @@ def load(model: Path | str | None = None) -> ArtifactPredictor:
     Raises:
         kernelcast.features.errors.SpecError: the directory is no model, or is damaged.
     """
-    from .models.artifact import default_model_dir
-    from .models.predictor import load_predictor
+    from .models.family_model.artifact import default_model_dir
+    from .models.predict.predictor import load_predictor
 
     return load_predictor(default_model_dir() if model is None else Path(model))
 
@@ -47,7 +47,7 @@ def predict(
     dtype: str,
     model: Path | str | None = None,
     coverage: float = 0.9,
-    **given: Any,
+    **sizes_and_settings: Any,
 ) -> Prediction:
     """What one kernel costs: latency in seconds, power in watts, energy in joules, each with an interval.
 
@@ -59,14 +59,15 @@ def predict(
         dtype: a number format, such as `bf16`.
         model: a model directory; default: the champion, else the shipped model.
         coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
-        **given: the family's sizes, and `variant`, `impl`, `config`, `threads`, `cache_state` as in `KernelSpec.of`.
+        **sizes_and_settings: the family's sizes, and `variant`, `impl`, `config`, `threads`, `cache_state` as in
+            `KernelSpec.of`.
 
     Raises:
         kernelcast.features.errors.SpecError: something is unknown or impossible; the message says what is possible.
     """
     from .features.kernel import KernelSpec
 
-    spec = KernelSpec.of(family, dtype, **given)
+    spec = KernelSpec.of(family, dtype, **sizes_and_settings)
     return load(model).predict([spec], [device], coverage=coverage)[0]
 
 
@@ -93,13 +94,13 @@ def predict_model(
     Raises:
         kernelcast.features.errors.SpecError: something is unknown or impossible; the message names the kernel.
     """
-    from .api.model_request import read_kernels
-    from .models.whole import predict_whole
+    from .workloads.kernel_reading import read_kernels
+    from .workloads.whole_model import predict_whole
 
     predictor = load(model)
     name = predictor.devices.get(device).name
-    found = read_kernels(kernels, [name], predictor.devices)
-    return predict_whole(predictor, found, name, coverage=coverage, launch_s=launch_s, queued=queued)
+    specs = read_kernels(kernels, [name], predictor.devices)
+    return predict_whole(predictor, specs, name, coverage=coverage, launch_s=launch_s, queued=queued)
 
 
 def predict_mlir(
@@ -131,11 +132,11 @@ def predict_mlir(
     Raises:
         kernelcast.features.errors.SpecError: the text or an argument cannot be used; the message says what is possible.
     """
-    from .api.mlir_reader import NativeReader
-    from .api.mlir_request import text_of
+    from .features.mlir.parse.parser_process import NativeReader
     from .features.mlir.reading import read
     from .features.mlir.understanding import understand
-    from .models.mlir.predictor import load_module_predictor
+    from .workloads.mlir.predictor import load_module_predictor
+    from .workloads.mlir.program_text import text_of
 
     text = text_of(text_or_path)
     if isolated:

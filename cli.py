@@ -48,7 +48,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _usage(error: BaseException) -> str:
-    said = getattr(error, "format_message", error.__str__)()
+    message = getattr(error, "format_message", error.__str__)()
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "kernelcast"
-    return f"{said.rstrip('.')}; see `{path} --help`"
+    return f"{message.rstrip('.')}; see `{path} --help`"

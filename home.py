@@ -10,5 +10,5 @@ HOME_ENV = "KERNELCAST_HOME"
 
 def home_dir() -> Path:
     """The folder named by `KERNELCAST_HOME`, `~` understood; default `~/.local/share/kernelcast`."""
-    given = os.environ.get(HOME_ENV)
-    return Path(given).expanduser() if given else Path.home() / ".local" / "share" / "kernelcast"
+    folder = os.environ.get(HOME_ENV)
+    return Path(folder).expanduser() if folder else Path.home() / ".local" / "share" / "kernelcast"

@@ -5,9 +5,9 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "kernelcast.models._native",
-            ["models/native/engine.cpp"],
-            depends=[f"models/native/{name}.hpp" for name in ("kernels", "loading", "model", "network")],
+            "kernelcast.models.engine._native",
+            ["models/engine/native/engine.cpp"],
+            depends=[f"models/engine/native/{name}.hpp" for name in ("kernels", "loading", "model", "network")],
             # Nothing but plain C functions is seen from outside; what is fused is written so (see kernels.hpp).
             extra_compile_args=["-O3", "-std=c++17", "-ffp-contract=off", "-fvisibility=hidden", "-Wno-psabi", "-g0"],
             language="c++",

@@ -7,10 +7,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..features.errors import SpecError
-from . import keys, proxy
+from .middleware import api_keys as keys
+from .middleware import proxy
+
+if TYPE_CHECKING:
+    from ..features.device import Catalogue
 
 PREFIX = "KERNELCAST_"
 MAX_MLIR_B = 4 << 20
@@ -19,26 +23,44 @@ must come after `server.cap_threads`."""
 
 MAX_CONCURRENCY = 38
 """Most requests worked on at once. Each has at most one thread of the pool of 40 that everything shares (anyio's), and what
-takes no place, such as /metrics, needs one too."""
+takes no slot, such as /metrics, needs one too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How the service runs. Field `x` is read from `KERNELCAST_X`; `docs/service.md` lists them all.
 
-    `model` is an artifact directory (None: the champion, or the shipped model). `device_files` add devices to the
-    catalogue. `max_body_b` and `max_specs` bound one request, `max_mlir_b` the MLIR text in one, `max_columns_b` and
-    `max_columns_rows` one in columns; `reload_s` is how often the model is looked at for change.
-    `workers` processes answer (`supervisor`), the first of them within `start_s` seconds of the start.
-    `access_log` writes a line per request; `log_format` and `log_level` are those of all lines (`request_log`). `tracing` sends
-    spans (None: where the environment names a collector), `metrics_dir` is where several workers keep their counts.
-    `api_keys` (`name:scope:hash`) and those of `api_keys_file` open it (`keys`, `access`); `allow_open` lets it listen to
-    others without any, `allowed_hosts` are names it may be asked by. `max_concurrency` requests are worked on at once, each
-    answered within `request_timeout_s` once its body is there, which may take `body_timeout_s`; `max_held_b` bounds all bodies
-    (`limits`).
-    `usage_log` is the folder that kernels asked for are counted in (None: they are not), its files kept `usage_days` days
-    (`usage_log.UsageLog`); `nights` is the folder of nights that are shown (None: `nights` in `KERNELCAST_HOME`).
-    `root_path` is the prefix a proxy serves it under, `trusted_proxies` whose forwarded headers count (`proxy.BehindProxy`).
+    Attributes:
+        host: Address to listen on.
+        port: Port to listen on; 0 for any free one.
+        model: Artifact directory; None: the champion, or the shipped model.
+        device_files: Files that add devices to the catalogue.
+        max_body_b: Longest JSON body of one request.
+        max_specs: Most specs in one request.
+        max_mlir_b: Longest MLIR text in one request.
+        max_columns_b: Longest body of a request in columns.
+        max_columns_rows: Most rows of a request in columns.
+        reload_s: How often the model and the key file are looked at for change.
+        access_log: Whether a line is logged per request.
+        log_format: "text" or "json", of all lines.
+        log_level: Least level that is logged.
+        tracing: Whether spans are sent; None: where the environment names a collector.
+        metrics_dir: Where several workers make the folder of their common metrics; None: among temporary files.
+        workers: Number of processes that answer.
+        start_s: Longest time until the first of several workers answers.
+        api_keys: Keys that open the service, `name:scope:hash` each.
+        api_keys_file: File of further keys.
+        allow_open: Whether it may listen to others without keys.
+        allowed_hosts: Names it may be addressed by.
+        request_timeout_s: Longest time for an answer once the body has arrived.
+        body_timeout_s: Longest time for a body to arrive.
+        max_concurrency: Requests worked on at once.
+        max_held_b: Bytes of all request bodies held at once.
+        usage_log: Folder in which the kernels asked for are counted; None: they are not.
+        usage_days: How long files of the usage log are kept.
+        nights: Folder of nights that are shown; None: `nights` in `KERNELCAST_HOME`.
+        root_path: Prefix a proxy serves it under.
+        trusted_proxies: Proxies whose forwarded headers are believed.
     """
 
     host: str = "127.0.0.1"
@@ -80,17 +102,30 @@ class Settings:
             SpecError: a variable has a value that cannot be used; the message names it.
         """
         env = os.environ if env is None else env
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, parse in _PARSERS.items():
             variable = PREFIX + name.upper()
             if text := env.get(variable, "").strip():
                 try:
-                    given[name] = parse(text)
+                    values[name] = parse(text)
                 except ValueError as error:
                     # What stands among keys may be a key itself, by mistake: it is not shown.
                     shown = "" if name == "api_keys" else f" is {text!r}"
                     raise SpecError(f"{variable}{shown}: {error}", field=variable) from error
-        return cls(**given)
+        return cls(**values)
+
+    def devices(self) -> Catalogue:
+        """The shipped devices and those of `device_files`, all read now, so that no request waits for them.
+
+        Raises:
+            SpecError: a device file is no device file.
+        """
+        # Here, as reading settings must not load numpy: `server.cap_threads` comes before it.
+        from ..features.device import Catalogue, load_device_file
+
+        devices = Catalogue(extra=tuple(load_device_file(path) for path in self.device_files))
+        devices.names()
+        return devices
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:

@@ -24,23 +24,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from kernelcast.datasets.files import commit_files
+from kernelcast.datasets.rows.splits import Mask, held_out_shapes
+from kernelcast.datasets.rows.table_columns import numbers, text
 from kernelcast.datasets.shipped import read_shipped, shipped_families
-from kernelcast.datasets.splits import Mask, held_out_shapes
-from kernelcast.datasets.tables import numbers, text
-from kernelcast.features.cases import Floats, Indices
+from kernelcast.datasets.store.location import commit_files
+from kernelcast.features.batch.cases import Floats, Indices
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec, get_family
-from kernelcast.models import training
-from kernelcast.models.artifact import save_artifact
-from kernelcast.models.choosing import RULE, choose
-from kernelcast.models.fitting import TrainingTable, fit
-from kernelcast.models.labelled import Labelled
-from kernelcast.models.measuring_cost import measuring_seconds
+from kernelcast.models.family_model.artifact import save_artifact
 from kernelcast.models.regressor import Regressor, get_regressor
 from kernelcast.models.regressors.xgboost import XGBoost
-from kernelcast.models.suggestion import spec_at
-from kernelcast.models.tables import labelled_table
+from kernelcast.models.selection.select_cases import RULE, choose
+from kernelcast.models.selection.suggest import measuring_seconds, spec_at
+from kernelcast.models.training import training
+from kernelcast.models.training.fitting import TrainingTable, fit
+from kernelcast.models.training.labelled_cases import LabelledCases, labelled_table
 
 CPU, GPU = "amd-epyc-9005-vm-2c", "nvidia-h200-sxm-141gb"
 MAIN = ("random", "ours", "usage", "space-filling")
@@ -91,7 +89,7 @@ class Replay:
     `judged` rows judge, `usage` rows judge for those who ask for shapes of real models, `asked` rows are in the usage log.
     """
 
-    rows: Labelled
+    rows: LabelledCases
     table: TrainingTable
     specs: Sequence[KernelSpec]
     seconds: Floats
@@ -114,19 +112,19 @@ class Replay:
         table = TrainingTable.of(rows, catalogue())
         sizes = [tuple(spec.dims) for spec in specs]
         wanted = [dict(shape) for shape in get_family(family).model_shapes]
-        known = {shape for shape in set(sizes) if any(dict(shape).items() >= one.items() for one in wanted)}
+        known = {shape for shape in set(sizes) if any(dict(shape).items() >= item.items() for item in wanted)}
         half = sorted(known)
         np.random.default_rng(seed).shuffle(half)
         hidden, logged = set(half[: len(half) // 2]), set(half[len(half) // 2 :])
         usage = np.array([shape in hidden for shape in sizes], dtype=np.bool_)
-        asked = np.array([shape in logged for shape in sizes], dtype=np.bool_) & ~out
-        return cls(rows, table, specs, seconds, first, np.flatnonzero(~out & ~usage), out, usage, asked)
+        query = np.array([shape in logged for shape in sizes], dtype=np.bool_) & ~out
+        return cls(rows, table, specs, seconds, first, np.flatnonzero(~out & ~usage), out, usage, query)
 
     def budgets(self) -> Floats:
         """Seconds at the end of each round; the first are those of the first rows."""
         whole = float(self.seconds[self.pool].sum())
-        found: Floats = whole * np.maximum(SHARES, FEWEST / len(self.pool))
-        return found
+        result: Floats = whole * np.maximum(SHARES, FEWEST / len(self.pool))
+        return result
 
     def errors(self, chosen: Indices, regressor: str) -> dict[str, float]:
         """Errors on the judged rows of a model trained on the chosen ones, in percent."""
@@ -135,10 +133,10 @@ class Replay:
         members = learned.answers(self.table, rows)["latency"].values()
         logs = np.maximum(np.mean(list(members), axis=0), self.table.log_bound)
         ape = 100.0 * np.abs(np.expm1(logs - self.table.log_labels["latency"]))
-        own = ape[self.judged]
-        found = {"mean": own.mean(), "median": np.median(own), "within_10": 100.0 * np.mean(own <= 10.0)}
-        found["usage_mean"] = ape[self.usage].mean() if self.usage.any() else np.nan
-        return {name: round(float(value), 3) for name, value in found.items()}
+        local = ape[self.judged]
+        result = {"mean": local.mean(), "median": np.median(local), "within_10": 100.0 * np.mean(local <= 10.0)}
+        result["usage_mean"] = ape[self.usage].mean() if self.usage.any() else np.nan
+        return {name: round(float(value), 3) for name, value in result.items()}
 
 
 def _regressor(name: str) -> Regressor:
@@ -199,9 +197,9 @@ def _run(job: Job, until: float) -> bool:
         }
         points.append(facts | replay.errors(chosen, job.regressor))
     every = replay.errors(replay.pool, job.regressor) if job.policy == "random" else {}
-    found = {"all": every, "pool_rows": len(replay.pool), "pool_seconds": round(float(replay.seconds[replay.pool].sum()), 1),
+    result = {"all": every, "pool_rows": len(replay.pool), "pool_seconds": round(float(replay.seconds[replay.pool].sum()), 1),
              "judged": int(replay.judged.sum()), "usage": int(replay.usage.sum()), "points": points}  # fmt: skip
-    commit_files([(job.file, json.dumps(found).encode())])
+    commit_files([(job.file, json.dumps(result).encode())])
     return True
 
 
@@ -229,15 +227,15 @@ def _picked(replay: Replay, job: Job, chosen: Indices, left: float) -> Indices:
             rule=RULES.get(job.policy, RULE),
             seed=job.seed,
         )
-    return np.array([place[one.spec] for one in picked], dtype=np.intp)
+    return np.array([place[item.spec] for item in picked], dtype=np.intp)
 
 
 def _first_calls(replay: Replay, chosen: Indices) -> dict[tuple[str, str], float]:
     """The median first call of each implementation among measured rows that record one."""
     impls, first = replay.rows.cases.impl[chosen], replay.first_call_s[chosen]
-    told = ~np.isnan(first)
-    return {(replay.rows.cases.family.name, str(impl)): float(np.median(first[told & (impls == impl)]))
-            for impl in np.unique(impls[told])}  # fmt: skip
+    messages = ~np.isnan(first)
+    return {(replay.rows.cases.family.name, str(impl)): float(np.median(first[messages & (impls == impl)]))
+            for impl in np.unique(impls[messages])}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kernelcast.features.cases import Floats
-from kernelcast.models.learning_curve import Band
-from kernelcast.models.svg import BASE, END, HEIGHT, LEFT, TOP, WIDTH, LogAxis, circle, grid, line, text, ticks_of
+from kernelcast.features.batch.cases import Floats
+from kernelcast.models.evaluation.charts import Axis, Chart
+from kernelcast.models.evaluation.learning_curve import Band
 
 REPLAYS, PAGE = Path("build/choosing"), Path("docs")
 FIELDS = ("mean", "median", "within_10", "usage_mean")
 JUDGED = ("mean", "median", "usage_mean")
 FIRST_LEVEL = 1
 """The first round is the common first rows."""
+
+WIDTH, HEIGHT = 340, 300
+"""Of a panel, pixels."""
 
 DRAWN = ("random", "space-filling", "ours")
 _COLOURS = {"random": "#8a8f98", "space-filling": "#c77d1e", "ours": "#1f6feb"}
@@ -35,14 +38,15 @@ def main() -> None:
     """Write the figures and the drawing, print the tables."""
     replays = _replays()
     curves = {
-        key: {policy: _means(list(seeds.values())) for policy, seeds in own.items()} for key, own in replays.items()
+        key: {policy: _means(list(seeds.values())) for policy, seeds in replay.items()}
+        for key, replay in replays.items()
     }
-    shares = {key: _shares(own) for key, own in replays.items()}
+    shares = {key: _shares(replay) for key, replay in replays.items()}
     plain = {
         " / ".join(key): {
-            policy: {"points": points, "share_of_random": shares[key].get(policy)} for policy, points in own.items()
+            policy: {"points": points, "share_of_random": shares[key].get(policy)} for policy, points in curve.items()
         }
-        for key, own in curves.items()
+        for key, curve in curves.items()
     }
     (PAGE / "choosing.json").write_text(json.dumps(plain, separators=(",", ":")) + "\n", encoding="utf-8")
     (PAGE / "choosing.svg").write_text(_drawing(curves), encoding="utf-8")
@@ -51,40 +55,40 @@ def main() -> None:
 
 def _replays() -> dict[Key, dict[str, dict[str, Any]]]:
     """The points of every seed, by policy; only of seeds that random was replayed with too."""
-    found: dict[Key, dict[str, dict[str, Any]]] = {}
+    result: dict[Key, dict[str, dict[str, Any]]] = {}
     for path in sorted(REPLAYS.glob("*.json")):
         family, device, policy, regressor, seed = path.name.removesuffix(".json").split(".")
         replay = json.loads(path.read_text(encoding="utf-8"))
-        found.setdefault((family, device, regressor), {}).setdefault(policy, {})[seed] = replay
-    for own in found.values():
+        result.setdefault((family, device, regressor), {}).setdefault(policy, {})[seed] = replay
+    for item in result.values():
         ends = {
-            seed: one["all"] | {"seconds": one["pool_seconds"], "rows": one["pool_rows"]}
-            for seed, one in own.get("random", {}).items()
+            seed: item["all"] | {"seconds": item["pool_seconds"], "rows": item["pool_rows"]}
+            for seed, item in item.get("random", {}).items()
         }
-        for policy, seeds in list(own.items()):
-            own[policy] = {seed: [*one["points"], ends[seed]] for seed, one in seeds.items() if seed in ends}
+        for policy, seeds in list(item.items()):
+            item[policy] = {seed: [*item["points"], ends[seed]] for seed, item in seeds.items() if seed in ends}
     return {
-        key: {policy: seeds for policy, seeds in own.items() if seeds}
-        for key, own in found.items()
-        if own.get("random")
+        key: {policy: seeds for policy, seeds in item.items() if seeds}
+        for key, item in result.items()
+        if item.get("random")
     }
 
 
 def _means(seeds: Sequence[Any]) -> list[dict[str, Any]]:
     """Means over seeds and bands, round by round."""
-    return [_point(one) for one in zip(*seeds, strict=True)]
+    return [_point(item) for item in zip(*seeds, strict=True)]
 
 
 def _point(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {"seeds": len(seeds)}
+    result: dict[str, Any] = {"seeds": len(seeds)}
     for name in ("seconds", "rows", *FIELDS):
-        values = [float(one[name]) for one in seeds if one[name] == one[name]]
+        values = [float(seed[name]) for seed in seeds if seed[name] == seed[name]]
         band = Band.of(values) if values else None
         mean = round(float(np.mean(values)), 3) if values else None
-        found[name] = mean
+        result[name] = mean
         if band is not None and name in FIELDS:
-            found[f"{name}_low"], found[f"{name}_high"] = band.low, band.high
-    return found
+            result[f"{name}_low"], result[f"{name}_high"] = band.low, band.high
+    return result
 
 
 def _shares(own: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
@@ -92,12 +96,12 @@ def _shares(own: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, list[fl
 
     Both are means over the seeds that the policy was replayed with.
     """
-    found: dict[str, dict[str, list[float]]] = {}
+    result: dict[str, dict[str, list[float]]] = {}
     for policy, seeds in own.items():
         if policy != "random":
             random, ours = _means([own["random"][seed] for seed in seeds]), _means(list(seeds.values()))
-            found[policy] = {field: _share(random, ours, field) for field in JUDGED}
-    return found
+            result[policy] = {field: _share(random, ours, field) for field in JUDGED}
+    return result
 
 
 def _share(random: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]], field: str) -> list[float]:
@@ -145,11 +149,11 @@ def _table(curves: Mapping[Key, Any], shares: Mapping[Key, Any]) -> str:
                 first, last = points[0], points[-2]
                 seen = (f"{first['seconds']:.0f} to {last['seconds']:.0f}, {first['mean']:.1f} to {last['mean']:.1f} "
                         f"(all rows {points[-1]['mean']:.1f})")  # fmt: skip
-                found = shares[key].get(policy)
+                entry = shares[key].get(policy)
                 cells = ["", "", "", ""]
-                if found:
-                    cells = [" ".join(f"{one:.2f}" for one in found["mean"])]
-                    cells += [f"{middle(found[field]):.2f}" if found[field] else "" for field in JUDGED]
+                if entry:
+                    cells = [" ".join(f"{item:.2f}" for item in entry["mean"])]
+                    cells += [f"{middle(entry[field]):.2f}" if entry[field] else "" for field in JUDGED]
                 lines.append(f"| {key[0]} | {key[1]} | {policy} | {first['seeds']} | {seen} | {' | '.join(cells)} |")
         for where in ("", *sorted({key[1] for key in keys})):
             lines += _over(where, [key for key in keys if where in key[1]], shares)
@@ -161,12 +165,12 @@ def _over(where: str, keys: Sequence[Key], shares: Mapping[Key, Any]) -> list[st
     lines = []
     for policy in sorted({policy for key in keys for policy in shares[key]}):
         for field in JUDGED:
-            own = [shares[key][policy][field] for key in keys if policy in shares[key] and shares[key][policy][field]]
-            if own:
-                every = [one for found in own for one in found]
-                means = np.array([middle(found) for found in own])
+            items = [shares[key][policy][field] for key in keys if policy in shares[key] and shares[key][policy][field]]
+            if items:
+                every = [item for item in items for item in item]
+                means = np.array([middle(item) for item in items])
                 low, high = _band(means)
-                good, bad = (sum(test) for test in zip(*((one <= 0.6, one > 1.0) for one in every), strict=True))
+                good, bad = (sum(test) for test in zip(*((item <= 0.6, item > 1.0) for item in every), strict=True))
                 lines.append(f"\n{where or 'over all'}, {policy}, {field}: {middle(every):.2f} ({low:.2f} to {high:.2f}) of "
                              f"random's seconds; at most 0.6 at {good}, above 1 at {bad} of {len(every)} levels")  # fmt: skip
     return lines
@@ -199,19 +203,17 @@ def _drawing(curves: Mapping[Key, Mapping[str, Sequence[Mapping[str, Any]]]]) ->
 def _panel(key: Key, own: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     drawn = [policy for policy in DRAWN if policy in own]
     points = [point for policy in drawn for point in own[policy]]
-    x = LogAxis.of([point["seconds"] for point in points], LEFT, END)
-    y = LogAxis.of([point[end] for point in points for end in ("mean_low", "mean_high")], BASE, TOP + 14)
-    parts = [grid(x, y, ticks_of(x, "seconds"), ticks_of(y, "percent"), ("seconds of measuring", "mean error"))]
-    parts.append(text(LEFT, TOP, f"{key[0]}, {key[1]}", "start"))
+    x = Axis.logarithmic("seconds of measuring", [point["seconds"] for point in points], "seconds")
+    y = Axis.logarithmic("mean error", [point[end] for point in points for end in ("mean_low", "mean_high")], "percent")
+    chart = Chart(x, y, f"{key[0]}, {key[1]}", width=WIDTH, height=HEIGHT)
+    chart.text(60, 10, f"{key[0]}, {key[1]}", "start")
     for place, policy in enumerate(drawn):
-        at = [(x(point["seconds"]), point) for point in own[policy]]
-        low, high = ([(a, y(point[end])) for a, point in at] for end in ("mean_low", "mean_high"))
-        parts.append(f'<path class="spread {policy}" d="{line([*low, *reversed(high)])}z"/>')
-        parts.append(f'<path class="line {policy}" d="{line([(a, y(point["mean"])) for a, point in at])}"/>')
-        parts += [circle((a, y(point["mean"])), policy, f"{policy}: {point['seconds']:.0f} s, {point['mean']:.1f} %")
-                  for a, point in at]  # fmt: skip
-        parts.append(text(END - 4, TOP + 26 + 13 * place, policy, "end", policy))
-    return "".join(parts)
+        low, mean, high = ([(point["seconds"], point[name]) for point in own[policy]]
+                           for name in ("mean_low", "mean", "mean_high"))  # fmt: skip
+        chart.band(low, high, f"spread {policy}")
+        chart.line(mean, policy, (f"{policy}: {seconds:.0f} s, {error:.1f} %" for seconds, error in mean))
+        chart.text(WIDTH - 16, 38 + 13 * place, policy, "end", policy)
+    return chart.svg()
 
 
 if __name__ == "__main__":

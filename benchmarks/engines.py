@@ -15,14 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from kernelcast.features.cases import Cases
-from kernelcast.features.device import catalogue
+from kernelcast.features.batch.cases import Cases
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.models import native_engine
-from kernelcast.models.artifact import default_model_dir
-from kernelcast.models.engine import ENGINE_ENV, Runtime
-from kernelcast.models.graph_reader import ForestArrays, NetworkArrays, arrays_of
-from kernelcast.models.predictor import load_predictor
+from kernelcast.models.engine.onnx_arrays import ForestArrays, NetworkArrays, arrays_of
+from kernelcast.models.engine.runtime import ENGINE_ENV, Runtime, library
+from kernelcast.models.family_model.artifact import default_model_dir
+from kernelcast.models.predict.predictor import load_predictor
 
 FAMILY = "gemm"
 COUNTS = (1, 16, 256, 4096)
@@ -40,9 +38,9 @@ print(time.perf_counter() - start, open("/proc/self/status").read().split("VmRSS
 
 def main() -> None:
     """Measure and print everything."""
-    if native_engine.library() is None:
+    if library() is None:
         sys.exit("error: this installation has no compiled engine; install kernelcast where there is a C++ compiler")
-    graphs = load_predictor(default_model_dir())._engine(FAMILY).model.graphs
+    graphs = load_predictor(default_model_dir()).family(FAMILY).model.graphs
     print("graph                 columns  rows of  " + "".join(f"{f'n = {n}':>22}" for n in COUNTS))
     for kind, x in (("sweep", inputs(MIXED[:1])), ("mixed", inputs(MIXED))):
         for name, chosen in [*((described(graph), [graph]) for graph in graphs), ("all of them", list(graphs))]:
@@ -67,8 +65,10 @@ def inputs(where: Sequence[tuple[str, str]]) -> Any:
         KernelSpec.of(FAMILY, dtype, m=int(m), n=int(n), k=int(k))
         for (_, dtype), (m, n, k) in zip(picked, sizes, strict=True)
     ]
-    engine = load_predictor(default_model_dir())._engine(FAMILY)
-    return engine._asked(Cases.of(specs, [device for device, _ in picked]), catalogue()).x
+    learned = load_predictor(default_model_dir()).family(FAMILY)._learned
+    cases = Cases.from_specs(specs, [device for device, _ in picked])
+    categories = cases.categories
+    return learned.query(cases, learned.inputs_of(categories.distinct), categories.code).x
 
 
 def described(graph: bytes) -> str:
@@ -102,8 +102,8 @@ def once(work: Callable[[], Any]) -> float:
 
 def difference(engines: Sequence[Runtime], x: Any) -> float:
     """The largest difference between two engines' answers."""
-    one, other = (engine.run(x) for engine in engines)
-    return max(float(np.abs(one[i] - other[i]).max()) for i in one)
+    item, other = (engine.run(x) for engine in engines)
+    return max(float(np.abs(item[i] - other[i]).max()) for i in item)
 
 
 def fresh(engine: str) -> tuple[float, int]:
@@ -111,8 +111,8 @@ def fresh(engine: str) -> tuple[float, int]:
     env = {**os.environ, ENGINE_ENV: engine}
     runs = [subprocess.run([sys.executable, "-P", "-c", _ANSWER], env=env, capture_output=True, text=True, check=True)
             for _ in range(3)]  # fmt: skip
-    found = [run.stdout.split() for run in runs]
-    return min(float(seconds) for seconds, _ in found), min(int(kib) for _, kib in found)
+    items = [run.stdout.split() for run in runs]
+    return min(float(seconds) for seconds, _ in items), min(int(kib) for _, kib in items)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from kernelcast.collectors.environment import machine_facts, state_facts
-from kernelcast.datasets.compaction import compact_in_place
-from kernelcast.datasets.schema import Measurement, Provenance, from_row, to_row
+from kernelcast.collectors.host import machine_facts, state_facts
+from kernelcast.datasets.rows.schema import Measurement, Provenance, from_row, to_row
 from kernelcast.datasets.shipped import read_shipped, shipped_families
-from kernelcast.datasets.store import Store
+from kernelcast.datasets.store.store import Store
 
 if TYPE_CHECKING:
     from fleet_scale import Costs
@@ -34,24 +33,20 @@ def measured_costs(costs: Costs, ray_address: str | None = None) -> Costs:
         begun = time.process_time()
         store.case_ids(DEVICE)
         read_file_s = (time.process_time() - begun) / count
-        begun = time.process_time()
-        compact_in_place(store)
-        compact_file_s = (time.process_time() - begun) / count
     design = np.array([shape[:3] for shape in taken], float)
     seconds = np.array([shape[3] for shape in taken])
     # Relative errors count: the smallest block matters as much as the largest.
-    found, *_ = np.linalg.lstsq(design / seconds[:, None], np.ones(len(seconds)), rcond=None)
-    block_s, row_s, file_s = (max(0.0, float(value)) for value in found)
+    result, *_ = np.linalg.lstsq(design / seconds[:, None], np.ones(len(seconds)), rcond=None)
+    block_s, row_s, file_s = (max(0.0, float(value)) for value in result)
     call_s = costs.call_s if ray_address is None else _call_s(ray_address, rows["gemm"][:10])
-    return replace(costs, row_s=row_s, file_s=file_s, block_s=block_s, read_file_s=read_file_s, call_s=call_s,
-                   compact_file_s=compact_file_s)  # fmt: skip
+    return replace(costs, row_s=row_s, file_s=file_s, block_s=block_s, read_file_s=read_file_s, call_s=call_s)
 
 
 def _rows() -> dict[str, list[dict[str, Any]]]:
     """Shipped rows of each family, as an actor sends them."""
     tables = {family: read_shipped(family, [DEVICE]) for family in shipped_families()}
-    found = {family: table.slice(0, 200).to_pylist() for family, table in tables.items()}
-    return {family: rows for family, rows in found.items() if len(rows) >= 25}
+    result = {family: table.slice(0, 200).to_pylist() for family, table in tables.items()}
+    return {family: rows for family, rows in result.items() if len(rows) >= 25}
 
 
 def _block_s(store: Store, rows: dict[str, list[dict[str, Any]]], size: int, files: int) -> float:
@@ -76,7 +71,7 @@ class _Echo:
 
 def _call_s(address: str, rows: list[dict[str, Any]]) -> float:
     """Processor time of the driver for one actor call that brings ten rows."""
-    from kernelcast.collectors.fleet.ray_library import connect
+    from kernelcast.collectors.fleet.ray_setup import connect
 
     ray = connect(address)
     ray.cloudpickle.register_pickle_by_value(__import__(__name__))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from kernelcast.collectors.chunking import Pace, chunks
+from kernelcast.collectors.cpu.plans.shapes import plan
+from kernelcast.collectors.fleet.case_pool import Pool, gathered
 from kernelcast.collectors.fleet.driver import METHODS
-from kernelcast.collectors.fleet.pool import Pool, gathered
 from kernelcast.collectors.gpu.campaign import latency_plan
-from kernelcast.collectors.plan import plan
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec, families
 

@@ -31,7 +31,7 @@ class Costs:
 
     `row_s`, `file_s` and `block_s` are a straight line through measured blocks: reading, checking and writing a row; opening
     another family's file; provenance. `call_s` is processor time of one actor call. `read_file_s` is processor time of reading
-    the case ids of one stored file, as a resumed driver does, `compact_file_s` that of packing it (`datasets.compaction`).
+    the case ids of one stored file, as a resumed driver does.
 
     `put_s`, `list_page_s`, `get_s` are latencies of an object store, the lower end of "100-200 milliseconds for small objects"
     (Amazon S3 User Guide, "Best practices design patterns: optimizing Amazon S3 performance"). A page lists `page` keys (API
@@ -43,7 +43,6 @@ class Costs:
     block_s: float = 2.0e-3
     call_s: float = 0.5e-3
     read_file_s: float = 1.1e-3
-    compact_file_s: float = 5e-3
     put_s: float = 0.1
     get_s: float = 0.1
     list_page_s: float = 0.1
@@ -76,7 +75,7 @@ class Plan:
 
     `pace_s` is a row on a device, all included: 0.069 s on the shipped GPU campaign, 0.30 s on the CPU's. `rows_per_block` is
     those campaigns' mean. A file is one family's rows: `files_per_block` is what the driver makes of a plan of 20,000 cases
-    (`fleet_files.py`); the shipped campaigns, whose cases were not gathered by family, have 8.3.
+    (`fleet_files.py`); the shipped campaigns, whose cases were not grouped by family, have 8.3.
     """
 
     devices: int
@@ -173,15 +172,11 @@ def _one_driver(
 
 
 def resume_s(files: float, costs: Costs) -> dict[str, float]:
-    """How long a driver that starts again needs to know what is stored, by part: it lists all files and reads each.
-
-    `compaction` is the processor time of packing them, which is owed as long as it is not done.
-    """
+    """How long a driver that starts again needs to know what is stored, by part: it lists all files and reads each."""
     return {
         "LIST": math.ceil(files / costs.page) * costs.list_page_s,
         "GET": files * costs.requests * costs.get_s,
         "processor": files * costs.read_file_s,
-        "compaction": files * costs.compact_file_s,
     }
 
 
@@ -204,7 +199,7 @@ def campaigns(rows: float) -> list[Plan]:
     gpu = Plan(0, rows)
     small = [replace(gpu, devices=count) for count in (10, 100, 1000, 10_000)]
     cpu = replace(gpu, pace_s=0.30, rows_per_block=59, chunk_rows=12, devices=1000, label="1 driver, CPUs")
-    mixed = replace(gpu, files_per_block=UNGATHERED, label="1 driver, cases not gathered")
+    mixed = replace(gpu, files_per_block=UNGATHERED, label="1 driver, cases not grouped")
     wide = replace(gpu, devices=1000, rows_per_block=550)
     return [
         *small, replace(mixed, devices=100), replace(mixed, devices=1000), cpu,
@@ -224,21 +219,21 @@ def main() -> None:
     )
     parser.add_argument("--ray", metavar="HOST:PORT", help="measure an actor call on this cluster too")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the chart")
-    given = parser.parse_args()
+    args = parser.parse_args()
     costs = Costs()
-    if given.measure or given.ray:
+    if args.measure or args.ray:
         from fleet_costs import measured_costs
 
-        costs = measured_costs(costs, given.ray)
+        costs = measured_costs(costs, args.ray)
         print(costs, "\n")
     began = time.perf_counter()
-    results = [simulate(plan, costs, Failures(), given.seed) for plan in campaigns(given.rows)]
+    results = [simulate(plan, costs, Failures(), args.seed) for plan in campaigns(args.rows)]
     print(table(*report(results)), "\n")
     print(table(*resuming(results, costs)))
-    if given.svg:
+    if args.svg:
         from fleet_chart import chart
 
-        given.svg.write_text(chart(lines(costs, given.seed)))
+        args.svg.write_text(chart(lines(costs, args.seed)))
     print(f"\nsimulated in {time.perf_counter() - began:.0f} s")
 
 
@@ -251,16 +246,16 @@ def lines(costs: Costs, seed: int) -> dict[str, list[tuple[float, float]]]:
     gpu = Plan(0)
     wide = replace(gpu, rows_per_block=550)
     ways = {
-        "1 driver, not gathered": replace(gpu, files_per_block=UNGATHERED), "1 driver": gpu,
+        "1 driver, not grouped": replace(gpu, files_per_block=UNGATHERED), "1 driver": gpu,
         "1 driver, blocks of 550": wide, "16 drivers, blocks of 550": replace(wide, drivers=16),
     }  # fmt: skip
     never = Failures(lost_per_s=0, hang_per_row=0)
-    found = {"devices alone": [(float(count), count / gpu.pace_s) for count in counts]}
+    result = {"devices alone": [(float(count), count / gpu.pace_s) for count in counts]}
     for name, way in ways.items():
         plans = [replace(way, devices=count, rows=30.0 * count * way.rows_per_block) for count in counts]
         done = [simulate(plan, costs, never, seed) for plan in plans]
-        found[name] = [(float(one.plan.devices), one.plan.rows / one.seconds) for one in done]
-    return found
+        result[name] = [(float(item.plan.devices), item.plan.rows / item.seconds) for item in done]
+    return result
 
 
 def report(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
@@ -277,21 +272,21 @@ def report(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
         "hangs",
     ]
     return header, [[
-        f"{one.plan.devices:,}", one.plan.label or "1 driver", duration(one.seconds) + ("" if one.finished else " (not all)"),
-        duration(one.plan.rows * one.plan.pace_s / one.plan.devices), f"{100 * one.busy:.0f} %", f"{100 * one.driver:.0f} %",
-        f"{one.puts_per_s:,.0f}", f"{one.lost:,}", f"{one.hangs:,}",
-    ] for one in results]  # fmt: skip
+        f"{run.plan.devices:,}", run.plan.label or "1 driver", duration(run.seconds) + ("" if run.finished else " (not all)"),
+        duration(run.plan.rows * run.plan.pace_s / run.plan.devices), f"{100 * run.busy:.0f} %", f"{100 * run.driver:.0f} %",
+        f"{run.puts_per_s:,.0f}", f"{run.lost:,}", f"{run.hangs:,}",
+    ] for run in results]  # fmt: skip
 
 
 def resuming(results: Sequence[Result], costs: Costs) -> tuple[list[str], list[list[str]]]:
-    """Files and what they cost a driver that starts again, by the sizes of blocks that occur, and compacted."""
-    header = ["files", "of rows each", "LIST", "GET", "processor", "compaction"]
-    sizes = sorted({round(one.files): one.plan.rows / one.files for one in results}.items(), reverse=True)
+    """Files and what they cost a driver that starts again, by the sizes of blocks that occur, and in few large ones."""
+    header = ["files", "of rows each", "LIST", "GET", "processor"]
+    sizes = sorted({round(result.files): result.plan.rows / result.files for result in results}.items(), reverse=True)
     rows = results[0].plan.rows
-    kept = {round(math.log10(files), 1): (files, each) for files, each in [*sizes, (rows / 1e6, 1e6)]}
+    remaining = {round(math.log10(files), 1): (files, each) for files, each in [*sizes, (rows / 1e6, 1e6)]}
     return header, [[
         f"{files:,.0f}", f"{each:,.0f}", *(duration(part) for part in resume_s(files, costs).values()),
-    ] for files, each in kept.values()]  # fmt: skip
+    ] for files, each in remaining.values()]  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kernelcast.api.mlir_reader import NativeReader
 from kernelcast.features.errors import SpecError
+from kernelcast.features.mlir.parse.parser_process import NativeReader
 from kernelcast.features.mlir.reading import TOLERANT, read
 
 CORPUS = Path(__file__).parents[1] / "tests" / "features" / "mlir" / "corpus"

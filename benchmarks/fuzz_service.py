@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kernelcast.api.keys import new_key
+from kernelcast.api.middleware.api_keys import new_key
 
 CHECKS = (
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
@@ -61,13 +61,13 @@ def main() -> None:
         "--phases", default=",".join(PHASES), help="phases of the first round; the others are random only"
     )
     parser.add_argument("--out", type=Path, help="also write the report there, as JSON")
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as (address, token, server):
-        report = fuzz(address, token, Path(folder), given.requests, given.seed, given.phases.split(","))
+        report = fuzz(address, token, Path(folder), args.requests, args.seed, args.phases.split(","))
         report["server_alive"] = server.poll() is None
         report["tracebacks"] = (Path(folder) / "log").read_text().count("Traceback")
-    if given.out:
-        given.out.write_text(json.dumps(report, indent=1) + "\n")
+    if args.out:
+        args.out.write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps(report, indent=1))
     sys.exit(
         0
@@ -108,15 +108,15 @@ def fuzz(address: str, token: str, folder: Path, requests: int, seed: int, phase
     while total["requests"] < requests:
         operations = total["operations"] or 30
         examples = max(1, min(_PER_ROUND, -(-(requests - total["requests"]) // operations)))
-        found = one_round(
+        result = one_round(
             address, token, folder, examples, seed + total["rounds"], phases if not total["rounds"] else ["fuzzing"]
         )
         total["rounds"] += 1
-        total["requests"] += found["test_cases"]["generated"]
-        total["operations"] = found["operations"]["tested"]
-        total["failures"] += found["failures"]
-        total["errors"] += found["errors"]
-        if not found["test_cases"]["generated"]:
+        total["requests"] += result["test_cases"]["generated"]
+        total["operations"] = result["operations"]["tested"]
+        total["failures"] += result["failures"]
+        total["errors"] += result["errors"]
+        if not result["test_cases"]["generated"]:
             sys.exit("the generator made no request")
     return total | {"seed": seed, "minutes": round((time.monotonic() - started) / 60, 1), "checks": list(CHECKS)}
 
@@ -144,8 +144,8 @@ def one_round(address: str, token: str, folder: Path, examples: int, seed: int, 
         print(done.stdout, done.stderr, file=sys.stderr)
     if not report.exists():
         sys.exit(f"the generator failed with status {done.returncode}")
-    found: dict[str, Any] = json.loads(report.read_text())
-    return found
+    document: dict[str, Any] = json.loads(report.read_text())
+    return document
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import itertools
 import math
 
 import numpy as np
-from kernelcast.features.cases import Floats
-from kernelcast.nightly.gate.resampling import difference
+from kernelcast.features.batch.cases import Floats
+from kernelcast.nightly.gate.paired_bootstrap import difference
 
 WHOLE, PARTS, ALPHA, TOLERANCE_PCT = 8, 52, 0.05, 0.5
 SHAPES = (8, 15, 30, 60, 120)
@@ -30,9 +30,9 @@ def spread_of(mean_ape_pct: float) -> float:
 
 def gaps(rng: np.random.Generator, shapes: int, correlation: float, before_pct: float, after_pct: float) -> Floats:
     """Challenger's minus champion's absolute percentage errors on two rows a shape, shape `(2 * shapes,)`."""
-    shared, own, other = (np.repeat(rng.standard_normal(shapes), 2) * 0.8 + rng.standard_normal(2 * shapes) * 0.6
+    shared, local, other = (np.repeat(rng.standard_normal(shapes), 2) * 0.8 + rng.standard_normal(2 * shapes) * 0.6
                           for _ in range(3))  # fmt: skip
-    mixed = [math.sqrt(correlation) * shared + math.sqrt(1 - correlation) * part for part in (own, other)]
+    mixed = [math.sqrt(correlation) * shared + math.sqrt(1 - correlation) * part for part in (local, other)]
     old, new = (
         100 * np.abs(np.expm1(spread_of(pct) * part)) for pct, part in zip((before_pct, after_pct), mixed, strict=True)
     )
@@ -60,8 +60,8 @@ def main() -> None:
         fine = [(1 - np.mean(null <= limit)) ** count for limit, count in zip(least, (WHOLE, PARTS), strict=True)]
         cells = [f"{100 * (1 - math.prod(fine)):.1f} %"]
         for after in (15, 20):
-            found = np.array([p_value(rng, shapes, correlation, 10, after) for _ in range(POWER_TRIALS)])
-            cells += [f"{100 * np.mean(found <= limit):.0f} %" for limit in least]
+            values = np.array([p_value(rng, shapes, correlation, 10, after) for _ in range(POWER_TRIALS)])
+            cells += [f"{100 * np.mean(values <= limit):.0f} %" for limit in least]
         print(f"| {shapes} | {correlation} | {' | '.join(cells)} |", flush=True)
 
 

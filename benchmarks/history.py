@@ -1,8 +1,8 @@
 """Night by night over a recorded history with changes of software: retraining against models kept from earlier nights.
 
 After every night each policy makes or picks a model; all are judged on the next night's rows of cases never measured before.
-The history that comes with kernelcast (datasets/history) has twelve nights on one processor. A table of the public form with
-several `impl` versions of one software (aiconfigurator's tables of an H200, say) can be played as nights too: its versions
+The history that comes with kernelcast (datasets/data/history) has twelve nights on one processor. A table of the public form
+with several `impl` versions of one software (aiconfigurator's tables of an H200, say) can be played as nights too: its versions
 become the software, its rows are dealt to nights.
 
     python -P benchmarks/history.py [--base N] [--table FILE.parquet ... --device NAME] [--models DIR] [--json OUT.json]
@@ -19,23 +19,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from kernelcast.datasets.files import family_schema, provenance_of, read_file
+from kernelcast.datasets.rows.splits import shape_hashes
 from kernelcast.datasets.shipped import HISTORY_DIR, read_shipped
-from kernelcast.datasets.splits import shape_hashes
-from kernelcast.features.cases import Floats
-from kernelcast.models import training
-from kernelcast.models.artifact import save_artifact
-from kernelcast.models.fitting import MIN_ROWS
-from kernelcast.models.labelled import Labelled
+from kernelcast.datasets.store.parquet_files import family_schema, provenance_of, read_file
+from kernelcast.features.batch.cases import Floats
+from kernelcast.models.family_model.artifact import save_artifact
 from kernelcast.models.metrics import ape_pct
-from kernelcast.models.predictor import ArtifactPredictor, load_predictor
+from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.regressor import get_regressor
 from kernelcast.models.regressors.xgboost import XGBoost
-from kernelcast.models.tables import joined, labelled_files, labelled_table
-from kernelcast.models.training import train
+from kernelcast.models.training import training
+from kernelcast.models.training.fitting import MIN_ROWS
+from kernelcast.models.training.labelled_cases import LabelledCases, joined, labelled_files, labelled_table
+from kernelcast.models.training.training import train
 from kernelcast.nightly.gate.challengers import adapted
-from kernelcast.nightly.gate.ledger import ModelEntry, RecentError
-from kernelcast.nightly.gate.selection import POLICIES, Now
+from kernelcast.nightly.gate.model_ledger import (
+    ModelEntry,
+    RecentError,
+    days_between,
+    excess_errors,
+    ranked,
+    same_software,
+)
 
 PLAYED = "aaabbaaabbba"
 """Versions of the nights that a table is played as; the table's oldest version is `a`."""
@@ -54,8 +59,8 @@ class Night:
 
     id: str
     software: str
-    rows: Mapping[str, Labelled]
-    fresh: Mapping[str, Labelled]
+    rows: Mapping[str, LabelledCases]
+    fresh: Mapping[str, LabelledCases]
 
     @property
     def device(self) -> str:
@@ -73,7 +78,7 @@ class Made:
 
 def recorded(folder: Path = HISTORY_DIR) -> list[Night]:
     """The nights of the recorded history."""
-    found: dict[int, dict[str, Labelled]] = {}
+    result: dict[int, dict[str, LabelledCases]] = {}
     software: dict[int, str] = {}
     for path in sorted(folder.glob("*.parquet")):
         table = read_file(path, family_schema(path.stem))
@@ -82,30 +87,33 @@ def recorded(folder: Path = HISTORY_DIR) -> list[Night]:
         software |= {int(facts[block]["night"]): str(facts[block]["libraries"]) for block in facts}
         for night in np.unique(nights).tolist():
             rows = labelled_table(table.filter(nights == night), path.stem)
-            found.setdefault(night, {})[path.stem] = replace(rows, source=None)
-    return _nights([(software[night], found[night]) for night in sorted(found)])
+            result.setdefault(night, {})[path.stem] = replace(rows, source=None)
+    return _nights([(software[night], result[night]) for night in sorted(result)])
 
 
 def played(paths: Sequence[Path], device: str, rows: int = PLAYED_ROWS) -> list[Night]:
     """Rows of one device dealt to nights; the `impl` is one and the same then, and its versions are the software."""
     rng = np.random.default_rng(20261122)
-    tables = [one.take(np.flatnonzero(one.cases.device == device)) for one in labelled_files(paths)]
-    versions = sorted({name for one in tables for name in one.cases.impl.tolist()})
+    tables = [
+        labelled_file.take(np.flatnonzero(labelled_file.cases.device == device))
+        for labelled_file in labelled_files(paths)
+    ]
+    versions = sorted({name for table in tables for name in table.cases.impl.tolist()})
     if len(versions) < 2:
         raise SystemExit(f"{device} has one version only: {versions}")
     letters = dict(zip("ab", versions, strict=False))
-    nights: list[tuple[str, dict[str, Labelled]]] = [(letters[letter], {}) for letter in PLAYED]
-    for one in tables:
+    nights: list[tuple[str, dict[str, LabelledCases]]] = [(letters[letter], {}) for letter in PLAYED]
+    for table in tables:
         for letter, version in letters.items():
-            order = rng.permutation(np.flatnonzero(one.cases.impl == version))
+            order = rng.permutation(np.flatnonzero(table.cases.impl == version))
             parts = [order[start : start + rows] for start in range(0, len(order), rows)]
-            single = replace(one.cases, impl=np.full(len(one), version.partition("-")[0]))
+            single = replace(table.cases, impl=np.full(len(table), version.partition("-")[0]))
             for part, place in zip(parts, [i for i, name in enumerate(PLAYED) if name == letter], strict=False):
-                nights[place][1][one.cases.family.name] = replace(one, cases=single, source=None).take(part)
+                nights[place][1][table.cases.family.name] = replace(table, cases=single, source=None).take(part)
     return _nights(nights)
 
 
-def with_base(nights: Sequence[Night], most: int) -> list[Night]:
+def append_log_base(nights: Sequence[Night], most: int) -> list[Night]:
     """The nights after a campaign of `most` shipped rows a family (one thread, hot), in the first night's software."""
     first = nights[0]
     base = {}
@@ -117,23 +125,23 @@ def with_base(nights: Sequence[Night], most: int) -> list[Night]:
     return _nights([(first.software, base), *((night.software, night.rows) for night in nights)])
 
 
-def _cases(rows: Labelled) -> list[tuple[int, str, str, str]]:
+def _cases(rows: LabelledCases) -> list[tuple[int, str, str, str]]:
     cases = rows.cases
     columns = (shape_hashes(cases), cases.dtype, cases.kv_dtype, cases.variant)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def _nights(parts: Sequence[tuple[str, Mapping[str, Labelled]]]) -> list[Night]:
+def _nights(parts: Sequence[tuple[str, Mapping[str, LabelledCases]]]) -> list[Night]:
     seen: dict[str, set[tuple[int, str, str, str]]] = {}
-    found = []
+    results = []
     for i, (software, rows) in enumerate(parts):
         fresh = {}
-        for family, one in rows.items():
-            cases = _cases(one)
-            fresh[family] = one.take([i for i, case in enumerate(cases) if case not in seen.get(family, set())])
+        for family, row in rows.items():
+            cases = _cases(row)
+            fresh[family] = row.take([i for i, case in enumerate(cases) if case not in seen.get(family, set())])
             seen.setdefault(family, set()).update(cases)
-        found.append(Night(f"202611{i + 1:02d}T220000Z-history", software, rows, fresh))
-    return found
+        results.append(Night(f"202611{i + 1:02d}T220000Z-history", software, rows, fresh))
+    return results
 
 
 class History:
@@ -149,12 +157,12 @@ class History:
         """A model of these nights' rows; made once. None where every family has too few."""
         key = tuple(map(str, which))
         if key not in self._made:
-            parts: dict[str, list[Labelled]] = {}
+            parts: dict[str, list[LabelledCases]] = {}
             for i in which:
                 for family, rows in self.nights[i].rows.items():
                     parts.setdefault(family, []).append(rows)
             tables = [joined(parts[family]) for family in sorted(parts)]
-            if not (tables := [one for one in tables if len(one) >= MIN_ROWS]):
+            if not (tables := [table for table in tables if len(table) >= MIN_ROWS]):
                 return None
             path = self.folder / f"model-{'-'.join(key)}"
             took = path.with_suffix(".seconds")
@@ -172,40 +180,44 @@ class History:
     def keep(self, n: int) -> None:
         """Keep the model of night `n`: of the rows of its software so far. Every kept model is asked about the night."""
         night = self.nights[n]
-        made = self.trained(self.of_software(n, night.software))
-        assert made is not None
-        self.kept = [self._asked(one, night.id, night.rows) for one in self.kept]
+        created = self.trained(self.of_software(n, night.software))
+        assert created is not None
+        self.kept = [self._asked(item, night.id, night.rows) for item in self.kept]
         self.kept.append(
-            ModelEntry(night.id, str(made.path), "retrained", night.id, "", software={night.device: night.software})
+            ModelEntry(night.id, str(created.path), "retrained", night.id, "", software={night.device: night.software})
         )
 
-    def _asked(self, entry: ModelEntry, night: str, rows: Mapping[str, Labelled]) -> ModelEntry:
+    def _asked(self, entry: ModelEntry, night: str, rows: Mapping[str, LabelledCases]) -> ModelEntry:
         """The entry with its errors on rows of a night, as `ledger.recent_errors` finds them, from models kept in memory."""
-        found = tuple(
-            RecentError(night, str(rows[family].cases.device[0]), family, "", len(errors), float(errors.mean()))
+        result = tuple(
+            RecentError(night, str(rows[family].cases.device[0]), family, len(errors), float(errors.mean()))
             for family, errors in self.errors_on(Path(entry.path), rows).items()
         )
-        return replace(entry, errors=(*entry.errors, *found))
+        return replace(entry, errors=(*entry.errors, *result))
 
-    def errors_on(self, model: Path, rows: Mapping[str, Labelled]) -> dict[str, Floats]:
+    def errors_on(self, model: Path, rows: Mapping[str, LabelledCases]) -> dict[str, Floats]:
         """Absolute percentage errors on rows by family; families the model lacks are answered by nobody."""
         if model not in self._predictors:
             self._predictors[model] = load_predictor(model)
         predictor = self._predictors[model]
         return {
-            family: ape_pct(one.latency_s, predictor.predict_cases(one.cases).targets["latency_s"].value)
-            for family, one in rows.items()
-            if len(one) and family in predictor.families
+            family: ape_pct(row.latency_s, predictor.predict_cases(row.cases).targets["latency_s"].value)
+            for family, row in rows.items()
+            if len(row) and family in predictor.families
         }
 
-    def picked(self, policy: str, n: int, *, tonight: Mapping[str, Labelled] | None = None) -> ModelEntry:
+    def picked(self, policy: str, n: int, *, tonight: Mapping[str, LabelledCases] | None = None) -> ModelEntry:
         """The kept model that a policy takes for the night after `n`, without those made in night `n` itself."""
         coming = self.nights[n + 1]
         models = self.kept[:-1] or self.kept
         if tonight:
-            models = [self._asked(one, coming.id, tonight) for one in models]
-        now = Now(coming.id, {coming.device: coming.software}, {})
-        return POLICIES[policy](models, now)[0]
+            models = [self._asked(model, coming.id, tonight) for model in models]
+        software = {coming.device: coming.software}
+        if policy == "both":
+            return ranked(models, coming.id, software)[0]
+        excess = excess_errors(models, coming.id)
+        orders = {"adjacency": lambda item: -same_software(item, software), "error": lambda item: excess[item.version]}
+        return min(models, key=lambda item: (orders[policy](item), days_between(item, coming.id), item.version))
 
     def adapted(self, base: Path, n: int) -> Made:
         """`base` adapted with the rows of the coming software so far; as it is where there are none."""
@@ -222,7 +234,7 @@ class History:
         return Made(out, float(took.read_text()))
 
 
-def _bridge(night: Night) -> dict[str, Labelled]:
+def _bridge(night: Night) -> dict[str, LabelledCases]:
     """The night's repeated cases, which are measured first."""
     repeated = {}
     for family, rows in night.rows.items():
@@ -243,15 +255,15 @@ def _after_bridge(history: History, n: int) -> Made:
 
 def _current(history: History, n: int) -> Made:
     same = history.of_software(n, history.nights[n + 1].software)
-    made = history.trained(same or list(range(n + 1)))
-    assert made is not None
-    return made
+    created = history.trained(same or list(range(n + 1)))
+    assert created is not None
+    return created
 
 
 def _everything(history: History, n: int) -> Made:
-    made = history.trained(list(range(n + 1)))
-    assert made is not None
-    return made
+    created = history.trained(list(range(n + 1)))
+    assert created is not None
+    return created
 
 
 def _everything_adapted(history: History, n: int) -> Made:
@@ -288,7 +300,7 @@ def kind_of(nights: Sequence[Night], n: int) -> str:
     """What night `n` is: the software of the night before, new, or come back."""
     if nights[n].software == nights[n - 1].software:
         return "same"
-    return "back" if nights[n].software in {one.software for one in nights[:n]} else "new"
+    return "back" if nights[n].software in {night.software for night in nights[:n]} else "new"
 
 
 def play(nights: Sequence[Night], regressor: str, models: Path | None = None) -> list[dict[str, object]]:
@@ -301,17 +313,17 @@ def play(nights: Sequence[Night], regressor: str, models: Path | None = None) ->
         for n in range(len(nights) - 1):
             history.keep(n)
             for name, make in CANDIDATES.items():
-                made = make(history, n)
-                for family, errors in history.errors_on(made.path, nights[n + 1].fresh).items():
+                created = make(history, n)
+                for family, errors in history.errors_on(created.path, nights[n + 1].fresh).items():
                     lines.append({"policy": name, "night": n + 2, "software": nights[n + 1].software,
-                                  "kind": kind_of(nights, n + 1), "family": family, "seconds": made.seconds,
+                                  "kind": kind_of(nights, n + 1), "family": family, "seconds": created.seconds,
                                   "errors": errors.tolist()})  # fmt: skip
             print(f"night {n + 2} of {len(nights)} judged", flush=True)
     return lines
 
 
 def _figures(lines: Sequence[dict[str, object]]) -> dict[str, float]:
-    errors = np.concatenate([np.asarray(one["errors"], dtype=float) for one in lines])
+    errors = np.concatenate([np.asarray(line["errors"], dtype=float) for line in lines])
     return {"rows": len(errors), "mean": float(errors.mean()), "median": float(np.median(errors)),
             "within_10": float((errors <= 10).mean() * 100)}  # fmt: skip
 
@@ -321,10 +333,10 @@ def table_of(lines: Sequence[dict[str, object]]) -> str:
     heads = ["policy", "mean", "median", "within 10 %", "same: mean", "new: mean", "back: mean", "processor s a night"]
     rows = [heads, ["---"] * len(heads)]
     for name in CANDIDATES:
-        own = [one for one in lines if one["policy"] == name]
-        every = _figures(own)
-        kinds = [[one for one in own if one["kind"] == kind] for kind in ("same", "new", "back")]
-        spent = {one["night"]: float(str(one["seconds"])) for one in own}
+        items = [line for line in lines if line["policy"] == name]
+        every = _figures(items)
+        kinds = [[item for item in items if item["kind"] == kind] for kind in ("same", "new", "back")]
+        spent = {item["night"]: float(str(item["seconds"])) for item in items}
         rows.append([name, f"{every['mean']:.1f} %", f"{every['median']:.1f} %", f"{every['within_10']:.0f} %",
                      *(f"{_figures(part)['mean']:.1f} %" if part else "–" for part in kinds),
                      f"{np.mean(list(spent.values())):.1f}"])  # fmt: skip
@@ -333,18 +345,18 @@ def table_of(lines: Sequence[dict[str, object]]) -> str:
 
 def by_family(lines: Sequence[dict[str, object]]) -> str:
     """Mean error of every policy by family."""
-    families = sorted({str(one["family"]) for one in lines})
+    families = sorted({str(line["family"]) for line in lines})
     rows = [["policy", *families], ["---"] * (len(families) + 1)]
     for name in CANDIDATES:
-        parts = [[one for one in lines if (one["policy"], one["family"]) == (name, family)] for family in families]
+        parts = [[line for line in lines if (line["policy"], line["family"]) == (name, family)] for family in families]
         rows.append([name, *(f"{_figures(part)['mean']:.1f} %" for part in parts)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def by_night(lines: Sequence[dict[str, object]]) -> dict[str, dict[int, float]]:
     """Mean error of every policy by night."""
-    nights = sorted({int(str(one["night"])) for one in lines})
-    return {name: {night: _figures([one for one in lines if (one["policy"], one["night"]) == (name, night)])["mean"]
+    nights = sorted({int(str(line["night"])) for line in lines})
+    return {name: {night: _figures([line for line in lines if (line["policy"], line["night"]) == (name, night)])["mean"]
                    for night in nights} for name in CANDIDATES}  # fmt: skip
 
 
@@ -359,18 +371,18 @@ def main() -> None:
     parser.add_argument("--base", type=int, default=0, metavar="N", help="begin with N shipped rows a family")
     parser.add_argument("--models", type=Path, help="keep trained models here, and go on from those that are there")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    args = parser.parse_args()
     training.get_regressor = lambda name: SMALL if name == SMALL.name else get_regressor(name)
-    nights = played(given.table, given.device, given.rows) if given.table else recorded(given.history)
-    nights = with_base(nights, given.base) if given.base else nights
+    nights = played(args.table, args.device, args.rows) if args.table else recorded(args.history)
+    nights = append_log_base(nights, args.base) if args.base else nights
     for i, night in enumerate(nights):
         counts = {family: len(rows) for family, rows in night.rows.items()}
         print(f"night {i + 1}: {night.software}, rows {counts}")
-    lines = play(nights, given.regressor, given.models)
+    lines = play(nights, args.regressor, args.models)
     print(table_of(lines), by_family(lines), sep="\n\n")
     print(json.dumps(by_night(lines)))
-    if given.json:
-        given.json.write_text(json.dumps(lines))
+    if args.json:
+        args.json.write_text(json.dumps(lines))
 
 
 if __name__ == "__main__":

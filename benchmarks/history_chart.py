@@ -28,18 +28,18 @@ WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 380, 56, 20, 16, 92
 
 def means(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
     """Mean error in percent by policy and night."""
-    found: dict[str, dict[int, list[float]]] = {}
-    for one in lines:
-        found.setdefault(one["policy"], {}).setdefault(one["night"], []).extend(one["errors"])
+    result: dict[str, dict[int, list[float]]] = {}
+    for line in lines:
+        result.setdefault(line["policy"], {}).setdefault(line["night"], []).extend(line["errors"])
     return {
-        policy: {night: float(np.mean(errors)) for night, errors in nights.items()} for policy, nights in found.items()
+        policy: {night: float(np.mean(errors)) for night, errors in nights.items()} for policy, nights in result.items()
     }
 
 
 def chart(lines: Sequence[Mapping[str, Any]]) -> str:
     """The picture as SVG; nights whose software differs from the night before are shaded."""
     by_policy = means(lines)
-    software = {one["night"]: (one["software"], one["kind"]) for one in lines}
+    software = {line["night"]: (line["software"], line["kind"]) for line in lines}
     nights = sorted(software)
     values = [value for policy in SHOWN for value in by_policy[policy].values()]
     low, high = math.log(min(values) * 0.9), math.log(max(values) * 1.1)

@@ -21,22 +21,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kernelcast.datasets.splits import held_out_shapes
-from kernelcast.features.cases import Cases, Floats
+from kernelcast.datasets.rows.splits import held_out_shapes
+from kernelcast.features.batch.cases import Cases, Floats
 from kernelcast.features.device import catalogue
-from kernelcast.features.extract import FeatureSchema, extract
-from kernelcast.models.analytic import attributes_of
-from kernelcast.models.engine import Runtime, answered
-from kernelcast.models.fitting import TrainingTable, fit, fit_and_hold_out
-from kernelcast.models.labelled import Labelled
+from kernelcast.features.vector.extract import extract
+from kernelcast.features.vector.schema import FeatureSchema
+from kernelcast.models.engine.runtime import Runtime, weighted_sum
+from kernelcast.models.family_model.analytic import attributes_of
 from kernelcast.models.metrics import error_summary
 from kernelcast.models.regressor import Problem, Regressor, get_regressor
 from kernelcast.models.regressors.blend import Blend
 from kernelcast.models.regressors.periodic import Periodic
 from kernelcast.models.regressors.random_forest import RandomForest
 from kernelcast.models.regressors.xgboost import XGBoost
-from kernelcast.models.stacking import stacking_weights, weighed_members
-from kernelcast.models.tables import labelled_files
+from kernelcast.models.training.fitting import TrainingTable, fit, fit_and_hold_out
+from kernelcast.models.training.labelled_cases import LabelledCases, labelled_files
+from kernelcast.models.training.stacking import stacking_weights, weighed_members
 
 ROOT = Path(__file__).parents[1]
 SHARE_HELD_OUT = 0.1
@@ -79,25 +79,25 @@ Learner = Callable[[Held, int], Iterator[tuple[str, Floats]]]
 def main() -> None:
     """Judge what has no result yet, print every line as it comes, and put the table into the page."""
     options = _options()
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     options.work.mkdir(parents=True, exist_ok=True)
     for source, families in TABLES.items():
         for family in families:
             path, name = options.tables / source / f"{family}.parquet", f"{source} {family}"
             if path.exists() and fnmatch.fnmatchcase(f"{source}/{family}", options.only):
                 print(f"\n| {name} | mean / median / within 10 % | CPU s |\n| --- | --- | --- |", flush=True)
-                kept = options.work / f"{source}-{family}-{options.rows}-{options.seed}.json"
-                if kept.exists():
-                    found[name] = json.loads(kept.read_text(encoding="utf-8"))
-                    for learner, one in found[name].items():
-                        print(_line(learner, one))
+                remaining = options.work / f"{source}-{family}-{options.rows}-{options.seed}.json"
+                if remaining.exists():
+                    result[name] = json.loads(remaining.read_text(encoding="utf-8"))
+                    for learner, item in result[name].items():
+                        print(_line(learner, item))
                     continue
-                held = Held.of(path, HELD_OUT_SPLIT.get(source), options.rows)
-                found[name] = judged(held, options.seed)
-                kept.write_text(json.dumps(found[name]), encoding="utf-8")
-    if not found:
+                held_out = Held.of(path, HELD_OUT_SPLIT.get(source), options.rows)
+                result[name] = judged(held_out, options.seed)
+                remaining.write_text(json.dumps(result[name]), encoding="utf-8")
+    if not result:
         raise SystemExit(f"{options.tables} has none of the tables wanted ({options.only})")
-    text = table(found)
+    text = table(result)
     print(f"\n{text}")
     if options.page:
         put(options.page, "learners", text)
@@ -116,27 +116,27 @@ def _options() -> argparse.Namespace:
 
 def judged(held: Held, seed: int) -> dict[str, dict[str, Any]]:
     """Errors on the held-out rows and CPU seconds of every learner, by name; prints each as it is found."""
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for learner in LEARNERS:
         began = time.process_time()
         for name, answer in learner(held, seed):
             errors = error_summary(held.test.log_labels["latency"] - np.maximum(answer, held.test.log_bound))
             # A learner's later answers cost what they add to its first.
-            found[name] = errors | {"cpu_s": round(time.process_time() - began, 1)}
-            print(_line(name, found[name]), flush=True)
+            result[name] = errors | {"cpu_s": round(time.process_time() - began, 1)}
+            print(_line(name, result[name]), flush=True)
             began = time.process_time()
-    return found
+    return result
 
 
 def table(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """A Markdown table: learners down, tables across, then the mean over tables and the CPU seconds of all together."""
-    names = dict.fromkeys(name for one in found.values() for name in one)
+    """A Markdown table of mean APE: learners down, tables across, then the mean over tables and the CPU seconds of all."""
+    names = dict.fromkeys(name for item in found.values() for name in item)
     rows = [["learner", *found, "mean of means", "CPU s"], ["---"] * (len(found) + 3)]
     for name in names:
-        there = [one[name] for one in found.values() if name in one]
-        mean = np.mean([one["mean_ape_pct"] for one in there])
-        cells = [_errors(one[name]) if name in one else "" for one in found.values()]
-        rows.append([name, *cells, f"{mean:.2f}", f"{sum(one['cpu_s'] for one in there):.0f}"])
+        there = [item[name] for item in found.values() if name in item]
+        mean = np.mean([item["mean_ape_pct"] for item in there])
+        cells = [f"{item[name]['mean_ape_pct']:.1f}" if name in item else "" for item in found.values()]
+        rows.append([name, *cells, f"{mean:.2f}", f"{sum(item['cpu_s'] for item in there):.0f}"])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
@@ -150,7 +150,7 @@ def put(page: Path, name: str, text: str) -> None:
     place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     if not place.search(old):
         raise SystemExit(f"{page} has no <!-- {name} --> and <!-- /{name} --> to put the table between")
-    page.write_text(place.sub(lambda found: f"{found[1]}{text}\n{found[2]}", old), encoding="utf-8")
+    page.write_text(place.sub(lambda item: f"{item[1]}{text}\n{item[2]}", old), encoding="utf-8")
 
 
 def _errors(one: Mapping[str, Any]) -> str:
@@ -161,17 +161,17 @@ def _line(name: str, one: Mapping[str, Any]) -> str:
     return f"| {name} | {_errors(one)} | {one['cpu_s']:.0f} |"
 
 
-def _drawn(rows: Labelled, most: int, seed: int) -> Labelled:
+def _drawn(rows: LabelledCases, most: int, seed: int) -> LabelledCases:
     return rows.take(np.sort(np.random.default_rng(seed).permutation(len(rows))[:most]))
 
 
-def _table(rows: Labelled, schema: FeatureSchema) -> TrainingTable:
+def _table(rows: LabelledCases, schema: FeatureSchema) -> TrainingTable:
     features = extract(rows.cases, schema, catalogue())
     return TrainingTable(
         rows=rows,
         features=features,
         terms=features.terms,
-        attributes=attributes_of(rows.cases, features.read_as),
+        attributes=attributes_of(rows.cases.categories, features.read_as),
         log_bound=np.log(features.work.lower_bound_s),
         log_labels={"latency": np.log(rows.latency_s)},
     )
@@ -201,8 +201,8 @@ def _raw_forest(held: Held, seed: int) -> Iterator[tuple[str, Floats]]:
 
 def _fitted(title: str, regressor: Regressor) -> Learner:
     def answers(held: Held, seed: int) -> Iterator[tuple[str, Floats]]:
-        found = fit(held.train, slice(None), regressor, seed)
-        yield title, found.answers(held.test, slice(None))["latency"][""]
+        result = fit(held.train, slice(None), regressor, seed)
+        yield title, result.answers(held.test, slice(None))["latency"][""]
 
     return answers
 
@@ -232,7 +232,7 @@ def _blend(held: Held, seed: int) -> Iterator[tuple[str, Floats]]:
     final, members = weighed_members(fitted, stacking_weights(held.train, answers))
     x, log_base = final.inputs(held.test)
     outputs = Runtime([graph.onnx for graph in final.graphs]).run(x)
-    yield "blend as trained", answered(outputs, members["latency"]) + log_base
+    yield "blend as trained", weighted_sum(outputs, members["latency"]) + log_base
 
 
 LEARNERS: tuple[Learner, ...] = (
@@ -256,18 +256,18 @@ def interpolated(held: Held) -> Floats:
     from scipy.spatial import KDTree
 
     train, test = held.train.rows.cases, held.test.rows.cases
-    learned, asked = _logs(train), _logs(test)
+    learned, query = _logs(train), _logs(test)
     rows = {words: index for index, words in train.groups(*_WORDS)}
     answer = held.test.log_bound.copy()
     for index, words in test.groups(*_WORDS):
-        own = rows.get(words)
-        if own is None:
+        entry = rows.get(words)
+        if entry is None:
             continue
-        _, order = KDTree(learned[own]).query(asked[index], k=np.arange(1, min(_NEIGHBOURS, len(own)) + 1))
-        near = learned[own][order] - asked[index][:, None]
+        _, order = KDTree(learned[entry]).query(query[index], k=np.arange(1, min(_NEIGHBOURS, len(entry)) + 1))
+        near = learned[entry][order] - query[index][:, None]
         weight = 1.0 / ((near**2).sum(axis=2) + 1e-3)
         weight /= weight.sum(axis=1, keepdims=True)
-        label = held.train.log_labels["latency"][own][order]
+        label = held.train.log_labels["latency"][entry][order]
         level = (weight * label).sum(axis=1)
         centre = (weight[:, :, None] * near).sum(axis=1, keepdims=True)
         tilted = near - centre
@@ -289,7 +289,7 @@ def plain_network(x: Any, y: Floats, unseen: Any, like: Periodic, seed: int) -> 
     chance = torch.Generator().manual_seed(seed)
     known = np.ma.masked_invalid(x)
     mean, scale = known.mean(axis=0).filled(0.0), np.maximum(known.std(axis=0).filled(0.0), 1e-3)
-    learned, asked = (
+    learned, query = (
         torch.tensor(np.clip(np.nan_to_num((side - mean) / scale), -4, 4), dtype=torch.float32) for side in (x, unseen)
     )
     centre, size = float(np.median(y)), max(float(y.std()), 1e-6)
@@ -320,7 +320,7 @@ def plain_network(x: Any, y: Floats, unseen: Any, like: Periodic, seed: int) -> 
             optimiser.step()
             schedule.step()
     with torch.no_grad():
-        return np.asarray(answer(asked), dtype=np.float64) * size + centre
+        return np.asarray(answer(query), dtype=np.float64) * size + centre
 
 
 if __name__ == "__main__":

@@ -30,11 +30,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--listener", type=int, help="used by the program itself: serve on this inherited socket")
-    given = parser.parse_args()
-    if given.listener is not None:
-        uvloop.run(_serve(socket.socket(fileno=given.listener)))
-    for name, own in (("one shared socket", False), ("one socket each (SO_REUSEPORT)", True)):
-        print(name, json.dumps(measure(given.workers, own)), flush=True)
+    args = parser.parse_args()
+    if args.listener is not None:
+        uvloop.run(_serve(socket.socket(fileno=args.listener)))
+    for name, item in (("one shared socket", False), ("one socket each (SO_REUSEPORT)", True)):
+        print(name, json.dumps(measure(args.workers, item)), flush=True)
 
 
 async def _serve(listener: socket.socket) -> None:

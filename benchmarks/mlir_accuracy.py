@@ -17,29 +17,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kernelcast.datasets.module_store import PROGRAMS_DIR
-from kernelcast.features.cases import Floats
+from kernelcast.datasets.records.mlir_modules import PROGRAMS_DIR
+from kernelcast.features.batch.cases import Floats
 from kernelcast.features.device import catalogue
-from kernelcast.features.mlir.group_columns import GROUP_NUMBERS
-from kernelcast.features.mlir.hardware import hardware
 from kernelcast.features.mlir.reading import read
 from kernelcast.features.mlir.understanding import understand
-from kernelcast.models.artifact import default_model_dir
-from kernelcast.models.mlir.boosting import fit_trees
-from kernelcast.models.mlir.composing import compose_program
-from kernelcast.models.mlir.evaluation import coverage_of, errors_of
-from kernelcast.models.mlir.measured import MeasuredPrograms, folds_of, measured_programs, read_modules
-from kernelcast.models.mlir.packing import Packed
-from kernelcast.models.mlir.program_engine import ProgramEngine
-from kernelcast.models.mlir.training import Recipe, train_programs
-from kernelcast.models.predictor import load_predictor
+from kernelcast.features.mlir.vectors.device_limits import hardware
+from kernelcast.features.mlir.vectors.group_columns import GROUP_NUMBERS
+from kernelcast.models.family_model.artifact import default_model_dir
+from kernelcast.models.predict.predictor import load_predictor
+from kernelcast.models.training.interval_calibration import folds_of
+from kernelcast.workloads.mlir.composition import compose_program
+from kernelcast.workloads.mlir.learned.boosted_trees import fit_trees
+from kernelcast.workloads.mlir.learned.measured_programs import (
+    MeasuredPrograms,
+    measured_programs,
+    read_modules,
+)
+from kernelcast.workloads.mlir.learned.program_model import ProgramEngine
+from kernelcast.workloads.mlir.learned.ragged_batch import RaggedBatch
+from kernelcast.workloads.mlir.learned.training import TrainingConfig, coverage_of, errors_of, train_programs
 
 PAGE = Path(__file__).parents[1] / "docs" / "mlir-accuracy.md"
 DEVICE = "amd-epyc-9005-vm-2c"
 PARTS, SEED = 6, 2026
 """One part of six is held out, dealt by a seed that no fold of training uses."""
 
-RECIPE = Recipe(folds=3).lasting(0.6)
+RECIPE = TrainingConfig(folds=3).lasting(0.6)
 """A third of the usual training, so that the page is a matter of minutes."""
 
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
@@ -52,8 +56,8 @@ def main(data: Sequence[Path]) -> None:
     texts, runs = read_modules(data)
     device = catalogue().get(DEVICE)
     measured, refusals = measured_programs(texts, runs, device, lambda text: understand(read(text)))
-    held = folds_of(measured.names, PARTS, SEED) == 0
-    seen, unseen = measured.take(~held), measured.take(held)
+    held_out = folds_of(measured.names, PARTS, SEED) == 0
+    seen, unseen = measured.take(~held_out), measured.take(held_out)
     print(f"{len(seen)} programs to learn from, {len(unseen)} held out, {len(refusals)} not understood", flush=True)
     answers = {
         "roofline": roofline(unseen),
@@ -73,11 +77,11 @@ def roofline(unseen: MeasuredPrograms) -> Floats:
     """Every group at the device's peaks, on one core or all."""
     columns = {1: GROUP_NUMBERS.index("log roofline 1"), 2: GROUP_NUMBERS.index("log roofline all")}
     runs = 2.0 ** unseen.programs.groups[:, GROUP_NUMBERS.index("log runs")] - 1.0
-    found = []
+    items = []
     for _, threads in unseen.settings:
         seconds = (2.0 ** unseen.programs.groups[:, columns[min(threads, 2)]] - 1.0) * 1e-9 * runs
-        found.append(np.bincount(unseen.programs.group_program, seconds, minlength=len(unseen)))
-    return np.log(np.maximum(np.stack(found, axis=1), 1e-7))
+        items.append(np.bincount(unseen.programs.group_program, seconds, minlength=len(unseen)))
+    return np.log(np.maximum(np.stack(items, axis=1), 1e-7))
 
 
 def sum_of_kernels(unseen: MeasuredPrograms) -> Floats:
@@ -103,9 +107,9 @@ def text_trees(seen: MeasuredPrograms, unseen: MeasuredPrograms) -> Floats:
     def inputs(measured: MeasuredPrograms) -> Any:
         counts = np.zeros((len(measured), 2 * _BUCKETS))
         for row, text in zip(counts, measured.texts, strict=True):
-            own = np.array(tokens(text))
-            row[:_BUCKETS] = np.bincount(own, minlength=_BUCKETS)
-            row[_BUCKETS:] = np.bincount((own[:-1] * 31 + own[1:]) % _BUCKETS, minlength=_BUCKETS)
+            values = np.array(tokens(text))
+            row[:_BUCKETS] = np.bincount(values, minlength=_BUCKETS)
+            row[_BUCKETS:] = np.bincount((values[:-1] * 31 + values[1:]) % _BUCKETS, minlength=_BUCKETS)
         n_settings = len(measured.settings)
         which = np.tile(np.eye(n_settings), (len(measured), 1))
         return np.concatenate([np.repeat(np.log2(1 + counts), n_settings, axis=0), which], axis=1).astype(np.float32)
@@ -113,10 +117,10 @@ def text_trees(seen: MeasuredPrograms, unseen: MeasuredPrograms) -> Floats:
     y = seen.log_latency.ravel()
     known = ~np.isnan(y)
     booster = fit_trees(inputs(seen)[known], y[known], seen.weight.ravel()[known], 0, rounds=300)
-    found: Floats = (
+    astype: Floats = (
         booster.predict(xgboost.DMatrix(inputs(unseen))).reshape(unseen.log_latency.shape).astype(np.float64)
     )
-    return found
+    return astype
 
 
 def text_network(seen: MeasuredPrograms, unseen: MeasuredPrograms) -> Floats:
@@ -137,8 +141,8 @@ def text_network(seen: MeasuredPrograms, unseen: MeasuredPrograms) -> Floats:
     def padded(measured: MeasuredPrograms) -> Any:
         rows = np.full((len(measured), _STEPS), _BUCKETS)
         for row, text in zip(rows, measured.texts, strict=True):
-            own = tokens(text)[:_STEPS]
-            row[: len(own)] = own
+            local = tokens(text)[:_STEPS]
+            row[: len(local)] = local
         return torch.from_numpy(rows)
 
     x, y = padded(seen), torch.tensor(seen.log_latency, dtype=torch.float32)
@@ -158,30 +162,32 @@ def text_network(seen: MeasuredPrograms, unseen: MeasuredPrograms) -> Floats:
 
 def learned(engine: ProgramEngine, unseen: MeasuredPrograms) -> tuple[Floats, Mapping[float, tuple[Floats, Floats]]]:
     """The model's answers, and the ends of its intervals at every coverage, logarithms of seconds."""
-    found = np.full(unseen.log_latency.shape, np.nan)
-    ends = {coverage: (found.copy(), found.copy()) for coverage in COVERAGES}
+    values = np.full(unseen.log_latency.shape, np.nan)
+    ends = {coverage: (values.copy(), values.copy()) for coverage in COVERAGES}
     vectors = [vectors_of(unseen.programs, i) for i in range(len(unseen))]
-    for i, one in enumerate(vectors):
-        if not len(one.groups):  # no kernel, no learned answer
+    for i, vector in enumerate(vectors):
+        if not len(vector.groups):  # no kernel, no learned answer
             continue
         for j, setting in enumerate(unseen.settings):
             for coverage, (lower, upper) in ends.items():
-                interval = engine.answer(one, setting, coverage).latency_s
-                found[i, j], lower[i, j], upper[i, j] = np.log([interval.value, interval.lower, interval.upper])
-    return found, ends
+                interval = engine.answer(vector, setting, coverage).latency_s
+                values[i, j], lower[i, j], upper[i, j] = np.log([interval.value, interval.lower, interval.upper])
+    return values, ends
 
 
-def vectors_of(programs: Packed, i: int) -> Any:
+def vectors_of(programs: RaggedBatch, i: int) -> Any:
     """The numbers of one of many programs, as `extract` gave them."""
-    from kernelcast.features.mlir.extract import Vectors
-    from kernelcast.features.mlir.op_columns import OpTable
+    from kernelcast.features.mlir.vectors.op_columns import OpTable
+    from kernelcast.features.mlir.vectors.program_vector import Vectors
 
-    one = programs.take([i])
-    nothing = np.zeros((len(one.op_row), 5))
-    ops = OpTable(one.op_codes[one.op_row], one.ops[one.op_row], nothing, nothing[:, 0], nothing[:, 0], one.op_group)
-    sources = np.where(one.sources == np.arange(len(one.sources)), -1, one.sources)
-    return Vectors(one.totals[0], one.bigrams[0], one.groups, one.group_codes, one.terms, sources, one.shapes,
-                   float(one.passed_s[0]), ops)  # fmt: skip
+    item = programs.take([i])
+    nothing = np.zeros((len(item.op_row), 5))
+    ops = OpTable(
+        item.op_codes[item.op_row], item.ops[item.op_row], nothing, nothing[:, 0], nothing[:, 0], item.op_group
+    )
+    sources = np.where(item.sources == np.arange(len(item.sources)), -1, item.sources)
+    return Vectors(item.totals[0], item.bigrams[0], item.groups, item.group_codes, item.terms, sources, item.shapes,
+                   float(item.passed_s[0]), ops)  # fmt: skip
 
 
 def page(
@@ -189,16 +195,16 @@ def page(
     unseen: MeasuredPrograms, engine: ProgramEngine,
 ) -> str:  # fmt: skip
     """The page of results."""
-    found = {name: errors_of(own, unseen) for name, own in answers.items()}
-    best = found["learned on whole programs"]
+    result = {name: errors_of(answer, unseen) for name, answer in answers.items()}
+    best = result["learned on whole programs"]
     lines = [
         "# Accuracy for whole MLIR programs", "",
         f"Written by `benchmarks/mlir_accuracy.py` on {DEVICE}: {len(set(seen.names))} programs to learn from, "
         f"{len(set(unseen.names))} held out ({best['all']['n']} measurements). APE is the absolute error of latency as a "
         f"share of what was measured. The learned model had {RECIPE.folds} folds and 0.6 of the usual epochs here.", "",
-        *_table("model", {name: own["all"] for name, own in found.items()}), "",
+        *_table("model", {name: item["all"] for name, item in result.items()}), "",
         f"The learned model is blended from {engine.method}. By slice:", "",
-        *_table("held out", {name: own for name, own in best.items() if name != "all"}), "",
+        *_table("held out", {name: item for name, item in best.items() if name != "all"}), "",
         "Intervals of held-out programs:", "", "| asked for | found |", "| ---: | ---: |",
         *(f"| {coverage:.0%} | {coverage_of(*pair, unseen.log_latency):.1%} |" for coverage, pair in ends.items()), "",
     ]  # fmt: skip
@@ -211,9 +217,9 @@ def _table(head: str, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     return lines + [
-        f"| {name} | {own['n']} | {own['mean_ape_pct']:.1f} % | {own['median_ape_pct']:.1f} % | {own['within_10_pct']:.0f} % "
-        f"| {own['kendall_tau']:.3f} |"
-        for name, own in rows.items()
+        f"| {name} | {row['n']} | {row['mean_ape_pct']:.1f} % | {row['median_ape_pct']:.1f} % | {row['within_10_pct']:.0f} % "
+        f"| {row['kendall_tau']:.3f} |"
+        for name, row in rows.items()
     ]
 
 

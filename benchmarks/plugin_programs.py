@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelcast.collectors.iree_texts import conv_mlir, matmul_mlir
-from kernelcast.collectors.tiled import tiled_gemm_plan
-from kernelcast.collectors.tiled_conv import tiled_conv_plan
+from kernelcast.collectors.cpu.plans.iree_conv_tiles import tiled_conv_plan
+from kernelcast.collectors.cpu.plans.iree_gemm_tiles import tiled_gemm_plan
+from kernelcast.collectors.cpu.plans.iree_texts import conv_mlir, matmul_mlir
 from kernelcast.features.kernel import KernelSpec
 
 # (name, variant, batch, m, n, k): layers of published models at sizes that no campaign plans, aligned and odd.
@@ -64,7 +64,7 @@ def modules() -> Iterator[Program]:
     Raises:
         ImportError: JAX is not installed.
     """
-    from kernelcast.collectors.mlir.programs import model_texts
+    from programs.module_texts import model_texts
 
     for module in model_texts():
         name = module.program.removeprefix("jax/model-")

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-from kernelcast.commands.tune_measuring import measuring
-from kernelcast.datasets.schema import spec_of
+from kernelcast.commands.tune import measuring
 from kernelcast.datasets.shipped import SHIPPED_DIR, TILES_DIR, read_shipped
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
+from kernelcast.features.spec_io.rows import spec_from_row
 from kernelcast.plugins.iree.compiler import compile_file
 from kernelcast.plugins.iree.files import compile_with
 from kernelcast.plugins.iree.tuning import TuningResult, tune
@@ -46,32 +46,32 @@ def main() -> None:
     parser.add_argument("--drawn", type=int, default=0, metavar="N", help="N drawn products and convolutions instead")
     parser.add_argument("--seed", type=int, default=0, help="seed of what is drawn")
     options = parser.parse_args()
-    own = (*operations(), *modules()) if not options.drawn else tuple(drawn(options.drawn, options.seed))
-    programs = [one for one in own if not options.only or one.name in options.only]
+    local = (*operations(), *modules()) if not options.drawn else tuple(drawn(options.drawn, options.seed))
+    programs = [item for item in local if not options.only or item.name in options.only]
     seen = among_measured(programs)
     if seen and not options.drawn:
         raise SystemExit(f"among the measured shapes, so no test of the model: {', '.join(sorted(seen))}")
-    programs = [one for one in programs if one.name not in seen]
-    found = []
+    programs = [item for item in programs if item.name not in seen]
+    items = []
     # Rows of this run belong to no one's store, and must not teach the next program's models.
     with tempfile.TemporaryDirectory(prefix="kernelcast-plugins-") as home:
         os.environ["KERNELCAST_HOME"] = home
         print(f"{'program':24} {'kind':8} " + " ".join(f"{way:>13}" for way in WAYS), flush=True)
         for program in programs:
-            found.append(one := timed(program, options.threads))
-            cells = " ".join(f"{1e6 * one['seconds'][way]:10.1f} µs" for way in WAYS)
-            print(f"{program.name:24} {program.kind:8} {cells}  {one['model_way']}", flush=True)
-    told = means(found)
-    for line in report(told, found):
+            items.append(item := timed(program, options.threads))
+            cells = " ".join(f"{1e6 * item['seconds'][way]:10.1f} µs" for way in WAYS)
+            print(f"{program.name:24} {program.kind:8} {cells}  {item['model_way']}", flush=True)
+    messages = means(items)
+    for line in report(messages, items):
         print(line)
     if options.json:
-        options.json.write_text(json.dumps({"programs": found, "means": told}, indent=1) + "\n")
+        options.json.write_text(json.dumps({"programs": items, "means": messages}, indent=1) + "\n")
 
 
 def among_measured(programs: Sequence[Program]) -> set[str]:
     """Names of programs whose shape was measured for training."""
-    measured = {shape_of(spec_of(row)) for family in ("gemm", "conv2d") for row in tiled_rows(family)}
-    return {one.name for one in programs if one.spec is not None and shape_of(one.spec) in measured}
+    measured = {shape_of(spec_from_row(row)) for family in ("gemm", "conv2d") for row in tiled_rows(family)}
+    return {program.name for program in programs if program.spec is not None and shape_of(program.spec) in measured}
 
 
 def tiled_rows(family: str) -> Iterator[dict[str, Any]]:
@@ -118,21 +118,21 @@ def compiled(program: Program, result: TuningResult, folder: Path) -> Path:
 
 def means(found: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """Geometric means of the speed-ups, per slice, and the worst against the better of the two ways without us."""
-    slices = {"all": found, "operations": [one for one in found if one["kind"] != "module"]}
-    slices |= {kind: [one for one in found if one["kind"] == kind] for kind in ("gemm", "conv2d", "module")}
+    slices = {"all": found, "operations": [item for item in found if item["kind"] != "module"]}
+    slices |= {kind: [item for item in found if item["kind"] == kind] for kind in ("gemm", "conv2d", "module")}
     return {name: _means(rows) for name, rows in slices.items() if rows}
 
 
 def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    told: dict[str, float] = {"programs": len(rows)}
+    messages: dict[str, float] = {"programs": len(rows)}
     for way in WAYS[2:]:
         for base in WAYS[:2]:
             ratios = [row["seconds"][base] / row["seconds"][way] for row in rows]
-            told[f"{way} over {base}"] = statistics.geometric_mean(ratios)
+            messages[f"{way} over {base}"] = statistics.geometric_mean(ratios)
         against = [row["seconds"][way] / min(row["seconds"][base] for base in WAYS[:2]) for row in rows]
-        told[f"{way} at worst"] = max(against)
-        told[f"{way} slower by over 3 %"] = sum(ratio > ALLOWED_SLOWER for ratio in against)
-    return told
+        messages[f"{way} at worst"] = max(against)
+        messages[f"{way} slower by over 3 %"] = sum(ratio > ALLOWED_SLOWER for ratio in against)
+    return messages
 
 
 def report(told: Mapping[str, Mapping[str, float]], found: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -147,8 +147,8 @@ def report(told: Mapping[str, Mapping[str, float]], found: Sequence[Mapping[str,
             for way in WAYS[2:]
         )
     tuning = (
-        statistics.median(one["tune_s"] for one in found),
-        statistics.median(one["tune_measured_s"] for one in found),
+        statistics.median(item["tune_s"] for item in found),
+        statistics.median(item["tune_measured_s"] for item in found),
     )
     return [*lines, f"tuning took {tuning[0]:.1f} s by the model alone and {tuning[1]:.0f} s with measuring (medians)"]
 

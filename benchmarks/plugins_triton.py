@@ -74,7 +74,7 @@ def outcome(shape: str, trials: Sequence[Trial], kept: Sequence[int], prune_s: f
         ValueError: no trial ran, or none of the kept ones did.
     """
     ran = [trial.latency_s for trial in trials if trial.latency_s is not None]
-    chosen = [found for i in kept if (found := trials[i].latency_s) is not None]
+    chosen = [result for i in kept if (result := trials[i].latency_s) is not None]
     if not ran or not chosen:
         raise ValueError(
             f"{shape}: {len(ran)} of {len(trials)} configurations ran, {len(chosen)} of {len(kept)} kept ones"
@@ -212,9 +212,9 @@ def measure(
         start = time.perf_counter()
         chosen = pruner(problem.configs, problem.arguments)
         prune_s = time.perf_counter() - start
-        kept = [problem.configs.index(config) for config in chosen]
-        outcomes.append(outcome(problem.name, trials, kept, prune_s))
-        shapes.append({**asdict(outcomes[-1]), "kept_places": kept, "trials": [asdict(trial) for trial in trials]})
+        items = [problem.configs.index(config) for config in chosen]
+        outcomes.append(outcome(problem.name, trials, items, prune_s))
+        shapes.append({**asdict(outcomes[-1]), "kept_places": items, "trials": [asdict(trial) for trial in trials]})
         if number < tuned_shapes:
             timed, wall_s = tune_pruned(problem, pruner, timer)
             shapes[-1] |= {"autotuner_timed": len(timed), "autotuner_s": wall_s}
@@ -238,23 +238,23 @@ def replay(names: Sequence[str] = ("triton-gemm", "triton-attention")) -> dict[s
     """Held-out errors of each kind on the shipped rows, and what keeping one configuration of each task would have cost."""
     from kernelcast.features.tuning.kind import get_kind
     from kernelcast.models.tuning.rows import read_tables, tuning_rows
-    from kernelcast.models.tuning.training import Recipe
+    from kernelcast.models.tuning.training import TrainingConfig
 
-    found = tuning_rows([get_kind(name) for name in names], read_tables())
-    return {name: replayed(rows, held_out_s(rows, Recipe())) for name, rows in found.items()}
+    result = tuning_rows([get_kind(name) for name in names], read_tables())
+    return {name: replayed(rows, held_out_s(rows, TrainingConfig())) for name, rows in result.items()}
 
 
-def held_out_s(rows: Any, recipe: Any) -> Any:
+def held_out_s(rows: Any, config: Any) -> Any:
     """Predicted seconds `(n,)`, each by a model that saw no row of its shape, in any dtype."""
     import numpy as np
     from kernelcast.features.device import catalogue
     from kernelcast.models.tuning.training import Problem, dealt
 
-    problem = Problem.of(rows, rows.kind.formula(), catalogue(), recipe)
-    folds, predicted = dealt(rows.shapes(), recipe), np.empty(len(rows))
+    problem = Problem.of(rows, rows.kind.formula(), catalogue(), config)
+    folds, predicted = dealt(rows.shapes(), config), np.empty(len(rows))
     for fold in range(int(folds.max()) + 1):
         out = folds == fold
-        predicted[out] = problem.bound_s[out] * np.exp(problem.predict(problem.fit(~out, recipe), out))
+        predicted[out] = problem.bound_s[out] * np.exp(problem.predict(problem.fit(~out, config), out))
     return predicted
 
 
@@ -277,23 +277,23 @@ def replayed(rows: Any, predicted_s: Any) -> dict[str, Any]:
 def _part(rows: Any, predicted_s: Any, chosen: Any) -> dict[str, Any]:
     import numpy as np
     from kernelcast.models.metrics import ape_pct
-    from kernelcast.models.tuning.scores import TaskScore
+    from kernelcast.models.tuning.training import TaskScore
 
     ape = ape_pct(rows.latency_s[chosen], predicted_s[chosen])
     groups = [np.flatnonzero(chosen & (rows.of_task == task)) for task in np.unique(rows.of_task[chosen])]
     groups = [group for group in groups if len(group) > 1]
     scores = [TaskScore.of(rows.latency_s[group], predicted_s[group]) for group in groups]
     taus = [score.kendall_tau for score in scores if score.kendall_tau is not None]
-    found = {"rows": int(chosen.sum()), "mean_ape_pct": float(ape.mean()), "median_ape_pct": float(np.median(ape)),
+    result = {"rows": int(chosen.sum()), "mean_ape_pct": float(ape.mean()), "median_ape_pct": float(np.median(ape)),
              "within_10_pct": float(np.mean(ape <= 10.0) * 100), "tasks_of_several": len(groups)}  # fmt: skip
     if not groups:
-        return found
+        return result
     outcomes = [
         outcome(str(rows.tasks[rows.of_task[group[0]]].sizes), [Trial({}, float(s), 1.0) for s in rows.latency_s[group]],
                 [int(np.argmin(predicted_s[group]))], 0.0)
         for group in groups
     ]  # fmt: skip
-    return found | {
+    return result | {
         "kendall_tau": float(np.mean(taus)) if taus else None,
         "top_1_regret_pct": float(np.mean([score.top_1_regret_pct for score in scores])),
         "top_5_regret_pct": float(np.mean([score.top_5_regret_pct for score in scores])),
@@ -314,22 +314,22 @@ def main() -> None:
     replaying = ways.add_parser("replay", help="on the measured rows that come with kernelcast")
     for way in (measured, replaying):
         way.add_argument("--json", type=Path, help="also write everything here")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     from_tree()
-    if asked.way == "measure":
-        found = measure(
-            problems_file().problems(asked.shapes),
-            asked.top_k,
+    if args.way == "measure":
+        result = measure(
+            problems_file().problems(args.shapes),
+            args.top_k,
             timer=gpu_seconds,
-            device=asked.device,
-            folder=asked.model,
+            device=args.device,
+            folder=args.model,
         )
-        print(json.dumps(found["summary"], indent=2))
+        print(json.dumps(result["summary"], indent=2))
     else:
-        found = replay()
-        print(json.dumps(found, indent=2))
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        result = replay()
+        print(json.dumps(result, indent=2))
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 def _top_k(text: str) -> int | float:

@@ -120,7 +120,7 @@ def problems(n_shapes: int) -> Iterable[Problem]:
     for i, gemm in enumerate(GEMM_SHAPES):
         shapes.append(lambda gemm=gemm: product(*gemm, "bfloat16"))
         if i % 3 == 2:
-            shapes.append(lambda one=ATTENTION_SHAPES[i // 3]: attention(*one))
+            shapes.append(lambda item=ATTENTION_SHAPES[i // 3]: attention(*item))
     return (make() for make in shapes[:n_shapes])
 
 

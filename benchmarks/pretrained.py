@@ -12,12 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kernelcast.datasets.hashing import file_sha256
+from kernelcast.datasets.rows.splits import file_sha256
 from kernelcast.datasets.shipped import SHIPPED_DIR, read_shipped, shipped_families
-from kernelcast.models.artifact import save_artifact
-from kernelcast.models.labelled import Labelled
-from kernelcast.models.tables import joined, labelled_files, labelled_tables
-from kernelcast.models.training import train
+from kernelcast.models.family_model.artifact import save_artifact
+from kernelcast.models.training.labelled_cases import LabelledCases, joined, labelled_files, labelled_tables
+from kernelcast.models.training.training import train
 
 SOURCES: Mapping[str, Mapping[str, str]] = {
     "aiconfigurator": {
@@ -59,9 +58,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if (path := options.tables / source / f"{name}.parquet").exists()
     ]
     public = labelled_files(files, split="train")
-    own = labelled_tables({family: read_shipped(family) for family in shipped_families()})
-    by_family: dict[str, list[Labelled]] = {}
-    for rows in (*public, *own):
+    local = labelled_tables({family: read_shipped(family) for family in shipped_families()})
+    by_family: dict[str, list[LabelledCases]] = {}
+    for rows in (*public, *local):
         by_family.setdefault(rows.cases.family.name, []).append(rows)
     tables = [joined(by_family[name]) for name in sorted(by_family)]
     facts = {
@@ -71,14 +70,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         "own_data": [
             {"name": path.name, "sha256": file_sha256(path)} for path in sorted(SHIPPED_DIR.glob("*.parquet"))
         ],
-        "own_rows": sum(map(len, own)),
+        "own_rows": sum(map(len, local)),
     }
     artifact = train(tables, facts=facts, progress=lambda what, done, total: _say(start, what, done, total))
     save_artifact(artifact, options.out)
     _say(start, f"{sum(map(len, tables))} rows, saved in {options.out}", len(tables), len(tables))
 
 
-def _rows_of(tables: Sequence[Labelled], source: str) -> int:
+def _rows_of(tables: Sequence[LabelledCases], source: str) -> int:
     return sum(int((rows.source == source).sum()) for rows in tables if rows.source is not None)
 
 

@@ -26,16 +26,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from kernelcast.datasets.splits import held_out_shapes
-from kernelcast.models.artifact import save_artifact
-from kernelcast.models.evaluation import evaluate
-from kernelcast.models.labelled import Labelled
-from kernelcast.models.peers import BASES, Peer, Range, peers
-from kernelcast.models.predictor import load_predictor
-from kernelcast.models.report_tables import span
-from kernelcast.models.scoring import LOWER_BOUND
-from kernelcast.models.tables import labelled_files
-from kernelcast.models.training import DEFAULT_REGRESSOR, train
+from kernelcast.datasets.rows.splits import held_out_shapes
+from kernelcast.models.evaluation.evaluation import evaluate
+from kernelcast.models.evaluation.published_errors import BASES, Peer, Range, peers
+from kernelcast.models.evaluation.reports import span
+from kernelcast.models.evaluation.scoring import LOWER_BOUND
+from kernelcast.models.family_model.artifact import save_artifact
+from kernelcast.models.predict.predictor import load_predictor
+from kernelcast.models.training.labelled_cases import LabelledCases, labelled_files
+from kernelcast.models.training.training import DEFAULT_REGRESSOR, train
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {
@@ -50,7 +49,7 @@ RANDOM_SHAPES = {"neusight": 0.1}
 CALIBRATED_BY = (0, 32, 128)
 """Rows of each family of a device left out that the model is adapted by before it is judged on the others."""
 
-ADAPTATION = "kernelcast.models.adaptation"
+ADAPTATION = "kernelcast.models.training.device_calibration"
 SLICED_BY = ("variant", "device", "device seen in training", "dtype", "impl", "size", "kernel time", "in domain")
 TARGETS = {"latency_s": "latency", "power_w": "power", "energy_j": "energy"}
 
@@ -74,19 +73,19 @@ def main() -> None:
     options = _options()
     work = options.work / f"{options.regressor}-{options.rows or 'all'}"
     if options.step:
-        _run(next(one for one in _steps(options.tables) if one.name == options.step), options, work)
+        _run(next(item for item in _steps(options.tables) if item.name == options.step), options, work)
         return
     work.mkdir(parents=True, exist_ok=True)
-    chosen = [one for one in _steps(options.tables) if fnmatch.fnmatchcase(one.name, options.only)]
+    chosen = [item for item in _steps(options.tables) if fnmatch.fnmatchcase(item.name, options.only)]
     for i, step in enumerate(chosen):
         if not _result(work, step).exists():
             print(f"[{i + 1}/{len(chosen)}] {step.name} …", flush=True)
             command = [sys.executable, __file__, *sys.argv[1:], "--step", step.name]
             subprocess.run(command, check=True)
-        found = json.loads(_result(work, step).read_text(encoding="utf-8"))
-        print(f"[{i + 1}/{len(chosen)}] {step.name}: {_cost(found)}", flush=True)
-    results = {one: json.loads(_result(work, one).read_text(encoding="utf-8"))
-               for one in _steps(options.tables) if _result(work, one).exists()}  # fmt: skip
+        document = json.loads(_result(work, step).read_text(encoding="utf-8"))
+        print(f"[{i + 1}/{len(chosen)}] {step.name}: {_cost(document)}", flush=True)
+    results = {item: json.loads(_result(work, item).read_text(encoding="utf-8"))
+               for item in _steps(options.tables) if _result(work, item).exists()}  # fmt: skip
     options.page.write_text(page(results, options.rows, options.regressor), encoding="utf-8")
     print(f"wrote {options.page}")
 
@@ -104,17 +103,17 @@ def _options() -> argparse.Namespace:
 
 
 def _steps(tables: Path) -> list[Step]:
-    found = []
+    results = []
     for source, names in SOURCES.items():
         paths = _paths(tables, source, names)
         if not paths:
             continue
-        found += [Step(source, "val"), *([Step(source, "random")] if source in RANDOM_SHAPES else [])]
+        results += [Step(source, "val"), *([Step(source, "random")] if source in RANDOM_SHAPES else [])]
         devices = _words(paths, "device", split="train")
-        found += [Step(source, "without", device) for device in devices]
-    if not found:
+        results += [Step(source, "without", device) for device in devices]
+    if not results:
         raise SystemExit(f"{tables} has none of {', '.join(SOURCES)}")
-    return found
+    return results
 
 
 def _paths(tables: Path, source: str, names: Iterable[str]) -> list[Path]:
@@ -180,12 +179,12 @@ def _run(step: Step, options: argparse.Namespace, work: Path) -> None:
 
 
 def _judgements(
-    step: Step, model: Path, judged: Sequence[tuple[str, Labelled]], folder: Path
+    step: Step, model: Path, judged: Sequence[tuple[str, LabelledCases]], folder: Path
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Evaluations as plain data: by split, or for a device left out by calibration rows, all judged by the same rows."""
     if step.kind != "without":
         for split in dict.fromkeys(split for split, _ in judged):
-            yield split, _evaluated(model, [one for one in judged if one[0] == split])
+            yield split, _evaluated(model, [item for item in judged if item[0] == split])
         return
     most = max(CALIBRATED_BY)
     orders = [np.random.default_rng(0).permutation(len(rows)) for _, rows in judged]
@@ -197,24 +196,24 @@ def _judgements(
     for k in CALIBRATED_BY if importlib.util.find_spec(ADAPTATION) else (0,):
         adapted = model
         if k:
-            adapt = importlib.import_module(ADAPTATION).adapt
-            given = [rows.take(order[: min(k, n)])
+            calibrate_to_devices = importlib.import_module(ADAPTATION).calibrate_to_devices
+            items = [rows.take(order[: min(k, n)])
                      for (_, rows), order, n in zip(judged, orders, spared, strict=True)]  # fmt: skip
-            for i, rows in enumerate(given):
+            for i, rows in enumerate(items):
                 out = folder / f"adapted-{k}-{i}"
-                adapt(adapted, rows, out)
+                calibrate_to_devices(adapted, rows, out)
                 adapted = out
         yield str(k), _evaluated(adapted, rest)
 
 
-def _evaluated(model: Path, judged: Sequence[tuple[str, Labelled]]) -> dict[str, Any]:
-    found = evaluate(
+def _evaluated(model: Path, judged: Sequence[tuple[str, LabelledCases]]) -> dict[str, Any]:
+    result = evaluate(
         load_predictor(model), [rows for _, rows in judged], splits=[split for split, _ in judged], levels=()
     )
-    return found.to_json()
+    return result.to_json()
 
 
-def _thinned(rows: Labelled, most: int | None) -> Labelled:
+def _thinned(rows: LabelledCases, most: int | None) -> LabelledCases:
     if most is None or len(rows) <= most:
         return rows
     return rows.take(np.sort(np.random.default_rng(0).permutation(len(rows))[:most]))
@@ -225,66 +224,68 @@ def page(results: Mapping[Step, Mapping[str, Any]], rows: int | None, regressor:
     some = f"\n**A trial: at most {rows:,} rows of each family and split.**\n" if rows else ""
     parts = [_HEAD.format(regressor=regressor, some=some)]
     for source in SOURCES:
-        own = {step: found for step, found in results.items() if step.source == source}
-        if own:
+        local = {step: result for step, result in results.items() if step.source == source}
+        if local:
             parts.append(f"## {source}\n")
-            parts += _of_source(own)
+            parts += _of_source(local)
     ours = _ours(results)
-    parts.append("## Others\n\n" + _OTHERS + _table(_PEER_HEADS, (_peer(one, ours) for one in peers())))
+    parts.append("## Others\n\n" + _OTHERS + _table(_PEER_HEADS, (_peer(peer, ours) for peer in peers())))
     return "\n".join(parts)
 
 
 def _of_source(own: Mapping[Step, Mapping[str, Any]]) -> Iterator[str]:
-    hidden = {step: found for step, found in own.items() if step.kind != "without"}
+    hidden = {step: item for step, item in own.items() if step.kind != "without"}
     if hidden:
-        splits = {split: one for found in hidden.values() for split, one in found["evaluations"].items()}
-        yield f"### Rows held out\n\n{_table(_HEADS, [line for split, one in splits.items() for line in _whole(split, one)])}"
-        for split, one in splits.items():
-            lines = _table(_SLICE_HEADS, _sliced(one))
+        splits = {split: item for item in hidden.values() for split, item in item["evaluations"].items()}
+        yield f"### Rows held out\n\n{_table(_HEADS, [line for split, item in splits.items() for line in _whole(split, item)])}"
+        for split, item in splits.items():
+            lines = _table(_SLICE_HEADS, _sliced(item))
             yield f"<details><summary>{split} by slice</summary>\n\n{lines}\n</details>\n"
-    away = {step: found for step, found in own.items() if step.kind == "without"}
+    away = {step: item for step, item in own.items() if step.kind == "without"}
     if away:
-        yield f"### A device left out\n\n{_table(_AWAY_HEADS, [line for one in away.items() for line in _away(*one)])}"
-    costs = [[step.name, f"{found['rows']:,}", f"{found['train_s']:.0f} s", f"{found['judge_s']:.0f} s",
-              f"{found['peak_b'] / 1e9:.2f} GB"] for step, found in own.items()]  # fmt: skip
+        yield f"### A device left out\n\n{_table(_AWAY_HEADS, [line for item in away.items() for line in _away(*item)])}"
+    costs = [[step.name, f"{item['rows']:,}", f"{item['train_s']:.0f} s", f"{item['judge_s']:.0f} s",
+              f"{item['peak_b'] / 1e9:.2f} GB"] for step, item in own.items()]  # fmt: skip
     yield f"### What training took\n\n{_table(('step', 'rows', 'training', 'judging', 'peak memory'), costs)}"
 
 
 def _whole(split: str, found: Mapping[str, Any]) -> Iterator[list[str]]:
     """Each family and target of a split, and each variant where there are several; the roofline beside."""
     bounds = {
-        (one["family"], one["target"]): one["metrics"] for one in found["compared"] if one["regressor"] == LOWER_BOUND
+        (item["family"], item["target"]): item["metrics"]
+        for item in found["compared"]
+        if item["regressor"] == LOWER_BOUND
     }
-    for one in found["slices"]:
-        if one["family"] and one["by"] in ("all", "variant"):
-            bound = bounds.get((one["family"], one["target"])) if one["by"] == "all" else None
-            name = " ".join(filter(None, (one["family"], one["name"])))
+    for item in found["slices"]:
+        if item["family"] and item["by"] in ("all", "variant"):
+            bound = bounds.get((item["family"], item["target"])) if item["by"] == "all" else None
+            name = " ".join(filter(None, (item["family"], item["name"])))
             roofline = f"{bound['mean_ape_pct']:.1f}" if bound else ""
-            yield [split, name, TARGETS[one["target"]], *_figures(one["metrics"]), roofline]
+            yield [split, name, TARGETS[item["target"]], *_figures(item["metrics"]), roofline]
 
 
 def _sliced(found: Mapping[str, Any]) -> Iterator[list[str]]:
-    for one in found["slices"]:
-        if one["family"] and one["by"] in SLICED_BY:
-            yield [one["family"], TARGETS[one["target"]], one["by"], one["name"], *_figures(one["metrics"])]
+    for item in found["slices"]:
+        if item["family"] and item["by"] in SLICED_BY:
+            yield [item["family"], TARGETS[item["target"]], item["by"], item["name"], *_figures(item["metrics"])]
 
 
 def _away(step: Step, found: Mapping[str, Any]) -> Iterator[list[str]]:
     for k, judged in found["evaluations"].items():
-        for one in judged["slices"]:
-            if one["family"] and one["by"] in ("all", "variant"):
-                name = " ".join(filter(None, (one["family"], one["name"])))
-                yield [step.device, name, TARGETS[one["target"]], k, *_figures(one["metrics"])]
+        for item in judged["slices"]:
+            if item["family"] and item["by"] in ("all", "variant"):
+                name = " ".join(filter(None, (item["family"], item["name"])))
+                yield [step.device, name, TARGETS[item["target"]], k, *_figures(item["metrics"])]
 
 
 def _ours(results: Mapping[Step, Mapping[str, Any]]) -> dict[str, Range]:
     """The least and the most of our mean errors on rows that compare with each peer, by `_key`, without calibration."""
-    found: dict[str, list[float]] = {}
+    match: dict[str, list[float]] = {}
     for step, result in results.items():
         for name, judged in result["evaluations"].items():
-            for one in judged["beside"] if step.kind != "without" or name == "0" else ():
-                found.setdefault(_key(one["peer"]), []).append(one["ours"]["mean_ape_pct"])
-    return {key: (min(means), max(means)) for key, means in found.items()}
+            for item in judged["beside"] if step.kind != "without" or name == "0" else ():
+                match.setdefault(_key(item["peer"]), []).append(item["ours"]["mean_ape_pct"])
+    return {key: (min(means), max(means)) for key, means in match.items()}
 
 
 def _key(peer: Mapping[str, Any]) -> str:
@@ -294,8 +295,8 @@ def _key(peer: Mapping[str, Any]) -> str:
 def _peer(one: Peer, ours: Mapping[str, Range]) -> list[str]:
     what = " ".join(filter(None, (one.family or "several", one.variant)))
     figures = [span(value) for value in (one.mean_ape_pct, one.median_ape_pct, one.within_10_pct)]
-    own = ours.get(_key(asdict(one)))
-    return [one.data, what, TARGETS[one.target], one.held_out, one.name, *figures, span(own), BASES[one.basis],
+    entry = ours.get(_key(asdict(one)))
+    return [one.data, what, TARGETS[one.target], one.held_out, one.name, *figures, span(entry), BASES[one.basis],
             "; ".join(filter(None, (one.note, one.source)))]  # fmt: skip
 
 

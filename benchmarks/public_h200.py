@@ -26,25 +26,24 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from kernelcast.collectors.gpu.timing import median_half_width
+from kernelcast.collectors.gpu.measure.timing import median_half_width
+from kernelcast.datasets.rows.splits import held_out_shapes
 from kernelcast.datasets.shipped import read_shipped
-from kernelcast.datasets.splits import held_out_shapes
-from kernelcast.datasets.store import Store
-from kernelcast.features.cases import Cases, Floats
+from kernelcast.datasets.store.store import Store
+from kernelcast.features.batch.cases import Cases, Floats
+from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import CACHE_STATES
-from kernelcast.features.work import work
-from kernelcast.models.artifact import save_artifact
-from kernelcast.models.labelled import Labelled
-from kernelcast.models.predictor import load_predictor
-from kernelcast.models.tables import labelled_files, labelled_table
-from kernelcast.models.training import train
+from kernelcast.models.family_model.artifact import save_artifact
+from kernelcast.models.predict.predictor import load_predictor
+from kernelcast.models.training.labelled_cases import LabelledCases, labelled_files, labelled_table
+from kernelcast.models.training.training import train
 
 Mask = npt.NDArray[np.bool_]
 Model = Callable[[Cases], Floats]
 """Seconds at cases, shape `(n,)`."""
-Trainer = Callable[[Labelled], Model]
+Trainer = Callable[[LabelledCases], Model]
 Sizes = Mapping[str, Floats]
 REGIMES = ("short", "memory, fits L2", "memory, beyond L2", "compute")
 SHORT_S = 3e-6
@@ -101,7 +100,7 @@ class Pairing:
         """A name for tables."""
         return f"{self.family} {self.variants[0]}" if len(self.variants) == 1 else self.family
 
-    def of_public(self, rows: Labelled) -> Labelled:
+    def of_public(self, rows: LabelledCases) -> LabelledCases:
         """The public rows that are comparable."""
         cases = rows.cases
         variants = self.variants if self.public_variant is None else (self.public_variant,)
@@ -191,7 +190,7 @@ def unseen_sizes(cases: Cases) -> Mask:
     return out
 
 
-def trained(rows: Labelled) -> Model:
+def trained(rows: LabelledCases) -> Model:
     """Boosted trees on the ratio to the lower bound, as `kernelcast train --regressor xgboost` makes them."""
     # Power is not compared; without it training is twice as fast.
     artifact = train([replace(rows, power_w=np.full(len(rows), np.nan))], regressor="xgboost")
@@ -206,12 +205,12 @@ def trained(rows: Labelled) -> Model:
 class Side:
     """Our rows of one family, a model of them, and that model's |ln| error for rows held out (NaN for others)."""
 
-    rows: Labelled
+    rows: LabelledCases
     model: Model
     errors: Floats
 
     @classmethod
-    def of(cls, rows: Labelled, trainer: Trainer) -> Side:
+    def of(cls, rows: LabelledCases, trainer: Trainer) -> Side:
         """Trains twice: without a quarter of the shapes, for the errors, and on all."""
         out = held_out_shapes(rows.cases, _OURS_HELD_OUT)
         errors = np.full(len(rows), np.nan)
@@ -219,7 +218,7 @@ class Side:
         return cls(rows, trainer(rows), errors)
 
 
-def compare(pairing: Pairing, ours: Side, theirs: Labelled, trainer: Trainer) -> Iterator[Found]:
+def compare(pairing: Pairing, ours: Side, theirs: LabelledCases, trainer: Trainer) -> Iterator[Found]:
     """Lines of one pairing against one public library, whose comparable rows are `theirs`."""
     mine = np.isin(ours.rows.cases.variant, pairing.variants) & (ours.rows.cases.dtype == pairing.dtype)
     mine &= ALIKE[pairing.family](ours.rows.cases.sizes)
@@ -240,16 +239,16 @@ def compare(pairing: Pairing, ours: Side, theirs: Labelled, trainer: Trainer) ->
             known = near(theirs.cases, rows.cases.take(chosen))
             what = (pairing.title, pairing.public_dtype, library, f"{impl} {pairing.dtype}, {cache_state}")
             exact = Spread.of((same / rows.latency_s)[chosen & ~np.isnan(same)], 0.0, least=1)
-            found = [Found((*what, "all"), (exact, None, None))]
+            items = [Found((*what, "all"), (exact, None, None))]
             for name in REGIMES:
                 at_ours = (value / rows.latency_s)[chosen & inside & (here == name)]
                 at_theirs = (theirs.latency_s / answered)[known & (there == name)]
                 spreads = None, Spread.of(at_ours, grid_error[name]), Spread.of(at_theirs, own_error[name])
-                found.append(Found((*what, name), spreads))
-            yield from (line for line in found if any(line.spreads))
+                items.append(Found((*what, name), spreads))
+            yield from (line for line in items if any(line.spreads))
 
 
-def between_versions(pairing: Pairing, theirs: Labelled) -> Iterator[list[str]]:
+def between_versions(pairing: Pairing, theirs: LabelledCases) -> Iterator[list[str]]:
     """How versions of a public library differ at the same shapes: cells of a markdown row for each two and regime."""
     regime, names = regimes(theirs.cases), list(keys(theirs.cases, "variant"))
     for first, second in pairwise(sorted(set(theirs.cases.impl.tolist()))):
@@ -264,10 +263,10 @@ def between_versions(pairing: Pairing, theirs: Labelled) -> Iterator[list[str]]:
 def near(cases: Cases, rows: Cases) -> Mask:
     """Which of `cases` have one of `rows` with every size within `NEAR` doublings."""
     here, there = (np.log2(np.maximum(np.stack(list(side.sizes.values()), axis=1), 1.0)) for side in (cases, rows))
-    return np.array([bool((np.abs(there - one).max(axis=1) <= NEAR).any()) if len(there) else False for one in here])
+    return np.array([bool((np.abs(there - item).max(axis=1) <= NEAR).any()) if len(there) else False for item in here])
 
 
-def log_error(model: Model, rows: Labelled) -> Floats:
+def log_error(model: Model, rows: LabelledCases) -> Floats:
     """|ln(answered / measured)| of each row."""
     error: Floats = np.abs(np.log(model(rows.cases) / rows.latency_s))
     return error
@@ -286,7 +285,7 @@ def keys(cases: Cases, *columns: str) -> Iterator[tuple[Any, ...]]:
     return zip(*parts, *(getattr(cases, name).tolist() for name in columns), strict=True)
 
 
-def distinct(rows: Labelled) -> Labelled:
+def distinct(rows: LabelledCases) -> LabelledCases:
     """Rows in `SHORTEST` sizes, one per case, with the median latency where there were more."""
     sizes = rows.cases.sizes
     if shorten := SHORTEST.get(rows.cases.family.name):
@@ -298,7 +297,7 @@ def distinct(rows: Labelled) -> Labelled:
     return replace(rows.take([same[0] for same in places.values()]), latency_s=latency)
 
 
-def our_rows(where: str, family: str, device: str) -> Labelled:
+def our_rows(where: str, family: str, device: str) -> LabelledCases:
     """Our rows of libraries that take no configuration, one per case.
 
     Raises:
@@ -315,7 +314,7 @@ def our_rows(where: str, family: str, device: str) -> Labelled:
     return distinct(rows.take(plain))
 
 
-def public_rows(folder: Path, device: str) -> dict[str, Labelled]:
+def public_rows(folder: Path, device: str) -> dict[str, LabelledCases]:
     """The rows of `device` in a folder's tables, by family; a file that is no measurement form is named and left out.
 
     Raises:
@@ -329,10 +328,10 @@ def public_rows(folder: Path, device: str) -> dict[str, Labelled]:
         except SpecError as error:
             print(f"left out: {error}", flush=True)
     tables = labelled_files(readable, keep_good=True) if readable else []
-    found = [rows.take(rows.cases.device == device) for rows in tables]
-    if not any(map(len, found)):
+    items = [rows.take(rows.cases.device == device) for rows in tables]
+    if not any(map(len, items)):
         raise SpecError(f"no row of {device} in {folder}/**/*.parquet")
-    return {rows.cases.family.name: distinct(rows) for rows in found if len(rows)}
+    return {rows.cases.family.name: distinct(rows) for rows in items if len(rows)}
 
 
 def _medians(errors: Floats, regime: npt.NDArray[np.str_]) -> dict[str, float | None]:
@@ -379,7 +378,7 @@ def compared(folder: Path, where: str, device: str) -> str:
     """The page on all pairings of which both sides have rows."""
     public = public_rows(folder, device)
     sides: dict[str, Side] = {}
-    found: list[Found] = []
+    items: list[Found] = []
     versions: list[list[str]] = []
     for pairing in PAIRINGS:
         if pairing.family not in public:
@@ -390,9 +389,9 @@ def compared(folder: Path, where: str, device: str) -> str:
             print(f"{pairing.title} {pairing.public_dtype} {library}", flush=True)
             if pairing.family not in sides:
                 sides[pairing.family] = Side.of(our_rows(where, pairing.family, device), trained)
-            found += compare(pairing, sides[pairing.family], theirs.take(theirs.cases.impl == library), trained)
+            items += compare(pairing, sides[pairing.family], theirs.take(theirs.cases.impl == library), trained)
         versions += between_versions(pairing, theirs) if len(names) > 1 else ()
-    return page(found, versions, device)
+    return page(items, versions, device)
 
 
 if __name__ == "__main__":

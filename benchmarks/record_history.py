@@ -16,11 +16,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernelcast.collectors.campaign import run_campaign, store_sink
 from kernelcast.collectors.chunking import Pace
-from kernelcast.collectors.plan import Limits, plan
-from kernelcast.datasets.packing import pack
-from kernelcast.datasets.store import Store
+from kernelcast.collectors.cpu.plans.shapes import Limits, plan
+from kernelcast.collectors.kernel_campaign import run_campaign, store_sink
+from kernelcast.datasets.store.store import Store, pack
 from kernelcast.features.kernel import KernelSpec
 
 VERSIONS: Mapping[str, Mapping[str, str]] = {
@@ -70,14 +69,14 @@ def main() -> None:
     parser.add_argument("--nights", help="from-to, counted from 1")
     parser.add_argument("--seconds", type=float, default=50.0)
     parser.add_argument("--pack", type=Path, metavar="DIR")
-    given = parser.parse_args()
-    store = Store(given.store)
-    if given.nights:
-        first, last = (int(word) for word in given.nights.split("-"))
+    args = parser.parse_args()
+    store = Store(args.store)
+    if args.nights:
+        first, last = (int(word) for word in args.nights.split("-"))
         for night in range(first, last + 1):
-            record(night, store, given.device, given.seconds)
-    if given.pack:
-        print(*pack({family: [table] for family, table in store.read_all().items()}, given.pack), sep="\n")
+            record(night, store, args.device, args.seconds)
+    if args.pack:
+        print(*pack({family: [table] for family, table in store.read_all().items()}, args.pack), sep="\n")
 
 
 if __name__ == "__main__":

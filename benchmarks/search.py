@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kernelcast.features.cases import Floats
-from kernelcast.models.engine import Runtime
-from kernelcast.models.fitting import fit
+from kernelcast.features.batch.cases import Floats
+from kernelcast.models.engine.runtime import Runtime
 from kernelcast.models.metrics import error_summary
 from kernelcast.models.regressor import Matrix, Problem, Regressor, get_regressor
 from kernelcast.models.regressors.periodic import Periodic
 from kernelcast.models.regressors.xgboost import XGBoost
+from kernelcast.models.training.fitting import fit
 
 # Scripts of one folder find each other: Python puts a script's own folder first.
 from learners import HELD_OUT_SPLIT, ROOT, Held, put
@@ -35,8 +36,6 @@ SEEDS = (0, 1, 2)
 MOST_COST = 1.5
 CONFIRMED_ON = 1_000
 """Added to the seed that draws rows: rows the search has not chosen by."""
-
-_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +94,8 @@ def _draw_network(trial: Any) -> dict[str, Any]:
 def _network(parameters: Parameters, steps: int) -> Regressor:
     """A network trained for `steps` batches of today's size, times `epochs`: as many rows are seen whatever the batch."""
     count = round(steps * parameters["epochs"] * NETWORK.batch / parameters["batch"])
-    own = {name: value for name, value in parameters.items() if name != "epochs"}
-    return replace(NETWORK, epochs=1, least_steps=count, most_epochs=10_000, **own)
+    local = {name: value for name, value in parameters.items() if name != "epochs"}
+    return replace(NETWORK, epochs=1, least_steps=count, most_epochs=10_000, **local)
 
 
 def _network_cost(parameters: Parameters) -> float:
@@ -176,12 +175,12 @@ def run(search: Search, tasks: Sequence[Mapping[str, Task]], options: argparse.N
     chosen_by, confirmed_by = tasks
     dearest = MOST_COST * search.cost(search.today)
     today = [_tried(search, search.today, chosen_by, options.steps, seed) for seed in SEEDS]
-    base = {name: float(np.mean([one["error_pct"][name] for one in today])) for name in chosen_by}
+    base = {name: float(np.mean([item["error_pct"][name] for item in today])) for name in chosen_by}
     record: dict[str, Any] = {
         "learner": search.name, "families": list(chosen_by), "rows": options.rows, "seed": options.seed,
         "steps": options.steps, "most_cost": MOST_COST, "optuna": version("optuna"),
         "objective": "mean over families of mean APE on held-out shapes, as a ratio to the mean of today's seeds",
-        "today": [one | {"objective": _ratio(one, base)} for one in today], "trials": [], "too_dear": 0,
+        "today": [item | {"objective": _ratio(item, base)} for item in today], "trials": [], "too_dear": 0,
     }  # fmt: skip
     path = options.out / f"search-{search.name}.json"
 
@@ -206,7 +205,7 @@ def run(search: Search, tasks: Sequence[Mapping[str, Task]], options: argparse.N
         timeout=options.timeout,
         callbacks=[lambda study, _: study.stop() if len(record["trials"]) >= enough else None],
     )
-    best = min(record["trials"], key=lambda one: one["objective"])
+    best = min(record["trials"], key=lambda item: item["objective"])
     record["confirmed"] = {
         name: [_tried(search, parameters, confirmed_by, options.steps, seed) for seed in SEEDS]
         for name, parameters in (("today", search.today), ("best", best["parameters"]))
@@ -230,34 +229,22 @@ def _ratio(one: Mapping[str, Any], base: Mapping[str, float]) -> float:
 
 
 def summary(record: Mapping[str, Any]) -> str:
-    """Today's setting, the best trials, and the best against today's on other rows; then the verdict in a sentence."""
-    families = record["families"]
-    heads = ["setting", *families, "relative", "cost", "CPU s"]
-    lines = [heads, ["---"] * len(heads)]
-    lines += [_row(f"today, seed {one['seed']}", one, families, one["objective"]) for one in record["today"]]
-    ranked = sorted(record["trials"], key=lambda one: one["objective"])
-    lines += [_row(_words(one["parameters"]), one, families, one["objective"]) for one in ranked[:_SHOWN]]
+    """The best setting, and its error on other rows against that of today's setting. Every trial is in the JSON file."""
     confirmed = record["confirmed"]
-    base = {name: float(np.mean([one["error_pct"][name] for one in confirmed["today"]])) for name in families}
-    ratios = {name: [_ratio(one, base) for one in some] for name, some in confirmed.items()}
-    for name, some in confirmed.items():
-        lines += [_row(f"other rows: {name}, seed {one['seed']}", one, families, ratio)
-                  for one, ratio in zip(some, ratios[name], strict=True)]  # fmt: skip
+    base = {
+        name: float(np.mean([trial["error_pct"][name] for trial in confirmed["today"]])) for name in record["families"]
+    }
+    ratios = {name: [_ratio(trial, base) for trial in trials] for name, trials in confirmed.items()}
     gain = 1.0 - float(np.mean(ratios["best"]))
     # The standard error of a difference of two means, both of whose seeds scatter as today's do.
     noise = float(np.std(ratios["today"], ddof=1)) * (2 / len(SEEDS)) ** 0.5
-    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    best = min(record["trials"], key=lambda trial: trial["objective"])
     way, sure = "lower" if gain > 0 else "higher", "more" if abs(gain) > 2 * noise else "no more"
-    return (
-        f"{len(record['trials'])} trials of {record['rows']:,} rows each; {record['too_dear']} more were refused as dearer "
-        f"than {record['most_cost']} times today's.\n\n{text}\n\nOn other rows the best setting's error is {abs(gain):.1%} "
-        f"{way} than today's, {sure} than twice the standard error of that difference ({noise:.1%})."
+    text = (
+        f"* {record['learner']}, {len(record['trials'])} trials: the best is {_words(best['parameters'])}. On other rows its "
+        f"error is {abs(gain):.1%} {way} than the present setting's, {sure} than twice the standard error ({noise:.1%})."
     )
-
-
-def _row(name: str, one: Mapping[str, Any], families: Sequence[str], ratio: float) -> list[str]:
-    errors = [f"{one['error_pct'][family]:.2f}" for family in families]
-    return [name, *errors, f"{ratio:.3f}", f"{one['cost']:.2f}", f"{one['cpu_s']:.1f}"]
+    return textwrap.fill(text, 128, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _words(parameters: Parameters) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from serving_load import Loaded, Target, load, resident_mb
+from serving_load import LoadedModel, Target, load, resident_mb
 from serving_others import OTHERS, Other, prepare, rows
 
 PROGRAM = str(Path(sys.executable).with_name("kernelcast"))
@@ -43,37 +43,37 @@ def main() -> None:
     parser.add_argument("--only", choices=("kernelcast",), help="leave the others out")
     parser.add_argument("--folder", type=Path, default=Path("build/bench-serve"), help="where the others are installed")
     parser.add_argument("--json", type=Path, help="also write everything as JSON")
-    given = parser.parse_args()
-    found = {f"kernelcast, {device}": _kernelcast(device, given.seconds) for device in DEVICES}
-    if given.only is None:
-        given.folder.mkdir(parents=True, exist_ok=True)
-        programs = prepare(given.folder.resolve())
+    args = parser.parse_args()
+    result = {f"kernelcast, {device}": _kernelcast(device, args.seconds) for device in DEVICES}
+    if args.only is None:
+        args.folder.mkdir(parents=True, exist_ok=True)
+        programs = prepare(args.folder.resolve())
         for other in OTHERS:
-            found[other.name] = _other(other, programs, given.folder.resolve() / "model", given.seconds)
-    _print(found)
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=2) + "\n")
+            result[other.name] = _other(other, programs, args.folder.resolve() / "model", args.seconds)
+    _print(result)
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def _kernelcast(device: str, seconds: float) -> dict[str, Any]:
     rng = Random(7)
-    one = {"family": "gemm", "device": device, "dtype": "fp32" if "epyc" in device else "bf16"}
-    singles = [json.dumps(one | {"sizes": _sizes(rng)}).encode() for _ in range(2000)]
-    batch = [json.dumps({"requests": [one | {"sizes": _sizes(rng)} for _ in range(BATCH)]}).encode() for _ in range(8)]
+    item = {"family": "gemm", "device": device, "dtype": "fp32" if "epyc" in device else "bf16"}
+    singles = [json.dumps(item | {"sizes": _sizes(rng)}).encode() for _ in range(2000)]
+    batch = [json.dumps({"requests": [item | {"sizes": _sizes(rng)} for _ in range(BATCH)]}).encode() for _ in range(8)]
     columns = []
     for _ in range(4):
         drawn = [_sizes(rng) for _ in range(COLUMNS)]
         sizes = {name: [size[name] for size in drawn] for name in ("m", "n", "k")}
-        words = {"device": device, "dtype": one["dtype"], "sizes": sizes}
+        words = {"device": device, "dtype": item["dtype"], "sizes": sizes}
         columns.append(json.dumps({"family": "gemm", "columns": words}).encode())
     port = free_port()
     with tempfile.TemporaryDirectory() as home:
         env = os.environ | {"KERNELCAST_HOME": home}
         with _started([PROGRAM, "serve", "--port", str(port)], port, "/readyz", env) as (pid, ready_s):
-            found = _stretches(pid, seconds, Target(port, "/v1/predict", singles))
-            found["rows, JSON specs"] = load(pid, Target(port, "/v1/predict", batch, BATCH), 2, seconds)
-            found["rows"] = load(pid, Target(port, "/v1/predict/columns", columns, COLUMNS), 2, seconds)
-            return _summary(found, ready_s, resident_mb(pid))
+            stretches = _stretches(pid, seconds, Target(port, "/v1/predict", singles))
+            stretches["rows, JSON specs"] = load(pid, Target(port, "/v1/predict", batch, BATCH), 2, seconds)
+            stretches["rows"] = load(pid, Target(port, "/v1/predict/columns", columns, COLUMNS), 2, seconds)
+            return _summary(stretches, ready_s, resident_mb(pid))
 
 
 def _sizes(rng: Random) -> dict[str, int]:
@@ -87,19 +87,19 @@ def _other(other: Other, programs: Path, model: Path, seconds: float) -> dict[st
     command = other.command(programs, model, port)
     env = os.environ | {"OMP_NUM_THREADS": "1", "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     with _started(command, port, other.ready, env) as (pid, ready_s):
-        found = _stretches(pid, seconds, Target(port, other.path, singles))
-        found["rows"] = load(pid, Target(port, other.path, batch, BATCH), 2, seconds)
-        return _summary(found, ready_s, resident_mb(pid))
+        stretches = _stretches(pid, seconds, Target(port, other.path, singles))
+        stretches["rows"] = load(pid, Target(port, other.path, batch, BATCH), 2, seconds)
+        return _summary(stretches, ready_s, resident_mb(pid))
 
 
-def _stretches(pid: int, seconds: float, target: Target) -> dict[str, Loaded]:
+def _stretches(pid: int, seconds: float, target: Target) -> dict[str, LoadedModel]:
     """One client alone, many at full load, and half of that load."""
     full = load(pid, target, 32, seconds)
     half = load(pid, target, 32, seconds, rate=full.rate / 2)
     return {"one client": load(pid, target, 1, seconds), "full load": full, "half load": half}
 
 
-def _summary(found: dict[str, Loaded], ready_s: float, memory_mb: float) -> dict[str, Any]:
+def _summary(found: dict[str, LoadedModel], ready_s: float, memory_mb: float) -> dict[str, Any]:
     figures = {
         "single requests per core-second": found["full load"].per_core_s,
         "rows per core-second": found["rows"].rows_per_core_s,
@@ -108,20 +108,20 @@ def _summary(found: dict[str, Loaded], ready_s: float, memory_mb: float) -> dict
         "resident memory, MB": memory_mb,
         "start to ready, s": ready_s,
     }
-    return {"figures": figures, "stretches": {name: one.to_json() for name, one in found.items()}}
+    return {"figures": figures, "stretches": {name: item.to_json() for name, item in found.items()}}
 
 
 @contextmanager
 def _started(command: Sequence[str], port: int, ready: str, env: dict[str, str]) -> Iterator[tuple[int, float]]:
     """A server in a process group of its own, once it answers: its process, and the seconds that took."""
     start = time.perf_counter()
-    with tempfile.TemporaryFile() as said:
-        server = subprocess.Popen(command, stdout=said, stderr=said, env=env, start_new_session=True)
+    with tempfile.TemporaryFile() as message:
+        server = subprocess.Popen(command, stdout=message, stderr=message, env=env, start_new_session=True)
         try:
             while not _answers(port, ready):
                 if server.poll() is not None or time.perf_counter() - start > 120:
-                    said.seek(0)
-                    raise SystemExit(f"{command[0]} did not start:\n{said.read().decode(errors='replace')[-3000:]}")
+                    message.seek(0)
+                    raise SystemExit(f"{command[0]} did not start:\n{message.read().decode(errors='replace')[-3000:]}")
                 time.sleep(0.01)
             yield server.pid, time.perf_counter() - start
         finally:

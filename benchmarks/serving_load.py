@@ -32,7 +32,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModel:
     """What a stretch of load gave. `per_core_s` are requests, `rows_per_core_s` rows, per second of the server's own time."""
 
     connections: int
@@ -58,11 +58,11 @@ def processes(root: int) -> list[int]:
             # It ended meanwhile.
             continue
         children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, waiting = [], [root]
+    result, waiting = [], [root]
     while waiting:
-        found.append(waiting.pop())
-        waiting += children.get(found[-1], [])
-    return found
+        result.append(waiting.pop())
+        waiting += children.get(result[-1], [])
+    return result
 
 
 def core_s(root: int) -> float:
@@ -89,7 +89,7 @@ def resident_mb(root: int) -> float:
     return total / 1e6
 
 
-def load(pid: int, target: Target, connections: int, seconds: float, rate: float | None = None) -> Loaded:
+def load(pid: int, target: Target, connections: int, seconds: float, rate: float | None = None) -> LoadedModel:
     """Requests as fast as they are answered, or `rate` of them a second over all connections.
 
     Raises:
@@ -98,13 +98,13 @@ def load(pid: int, target: Target, connections: int, seconds: float, rate: float
     return asyncio.run(_load(pid, target, connections, seconds, rate))
 
 
-async def _load(pid: int, target: Target, connections: int, seconds: float, rate: float | None) -> Loaded:
+async def _load(pid: int, target: Target, connections: int, seconds: float, rate: float | None) -> LoadedModel:
     bodies = itertools.cycle([target.request(body) for body in target.bodies])
     await _all(target.port, bodies, connections, min(1.0, seconds / 4), rate)
     before, started = core_s(pid), time.perf_counter()
     waits = sorted(await _all(target.port, bodies, connections, seconds, rate))
     took, used = time.perf_counter() - started, max(core_s(pid) - before, 1.0 / _TICKS)
-    return Loaded(
+    return LoadedModel(
         connections, len(waits), len(waits) / took, len(waits) / used, len(waits) * target.rows / used,
         waits[len(waits) // 2] * 1e3, waits[int(len(waits) * 0.99)] * 1e3,
     )  # fmt: skip

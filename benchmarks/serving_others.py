@@ -64,9 +64,9 @@ def _mlserver(programs: Path, model: Path, port: int) -> Sequence[str]:
     settings = {"host": "127.0.0.1", "http_port": port, "grpc_port": port + 1, "metrics_port": port + 2,
                 "parallel_workers": 0, "debug": False}  # fmt: skip
     (served / "settings.json").write_text(json.dumps(settings))
-    one = {"name": "forest", "implementation": "mlserver_xgboost.XGBoostModel",
+    item = {"name": "forest", "implementation": "mlserver_xgboost.XGBoostModel",
            "parameters": {"uri": str(model / "model.json")}}  # fmt: skip
-    (served / "model-settings.json").write_text(json.dumps(one))
+    (served / "model-settings.json").write_text(json.dumps(item))
     return [str(programs / "mlserver"), "start", str(served)]
 
 

@@ -31,7 +31,7 @@ from typing import Any
 
 import kernelcast
 
-SHIPPED = Path(kernelcast.__file__).parent / "models" / "pretrained"
+SHIPPED = Path(kernelcast.__file__).parent / "models" / "pretrained" / "kernels"
 GEMM = {"family": "gemm", "device": "h100-sxm", "dtype": "bf16", "sizes": {"m": 64, "n": 4096, "k": 4096}}
 COLUMNS = {"family": "gemm", "columns": {
     "device": "h100-sxm", "dtype": "bf16", "sizes": {"m": list(range(1, 1001)), "n": 4096, "k": 4096}}}  # fmt: skip
@@ -74,11 +74,11 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--swap-s", type=float, default=SWAP_S, help="seconds between changes of the model")
     parser.add_argument("--out", type=Path, default=Path("build/soak.json"))
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        report = soak(Path(folder), given.minutes, given.workers, given.swap_s)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(report, indent=1) + "\n")
+        report = soak(Path(folder), args.minutes, args.workers, args.swap_s)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps({name: value for name, value in report.items() if name != "minutes"}, indent=1))
     sys.exit(1 if report["flat"] is False or report["errors"] else 0)
 
@@ -97,24 +97,24 @@ def soak(folder: Path, minutes: int, workers: int, swap_s: float) -> dict[str, A
         port = int(json.loads(server.stdout.readline())["address"].rsplit(":", 1)[1])
         capacity_per_s = sent(port, MEASURE_S, None, lambda *_: None) / MEASURE_S
         print(f"{capacity_per_s:.0f} requests per second at most; half of that for {minutes} minutes", flush=True)
-        found = watched(port, server.pid, folder, places, minutes, capacity_per_s / 2, swap_s)
+        result = watched(port, server.pid, folder, places, minutes, capacity_per_s / 2, swap_s)
     finally:
         server.terminate()
         server.wait(60)
         server.stdout.close()
-    return summary(found, capacity_per_s, workers)
+    return summary(result, capacity_per_s, workers)
 
 
 def watched(
     port: int, pid: int, folder: Path, places: list[Path], minutes: int, rate_per_s: float, swap_s: float
 ) -> list[Minute]:
     """Send requests while memory is read every second and the champion moves to and fro; what each minute came to."""
-    found = [Minute() for _ in range(minutes)]
+    results = [Minute() for _ in range(minutes)]
     started = time.monotonic()
     stop = threading.Event()
 
     def note(name: str, latency_s: float, failure: str | None) -> None:
-        minute = found[min(minutes - 1, int((time.monotonic() - started) / 60))]
+        minute = results[min(minutes - 1, int((time.monotonic() - started) / 60))]
         minute.latencies_s.append(latency_s)
         if failure:
             minute.errors[f"{name}: {failure}"] += 1
@@ -123,7 +123,7 @@ def watched(
         swaps = itertools.cycle(reversed(places))
         next_swap = started + swap_s
         while not stop.wait(1.0):
-            found[min(minutes - 1, int((time.monotonic() - started) / 60))].resident_b.append(resident_b(pid))
+            results[min(minutes - 1, int((time.monotonic() - started) / 60))].resident_b.append(resident_b(pid))
             if time.monotonic() > next_swap:
                 next_swap += swap_s
                 point_at(folder, next(swaps))
@@ -133,7 +133,7 @@ def watched(
     sent(port, minutes * 60.0, rate_per_s, note)
     stop.set()
     looking.join()
-    return found
+    return results
 
 
 def sent(port: int, seconds: float, rate_per_s: float | None, note: Callable[[str, float, str | None], None]) -> int:

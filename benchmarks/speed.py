@@ -20,7 +20,7 @@ from pathlib import Path
 
 PROGRAM = str(Path(sys.executable).with_name("kernelcast"))
 DEVICE = "amd-epyc-9005-vm-2c"
-SHIPPED = Path(__file__).parents[1] / "datasets" / "shipped"
+SHIPPED = Path(__file__).parents[1] / "datasets" / "data" / "shipped"
 BODY = json.dumps(
     {"family": "gemm", "device": DEVICE, "dtype": "fp32", "sizes": {"m": 384, "n": 768, "k": 768}, "threads": 1}
 )

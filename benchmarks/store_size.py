@@ -28,14 +28,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from kernelcast.datasets.files import WRITE_OPTIONS, file_metadata
-from kernelcast.datasets.hashing import column_hashes, mixed
-from kernelcast.datasets.listing import folder_name
-from kernelcast.datasets.naming import ROWS, digest_of, new_name
-from kernelcast.datasets.roots import Root, root_of
-from kernelcast.datasets.schema import arrow_schema
+from kernelcast.datasets.rows.schema import arrow_schema
+from kernelcast.datasets.rows.splits import column_hashes, mixed
 from kernelcast.datasets.shipped import read_shipped
-from kernelcast.datasets.store import Store
+from kernelcast.datasets.store.location import Location, digest_of, folder_name, location_of, new_name
+from kernelcast.datasets.store.parquet_files import WRITE_OPTIONS, file_metadata
+from kernelcast.datasets.store.store import Store
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import get_family
 
@@ -67,8 +65,8 @@ Column = Any
 """A numpy array of shape `(n,)`."""
 
 
-def build(root: Root, rows: int, seed: int = 0) -> int:
-    """Write about `rows` made-up rows under `root`; returns how many."""
+def build(location: Location, rows: int, seed: int = 0) -> int:
+    """Write about `rows` made-up rows under `location`; returns how many."""
     written = 0
     for number, (family, share) in enumerate(SHARES.items()):
         for place, device in enumerate((*GPUS, CPU)):
@@ -77,8 +75,8 @@ def build(root: Root, rows: int, seed: int = 0) -> int:
             for part, first in enumerate(range(0, wanted, FILE_ROWS)):
                 table = made_up(family, device, min(FILE_ROWS, wanted - first), rng, first // BLOCK_ROWS)
                 content = _parquet(table)
-                name = new_name(digest_of([content]), ROWS, stamp=f"20260101T{part:06d}.000000Z")
-                root.write([(f"{folder_name(family, device)}/{name}", content)])
+                name = new_name(digest_of([content]), stamp=f"20260101T{part:06d}.000000Z")
+                location.write([(f"{folder_name(family, device)}/{name}", content)])
                 written += table.num_rows
     return written
 
@@ -101,21 +99,21 @@ def made_up(family: str, device: str, n: int, rng: np.random.Generator, first_bl
     of_case = np.concatenate([np.arange(cases), np.arange(cases), again])[:n]
     newer = np.concatenate([np.zeros(cases, np.int64), np.ones(cases, np.int64), rng.integers(2, size=len(again))])[:n]
     table = shipped.replace_schema_metadata(None).take(pa.array(drawn[of_case]))
-    given = {name: pa.array(column[of_case], pa.int64()) for name, column in sizes.items()}
+    raw = {name: pa.array(column[of_case], pa.int64()) for name, column in sizes.items()}
     scale = growth[of_case] * _slower(device) * np.exp(rng.normal(0, 0.03, n) + 0.02 * newer)
     for name in ("latency_s", "latency_q1_s", "latency_q3_s", "latency_min_s", "energy_j"):
-        given[name] = pc.multiply(table[name], pa.array(scale))
+        raw[name] = pc.multiply(table[name], pa.array(scale))
     blocks = first_block + np.arange(n) // BLOCK_ROWS
     names = pa.array([f"{device}-{family}-{block:06d}" for block in range(int(blocks[0]), int(blocks[-1]) + 1)])
-    given["block"] = names.take(pa.array(blocks - blocks[0]))
-    given["device"] = pa.array([device]).take(pa.array(np.zeros(n, np.int64)))
-    given["software"] = pa.array(SOFTWARE).take(pa.array(newer))
-    given["case_id"] = _hex(_case_hashes(family, drawn, sizes)).take(pa.array(of_case))
-    columns = [given[name] if name in given else table[name] for name in schema.names]
+    raw["block"] = names.take(pa.array(blocks - blocks[0]))
+    raw["device"] = pa.array([device]).take(pa.array(np.zeros(n, np.int64)))
+    raw["software"] = pa.array(SOFTWARE).take(pa.array(newer))
+    raw["case_id"] = _hex(_case_hashes(family, drawn, sizes)).take(pa.array(of_case))
+    columns = [raw[name] if name in raw else table[name] for name in schema.names]
     facts = {name: {"device": device, "host": "made up", "load": float(rng.random()), "block": i}
              for i, name in enumerate(names.to_pylist())}  # fmt: skip
-    made = pa.table(columns, names=schema.names).cast(schema)
-    return made.replace_schema_metadata(file_metadata(facts))
+    cast = pa.table(columns, names=schema.names).cast(schema)
+    return cast.replace_schema_metadata(file_metadata(facts))
 
 
 def _scattered(
@@ -157,10 +155,10 @@ def _hex(hashes: Column) -> pa.Array:
 
 def _sql(text: str) -> Callable[[Path, Path], int]:
     def ask(root: Path, scratch: Path) -> int:  # noqa: ARG001 - every question has this signature
-        from kernelcast.datasets.queries import open_query
+        from kernelcast.datasets.store.sql import open_query
 
-        with open_query(Store(root)) as asked:
-            return sum(batch.num_rows for batch in asked.ask(text).batches)
+        with open_query(Store(root)) as query:
+            return sum(batch.num_rows for batch in query.ask(text).batches)
 
     return ask
 
@@ -170,13 +168,13 @@ def _case_ids(root: Path, scratch: Path) -> int:  # noqa: ARG001
 
 
 def _export(root: Path, scratch: Path) -> int:
-    from kernelcast.datasets.exporting import export
+    from kernelcast.datasets.form.export import export
 
     return export(Store(root), scratch / "gemm.parquet", families=["gemm"]).rows
 
 
 def _to_train(root: Path, scratch: Path) -> int:  # noqa: ARG001
-    from kernelcast.models.stored import labelled_store
+    from kernelcast.models.training.store_rows import labelled_store
 
     return sum(len(rows) for rows in labelled_store(Store(root)))
 
@@ -243,7 +241,9 @@ def page_of(found: list[Answered], rows: int, files: int, size_b: int) -> str:
     """The figures as Markdown."""
     lines = [f"{rows:,} rows in {files} files, {size_b / 1e9:.1f} GB on disk:", "",
              "| question | rows of the answer | seconds | peak memory |", "|---|---:|---:|---:|"]  # fmt: skip
-    lines += [f"| {one.question} | {one.rows:,} | {one.seconds:.1f} | {one.peak_b / 1e9:.2f} GB |" for one in found]
+    lines += [
+        f"| {item.question} | {item.rows:,} | {item.seconds:.1f} | {item.peak_b / 1e9:.2f} GB |" for item in found
+    ]
     return "\n".join(lines)
 
 
@@ -269,18 +269,18 @@ def main() -> None:
         if not args.dir.exists():
             began = time.perf_counter()
             print(
-                f"{build(root_of(args.dir), int(args.rows)):,} rows written in {time.perf_counter() - began:.0f} s",
+                f"{build(location_of(args.dir), int(args.rows)):,} rows written in {time.perf_counter() - began:.0f} s",
                 flush=True,
             )
         if args.build_only:
             return
         files = list(args.dir.rglob("*.parquet"))
         rows, size_b = sum(pq.read_metadata(f).num_rows for f in files), sum(f.stat().st_size for f in files)
-        found = []
-        for one in answers(args.dir, args.questions):
-            print(f"{one.question}: {one.rows:,} rows, {one.seconds:.1f} s, {one.peak_b / 1e9:.2f} GB", flush=True)
-            found.append(one)
-        text = page_of(found, rows, len(files), size_b)
+        items = []
+        for item in answers(args.dir, args.questions):
+            print(f"{item.question}: {item.rows:,} rows, {item.seconds:.1f} s, {item.peak_b / 1e9:.2f} GB", flush=True)
+            items.append(item)
+        text = page_of(items, rows, len(files), size_b)
         if args.page:
             before, _, rest = args.page.read_text().partition(START)
             args.page.write_text(before + START + "\n" + text + "\n" + END + rest.partition(END)[2])

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from kernelcast.features.cases import Indices
+from kernelcast.features.batch.cases import Indices
 from kernelcast.features.device import catalogue
-from kernelcast.models import training
-from kernelcast.models.adaptation import adapt
-from kernelcast.models.artifact import save_artifact
-from kernelcast.models.labelled import Labelled
-from kernelcast.models.measuring_cost import measuring_seconds
-from kernelcast.models.predictor import load_predictor
-from kernelcast.models.suggestion import spec_at, suggest
-from kernelcast.models.tables import labelled_files
+from kernelcast.models.family_model.artifact import save_artifact
+from kernelcast.models.predict.predictor import load_predictor
+from kernelcast.models.selection.suggest import measuring_seconds, spec_at, suggest
+from kernelcast.models.training import training
+from kernelcast.models.training.device_calibration import calibrate_to_devices
+from kernelcast.models.training.labelled_cases import LabelledCases, labelled_files
 
 ROWS = (8, 32)
 ORDERS = 3
@@ -34,8 +32,8 @@ TRAINING_ROWS, POOL_ROWS, JUDGED_ROWS = 5000, 1500, 2000
 class Side:
     """What may be measured of a device, and what judges."""
 
-    pool: Labelled
-    judged: Labelled
+    pool: LabelledCases
+    judged: LabelledCases
 
 
 def main() -> None:
@@ -51,25 +49,25 @@ def main() -> None:
         for device in np.unique(rows.cases.device).tolist():
             figures = _left_out(rows, device)
             lines.append(figures)
-            print(f"| {path.stem} | {device} | {' | '.join(f'{one:.1f}' for one in figures)} |", flush=True)
-    print(f"| mean | | {' | '.join(f'{one:.1f}' for one in np.mean(lines, axis=0))} |")
+            print(f"| {path.stem} | {device} | {' | '.join(f'{figure:.1f}' for figure in figures)} |", flush=True)
+    print(f"| mean | | {' | '.join(f'{item:.1f}' for item in np.mean(lines, axis=0))} |")
 
 
-def _left_out(rows: Labelled, device: str) -> list[float]:
+def _left_out(rows: LabelledCases, device: str) -> list[float]:
     """Mean APE without calibration, then by number of rows at random and suggested, then the seconds of the most rows."""
-    own = rows.cases.device == device
+    local = rows.cases.device == device
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory(prefix="kernelcast-") as folder:
         model = Path(folder) / "model"
-        table = rows.take(np.sort(rng.permutation(np.flatnonzero(~own))[:TRAINING_ROWS]))
+        table = rows.take(np.sort(rng.permutation(np.flatnonzero(~local))[:TRAINING_ROWS]))
         save_artifact(training.train([table], regressor="xgboost"), model)
-        found = []
+        items = []
         for seed in range(ORDERS):
-            order = np.random.default_rng(seed).permutation(np.flatnonzero(own))
+            order = np.random.default_rng(seed).permutation(np.flatnonzero(local))
             half = min(len(order) // 2, POOL_ROWS)
             side = Side(rows.take(order[:half]), rows.take(order[half : half + JUDGED_ROWS]))
-            found.append(_compared(model, side, device))
-    return [float(one) for one in np.mean(found, axis=0)]
+            items.append(_compared(model, side, device))
+    return [float(item) for item in np.mean(items, axis=0)]
 
 
 def _compared(model: Path, side: Side, device: str) -> list[float]:
@@ -77,7 +75,7 @@ def _compared(model: Path, side: Side, device: str) -> list[float]:
     at_random = np.arange(max(ROWS))
     place = {spec_at(side.pool.cases, i): i for i in range(len(side.pool))}
     chosen = suggest(model, device, max(ROWS), [side.pool.cases])
-    suggested = np.array([place[one.spec] for one in chosen])
+    suggested = np.array([place[item.spec] for item in chosen])
     errors = [_error(model, side, order[:n]) for n in ROWS for order in (at_random, suggested)]
     seconds = measuring_seconds(side.pool, catalogue())
     return [_mean_ape(model, side.judged), *errors, seconds[at_random].sum(), seconds[suggested].sum()]
@@ -85,11 +83,11 @@ def _compared(model: Path, side: Side, device: str) -> list[float]:
 
 def _error(model: Path, side: Side, chosen: Indices) -> float:
     adapted = model.with_name("adapted")
-    adapt(model, side.pool.take(chosen), adapted)
+    calibrate_to_devices(model, side.pool.take(chosen), adapted)
     return _mean_ape(adapted, side.judged)
 
 
-def _mean_ape(model: Path, rows: Labelled) -> float:
+def _mean_ape(model: Path, rows: LabelledCases) -> float:
     predicted = load_predictor(model).predict_cases(rows.cases).targets["latency_s"].value
     return float(100.0 * np.mean(np.abs(predicted / rows.latency_s - 1.0)))
 

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kernelcast.features.cases import Floats
+from kernelcast.features.batch.cases import Floats
 from kernelcast.features.mlir.reading import read
-from kernelcast.features.mlir.triton_vectors import NAMES
-from kernelcast.models.mlir.measured import folds_of
-from kernelcast.models.mlir.triton_engine import number
-from kernelcast.models.mlir.triton_evaluation import errors_of
-from kernelcast.models.mlir.triton_labels import CompiledRows, compiled_rows, read_labels
-from kernelcast.models.mlir.triton_training import Recipe, columns_of, out_of_fold, train_code
+from kernelcast.features.mlir.triton.vectors import NAMES
+from kernelcast.models.training.interval_calibration import folds_of
+from kernelcast.workloads.mlir.triton.code_model import number
+from kernelcast.workloads.mlir.triton.labels import CompiledRows, compiled_rows, read_labels
+from kernelcast.workloads.mlir.triton.training import TrainingConfig, columns_of, errors_of, out_of_fold, train_code
 
 PAGE = Path(__file__).parents[1] / "docs" / "triton-accuracy.md"
 PARTS, SEED = 8, 2026
@@ -42,15 +41,17 @@ def main(data: Sequence[Path]) -> None:
     by_family = folds_of(rows.families, PARTS, SEED)
     options = rows.x[:, [NAMES.index(name) for name in OPTIONS]]
     text = np.concatenate([hashed(rows.texts), options], axis=1)
-    found = {
+    result = {
         "rule of thumb": errors_of(rows, **rule_of_thumb(rows)),
         "options alone": errors_of(rows, **of_inputs(rows, options, by_program)),
         "text alone: trees on n-grams": errors_of(rows, **of_inputs(rows, text, by_program)),
-        "this model": errors_of(rows, **columns_of(out_of_fold(rows, by_program, Recipe()))),
-        "this model, whole families held out": errors_of(rows, **columns_of(out_of_fold(rows, by_family, Recipe()))),
+        "this model": errors_of(rows, **columns_of(out_of_fold(rows, by_program, TrainingConfig()))),
+        "this model, whole families held out": errors_of(
+            rows, **columns_of(out_of_fold(rows, by_family, TrainingConfig()))
+        ),
     }
     model = train_code(rows)
-    PAGE.write_text(page(found, rows, model.metrics), encoding="utf-8")
+    PAGE.write_text(page(result, rows, model.metrics), encoding="utf-8")
     print(PAGE.read_text())
 
 
@@ -65,13 +66,13 @@ def of_inputs(rows: CompiledRows, x: Floats, fold: Any) -> dict[str, Floats]:
     """Boosted trees on other inputs, each row by a fit that did not see its program."""
     targets = {"registers": rows.registers, "instructions": np.log(rows.instructions),
                "shared_b": np.log1p(rows.shared_b), "spill_score": rows.spilled.astype(float)}  # fmt: skip
-    found = {name: np.zeros(len(rows)) for name in targets}
-    for one in np.unique(fold):
-        own, others = fold == one, fold != one
+    result = {name: np.zeros(len(rows)) for name in targets}
+    for item in np.unique(fold):
+        local, others = fold == item, fold != item
         for name, y in targets.items():
-            found[name][own] = trees(x[others], y[others], x[own])
-    return {"registers": np.clip(found["registers"], 8.0, rows.limit), "instructions": np.exp(found["instructions"]),
-            "shared_b": np.round(np.expm1(found["shared_b"])), "spill_score": found["spill_score"]}  # fmt: skip
+            result[name][local] = trees(x[others], y[others], x[local])
+    return {"registers": np.clip(result["registers"], 8.0, rows.limit), "instructions": np.exp(result["instructions"]),
+            "shared_b": np.round(np.expm1(result["shared_b"])), "spill_score": result["spill_score"]}  # fmt: skip
 
 
 def trees(x: Floats, y: Floats, unseen: Floats) -> Floats:
@@ -110,8 +111,8 @@ def page(found: Mapping[str, Mapping[str, float]], rows: CompiledRows, metrics: 
         f"Probabilities of spilling are off by {metrics['spill calibration error']:.3f} (expected calibration error). "
         "Intervals:", "",
         "| asked for | registers | instructions |", "| ---: | ---: | ---: |",
-        *(f"| {float(one):.0%} | {coverage['registers'][one]:.1%} | {coverage['instructions'][one]:.1%} |"
-          for one in coverage["registers"]), "",
+        *(f"| {float(item):.0%} | {coverage['registers'][item]:.1%} | {coverage['instructions'][item]:.1%} |"
+          for item in coverage["registers"]), "",
     ]  # fmt: skip
     return "\n".join(lines)
 
@@ -123,10 +124,10 @@ def _table(head: str, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     return lines + [
-        f"| {name} | {own['n']:.0f} | {own['registers_r2']:.3f} | {own['registers_r2_kept']:.3f} | {own['registers_mae']:.1f} "
-        f"| {own['spill_auc']:.3f} | {own['instructions_mean_ape_pct']:.1f} % | {own['instructions_median_ape_pct']:.1f} % "
-        f"| {own['shared_exact_pct']:.0f} % |"
-        for name, own in rows.items()
+        f"| {name} | {row['n']:.0f} | {row['registers_r2']:.3f} | {row['registers_r2_kept']:.3f} | {row['registers_mae']:.1f} "
+        f"| {row['spill_auc']:.3f} | {row['instructions_mean_ape_pct']:.1f} % | {row['instructions_median_ape_pct']:.1f} % "
+        f"| {row['shared_exact_pct']:.0f} % |"
+        for name, row in rows.items()
     ]
 
 

@@ -29,9 +29,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from kernelcast.features.device import catalogue
 from kernelcast.features.tuning.kind import Candidates, Task, TuningKind, get_kind
-from kernelcast.models.tuning.flat import FlatModel, read_model, write_model
+from kernelcast.models.tuning.corrections import configurations
+from kernelcast.models.tuning.flat_model import FlatModel, read_model, write_model
 from kernelcast.models.tuning.forest import Forest
-from kernelcast.models.tuning.memory import asked
 from kernelcast.plugins.cost_model import CostModel
 
 CASES = {
@@ -63,16 +63,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, help="a model file to time instead of random trees")
     parser.add_argument("--json", type=Path, help="write the numbers to this file too")
-    given = parser.parse_args()
-    found: list[dict[str, Any]] = []
+    args = parser.parse_args()
+    items: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         score = compiled(Path(folder))
-        for what, path in models(given.model, Path(folder)):
+        for what, path in models(args.model, Path(folder)):
             for timed in measured(path, score):
-                found.append(timed | {"model": what})
-                show(found[-1])
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
+                items.append(timed | {"model": what})
+                show(items[-1])
+    if args.json:
+        args.json.write_text(json.dumps(items, indent=1) + "\n")
 
 
 def models(given: Path | None, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -101,7 +101,7 @@ def random_model(kind: TuningKind, device: str, dtype: str, n_trees: int, depth:
     columns = [values_of(model, space) for space in spaces]
     comparisons = []
     for i in range(len(formula.outputs)):
-        values = np.unique(np.concatenate([found[i] for found in columns]).astype(np.float32))
+        values = np.unique(np.concatenate([column[i] for column in columns]).astype(np.float32))
         comparisons += [(i, float(cut)) for cut in values[:: max(len(values) // CUTS, 1)]]
     return FlatModel(
         kind.name,
@@ -135,7 +135,7 @@ def values_of(model: FlatModel, candidates: Candidates) -> list[Any]:
         knobs[:, model.knobs.index(name)] = column
     task = candidates.task
     key = (task.device, task.dtype, tuple(task.sizes[name] for name in model.sizes))
-    return [np.broadcast_to(value, len(candidates)) for value in asked(model, key, knobs).features]
+    return [np.broadcast_to(value, len(candidates)) for value in configurations(model, key, knobs).features]
 
 
 def measured(path: Path, score: Path | None) -> Iterator[dict[str, Any]]:
@@ -163,12 +163,12 @@ def measured(path: Path, score: Path | None) -> Iterator[dict[str, Any]]:
 def rounds(measure: Callable[[], object], times: int) -> list[float]:
     """Microseconds of each call."""
     measure()
-    found = []
+    results = []
     for _ in range(times):
         start = time.perf_counter()
         measure()
-        found.append((time.perf_counter() - start) * 1e6)
-    return found
+        results.append((time.perf_counter() - start) * 1e6)
+    return results
 
 
 def question(candidates: Candidates) -> str:

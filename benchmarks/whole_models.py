@@ -20,12 +20,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from kernelcast.features.cases import Floats
+from kernelcast.features.batch.cases import Floats
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.models.composition import Kernel, Whole
-from kernelcast.models.predictor import ArtifactPredictor, load_predictor
-from kernelcast.models.whole import predict_whole
+from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
+from kernelcast.workloads.whole_model import Kernel, Whole, predict_whole
 
 Row = Mapping[str, Any]
 PEERS = ("neusight", "roofline", "habitat", "micro")
@@ -112,11 +111,11 @@ def unlisted(model: str, batch: int, seq_len: int, heads: int, *, train: bool) -
     hidden, layers, tokens = _HIDDEN[model], _LAYERS[model], batch * seq_len
     scores = elementwise(_ONE_TENSOR, batch * heads * seq_len, seq_len)
     state = elementwise(_ONE_TENSOR, tokens, hidden)
-    found = [Kernel(state, 1, "embedding"), Kernel(state, layers, "merge heads")]
+    results = [Kernel(state, 1, "embedding"), Kernel(state, layers, "merge heads")]
     if model.startswith("gpt2"):
-        found.append(Kernel(scores, layers * (2 if train else 1), "causal mask"))
+        results.append(Kernel(scores, layers * (2 if train else 1), "causal mask"))
     if train:
-        found += [
+        results += [
             Kernel(scores, 2 * layers, "dropout of scores"),
             Kernel(state, 2 * (2 * layers + 1), "dropout"),
             Kernel(
@@ -124,7 +123,7 @@ def unlisted(model: str, batch: int, seq_len: int, heads: int, *, train: bool) -
             ),
             Kernel(elementwise("add", 12 * layers * hidden + _VOCABULARY[model], hidden), 1, "weight gradients"),
         ]
-    return found
+    return results
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +151,8 @@ def layer_rows(rows: Sequence[Row], predictor: ArtifactPredictor) -> Iterator[Ju
             label_us = row[f"label_{what}_us"]
             if specs := kernels(row) if label_us else []:
                 peers = {peer: _scaled(row[f"pred_{peer}_{what}_us"], 1e-6) for peer in PEERS}
-                found = predict_whole(predictor, [Kernel(spec) for spec in specs], row["device"])
-                yield _judged(row, what, label_us * 1e-6, found, peers)
+                whole = predict_whole(predictor, [Kernel(spec) for spec in specs], row["device"])
+                yield _judged(row, what, label_us * 1e-6, whole, peers)
 
 
 def whole_rows(e2e: Sequence[Row], ops: Sequence[Row], predictor: ArtifactPredictor) -> Iterator[Judged]:
@@ -171,8 +170,8 @@ def whole_rows(e2e: Sequence[Row], ops: Sequence[Row], predictor: ArtifactPredic
             if train:
                 kernels += [Kernel(spec, times, op["layer_name"] + " backward") for spec in backward(op)]
         peers = {peer: _scaled(row[f"pred_{peer}_e2e_ms"], 1e-3) for peer in PEERS}
-        found = predict_whole(predictor, kernels, row["device"], queued=not train)
-        yield _judged(row, row["mode"], row["label_e2e_ms"] * 1e-3, found, peers)
+        whole = predict_whole(predictor, kernels, row["device"], queued=not train)
+        yield _judged(row, row["mode"], row["label_e2e_ms"] * 1e-3, whole, peers)
 
 
 def _judged(row: Row, what: str, label_s: float, found: Whole, peers: Mapping[str, float | None]) -> Judged:
@@ -199,8 +198,8 @@ def _scaled(value: float | None, unit: float) -> float | None:
 
 def errors(found: Sequence[Judged], peer: str | None = None) -> Floats:
     """Absolute errors in percent, of ours or of a peer where it has an answer."""
-    pairs = [(one.ours_s if peer is None else one.peers_s[peer], one.label_s) for one in found]
-    return np.array([100 * abs(said / label - 1) for said, label in pairs if said is not None])
+    pairs = [(item.ours_s if peer is None else item.peers_s[peer], item.label_s) for item in found]
+    return np.array([100 * abs(item / label - 1) for item, label in pairs if item is not None])
 
 
 def line(name: str, found: Sequence[Judged]) -> list[str]:
@@ -209,9 +208,9 @@ def line(name: str, found: Sequence[Judged]) -> list[str]:
     for peer in (None, *PEERS):
         ape = errors(found, peer)
         cells.append(f"{ape.mean():.1f} / {np.median(ape):.1f} / {np.mean(ape <= 10) * 100:.0f}" if len(ape) else "")
-    bias = f"{100 * np.median([one.error for one in found]):+.0f}"
-    inside = f"{100 * np.mean([one.covered for one in found]):.0f}"
-    return [*cells, bias, inside, f"{np.median([one.width for one in found]):.2f}"]
+    bias = f"{100 * np.median([item.error for item in found]):+.0f}"
+    inside = f"{100 * np.mean([item.covered for item in found]):.0f}"
+    return [*cells, bias, inside, f"{np.median([item.width for item in found]):.2f}"]
 
 
 _BY: Mapping[str, Callable[[Judged], str]] = {
@@ -251,9 +250,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("tables", type=Path)
     parser.add_argument("--model", type=Path, required=True)
-    given = parser.parse_args()
-    predictor = load_predictor(given.model)
-    ops, e2e = read(given.tables / "model_ops.parquet"), read(given.tables / "model_e2e.parquet")
+    args = parser.parse_args()
+    predictor = load_predictor(args.model)
+    ops, e2e = read(args.tables / "model_ops.parquet"), read(args.tables / "model_e2e.parquet")
     print("Mean / median APE and share within 10 %, in percent.\n\n## Layers\n")
     print(page(list(layer_rows(ops, predictor)), ("device seen or not", "device", "operator")))
     print("\n## Whole models\n")

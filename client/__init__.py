@@ -7,27 +7,43 @@
 
 from __future__ import annotations
 
-from .answers import Columns, Device, Interval, Intervals, Prediction, Program, Programs, Schema, Whole, Words
-from .client import Client
-from .errors import ClientError, FieldError
-from .searches import Comparison, Ranking, Roofline, Sweep
+from typing import TYPE_CHECKING, Any
+
+from .answers import (
+    Columns,
+    Comparison,
+    Device,
+    Interval,
+    Intervals,
+    Prediction,
+    Program,
+    Programs,
+    Ranking,
+    Roofline,
+    Schema,
+    Sweep,
+    Whole,
+    Words,
+)
+
+if TYPE_CHECKING:
+    from .client import Client
+    from .requests import ClientError, FieldError
 
 __all__ = [
-    "Client",
-    "ClientError",
-    "Columns",
-    "Comparison",
-    "Device",
-    "FieldError",
-    "Interval",
-    "Intervals",
-    "Prediction",
-    "Program",
-    "Programs",
-    "Ranking",
-    "Roofline",
-    "Schema",
-    "Sweep",
-    "Whole",
-    "Words",
-]
+    "Client", "ClientError", "Columns", "Comparison", "Device", "FieldError", "Interval", "Intervals", "Prediction", "Program",
+    "Programs", "Ranking", "Roofline", "Schema", "Sweep", "Whole", "Words",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """What asks a service is loaded when it is first used: the service itself needs the answers only."""
+    if name == "Client":
+        from .client import Client
+
+        return Client
+    if name in ("ClientError", "FieldError"):
+        from . import requests
+
+        return getattr(requests, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

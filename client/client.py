@@ -11,12 +11,24 @@ from urllib.parse import quote
 
 import msgspec
 
-from .. import __version__
-from .answers import Columns, Device, Prediction, Programs, Schema, Whole
+from ..version import __version__
+from .answers import (
+    Batch,
+    Columns,
+    Comparison,
+    Device,
+    Devices,
+    Prediction,
+    Programs,
+    Ranking,
+    Roofline,
+    Schema,
+    Sweep,
+    Whole,
+    Wholes,
+)
 from .connection import Connections
-from .errors import ClientError
-from .requests import encode, moved, names, parts, spec
-from .searches import Comparison, Ranking, Roofline, Sweep
+from .requests import ClientError, encode, moved, names, parts, spec
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -26,18 +38,6 @@ KEY_VARIABLE = "KERNELCAST_API_KEY"
 
 _KEY = re.compile(r"[!-~]{1,512}")
 _Answer = TypeVar("_Answer")
-
-
-class _Batch(msgspec.Struct):
-    predictions: list[Prediction]
-
-
-class _Wholes(msgspec.Struct):
-    answers: list[Whole]
-
-
-class _Devices(msgspec.Struct):
-    devices: list[Device]
 
 
 class _Kernels(msgspec.Struct):
@@ -109,23 +109,23 @@ class Client:
         return True
 
     def predict(
-        self, family: str, *, device: str, dtype: str, coverage: float | None = None, **given: Any
+        self, family: str, *, device: str, dtype: str, coverage: float | None = None, **settings: Any
     ) -> Prediction:
         """What one kernel costs on one device."""
-        return self._post("/v1/predict", _asked(family, given, coverage, device=device, dtype=dtype), Prediction)
+        return self._post("/v1/predict", _request(family, settings, coverage, device=device, dtype=dtype), Prediction)
 
     def predict_many(self, specs: Sequence[Mapping[str, Any]], *, coverage: float | None = None) -> list[Prediction]:
         """What many kernels of any mix of families and devices cost, in the order given.
 
         A spec is a mapping of the keywords of `predict`, its sizes beside the others or in `sizes`. Many are sent in parts.
         """
-        found: list[Prediction] = []
+        predictions: list[Prediction] = []
         for first, body in parts(specs, coverage):
             try:
-                found += self._post_bytes("/v1/predict", body, _Batch).predictions
+                predictions += self._post_bytes("/v1/predict", body, Batch).predictions
             except ClientError as error:
                 raise moved(error, first) from error
-        return found
+        return predictions
 
     def predict_columns(self, family: str, columns: Mapping[str, Any], *, coverage: float | None = None) -> Columns:
         """What many kernels of one family cost, in columns: the quickest way to ask about thousands.
@@ -133,42 +133,44 @@ class Client:
         `columns` has the fields of a spec, `device`, `dtype` and `sizes` at least; each value, and each size and knob, is one
         value for all rows or a list (or numpy column) of one per row.
         """
-        asked = {"family": family, "columns": dict(columns)} | _coverage(coverage)
-        return self._post("/v1/predict/columns", asked, Columns)
+        request = {"family": family, "columns": dict(columns)} | _coverage(coverage)
+        return self._post("/v1/predict/columns", request, Columns)
 
     def rank(
         self, family: str, *, device: str, dtype: str, configs: Sequence[Mapping[str, int]] | None = None,
-        top: int | None = None, coverage: float | None = None, **given: Any,
+        top: int | None = None, coverage: float | None = None, **settings: Any,
     ) -> Ranking:  # fmt: skip
         """Tile configurations, the quickest first: those of `configs`, or else the candidates the service knows."""
-        asked = _asked(family, given, coverage, device=device, dtype=dtype, configs=configs, top=top)
-        return self._post("/v1/rank", asked, Ranking)
+        request = _request(family, settings, coverage, device=device, dtype=dtype, configs=configs, top=top)
+        return self._post("/v1/rank", request, Ranking)
 
     def compare(
         self, family: str, *, dtype: str, devices: Sequence[str] | None = None,
-        price_per_hour: Mapping[str, float] | None = None, coverage: float | None = None, **given: Any,
+        price_per_hour: Mapping[str, float] | None = None, coverage: float | None = None, **settings: Any,
     ) -> Comparison:  # fmt: skip
         """One kernel on several devices, or on the whole catalogue; with prices, what a million calls cost."""
-        asked = _asked(family, given, coverage, dtype=dtype, devices=names(devices), price_per_hour=price_per_hour)
-        return self._post("/v1/compare", asked, Comparison)
+        request = _request(
+            family, settings, coverage, dtype=dtype, devices=names(devices), price_per_hour=price_per_hour
+        )
+        return self._post("/v1/compare", request, Comparison)
 
     def sweep(
         self, family: str, *, dtype: str, devices: Sequence[str], dim: str, values: Sequence[int] | None = None,
         start: int | None = None, stop: int | None = None, points: int | None = None,
-        scale: Literal["log", "linear"] | None = None, coverage: float | None = None, **given: Any,
+        scale: Literal["log", "linear"] | None = None, coverage: float | None = None, **settings: Any,
     ) -> Sweep:  # fmt: skip
         """One kernel while `dim` (a size or a knob) takes `values`, or `points` values from `start` to `stop`."""
         steps = {"dim": dim, "values": values, "from": start, "to": stop, "points": points, "scale": scale}
         swept = {name: value for name, value in steps.items() if value is not None}
-        asked = _asked(family, given, coverage, dtype=dtype, devices=names(devices), sweep=swept)
-        return self._post("/v1/sweep", asked, Sweep)
+        request = _request(family, settings, coverage, dtype=dtype, devices=names(devices), sweep=swept)
+        return self._post("/v1/sweep", request, Sweep)
 
     def roofline(
-        self, family: str, *, dtype: str, devices: Sequence[str], coverage: float | None = None, **given: Any
+        self, family: str, *, dtype: str, devices: Sequence[str], coverage: float | None = None, **settings: Any
     ) -> Roofline:
         """One kernel against the peaks of devices: its arithmetic intensity, what it attains, and what limits it."""
         return self._post(
-            "/v1/roofline", _asked(family, given, coverage, dtype=dtype, devices=names(devices)), Roofline
+            "/v1/roofline", _request(family, settings, coverage, dtype=dtype, devices=names(devices)), Roofline
         )
 
     def predict_model(
@@ -176,10 +178,10 @@ class Client:
         queued: bool | None = None, coverage: float | None = None,
     ) -> list[Whole]:  # fmt: skip
         """What a whole model costs on each device; a kernel is a spec without a device, with a `count` and a `name`."""
-        asked: dict[str, Any] = {"devices": names(devices), "kernels": [_kernel(one) for one in kernels]}
+        request: dict[str, Any] = {"devices": names(devices), "kernels": [_kernel(kernel) for kernel in kernels]}
         options = {"launch_s": launch_s, "queued": queued, "coverage": coverage}
-        asked |= {name: value for name, value in options.items() if value is not None}
-        return self._post("/v1/predict/model", asked, _Wholes).answers
+        request |= {name: value for name, value in options.items() if value is not None}
+        return self._post("/v1/predict/model", request, Wholes).answers
 
     def predict_mlir(
         self, text: str, devices: Sequence[str], *, function: str | None = None, bind: Mapping[str, int] | None = None,
@@ -187,13 +189,13 @@ class Client:
     ) -> Programs:  # fmt: skip
         """What a function of MLIR text costs on each device; `bind` gives sizes to dynamic dimensions."""
         options = {"function": function, "bind": bind, "compiler": compiler, "threads": threads, "coverage": coverage}
-        asked: dict[str, Any] = {"text": text, "devices": names(devices)}
-        asked |= {name: value for name, value in options.items() if value is not None}
-        return self._post("/v1/predict/mlir", asked, Programs)
+        request: dict[str, Any] = {"text": text, "devices": names(devices)}
+        request |= {name: value for name, value in options.items() if value is not None}
+        return self._post("/v1/predict/mlir", request, Programs)
 
     def devices(self) -> list[Device]:
         """Every device of the service's catalogue."""
-        return self._get("/v1/devices", _Devices).devices
+        return self._get("/v1/devices", Devices).devices
 
     def device(self, name: str) -> Device:
         """One device, by name or alias."""
@@ -213,21 +215,21 @@ class Client:
         return _decoded(self._connections.ask("POST", path, body).body, kind, path)
 
 
-def _asked(family: str, given: Mapping[str, Any], coverage: float | None, **fields: Any) -> dict[str, Any]:
+def _request(family: str, settings: Mapping[str, Any], coverage: float | None, **fields: Any) -> dict[str, Any]:
     """A spec of keywords, with what the question has beside it."""
     named = {name: value for name, value in fields.items() if value is not None}
-    return {**spec({"family": family, **given}), **named, **_coverage(coverage)}
+    return {**spec({"family": family, **settings}), **named, **_coverage(coverage)}
 
 
 def _coverage(coverage: float | None) -> dict[str, float]:
     return {} if coverage is None else {"coverage": coverage}
 
 
-def _kernel(given: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        return spec(given)
-    beside = {name: given[name] for name in ("count", "name") if given.get(name) is not None}
-    return spec({name: value for name, value in given.items() if name not in ("count", "name")}) | beside
+def _kernel(kernel: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(kernel, Mapping):
+        return spec(kernel)
+    beside = {name: kernel[name] for name in ("count", "name") if kernel.get(name) is not None}
+    return spec({name: value for name, value in kernel.items() if name not in ("count", "name")}) | beside
 
 
 def _decoded(body: bytes, kind: type[_Answer], path: str) -> _Answer:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from .errors import ClientError, FieldError
+from .requests import ClientError, FieldError
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -40,7 +40,13 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of the service, its body unpacked; names of headers are in lower case."""
+    """An answer of the service.
+
+    Attributes:
+        status: HTTP status.
+        headers: Headers by name in lower case.
+        body: The body, decompressed.
+    """
 
     status: int
     headers: Mapping[str, str]
@@ -101,13 +107,13 @@ class Connections:
     def _once(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
         while True:
             connection, fresh = self._take()
-            kept = False
+            reusable = False
             try:
                 connection.request(method, path, body, headers)
                 with connection.getresponse() as response:
                     headers_got = {name.lower(): value for name, value in response.getheaders()}
                     answer = Answer(response.status, headers_got, _body(response))
-                    kept = not response.will_close
+                    reusable = not response.will_close
                 return answer
             except _BROKEN as error:
                 # A connection that idled may have been closed by the service; a new one that breaks is a failure.
@@ -119,7 +125,7 @@ class Connections:
                 # A host with an empty label is a UnicodeError.
                 raise ClientError(f"no answer from {self.url}: {error or type(error).__name__}") from error
             finally:
-                self._give_back(connection, kept)
+                self._give_back(connection, reusable)
 
     def _take(self) -> tuple[http.client.HTTPConnection, bool]:
         with self._lock:
@@ -129,9 +135,9 @@ class Connections:
                 return self._idle.pop(), False
         return self._open(), True
 
-    def _give_back(self, connection: http.client.HTTPConnection, kept: bool) -> None:
+    def _give_back(self, connection: http.client.HTTPConnection, reusable: bool) -> None:
         with self._lock:
-            if kept and not self._closed and len(self._idle) < MAX_IDLE:
+            if reusable and not self._closed and len(self._idle) < MAX_IDLE:
                 self._idle.append(connection)
                 return
         connection.close()
@@ -181,13 +187,13 @@ def _body(response: http.client.HTTPResponse) -> bytes:
 
 def _wait_s(answer: Answer) -> float | None:
     """Seconds until the service wants to be asked again; None where it does not say, or asks not to be."""
-    given = answer.headers.get("retry-after", "").strip()
-    if answer.status not in _AGAIN or not given:
+    header = answer.headers.get("retry-after", "").strip()
+    if answer.status not in _AGAIN or not header:
         return None
-    if given.isascii() and given.isdigit():
-        return float(given[:9])
+    if header.isascii() and header.isdigit():
+        return float(header[:9])
     try:
-        when = parsedate_to_datetime(given)
+        when = parsedate_to_datetime(header)
     except ValueError:
         return None
     left_s = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()

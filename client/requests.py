@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 
-from .errors import ClientError, FieldError
-
 SPEC_FIELDS = ("family", "device", "dtype", "sizes", "variant", "impl", "kv_dtype", "config", "threads", "cache_state")
 """Fields of a spec; any other keyword is one of its sizes."""
 
@@ -19,7 +17,7 @@ PART_SPECS = 5000
 """Most specs in a part: the service takes 10,000 unless set otherwise."""
 
 
-def spec(given: Mapping[str, Any]) -> dict[str, Any]:
+def spec(values: Mapping[str, Any]) -> dict[str, Any]:
     """A spec with its sizes in an object of their own, whether they were given so or beside the other fields.
 
     What is None is left out.
@@ -27,16 +25,16 @@ def spec(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ClientError: it is no mapping, nor is its `sizes`; or a size is given in both ways.
     """
-    if not isinstance(given, Mapping):
-        raise ClientError(f"a spec must be a mapping of fields, not {type(given).__name__}")
-    sizes = given.get("sizes") or {}
+    if not isinstance(values, Mapping):
+        raise ClientError(f"a spec must be a mapping of fields, not {type(values).__name__}")
+    sizes = values.get("sizes") or {}
     if not isinstance(sizes, Mapping):
         raise ClientError(f"sizes must be a mapping of names to whole numbers, not {type(sizes).__name__}")
-    found = {name: given[name] for name in SPEC_FIELDS if given.get(name) is not None}
-    beside = {name: value for name, value in given.items() if name not in SPEC_FIELDS and value is not None}
+    named = {name: values[name] for name in SPEC_FIELDS if values.get(name) is not None}
+    beside = {name: value for name, value in values.items() if name not in SPEC_FIELDS and value is not None}
     if twice := sorted(beside.keys() & sizes.keys()):
         raise ClientError(f"the size {twice[0]} is given twice: in `sizes` and beside it")
-    return {**found, "sizes": {**sizes, **beside}}
+    return {**named, "sizes": {**sizes, **beside}}
 
 
 def names(devices: Sequence[str] | None) -> list[str] | None:
@@ -83,14 +81,48 @@ def parts(specs: Sequence[Mapping[str, Any]], coverage: float | None) -> Iterato
 def moved(error: ClientError, by: int) -> ClientError:
     """A part's error with positions in the whole batch."""
 
-    def one(found: FieldError) -> FieldError:
-        if found.index is None:
-            return found
-        index = found.index + by
-        return FieldError(found.field.replace(f"[{found.index}]", f"[{index}]", 1), found.detail, index)
+    def moved_part(field_error: FieldError) -> FieldError:
+        if field_error.index is None:
+            return field_error
+        index = field_error.index + by
+        return FieldError(
+            field_error.field.replace(f"[{field_error.index}]", f"[{index}]", 1), field_error.detail, index
+        )
 
-    errors = [one(found) for found in error.errors]
+    errors = [moved_part(field_error) for field_error in error.errors]
     detail = error.detail
     if errors and errors[0].field != error.errors[0].field:
         detail = detail.replace(error.errors[0].field, errors[0].field, 1)
     return ClientError(detail, error.status, errors, error.request_id)
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """One input that was not accepted: its path (`sizes.m`, `requests[3].device`), and what is wrong with it.
+
+    `index` is the position of the spec in `predict_many`, None elsewhere.
+    """
+
+    field: str
+    detail: str
+    index: int | None = None
+
+
+class ClientError(Exception):
+    """A request that was not answered with a prediction.
+
+    `status` is the HTTP status, None where no answer came (no connection, a timeout, an answer that is not one).
+    `detail` says what went wrong and what to do; `errors` names the inputs at fault. `request_id` is the one the service
+    gave, for its log, None where it gave none.
+    """
+
+    def __init__(
+        self, detail: str, status: int | None = None, errors: Sequence[FieldError] = (), request_id: str | None = None
+    ) -> None:
+        super().__init__(detail if status is None else f"{status}: {detail}")
+        self.detail = detail
+        self.status = status
+        self.errors = tuple(errors)
+        self.request_id = request_id
+
+    def __reduce__(self) -> tuple[type[ClientError], tuple[object, ...]]:
+        return type(self), (self.detail, self.status, self.errors, self.request_id)

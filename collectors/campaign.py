@@ -1,44 +1,47 @@
-"""A measuring campaign: hands chunks to workers, watches the machine, stores blocks, and survives what goes wrong.
-
-    sentinel | chunk chunk chunk ... up to 50 cases or 30 s | sentinel | store | chunk ...
-
-The block between two sentinel readings that drifted apart is measured once more before it is stored. What is stored is
-never touched again; a campaign stopped at any point goes on with `skip`, the ids already stored.
-"""
+"""What campaigns over kernels and over modules share: their state, how signals end them, progress, and what they report."""
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import secrets
+import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Generic, Literal, Protocol, TypeVar
 
-from ..datasets.checks import as_failed
-from ..datasets.schema import Measurement, Provenance
-from ..datasets.store import RowsRefused, Store, StoreError
-from ..features.kernel import KernelSpec
-from .chunking import PACE, Pace, chunks, worker_key
-from .environment import machine_facts, state_facts, utc_now
-from .interrupts import signals_held, terminate_as_interrupt
-from .process import Collector, WorkerLostError, WorkerStartError, local_workers
-from .progress import Progress
-from .sentinel import SENTINEL_CASES, Reading, drift, own_spread
-
-Sink = Callable[[list[Measurement], Provenance], Sequence[Measurement] | None]
-"""Stores one block, for good, or raises OSError or StoreError. Gives the rows as stored, or None: as they were given."""
+from .host import utc_now
 
 
 class CampaignError(Exception):
-    """The campaign cannot go on; the message says what is stored and how to resume."""
+    """The campaign cannot go on; the message says what is stored and how to resume.
+
+    Attributes:
+        kind: `storage` where rows could not be stored, `device` where they could not be measured.
+    """
+
+    def __init__(self, message: str, kind: Literal["device", "storage"] = "device") -> None:
+        """Raised by campaigns of every kind of device."""
+        super().__init__(message)
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignSummary:
-    """What a campaign did: rows stored by status, cases skipped as already stored, cases left."""
+    """What a campaign did.
+
+    Attributes:
+        device: What was measured on.
+        stored: Rows stored, by status.
+        skipped: Cases that were stored before.
+        left: Cases still to do.
+        blocks: Blocks stored.
+        remeasured: Blocks that were measured twice, because the machine drifted meanwhile.
+        interrupted: Whether Ctrl-C or SIGTERM ended it.
+        seconds: How long it took.
+    """
 
     device: str
     stored: Mapping[str, int]
@@ -50,215 +53,124 @@ class CampaignSummary:
     seconds: float
 
     def __str__(self) -> str:
-        rows = ", ".join(f"{count} {status}" for status, count in sorted(self.stored.items())) or "no rows"
-        text = f"{self.device}: {rows} in {self.blocks} blocks, {self.seconds:.0f} s; {self.skipped} were there already"
-        if self.left:
-            text += f"; {self.left} cases left, run the same command again to go on where this stopped"
-        return text
+        rows, blocks = rows_text(self.stored, "measured"), "1 block" if self.blocks == 1 else f"{self.blocks} blocks"
+        text = f"{self.device}: {rows} in {blocks}, {self.seconds:.0f} s; {self.skipped} skipped as already stored"
+        return text + (f"; {self.left} left, run the same command again to resume" if self.left else "")
 
 
-def run_campaign(
-    specs: Sequence[KernelSpec],
-    *,
-    device: str,
-    sink: Sink,
-    skip: AbstractSet[str] = frozenset(),
-    progress: Progress | None = None,
-    collector_for: Callable[[str, int], Collector] | None = None,
-    pace: Pace = PACE,
-    sentinels: Sequence[KernelSpec] = SENTINEL_CASES,
-    note: Mapping[str, Any] | None = None,
-    key_of: Callable[[KernelSpec], tuple[str, int]] = worker_key,
-    state: Callable[[], Mapping[str, Any]] = state_facts,
-    until: float | None = None,
-) -> CampaignSummary:
-    """Measure `specs` on this machine and store every row, good or bad, through `sink`.
+class Closable(Protocol):
+    """A worker that can be ended."""
 
-    Args:
-        specs: what to measure, in order; those whose `case_id` is in `skip` are left out.
-        device: the name rows carry.
-        sink: stores a block.
-        skip: ids stored already.
-        progress: told after every chunk.
-        collector_for: gives the collector of an impl and thread count; default: worker processes on this machine.
-        pace: sizes of chunks and blocks.
-        sentinels: cases read between blocks to see the machine drift; empty for none.
-        note: facts added to every block's provenance.
-        key_of: which worker a case is for; default: its impl and thread count.
-        state: the machine's state, recorded before and after every block.
-        until: a time of `time.monotonic()` after which no further chunk is begun.
+    def close(self) -> None:
+        """End it, at once."""
+        ...
 
-    Returns:
-        What was done. Ctrl-C and SIGTERM also end here: what is measured is stored, workers are killed.
 
-    Raises:
-        CampaignError: the sink cannot store (disk full), or a worker cannot start. Blocks stored before stay.
+_Key = TypeVar("_Key", bound=Hashable)
+_Worker = TypeVar("_Worker", bound=Closable)
+
+
+@dataclass(slots=True, kw_only=True)
+class Campaign(Generic[_Key, _Worker]):
+    """The state of a campaign under way.
+
+    Attributes:
+        device: The name rows carry.
+        until: A time of `time.monotonic()` after which no further chunk is begun; None: as long as it takes.
+        collectors: What measures, by what it is for.
+        stored: Rows stored, by status.
+        blocks: Blocks stored.
+        remeasured: Blocks or chunks that were measured twice.
+        began: When it began, as a time of `time.monotonic()`.
     """
-    todo = [spec for spec in specs if spec.case_id not in skip]
-    campaign = _Campaign(device, sink, collector_for or local_workers(device), pace, tuple(sentinels),
-                         machine_facts(device) | dict(note or {}), key_of, state, until)  # fmt: skip
-    began, interrupted = time.monotonic(), False
-    try:
-        with terminate_as_interrupt():
-            campaign.run(todo, progress)
-    except KeyboardInterrupt:
-        interrupted = True
-    except WorkerStartError as error:
-        raise CampaignError(
-            f"{error}. What was measured is stored; fix this and run the same command again."
-        ) from error
-    finally:
-        # However it ended, by a fault of ours even: what is still in hand was measured all the same.
-        try:
-            campaign.store({"interrupted": True})
-        finally:
-            campaign.close()
-    stored = sum(campaign.stored.values())
-    return CampaignSummary(device, dict(campaign.stored), len(specs) - len(todo), len(todo) - stored, campaign.blocks,
-                           campaign.remeasured, interrupted, time.monotonic() - began)  # fmt: skip
-
-
-def store_sink(store: Store) -> Sink:
-    """A sink into `store`; rows that its checks refuse are stored as failed, with the reason."""
-
-    def sink(rows: list[Measurement], provenance: Provenance) -> Sequence[Measurement]:
-        try:
-            store.append(rows, provenance)
-        except RowsRefused as refusal:
-            reasons = {one.row: f"{one.column}: {one.reason}" for one in refusal.refused}
-            rows = [as_failed(row, reasons[i]) if i in reasons else row for i, row in enumerate(rows)]
-            store.append(rows, provenance)
-        return rows
-
-    return sink
-
-
-@dataclass(slots=True)
-class _Campaign:
-    """A campaign under way: its collectors, and the block being filled."""
 
     device: str
-    sink: Sink
-    collector_for: Callable[[str, int], Collector]
-    pace: Pace
-    sentinels: tuple[KernelSpec, ...]
-    machine: Mapping[str, Any]
-    key_of: Callable[[KernelSpec], tuple[str, int]]
-    state: Callable[[], Mapping[str, Any]]
     until: float | None
-    collectors: dict[tuple[str, int], Collector] = field(default_factory=dict)
-    block: list[list[Measurement]] = field(default_factory=list)
-    before: Mapping[str, Any] = field(default_factory=dict)
-    reading: Reading = field(default_factory=dict)
-    allowed: Mapping[str, float] = field(default_factory=dict)
+    collectors: dict[_Key, _Worker] = field(default_factory=dict)
     stored: Counter[str] = field(default_factory=Counter)
     blocks: int = 0
     remeasured: int = 0
-
-    def run(self, specs: Sequence[KernelSpec], progress: Progress | None) -> None:
-        """Measure and store all of `specs`."""
-        if not specs:
-            return
-        done, block_began = 0, time.monotonic()
-        readings = [self._read_sentinels() for _ in range(self.pace.calibration)]
-        self.allowed = {name: max(self.pace.drift, spread) for name, spread in own_spread(readings).items()}
-        self.reading, self.before = readings[-1], self.state()
-        for chunk in chunks(specs, self.pace, self.key_of):
-            if self._out_of_time():
-                break
-            try:
-                rows = self._measured(chunk)
-            except WorkerStartError as error:
-                self.block.append(list(error.rows))
-                raise
-            self.block.append(rows)
-            done += len(rows)
-            if progress is not None:
-                progress(done, len(specs))
-            cases = sum(map(len, self.block))
-            if cases >= self.pace.block_cases or time.monotonic() - block_began >= self.pace.block_s:
-                self._close_block()
-                block_began = time.monotonic()
-        self._close_block()
+    began: float = field(default_factory=time.monotonic)
 
     def close(self) -> None:
         """Kill every worker."""
         for collector in self.collectors.values():
             collector.close()
 
-    def store(self, facts: Mapping[str, Any]) -> None:
-        """Hand the block to the sink, with `facts` added to its provenance, and begin another."""
-        rows = [row for chunk in self.block for row in chunk]
-        if not rows:
-            return
-        name = f"{utc_now().replace(':', '').replace('+0000', 'Z')}-{secrets.token_hex(3)}"
-        workers = {f"{impl}/{threads}": dict(c.facts()) for (impl, threads), c in self.collectors.items()}
-        provenance = Provenance(name, {
-            **self.machine, "workers": workers, "before": self.before, "after": self.state(), **facts,
-        })  # fmt: skip
-        # Storing and forgetting are one step: an interrupt between them would store the block twice.
-        with signals_held():
-            try:
-                kept = self.sink([replace(row, block=name) for row in rows], provenance)
-            except (OSError, StoreError) as error:
-                # Let go of: the end of the campaign would only fail at it again.
-                self.block = []
-                raise CampaignError(self._cannot_store(error, len(rows))) from error
-            self.stored.update(row.status for row in (rows if kept is None else kept))
-            self.blocks += 1
-            self.block, self.before = [], self.state()
-
-    def _close_block(self) -> None:
-        """Read the sentinels; when they drifted over the block, measure it once more; then store it."""
-        if not self.block:
-            return
-        start, end = self.reading, self._read_sentinels()
-        moved = drift(start, end)
-        facts: dict[str, Any] = {"sentinel_before_s": start, "sentinel_after_s": end, "sentinel_drift": moved,
-                                 "sentinel_drift_allowed": self.allowed}  # fmt: skip
-        drifted = any(change > self.allowed.get(name, self.pace.drift) for name, change in moved.items())
-        if drifted and not self._out_of_time():
-            # The first try stays in hand until the second is complete: nothing that happens in between may lose it.
-            second_try = [self._measured([row.spec for row in chunk]) for chunk in self.block if chunk]
-            if sum(map(len, second_try)) == sum(map(len, self.block)):
-                self.block = second_try
-                start, end = end, self._read_sentinels()
-                self.remeasured += 1
-                facts |= {"remeasured": True, "sentinel_before_s": start, "sentinel_after_s": end,
-                          "sentinel_drift": drift(start, end), "sentinel_drift_first_try": moved}  # fmt: skip
-        self.reading = end
-        self.store(facts)
-
-    def _out_of_time(self) -> bool:
+    def out_of_time(self) -> bool:
+        """Whether no further chunk may be begun."""
         return self.until is not None and time.monotonic() >= self.until
 
-    def _read_sentinels(self) -> Reading:
-        return {str(row.spec): row.latency_s for row in (self._measured(self.sentinels) if self.sentinels else [])}
+    def summary(self, *, wanted: int, todo: int, interrupted: bool) -> CampaignSummary:
+        """What it did, of `wanted` cases of which `todo` were not stored before."""
+        left = todo - sum(self.stored.values())
+        return CampaignSummary(self.device, dict(self.stored), wanted - todo, left, self.blocks, self.remeasured, interrupted,
+                               time.monotonic() - self.began)  # fmt: skip
 
-    def _measured(self, chunk: Sequence[KernelSpec]) -> list[Measurement]:
-        """Rows of a chunk; if its worker is lost, of each case alone, the guilty one with the status of the loss."""
-        collector = self._collector(chunk[0])
-        try:
-            return collector.collect(chunk)
-        except WorkerLostError:
-            return [self._measured_alone(collector, spec) for spec in chunk]
 
-    def _measured_alone(self, collector: Collector, spec: KernelSpec) -> Measurement:
-        try:
-            return collector.collect([spec])[0]
-        except WorkerLostError as lost:
-            return Measurement(spec=spec, device=self.device, status=lost.status, block="", message=str(lost),
-                               measured_at=utc_now())  # fmt: skip
+def new_block_name() -> str:
+    """The name of a block: the time, and something random."""
+    return f"{utc_now().replace(':', '').replace('+0000', 'Z')}-{secrets.token_hex(3)}"
 
-    def _collector(self, spec: KernelSpec) -> Collector:
-        key = self.key_of(spec)
-        if key not in self.collectors:
-            self.collectors[key] = self.collector_for(*key)
-        return self.collectors[key]
 
-    def _cannot_store(self, error: OSError | StoreError, rows: int) -> str:
-        cause = error if isinstance(error, OSError) else error.__cause__
-        full = isinstance(cause, OSError) and cause.errno == errno.ENOSPC
-        why = "the disk is full: free some space" if full else f"cannot store: {error}"
-        return (f"{why}. {sum(self.stored.values())} rows in {self.blocks} blocks are stored and stay; the last {rows} "
-                "rows are not. Run the same command again to go on where this stopped.")  # fmt: skip
+def rows_text(stored: Mapping[str, int], verb: str) -> str:
+    """Rows by status in words: "4 rows measured (3 ok, 1 failed)"."""
+    count = sum(stored.values())
+    statuses = ", ".join(f"{rows} {status}" for status, rows in sorted(stored.items()))
+    return ("1 row" if count == 1 else f"{count} rows") + f" {verb}" + (f" ({statuses})" if statuses else "")
+
+
+Progress = Callable[[int, int], None]
+"""Called with cases finished and cases in all."""
+
+
+@contextlib.contextmanager
+def progress_bar(what: str) -> Iterator[Progress]:
+    """A bar on standard error, redrawn once a second so that drawing does not disturb what is measured."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+               TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False))  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), refresh_per_second=1) as bar:
+        task = bar.add_task(what, total=None)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield advance
+
+
+@contextlib.contextmanager
+def terminate_as_interrupt() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt inside, as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(f"signal {number} in {frame}")
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not the main thread: whoever runs us there handles signals itself
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """SIGINT and SIGTERM that arrive inside take effect after."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

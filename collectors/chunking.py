@@ -12,11 +12,16 @@ from ..features.kernel import KernelSpec, View, get_family
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a campaign is cut up: chunks (measured interleaved, held in memory together) and blocks (stored together).
+    """How a campaign is cut up: chunks (measured interleaved, in memory together) and blocks (stored together).
 
-    A block ends after `block_cases` cases or `block_s` seconds. `drift` is how far a sentinel may move, as a ratio,
-    before its block is measured again; one that by itself varies more, over `calibration` readings at the start, may
-    move as far as that.
+    Attributes:
+        chunk_cases: Most cases of a chunk.
+        chunk_b: Most bytes of operands of a chunk.
+        block_cases: A block ends after so many cases,
+        block_s: or after so many seconds.
+        drift: How far a sentinel may move, as a ratio, before its block is measured again. One that varies more by itself
+            may move as far as that.
+        calibration: Readings of the sentinels at the start, which show how much they vary by themselves.
     """
 
     chunk_cases: int = 12
@@ -51,14 +56,14 @@ def chunks(
     bytes_held: Counter[tuple[str, int]] = Counter()
     for group in grouped(specs):
         key, size_b = (key_of or worker_key)(group[0]), footprint_b(group[0])
-        held = filling.setdefault(key, [])
-        if held and (len(held) + len(group) > pace.chunk_cases or bytes_held[key] + size_b > pace.chunk_b):
-            yield held
-            held = filling[key] = []
+        current = filling.setdefault(key, [])
+        if current and (len(current) + len(group) > pace.chunk_cases or bytes_held[key] + size_b > pace.chunk_b):
+            yield current
+            current = filling[key] = []
             bytes_held[key] = 0
-        held += group
+        current += group
         bytes_held[key] += int(size_b)
-    yield from (held for held in filling.values() if held)
+    yield from (current for current in filling.values() if current)
 
 
 def worker_key(spec: KernelSpec) -> tuple[str, int]:

@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 
-from .. import __version__
-from . import (
-    calibrate,
-    catalogue,
-    characterize,
-    collect,
-    collect_gpu,
-    collect_mlir,
-    compile_labels,
-    compile_triton_programs,
-    count_traffic,
-    data,
-    evaluate,
-    export_ops,
-    fleet,
-    importing,
-    keys,
-    learning_curve,
-    models,
-    nightly,
-    predict,
-    predict_code,
-    predict_model,
-    serve,
-    suggest,
-    trace_launches,
-    train,
-    train_mlir,
-    train_triton,
-    train_tuning,
-    tune,
-)
+from ..version import __version__
+from . import catalogue, tune
+from .learn import calibrate, evaluate, train
+from .measure import characterize, collect, fleet, gpu_records
+from .predict import predict, predict_code, predict_model
+from .service import models, nightly, serve
+from .store import data, import_rows
 
 app = typer.Typer(
     name="kernelcast",
@@ -60,34 +37,38 @@ def _main(
     pass
 
 
-app.command("predict")(predict.predict)
-app.command("predict-model")(predict_model.predict_model)
-app.command("predict-code")(predict_code.predict_code)
-app.command("devices")(catalogue.devices)
-app.command("kernels")(catalogue.kernels)
-app.command("serve")(serve.serve)
-app.command("collect")(collect.collect)
-app.command("collect-gpu")(collect_gpu.collect_gpu)
-app.command("collect-mlir")(collect_mlir.collect_mlir)
-app.command("compile-labels")(compile_labels.compile_labels)
-app.command("compile-triton-programs")(compile_triton_programs.compile_triton_programs)
-app.command("characterize")(characterize.characterize)
-app.command("trace-launches")(trace_launches.trace_launches)
-app.command("count-traffic")(count_traffic.count_traffic)
-app.command("import")(importing.import_)
-app.command("train")(train.train)
-app.command("train-mlir")(train_mlir.train_mlir)
-app.command("train-triton")(train_triton.train_triton)
-app.command("train-tuning")(train_tuning.train_tuning)
-app.command("tune")(tune.tune)
-app.command("export-ops")(export_ops.export_ops)
-app.command("calibrate")(calibrate.calibrate)
-app.command("suggest")(suggest.suggest)
-app.command("nightly")(nightly.nightly)
-app.command("nights")(nightly.nights)
-app.command("evaluate")(evaluate.evaluate)
-app.command("learning-curve")(learning_curve.learning_curve)
-app.add_typer(fleet.app, name="fleet")
-app.add_typer(keys.app, name="keys")
-app.add_typer(models.app, name="models")
-app.add_typer(data.app, name="data")
+COMMANDS: dict[str, Callable[..., None]] = {
+    "predict": predict.predict,
+    "predict-model": predict_model.predict_model,
+    "predict-code": predict_code.predict_code,
+    "devices": catalogue.devices,
+    "kernels": catalogue.kernels,
+    "serve": serve.serve,
+    "collect": collect.collect,
+    "collect-gpu": collect.collect_gpu,
+    "collect-mlir": collect.collect_mlir,
+    "compile-labels": gpu_records.compile_labels,
+    "compile-triton-programs": gpu_records.compile_triton_programs,
+    "characterize": characterize.characterize,
+    "trace-launches": gpu_records.trace_launches,
+    "count-traffic": gpu_records.count_traffic,
+    "import": import_rows.import_,
+    "train": train.train,
+    "train-mlir": train.train_mlir,
+    "train-triton": train.train_triton,
+    "train-tuning": train.train_tuning,
+    "tune": tune.tune,
+    "export-ops": train.export_ops,
+    "calibrate": calibrate.calibrate,
+    "suggest": calibrate.suggest,
+    "nightly": nightly.nightly,
+    "nights": nightly.nights,
+    "evaluate": evaluate.evaluate,
+    "learning-curve": evaluate.learning_curve,
+}
+GROUPS = {"fleet": fleet.app, "keys": serve.keys, "models": models.app, "data": data.app}
+
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+for name, group in GROUPS.items():
+    app.add_typer(group, name=name)

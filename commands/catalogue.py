@@ -1,4 +1,4 @@
-"""`kernelcast devices` and `kernelcast kernels`: what can be asked about."""
+"""`kernelcast devices` and `kernelcast kernels`: what can be predicted; and which of the devices this machine is."""
 
 from __future__ import annotations
 
@@ -6,10 +6,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .console import DeviceFiles, Json, out, print_json, read_catalogue
+from ..features.device import known_machine, machine_id, machine_name
+from ..features.errors import SpecError
+from .console import (
+    DeviceFiles,
+    Json,
+    bytes_per_s,
+    flops_per_s,
+    joules,
+    new_table,
+    num_bytes,
+    out,
+    print_json,
+    read_catalogue,
+    seconds,
+    watts,
+)
 
 if TYPE_CHECKING:
-    from ..features.device import Device
+    from ..collectors.meters.nvml import NvmlReader
+    from ..features.device import Catalogue, Device
 
 
 def devices(
@@ -20,7 +36,7 @@ def devices(
     """List the devices that can be asked about, or show one of them with the source of each fact."""
     known = read_catalogue(device_file)
     if as_json:
-        from ..api.describe import device_answer
+        from ..workloads.answers import device_answer
 
         print_json(device_answer(known.get(name)) if name else [device_answer(device) for device in known])
     elif name:
@@ -37,26 +53,20 @@ def kernels(
     from ..features.kernel import families, get_family
 
     if as_json:
-        from ..api.describe import standalone_schema
+        from ..features.spec_io.json_schema import standalone_schema
 
         if family:
             print_json(standalone_schema(get_family(family)))
         else:
-            print_json({one.name: standalone_schema(one) for one in families().values()})
+            print_json({member.name: standalone_schema(member) for member in families().values()})
         return
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
     if family is None:
-        for title in ("family", "sizes", "what it is"):
-            table.add_column(title, overflow="fold")
-        for one in families().values():
-            table.add_row(one.name, " ".join(one.dim_names), one.doc.strip().splitlines()[0])
+        table = new_table("family", "sizes", "what it is")
+        for member in families().values():
+            table.add_row(member.name, " ".join(member.dim_names), member.doc.strip().splitlines()[0])
     else:
         chosen = get_family(family)
-        table.title = chosen.doc.strip().splitlines()[0]
-        for title in ("size", "default", "least", "what it is"):
-            table.add_column(title)
+        table = new_table("size", "default", "least", "what it is", title=chosen.doc.strip().splitlines()[0])
         for dim in chosen.dims:
             table.add_row(dim.name, "" if dim.default is None else str(dim.default), str(dim.minimum), dim.doc)
         table.caption = (
@@ -69,7 +79,7 @@ def kernels(
 def _list_devices(known: list[Device]) -> None:
     from rich.table import Table
 
-    from .units import bytes_per_s, flops_per_s, num_bytes
+    from .console import bytes_per_s, flops_per_s, num_bytes
 
     table = Table(box=None, pad_edge=False)
     for title in ("device", "what it is", "architecture", "fp32", "best matrix peak", "memory", "bandwidth", "TDP"):
@@ -91,7 +101,7 @@ def _list_devices(known: list[Device]) -> None:
 def _show_device(device: Device) -> None:
     from rich.table import Table
 
-    from .units import flops_per_s
+    from .console import flops_per_s
 
     table = Table(title=f"{device.title} ({device.name})", box=None, pad_edge=False)
     table.add_column("fact", no_wrap=True)
@@ -108,8 +118,74 @@ def _show_device(device: Device) -> None:
 
 def _with_unit(name: str, value: float) -> str:
     """A fact in units a person reads, by the suffix of its name."""
-    from . import units
-
-    scales = (("flops_per_s", units.flops_per_s), ("b_per_s", units.bytes_per_s), ("_hz", lambda v: f"{v / 1e9:g} GHz"),
-              ("_w", units.watts), ("_j", units.joules), ("_s", units.seconds), ("_b", units.num_bytes))  # fmt: skip
+    scales = (("flops_per_s", flops_per_s), ("b_per_s", bytes_per_s), ("_hz", lambda v: f"{v / 1e9:g} GHz"),
+              ("_w", watts), ("_j", joules), ("_s", seconds), ("_b", num_bytes))  # fmt: skip
     return next((show(value) for suffix, show in scales if name.endswith(suffix)), f"{value:g}")
+
+
+__all__ = ["known_machine", "machine_id", "machine_name", "named", "this_device"]
+
+
+def named(name: str, kind: str, known: Catalogue) -> Device:
+    """The device of `kind` (`cpu`, `gpu`) that a user says this machine has.
+
+    Raises:
+        SpecError: there is no such device, or it is of another kind.
+    """
+    device = known.get(name)
+    if device.kind != kind:
+        raise SpecError(f"a {kind.upper()} is what is measured, and {device.name} is a {device.kind}", field="device")
+    return device
+
+
+def this_device(name: str | None, known: Catalogue) -> str:
+    """The catalogue name of the machine that measures.
+
+    Raises:
+        SpecError: `name` is unknown or no CPU, or none was given and no device file is of this machine.
+    """
+    if name is not None:
+        return named(name, "cpu", known).name
+    machine = known_machine(known)
+    if machine is None:
+        raise SpecError(
+            f"no device file matches this machine ({machine_name()}, {machine_id()}). Create one with "
+            "`kernelcast characterize --out my.yaml` and pass it with --device-file, or name a device with --device",
+            field="device",
+        )
+    return machine.name
+
+
+def this_gpu(stated: str | None, index: int, known: Catalogue) -> tuple[Device, NvmlReader | None]:
+    """The GPU and what reads its board; no reader where there is no NVML and `stated` says what the GPU is.
+
+    Raises:
+        SpecError: there is no such GPU in the catalogue, `stated` is another one than this machine's, or nothing says which
+            it is.
+    """
+    from ..collectors.meters.nvml import NvmlMissingError, nvml_reader
+
+    wanted = None if stated is None else named(stated, "gpu", known)
+    try:
+        reader = nvml_reader(index)
+    except NvmlMissingError as missing:
+        if wanted is None:
+            raise SpecError(f"{missing}; or name the GPU with --device", field="device") from missing
+        return wanted, None
+    name = reader.name()
+    if name is None:
+        if wanted is None:
+            raise SpecError(f"the driver does not say what GPU {index} is; name it with --device", field="device")
+        return wanted, reader
+    try:
+        gpu = named(name, "gpu", known)
+    except SpecError as error:
+        # Also where --device names one: a board that calls itself otherwise has other clocks, limits or units.
+        raise SpecError(
+            f"GPU {index} calls itself {name!r}, which is in no device file; make one with "
+            "`kernelcast characterize --out my-gpu.yaml` and give it with --device-file",
+            field="device",
+        ) from error
+    if wanted is not None and wanted.name != gpu.name:
+        raise SpecError(f"--device is {wanted.name}, but GPU {index} is {gpu.name} ({name})", field="device")
+    return gpu, reader

@@ -1,15 +1,17 @@
-"""What the command line writes and where: answers on stdout, messages and progress on stderr, JSON when asked."""
+"""What commands share: output, common options, where results and stores are, and units for people."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import singledispatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -17,8 +19,10 @@ from ..features.errors import SpecError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from ..features.device import Catalogue
+
 
 PIPE_WIDTH = 140
 """Columns of a table that goes to a pipe or a file, where there is no terminal to ask."""
@@ -43,6 +47,34 @@ def out() -> Console:
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False, emoji=False)
+
+
+def new_table(*heads: str, numbers: Collection[str] = (), title: str | None = None) -> Table:
+    """An empty table for `out()`: long cells are folded, not cut.
+
+    Args:
+        heads: Titles of the columns.
+        numbers: Titles of the columns that stand at the right.
+        title: Title of the table, None for none.
+    """
+    from rich.table import Table
+
+    table = Table(title=title, box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head, justify="right" if head in numbers else "left", overflow="fold")
+    return table
+
+
+def totals_table(name_cells: int = 9) -> Table:
+    """An empty table of values without heads: name, value, interval, remark; names take `name_cells` columns."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="dim", width=name_cells)
+    for _ in range(2):
+        table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    return table
 
 
 def note(message: str) -> None:
@@ -78,12 +110,12 @@ def _plain(value: Any) -> Any:
 
 @_plain.register
 def _(value: Mapping) -> dict[str, Any]:  # type: ignore[type-arg]  # dispatch is on the class alone
-    return {str(key): _plain(one) for key, one in value.items()}
+    return {str(key): _plain(item) for key, item in value.items()}
 
 
 @_plain.register
 def _(value: list | tuple | set | frozenset) -> list[Any]:  # type: ignore[type-arg]
-    return [_plain(one) for one in value]
+    return [_plain(item) for item in value]
 
 
 @_plain.register
@@ -146,15 +178,15 @@ def read_catalogue(files: list[Path] | None) -> Catalogue:
     return Catalogue(extra=tuple(load_device_file(path) for path in files)) if files else catalogue()
 
 
-def model_dir(given: Path | None) -> Path:
+def model_dir(path: Path | None) -> Path:
     """The model directory asked for, or the default one.
 
     Raises:
         SpecError: the champion pointer is unreadable.
     """
-    if given is not None:
-        return given
-    from ..models.artifact import default_model_dir
+    if path is not None:
+        return path
+    from ..models.family_model.artifact import default_model_dir
 
     return default_model_dir()
 
@@ -170,3 +202,118 @@ def need_extra(name: str, extra: str, error: ImportError) -> SpecError:
     return SpecError(
         f"`kernelcast {name}` needs {error.name or 'more packages'}; run: pip install 'kernelcast[{extra}]'"
     )
+
+
+def check_file(out: Path) -> None:
+    """That the file `out` can be written.
+
+    Raises:
+        SpecError: why it cannot.
+    """
+    if out.is_dir():
+        raise SpecError(f"--out {out} is a folder; give a file", field="out")
+    if not out.parent.is_dir():
+        raise SpecError(f"the folder of --out {out} does not exist; make it first", field="out")
+    _check_writable(out.parent, f"the folder of --out {out}")
+
+
+def check_folder(out: Path) -> None:
+    """That files can be written into the folder `out`, or that it can be made.
+
+    Raises:
+        SpecError: why not.
+    """
+    if not out.exists():
+        check_file(out)
+    elif not out.is_dir():
+        raise SpecError(f"--out {out} is a file; give a folder", field="out")
+    else:
+        _check_writable(out, f"--out {out}")
+
+
+def _check_writable(folder: Path, what: str) -> None:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise SpecError(f"cannot write to {what}; choose another, or change its permissions", field="out")
+
+
+STORE_HELP = "Measured rows: a folder, or a URL (s3://bucket/prefix); default: KERNELCAST_HOME/measurements."
+
+# A string: a path would take the second slash out of a URL.
+StoreRoot = Annotated[str | None, typer.Option("--store", metavar="DIR|URL", help=STORE_HELP)]
+
+
+@contextlib.contextmanager
+def store_errors() -> Iterator[None]:
+    """Turn a `StoreError` into what the command line shows as one sentence, and a `StoreWarning` into a note."""
+    from ..datasets.store.errors import StoreError, StoreWarning
+
+    show = warnings.showwarning
+
+    def show_or_note(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:  # fmt: skip
+        if issubclass(category, StoreWarning):
+            note(f"warning: {message}")
+        else:
+            show(message, category, filename, lineno, file, line)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show_or_note
+        try:
+            yield
+        except StoreError as error:
+            raise SpecError(str(error), field="store") from error
+
+
+_TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_ENERGY = ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"))
+_POWER = ((1e3, "kW"), (1.0, "W"), (1e-3, "mW"))
+_RATE = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s"))
+_WORK = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP"))
+_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+
+
+def seconds(value: float) -> str:
+    """`1.23e-5` as `12.3 µs`."""
+    return _scaled(value, _TIME)
+
+
+def joules(value: float) -> str:
+    """`0.0123` as `12.3 mJ`."""
+    return _scaled(value, _ENERGY)
+
+
+def watts(value: float) -> str:
+    """`12.3` as `12.3 W`."""
+    return _scaled(value, _POWER)
+
+
+def flops_per_s(value: float) -> str:
+    """`9.9e14` as `990 TFLOP/s`."""
+    return _scaled(value, _RATE)
+
+
+def flops(value: float) -> str:
+    """`2.5e9` as `2.50 GFLOP`."""
+    return _scaled(value, _WORK)
+
+
+def num_bytes(value: float) -> str:
+    """`8e10` as `80 GB`."""
+    return _scaled(value, _BYTES)
+
+
+def bytes_per_s(value: float) -> str:
+    """`3.35e12` as `3.35 TB/s`."""
+    return num_bytes(value) + "/s"
+
+
+def _scaled(value: float, scale: Sequence[tuple[float, str]]) -> str:
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g} {scale[-1][1]}"
+    # 999.6 must become 1000 of this unit, that is 1 of the next.
+    factor, unit = next((step for step in scale if abs(value) >= 0.9995 * step[0]), scale[-1])
+    number = float(f"{value / factor:.3g}")
+    digits = max(0, 2 - math.floor(math.log10(abs(number)))) if abs(number) < 1000 else 0
+    return f"{number:.{digits}f} {unit}"

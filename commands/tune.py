@@ -1,22 +1,128 @@
-"""`kernelcast tune model.mlir`: how IREE should compile the products and convolutions of a module for a CPU."""
+"""`kernelcast tune`: choose tile sizes for the kernels of a program, from the model alone or with measurements."""
 
 from __future__ import annotations
 
 import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..features.errors import SpecError
-from .console import DeviceFiles, Json, need_extra, note, out, print_json, progress_bar, read_catalogue
-from .out_place import check_folder
-from .this_machine import known_machine, this_device
-from .units import seconds
+from ..features.tuning.kind import get_kind
+from .catalogue import known_machine, this_device
+from .console import (
+    DeviceFiles,
+    Json,
+    check_folder,
+    need_extra,
+    note,
+    out,
+    print_json,
+    progress_bar,
+    read_catalogue,
+    seconds,
+)
 
 if TYPE_CHECKING:
+    from ..datasets.rows.schema import Measurement, Provenance
+    from ..datasets.store.store import Store
     from ..features.device import Catalogue, Device
-    from ..plugins.iree.tuning import TuningResult
+    from ..features.kernel import KernelSpec
+    from ..features.tuning.kind import Candidates
+    from ..plugins.iree.tuning import Measure, Race, TuningResult
+    from .console import Progress
+
+
+_CHUNK_CASES = 24
+"""Cases that take turns: enough for the configurations of a kernel to be measured side by side."""
+
+
+@contextmanager
+def measuring(
+    text: str, program: str, device: str, threads: int, known: Catalogue, progress: Progress, *, keep: bool = True
+) -> Iterator[tuple[Measure, Race]]:
+    """What times configurations and whole modules of `text` on this machine, while its lock is held; `keep` stores rows.
+
+    Raises:
+        SpecError: another campaign holds the machine, or measuring failed as a whole.
+    """
+    from ..collectors.campaign import CampaignError
+    from ..datasets.rows.checks import catalogue_bounds
+    from ..datasets.store.store import Store, StoreError
+    from ..process import ChildStartError
+
+    store = Store(lower_bounds=partial(catalogue_bounds, known=known))
+    try:
+        with store.lock(device):
+            yield (
+                lambda tried: _measured(tried, store if keep else None, device, progress),
+                lambda modules: _raced(text, program, device, threads, modules, progress),
+            )
+    except (CampaignError, StoreError, ChildStartError) as error:
+        raise SpecError(str(error)) from error
+
+
+def _measured(tried: Sequence[Candidates], store: Store | None, device: str, progress: Progress) -> list[list[float]]:
+    """Seconds of the candidates of several tasks, NaN where one could not be measured; every row goes to the store given."""
+    from ..collectors.chunking import Pace
+    from ..collectors.kernel_campaign import run_campaign, store_sink
+
+    specs = [[_spec(candidates, i) for i in range(len(candidates))] for candidates in tried]
+    wanted = list({spec.case_id: spec for row in specs for spec in row if spec is not None}.values())
+    latencies: dict[str, float] = {}
+    into_store = None if store is None else store_sink(store)
+
+    def sink(rows: list[Measurement], provenance: Provenance) -> Sequence[Measurement] | None:
+        stored = None if into_store is None else into_store(rows, provenance)
+        for row in rows if stored is None else stored:
+            if row.status == "ok" and row.latency_s is not None:
+                latencies[row.spec.case_id] = row.latency_s
+        return stored
+
+    done = run_campaign(
+        wanted, device=device, sink=sink, pace=Pace(chunk_cases=_CHUNK_CASES), sentinels=(),
+        progress=lambda at, total: progress("measuring configurations", at, total),
+        note={"source": "kernelcast tune: interleaved, without sentinels"},
+    )  # fmt: skip
+    if done.interrupted:
+        raise KeyboardInterrupt
+    return [[math.nan if spec is None else latencies.get(spec.case_id, math.nan) for spec in row] for row in specs]
+
+
+def _spec(candidates: Candidates, i: int) -> KernelSpec | None:
+    return get_kind(candidates.task.kind).spec_of(candidates.task, candidates.config(i))
+
+
+def _raced(
+    text: str, program: str, device: str, threads: int, modules: Mapping[str, Path], progress: Progress
+) -> dict[str, float]:
+    """Seconds of one call of every compiled module that ran, measured side by side."""
+    from ..collectors.mlir.compiler import Job
+    from ..collectors.mlir.measure.worker import ModuleWorker, ModuleWorkerOptions
+    from ..datasets.records.mlir_modules import ModuleText, main_dialect
+
+    dialect = main_dialect(text)
+    # Modules are told apart by their text.
+    texts = {name: ModuleText(f"{text}\n// {name}\n", program, "file", dialect) for name in modules}
+    jobs = [Job(texts[name], "iree", threads, path) for name, path in modules.items()]
+    cores = tuple(sorted(os.sched_getaffinity(0))[-threads:])
+    progress("timing whole modules", 0, len(jobs))
+    with TemporaryDirectory(prefix="kernelcast-tune-") as dump:
+        worker = ModuleWorker(ModuleWorkerOptions("iree", "cpu", threads, device, cores, dump))
+        try:
+            rows = {finished.row.module_id: finished.row for finished in worker.collect(jobs)}
+        finally:
+            worker.close()
+    latencies = {name: rows[module.module_id].latency_s for name, module in texts.items() if module.module_id in rows}
+    return {name: latency_s for name, latency_s in latencies.items() if latency_s is not None}
+
 
 SUMMARY_NAME = "summary.json"
 _MOST_MEASURED = 1000
@@ -93,9 +199,9 @@ def _check_machine(name: str, threads: int, known: Catalogue, *, force: bool) ->
     if force:
         note(f"what is measured here is not of {name}, so its rows are not kept")
         return False
-    found = here.name if here is not None else "in no device file"
+    this_machine = here.name if here is not None else "in no device file"
     raise SpecError(
-        f"--measure times kernels on this machine, which is {found}, not {name}; leave --measure out, or add --force",
+        f"--measure times kernels on this machine, which is {this_machine}, not {name}; leave --measure out, or add --force",
         field="measure",
     )
 
@@ -115,7 +221,6 @@ def _tuned(
 
     if not measure:
         return tuned(text, known.get(device), threads, target_cpu=target_cpu)
-    from .tune_measuring import measuring
 
     with (
         progress_bar() as progress,
@@ -128,21 +233,21 @@ def _tuned(
 
 
 def _write(result: TuningResult, model: Path, folder: Path, *, as_json: bool) -> None:
-    from ..plugins.iree.report import summary
+    from ..plugins.iree.tuning import summary
 
     written = result.instructions.write(folder)
-    told = summary(result, model, folder)
-    (folder / SUMMARY_NAME).write_text(json.dumps(told, indent=2) + "\n")
-    told["files"] = [str(path) for path in (*written, folder / SUMMARY_NAME)]
+    report = summary(result, model, folder)
+    (folder / SUMMARY_NAME).write_text(json.dumps(report, indent=2) + "\n")
+    report["files"] = [str(path) for path in (*written, folder / SUMMARY_NAME)]
     for sentence in result.notes:
         note(sentence)
     if as_json:
-        print_json(told)
+        print_json(report)
         return
-    _show(result, told)
+    _show(result, report)
 
 
-def _show(result: TuningResult, told: dict[str, Any]) -> None:
+def _show(result: TuningResult, report: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -159,18 +264,18 @@ def _show(result: TuningResult, told: dict[str, Any]) -> None:
                 seconds(choice.chosen_s), config + (" (measured)" if choice.measured else ""),
             )  # fmt: skip
         screen.print(table)
-    for one in result.left:
-        screen.print(Text(f"left to the compiler: {one.name}: {one.reason}", "dim"), soft_wrap=True)
+    for dispatch in result.left:
+        screen.print(Text(f"left to the compiler: {dispatch.name}: {dispatch.reason}", "dim"), soft_wrap=True)
     if not result.choices:
         screen.print("nothing to tune: the module is compiled as the compiler does by itself", soft_wrap=True)
     word = "measured" if result.raced_s else "predicted for the kernels above"
     totals = ", ".join(f"{name} {seconds(value)}" for name, value in (result.raced_s or result.totals_s).items())
     if result.choices:
         screen.print(f"one call, {word}: {totals}; chosen: {result.variant}", soft_wrap=True)
-    screen.print(f"files    {' '.join(told['files'])}", soft_wrap=True)
-    screen.print(f"compile  {told['command']}", soft_wrap=True)
-    if told["hook_command"]:
-        screen.print(f"or       {told['hook_command']}", soft_wrap=True)
+    screen.print(f"files    {' '.join(report['files'])}", soft_wrap=True)
+    screen.print(f"compile  {report['command']}", soft_wrap=True)
+    if report["hook_command"]:
+        screen.print(f"or       {report['hook_command']}", soft_wrap=True)
 
 
 _NUMBERS = ("calls", "default", "data tiling", "chosen")

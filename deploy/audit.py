@@ -41,21 +41,21 @@ class Verdict:
 def judge(answer: str, complaint: str) -> Verdict:
     """The verdict on what pip-audit wrote: `answer` is its JSON (empty where it failed), `complaint` its messages."""
     try:
-        found: list[dict[str, Any]] = json.loads(answer)["dependencies"]
+        result: list[dict[str, Any]] = json.loads(answer)["dependencies"]
     except (ValueError, KeyError, TypeError):
         return Verdict(
             NO_VULNERABILITY, False, f"not audited: no advisories could be asked for ({_last_line(complaint)})"
         )
-    looked_up = [one for one in found if "skip_reason" not in one]
+    looked_up = [item for item in result if "skip_reason" not in item]
     if not looked_up:
-        why = found[0]["skip_reason"] if found else "the list of packages is empty"
+        why = result[0]["skip_reason"] if result else "the list of packages is empty"
         return Verdict(NO_VULNERABILITY, False, f"not audited: no package could be looked up ({why})")
-    skipped = [one["name"] for one in found if "skip_reason" in one]
-    share = f"{len(looked_up)} of {len(found)} pinned packages looked up"
+    skipped = [item["name"] for item in result if "skip_reason" in item]
+    share = f"{len(looked_up)} of {len(result)} pinned packages looked up"
     if skipped:
         more = f" and {len(skipped) - _SHOWN} more" if len(skipped) > _SHOWN else ""
         share += f" (not: {', '.join(skipped[:_SHOWN])}{more})"
-    lines = [_vulnerability(one, vulnerability) for one in looked_up for vulnerability in one.get("vulns", ())]
+    lines = [_vulnerability(item, vulnerability) for item in looked_up for vulnerability in item.get("vulns", ())]
     if lines:
         return Verdict(VULNERABLE, not skipped, "\n".join([*lines, f"{len(lines)} known vulnerabilities; {share}"]))
     return Verdict(NO_VULNERABILITY, not skipped, f"no known vulnerability; {share}")
@@ -90,17 +90,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--pins", type=Path, default=PINS, help="file of name==version lines")
     help_accept = "a vulnerability that is known and does not matter here"
     parser.add_argument("--accept", action="append", default=[], metavar="ID", help=help_accept)
-    given = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     if importlib.util.find_spec("pip_audit") is None:
         sys.stderr.write("pip-audit is not installed; run: pip install 'kernelcast[dev]'\n")
         return CANNOT_RUN
-    if not given.pins.is_file():
-        sys.stderr.write(f"there is no file of pins at {given.pins}\n")
+    if not args.pins.is_file():
+        sys.stderr.write(f"there is no file of pins at {args.pins}\n")
         return CANNOT_RUN
-    further = [word for name in given.accept for word in ("--ignore-vuln", name)]
-    verdict = judge(*ask(given.pins, further))
+    further = [word for name in args.accept for word in ("--ignore-vuln", name)]
+    verdict = judge(*ask(args.pins, further))
     sys.stdout.write(f"{verdict.words}\n")
-    if given.strict and verdict.status == NO_VULNERABILITY and not verdict.is_complete:
+    if args.strict and verdict.status == NO_VULNERABILITY and not verdict.is_complete:
         return NOT_ALL
     return verdict.status
 

@@ -1,4 +1,4 @@
-"""Writes the cards of what is shipped, in datasets/shipped/, datasets/tiles/ and datasets/programs/, from their tables.
+"""Writes the cards of the shipped tables, in datasets/data/ (shipped/, tiles/, programs/).
 
 Run `.venv/bin/python docs/cards.py` after the tables change; a test fails while a card is out of date.
 """
@@ -11,10 +11,16 @@ from fnmatch import fnmatch
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from kernelcast.datasets.card import dataset_card
-from kernelcast.datasets.files import read_file
-from kernelcast.datasets.module_store import PROGRAMS_DIR, RUN_SCHEMA, read_packed
-from kernelcast.datasets.shipped import HISTORY_DIR, SHIPPED_DIR, TILES_DIR, read_shipped, shipped_families
+from kernelcast.datasets.records.mlir_modules import PROGRAMS_DIR, RUN_SCHEMA, read_packed
+from kernelcast.datasets.shipped import (
+    HISTORY_DIR,
+    SHIPPED_DIR,
+    TILES_DIR,
+    dataset_card,
+    read_shipped,
+    shipped_families,
+)
+from kernelcast.datasets.store.parquet_files import read_file
 from kernelcast.features.device import catalogue
 
 LICENCE = "Apache-2.0, as kernelcast itself. Measured by kernelcast's own collectors; nothing was taken from elsewhere."
@@ -172,14 +178,14 @@ def card(name: str) -> str:
     title, what, chosen, gaps = (CARDS | TILE_CARDS | HISTORY_CARDS)[name]
     folder = FOLDERS[name]
     tables = {family: read_shipped(family, directory=folder) for family in shipped_families(folder)}
-    kept = {family: table.filter(chosen(table)) for family, table in tables.items()}
-    kept = {family: _only_its_blocks(table) for family, table in kept.items() if table.num_rows}
-    return dataset_card(title, kept, what=what, licence=LICENCE, gaps=gaps)
+    remaining = {family: table.filter(chosen(table)) for family, table in tables.items()}
+    remaining = {family: _only_its_blocks(table) for family, table in remaining.items() if table.num_rows}
+    return dataset_card(title, remaining, what=what, licence=LICENCE, gaps=gaps)
 
 
 def _only_its_blocks(table: pa.Table) -> pa.Table:
     """The table with the provenance of the blocks its rows are of, and no other's."""
-    from kernelcast.datasets.files import file_metadata, provenance_of
+    from kernelcast.datasets.store.parquet_files import file_metadata, provenance_of
 
     blocks = set(table["block"].to_pylist())
     facts = {block: about for block, about in provenance_of(table).items() if block in blocks}
@@ -213,10 +219,10 @@ def module_card() -> str:
     """The text of the card of the measured modules."""
     texts, runs = read_packed()
     measured = {run.module_id for run in runs if run.status == "ok"}
-    kept = [text for text in texts if text.module_id in measured]
-    sources, dialects = (Counter(getattr(text, name) for text in kept) for name in ("source", "dialect"))
+    measured_texts = [text for text in texts if text.module_id in measured]
+    sources, dialects = (Counter(getattr(text, name) for text in measured_texts) for name in ("source", "dialect"))
     what = MODULES.format(
-        modules=f"{len(kept):,}", programs=f"{len({text.program for text in kept}):,}", **sources,
+        modules=f"{len(measured_texts):,}", programs=f"{len({text.program for text in measured_texts}):,}", **sources,
         dialects=", ".join(f"{name} {count}" for name, count in dialects.most_common()),
     )  # fmt: skip
     table = read_file(PROGRAMS_DIR / "runs.parquet", RUN_SCHEMA)

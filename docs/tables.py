@@ -13,7 +13,7 @@ from kernelcast.features.device import Catalogue, Device
 from kernelcast.features.kernel import KernelFamily, families
 
 HERE = Path(__file__).parent
-ROOMS = ("features", "datasets", "collectors", "models", "api", "client", "plugins", "commands")
+ROOMS = ("features", "datasets", "collectors", "models", "workloads", "api", "nightly", "client", "plugins", "commands")
 
 
 def families_page() -> str:
@@ -51,18 +51,21 @@ def devices_page() -> str:
 
 
 def modules_page() -> str:
-    """The whole of docs/modules.md: every module of the package, by folder, with the first line of what it says of itself."""
-    parts = ["# Modules\n\nWritten by `docs/tables.py`: every file and its one idea, in its own words.\n"]
+    """The whole of docs/modules.md: every folder of the package with its idea and the files in it."""
+    parts = ["# Modules\n\nWritten by `docs/tables.py`: every folder and its idea. A file's first line says more.\n"]
     root = HERE.parent
-    for folder in [root, *sorted({path.parent for room in ROOMS for path in (root / room).rglob("*.py")})]:
-        rows = [(f"`{path.name}`", _idea(path)) for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
-        if rows:
-            name = "the root" if folder == root else f"{folder.relative_to(root)}/"
-            parts.append(f"## {name}\n\n{_table(('file', 'idea'), rows)}")
+    for room in ROOMS:
+        rows = []
+        for folder in sorted({path.parent for path in (root / room).rglob("*.py")}):
+            names = [f"`{path.stem}`" for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
+            rows.append((f"`{folder.relative_to(root)}/`", _idea(folder / "__init__.py"), ", ".join(names)))
+        parts.append(f"## {room}\n\n{_table(('folder', 'idea', 'files'), rows)}")
     return "\n".join(parts)
 
 
 def _idea(path: Path) -> str:
+    if not path.is_file():
+        return ""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
 

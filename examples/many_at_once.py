@@ -11,25 +11,25 @@ AT_ONCE = 8
 
 async def main(address: str, n: int) -> None:
     """Ask for `n` predictions, a few at a time, and say how long they took."""
-    turns = asyncio.Semaphore(AT_ONCE)
-    took_s: list[float] = []
+    slots = asyncio.Semaphore(AT_ONCE)
+    request_s: list[float] = []
     with Client(address) as client:
 
         async def ask(m: int) -> float:
-            async with turns:
+            async with slots:
                 began = time.perf_counter()
-                found = await asyncio.to_thread(
+                prediction = await asyncio.to_thread(
                     client.predict, "gemm", device="h200", dtype="bf16", m=m, n=4096, k=4096
                 )
-                took_s.append(time.perf_counter() - began)
-                return found.latency_s.value
+                request_s.append(time.perf_counter() - began)
+                return prediction.latency_s.value
 
         began = time.perf_counter()
-        found = await asyncio.gather(*(ask(m) for m in range(1, n + 1)))
+        latencies_s = await asyncio.gather(*(ask(m) for m in range(1, n + 1)))
         whole_s = time.perf_counter() - began
-    took_s.sort()
-    print(f"{len(found)} predictions in {whole_s:.2f} s, {AT_ONCE} at a time")
-    print(f"half took at most {took_s[n // 2] * 1e3:.1f} ms, 99 % at most {took_s[n * 99 // 100] * 1e3:.1f} ms")
+    request_s.sort()
+    print(f"{len(latencies_s)} predictions in {whole_s:.2f} s, {AT_ONCE} at a time")
+    print(f"half took at most {request_s[n // 2] * 1e3:.1f} ms, 99 % at most {request_s[n * 99 // 100] * 1e3:.1f} ms")
 
 
 asyncio.run(

@@ -15,16 +15,23 @@ rows = list(csv.DictReader(sys.stdin))
 specs = [{name: cell if name in WORDS else int(cell) for name, cell in row.items() if cell} for row in rows]
 with Client(address) as client:
     try:
-        found = client.predict_many(specs)
+        predictions = client.predict_many(specs)
     except ClientError as error:
         # `index` counts rows from 0; line 1 of the file is its head.
-        lines = [f"line {one.index + 2}: {one.detail}" for one in error.errors if one.index is not None]
+        lines = [f"line {problem.index + 2}: {problem.detail}" for problem in error.errors if problem.index is not None]
         sys.exit("\n".join(lines or [str(error)]))
 
 answers = ("latency_s", "latency_s_lower", "latency_s_upper", "energy_j", "bound", "in_domain")
 out = csv.DictWriter(sys.stdout, [*(rows[0] if rows else ()), *answers], lineterminator="\n")
 out.writeheader()
-for row, one in zip(rows, found, strict=True):
-    time, energy = one.latency_s, one.energy_j
-    cost = (time.value, time.lower, time.upper, None if energy is None else energy.value, one.bound, one.in_domain)
+for row, prediction in zip(rows, predictions, strict=True):
+    time, energy = prediction.latency_s, prediction.energy_j
+    cost = (
+        time.value,
+        time.lower,
+        time.upper,
+        None if energy is None else energy.value,
+        prediction.bound,
+        prediction.in_domain,
+    )
     out.writerow(row | dict(zip(answers, cost, strict=True)))

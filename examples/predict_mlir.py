@@ -8,9 +8,9 @@ from kernelcast.client import Client
 address = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
 path = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(__file__).with_name("mlp.mlir")
 with Client(address) as client:
-    found = client.predict_mlir(path.read_text(), ["h200", "amd-epyc-9005-vm-2c"])
+    prediction = client.predict_mlir(path.read_text(), ["h200", "amd-epyc-9005-vm-2c"])
 
-for answer in found.answers:
+for answer in prediction.answers:
     time = answer.latency_s
     print(f"{answer.device}: {time.value * 1e6:.0f} µs ({time.lower * 1e6:.0f} to {time.upper * 1e6:.0f})")
     for group in answer.groups:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -30,7 +31,12 @@ _KINDS = ("gpu", "cpu")
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A number in SI units and where it comes from."""
+    """A number and where it comes from.
+
+    Attributes:
+        value: The number, in SI units.
+        source: A datasheet, a link, or how it was measured.
+    """
 
     value: float
     source: str
@@ -38,10 +44,20 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A processor: what its maker says of it, and what characterising it gave.
+    """A processor: what its maker publishes, and what characterising it gave.
 
-    `matrix_flops_per_s` and `vector_flops_per_s` are dense peaks by dtype in FLOP/s: of the best units for a matrix
-    product, and of the ordinary units. `measured` holds characterised facts by flat name (`launch_torch_s` …).
+    Attributes:
+        name: Catalogue name, such as `nvidia-h200`.
+        title: Full name.
+        vendor: Who makes it.
+        kind: `cpu` or `gpu`.
+        architecture: Its architecture, such as `hopper`.
+        aliases: Other names, such as what its driver calls it.
+        facts: Datasheet figures by name.
+        matrix_flops_per_s: Dense peak by dtype in FLOP/s of the best units for a matrix product.
+        vector_flops_per_s: Dense peak by dtype in FLOP/s of the ordinary units.
+        measured: Characterised facts by flat name (`launch_torch_s` …).
+        compute_capability: CUDA's compute capability, such as `9.0`; None for others.
     """
 
     name: str
@@ -58,8 +74,8 @@ class Device:
 
     def fact(self, name: str) -> float | None:
         """A datasheet figure in SI units, or None where none is public."""
-        found = self.facts.get(name)
-        return None if found is None else found.value
+        figure = self.facts.get(name)
+        return None if figure is None else figure.value
 
     def required(self, name: str) -> float:
         """A datasheet figure every device file has (compute units, boost clock, memory bandwidth, L2 size)."""
@@ -215,8 +231,8 @@ def _mapping(value: Any, what: str, origin: str) -> Mapping[str, Any]:
 
 def _facts(raw: Any, what: str, sources: Mapping[str, Any], origin: str) -> Mapping[str, Fact]:
     facts: dict[str, Fact] = {}
-    for name, entry in _mapping(raw, what, origin).items():
-        value = entry.get("value") if isinstance(entry, dict) else entry
+    for name, fact in _mapping(raw, what, origin).items():
+        value = fact.get("value") if isinstance(fact, dict) else fact
         # YAML 1.1 reads 1e9 (no dot, no sign) as text.
         if isinstance(value, str):
             try:
@@ -224,9 +240,44 @@ def _facts(raw: Any, what: str, sources: Mapping[str, Any], origin: str) -> Mapp
             except ValueError:
                 value = None
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e30:
-            raise SpecError(f"{origin}: {what}.{name} must be a positive number, got {entry!r}", field=str(name))
-        source = str(entry.get("source", "")) if isinstance(entry, dict) else ""
+            raise SpecError(f"{origin}: {what}.{name} must be a positive number, got {fact!r}", field=str(name))
+        source = str(fact.get("source", "")) if isinstance(fact, dict) else ""
         if not source:
             raise SpecError(f"{origin}: {what}.{name} has no source; write {{value: …, source: …}}", field=str(name))
         facts[str(name)] = Fact(float(value), str(sources.get(source, source)))
     return MappingProxyType(facts)
+
+
+def cpu_info(path: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
+    """The first processor's entry in /proc/cpuinfo; empty where there is none."""
+    try:
+        first = path.read_text(encoding="utf-8").split("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def machine_id() -> str:
+    """What the processor says it is, as a device alias: `cpuid-authenticamd-26-2-2c` (vendor, family, model, cores)."""
+    info = cpu_info()
+    words = [info.get(name, "unknown") for name in ("vendor_id", "cpu family", "model")]
+    return "-".join(["cpuid", *words, f"{os.cpu_count()}c"]).lower().replace(" ", "_")
+
+
+def machine_name() -> str:
+    """The processor's marketing name, as the operating system shows it."""
+    return cpu_info().get("model name", "unknown CPU")
+
+
+def known_machine(known: Catalogue) -> Device | None:
+    """The device that this machine's processor is, None where no device file is of it."""
+    return known_by(machine_id(), known) or known_by(machine_name(), known)
+
+
+def known_by(name: str, known: Catalogue) -> Device | None:
+    """The device of a name or alias, None where there is none."""
+    try:
+        return known.get(name)
+    except SpecError:
+        return None

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .dtypes import itemsize_b, parse_dtype
+from .dtypes import DTYPES, parse_dtype
 from .errors import SpecError, listed
 
 MAX_DIM = 2**40
@@ -36,10 +36,13 @@ Size = Any
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """One operand: its shape (sizes or columns of sizes), its dtype, and what fills it.
+    """One operand.
 
-    `fill` is `normal` (seeded standard normal, the default), `positive` (its absolute value plus 0.5, for logarithms,
-    roots and divisors) or `zeros` (outputs).
+    Attributes:
+        shape: Sizes, or columns of sizes.
+        dtype: Element type.
+        fill: What fills it: `normal` (seeded standard normal), `positive` (its absolute value plus 0.5, for logarithms,
+            roots and divisors) or `zeros` (outputs).
     """
 
     shape: tuple[Size, ...]
@@ -49,20 +52,24 @@ class Array:
     @property
     def elements(self) -> Size:
         """Number of elements, a float or a column of floats."""
-        total: Size = 1.0
-        for size in self.shape:
-            total = total * size
-        return total
+        return operand_sizes([self])[0][0]
 
     @property
     def nbytes(self) -> Size:
         """Size in bytes, derived from shape and dtype; scale factors of block formats included."""
-        return self.elements * itemsize_b(self.dtype)
+        return operand_sizes([self])[1][0]
 
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A named size of a family: what it means, the value used when left out (None: required), and its smallest value."""
+    """A named size of a family.
+
+    Attributes:
+        name: The name in specs.
+        doc: What it means.
+        default: Value used when left out; None: required.
+        minimum: Smallest value.
+    """
 
     name: str
     doc: str
@@ -74,9 +81,16 @@ class Dim:
 class KernelSpec:
     """One concrete kernel and how it is run. Build it with `KernelSpec.of`, which checks everything.
 
-    `dims` and `config` are sorted name/value pairs (`config` in name order, `dims` in family order). `impl` is what runs
-    it (`torch`, `iree`, `vllm-0.24.0` …; empty: whatever the model knows best). `threads` is the CPU thread count, None
-    on a GPU or for all cores. `kv_dtype` is attention's cache dtype, None when it is the same as `dtype`.
+    Attributes:
+        family: Name of the kernel family.
+        dtype: Element type.
+        dims: Sizes as name/value pairs, in family order.
+        variant: The family's variant, empty for the plain one.
+        impl: What runs it (`torch`, `iree`, `vllm-0.24.0` …); empty: whatever the model knows best.
+        kv_dtype: Attention's cache dtype, None when it is the same as `dtype`.
+        config: Tile settings as name/value pairs, in name order.
+        threads: CPU thread count, None on a GPU or for all cores.
+        cache_state: `hot` or `cold` caches.
     """
 
     family: str
@@ -109,7 +123,8 @@ class KernelSpec:
             SpecError: unknown family, dtype, variant, size or config name; a size missing, too small or too large.
         """
         fam = get_family(family)
-        dtype = parse_dtype(dtype)
+        if not isinstance(dtype, str) or dtype not in DTYPES:
+            dtype = parse_dtype(dtype)
         if kv_dtype is not None:
             kv_dtype = parse_dtype(kv_dtype, field="kv_dtype")
         if not variant and "" not in fam.variants:
@@ -129,7 +144,7 @@ class KernelSpec:
             variant=variant,
             impl=impl,
             kv_dtype=None if kv_dtype == dtype else kv_dtype,
-            config=_checked_config(fam, config or {}),
+            config=_checked_config(fam, config) if config else (),
             threads=threads,
             cache_state=cache_state,
         )
@@ -156,17 +171,20 @@ class KernelSpec:
         return f"{self.family}[{sizes}]:{self.dtype}{extra}{knobs}"
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """What a family's formulas see: named sizes (ints or columns) of specs that share dtype, kv_dtype and variant."""
+class View(dict[str, Size]):
+    """What a family's formulas see: named sizes (ints or columns) of specs that share dtype, kv_dtype and variant.
 
-    dtype: str
-    kv_dtype: str
-    variant: str
-    sizes: Mapping[str, Size]
+    Attributes:
+        dtype: Dtype of the operands.
+        kv_dtype: Dtype of an attention's cache.
+        variant: Variant of the family.
+    """
 
-    def __getitem__(self, dim: str) -> Size:
-        return self.sizes[dim]
+    __slots__ = ("dtype", "kv_dtype", "variant")
+
+    def __init__(self, dtype: str, kv_dtype: str, variant: str, sizes: Mapping[str, Size]) -> None:
+        super().__init__(sizes)
+        self.dtype, self.kv_dtype, self.variant = dtype, kv_dtype, variant
 
     @classmethod
     def of(cls, spec: KernelSpec) -> View:
@@ -178,11 +196,33 @@ class View:
 class KernelFamily:
     """Everything the product knows about one kind of kernel; one file in `families/` each.
 
-    `flops` and the operands' shapes are functions of a `View`. `run` maps an array library's name to
-    `fn(library, spec, *operands)`. `ranges` bound the space-filling sweep of each size (inclusive), `model_shapes` are
-    sizes met in real models. `unit` says which arithmetic units the peak is taken from. `traffic_b` overrides the
-    compulsory traffic where not every operand byte is touched (experts no token chose, positions outside a window);
-    the default is each operand once.
+    `flops` and the operands' shapes are functions of a `View`.
+
+    Attributes:
+        name: Name in specs.
+        doc: What it computes; the first line is its title.
+        dims: Its sizes.
+        inputs: Operands read.
+        outputs: Operands written.
+        flops: Floating-point operations.
+        run: `fn(library, spec, *operands)` by name of the array library.
+        ranges: Inclusive bounds of each size in the space-filling sweep.
+        model_shapes: Sizes met in real models.
+        variants: Variants it has.
+        config: Tile settings it takes.
+        unit: Which arithmetic units the peak is taken from.
+        mlir_ops: MLIR operations that are this kernel.
+        traffic_b: Compulsory traffic in bytes where not every operand byte is touched (experts no token chose, positions
+            outside a window); None: each operand once.
+        least_flops: Arithmetic of the cheapest known algorithm, for the compute bound; None where `flops` is already that.
+        tiles: `(batch, m, n, k)` of the matrix product(s) inside, for tile and wave counts; None for families without one.
+        blocked: The same as kernels with tile settings cut it into blocks, where that differs from `tiles`.
+        default_variant: The variant meant when none is named.
+        variant_of: The variant a set of sizes implies, where sizes decide it (decode against prefill); None: any variant
+            goes.
+        finish: Makes one sampled set of sizes consistent (heads a multiple of kv_heads …).
+        check: Why a set of sizes is impossible, or None.
+        dim_names: Names of the sizes, in the family's order.
     """
 
     name: str
@@ -200,24 +240,16 @@ class KernelFamily:
     mlir_ops: tuple[str, ...] = ()
     traffic_b: Callable[[View], Size] | None = None
     least_flops: Callable[[View], Size] | None = None
-    """Arithmetic of the cheapest known algorithm, for the compute bound; None where `flops` is already that."""
     tiles: Callable[[View], tuple[Size, Size, Size, Size]] | None = None
-    """`(batch, m, n, k)` of the matrix product(s) inside, for tile and wave counts; None for families without one."""
     blocked: Callable[[View], tuple[Size, Size, Size, Size]] | None = None
-    """The same as kernels with tile knobs cut it into blocks, where that differs from `tiles`."""
     default_variant: str = ""
-    """The variant meant when none is given."""
     variant_of: Callable[[Mapping[str, int]], str] | None = None
-    """The variant a set of sizes implies, where sizes decide it (decode against prefill); None: any variant goes."""
     finish: Callable[[dict[str, int]], dict[str, int]] = field(default=lambda sizes: sizes)
-    """Makes one sampled set of sizes consistent (heads a multiple of kv_heads …)."""
     check: Callable[[Mapping[str, int]], str | None] = field(default=lambda sizes: None)
-    """Why a set of sizes is impossible, or None."""
+    dim_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
-    @property
-    def dim_names(self) -> tuple[str, ...]:
-        """Names of the sizes, in the family's order."""
-        return tuple(dim.name for dim in self.dims)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim_names", tuple(dim.name for dim in self.dims))
 
     def bytes_moved(self, view: View) -> Size:
         """Compulsory traffic in bytes: every operand once, unless the family says that some are not touched."""
@@ -230,18 +262,30 @@ class KernelFamily:
         return _total(a.nbytes for a in (*self.inputs(view), *self.outputs(view)))
 
 
+def operand_sizes(operands: Sequence[Array]) -> tuple[list[Size], list[Size]]:
+    """Elements and bytes of each operand, as `Array.elements` and `Array.nbytes` give them."""
+    elements: list[Size] = []
+    for operand in operands:
+        total: Size = 1.0
+        for size in operand.shape:
+            total = total * size
+        elements.append(total)
+    sizes_b = [total * DTYPES[operand.dtype].itemsize_b for total, operand in zip(elements, operands, strict=True)]
+    return elements, sizes_b
+
+
 def discover(package: ModuleType, attr: str) -> dict[str, Any]:
     """Import every module of `package` and return `{object.name: object}` for its `attr`, sorted by name.
 
     The one plug-in mechanism of the product: families, regressors, importers and runners are all found this way.
     """
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for info in pkgutil.iter_modules(package.__path__):
         thing = getattr(importlib.import_module(f"{package.__name__}.{info.name}"), attr)
-        if thing.name in found:
+        if thing.name in members:
             raise ValueError(f"two modules in {package.__name__} define {attr} {thing.name!r}")
-        found[thing.name] = thing
-    return dict(sorted(found.items()))
+        members[thing.name] = thing
+    return dict(sorted(members.items()))
 
 
 @cache
@@ -279,14 +323,20 @@ def _check_size(name: str, value: object, minimum: int, maximum: int = MAX_DIM) 
     return int(value)
 
 
-def _checked_dims(family: KernelFamily, given: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    if unknown := sorted(set(given) - set(family.dim_names)):
+def _checked_dims(family: KernelFamily, dims: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    names = family.dim_names
+    if any(name not in names for name in dims):
+        unknown = sorted(set(dims) - set(names))
         raise SpecError(
             f"{family.name} has no size {unknown[0]!r}; sizes: {listed(family.dim_names)}", field=unknown[0]
         )
     sizes: dict[str, int] = {}
     for dim in family.dims:
-        value = given.get(dim.name, dim.default)
+        value = dims.get(dim.name, dim.default)
+        # Most sizes of a batch are sound: the whole check is for those that may not be.
+        if type(value) is int and dim.minimum <= value <= MAX_DIM:
+            sizes[dim.name] = value
+            continue
         if value is None:
             raise SpecError(
                 f"{family.name} needs {dim.name} ({dim.doc}); sizes: {listed(family.dim_names)}", field=dim.name
@@ -297,10 +347,10 @@ def _checked_dims(family: KernelFamily, given: Mapping[str, int]) -> tuple[tuple
     return tuple(sizes.items())
 
 
-def _checked_config(family: KernelFamily, given: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    if unknown := sorted(set(given) - set(family.config)):
+def _checked_config(family: KernelFamily, config: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    if unknown := sorted(set(config) - set(family.config)):
         raise SpecError(
             f"{family.name} has no configuration {unknown[0]!r}; it takes: {listed(family.config) or 'none'}",
             field=unknown[0],
         )
-    return tuple(sorted((name, _check_size(name, value, 0)) for name, value in given.items()))
+    return tuple(sorted((name, _check_size(name, value, 0)) for name, value in config.items()))

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..features.cases import Cases, Floats, Strings
-from .limits import SURE_POWER_S
+from ..features.batch.cases import Cases, Floats, Strings
+from .family_model.intervals import SURE_POWER_S
 
 Mask = npt.NDArray[np.bool_]
 
@@ -22,11 +22,17 @@ _WITHIN_PCT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Errors of `n` predictions. An absolute percentage error (APE) is |predicted / measured - 1|.
+    """Errors of predictions. An absolute percentage error (APE) is |predicted / measured - 1|.
 
-    `spearman` and `kendall` are rank correlations (None for fewer than two distinct values on a side). `coverage_pct`
-    is the share of measurements inside their interval and `width_pct` the median of (upper - lower) / value; both
-    None without intervals.
+    Attributes:
+        n: Number of predictions.
+        mean_ape_pct: Mean APE.
+        median_ape_pct: Median APE.
+        within_10_pct: Share of predictions with an APE of at most 10 %.
+        spearman: Spearman's rank correlation; None for fewer than two distinct values on a side.
+        kendall: Kendall's rank correlation; None likewise.
+        coverage_pct: Share of measurements inside their interval; None without intervals.
+        width_pct: Median of (upper - lower) / value; None without intervals.
     """
 
     n: int
@@ -113,7 +119,13 @@ def kendall(a: Floats, b: Floats) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The rows, a mask of shape `(n,)`, for which the label `by` (device, dtype …) reads `name`."""
+    """The rows for which a label has one value.
+
+    Attributes:
+        by: The label (device, dtype …).
+        name: Its value.
+        rows: Mask of shape `(n,)`.
+    """
 
     by: str
     name: str
@@ -136,7 +148,7 @@ def slices(labels: Mapping[str, Strings], order: Mapping[str, Sequence[str]] | N
 def shared_words(labels: Mapping[str, Strings]) -> dict[str, str]:
     """The labels that read the same for all rows, which `slices` leaves out, with what they read."""
     words = {by: np.unique(column) for by, column in labels.items()}
-    return {by: str(found[0]) for by, found in words.items() if len(found) == 1}
+    return {by: str(column[0]) for by, column in words.items() if len(column) == 1}
 
 
 def labels_of(
@@ -176,7 +188,7 @@ def size_bands(measured_s: Floats) -> Strings:
 
 
 def power_bands(measured_s: Floats) -> Strings:
-    """Whether each kernel ran long enough for its power to be trusted (`limits.SURE_POWER_S`), in words."""
+    """Whether each kernel ran long enough for its power to be trusted (`intervals.SURE_POWER_S`), in words."""
     return np.where(measured_s < SURE_POWER_S, *POWER_BANDS)
 
 

@@ -3,25 +3,28 @@
 Every regressor predicts the same thing, so training, intervals, evaluation and artifacts are shared:
 
 * `latency`: ln(latency_s / base in s), where the base is the lower bound or, for regressors that ask for it, the fitted
-  analytic model (`models.analytic`);
+  analytic model (`models.family_model.analytic`);
 * `power`: ln(power_w / power limit in W), where the rows have power.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..features.cases import Floats
+from ..features.batch.cases import Floats
 from ..features.errors import SpecError, listed
 from ..features.kernel import discover
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, steps done, steps in all."""
 
 Matrix = npt.NDArray[np.float32]
 """Features as the engines see them: float32, shape `(n, n_features)`, NaN where a feature is missing."""
@@ -29,10 +32,14 @@ Matrix = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a regressor learns from: `x` of shape `(n, n_features)`, each target of shape `(n,)` with NaN where missing.
+    """What a regressor learns from.
 
-    `weights` holds a column of shape `(n,)` for targets whose rows do not all count alike. `threads` is how many threads
-    the fit may use: more than there are cores spin against each other.
+    Attributes:
+        x: Features of shape `(n, n_features)`.
+        targets: Each of shape `(n,)`, with NaN where missing.
+        weights: A column of shape `(n,)` for targets whose rows do not all count alike.
+        seed: Of everything random.
+        threads: How many threads the fit may use: more than there are cores spin against each other.
     """
 
     x: Matrix
@@ -44,9 +51,13 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A fitted model: serialised ONNX that maps `x` (float32, `(n, n_features)`) to `y` (float32, `(n, len(targets))`).
+    """A fitted model.
 
-    `member` names it among the graphs of one fit that answer the same target; its weight is learned from held-out answers.
+    Attributes:
+        targets: What it answers.
+        onnx: Serialised ONNX that maps `x` (float32, `(n, n_features)`) to `y` (float32, `(n, len(targets))`).
+        member: Its name among the graphs of one fit that answer the same target; its weight is learned from held-out
+            answers.
     """
 
     targets: tuple[str, ...]
@@ -54,27 +65,29 @@ class Graph:
     member: str = ""
 
 
-class Regressor(Protocol):
-    """One file in `regressors/` each, with `REGRESSOR = ...`."""
+@dataclass(frozen=True, slots=True)
+class Regressor:
+    """What learns; one file in `regressors/` each, with `REGRESSOR = ...`.
 
-    @property
-    def name(self) -> str:
-        """What it is called on the command line and in artifacts."""
+    Attributes:
+        name: On the command line and in artifacts.
+        on_analytic: Whether latency is learned as a ratio to the fitted analytic model rather than to the lower bound.
+        quick: Stands in for it in the many fits that leave a device out; None: itself.
+        again: What further fits of a large table consist of, to be averaged with the first; None: itself.
+    """
 
-    @property
-    def on_analytic(self) -> bool:
-        """Whether latency is learned as a ratio to the fitted analytic model rather than to the lower bound."""
-
-    @property
-    def quick(self) -> Regressor | None:
-        """What stands in for it in the many fits that leave a device out; None: itself."""
-
-    @property
-    def again(self) -> Regressor | None:
-        """What further fits of a large table consist of, to be averaged with the first; None: itself."""
+    name: str = ""
+    on_analytic: bool = False
+    quick: Regressor | None = None
+    again: Regressor | None = None
 
     def fit(self, problem: Problem) -> list[Graph]:
         """Graphs that together answer every target of the problem; where several answer one, they are weighed."""
+        raise NotImplementedError
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """A `Progress` that tells nobody."""
 
 
 @cache
@@ -93,8 +106,8 @@ def get_regressor(name: str) -> Regressor:
     """
     if name not in regressors():
         raise SpecError(f"no regressor {name!r}; regressors: {listed(regressors())}", field="regressor")
-    found: Regressor = regressors()[name]
-    return found
+    regressor: Regressor = regressors()[name]
+    return regressor
 
 
 def training_threads() -> int:

@@ -9,30 +9,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..collectors.process import spec_row
-from ..datasets.hashing import word_hash
-from ..datasets.schema import spec_of
-from ..datasets.store import Store
+from ..datasets.rows.splits import word_hash
+from ..datasets.store.store import Store
 from ..features.device import Catalogue
 from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
+from ..features.spec_io.rows import spec_from_row, spec_row
+from ..files import write_whole
 from ..home import home_dir
-from .budget import Budget
-from .folders import CHALLENGERS, CHOSEN
 from .measuring.protocol import Measurer
-from .plan import Plan
-from .record import Finding, NightRecord, StageStatus, write_whole
-from .written import blocks_of
+from .record.budget import Budget
+from .record.folders import CHALLENGERS, CHOSEN, blocks_of
+from .record.plan import Plan
+from .record.record import Finding, NightRecord, StageStatus
 
-Tell = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """Called with what is being done, steps done, steps in all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Did:
-    """What a stage did: a sentence, facts for readers and for later stages (plain JSON), and what it found."""
+class StageResult:
+    """What a stage did.
 
-    said: str
+    Attributes:
+        summary: One sentence.
+        facts: Plain JSON for readers and for later stages.
+        findings: What the report should tell.
+        status: How the stage ended.
+    """
+
+    summary: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     status: StageStatus = "done"
@@ -40,7 +46,14 @@ class Did:
 
 @dataclass(frozen=True, slots=True)
 class ChosenCase:
-    """A case this night measures, on which device and why, and what measuring it is thought to take in seconds."""
+    """A case that this night measures.
+
+    Attributes:
+        device: Where it is measured.
+        spec: The kernel.
+        why: Why it was chosen.
+        measuring_s: Seconds that measuring it is predicted to take.
+    """
 
     device: str
     spec: KernelSpec
@@ -54,15 +67,25 @@ class ChosenCase:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ChosenCase:
         """The case `to_json` wrote."""
-        return cls(content["device"], spec_of(content["spec"]), content["why"], float(content["measuring_s"]))
+        return cls(content["device"], spec_from_row(content["spec"]), content["why"], float(content["measuring_s"]))
 
 
 @dataclass(slots=True)
 class Night:
-    """A night under way. `folder` is its own.
+    """A night under way.
 
-    `tell` shows progress, `lock` holds a device while it is measured. `record` changes as stages end.
-    `opening` is what there was to say when it was opened.
+    Attributes:
+        plan: What it follows.
+        folder: Where its files are.
+        record: What was done so far; it changes as stages end.
+        devices: The catalogue.
+        measurer: What measures.
+        store: Where rows go.
+        budget: Its time.
+        progress: Shows what is being done.
+        lock: Locks the devices of this machine while they are measured.
+        rehearsal: Whether rows are replayed.
+        opening: Findings of opening the night; the first stage reports them.
     """
 
     plan: Plan
@@ -72,7 +95,7 @@ class Night:
     measurer: Measurer
     store: Store
     budget: Budget
-    tell: Tell
+    progress: Progress
     lock: Callable[[], AbstractContextManager[None]]
     rehearsal: bool = False
     opening: tuple[Finding, ...] = ()
@@ -88,9 +111,9 @@ class Night:
 
     @property
     def usage_folder(self) -> Path:
-        """Where the service writes what it is asked for."""
-        given = self.plan.choose.usage_log
-        return Path(given).expanduser() if given else home_dir() / "usage"
+        """Where the service logs its requests."""
+        folder = self.plan.choose.usage_log
+        return Path(folder).expanduser() if folder else home_dir() / "usage"
 
     @property
     def challengers(self) -> Path:
@@ -98,7 +121,7 @@ class Night:
         return self.folder / CHALLENGERS
 
     def write_chosen(self, cases: list[ChosenCase]) -> None:
-        """Keep what was chosen, for the collecting stage and whoever goes on after a crash.
+        """Write the chosen cases down, for the stage `collect` and for a night that is continued after a crash.
 
         Raises:
             OSError: the folder is full or not writable.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from .record import NightRecord, StageRecord
+from .record.record import NightRecord, StageRecord
 
 LAST_NIGHT = "last night"
 """What the gate calls the rows measured in the night itself."""
@@ -23,7 +23,7 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 def rows(value: object) -> Sequence[Mapping[str, Any]]:
     """The mappings of a list; nothing where it is none."""
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list | tuple) else []
 
 
 def number(value: object) -> float | None:
@@ -35,7 +35,7 @@ def number(value: object) -> float | None:
 
 def counts(value: object) -> dict[str, float]:
     """The entries of a mapping that are numbers."""
-    return {str(name): found for name, one in mapping(value).items() if (found := number(one)) is not None}
+    return {str(name): count for name, entry in mapping(value).items() if (count := number(entry)) is not None}
 
 
 def facts(record: NightRecord, stage: str) -> Mapping[str, Any]:
@@ -45,12 +45,12 @@ def facts(record: NightRecord, stage: str) -> Mapping[str, Any]:
 
 def failed_stage(record: NightRecord) -> StageRecord | None:
     """The first stage that failed."""
-    return next((one for one in record.stages if one.status == "failed"), None)
+    return next((stage for stage in record.stages if stage.status == "failed"), None)
 
 
 def last_begun(record: NightRecord) -> StageRecord | None:
     """The last stage that was begun."""
-    begun = [one for one in record.stages if one.status != "not-reached" or one.began]
+    begun = [stage for stage in record.stages if stage.status != "not-reached" or stage.began]
     return begun[-1] if begun else None
 
 
@@ -60,13 +60,21 @@ def seconds_taken(record: NightRecord) -> float:
         if record.ended is not None:
             return (datetime.fromisoformat(record.ended) - datetime.fromisoformat(record.began)).total_seconds()
     except (ValueError, TypeError):
-        pass  # a time that is none, or one of the two without its offset: the stages' own seconds are told
+        pass  # a time that is none, or one of the two without its offset: the sum of the stages' seconds stands for it
     return sum(number(stage.seconds) or 0.0 for stage in record.stages)
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorSlice:
-    """The served model on a slice of the night's rows; percentages, None where unknown."""
+    """The served model on a slice of the night's rows.
+
+    Attributes:
+        name: The slice.
+        n: Number of rows.
+        mean_ape_pct: Mean absolute percentage error of latency.
+        coverage_pct: Share of rows in their interval, in percent; None where unknown.
+        expected_pct: The share that intervals were made for, in percent; None where unknown.
+    """
 
     name: str
     n: float
@@ -77,14 +85,14 @@ class ErrorSlice:
 
 def served_slices(record: NightRecord) -> list[ErrorSlice]:
     """What the model that served was off by on the night's rows, slice by slice, as the check found it."""
-    found = []
-    for name, one in mapping(facts(record, "check").get("model_drift")).items():
-        values = mapping(one)
+    slices = []
+    for name, entry in mapping(facts(record, "check").get("model_drift")).items():
+        values = mapping(entry)
         n, error = number(values.get("n")), number(values.get("mean_ape_pct"))
         if n and n > 0 and error is not None:
-            asked = number(values.get("expected_coverage_pct"))
-            found.append(ErrorSlice(str(name), n, error, number(values.get("coverage_pct")), asked))
-    return found
+            expected = number(values.get("expected_coverage_pct"))
+            slices.append(ErrorSlice(str(name), n, error, number(values.get("coverage_pct")), expected))
+    return slices
 
 
 def champion_error_pct(record: NightRecord) -> float | None:
@@ -92,37 +100,37 @@ def champion_error_pct(record: NightRecord) -> float | None:
 
     A slice `all` goes first. Of the gate's, those of a whole family on a device count, as the others are parts of them.
     """
-    found = [(one.name, one.n, one.mean_ape_pct) for one in served_slices(record)]
-    if not found:
+    judged = [(part.name, part.n, part.mean_ape_pct) for part in served_slices(record)]
+    if not judged:
         # The champion is the same in every verdict.
         for verdict in rows(facts(record, "gate").get("verdicts"))[:1]:
-            found = list(_judged(verdict))
-    found = [one for one in found if one[0] == "all"] or found
-    total = sum(n for _, n, _ in found)
-    return sum(n * pct for _, n, pct in found) / total if total else None
+            judged = list(_judged(verdict))
+    judged = [entry for entry in judged if entry[0] == "all"] or judged
+    total = sum(n for _, n, _ in judged)
+    return sum(n * pct for _, n, pct in judged) / total if total else None
 
 
 def _judged(verdict: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
-    for one in rows(verdict.get("slices")):
-        name = str(one.get("slice"))
-        n, pct = number(one.get("n")), number(one.get("champion_mean_ape_pct"))
+    for row in rows(verdict.get("slices")):
+        name = str(row.get("slice"))
+        n, pct = number(row.get("n")), number(row.get("champion_mean_ape_pct"))
         is_whole = ", " not in name or name.endswith(f", origin {LAST_NIGHT}")
-        if str(one.get("rows")).replace("_", " ") == LAST_NIGHT and is_whole and n and n > 0 and pct is not None:
+        if str(row.get("rows")).replace("_", " ") == LAST_NIGHT and is_whole and n and n > 0 and pct is not None:
             yield name, n, pct
 
 
 def sentinel_ratios(record: NightRecord) -> dict[str, float]:
     """Each sentinel's reading over what was expected of it; of several devices, with the device's name before it."""
-    said = facts(record, "sentinels")
-    several = mapping(said.get("devices"))
-    parts = {f"{device}: ": mapping(one) for device, one in several.items()} or {"": said}
-    found = {}
-    for prefix, one in parts.items():
-        expected = counts(one.get("expected"))
-        for case, reading in counts(one.get("readings")).items():
+    sentinels = facts(record, "sentinels")
+    several = mapping(sentinels.get("devices"))
+    parts = {f"{device}: ": mapping(device_facts) for device, device_facts in several.items()} or {"": sentinels}
+    ratios = {}
+    for prefix, part in parts.items():
+        expected = counts(part.get("expected"))
+        for case, reading in counts(part.get("readings")).items():
             if reading > 0 and expected.get(case, 0) > 0:
-                found[f"{prefix}{case}"] = reading / expected[case]
-    return found
+                ratios[f"{prefix}{case}"] = reading / expected[case]
+    return ratios
 
 
 def rows_measured(record: NightRecord) -> dict[str, float]:

@@ -1,19 +1,21 @@
-"""The report of a night as one page of HTML: what came of it first, then what a person must do, then the evidence.
+"""The report of a night as one page of HTML: the outcome first, then what a person must do, then the evidence.
 
-A night may fail at any stage; whatever a stage did not tell is said to be missing, and the page is complete all the same.
+A night may fail at any stage. What a stage did not report is said to be missing, and the page is complete all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from statistics import median
 from typing import Any
 
-from ..models.report_page import figures, head, page, percent, words
-from ..models.report_page import table as plain_table
-from ..models.svg import quantity
-from . import report_charts as charts
-from .record import Finding, NightRecord
+from ..models.evaluation.charts import Axis, Chart, quantity, round_steps
+from ..models.evaluation.report_page import figures, head, page, percent, words
+from ..models.evaluation.report_page import table as plain_table
+from .record.record import NightRecord
 from .report_facts import (
     begun_times,
     champion_error_pct,
@@ -30,330 +32,82 @@ from .report_facts import (
     served_slices,
 )
 
+MOST_NIGHTS = 60
+"""Nights in the charts."""
 MOST_SLICES = 60
-"""Slices of one challenger that are shown; the rest is in report.json."""
+"""Slices of one challenger in its table; report.json has the others."""
 MOST_CHANGES = 20
-_SHOWN = 1200
-"""Longest text of a fact that is shown, characters."""
+_MOST_CHARS = 1200
+"""Longest text of a fact."""
+_NAMED_NIGHTS = 5
+"""Nights with a label on the axis."""
+_LEAST_MOVE_PCT, _MOST_MOVE_PCT = 5.0, 100.0
+"""The axis of sentinels reaches at least and at most so far each way, so that noise does not look like drift."""
 
 _OUTCOMES = {
-    "promoted": "Promoted: {after} answers now, in the place of {before}.",
-    "kept": "Kept: {after} goes on answering; no challenger took its place.",
-    "rolled-back": "Rolled back: {after} answers again; what was promoted before it did not hold.",
-    "failed": "Failed at {stage}: {said}{after} goes on answering.",
-    "interrupted": "Interrupted at {stage}: {after} goes on answering; running the same plan again goes on from there.",
-    "running": "Still running, at {stage}; {after} answers meanwhile.",
+    "promoted": "Promoted: {after} serves now and replaces {before}.",
+    "kept": "Kept: {after} keeps serving; no challenger replaced it.",
+    "rolled-back": "Rolled back: {after} serves again; the model promoted after it was worse or did not load.",
+    "failed": "Failed at {stage}: {reason}{after} keeps serving.",
+    "interrupted": "Interrupted at {stage}: {after} keeps serving; run the same plan again to continue this night.",
+    "running": "Still running, at {stage}; {after} keeps serving meanwhile.",
 }
 _CONTENTS = (
     '<p class=small>On this page: <a href="#person">what needs a person</a>, <a href="#measured">what was measured</a>, '
-    '<a href="#accuracy">how good the models are</a>, <a href="#changes">what changed</a>, '
+    '<a href="#accuracy">how accurate the models are</a>, <a href="#changes">what changed</a>, '
     '<a href="#nights">over the nights</a>, <a href="#stages">stages</a></p>'
 )
-_LEVELS = {"needs-person": "off", "warning": "", "info": "ok"}
+_MARKS = {"needs-person": "off", "info": "ok", "better": "ok", "worse": "off", "done": "ok", "failed": "off"}
+"""Class of a cell for the style sheet, by what it says."""
 
 
-def report_page(record: NightRecord, earlier: Sequence[NightRecord] = ()) -> str:
-    """A whole page of a night; `earlier` are nights before it, in any order, for what is drawn over nights."""
-    others = sorted((one for one in earlier if one.id < record.id), key=lambda one: one.id)
-    nights = [*others, record][-charts.MOST_NIGHTS :]
-    parts = [
-        head(f"Night {record.id}", _about(record), [outcome_sentence(record)]),
-        _CONTENTS,
-        _needed(record),
-        _measured(record),
-        _accuracy(record),
-        _changes(record),
-        _over_nights(nights),
-        _stages(record),
-    ]
-    return page(f"Night {record.id}: {record.outcome}", parts)
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        title: Its heading.
+        value: What it shows of a row.
+        numeric: Whether it is aligned as a number.
+        marked: Whether its colour follows what it says.
+    """
+
+    title: str
+    value: Callable[[Any], object]
+    numeric: bool = False
+    marked: bool = False
+
+    def cell(self, row: Any) -> str:
+        """The cell of a row."""
+        value = self.value(row)
+        text = _text(value)
+        return f'<td class="{"num" if self.numeric else _MARKS.get(text, "") if self.marked else ""}">{text}</td>'
 
 
-def outcome_sentence(record: NightRecord) -> str:
-    """What came of the night, in a sentence."""
-    stage = failed_stage(record) if record.outcome == "failed" else last_begun(record)
-    if record.outcome == "failed" and stage is None and record.stage("promote").status != "not-reached":
-        return f"Failed: the model that should answer, {_named(record.champion_after)}, cannot be loaded; a person has to look."
-    before = _named(record.champion_before)
-    said = _OUTCOMES[record.outcome].format(
-        before=before,
-        after=_named(record.champion_after) if record.champion_after else before,
-        stage="its start" if stage is None else stage.name,
-        said="" if stage is None or not stage.said else f"{_short(stage.said).rstrip('.')}. ",
-    )
-    return said[:1].upper() + said[1:]
+def _number_column(title: str, name: str, form: Callable[[object], str]) -> Column:
+    """A column of a fact that is a number."""
+    return Column(title, lambda row: form(row.get(name)), numeric=True)
 
 
-def _named(version: str | None) -> str:
-    """A version as a sentence names it."""
-    return {None: "no model", "shipped": "the shipped model"}.get(version, version or "")
-
-
-def _about(record: NightRecord) -> dict[str, object]:
-    return {
-        "outcome": record.outcome, "plan": record.plan, "measured": record.device, "began": record.began,
-        "took": f"{_time(seconds_taken(record))} of {_time(record.budget_s)}",
-        "model before": record.champion_before or "none", "model now": record.champion_after or "none",
-    }  # fmt: skip
-
-
-def _needed(record: NightRecord) -> str:
-    found = record.findings
-    asked = [one for one in found if one.level == "needs-person"]
-    others = sorted((one for one in found if one.level != "needs-person"), key=lambda one: one.level != "warning")
-    top = _findings(asked) if asked else "<p>Nothing: no finding of this night asks for a person.</p>"
-    more = f"<h3>What else was found</h3>{_findings(others)}" if others else ""
-    return f"<section id=person><h2>What needs a person</h2>{top}{more}</section>"
-
-
-def _findings(found: Iterable[Finding]) -> str:
-    return table(
-        "Findings",
-        ("Level", "Kind", "About", "Found and done", "Numbers"),
-        (
-            f'<tr class=first><td class="{_LEVELS[one.level]}">{escape(one.level)}</td><td>{_cell(one.kind)}</td>'
-            f"<td>{_cell(one.subject)}</td><td>{_cell(one.said)}</td>{_num(_numbers(one.numbers))}</tr>"
-            for one in found
-        ),
-        "peers",
-    )
-
-
-def _measured(record: NightRecord) -> str:
-    chosen, collected = facts(record, "choose"), facts(record, "collect")
-    why, families, done = (
-        counts(part) for part in (chosen.get("why"), chosen.get("families"), collected.get("families"))
-    )
-    told = {
-        "cases chosen": _whole(chosen.get("cases")), "out of": _whole(chosen.get("candidates")),
-        "time planned for them": _time(number(chosen.get("predicted_seconds"))),
-        "time taken": _time(number(collected.get("seconds"))), "left unmeasured": _whole(collected.get("left")),
-    }  # fmt: skip
-    statuses = rows_measured(record)
-    tables = [
-        _counted("Rows measured", "status", {"rows": statuses}),
-        _counted("By kernel family", "family", {"chosen": families, "rows": done}),
-        _counted("Why they were chosen", "reason", {"cases": why}),
-    ]
-    said = "".join(
-        f"<p>{_cell(record.stage(name).said)}</p>" for name in ("choose", "collect") if record.stage(name).said
-    )
-    nothing = "" if any(tables) else "<p>No rows: the night did not get to measuring.</p>"
-    found = f"{said}{_facts(told)}{nothing}<div class=plots>{''.join(tables)}</div>"
-    return f"<section id=measured><h2>What was measured</h2>{found}</section>"
-
-
-def _accuracy(record: NightRecord) -> str:
-    slices = served_slices(record)
-    parts = []
-    if slices:
-        parts.append("<h3>The model that served, on tonight's rows before it saw them</h3>")
-        parts.append(table(
-            "The model that served",
-            ("Slice", "", "Rows", "Mean error", "In its interval", "Asked"),
-            (f"<tr><td>{_cell(one.name)}</td><td></td>{_num(_whole(one.n))}{_num(percent(one.mean_ape_pct))}"
-             f"{_num(percent(one.coverage_pct))}{_num(percent(one.expected_pct))}</tr>" for one in slices[:MOST_SLICES]),
-        ))  # fmt: skip
-    challengers = {str(one.get("name")): one for one in rows(facts(record, "train").get("challengers"))}
-    verdicts = rows(facts(record, "gate").get("verdicts"))
-    winner = facts(record, "gate").get("winner")
-    parts += [_verdict(verdict, challengers.pop(str(verdict.get("name")), {}), winner) for verdict in verdicts]
-    parts += [
-        f"<h3>{_cell(name)}</h3>{_facts(_made(one))}<p class=small>It was not judged.</p>"
-        for name, one in challengers.items()
-    ]
-    if not parts:
-        parts = ["<p>Nothing was judged: the night did not get to it.</p>"]
-    return f"<section id=accuracy><h2>How good the models are</h2>{''.join(parts)}</section>"
-
-
-def _judged(verdict: Mapping[str, Any], winner: object) -> str:
-    """What came of a challenger, in words: one that is nowhere worse and not better either takes no place."""
-    if verdict.get("passed") is not True:
-        return "refused"
-    return "passed" if verdict.get("name") == winner else "nowhere worse beyond noise, and not taken"
-
-
-def _verdict(verdict: Mapping[str, Any], made: Mapping[str, Any], winner: object) -> str:
-    slices = rows(verdict.get("slices"))
-    told = {"verdict": _judged(verdict, winner), **_made(made)}
-    found = table(
-        f"Slices of {verdict.get('name')}",
-        (
-            "Slice",
-            "Rows of",
-            "Rows",
-            "Served model",
-            "Challenger",
-            "Difference (below 0 is better), 90 % interval",
-            "Coverage",
-            "Verdict",
-        ),
-        (
-            f"<tr><td>{_cell(one.get('slice'))}</td><td>{_cell(one.get('rows'))}</td>{_num(_whole(one.get('n')))}"
-            f"{_num(percent(number(one.get('champion_mean_ape_pct'))))}{_num(percent(number(one.get('challenger_mean_ape_pct'))))}"
-            f"{_num(_gap(one))}{_num(_coverages(one))}"
-            f'<td class="{_VERDICTS.get(str(one.get("verdict")), "")}">{_cell(one.get("verdict"))}</td></tr>'
-            for one in slices[:MOST_SLICES]
-        ),
-    )
-    more = (
-        f"<p class=small>{len(slices) - MOST_SLICES} further slices are in report.json.</p>"
-        if len(slices) > MOST_SLICES
-        else ""
-    )
-    said = f"<p>{_cell(verdict.get('said', ''))}</p>"
-    return f"<h3>{_cell(verdict.get('name'))}</h3>{_facts(told)}{said}{found if slices else ''}{more}"
-
-
-_DIFFERENCE = "Difference (below 0 is better), 90 % interval"
-_VERDICTS = {"better": "ok", "worse": "off"}
-
-
-def _made(made: Mapping[str, Any]) -> dict[str, object]:
-    families = made.get("families")
-    return {
-        "made by": made.get("kind"), "regressor": made.get("regressor"), "rows learned from": _whole(made.get("rows")),
-        "took": _time(number(made.get("seconds"))),
-        "families": ", ".join(map(str, families)) if isinstance(families, list) else None,
-    }  # fmt: skip
-
-
-def _gap(one: Mapping[str, Any]) -> str:
-    low, high = number(one.get("low_pct")), number(one.get("high_pct"))
-    return "–" if low is None or high is None else f"{low:+.1f} to {high:+.1f} points"
-
-
-def _coverages(one: Mapping[str, Any]) -> str:
-    before, after = (number(one.get(f"{who}_coverage_pct")) for who in ("champion", "challenger"))
-    return "–" if after is None else f"{percent(before, 0)} → {percent(after, 0)}"
-
-
-def _changes(record: NightRecord) -> str:
-    found = mapping(facts(record, "gate").get("changes"))
-    told = {
-        "cases asked of both models": _whole(found.get("cases")),
-        "median change": percent(number(found.get("median_pct"))),
-        "95 of 100 change less than": percent(number(found.get("p95_pct"))),
-    }  # fmt: skip
-    largest = table(
-        "The answers that change most",
-        ("Case", "Device", "Before", "After", "Change"),
-        (
-            f"<tr><td>{_cell(one.get('case'))}</td><td>{_cell(one.get('device'))}</td>{_num(_seconds(one.get('before_s')))}"
-            f"{_num(_seconds(one.get('after_s')))}{_num(_moved(one))}</tr>"
-            for one in rows(found.get("largest"))[:MOST_CHANGES]
-        ),
-    )
-    sentinels = facts(record, "sentinels")
-    machine = {
-        "software": sentinels.get("software"), "regime": sentinels.get("regime"), "clock": _clock(sentinels.get("clock_hz")),
-        "temperature": None if (at := number(sentinels.get("temperature_c"))) is None else f"{at:.0f} °C",
-    }  # fmt: skip
-    answers = (
-        f"{_facts(told)}<h3>The answers that change most</h3>{largest}"
-        if found
-        else "<p>No challenger was taken, so no answer of the service changes by this night.</p>"
-    )
-    regime = f"<h3>The machine</h3>{_facts(machine)}" if any(value is not None for value in machine.values()) else ""
-    moves = sentinel_ratios(record)
-    read = table(
-        "Sentinels",
-        ("Sentinel", "", "Against what was expected"),
-        (
-            f"<tr><td>{_cell(case)}</td><td></td>{_num(f'{100 * (ratio - 1):+.1f} %')}</tr>"
-            for case, ratio in moves.items()
-        ),
-    )
-    return f"<section id=changes><h2>What changed</h2>{answers}{regime}{read if moves else ''}</section>"
-
-
-def _over_nights(nights: Sequence[NightRecord]) -> str:
-    names = begun_times(nights)
-    measured = [rows_measured(night) for night in nights]
-    good = [one.get("ok", 0.0) for one in measured]
-    others = [sum(one.values()) - ok for one, ok in zip(measured, good, strict=True)]
-    drawn = [
-        (charts.errors_by_night(names, [champion_error_pct(night) for night in nights]),
-         "mean error of the model that served, on each night's own rows"),
-        (charts.rows_by_night(names, good, others), "rows measured; in the other colour those that are not ok"),
-        (charts.sentinels_by_night(names, [sentinel_ratios(night) for night in nights]),
-         "sentinels: every one as a dot, their median as a line"),
-    ]  # fmt: skip
-    found = [(svg, caption) for svg, caption in drawn if svg]
-    shown = figures(found) if found else "<p>No night has told anything to draw yet.</p>"
-    return f"<section id=nights><h2>Over {len(nights)} night{'s' if len(nights) > 1 else ''}</h2>{shown}</section>"
-
-
-def _stages(record: NightRecord) -> str:
-    marks = {"done": "ok", "failed": "off"}
-    body = (
-        f'<tr><td>{escape(one.name)}</td><td class="{marks.get(one.status, "")}">{escape(one.status)}</td>'
-        f"<td>{_cell(one.began or '–')}</td><td>{_cell(one.said)}</td>{_num(_time(one.seconds) if one.began else '–')}</tr>"
-        for one in record.stages
-    )
-    stages = table("Stages of the night", ("Stage", "Status", "Began", "Said", "Took"), body, "peers")
-    files = {name: facts(record, "report").get(name) for name in ("html", "json")}
-    promoted = {name: facts(record, "promote").get(name) for name in ("version", "name", "previous", "registry")}
-    return (
-        f"<section id=stages><h2>Stages</h2>{stages}{_facts(promoted)}{_facts(files)}"
-        f"<p class=small>The night's folder also holds report.json, which has every number of this page, and the challengers. "
-        f"The service shows both at /nights/{escape(record.id)} and /v1/nights/{escape(record.id)}.</p></section>"
-    )
-
-
-def table(label: str, heads: Iterable[str], body: Iterable[str], kind: str = "") -> str:
-    """A table in a box that the keyboard can scroll where the window is narrow; `label` is what it is called there."""
+def table(label: str, columns: Sequence[Column], body: Iterable[Any], kind: str = "") -> str:
+    """A table in a box that the keyboard can scroll where the window is narrow; `label` is its name there."""
+    first = " class=first" if kind else ""
+    marked_up = [f"<tr{first}>{''.join(column.cell(row) for column in columns)}</tr>" for row in body]
     box = f'<div class=scroll tabindex=0 role=region aria-label="{escape(label)}">'
-    return plain_table(heads, body, kind).replace("<div class=scroll>", box, 1)
+    return plain_table([column.title for column in columns], marked_up, kind).replace("<div class=scroll>", box, 1)
 
 
-def _counted(title: str, name: str, columns: Mapping[str, Mapping[str, float]]) -> str:
-    """A table of counts, a row for everything counted in any of the columns; nothing where nothing was."""
-    keys = list(dict.fromkeys(key for column in columns.values() for key in column))
-    if not keys:
-        return ""
-    filled = {title: column for title, column in columns.items() if column}
-    body = (
-        f"<tr><td>{_cell(key)}</td><td></td>{''.join(_num(_whole(column.get(key))) for column in filled.values())}</tr>"
-        for key in keys
-    )
-    return f"<div><h3>{escape(title)}</h3>{table(title, (name, '', *filled), body)}</div>"
+def _percent(value: object) -> str:
+    return percent(number(value))
 
 
-def _facts(told: Mapping[str, object]) -> str:
-    """Facts that are known, side by side."""
-    items = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{_cell(value)}</dd></div>"
-        for name, value in told.items()
-        if value not in (None, "–", "")
-    )
-    return f"<dl>{items}</dl>" if items else ""
+def _count(value: object) -> str:
+    count = number(value)
+    return "–" if count is None else f"{count:,.0f}"
 
 
-def _cell(value: object) -> str:
-    return escape(_short("–" if value is None else words(value)))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
-def _num(text: str) -> str:
-    return f"<td class=num>{escape(text)}</td>"
-
-
-def _numbers(found: Mapping[str, float | None]) -> str:
-    known = {name: value for name, one in found.items() if (value := number(one)) is not None}
-    return _short(", ".join(f"{name} {value:.4g}" for name, value in known.items()))
-
-
-def _whole(value: object) -> str:
-    found = number(value)
-    return "–" if found is None else f"{found:,.0f}"
-
-
-def _time(seconds: float | None) -> str:
+def _duration(value: object) -> str:
+    seconds = number(value)
     if seconds is None:
         return "–"
     if seconds < 100:
@@ -361,16 +115,285 @@ def _time(seconds: float | None) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _seconds(value: object) -> str:
-    found = number(value)
-    return "–" if found is None or found <= 0 else quantity(found, "latency_s")
+def _latency(value: object) -> str:
+    seconds = number(value)
+    return "–" if seconds is None or seconds <= 0 else quantity(seconds, "latency_s")
 
 
-def _moved(one: Mapping[str, Any]) -> str:
-    before, after = number(one.get("before_s")), number(one.get("after_s"))
+def _change(row: Mapping[str, Any]) -> str:
+    before, after = number(row.get("before_s")), number(row.get("after_s"))
     return "–" if not before or after is None else f"{100 * (after / before - 1):+.1f} %"
 
 
-def _clock(value: object) -> str | None:
-    found = number(value)
-    return None if found is None or found <= 0 else f"{found / 1e9:.2f} GHz"
+def _interval(row: Mapping[str, Any]) -> str:
+    low, high = number(row.get("low_pct")), number(row.get("high_pct"))
+    return "–" if low is None or high is None else f"{low:+.1f} to {high:+.1f} points"
+
+
+def _coverages(row: Mapping[str, Any]) -> str:
+    before, after = (number(row.get(f"{model}_coverage_pct")) for model in ("champion", "challenger"))
+    return "–" if after is None else f"{percent(before, 0)} → {percent(after, 0)}"
+
+
+def _numbers(values: Mapping[str, float | None]) -> str:
+    known = {name: value for name, entry in values.items() if (value := number(entry)) is not None}
+    return ", ".join(f"{name} {value:.4g}" for name, value in known.items())
+
+
+_BLANK = Column("", lambda row: "")
+_FINDINGS = (
+    Column("Level", lambda finding: finding.level, marked=True), Column("Kind", lambda finding: finding.kind),
+    Column("About", lambda finding: finding.subject), Column("What happened", lambda finding: finding.message),
+    Column("Numbers", lambda finding: _numbers(finding.numbers), numeric=True),
+)  # fmt: skip
+_SERVED = (
+    Column("Slice", lambda part: part.name), _BLANK, Column("Rows", lambda part: _count(part.n), numeric=True),
+    Column("Mean error", lambda part: _percent(part.mean_ape_pct), numeric=True),
+    Column("In its interval", lambda part: _percent(part.coverage_pct), numeric=True),
+    Column("Expected", lambda part: _percent(part.expected_pct), numeric=True),
+)  # fmt: skip
+_JUDGED = (
+    Column("Slice", lambda row: row.get("slice")), Column("Rows of", lambda row: row.get("rows")),
+    _number_column("Rows", "n", _count), _number_column("Served model", "champion_mean_ape_pct", _percent),
+    _number_column("Challenger", "challenger_mean_ape_pct", _percent),
+    Column("Difference (below 0 is better), 90 % interval", _interval, numeric=True),
+    Column("Coverage", _coverages, numeric=True), Column("Verdict", lambda row: row.get("verdict"), marked=True),
+)  # fmt: skip
+_LARGEST = (
+    Column("Case", lambda row: row.get("case")), Column("Device", lambda row: row.get("device")),
+    _number_column("Before", "before_s", _latency), _number_column("After", "after_s", _latency),
+    Column("Change", _change, numeric=True),
+)  # fmt: skip
+_SENTINELS = (
+    Column("Sentinel", lambda item: item[0]), _BLANK,
+    Column("Against what was expected", lambda item: f"{100 * (item[1] - 1):+.1f} %", numeric=True),
+)  # fmt: skip
+_STAGES = (
+    Column("Stage", lambda stage: stage.name), Column("Status", lambda stage: stage.status, marked=True),
+    Column("Began", lambda stage: stage.began or "–"), Column("Result", lambda stage: stage.summary),
+    Column("Took", lambda stage: _duration(stage.seconds) if stage.began else "–", numeric=True),
+)  # fmt: skip
+
+
+def report_page(record: NightRecord, earlier: Sequence[NightRecord] = ()) -> str:
+    """The whole page of a night; its charts also show the nights of `earlier` (in any order) that came before it."""
+    others = sorted((night for night in earlier if night.id < record.id), key=lambda night: night.id)
+    about = {
+        "outcome": record.outcome, "plan": record.plan, "measured": record.device, "began": record.began,
+        "took": f"{_duration(seconds_taken(record))} of {_duration(record.budget_s)}",
+        "model before": record.champion_before or "none", "model now": record.champion_after or "none",
+    }  # fmt: skip
+    parts = [head(f"Night {record.id}", about, [outcome_sentence(record)]), _CONTENTS, _needed(record), _measured(record),
+             _accuracy(record), _changes(record), _over_nights([*others, record][-MOST_NIGHTS:]), _stages(record)]  # fmt: skip
+    return page(f"Night {record.id}: {record.outcome}", parts)
+
+
+def outcome_sentence(record: NightRecord) -> str:
+    """The outcome of the night in a sentence."""
+    stage = failed_stage(record) if record.outcome == "failed" else last_begun(record)
+    if record.outcome == "failed" and stage is None and record.stage("promote").status != "not-reached":
+        return f"Failed: the model that should serve, {_named(record.champion_after)}, cannot be loaded; a person has to act."
+    sentence = _OUTCOMES[record.outcome].format(
+        before=_named(record.champion_before),
+        after=_named(record.champion_after or record.champion_before),
+        stage="its start" if stage is None else stage.name,
+        reason="" if stage is None or not stage.summary else f"{_short(stage.summary).rstrip('.')}. ",
+    )
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _named(version: str | None) -> str:
+    """A version as a sentence names it."""
+    return {None: "no model", "shipped": "the shipped model"}.get(version, version or "")
+
+
+def _needed(record: NightRecord) -> str:
+    urgent = [finding for finding in record.findings if finding.level == "needs-person"]
+    others = [finding for level in ("warning", "info") for finding in record.findings if finding.level == level]
+    nothing = "<p>Nothing: no finding of this night needs a person.</p>"
+    top = table("Findings", _FINDINGS, urgent, "peers") if urgent else nothing
+    more = f"<h3>Other findings</h3>{table('Other findings', _FINDINGS, others, 'peers')}" if others else ""
+    return f"<section id=person><h2>What needs a person</h2>{top}{more}</section>"
+
+
+def _measured(record: NightRecord) -> str:
+    chosen, collected = facts(record, "choose"), facts(record, "collect")
+    totals = {
+        "cases chosen": _count(chosen.get("cases")), "out of": _count(chosen.get("candidates")),
+        "time planned for them": _duration(chosen.get("predicted_seconds")),
+        "time taken": _duration(collected.get("seconds")), "left unmeasured": _count(collected.get("left")),
+    }  # fmt: skip
+    tables = [
+        _counted("Rows measured", "status", {"rows": rows_measured(record)}),
+        _counted("By kernel family", "family",
+                 {"chosen": counts(chosen.get("families")), "rows": counts(collected.get("families"))}),
+        _counted("Why they were chosen", "reason", {"cases": counts(chosen.get("why"))}),
+    ]  # fmt: skip
+    summaries = "".join(
+        f"<p>{_text(summary)}</p>" for name in ("choose", "collect") if (summary := record.stage(name).summary)
+    )
+    nothing = "" if any(tables) else "<p>No rows: the night did not get to measuring.</p>"
+    shown = f"{summaries}{_facts(totals)}{nothing}<div class=plots>{''.join(tables)}</div>"
+    return f"<section id=measured><h2>What was measured</h2>{shown}</section>"
+
+
+def _counted(title: str, name: str, columns: Mapping[str, Mapping[str, float]]) -> str:
+    """A table of counts, a row for everything counted in any of the columns; nothing where nothing was."""
+    keys = list(dict.fromkeys(key for column in columns.values() for key in column))
+    if not keys:
+        return ""
+    filled = [Column(heading, lambda key, column=column: _count(column.get(key)), numeric=True)  # type: ignore[misc]
+              for heading, column in columns.items() if column]  # fmt: skip
+    return f"<div><h3>{escape(title)}</h3>{table(title, (Column(name, str), _BLANK, *filled), keys)}</div>"
+
+
+def _accuracy(record: NightRecord) -> str:
+    parts = []
+    if slices := served_slices(record):
+        parts.append("<h3>The served model on tonight's rows, none of which it had learned from</h3>")
+        parts.append(table("The served model", _SERVED, slices[:MOST_SLICES]))
+    challengers = {str(entry.get("name")): entry for entry in rows(facts(record, "train").get("challengers"))}
+    for verdict in rows(facts(record, "gate").get("verdicts")):
+        challenger = challengers.pop(str(verdict.get("name")), {})
+        parts.append(_verdict(verdict, challenger, facts(record, "gate").get("winner")))
+    for name, challenger in challengers.items():
+        parts.append(f"<h3>{_text(name)}</h3>{_facts(_origin(challenger))}<p class=small>It was not judged.</p>")
+    shown = "".join(parts) or "<p>Nothing was judged: the night did not get to it.</p>"
+    return f"<section id=accuracy><h2>How accurate the models are</h2>{shown}</section>"
+
+
+def _verdict(verdict: Mapping[str, Any], challenger: Mapping[str, Any], winner: object) -> str:
+    slices, name = rows(verdict.get("slices")), verdict.get("name")
+    result = "refused"
+    if verdict.get("passed") is True:
+        result = "passed" if name == winner else "not worse beyond noise, and not promoted"
+    shown = table(f"Slices of {name}", _JUDGED, slices[:MOST_SLICES]) if slices else ""
+    if (hidden := len(slices) - MOST_SLICES) > 0:
+        shown += f"<p class=small>{hidden} further slices are in report.json.</p>"
+    listed = _facts({"verdict": result, **_origin(challenger)})
+    return f"<h3>{_text(name)}</h3>{listed}<p>{_text(verdict.get('said', ''))}</p>{shown}"
+
+
+def _origin(challenger: Mapping[str, Any]) -> dict[str, object]:
+    """How a challenger came to be."""
+    families = challenger.get("families")
+    return {
+        "kind": challenger.get("kind"), "regressor": challenger.get("regressor"),
+        "rows learned from": _count(challenger.get("rows")), "took": _duration(challenger.get("seconds")),
+        "families": ", ".join(map(str, families)) if isinstance(families, list) else None,
+    }  # fmt: skip
+
+
+def _changes(record: NightRecord) -> str:
+    answers = "<p>No challenger was promoted, so this night changes no prediction of the service.</p>"
+    if changes := mapping(facts(record, "gate").get("changes")):
+        totals = {
+            "cases compared": _count(changes.get("cases")), "median change": _percent(changes.get("median_pct")),
+            "95 of 100 change less than": _percent(changes.get("p95_pct")),
+        }  # fmt: skip
+        largest = table("Largest changes", _LARGEST, rows(changes.get("largest"))[:MOST_CHANGES])
+        answers = f"{_facts(totals)}<h3>Largest changes</h3>{largest}"
+    sentinels = facts(record, "sentinels")
+    clock, temperature = number(sentinels.get("clock_hz")), number(sentinels.get("temperature_c"))
+    machine = _facts({
+        "software": sentinels.get("software"), "clock": f"{clock / 1e9:.2f} GHz" if clock and clock > 0 else None,
+        "temperature": None if temperature is None else f"{temperature:.0f} °C",
+    })  # fmt: skip
+    state = f"<h3>The machine</h3>{machine}" if machine else ""
+    ratios = sentinel_ratios(record)
+    moves = table("Sentinels", _SENTINELS, ratios.items()) if ratios else ""
+    return f"<section id=changes><h2>What changed</h2>{answers}{state}{moves}</section>"
+
+
+def _stages(record: NightRecord) -> str:
+    promoted = {name: facts(record, "promote").get(name) for name in ("version", "name", "previous", "registry")}
+    files = {name: facts(record, "report").get(name) for name in ("html", "json")}
+    return (
+        f"<section id=stages><h2>Stages</h2>{table('Stages of the night', _STAGES, record.stages, 'peers')}{_facts(promoted)}"
+        f"{_facts(files)}<p class=small>The night's folder also holds report.json, with every number of this page, and the "
+        f"challengers. The service shows both at /nights/{escape(record.id)} and /v1/nights/{escape(record.id)}.</p></section>"
+    )
+
+
+def _over_nights(nights: Sequence[NightRecord]) -> str:
+    drawn = [(errors_chart(nights), "mean error of the served model on each night's rows"),
+             (rows_chart(nights), "rows measured; the other colour is rows that are not ok"),
+             (sentinels_chart(nights), "sentinels: each one as a dot, their median as a line")]  # fmt: skip
+    charts = [(svg, caption) for svg, caption in drawn if svg]
+    shown = figures(charts) if charts else "<p>No night has reported anything to draw yet.</p>"
+    return f"<section id=nights><h2>Over {len(nights)} night{'s' if len(nights) > 1 else ''}</h2>{shown}</section>"
+
+
+def errors_chart(nights: Sequence[NightRecord]) -> str:
+    """Mean error of the served model on each night's rows, in percent; nights without one are left out."""
+    names = begun_times(nights)
+    points = [(float(i), error) for i, night in enumerate(nights) if (error := champion_error_pct(night)) is not None]
+    if not points:
+        return ""
+    y = Axis.percent("mean error", max(max(error for _, error in points) * 1.15, 1.0))
+    chart = Chart(_night_axis(names), y, f"Mean error of the served model by night, {len(points)} nights")
+    chart.line(points, "median", (f"{names[int(i)]}: {error:.1f} %" for i, error in points))
+    return chart.svg()
+
+
+def rows_chart(nights: Sequence[NightRecord]) -> str:
+    """Rows measured each night: those that are ok, and on top of them the others."""
+    names, measured = begun_times(nights), [rows_measured(night) for night in nights]
+    most = max((sum(statuses.values()) for statuses in measured), default=0.0)
+    if not most:
+        return ""
+    top = max(most * 1.1, 1.0)
+    y = Axis("rows", 0.0, top, [(value, f"{value:g}") for value in round_steps(top)])
+    chart = Chart(_night_axis(names), y, f"Rows measured by night, {len(names)} nights")
+    for i, (name, statuses) in enumerate(zip(names, measured, strict=True)):
+        good = statuses.get("ok", 0.0)
+        bad = sum(statuses.values()) - good
+        title = f"{name}: {good:g} rows" + (f", {bad:g} of another status" if bad else "")
+        for kind, low, high in (("bar", 0.0, good), ("bar bad", good, good + bad)):
+            if high > low:
+                chart.box((i - 0.35, low), (i + 0.35, high), kind, title)
+    return chart.svg()
+
+
+def sentinels_chart(nights: Sequence[NightRecord]) -> str:
+    """Each sentinel against what was expected of it, in percent, and their median; what lies beyond the axis is on its edge."""
+    names = begun_times(nights)
+    moves = [[100.0 * (ratio - 1.0) for ratio in sentinel_ratios(night).values()] for night in nights]
+    drawn = [(float(i), move) for i, night in enumerate(moves) for move in night]
+    if not drawn:
+        return ""
+    most = min(max(_LEAST_MOVE_PCT, *(abs(move) * 1.15 for _, move in drawn)), _MOST_MOVE_PCT)
+    middles = [(float(i), median(night), len(night)) for i, night in enumerate(moves) if night]
+    x = _night_axis(names)
+    title = f"Sentinels against what was expected of them, {len(middles)} nights"
+    chart = Chart(x, Axis.percent("slower than expected", most, -most), title)
+    chart.path([(x.low, 0.0), (x.high, 0.0)], "equal")
+    chart.points(drawn, "seen")
+    titles = (f"{names[int(i)]}: median of {n} {move:+.1f} %" for i, move, n in middles)
+    chart.line([(i, move) for i, move, _ in middles], "bias", titles)
+    return chart.svg()
+
+
+def _night_axis(names: Sequence[str]) -> Axis:
+    """One place a night; a few of them have a label, the newest among them."""
+    step = max(1, math.ceil(len(names) / _NAMED_NIGHTS))
+    ticks = [(float(i), names[i]) for i in range(len(names) - 1, -1, -step)]
+    return Axis("night", -0.6, max(len(names) - 1, 0) + 0.6, ticks)
+
+
+def _facts(values: Mapping[str, object]) -> str:
+    """Facts that are known, side by side."""
+    items = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{_text(value)}</dd></div>"
+        for name, value in values.items()
+        if value not in (None, "–", "")
+    )
+    return f"<dl>{items}</dl>" if items else ""
+
+
+def _text(value: object) -> str:
+    return escape(_short("–" if value is None else words(value)))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}…"

@@ -23,13 +23,11 @@ from ..features.dtypes import parse_dtype
 from ..features.errors import SpecError, listed
 from ..features.tuning.kind import Candidates, check_sizes
 from ..home import home_dir
-from ..models.tuning.container import ModelFileError
-from ..models.tuning.flat import SUFFIX, FlatModel, read_model, write_model
-from ..models.tuning.measured import Measured
-from ..models.tuning.memory import Asked, Memory, TaskKey, asked
-
-SHIPPED = Path(__file__).parents[1] / "models" / "pretrained_tuning"
-"""Where the models that come with the product lie."""
+from ..models.pretrained import TUNING as SHIPPED
+from ..models.tuning.corrections import Configurations, Memory, TaskKey, configurations
+from ..models.tuning.flat_model import SUFFIX, FlatModel, read_model, write_model
+from ..models.tuning.model_container import ModelFileError
+from ..models.tuning.model_sections import Measured
 
 MOST_MEASURED = 2**18
 """Measurements a model remembers; beyond, the oldest are forgotten."""
@@ -131,8 +129,8 @@ class CostModel:
             SpecError: sizes are missing, unknown or too large, a knob is unknown, or the task is of another kind or device.
             ModelFileError: the model does not know the dtype on the device.
         """
-        memory, key, given = self._asked(candidates)
-        return self._seconds(memory, key, given)
+        memory, key, query = self._query(candidates)
+        return self._seconds(memory, key, query)
 
     def predict_energy(self, candidates: Candidates) -> Floats:
         """Joules of every configuration, shape `(n,)`: the predicted seconds times the predicted mean power.
@@ -140,8 +138,8 @@ class CostModel:
         Raises:
             SpecError: the model predicts no energy, or as for `predict`.
         """
-        memory, key, given = self._asked(candidates)
-        return self.model.joules(given.features, self._seconds(memory, key, given))
+        memory, key, query = self._query(candidates)
+        return self.model.joules(query.features, self._seconds(memory, key, query))
 
     def rank(self, candidates: Candidates, k: int) -> NDArray[np.intp]:
         """Indices of the `min(k, n)` fastest configurations, best first; of equals, the one given first.
@@ -153,12 +151,12 @@ class CostModel:
             raise SpecError(f"k must be 0 or more and whole, got {k!r}", field="k")
         return np.argsort(self.predict(candidates), kind="stable")[:k]
 
-    def _asked(self, candidates: Candidates) -> tuple[Memory, TaskKey, Asked]:
+    def _query(self, candidates: Candidates) -> tuple[Memory, TaskKey, Configurations]:
         key = self._key(candidates)
-        return self._memory, key, asked(self.model, key, self._knobs(candidates))
+        return self._memory, key, configurations(self.model, key, self._knobs(candidates))
 
-    def _seconds(self, memory: Memory, key: TaskKey, given: Asked) -> Floats:
-        return memory.corrected(key, given, self.model.seconds(given.features, len(given.knobs)))
+    def _seconds(self, memory: Memory, key: TaskKey, query: Configurations) -> Floats:
+        return memory.corrected(key, query, self.model.seconds(query.features, len(query.knobs)))
 
     def _key(self, candidates: Candidates) -> TaskKey:
         task = candidates.task
@@ -170,35 +168,35 @@ class CostModel:
         return self.device, parse_dtype(task.dtype), tuple(int(task.sizes[name]) for name in self.model.sizes)
 
     def _knobs(self, candidates: Candidates) -> NDArray[np.int64]:
-        found = np.zeros((len(candidates), len(self.model.knobs)), dtype=np.int64)
+        out = np.zeros((len(candidates), len(self.model.knobs)), dtype=np.int64)
         for name, column in candidates.knobs.items():
             if name not in self.model.knobs:
                 raise SpecError(
                     f"{self.kind} has no knob {name!r}; knobs: {listed(self.model.knobs) or 'none'}", field=name
                 )
-            found[:, self.model.knobs.index(name)] = column
-        return found
+            out[:, self.model.knobs.index(name)] = column
+        return out
 
 
 def _checked_seconds(measured_s: Any, n: int) -> Floats:
     try:
-        given = np.asarray(measured_s)
-        if given.size and given.dtype.kind not in "iuf":
+        values = np.asarray(measured_s)
+        if values.size and values.dtype.kind not in "iuf":
             raise TypeError
-        found = given.astype(np.float64)
+        astype = values.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise SpecError(
             "measured times must be numbers of seconds, one per configuration", field="measured_s"
         ) from None
-    if found.shape != (n,):
-        raise SpecError(f"{n} configurations need {n} measured times, got shape {found.shape}", field="measured_s")
-    wrong = found[~(np.isfinite(found) & (found > 0.0))]
+    if astype.shape != (n,):
+        raise SpecError(f"{n} configurations need {n} measured times, got shape {astype.shape}", field="measured_s")
+    wrong = astype[~(np.isfinite(astype) & (astype > 0.0))]
     if len(wrong):
         raise SpecError(
             f"a measured time is {wrong[0]} s; times must be finite and greater than 0, leave failed runs out",
             field="measured_s",
         )
-    return found
+    return astype
 
 
 def _known_device(model: FlatModel, device: str) -> str:

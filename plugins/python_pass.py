@@ -28,8 +28,7 @@ from typing import Any
 
 from ..features.errors import SpecError
 from ..features.kernel import MAX_THREADS, KernelSpec
-from .operation_costs import OperationCost, OperationCosts
-from .operation_specs import FoundFunction, FoundOperation, functions_in
+from .operation_costs import ModuleFunction, ModuleOperation, OperationCost, OperationCosts, functions_in
 
 PREFIX = "kernelcast."
 
@@ -60,7 +59,7 @@ def annotate(device: str, *, threads: int = 0, models: Path | str | None = None)
             f"threads must be a whole number from 0 (all cores) to {MAX_THREADS}, got {threads!r}", field="threads"
         )
     costs = OperationCosts(device, threads, models)
-    said: set[str] = set()
+    message: set[str] = set()
 
     def kernelcast_annotate(op: Any, pass_: Any = None) -> None:  # noqa: ARG001  the bindings give the pass's handle
         try:
@@ -68,8 +67,8 @@ def annotate(device: str, *, threads: int = 0, models: Path | str | None = None)
         except Exception as error:  # noqa: BLE001  an exception would pass through the compiler's C++, which may not survive it
             problems = [_sentence(error)]
         for problem in problems:
-            if problem not in said:
-                said.add(problem)
+            if problem not in message:
+                message.add(problem)
                 _say(f"{problem}; operations are left without annotations")
 
     return kernelcast_annotate
@@ -86,42 +85,48 @@ def _annotate(op: Any, costs: OperationCosts) -> Sequence[str]:
         print_generic_op_form=True, use_local_scope=True, large_elements_limit=_LARGEST_CONSTANT,
         large_resource_limit=_LARGEST_RESOURCE,
     )  # fmt: skip
-    found = functions_in(generic)
+    result = functions_in(generic)
     functions = list(_functions(op))
     inside = [list(_inside(function)) for function in functions]
-    if [[one.name for one in ops] for ops in inside] != [list(function.names) for function in found]:
+    if [[item.name for item in ops] for ops in inside] != [list(function.names) for function in result]:
         raise SpecError("the operations of the module are not those of its text")
-    specs = list(dict.fromkeys(one.spec for function in found for one in function.operations if one.spec is not None))
+    specs = list(
+        dict.fromkeys(
+            operation.spec for function in result for operation in function.operations if operation.spec is not None
+        )
+    )
     answers = dict(zip(specs, costs.of(specs), strict=True))
     attributes = _Attributes(op)
-    for handle, ops, function in zip(functions, inside, found, strict=True):
-        for place, one in function.own().items():
-            attributes.write(ops[place - function.first], _told(one, answers))
+    for handle, ops, function in zip(functions, inside, result, strict=True):
+        for place, item in function.own().items():
+            attributes.write(ops[place - function.first], _cost_attributes(item, answers))
         attributes.write(handle, _totals(function, answers) if function.operations else {})
     return costs.problems()
 
 
-def _told(one: FoundOperation, answers: Mapping[KernelSpec, OperationCost | str]) -> dict[str, Any]:
+def _cost_attributes(operation: ModuleOperation, answers: Mapping[KernelSpec, OperationCost | str]) -> dict[str, Any]:
     """What is written onto an operation; None is left out."""
-    answer = one.why if one.spec is None else answers[one.spec]
-    if one.spec is None or isinstance(answer, str):
+    answer = operation.why if operation.spec is None else answers[operation.spec]
+    if operation.spec is None or isinstance(answer, str):
         return {"skipped": answer}
     return {
-        "kernel": _title(one.spec),
+        "kernel": _title(operation.spec),
         "latency_s": answer.latency_s,
         "lower_s": answer.lower_s,
         "upper_s": answer.upper_s,
         "energy_j": answer.energy_j,
         "bound": answer.bound,
-        "stand_in": one.stand_in or None,
-        "runs": int(one.runs) if one.runs != 1.0 else None,
+        "stand_in": operation.stand_in or None,
+        "runs": int(operation.runs) if operation.runs != 1.0 else None,
     }
 
 
-def _totals(function: FoundFunction, answers: Mapping[KernelSpec, OperationCost | str]) -> dict[str, Any]:
+def _totals(function: ModuleFunction, answers: Mapping[KernelSpec, OperationCost | str]) -> dict[str, Any]:
     """What is written onto a function; None is left out. Energy only where it is known of all operations with a cost."""
-    found = [(one.runs, answers[one.spec]) for one in function.operations if one.spec is not None]
-    covered = [(runs, answer) for runs, answer in found if isinstance(answer, OperationCost)]
+    items = [
+        (operation.runs, answers[operation.spec]) for operation in function.operations if operation.spec is not None
+    ]
+    covered = [(runs, answer) for runs, answer in items if isinstance(answer, OperationCost)]
     joules = [runs * answer.energy_j for runs, answer in covered if answer.energy_j is not None]
     return {
         "total_latency_s": sum(runs * answer.latency_s for runs, answer in covered) if covered else None,
@@ -156,7 +161,7 @@ class _Attributes:
         """Put what is known onto an operation, in place of what an earlier run of the pass put there."""
         attributes = op.attributes
         # Bindings of some days give names, of others pairs with a name.
-        for name in [getattr(one, "name", one) for one in attributes]:
+        for name in [getattr(attribute, "name", attribute) for attribute in attributes]:
             if name.startswith(PREFIX):
                 del attributes[name]
         for name, value in values.items():
@@ -187,19 +192,19 @@ def _inside(op: Any) -> Iterator[Any]:
 def _in_order(region: Any) -> Iterator[Any]:
     for block in region.blocks:
         for inner in block.operations:
-            one = inner.operation
-            yield one
-            for deeper in one.regions:
+            item = inner.operation
+            yield item
+            for deeper in item.regions:
                 yield from _in_order(deeper)
 
 
 def _sentence(error: Exception) -> str:
     """What went wrong, in one line."""
-    said = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     return (
-        said
-        if isinstance(error, SpecError) and said
-        else f"the module could not be read: {said or type(error).__name__}"
+        message
+        if isinstance(error, SpecError) and message
+        else f"the module could not be read: {message or type(error).__name__}"
     )
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kernelcast.features.cases import Cases, Floats
+from kernelcast.features.batch.cases import Cases, Floats
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.models.labelled import Labelled
+from kernelcast.models.training.labelled_cases import LabelledCases
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "public_h200.py"
 DEVICE = "nvidia-h200-sxm-141gb"
@@ -43,9 +43,9 @@ def attention(batch: int, heads: int, kv_heads: int, kv_len: int, **words: Any) 
                          head_dim=128, **words)  # fmt: skip
 
 
-def labelled(specs: list[KernelSpec], latency_s: list[float]) -> Labelled:
-    return Labelled(
-        Cases.of(specs, [DEVICE] * len(specs)), np.array(latency_s, dtype=float), np.full(len(specs), np.nan)
+def labelled(specs: list[KernelSpec], latency_s: list[float]) -> LabelledCases:
+    return LabelledCases(
+        Cases.from_specs(specs, [DEVICE] * len(specs)), np.array(latency_s, dtype=float), np.full(len(specs), np.nan)
     )
 
 
@@ -56,7 +56,7 @@ def seconds(cases: Cases) -> Floats:
     return np.where(np.char.startswith(cases.impl, "lib"), 2.0, 1.0) * ours
 
 
-def knows_all(rows: Labelled) -> Callable[[Cases], Floats]:
+def knows_all(rows: LabelledCases) -> Callable[[Cases], Floats]:
     assert len(rows)
     return seconds
 

@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pyarrow.compute as pc
 import pytest
-from kernelcast.datasets.roots import root_of
-from kernelcast.datasets.store import Store
+from kernelcast.datasets.store.location import location_of
+from kernelcast.datasets.store.store import Store
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "store_size.py"
 
@@ -28,7 +28,7 @@ def script() -> ModuleType:
 
 
 def test_a_made_up_store_reads_as_a_store(script: ModuleType, tmp_path: Path) -> None:
-    written = script.build(root_of(tmp_path / "made"), 3000)
+    written = script.build(location_of(tmp_path / "made"), 3000)
     store = Store(tmp_path / "made")
     tables = store.read_all()
     assert sum(table.num_rows for table in tables.values()) == written == pytest.approx(3000, rel=0.02)
@@ -43,6 +43,7 @@ def test_a_made_up_store_reads_as_a_store(script: ModuleType, tmp_path: Path) ->
     assert min(value for value in gemm["latency_s"].to_pylist() if value is not None) > 0
 
 
+@pytest.mark.slow
 def test_questions_are_asked_and_put_on_the_page(script: ModuleType, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{script.START}\nold\n{script.END}\nafter\n")
@@ -50,7 +51,7 @@ def test_questions_are_asked_and_put_on_the_page(script: ModuleType, tmp_path: P
     done = subprocess.run(
         [sys.executable, "-P", str(SCRIPT), "--rows", "3e3", "--dir", str(tmp_path / "made"), "--page", str(page),
          "--questions", *asked],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     text = page.read_text()

@@ -32,7 +32,7 @@ def run(name: str, *args: str, text: str = "") -> subprocess.CompletedProcess[st
     path = EXAMPLES / name
     env = {variable: value for variable, value in os.environ.items() if not variable.startswith("KERNELCAST_")}
     start = [sys.executable, "-W", WARNINGS.get(name, "error")] if path.suffix == ".py" else []
-    return subprocess.run([*start, str(path), *args], input=text, capture_output=True, text=True, timeout=60, cwd="/",
+    return subprocess.run([*start, str(path), *args], input=text, capture_output=True, text=True, timeout=240, cwd="/",
                           env=env | {"PYTHONUTF8": "1"})  # fmt: skip
 
 

@@ -18,8 +18,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def packages_on_disk() -> set[str]:
-    rooms = ("api", "client", "collectors", "commands", "datasets", "features", "models", "plugins")
-    folders = {path.parent for room in rooms for path in (ROOT / room).rglob("__init__.py")}
+    tracked = subprocess.run(["git", "ls-files", "*/__init__.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    # What `benchmarks/` keeps in folders is of its scripts, and ships nowhere.
+    folders = {ROOT / Path(name).parent for name in tracked.stdout.split() if not name.startswith("benchmarks/")}
     return {"kernelcast", *(".".join(("kernelcast", *folder.relative_to(ROOT).parts)) for folder in folders)}
 
 
@@ -49,6 +50,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
+@pytest.mark.slow
 def test_the_wheel_predicts_from_its_own_files(unpacked: Path) -> None:
     script = (
         "import kernelcast, sys\n"
@@ -60,10 +62,11 @@ def test_the_wheel_predicts_from_its_own_files(unpacked: Path) -> None:
         "assert answer.in_domain and answer.latency_s.lower <= answer.latency_s.value\n"
     )
     command = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(unpacked)!r})\n{script}"]
-    result = subprocess.run(command, cwd=unpacked.parent, capture_output=True, text=True, check=False, timeout=60)
+    result = subprocess.run(command, cwd=unpacked.parent, capture_output=True, text=True, check=False, timeout=240)
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not shutil.which("g++"), reason="without a C++ compiler the wheel is built without the compiled engine"
 )
@@ -81,11 +84,23 @@ def test_the_wheel_holds_the_compiled_engine(unpacked: Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_the_wheel_puts_one_name_into_site_packages(unpacked: Path) -> None:
     names = {path.name.split("-")[0] for path in unpacked.iterdir()}
     assert names == {"kernelcast"}
-    assert (unpacked / "kernelcast" / "api" / "static").is_dir()
-    assert (unpacked / "kernelcast" / "models" / "report_assets").is_dir()
+    assert (unpacked / "kernelcast" / "api" / "page" / "static").is_dir()
+    assert (unpacked / "kernelcast" / "models" / "evaluation" / "reports.py").is_file()
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_file_of_the_packages(unpacked: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    folders = {name.split(".")[1] for name in project["tool"]["setuptools"]["packages"] if "." in name}
+    listed = subprocess.run(["git", "ls-files", "-z", *folders], cwd=ROOT, capture_output=True, text=True, check=True)
+    tracked = {name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()}
+    missing = {name for name in tracked if not (unpacked / "kernelcast" / name).is_file()}
+    # The sources of the compiled engine are in the wheel as the engine.
+    assert {name for name in missing if not name.startswith("models/engine/native/")} == set()
 
 
 def no_files() -> None:
@@ -95,6 +110,7 @@ def no_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limits")
 def test_the_wheel_serves_where_nothing_can_be_written(unpacked: Path, tmp_path: Path) -> None:
     start = f"import sys; sys.path.insert(0, {str(unpacked)!r})\nfrom kernelcast.cli import main\nsys.exit(main(sys.argv[1:]))"
@@ -105,19 +121,19 @@ def test_the_wheel_serves_where_nothing_can_be_written(unpacked: Path, tmp_path:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line, process.communicate(timeout=20)[1][-2000:]
+        assert line, process.communicate(timeout=120)[1][-2000:]
         address = json.loads(line)["address"]
         for path in ("/", "/readyz", "/openapi.json", "/metrics"):
-            assert urllib.request.urlopen(f"{address}{path}", timeout=20).status == 200
+            assert urllib.request.urlopen(f"{address}{path}", timeout=120).status == 200
         spec = {"family": "gemm", "device": "h100-sxm", "dtype": "bf16", "sizes": {"m": 64, "n": 64, "k": 64}}
         asked = urllib.request.Request(
             f"{address}/v1/predict", json.dumps(spec).encode(), {"content-type": "application/json"}
         )
-        with urllib.request.urlopen(asked, timeout=20) as answer:
+        with urllib.request.urlopen(asked, timeout=120) as answer:
             assert json.load(answer)["latency_s"]["value"] > 0
     finally:
         process.terminate()
-        said = process.communicate(timeout=30)[1]
+        said = process.communicate(timeout=120)[1]
     assert "Traceback" not in said
     assert list(tmp_path.iterdir()) == []
     assert not Path("/nonexistent").exists()

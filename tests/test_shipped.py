@@ -7,26 +7,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernelcast.datasets.checks import BOUND_SLACK
-from kernelcast.datasets.files import provenance_of
+from kernelcast.datasets.rows.checks import BOUND_SLACK
+from kernelcast.datasets.rows.table_columns import text
 from kernelcast.datasets.shipped import read_shipped, shipped_families
-from kernelcast.datasets.tables import text
+from kernelcast.datasets.store.parquet_files import provenance_of
+from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.features.work import work
-from kernelcast.models import training
-from kernelcast.models.artifact import read_manifest, save_artifact
-from kernelcast.models.labelled import Labelled
-from kernelcast.models.predictor import ArtifactPredictor, load_predictor
+from kernelcast.models.family_model.artifact import read_manifest, save_artifact
+from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.regressor import get_regressor
-from kernelcast.models.tables import labelled_table
+from kernelcast.models.training import training
+from kernelcast.models.training.labelled_cases import LabelledCases, labelled_table
 
 ROOT = Path(__file__).parents[1]
-PRETRAINED = ROOT / "models" / "pretrained"
+PRETRAINED = ROOT / "models" / "pretrained" / "kernels"
 
 
 @pytest.fixture(scope="module")
-def tables() -> dict[str, Labelled]:
+def tables() -> dict[str, LabelledCases]:
     return {family: labelled_table(read_shipped(family), family) for family in shipped_families()}
 
 
@@ -35,7 +34,7 @@ def predictor() -> ArtifactPredictor:
     return load_predictor(PRETRAINED)
 
 
-def test_there_are_as_many_rows_as_promised(tables: dict[str, Labelled]) -> None:
+def test_there_are_as_many_rows_as_promised(tables: dict[str, LabelledCases]) -> None:
     assert len(tables) == 9
     kernels = {family: int((rows.cases.impl == "torch").sum()) for family, rows in tables.items()}
     assert min(kernels.values()) >= 600
@@ -44,16 +43,16 @@ def test_there_are_as_many_rows_as_promised(tables: dict[str, Labelled]) -> None
     shapes = {tuple(row) for row in np.stack([tiled.cases.sizes[name] for name in "mnk"], axis=1).tolist()}
     assert len(tiled) >= 1_500
     assert len(shapes) >= 30
-    assert sum(path.stat().st_size for path in (ROOT / "datasets" / "shipped").iterdir()) < 20e6
+    assert sum(path.stat().st_size for path in (ROOT / "datasets" / "data" / "shipped").iterdir()) < 20e6
 
 
-def test_shapes_are_not_powers_of_two(tables: dict[str, Labelled]) -> None:
+def test_shapes_are_not_powers_of_two(tables: dict[str, LabelledCases]) -> None:
     for family, rows in tables.items():
         exponents = np.log2(np.maximum(np.stack(list(rows.cases.sizes.values())), 1))
         assert (exponents % 1 == 0).all(axis=0).mean() < 0.2, family
 
 
-def test_no_row_beats_its_lower_bound(tables: dict[str, Labelled]) -> None:
+def test_no_row_beats_its_lower_bound(tables: dict[str, LabelledCases]) -> None:
     for family, rows in tables.items():
         bound = work(rows.cases, catalogue()).lower_bound_s
         assert (rows.latency_s >= bound * (1 - BOUND_SLACK)).all(), family
@@ -73,11 +72,11 @@ def test_the_model_is_small_and_trained_on_these_tables() -> None:
     assert all(source["licence"] and source["link"] and source["rows"] > 0 for source in manifest["sources"].values())
     assert manifest["own_data"]
     for one in manifest["own_data"]:
-        content = (ROOT / "datasets" / "shipped" / one["name"]).read_bytes()
+        content = (ROOT / "datasets" / "data" / "shipped" / one["name"]).read_bytes()
         assert hashlib.sha256(content).hexdigest() == one["sha256"], one["name"]
 
 
-def test_the_model_fits_what_it_was_trained_on(tables: dict[str, Labelled], predictor: ArtifactPredictor) -> None:
+def test_the_model_fits_what_it_was_trained_on(tables: dict[str, LabelledCases], predictor: ArtifactPredictor) -> None:
     for family, rows in tables.items():
         found = predictor.predict_cases(rows.cases)
         latency = found.targets["latency_s"]
@@ -87,8 +86,9 @@ def test_the_model_fits_what_it_was_trained_on(tables: dict[str, Labelled], pred
         assert found.in_domain.mean() > 0.94, family
 
 
+@pytest.mark.slow
 def test_a_model_trained_again_answers_alike(
-    tables: dict[str, Labelled], predictor: ArtifactPredictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tables: dict[str, LabelledCases], predictor: ArtifactPredictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Tests of models put small regressors in place for their whole session; here the real ones count.
     monkeypatch.setattr(training, "get_regressor", get_regressor)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernelcast.datasets.compiled import read_shipped_compiled
-from kernelcast.datasets.files import provenance_of
+from kernelcast.datasets.records.compiled_code import read_shipped_compiled
+from kernelcast.datasets.records.launch_traces import CountedCase, KernelLaunch, LaunchSummary, read_records
 from kernelcast.datasets.shipped import SHIPPED_DIR, read_shipped, shipped_families
-from kernelcast.datasets.traces import CountedCase, KernelLaunch, LaunchSummary, read_records
+from kernelcast.datasets.store.parquet_files import provenance_of
 from kernelcast.features.device import catalogue
 
 H200 = "nvidia-h200-sxm-141gb"

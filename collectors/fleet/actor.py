@@ -1,20 +1,134 @@
-"""The actor that holds one device: it keeps the device's lock, measures chunks in child processes, and answers plain JSON."""
+"""What an actor measures with on its own node: the machine's facts, its state, and the collectors that exist."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any, Protocol
 
-from ...datasets.schema import spec_of, to_row
-from ...datasets.store import Store, StoreError
+from ...datasets.rows.schema import to_row
+from ...datasets.store.store import Store, StoreError
+from ...features.device import Catalogue, Device, parse_device
 from ...features.errors import SpecError
-from ..environment import source_hash
-from ..pipe import WorkerStartError
-from ..process import Collector, WorkerLostError
-from .identity import NotThatDeviceError
-from .local import LocalDevice, Request, maker_at
+from ...features.spec_io.rows import spec_from_row
+from ...home import home_dir
+from ...process import ChildStartError
+from ..collector import Collector, WorkerLostError
+from ..cpu.worker import local_workers
+from ..gpu.kernels.compile_ahead import cache_environment
+from ..gpu.measure.worker import GpuCollector, GpuWorkerOptions
+from ..host import machine_facts, source_hash, state_facts
+from ..meters.nvml import gpu_facts, gpu_state
+from .device_labels import NotThatDeviceError, check_cpu, check_gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which device an actor takes.
+
+    Attributes:
+        device: Its name.
+        index: Its number among those of the same name on the node.
+        lock_s: How long the actor waits for the lock, in seconds.
+        device_files: Device files beside the catalogue's own.
+        maker: Import path, `package.module:function`, of what turns this request into a `LocalDevice`.
+    """
+
+    device: str
+    index: int = 0
+    lock_s: float = 10.0
+    device_files: tuple[str, ...] = ()
+    maker: str = "kernelcast.collectors.fleet.actor:open_local"
+
+
+class LocalDevice(Protocol):
+    """A device of this machine, ready to be measured."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """What stays the same over a campaign: `environment.machine_facts` and more; plain JSON."""
+        ...
+
+    def state(self) -> Mapping[str, Any]:
+        """What changes from block to block; plain JSON."""
+        ...
+
+    def collector(self, impl: str, threads: int) -> Collector:
+        """A new collector for this impl and thread count."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDevice:
+    """A `LocalDevice` of three functions and its facts.
+
+    Attributes:
+        known_facts: What stays the same of the device over a campaign.
+        read_state: Reads its present state.
+        make: Makes the collector of an impl and thread count.
+    """
+
+    known_facts: Mapping[str, Any]
+    read_state: Callable[[], Mapping[str, Any]]
+    make: Callable[[str, int], Collector]
+
+    def facts(self) -> Mapping[str, Any]:
+        """See `LocalDevice`."""
+        return self.known_facts
+
+    def state(self) -> Mapping[str, Any]:
+        """See `LocalDevice`."""
+        return self.read_state()
+
+    def collector(self, impl: str, threads: int) -> Collector:
+        """See `LocalDevice`."""
+        return self.make(impl, threads)
+
+
+def maker_at(path: str) -> Callable[[Request], LocalDevice]:
+    """The function at `package.module:function`."""
+    module, _, name = path.partition(":")
+    maker: Callable[[Request], LocalDevice] = getattr(import_module(module), name)
+    return maker
+
+
+def open_local(request: Request) -> LocalDevice:
+    """The device of this machine that `request` names, checked to be that one.
+
+    Raises:
+        NotThatDeviceError: it is another one.
+        ChildStartError: the GPU's worker does not start.
+        SpecError: the device is in no catalogue here.
+    """
+    known = Catalogue(
+        extra=tuple(parse_device(text, origin="the driver's --device-file") for text in request.device_files)
+    )
+    device = known.get(request.device)
+    if device.kind == "cpu":
+        check_cpu(device, known)
+        return OpenDevice(machine_facts(device.name), state_facts, local_workers(device.name))
+    return _open_gpu(device, request.index, known)
+
+
+def _open_gpu(device: Device, index: int, known: Catalogue) -> LocalDevice:
+    reader = check_gpu(device, index, known)
+    collector = GpuCollector(GpuWorkerOptions(device.name, index), env=cache_environment(home_dir() / "compiled"))
+    try:
+        ready = collector.start()
+    except ChildStartError:
+        collector.close()
+        raise
+    units, wanted = ready.get("compute_units"), device.required("compute_units")
+    if units is not None and units != wanted:
+        collector.close()
+        raise NotThatDeviceError(
+            f"the GPU has {units} compute units, and {device.name} has {wanted:g}: it is another device"
+        )
+    return OpenDevice(machine_facts(device.name) | {"gpu": gpu_facts(reader)}, partial(gpu_state, reader), collector)
+
 
 _LOCK_POLL_S = 0.2
 
@@ -28,7 +142,7 @@ class DeviceActor:
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self._request = Request(**{**request, "device_files": tuple(request["device_files"])})
-        self._held = ExitStack()
+        self._locks = ExitStack()
         self._collectors: dict[tuple[str, int], Collector] = {}
         self._local: LocalDevice | None = None
 
@@ -38,8 +152,8 @@ class DeviceActor:
         try:
             self._lock()
             self._local = maker_at(request.maker)(request)
-        except (StoreError, NotThatDeviceError, WorkerStartError, SpecError, ImportError) as error:
-            self._held.close()
+        except (StoreError, NotThatDeviceError, ChildStartError, SpecError, ImportError) as error:
+            self._locks.close()
             return {"refused": str(error)}
         return {"facts": dict(self._local.facts()), "source_hash": source_hash()}
 
@@ -55,10 +169,10 @@ class DeviceActor:
         collector = self._collectors[key]
         reply: dict[str, Any] = {"rows": []}
         try:
-            reply["rows"] = [to_row(row) for row in collector.collect([spec_of(row) for row in rows])]
+            reply["rows"] = [to_row(row) for row in collector.collect([spec_from_row(row) for row in rows])]
         except WorkerLostError as lost:
             reply["lost"] = {"status": lost.status, "case_id": lost.case_id, "message": str(lost)}
-        except WorkerStartError as error:
+        except ChildStartError as error:
             reply |= {"rows": [to_row(row) for row in error.rows], "not_started": str(error)}
         return reply | {"facts": dict(collector.facts())}
 
@@ -67,7 +181,7 @@ class DeviceActor:
         for collector in self._collectors.values():
             collector.close()
         self._collectors.clear()
-        self._held.close()
+        self._locks.close()
 
     def _opened(self) -> LocalDevice:
         if self._local is None:
@@ -80,7 +194,7 @@ class DeviceActor:
         name = request.device if request.index == 0 else f"{request.device}.{request.index}"
         while True:
             try:
-                self._held.enter_context(Store().lock(name))
+                self._locks.enter_context(Store().lock(name))
             except StoreError:
                 if time.monotonic() >= until:
                     raise

@@ -2,8 +2,8 @@
 
     cases by device name -> portions -> run_campaign, a thread per device -> chunks -> actor -> rows -> blocks -> store
 
-Each thread runs the very campaign of one machine (`collectors.campaign`), with the actor in the place of its workers: blocks,
-sentinels, second tries and guilty cases are the same.
+Each thread runs the very campaign of one machine (`collectors.kernel_campaign`), with the actor in the place of its workers:
+blocks, sentinels, second tries and cases that lose a worker are handled alike.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ...datasets.schema import Measurement, Provenance
-from ...datasets.store import Store, StoreError
+from ...datasets.rows.schema import Measurement, Provenance
+from ...datasets.store.store import Store, StoreError
 from ...features.device import Catalogue, catalogue
 from ...features.kernel import KernelSpec
-from ..campaign import CampaignError, run_campaign, store_sink
+from ...process import ChildStartError
+from ..campaign import CampaignError, terminate_as_interrupt
 from ..chunking import PACE, Pace
 from ..gpu.campaign import LATENCY_PACE
 from ..gpu.campaign import SENTINELS as GPU_SENTINELS
-from ..interrupts import terminate_as_interrupt
-from ..process import WorkerStartError
-from ..sentinel import SENTINEL_CASES
-from .labels import Instance, instances
-from .local import Request
-from .pool import Pool, gathered
-from .ray_library import FleetError, address_of, connect, disconnect
-from .remote import PATIENCE, DeviceGoneError, Patience, RefusedError, RemoteDevice
-from .summary import FleetSummary, InstanceSummary
-from .watch import Watch
+from ..kernel_campaign import SENTINEL_CASES, run_campaign, store_sink
+from .actor import Request
+from .actor_proxy import PATIENCE, DeviceGoneError, Patience, RefusedError, RemoteCollector, RemoteDevice
+from .case_pool import Pool, gathered
+from .device_labels import Instance, instances
+from .ray_setup import FleetError, Watch, address_of, connect, disconnect
 
 FleetProgress = Callable[[str, int, int], None]
 """Called with a device name, its cases finished and in all."""
+
+TIME_OVER = "the time is over"
+"""Why cases were left where nothing went wrong (`FleetSummary.why_left`)."""
 
 _POLL_S = 0.1
 _LAST_S = 30.0
@@ -46,7 +46,12 @@ _LAST_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How devices of one kind are measured: sizes of chunks and blocks, and the sentinels read between them."""
+    """How devices of one kind are measured.
+
+    Attributes:
+        pace: Sizes of chunks and blocks.
+        sentinels: Cases read between blocks.
+    """
 
     pace: Pace
     sentinels: tuple[KernelSpec, ...]
@@ -88,19 +93,22 @@ def run_fleet(
     catalogue_used = known or catalogue()
     methods_of = {device: methods[catalogue_used.get(device).kind] for device in cases}
     ray = connect(address)
-    found = [one for one in instances(ray) if one.device in cases]
-    if not found:
-        labels = ", ".join(sorted({one.device for one in instances(ray)})) or "none"
+    instances_used = [instance for instance in instances(ray) if instance.device in cases]
+    if not instances_used:
+        labels = ", ".join(sorted({instance.device for instance in instances(ray)})) or "none"
         raise FleetError(f"the cluster has no {' or '.join(sorted(cases))}; devices of its nodes: {labels}")
     fleet = _Fleet(ray, store, Watch(address_of(address), patience.cluster_s), until, progress, dict(note or {}))
     base = Request("", device_files=tuple(device_files), lock_s=patience.lock_s)
     base = base if maker is None else replace(base, maker=maker)
     began = time.monotonic()
     for device, specs in cases.items():
-        count = sum(one.device == device for one in found)
+        count = sum(instance.device == device for instance in instances_used)
         fleet.add(device, specs, methods_of[device], count)
-    crews = [_Crew(fleet, one, methods_of[one.device], replace(base, device=one.device, index=one.index), patience)
-             for one in found]  # fmt: skip
+    crews = [
+        _Crew(fleet, instance, methods_of[instance.device],
+              replace(base, device=instance.device, index=instance.index), patience)
+        for instance in instances_used
+    ]  # fmt: skip
     with terminate_as_interrupt(), fleet.watch:
         fleet.work(crews)
     if crews and all(crew.refused for crew in crews):
@@ -159,7 +167,7 @@ class _Fleet:
             self.watch.lost = True
             disconnect(self.ray)
         if self.watch.lost or self.failure is not None:
-            raise CampaignError(self._why_stopped()) from self.failure
+            raise CampaignError(self._why_stopped(), "device" if self.refusal is None else "storage") from self.failure
 
     def _wait(self, crews: Sequence[_Crew]) -> None:
         """Until all have finished. `Thread.join` is no good here: one that Ctrl-C interrupts takes the thread for ended."""
@@ -190,8 +198,8 @@ class _Fleet:
         with self.writing:
             self.unstored[instance] = unstored
             if self.progress is not None:
-                held = sum(count for one, count in self.unstored.items() if one.device == instance.device)
-                done = sum(self.stored[instance.device].values()) + held
+                waiting = sum(count for other, count in self.unstored.items() if other.device == instance.device)
+                done = sum(self.stored[instance.device].values()) + waiting
                 self.progress(instance.device, done, self.totals[instance.device])
 
     def summary(self, crews: Sequence[_Crew], seconds: float) -> FleetSummary:
@@ -212,7 +220,7 @@ class _Fleet:
         if all(crew.ended is not None for crew in mine):
             return "no device of this name is left"
         if self.until is not None and time.monotonic() >= self.until:
-            return "the time is over"
+            return TIME_OVER
         return f"{len(self.pools[device].given_up)} were in hand whenever a device was lost"
 
 
@@ -248,7 +256,7 @@ class _Crew:
         except CampaignError as error:
             self.ended = str(error)
             # Where it is the store that fails, it fails for all.
-            if not isinstance(error.__cause__, WorkerStartError):
+            if not isinstance(error.__cause__, ChildStartError):
                 self.fleet.failure = error
         except KeyboardInterrupt:
             self.ended = "interrupted"
@@ -270,7 +278,7 @@ class _Crew:
         try:
             done = run_campaign(
                 portion, device=self.instance.device, sink=self._sink, pace=self.method.pace,
-                sentinels=self.method.sentinels, collector_for=partial(_RemoteCollector, remote), note=facts,
+                sentinels=self.method.sentinels, collector_for=partial(RemoteCollector, remote), note=facts,
                 key_of=partial(_key, int(cores or 1)), state=remote.state, until=self.fleet.until, progress=self._progress(),
             )  # fmt: skip
             lost = False
@@ -296,43 +304,83 @@ class _Crew:
     def _sink(self, rows: list[Measurement], provenance: Provenance) -> Sequence[Measurement]:
         """Store one block. Files are written beside each other: a slow store must not make other devices wait."""
         try:
-            kept = store_sink(self.fleet.store)(rows, provenance) or rows
+            stored_rows = store_sink(self.fleet.store)(rows, provenance) or rows
         except (OSError, StoreError) as error:
             with self.fleet.writing:
                 self.fleet.refusal = self.fleet.refusal or error
                 self.fleet.refused_rows += len(rows)
             raise
         with self.fleet.writing:
-            self.fleet.stored[self.instance.device].update(row.status for row in kept)
+            self.fleet.stored[self.instance.device].update(row.status for row in stored_rows)
             self.fleet.unstored[self.instance] = 0
-            self.rows.update(row.case_id for row in kept)
+            self.rows.update(row.case_id for row in stored_rows)
             self.blocks += 1
-        return kept
+        return stored_rows
 
     def summary(self) -> InstanceSummary:
         """What this device did."""
-        one = self.instance
-        return InstanceSummary(one.device, one.host, one.index, len(self.rows), self.blocks, self.losses, self.ended)
-
-
-class _RemoteCollector:
-    """A collector of `run_campaign` that asks the actor."""
-
-    def __init__(self, remote: RemoteDevice, impl: str, threads: int) -> None:
-        self._remote, self._key = remote, (impl, threads)
-        self._facts: Mapping[str, Any] = {}
-
-    def collect(self, specs: Sequence[KernelSpec]) -> list[Measurement]:
-        rows, self._facts = self._remote.measure(self._key, specs)
-        return rows
-
-    def facts(self) -> Mapping[str, Any]:
-        return self._facts
-
-    def close(self) -> None:
-        """The actor ends with its device, not with a portion."""
+        device, host, index = self.instance.device, self.instance.host, self.instance.index
+        return InstanceSummary(device, host, index, len(self.rows), self.blocks, self.losses, self.ended)
 
 
 def _key(cores: int, spec: KernelSpec) -> tuple[str, int]:
     """What one worker on a machine of so many cores is for."""
     return spec.impl, spec.threads or cores
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSummary:
+    """What one device of one node did.
+
+    Attributes:
+        device: Its name.
+        node: Host name of the node.
+        index: Its number among those of one name there.
+        rows: Rows measured.
+        blocks: Blocks stored.
+        losses: Workers and actors lost.
+        ended: Why it stopped early; None where it worked to the end.
+    """
+
+    device: str
+    node: str
+    index: int
+    rows: int
+    blocks: int
+    losses: int
+    ended: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSummary:
+    """What a campaign on a fleet did, by device name.
+
+    Attributes:
+        stored: Rows stored by status.
+        skipped: Cases stored before.
+        left: Cases not measured.
+        why_left: Why they were not.
+        instances: What each device did.
+        interrupted: Whether Ctrl-C or SIGTERM ended it.
+        seconds: How long it took.
+    """
+
+    stored: Mapping[str, Mapping[str, int]]
+    skipped: Mapping[str, int]
+    left: Mapping[str, int]
+    why_left: Mapping[str, str]
+    instances: tuple[InstanceSummary, ...]
+    interrupted: bool
+    seconds: float
+
+    def __str__(self) -> str:
+        lines = []
+        for device, rows in self.stored.items():
+            counts = ", ".join(f"{count} {status}" for status, count in sorted(rows.items())) or "no rows"
+            text = f"{device}: {counts}; {self.skipped[device]} skipped as already stored"
+            if self.left[device]:
+                text += f"; {self.left[device]} cases left ({self.why_left[device]})"
+            lines.append(text)
+        lines += [f"{part.device} on {part.node}: {part.ended}" for part in self.instances if part.ended is not None]
+        end = ", run the same command again for what is left" if any(self.left.values()) else ""
+        return "\n".join([*lines, f"{self.seconds:.0f} s on {len(self.instances)} devices{end}"])

@@ -20,28 +20,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...datasets.schema import spec_of
+from ...datasets.rows.schema import message_kind
 from ...datasets.shipped import read_shipped, shipped_families
-from ...datasets.store import FINAL_STATUSES, Store
+from ...datasets.store.store import FINAL_STATUSES, Store
 from ...features.device import Device
 from ...features.kernel import KernelSpec, get_family
+from ...features.spec_io.rows import spec_from_row
 from ...home import home_dir
-from ..campaign import CampaignError, CampaignSummary, run_campaign, store_sink
+from ...process import ChildStartError
+from ..campaign import CampaignError, CampaignSummary, Progress
 from ..chunking import Pace
-from ..meters.none import NoMeter
-from ..pipe import WorkerStartError
-from ..progress import Progress
-from .ahead import cache_environment, compile_ahead
-from .bench import NO_ENERGY
-from .cutlass_build import has_cutlass
-from .cutlass_plan import cutlass_gpu_plan
-from .nvml import NvmlReader, gpu_facts, gpu_state
-from .plan import energy_cases, energy_order, gpu_plan, seed_after
-from .process import GpuCollector
-from .runner import gpu_runners
-from .sweeps import SWEEPS
-from .tiled import tiled_gpu_plan
-from .worker import GpuWorkerOptions
+from ..kernel_campaign import run_campaign, store_sink
+from ..meters.nvml import NvmlReader, gpu_facts, gpu_state
+from ..meters.protocol import NoMeter
+from .kernels.compile_ahead import cache_environment, compile_ahead
+from .kernels.cutlass_build import has_cutlass
+from .measure.runner import gpu_runners
+from .measure.worker import GpuCollector, GpuWorkerOptions
+from .plan.cutlass_tiles import cutlass_gpu_plan
+from .plan.plan import energy_cases, energy_order, gpu_plan, seed_after
+from .plan.sweeps import SWEEPS
+from .plan.tiled_kernels import tiled_gpu_plan
 
 SENTINELS = (
     KernelSpec.of("gemm", "bf16", impl="torch", m=1024, n=1024, k=1024),
@@ -73,9 +72,12 @@ REPEATED_SHARE = 10
 
 @dataclass(frozen=True, slots=True)
 class GpuBudget:
-    """Seconds of a campaign in all, and those of them kept for energy; each phase ends inside its own.
+    """Seconds of a campaign; each phase ends inside its own.
 
-    `rows` is the most cases of either phase, None for as many as there is time for.
+    Attributes:
+        total_s: Of both phases.
+        energy_s: Of these, for energy.
+        rows: Most cases of either phase; None for as many as there is time for.
     """
 
     total_s: float
@@ -90,7 +92,13 @@ class GpuBudget:
 
 @dataclass(frozen=True, slots=True)
 class GpuCampaignSummary:
-    """What the two phases did; None for one that had no budget, or no sensor: `no_energy` then says why."""
+    """What the two phases did.
+
+    Attributes:
+        latency: The latency phase; None where it had no budget.
+        energy: The energy phase; None where it had no budget or no sensor.
+        no_energy: Why there is no energy.
+    """
 
     latency: CampaignSummary | None
     energy: CampaignSummary | None
@@ -111,8 +119,11 @@ class GpuCampaignSummary:
 class Known:
     """Cases of a device whose latency need not be measured again, each in one list.
 
-    `with_energy` have all that can be had, `without` a latency alone. `impossible` are not tried again at all: they are
-    unsupported, too large or too slow, or their energy was refused.
+    Attributes:
+        with_energy: Cases with all that can be measured.
+        without: Cases with a latency alone.
+        impossible: Cases that are not tried again: they are unsupported, too large or too slow, or their energy was
+            refused.
     """
 
     with_energy: list[KernelSpec]
@@ -139,7 +150,7 @@ def measured_specs(store: Store, device: str) -> Known:
     for table in tables:
         final = table.filter(pc.is_in(table["status"], pa.array(FINAL_STATUSES)))
         for row in final.select([name for name in final.column_names if name in _columns(final)]).to_pylist():
-            spec = spec_of(row)
+            spec = spec_from_row(row)
             places[spec] = max(_place(row), places.get(spec, _WITHOUT))
     return Known(
         *([spec for spec, at in places.items() if at == place] for place in (_WITH_ENERGY, _WITHOUT, _IMPOSSIBLE))
@@ -153,7 +164,7 @@ _WITHOUT, _IMPOSSIBLE, _WITH_ENERGY = range(3)
 def _place(row: Mapping[str, Any]) -> int:
     if row["energy_j"] is not None:
         return _WITH_ENERGY
-    refused = row["message"] is not None and row["message"].startswith(NO_ENERGY)
+    refused = message_kind(row["message"]) == "no energy"
     return _WITHOUT if row["status"] == "ok" and not refused else _IMPOSSIBLE
 
 
@@ -196,9 +207,9 @@ def run_gpu_campaign(
     common: dict[str, Any] = {"device": device.name, "sink": store_sink(store), "sentinels": SENTINELS, "note": note,
                               "key_of": _one_worker, "state": state}  # fmt: skip
     if budget.latency_s > 0:
-        with _ahead(planned, reader, cache, processes), bar("latency") as told:
+        with _ahead(planned, reader, cache, processes), bar("latency") as advance:
             latency = run_campaign(planned, collector_for=_started(make({}), device), skip=skip, pace=LATENCY_PACE,
-                                   progress=told, until=began + budget.latency_s, **common)  # fmt: skip
+                                   progress=advance, until=began + budget.latency_s, **common)  # fmt: skip
     if budget.energy_s > 0 and not (latency is not None and latency.interrupted):
         known = measured_specs(store, device.name)
         wanted = [spec for spec in known.possible or planned if not families or spec.family in families]
@@ -207,8 +218,8 @@ def run_gpu_campaign(
         if worker.facts().get("energy_source") == NoMeter.name:
             worker.close()
             return GpuCampaignSummary(latency, None, str(worker.facts().get("energy_source_reason")))
-        with bar("energy") as told:
-            energy = run_campaign(chosen, collector_for=worker, pace=ENERGY_PACE, progress=told,
+        with bar("energy") as advance:
+            energy = run_campaign(chosen, collector_for=worker, pace=ENERGY_PACE, progress=advance,
                                   skip={spec.case_id for spec in known.impossible},
                                   until=began + budget.total_s - SECONDS_PER_ENERGY_CASE, **common)  # fmt: skip
     return GpuCampaignSummary(latency, energy)
@@ -252,7 +263,7 @@ def _started(collector: GpuCollector, device: Device) -> GpuCollector:
     """
     try:
         ready = collector.start()
-    except WorkerStartError as error:
+    except ChildStartError as error:
         raise CampaignError(f"{error}. Nothing was measured; fix this and run the same command again.") from error
     units, wanted = ready.get("compute_units"), device.required("compute_units")
     if units is not None and units != wanted:

@@ -10,8 +10,7 @@ import io
 from typing import Any
 
 from .board import BoardMeter, EnergyRule
-from .clock import Clock, MonotonicClock
-from .protocol import SensorMissingError
+from .protocol import Clock, MonotonicClock, SensorMissingError
 
 THROTTLE_COUNTERS = (
     ("prochot_residency_acc", "thermal"),
@@ -52,8 +51,8 @@ class AmdReader:
 
     def power_w(self) -> float | None:
         """Power of the socket: now, or the driver's average where only that is told."""
-        told = self._call("amdsmi_get_power_info") or {}
-        return next((watts for name in _POWERS if (watts := _number(told.get(name))) is not None), None)
+        info = self._call("amdsmi_get_power_info") or {}
+        return next((watts for name in _POWERS if (watts := _number(info.get(name))) is not None), None)
 
     def temperature_c(self) -> float | None:
         """Temperature of the hottest spot."""
@@ -61,9 +60,9 @@ class AmdReader:
             kind = self._amdsmi.AmdSmiTemperatureType.HOTSPOT, self._amdsmi.AmdSmiTemperatureMetric.CURRENT
         except AttributeError:
             return None
-        told = _number(self._call("amdsmi_get_temp_metric", *kind))
+        temperature = _number(self._call("amdsmi_get_temp_metric", *kind))
         # The reference says millidegrees, releases give degrees; no board lives at 500 °C.
-        return told / 1000 if told is not None and told > _HOTTEST_C else told
+        return temperature / 1000 if temperature is not None and temperature > _HOTTEST_C else temperature
 
     def throttle(self) -> tuple[str, ...] | None:
         """Words for what limited the clocks since the call before, by `THROTTLE_COUNTERS`."""

@@ -9,13 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from .amdsmi import amd_meter
-from .board import BoardMeter, EnergyRule
-from .clock import Clock, MonotonicClock
-from .none import NoMeter
+from .board import BoardMeter, EnergyRule, IdleRule, idle_power_w, sensor_period_s
 from .nvml import nvml_meter
-from .protocol import EnergyMeter, SensorMissingError
+from .protocol import Clock, EnergyMeter, MonotonicClock, NoMeter, SensorMissingError
 from .rapl import POWERCAP, RaplMeter, packages
-from .startup import IdleRule, idle_power_w, sensor_period_s
 
 Open = Callable[[int, EnergyRule, Clock], EnergyMeter | None]
 """Opens the meter of a GPU; None where the board has no energy counter, SensorMissingError where the sensor is not there."""
@@ -32,8 +29,8 @@ GPU_SENSORS = gpu_sensors()
 
 def find_meter(root: Path = POWERCAP) -> EnergyMeter:
     """The CPU's: RAPL when `root` holds a package zone this user may read, else `NoMeter`."""
-    found = packages(root)
-    return RaplMeter(found) if found else NoMeter()
+    zones = packages(root)
+    return RaplMeter(zones) if zones else NoMeter()
 
 
 def find_gpu_meter(

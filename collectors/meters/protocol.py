@@ -1,7 +1,12 @@
-"""What an energy meter is: it drives a steady loop of one kernel and says what a call of it costs, in joules."""
+"""What an energy meter is: it drives a steady loop of one kernel and says what a call of it costs, in joules.
+
+With the meter of a machine without a sensor, one that replays recorded measurements, and the clock that meters read.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,12 +40,21 @@ class SteadyLoop(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What measuring a loop gave; joules per call, watts, seconds, degrees Celsius. What is not known is None.
+    """What measuring a loop gave; None where something is not known.
 
-    `energy_j` is gross, the label: all the device drew, idling included; `net_energy_j` what lies above `idle_power_w`.
-    `power_w` is the mean over all `windows`, which took `window_s` and `calls` together. `power_integrated_w` is the
-    mean of power readings over the same time, a check on the counter. `spread` is (largest - smallest) / median of the
-    windows' energies per call, None for one window. `throttle` holds the words of clock limits seen meanwhile.
+    Attributes:
+        energy_j: Joules per call, gross, the label: all the device drew, idling included.
+        power_w: Mean power over all windows.
+        window_s: Seconds of all windows together.
+        calls: Calls of all windows together.
+        windows: Number of windows.
+        idle_power_w: Power at rest.
+        net_energy_j: Joules per call above `idle_power_w`.
+        power_integrated_w: Mean of power readings over the same time, a check on the counter.
+        spread: (largest - smallest) / median of the windows' energies per call; None for one window.
+        temperature_before_c: Degrees Celsius before.
+        temperature_after_c: Degrees Celsius after.
+        throttle: Words of clock limits seen meanwhile.
     """
 
     energy_j: float
@@ -72,3 +86,56 @@ class EnergyMeter(Protocol):
             EnergyRefusedError: the reading is not to be trusted.
         """
         ...
+
+
+class NoMeter:
+    """Every measurement is None, and costs nothing: the loop is not even turned."""
+
+    name = "none"
+
+    def measure(self, loop: SteadyLoop, *, windows: int = 1) -> None:
+        """Always None."""
+
+
+class ReplayMeter:
+    """Plays recorded measurements, one per `measure`, and raises recorded refusals; None once they run out."""
+
+    def __init__(self, recorded: Iterable[Energy | EnergyRefusedError | None], name: str = "replay") -> None:
+        self.name = name
+        self._recorded = iter(recorded)
+
+    def measure(self, loop: SteadyLoop, *, windows: int = 1) -> Energy | None:  # noqa: ARG002  what was recorded counts
+        """The next recorded measurement; the loop is turned once, as any meter would.
+
+        Raises:
+            EnergyRefusedError: that is what was recorded.
+        """
+        loop.turn()
+        measured = next(self._recorded, None)
+        if isinstance(measured, EnergyRefusedError):
+            raise measured
+        return measured
+
+
+class Clock(Protocol):
+    """Monotonic time."""
+
+    def now_s(self) -> float:
+        """Seconds since some fixed moment."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class MonotonicClock:
+    """The real one: `time.perf_counter` and `time.sleep`."""
+
+    def now_s(self) -> float:
+        """Seconds since some fixed moment."""
+        return time.perf_counter()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)

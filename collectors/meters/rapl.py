@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from .clock import Clock, MonotonicClock
-from .protocol import Energy, EnergyRefusedError, SteadyLoop
+from .protocol import Clock, Energy, EnergyRefusedError, MonotonicClock, SteadyLoop
 
 POWERCAP = Path("/sys/class/powercap")
 

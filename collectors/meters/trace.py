@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .board import BoardReader
-from .clock import Clock, MonotonicClock
-from .protocol import SteadyLoop
+from .protocol import Clock, MonotonicClock, SteadyLoop
 
 
 class TraceEndedError(Exception):
@@ -22,7 +21,14 @@ class TraceEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at the sensors: when the counter was read, what it said, power by its side, and calls completed so far."""
+    """One reading of the sensors.
+
+    Attributes:
+        time_s: When the counter was read.
+        counter_mj: What it said.
+        power_instant_w: Power at that time.
+        calls: Calls completed so far.
+    """
 
     time_s: float
     counter_mj: int

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .board import EnergyRule
-from .clock import Clock, MonotonicClock
-from .protocol import Energy, EnergyRefusedError, SensorMissingError, SteadyLoop
+from .protocol import Clock, Energy, EnergyRefusedError, MonotonicClock, SensorMissingError, SteadyLoop
 
 _WINDOW = "kernelcast"
 
@@ -23,7 +22,15 @@ class ZeusMissingError(SensorMissingError):
 
 @dataclass(frozen=True, slots=True)
 class ZeusMeter:
-    """Measures GPU `index`, as zeus counts them, with `monitor`, a `ZeusMonitor`."""
+    """Measures a GPU with zeus.
+
+    Attributes:
+        monitor: A `ZeusMonitor`.
+        index: Which GPU, as zeus counts them.
+        rule: How a loop is measured.
+        clock: What times are read from.
+        name: Name of the sensor.
+    """
 
     monitor: Any
     index: int = 0

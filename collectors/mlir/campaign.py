@@ -11,38 +11,32 @@ never touched again; a campaign stopped at any point goes on where it stopped.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
-import secrets
 import statistics
 import tempfile
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...datasets.files import StoreError
-from ...datasets.module_store import append_runs, append_texts, measured_keys
-from ...datasets.modules import ModuleRun, ModuleText
-from ..campaign import CampaignError
-from ..environment import machine_facts, memory_b, state_facts, utc_now
-from ..interrupts import terminate_as_interrupt
-from ..pipe import WorkerStartError
-from ..progress import Progress
-from ..runner import UnsupportedCaseError
-from .ahead import Compile, CompileAhead, give_way
-from .bench import RULE, Measured
-from .finishing import finished
-from .iree_module import TARGET_FLAGS, Compiled, compile_module
+from ...datasets.records.mlir_modules import ModuleRun, ModuleText, append_runs, append_texts, measured_keys
+from ...datasets.store.errors import StoreError
+from ...process import ChildStartError
+from ..campaign import Campaign, CampaignError, CampaignSummary, Progress, new_block_name, terminate_as_interrupt
+from ..cpu.runner import UnsupportedCaseError
+from ..host import machine_facts, memory_b, state_facts, utc_now
+from .compile_ahead import Compile, CompileAhead, give_way
+from .compiler import Job, ModuleRunner
+from .compilers.iree import TARGET_FLAGS, Compiled, compile_module
+from .measure.bench import RULE, Measured, Sample
+from .measure.run_record import REFERENCES, finished
+from .measure.worker import ModuleCollector, ModuleWorker, ModuleWorkerOptions
 from .operands import BELOW, signature
-from .order import ordered
-from .process import ModuleCollector, ModuleWorker
-from .references import REFERENCES
-from .results import Sample
-from .runner import Job, ModuleRunner
-from .worker import ModuleWorkerOptions
 
 CHUNK = 24
 """Modules measured together: blocks of one are then some seconds apart."""
@@ -62,8 +56,14 @@ _UNSTORED = 3
 class Plan:
     """What a campaign measures and with what.
 
-    `target` is `cpu` or `cuda`. `threads` are the thread counts, the first of which is measured on all modules; (None,) on a
-    GPU. `until` is a time of `time.monotonic()` after which no chunk is begun.
+    Attributes:
+        texts: The modules.
+        runners: The compilers.
+        device: The name rows carry.
+        target: `cpu` or `cuda`.
+        threads: Thread counts, the first of which is measured on all modules; (None,) on a GPU.
+        until: A time of `time.monotonic()` after which no chunk is begun.
+        source: Where the texts come from.
     """
 
     texts: Sequence[ModuleText]
@@ -75,30 +75,10 @@ class Plan:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleSummary:
-    """What a campaign did: rows stored by status, builds there already, builds left."""
-
-    device: str
-    stored: Mapping[str, int]
-    skipped: int
-    left: int
-    blocks: int
-    interrupted: bool
-    seconds: float
-
-    def __str__(self) -> str:
-        rows = ", ".join(f"{count} {status}" for status, count in sorted(self.stored.items())) or "no rows"
-        text = f"{self.device}: {rows} in {self.blocks} blocks, {self.seconds:.0f} s; {self.skipped} were there already"
-        return text + (
-            f"; {self.left} left, run the same command again to go on where this stopped" if self.left else ""
-        )
-
-
 def run_modules(
     plan: Plan, root: Path, *, progress: Progress | None = None,
     collector_for: Callable[[ModuleWorkerOptions], ModuleCollector] = ModuleWorker, compile_: Compile | None = None,
-) -> ModuleSummary:  # fmt: skip
+) -> CampaignSummary:  # fmt: skip
     """Measure what `plan` names and `root` does not have, and store every row, good or bad, under `root`.
 
     Ctrl-C and SIGTERM end it in order: what is measured is stored, workers are killed.
@@ -106,37 +86,36 @@ def run_modules(
     Raises:
         CampaignError: a worker cannot start, or rows cannot be stored. Blocks stored before stay.
     """
-    began, interrupted = time.monotonic(), False
+    interrupted = False
     done = measured_keys(root, plan.device)
     wanted = ordered(plan.texts, plan.runners, plan.threads)
     jobs = [job for job in wanted if job.key not in done]
     with tempfile.TemporaryDirectory(prefix="kernelcast-mlir-") as folder:
-        run = _Campaign(
-            plan, root, Path(folder), collector_for, compile_ or _compile_for(plan.target), progress, len(jobs)
-        )
+        run = _ModuleCampaign(
+            device=plan.device, until=plan.until, plan=plan, root=root, folder=Path(folder), collector_for=collector_for,
+            compile_=compile_ or _compile_for(plan.target), progress=progress, total=len(jobs),
+        )  # fmt: skip
         try:
             with terminate_as_interrupt(), _kept_to(run.cores[:-1] or run.cores):
                 append_texts(root, plan.texts, machine_facts(plan.device) | {"texts": plan.source})
                 run.all(jobs)
         except KeyboardInterrupt:
             interrupted = True
-        except (WorkerStartError, StoreError) as error:
+        except (ChildStartError, StoreError) as error:
             raise CampaignError(f"{error}. What was stored stays; fix this and run the same command again.") from error
         finally:
             run.close()
         run.settle(0)
-    left = len(jobs) - sum(run.stored.values())
-    return ModuleSummary(plan.device, dict(run.stored), len(wanted) - len(jobs), left, run.blocks, interrupted,
-                         time.monotonic() - began)  # fmt: skip
+    return run.summary(wanted=len(wanted), todo=len(jobs), interrupted=interrupted)
 
 
 def _compile_for(target: str) -> Compile:
     return lambda job, path: compile_module(job.module, path, target)
 
 
-@dataclass(slots=True)
-class _Campaign:
-    """A campaign under way."""
+@dataclass(slots=True, kw_only=True)
+class _ModuleCampaign(Campaign[tuple[str, int | None], ModuleCollector]):
+    """A campaign over modules under way."""
 
     plan: Plan
     root: Path
@@ -147,15 +126,12 @@ class _Campaign:
     total: int
     cores: list[int] = field(default_factory=lambda: sorted(os.sched_getaffinity(0)))
     machine: Mapping[str, Any] = field(init=False)
-    collectors: dict[tuple[str, int | None], ModuleCollector] = field(default_factory=dict)
     references: dict[str, list[Job]] = field(default_factory=dict)
     compiled: dict[str, Compiled] = field(default_factory=dict)
     samples: dict[str, tuple[str, Sample]] = field(default_factory=dict)
     storing: deque[Future[list[ModuleRun]]] = field(default_factory=deque)
     storer: ThreadPoolExecutor = field(init=False)
-    stored: Counter[str] = field(default_factory=Counter)
     best: dict[tuple[str, int | None, str], float] = field(default_factory=dict)
-    blocks: int = 0
 
     def __post_init__(self) -> None:
         plan = self.plan
@@ -180,8 +156,8 @@ class _Campaign:
 
     def close(self) -> None:
         """Kill the workers, and let blocks that are being stored get there."""
-        for collector in self.collectors.values():
-            collector.close()
+        # Not super(): a data class with slots is another class than the one that super() sees.
+        Campaign.close(self)
         self.storer.shutdown()
 
     def _group(self, jobs: Sequence[Job]) -> None:
@@ -191,7 +167,7 @@ class _Campaign:
         behind = [job for job in jobs if job.compiler in ahead_of]
         *spare, measuring = self.cores
         with CompileAhead(behind, self.compile_, self.folder, spare=spare, measuring=measuring) as ahead:
-            while (ahead.left or direct) and not self._out_of_time():
+            while (ahead.left or direct) and not self.out_of_time():
                 if ahead.left and (ahead.ready >= min(CHUNK, ahead.left) or not direct):
                     self._wait_for(ahead)
                     chunks = by_size(self._ready(ahead.take(CHUNK, _WAIT_S)))
@@ -205,7 +181,7 @@ class _Campaign:
     def _wait_for(self, ahead: CompileAhead) -> None:
         """Until a chunk is compiled, for which the measuring core is used too, or for `_WAIT_S`."""
         until = time.monotonic() + _WAIT_S
-        while ahead.ready < min(CHUNK, ahead.left) and time.monotonic() < until and not self._out_of_time():
+        while ahead.ready < min(CHUNK, ahead.left) and time.monotonic() < until and not self.out_of_time():
             time.sleep(0.02)
 
     def _ready(self, compiled: Sequence[tuple[Job, Compiled]]) -> list[Job]:
@@ -230,17 +206,20 @@ class _Campaign:
         wanted = [*self._references(jobs[0]), *jobs]
         measured = collector.collect(wanted)
         drift = first_drift = self._drift(jobs[0], measured)
-        if drift > DRIFT and not self._out_of_time():
+        if drift > DRIFT and not self.out_of_time():
             again = collector.collect(wanted)
             if (second := self._drift(jobs[0], again)) < drift:
                 measured, drift = again, second
+                self.remeasured += 1
         for job in jobs:
             if job.binary is not None:
                 job.binary.unlink(missing_ok=True)
         facts = {"worker": dict(collector.facts()), "references_s": _reference_times(measured), "drift": drift,
                  "drift_first_try": first_drift, "before": before, "after": state_facts()}  # fmt: skip
         compiled = {job.module.module_id: self.compiled.pop(job.module.module_id, None) for job in jobs}
-        self._store([(one, compiled[one.row.module_id]) for one in measured if one.row.module_id in compiled], facts)
+        self._store(
+            [(part, compiled[part.row.module_id]) for part in measured if part.row.module_id in compiled], facts
+        )
 
     def _drift(self, job: Job, measured: Sequence[Measured]) -> float:
         """By how much the references took longer than at their best in this campaign; the median of them, as a ratio less 1."""
@@ -253,10 +232,10 @@ class _Campaign:
 
     def _store(self, rows: Sequence[tuple[Measured, Compiled | None]], facts: Mapping[str, Any]) -> None:
         """Finish and store a block in the background, one after the other."""
-        block = f"{utc_now().replace(':', '').replace('+0000', 'Z')}-{secrets.token_hex(3)}"
+        block = new_block_name()
 
         def store() -> list[ModuleRun]:
-            runs = [replace(finished(one, compiled, self.samples), block=block) for one, compiled in rows]
+            runs = [replace(finished(measured, compiled, self.samples), block=block) for measured, compiled in rows]
             append_runs(self.root, runs, {**self.machine, **facts})
             return runs
 
@@ -280,19 +259,17 @@ class _Campaign:
     def _references(self, job: Job) -> list[Job]:
         """The fixed modules, for the compiler and threads of `job`; one that does not compile is left out."""
         if job.compiler not in self.references:
-            found = [Job(module, job.compiler, None) for module in REFERENCES.values()]
+            references = [Job(module, job.compiler, None) for module in REFERENCES.values()]
             if next(runner for runner in self.plan.runners if runner.name == job.compiler).ahead:
                 # On the measuring core, where nothing runs yet: other cores may be busy.
                 with _kept_to(self.cores[-1:]):
                     built = [
-                        (one, self.compile_(one, self.folder / f"reference-{i}.vmfb")) for i, one in enumerate(found)
+                        (reference, self.compile_(reference, self.folder / f"reference-{i}.vmfb"))
+                        for i, reference in enumerate(references)
                     ]
-                found = [replace(one, binary=outcome.path) for one, outcome in built if outcome.path is not None]
-            self.references[job.compiler] = found
-        return [replace(one, threads=job.threads) for one in self.references[job.compiler]]
-
-    def _out_of_time(self) -> bool:
-        return time.monotonic() >= self.plan.until
+                references = [replace(reference, binary=outcome.path) for reference, outcome in built if outcome.path]
+            self.references[job.compiler] = references
+        return [replace(reference, threads=job.threads) for reference in self.references[job.compiler]]
 
     def _measuring_cores(self, threads: int | None) -> tuple[int, ...]:
         """The last cores; none to be pinned to on a GPU."""
@@ -301,8 +278,8 @@ class _Campaign:
 
 def _reference_times(measured: Sequence[Measured]) -> dict[str, float]:
     """Latency in seconds of the references that ran, by name."""
-    return {REFERENCES[one.row.module_id].program: one.row.latency_s for one in measured
-            if one.row.module_id in REFERENCES and one.row.latency_s is not None}  # fmt: skip
+    return {REFERENCES[part.row.module_id].program: part.row.latency_s for part in measured
+            if part.row.module_id in REFERENCES and part.row.latency_s is not None}  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -336,3 +313,34 @@ def _operands_b(job: Job) -> int:
         return signature(job.module.text).nbytes
     except UnsupportedCaseError:  # a row of its own, later
         return 0
+
+
+MANY_THREADS_SHARE = 0.35
+"""Share of the modules that are also measured on further thread counts: how a module scales, its size and intensity tell."""
+
+
+def ordered(
+    texts: Sequence[ModuleText], runners: Sequence[ModuleRunner], threads: Sequence[int | None],
+    skip: AbstractSet[tuple[str, str, int | None]] = frozenset(),
+) -> list[Job]:  # fmt: skip
+    """Jobs of every compiler and thread count, without those in `skip`.
+
+    On the first thread count, all modules; on the others `MANY_THREADS_SHARE` of them. Within a thread count, modules that only
+    one compiler takes and half of the programs that all take go first: together they show every program there is.
+    """
+    jobs: list[tuple[tuple[int, bool, float], Job]] = []
+    for text in texts:
+        taking = [runner for runner in runners if not runner.dialects or text.dialect in runner.dialects]
+        place = _share(text.module_id)
+        for rank, count in enumerate(threads):
+            if rank and _share(text.module_id + "threads") >= MANY_THREADS_SHARE:
+                continue
+            late = len(taking) > 1 and _share(text.program) >= 0.5
+            jobs += [((rank, late, place), Job(text, runner.name, count)) for runner in taking]
+    jobs.sort(key=lambda ranked: ranked[0])
+    return [job for _, job in jobs if job.key not in skip]
+
+
+def _share(word: str) -> float:
+    """A number in [0, 1) that looks random and always is the same for the same word."""
+    return int(hashlib.blake2b(word.encode(), digest_size=6).hexdigest(), 16) / 2.0**48

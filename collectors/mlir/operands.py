@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..runner import UnsupportedCaseError
+from ..cpu.runner import UnsupportedCaseError
 
 Array = npt.NDArray[Any]
 
@@ -38,7 +38,12 @@ _TORCH = re.compile(r"!torch\.v?tensor<\[([^\]]*)\],\s*(\w+)>$")
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument: its sizes, None for a scalar that is no tensor, and its element type as MLIR spells it (`bf16`)."""
+    """One argument of a function.
+
+    Attributes:
+        shape: Its sizes; None for a scalar that is no tensor.
+        dtype: Its element type as MLIR spells it (`bf16`).
+    """
 
     shape: tuple[int, ...] | None
     dtype: str
@@ -51,7 +56,12 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The public function of a module: its name and arguments."""
+    """The public function of a module.
+
+    Attributes:
+        function: Its name.
+        arguments: Its arguments.
+    """
 
     function: str
     arguments: tuple[Argument, ...]
@@ -75,14 +85,14 @@ def signature(text: str) -> Signature:
 
 def _public_function(text: str) -> tuple[str, int]:
     """Its name, and where its arguments begin."""
-    for found in _FUNCTION.finditer(text):
-        if not found["private"]:
-            return found["name"], found.end()
-    for found in _GENERIC.finditer(text):
-        rest = text[found.end() : text.find("}>", found.end())]
+    for match in _FUNCTION.finditer(text):
+        if not match["private"]:
+            return match["name"], match.end()
+    for match in _GENERIC.finditer(text):
+        rest = text[match.end() : text.find("}>", match.end())]
         name = _NAME.search(rest)
         if name is not None and 'sym_visibility = "private"' not in rest:
-            return name[1], found.end()
+            return name[1], match.end()
     raise UnsupportedCaseError("the module has no public function (func.func @name) that could be called")
 
 

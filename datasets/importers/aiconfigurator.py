@@ -31,11 +31,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...features.cases import Floats, Strings
+from ...features.batch.cases import Floats, Strings
 from ...features.device import catalogue
 from ...features.errors import SpecError
-from ..importer import MS, SHORT_KERNEL_S, Harvest, ImportedTables, Importer, Progress
-from ..sheets import Sheet, any_file, find_files, read_sheet
+from ..importing.importer import (
+    MS,
+    SHORT_KERNEL_S,
+    Harvest,
+    ImportedTables,
+    Importer,
+    Progress,
+    Sheet,
+    any_file,
+    find_files,
+    read_sheet,
+)
 
 _DTYPES: Mapping[str, str] = {
     "bfloat16": "bf16",
@@ -98,10 +108,10 @@ _TABLES: Mapping[str, _Table] = {
 
 def _kind(path: Path) -> str | None:
     """Which of the tables a file is by its name; empty for one that no family covers, None for another file."""
-    found = _NAME.fullmatch(path.name)
-    if found is None:
+    match = _NAME.fullmatch(path.name)
+    if match is None:
         return None
-    return found["table"] if found["table"] in _TABLES else ""
+    return match["table"] if match["table"] in _TABLES else ""
 
 
 def _is_table(path: Path) -> bool:
@@ -175,12 +185,12 @@ def _impls(rows: Sheet) -> Strings:
     """`vllm-0.24.0`, `trtllm-1.3.0rc15` …: the library and its version as the rows say, else as their folders do."""
     folder_version, folder_library = rows.path.parent.name, rows.path.parent.parent.name
     cells = zip(*(rows.text(name).tolist() for name in ("framework", "version", "kernel_source")), strict=True)
-    found = []
+    impls = []
     for framework, version, source in cells:
         library = (framework or folder_library).lower().replace("-", "").replace("tensorrtllm", "trtllm")
         kernel = "_min_latency" if source.endswith("_min_latency") else ""
-        found.append(f"{library}{kernel}-{(version or folder_version).partition('+')[0]}")
-    return np.array(found, dtype=np.str_)
+        impls.append(f"{library}{kernel}-{(version or folder_version).partition('+')[0]}")
+    return np.array(impls, dtype=np.str_)
 
 
 def _other_system(path: Path, device: str) -> str | None:

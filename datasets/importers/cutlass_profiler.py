@@ -24,10 +24,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...features.cases import Floats, Strings
-from ..cutlass_names import FORMATS, variant_of
-from ..importer import MS, Harvest, ImportedTables, Importer, Progress, agreed_device
-from ..sheets import Sheet, any_file, find_files, header_of, read_sheet
+from ...features.batch.cases import Floats, Strings
+from ..importing.foreign_kernels import CUTLASS_FORMATS, variant_of
+from ..importing.importer import (
+    MS,
+    Harvest,
+    ImportedTables,
+    Importer,
+    Progress,
+    Sheet,
+    agreed_device,
+    any_file,
+    find_files,
+    header_of,
+    read_sheet,
+)
 
 _COLUMNS = {"Problem", "Provider", "OperationKind", "Operation", "Disposition", "Status", "Runtime"}
 _ADVICE = {"not_verified": "; profile with --verification-enabled=true"}
@@ -73,19 +84,19 @@ def _products(sheet: Sheet, device: str, harvest: Harvest) -> None:
     refuse(np.nan_to_num(sheet.numbers("beta")) != 0, "beta is not 0: the kernel reads C too")
     (a, a_column), (b, b_column), (_, c_column) = (_operand(sheet, name) for name in "ABC")
     refuse(a != b, "operands of two formats")
-    for word in _other(a, FORMATS):
-        refuse(a == word, f"no format {word!r}; formats: {', '.join(FORMATS)}")
+    for word in _other(a, CUTLASS_FORMATS):
+        refuse(a == word, f"no format {word!r}; formats: {', '.join(CUTLASS_FORMATS)}")
     keep = np.flatnonzero(~refused)
     rows = sheet.at(keep)
     swap = c_column[keep]
     simt = np.char.lower(rows.text("op_class")) == "simt"
-    formats = np.array([FORMATS[word] for word in a[keep].tolist()], dtype=np.str_)
+    formats = np.array([CUTLASS_FORMATS[word] for word in a[keep].tolist()], dtype=np.str_)
     tiled = provider[keep] == "cutlass"
     batch = np.nan_to_num(rows.numbers("batch_count"), nan=1.0)
     harvest.remark(
         int((tiled & _clustered(rows)).sum()), "imported without their cluster shape, which the form has no column for"
     )
-    variants = [variant_of(*map(bool, one)) for one in zip(a_column[keep], b_column[keep], swap, strict=True)]
+    variants = [variant_of(*map(bool, item)) for item in zip(a_column[keep], b_column[keep], swap, strict=True)]
     knobs = {name: np.where(tiled, column, np.nan) for name, column in _knobs(rows, swap).items()}
     harvest.add(
         "gemm", len(rows), device=device, impl=provider[keep], latency_s=rows.numbers("Runtime") * MS,

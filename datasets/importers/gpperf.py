@@ -27,12 +27,23 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ...features.cases import Floats
+from ...features.batch.cases import Floats
 from ...features.device import catalogue
 from ...features.errors import SpecError
-from ..cutlass_names import CutlassKernel, parse_kernel, variant_of
-from ..importer import MS, Harvest, ImportedTables, Importer, Progress, agreed_device
-from ..sheets import Sheet, any_file, find_files, header_of, read_sheet
+from ..importing.foreign_kernels import CutlassKernel, parse_kernel, variant_of
+from ..importing.importer import (
+    MS,
+    Harvest,
+    ImportedTables,
+    Importer,
+    Progress,
+    Sheet,
+    agreed_device,
+    any_file,
+    find_files,
+    header_of,
+    read_sheet,
+)
 
 _DEVICE = "NVIDIA GeForce RTX 4070"
 _TILED = {"m", "n", "k", "tilesize", "executiontime"}
@@ -101,20 +112,20 @@ def _tiled(sheet: Sheet, device: str, harvest: Harvest) -> None:
 
 def _cutlass(sheet: Sheet, device: str | None, harvest: Harvest) -> None:
     kernels = {name: parse_kernel(name) for name in set(sheet.text("kernelname").tolist())}
-    found = [kernels[name] for name in sheet.text("kernelname").tolist()]
-    known = np.array([one is not None for one in found], dtype=np.bool_)
+    matched = [kernels[name] for name in sheet.text("kernelname").tolist()]
+    known = np.array([kernel is not None for kernel in matched], dtype=np.bool_)
     timed = sheet.numbers("runtime") > 0
     plain = np.nan_to_num(sheet.numbers("beta")) == 0
     harvest.leave_out(int((~known).sum()), "names that are no plain CUTLASS product")
     harvest.leave_out(int((known & ~timed).sum()), "no runtime")
     harvest.leave_out(int((known & timed & ~plain).sum()), "beta is not 0: the kernel reads C too")
     keep = np.flatnonzero(known & timed & plain)
-    rows, chosen = sheet.at(keep), [kernel for kernel in (found[i] for i in keep) if kernel is not None]
+    rows, chosen = sheet.at(keep), [kernel for kernel in (matched[i] for i in keep) if kernel is not None]
     if not chosen:
         return
-    said = rows.text("gpuname")
+    gpu_names = rows.text("gpuname")
     devices = np.array(
-        [agreed_device(name or _DEVICE, device, str(sheet.path)) for name in said.tolist()], dtype=np.str_
+        [agreed_device(name or _DEVICE, device, str(sheet.path)) for name in gpu_names.tolist()], dtype=np.str_
     )
     latency, dtypes = rows.numbers("runtime") * MS, np.array([kernel.dtype for kernel in chosen])
     power, idle = rows.numbers("power"), _idle(rows, devices, dtypes, latency)

@@ -36,8 +36,18 @@ import numpy.typing as npt
 from ...features.device import catalogue
 from ...features.errors import SpecError
 from ...features.families.elementwise import FLOPS_PER_ELEMENT
-from ..importer import MS, Harvest, ImportedTables, Importer, Progress
-from ..sheets import Sheet, any_file, find_files, header_of, read_sheet
+from ..importing.importer import (
+    MS,
+    Harvest,
+    ImportedTables,
+    Importer,
+    Progress,
+    Sheet,
+    any_file,
+    find_files,
+    header_of,
+    read_sheet,
+)
 
 _OPERATORS = {"OPName", "Latency", "Device"}
 _LAYERS = {"Name", "input_shapes", "output_shape", "fw_latency"}
@@ -131,19 +141,19 @@ def _operators(sheet: Sheet, harvest: Harvest, seen: Counter[_Key]) -> None:
             (word, device, split), [*(columns[n] for n in columns if n != "variant"), latency], len(part), seen
         )
         harvest.leave_out(int((~fresh).sum()), "the same row stands in another table of the clone")
-        kept = {n: one[fresh] if isinstance(one, np.ndarray) else one for n, one in columns.items()}
+        new_columns = {n: column[fresh] if isinstance(column, np.ndarray) else column for n, column in columns.items()}
         harvest.add(family, int(fresh.sum()), device=device, dtype="fp32", impl="torch", latency_s=latency[fresh],
-                    split=split, **kept)  # fmt: skip
+                    split=split, **new_columns)  # fmt: skip
 
 
 def _fresh(key: _Key, columns: list[Any], rows: int, seen: Counter[_Key]) -> npt.NDArray[np.bool_]:
     """Mask of the rows that no table before had as often: repeats within one table are measurements of their own."""
     here: Counter[_Key] = Counter()
     fresh = np.zeros(rows, dtype=np.bool_)
-    for i, cells in enumerate(zip(*(np.broadcast_to(one, (rows,)).tolist() for one in columns), strict=True)):
-        one = (*key, *cells)
-        here[one] += 1
-        fresh[i] = here[one] > seen[one]
+    for i, cells in enumerate(zip(*(np.broadcast_to(column, (rows,)).tolist() for column in columns), strict=True)):
+        row = (*key, *cells)
+        here[row] += 1
+        fresh[i] = here[row] > seen[row]
     seen |= here
     return fresh
 
@@ -172,11 +182,11 @@ def _layers(sheet: Sheet, harvest: Harvest) -> None:
         if dtypes[i] not in ("", "torch.float32"):
             harvest.leave_out(1, "layers in another dtype than fp32")
             continue
-        found = _layer(name, meta, _parsed(inputs), _parsed(f"[{output}]"))
-        if isinstance(found, str):
-            harvest.leave_out(1, found)
+        layer_case = _layer(name, meta, _parsed(inputs), _parsed(f"[{output}]"))
+        if isinstance(layer_case, str):
+            harvest.leave_out(1, layer_case)
             continue
-        family, case = found
+        family, case = layer_case
         harvest.add(
             family, 1, device=device, dtype="fp32", impl="torch", latency_s=latency[i] * MS, split="label", **case
         )
@@ -193,8 +203,8 @@ def _layer(name: str, meta: str, inputs: _SHAPES | None, output: _SHAPES | None)
     """Family and columns of a layer, or why it is none."""
     if not inputs or not output or not output[0]:
         return "layers without shapes"
-    out, found = output[0], _NODE.fullmatch(name.lower())
-    node = found.group(1) if found else ""
+    out, match = output[0], _NODE.fullmatch(name.lower())
+    node = match.group(1) if match else ""
     flat = {"rows": prod(out[:-1]), "cols": out[-1]}
     if node == "addmm" or "linear.Linear" in meta:
         source = inputs[1] if len(inputs) == 3 else inputs[0]

@@ -29,9 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from ...features.errors import SpecError
-from ..importer import US, Harvest, ImportedTables, Importer, Progress, agreed_device
-from ..sheets import any_file, find_files
-from ..torch_ops import FORMATS, OPERATORS, Recorded
+from ..importing.foreign_kernels import OPERATORS, TORCH_FORMATS, Recorded
+from ..importing.importer import US, Harvest, ImportedTables, Importer, Progress, agreed_device, any_file, find_files
 
 _GPU_WORK = ("kernel", "gpu_memset", "gpu_memcpy")
 _LAUNCHING = ("cuda_runtime", "cuda_driver")
@@ -79,13 +78,13 @@ def _read(path: Path, device: str | None, progress: Progress) -> ImportedTables:
         harvest.file_read()
     progress("reading traces", len(files), len(files))
     by_family: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for (name, dtype, family, *case), found in times.items():
-        row = {"device": name, "dtype": dtype, "latency_s": statistics.median(found) * US} | dict(case)
+    for (name, dtype, family, *case), durations_us in times.items():
+        row = {"device": name, "dtype": dtype, "latency_s": statistics.median(durations_us) * US} | dict(case)
         by_family[family].append(row)
     for family, rows in by_family.items():
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         harvest.add(family, len(rows), impl="torch", **columns)
-    calls = sum(len(found) for found in times.values())
+    calls = sum(len(durations_us) for durations_us in times.values())
     harvest.remark(len(times), f"medians over {calls} calls")
     return harvest.done()
 
@@ -93,14 +92,14 @@ def _read(path: Path, device: str | None, progress: Progress) -> ImportedTables:
 def _load(path: Path) -> _Event:
     try:
         with _open(path) as file:
-            found = json.load(file)
+            document = json.load(file)
     except (OSError, EOFError, ValueError) as error:
         raise SpecError(f"{path} is no readable trace: {error}", field="path") from error
-    if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
+    if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         raise SpecError(
             f"{path} holds no traceEvents; export it with torch.profiler's export_chrome_trace", field="path"
         )
-    return found
+    return document
 
 
 def _trace(
@@ -122,16 +121,16 @@ def _trace(
         call.devices = (call.devices or set()) | {_argument(event, "device")}
         call.kernels += f" {event.get('name', '')}"
     harvest.leave_out(orphans, "kernels that no known operator launched")
-    names = {one.get("id"): str(one.get("name", "")) for one in trace.get("deviceProperties") or ()}
+    names = {gpu.get("id"): str(gpu.get("name", "")) for gpu in trace.get("deviceProperties") or ()}
     for call in (call for calls in by_thread.values() for call in calls):
-        found = _case(call)
-        if isinstance(found, str):
-            harvest.leave_out(1, found)
+        case = _case(call)
+        if isinstance(case, str):
+            harvest.leave_out(1, case)
             continue
-        said = names.get(next(iter(call.devices or {None})), "") or (
+        device_name = names.get(next(iter(call.devices or {None})), "") or (
             next(iter(names.values())) if len(names) == 1 else ""
         )
-        key = (agreed_device(said, device, str(path)), *found)
+        key = (agreed_device(device_name, device, str(path)), *case)
         times[key].append(call.launched_us)
 
 
@@ -143,39 +142,40 @@ def _case(call: _Call) -> tuple[Any, ...] | str:
     if not call.launched_us > 0 or len(call.devices or ()) != 1:
         return "operators that launched nothing on a GPU, or on several"
     recorded = Recorded(
-        str(call.event["name"]), _shapes(arguments["Input Dims"]), tuple(str(one) for one in arguments.get("Input type") or ()),
-        _shapes(arguments.get("Input Strides") or ()), tuple(str(one) for one in arguments.get("Concrete Inputs") or ()),
+        str(call.event["name"]), _shapes(arguments["Input Dims"]), tuple(map(str, arguments.get("Input type") or ())),
+        _shapes(arguments.get("Input Strides") or ()), tuple(map(str, arguments.get("Concrete Inputs") or ())),
     )  # fmt: skip
-    kind = next((one.lower() for one in recorded.types if one and one != "Scalar"), "")
-    if kind not in FORMATS:
+    kind = next((name.lower() for name in recorded.types if name and name != "Scalar"), "")
+    if kind not in TORCH_FORMATS:
         return f"no format for operands of type {kind or 'unknown'!r}"
-    found = OPERATORS[recorded.name](recorded)
-    if isinstance(found, str):
-        return found
-    family, case = found
-    in_tf32 = FORMATS[kind] == "fp32" and family in ("gemm", "conv2d") and _TF32.search(call.kernels.lower())
-    return ("tf32" if in_tf32 else FORMATS[kind], family, *case.items())
+    outcome = OPERATORS[recorded.name](recorded)
+    if isinstance(outcome, str):
+        return outcome
+    family, case = outcome
+    in_tf32 = TORCH_FORMATS[kind] == "fp32" and family in ("gemm", "conv2d") and _TF32.search(call.kernels.lower())
+    return ("tf32" if in_tf32 else TORCH_FORMATS[kind], family, *case.items())
 
 
-def _shapes(given: Any) -> tuple[tuple[int, ...], ...]:
+def _shapes(shapes: Any) -> tuple[tuple[int, ...], ...]:
     """Shapes of all arguments; what is no plain list of sizes (a scalar, a list of tensors) is empty."""
     return tuple(
-        tuple(one) if isinstance(one, list) and all(isinstance(size, int) for size in one) else () for one in given
+        tuple(shape) if isinstance(shape, list) and all(isinstance(size, int) for size in shape) else ()
+        for shape in shapes
     )
 
 
 def _outermost(events: Iterable[_Event]) -> dict[tuple[Any, Any], list[_Call]]:
     """Calls of known operators by thread, in the order they began, without those another known one made."""
-    found: dict[tuple[Any, Any], list[_Call]] = defaultdict(list)
+    by_thread: dict[tuple[Any, Any], list[_Call]] = defaultdict(list)
     for event in sorted(
         (event for event in events if event.get("cat") == "cpu_op" and event.get("name") in OPERATORS),
         key=lambda event: (float(event["ts"]), -float(event.get("dur", 0.0))),
     ):
-        calls = found[event.get("pid"), event.get("tid")]
+        calls = by_thread[event.get("pid"), event.get("tid")]
         start = float(event["ts"])
         if not calls or start >= calls[-1].end_us:
             calls.append(_Call(start, start + float(event.get("dur", 0.0)), event))
-    return found
+    return by_thread
 
 
 def _launcher(

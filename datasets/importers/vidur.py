@@ -26,9 +26,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...features.cases import Floats
-from ..importer import MS, Harvest, ImportedTables, Importer, Progress, agreed_device
-from ..sheets import Sheet, any_file, find_files, header_of, read_sheet
+from ...features.batch.cases import Floats
+from ..importing.importer import (
+    MS,
+    Harvest,
+    ImportedTables,
+    Importer,
+    Progress,
+    Sheet,
+    agreed_device,
+    any_file,
+    find_files,
+    header_of,
+    read_sheet,
+)
 
 _MODEL = {"n_embd", "num_tensor_parallel_workers"}
 _FILES: Mapping[str, set[str]] = {
@@ -61,8 +72,8 @@ def _head_dim(s: Sheet, heads: str) -> Floats:
 
 
 def _says_yes(s: Sheet, name: str) -> _Mask:
-    found: _Mask = np.char.lower(s.text(name)) == "true"
-    return found
+    yes: _Mask = np.char.lower(s.text(name)) == "true"
+    return yes
 
 
 def _gated(s: Sheet) -> _Mask:

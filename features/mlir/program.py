@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ..kernel import KernelSpec
-from .graph import ValueType
+from .types.graph import ValueType
 
 KINDS = (
     "contraction", "convolution", "attention", "normalization", "softmax", "reduction", "elementwise", "movement", "gather",
@@ -29,12 +29,23 @@ FREE = frozenset({"view", "constant", "control"})
 class Node:
     """One operation and what one run of it costs.
 
-    `flops` counts arithmetic (a multiply-add is two), `transcendentals` the exponentials, roots, divisions and the like among
-    its element operations. `bytes_in` and `bytes_out` are what it touches of its operands and results, each once, as if it ran
-    alone. `loops` are `(batch, m, n, k)` of a contraction or the product a convolution amounts to; for reductions
-    `(1, rows kept, 1, elements reduced)`; for all others `(1, elements, 1, 1)`. `runs` is how often it runs: the product of
-    the trip counts around it. `detail` holds what recognising its kernel needs (`kernel`, `stride` … of a convolution; `axis`,
-    `operator` of a reduction; `operator` of an elementwise operation). `note` says why it is not, or only partly, understood.
+    Attributes:
+        op: Name of the operation, with its dialect.
+        kind: What it does, such as `contraction` or `elementwise`.
+        operands: Value numbers it reads.
+        results: Value numbers it defines.
+        dtype: What it computes in, by the name kernelcast has for it.
+        flops: Arithmetic operations; a multiply-add is two.
+        transcendentals: Exponentials, roots, divisions and the like among its element operations.
+        bytes_in: Bytes of its operands it touches, each once, as if it ran alone.
+        bytes_out: Bytes of its results, likewise.
+        loops: `(batch, m, n, k)` of a contraction or of the product a convolution amounts to; `(1, rows kept, 1, elements
+            reduced)` of a reduction; `(1, elements, 1, 1)` of all others.
+        runs: How often it runs: the product of the trip counts around it.
+        line: Line of the text, from 1; None where the parser does not tell.
+        detail: What recognising its kernel needs: `kernel`, `stride` … of a convolution, `axis` and `operator` of a
+            reduction, `operator` of an elementwise operation.
+        note: Why it is not, or only partly, understood; empty otherwise.
     """
 
     op: str
@@ -67,10 +78,20 @@ class Node:
 class Group:
     """Operations that run as one kernel; costs are of one run.
 
-    `nodes` are positions in `Program.nodes`, in order. `kind` is the kind of its main operation. `bytes_in` and `bytes_out`
-    cross its border; what stays inside is in neither. `spec` is the kernel it was recognised as, None where there is no
-    family for it; `stand_in` says how the spec differs from what the group does, empty where it is the same. `needs` are
-    positions of groups whose results it reads.
+    Attributes:
+        nodes: Positions in `Program.nodes`, in order.
+        kind: The kind of its main operation.
+        dtype: What its main operation computes in.
+        flops: Arithmetic operations.
+        transcendentals: Exponentials, roots, divisions and the like.
+        bytes_in: Bytes that enter the group; values that stay inside are not counted.
+        bytes_out: Bytes that leave it, likewise.
+        runs: How often it runs.
+        parallelism: Number of independent results, which bounds how many cores can work on it.
+        spec: The kernel it was recognised as, None where there is no family for it.
+        stand_in: How the spec differs from what the group does, empty where it is the same.
+        needs: Positions of the groups whose results it reads.
+        title: A short title for people.
     """
 
     nodes: tuple[int, ...]
@@ -92,9 +113,16 @@ class Group:
 class Program:
     """A function, understood: what it computes and what that costs on paper.
 
-    `nodes` are its operations in order, those of called functions and loop bodies in the place of the call. `types` are the
-    types of values, sizes bound. `arguments` and `outputs` are value numbers. `unread_share` is the share of the text's
-    operations that no reader could make anything of. `notes` are what a user must know of the understanding.
+    Attributes:
+        function: Name of the function.
+        reader: Name of the parser that read the text.
+        nodes: Its operations in order; those of called functions and loop bodies lie in the place of the call.
+        groups: The kernels they run as.
+        types: Types of values, sizes bound.
+        arguments: Value numbers of its arguments.
+        outputs: Value numbers it returns.
+        unread_share: Share of the operations of the text that no parser could read.
+        notes: What a user must know of the understanding, in sentences.
     """
 
     function: str

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..errors import SpecError, listed
-from .collection import no_collection
-from .generic_form import NotGenericForm, read_generic
-from .graph import Module
-from .limits import checked_text
-from .native import NativeReading, read_native
-from .native import readers as all_readers
-from .tolerant import read_tolerant
+from .parse.generic_form import NotGenericForm, read_generic
+from .parse.native_parsers import NativeReading, read_native
+from .parse.native_parsers import readers as all_readers
+from .parse.text_limits import checked_text, no_collection
+from .parse.tolerant_parser import read_tolerant
+from .types.graph import Module
 
 NativeParsers = Callable[[str, Sequence[str] | None], NativeReading]
 """Asks the native parsers, those named or all, to read a text."""
@@ -47,8 +46,10 @@ def _graph(text: str, reading: NativeReading, names: Sequence[str] | None) -> Mo
         except NotGenericForm as error:
             refusals = (*refusals, (reading.reader, f"printed what is no generic form: {error}"))
     if names is not None and TOLERANT not in names:
-        said = "; ".join(f"{name}: {why}" for name, why in refusals) or "not installed"
-        raise SpecError(f"none of the readers asked for ({listed(names)}) takes the MLIR text: {said}", field="readers")
+        message = "; ".join(f"{name}: {why}" for name, why in refusals) or "not installed"
+        raise SpecError(
+            f"none of the readers asked for ({listed(names)}) takes the MLIR text: {message}", field="readers"
+        )
     return read_tolerant(text, TOLERANT, refusals)
 
 

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import SpecError, listed
-from .binding import bound, bound_sizes
-from .collection import no_collection
-from .graph import Function, Module, Op, ValueType
+from .parse.text_limits import no_collection
 from .program import Node, Program
-from .value_types import is_beyond_numbers
-from .walk import Walk
+from .semantics.dynamic_sizes import bound, bound_sizes
+from .types.graph import Function, Module, Op, ValueType
+from .types.value_types import is_beyond_numbers
+from .walk.walk import Walk
 
 ENTRIES = ("main", "forward")
 """Names of the function a module is called through: JAX's and torch-mlir's, and torch.nn.Module's."""
@@ -23,8 +23,8 @@ _LONGEST_TYPE = 80
 def functions(module: Module) -> list[str]:
     """Names of the functions that can be understood: public ones with a body; all with a body where none is public."""
     bodies = [function for function in module.functions if function.body is not None and function.name]
-    found = [function.name for function in bodies if function.is_public] or [function.name for function in bodies]
-    return found or [function.name for function in module.functions if function.body is not None]
+    result = [function.name for function in bodies if function.is_public] or [function.name for function in bodies]
+    return result or [function.name for function in module.functions if function.body is not None]
 
 
 def understand(module: Module, function: str | None = None, bind: Mapping[str, int] | None = None) -> Program:
@@ -49,7 +49,7 @@ def understand(module: Module, function: str | None = None, bind: Mapping[str, i
 
 
 def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Program:
-    from .grouping import group
+    from .kernels.grouping import group
 
     argument_types = [module.types[value] for value in chosen.arguments]
     kinds, scalars = bound(argument_types, bind)
@@ -88,10 +88,10 @@ def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Pr
 
 def _of_unknown_size(arguments: Sequence[int], outputs: Sequence[int], types: Sequence[ValueType]) -> list[str]:
     """One note for the arguments and results whose bytes are not known."""
-    found = [
+    items = [
         types[value].text for value in (*arguments, *outputs) if types[value].is_array and not types[value].is_static
     ]
-    return [f"the size of {listed(dict.fromkeys(found))} is not known, and its bytes are not counted"] if found else []
+    return [f"the size of {listed(dict.fromkeys(items))} is not known, and its bytes are not counted"] if items else []
 
 
 def _is_triton(function: Function) -> bool:
@@ -104,15 +104,15 @@ def _chosen(module: Module, name: str | None) -> Function:
     by_name = {function.name: function for function in module.functions}
     possible = functions(module)
     if name is not None:
-        found = by_name.get(name.removeprefix("@"))
-        if found is None:
+        result = by_name.get(name.removeprefix("@"))
+        if result is None:
             raise SpecError(f"no function {name!r} in the module; there are: {_names(by_name)}", field="function")
-        if found.body is None:
+        if result.body is None:
             raise SpecError(
                 f"function {name!r} is declared without a body; with one there are: {_names(possible)}",
                 field="function",
             )
-        return found
+        return result
     if not possible:
         declared = f"; declared without a body: {_names(by_name)}" if by_name else ""
         raise SpecError(f"the module has no function with a body{declared}", field="mlir")
@@ -123,18 +123,18 @@ def _chosen(module: Module, name: str | None) -> Function:
 
 
 def _names(names: Iterable[str]) -> str:
-    found = list(names)
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return listed(found[:_SHOWN]) + more if found else "none"
+    result = list(names)
+    more = f" and {len(result) - _SHOWN} more" if len(result) > _SHOWN else ""
+    return listed(result[:_SHOWN]) + more if result else "none"
 
 
 def _name_unused_places(nodes: Iterable[Node], outputs: Iterable[int]) -> None:
     """A reduction that keeps places along, of which nobody reads them, is the reduction without: exporters write softmax so."""
-    found = [node for node in nodes if node.detail.get("operator") == "argmax" and len(node.results) > 1]
-    if not found:
+    items = [node for node in nodes if node.detail.get("operator") == "argmax" and len(node.results) > 1]
+    if not items:
         return
     used = {value for node in nodes for value in node.operands} | set(outputs)
-    for node in found:
+    for node in items:
         if not used & set(node.results[1:]):
             node.detail = {**node.detail, "operator": "max"}
 
@@ -154,21 +154,21 @@ def _not_understood(nodes: Iterable[Node]) -> list[str]:
 
 
 def _other_notes(walk: Walk, nodes: Iterable[Node]) -> list[str]:
-    found = dict.fromkeys(node.note for node in nodes if node.note and node.understood)
-    return list(found | walk.notes)
+    fromkeys = dict.fromkeys(node.note for node in nodes if node.note and node.understood)
+    return list(fromkeys | walk.notes)
 
 
 def _unread_share(module: Module) -> float:
     if not module.unread:
         return 0.0
-    read = sum(_count(block.ops) for one in module.functions if one.body is not None for block in one.body.blocks)
+    read = sum(_count(block.ops) for item in module.functions if item.body is not None for block in item.body.blocks)
     return len(module.unread) / (len(module.unread) + read)
 
 
 def _count(ops: Iterable[Op]) -> int:
-    waiting, found = list(ops), 0
+    waiting, result = list(ops), 0
     while waiting:
         op = waiting.pop()
-        found += 1
+        result += 1
         waiting += [inner for region in op.regions for block in region.blocks for inner in block.ops]
-    return found
+    return result

@@ -116,10 +116,10 @@ def spilled(rows: Value, vectors: Value) -> Value:
 
 def alignment(row_b: Value) -> Value:
     """0 for rows whose length is no multiple of a line, 1 for one that is, up to 7 for a multiple of 4096 bytes."""
-    found: Value = 0.0
+    result: Value = 0.0
     for power in range(7):
-        found = found + equal(mod(row_b, LINE_B * 2.0**power), 0.0)
-    return found
+        result = result + equal(mod(row_b, LINE_B * 2.0**power), 0.0)
+    return result
 
 
 def crowding(rows: Value, segment_b: Value, row_b: Value) -> Value:

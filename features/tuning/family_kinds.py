@@ -12,12 +12,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from ..cost.bounds import BOUNDS
+from ..cost.device_limits import GPU_L2_BYTES_PER_CLOCK_PER_UNIT, LAUNCH_FLOOR_S
 from ..device import Device
 from ..dtypes import itemsize_b
 from ..errors import SpecError, listed
 from ..kernel import KernelFamily, KernelSpec, View, get_family
-from ..machine import GPU_L2_BYTES_PER_CLOCK_PER_UNIT, LAUNCH_FLOOR_S
-from ..work import BOUNDS
 from .formula import Value, ceil_div, equal, less, maximum, minimum, mod, where
 from .kind import Candidates, Task, TuningKind
 
@@ -131,16 +131,16 @@ def bounds(v: Mapping[str, Value], flops: Value, moved_b: Value, footprint_b: Va
 
 def share_of_units(v: Mapping[str, Value]) -> Value:
     """Share of a CPU's cores that the threads can use; 1 on a GPU and for all cores."""
-    asked = where(v[THREADS], minimum(v[THREADS] / v["units"], 1.0), 1.0)
-    return where(v["is_cpu"], asked, 1.0)
+    values = where(v[THREADS], minimum(v[THREADS] / v["units"], 1.0), 1.0)
+    return where(v["is_cpu"], values, 1.0)
 
 
 def chosen(code: Value, numbers: Mapping[int, float], otherwise: float) -> Value:
     """The number that goes with a code; the one given last for a code that has none."""
-    found: Value = otherwise
-    for one, number in numbers.items():
-        found = where(equal(code, float(one)), number, found)
-    return found
+    out: Value = otherwise
+    for item, number in numbers.items():
+        out = where(equal(code, float(item)), number, out)
+    return out
 
 
 def work_features(
@@ -230,10 +230,10 @@ _TILE = 128.0
 
 def alignment(size: Value) -> Value:
     """The largest of 8, 4, 2 and 1 that divides a size: how many elements loads and stores of whole rows can take at once."""
-    found: Value = 1.0
+    out: Value = 1.0
     for step in (2.0, 4.0, 8.0):
-        found = where(mod(size, step), found, step)
-    return found
+        out = where(mod(size, step), out, step)
+    return out
 
 
 def row_features(v: Mapping[str, Value], work: Mapping[str, Value], rows: Value, cols: Value) -> dict[str, Value]:

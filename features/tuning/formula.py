@@ -146,10 +146,13 @@ def where(condition: Value, a: Value, b: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A straight-line program over float64 values.
+    """A straight-line program over float64 values. Slots are numbered: inputs first, then constants, then one per step.
 
-    Slots are numbered: inputs first, then constants, then one per step. A step is `(opcode, a, b, c)` with slots before
-    its own; operands an operation does not have are 0. `outputs` are `(name, slot)`.
+    Attributes:
+        inputs: Names of the inputs.
+        constants: Constants.
+        steps: `(opcode, a, b, c)` with slots before its own; operands an operation does not have are 0.
+        outputs: `(name, slot)` of the results.
     """
 
     inputs: tuple[str, ...]
@@ -162,17 +165,17 @@ class Formula:
         """Names of the outputs, in order: the columns of the feature matrix."""
         return tuple(name for name, _ in self.outputs)
 
-    def values(self, given: Mapping[str, Any]) -> list[float | Column]:
+    def values(self, raw: Mapping[str, Any]) -> list[float | Column]:
         """The outputs in order, each a float or a column `(n,)`: a float where it depends on no column.
 
-        `given` has every input, a number or a column of one common length; work on numbers alone is done once.
+        `raw` has every input, a number or a column of one common length; work on numbers alone is done once.
 
         Raises:
             KeyError: an input is missing.
         """
         slots: list[Any] = []
         for name in self.inputs:
-            value = given[name]
+            value = raw[name]
             slots.append(np.asarray(value, dtype=np.float64) if isinstance(value, np.ndarray) else float(value))
         slots.extend(self.constants)
         # Compilers ask with a knob left out or a size that overflows on its way; neither is worth a warning.
@@ -180,7 +183,7 @@ class Formula:
             apply(self.steps, slots)
         return [slots[slot] for _, slot in self.outputs]
 
-    def columns(self, given: Mapping[str, Any], n: int) -> Column:
+    def columns(self, raw: Mapping[str, Any], n: int) -> Column:
         """The feature matrix `(n, n_features)` float64, columns in the order of `names`.
 
         Raises:
@@ -188,7 +191,7 @@ class Formula:
             ValueError: a column has another length than `n`.
         """
         matrix = np.empty((len(self.outputs), n))
-        for row, value in zip(matrix, self.values(given), strict=True):
+        for row, value in zip(matrix, self.values(raw), strict=True):
             row[:] = value
         return np.ascontiguousarray(matrix.T)
 
@@ -208,11 +211,11 @@ def trace(inputs: Sequence[str], function: Callable[[Mapping[str, Value]], Mappi
     if len(set(inputs)) != len(inputs):
         raise ValueError(f"an input is named twice: {', '.join(inputs)}")
     tape = _Tape(len(inputs))
-    found = function({name: Symbol(tape, i) for i, name in enumerate(inputs)})
-    if not found:
+    result = function({name: Symbol(tape, i) for i, name in enumerate(inputs)})
+    if not result:
         raise ValueError("the features of a kind are empty")
     outputs = []
-    for name, value in found.items():
+    for name, value in result.items():
         if not isinstance(value, Symbol | int | float | np.number):
             raise ValueError(f"the feature {name} is {value!r}; it must be a number or computed from the inputs")
         outputs.append((str(name), tape.slot_of(value)))
@@ -262,9 +265,9 @@ class _Tape:
             node = self._nodes[slot - self._n_inputs]
             if slot in needed and isinstance(node, tuple):
                 needed.update(node[1 : 1 + _ARITY_OF[node[0]]])
-        kept = [slot for slot in range(self._n_inputs, self._n_inputs + len(self._nodes)) if slot in needed]
-        constants = [slot for slot in kept if self._constant(slot) is not None]
-        steps = [slot for slot in kept if self._constant(slot) is None]
+        items = [slot for slot in range(self._n_inputs, self._n_inputs + len(self._nodes)) if slot in needed]
+        constants = [slot for slot in items if self._constant(slot) is not None]
+        steps = [slot for slot in items if self._constant(slot) is None]
         place = {slot: i for i, slot in enumerate((*range(self._n_inputs), *constants, *steps))}
         return Formula(
             inputs=inputs,

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from ..cost.device_limits import GPU_L2_BYTES_PER_CLOCK_PER_UNIT, LAUNCH_FLOOR_S
+from ..cost.occupancy import LIMITS, MAX_THREADS_PER_BLOCK, WARP_SIZE
 from ..device import Device
 from ..dtypes import itemsize_b
 from ..errors import SpecError
-from ..machine import GPU_L2_BYTES_PER_CLOCK_PER_UNIT, LAUNCH_FLOOR_S
-from ..occupancy import LIMITS, MAX_THREADS_PER_BLOCK, WARP_SIZE
 from .formula import Value, divide, equal, floor, less, less_equal, maximum, minimum, mod, where
 
 FACTS = (
@@ -58,8 +58,8 @@ class _Unit:
 # CUDA C++ Programming Guide 12.9, "Technical Specifications per Compute Capability"; 10.3 has the limits of 10.0. AMD: CDNA
 # instruction set manuals (wavefronts per SIMD, 512 registers per lane with accumulators) and the ROCm hardware table (LDS).
 _UNITS: Mapping[str, _Unit] = MappingProxyType(
-    {f"{number // 10}.{number % 10}": _Unit(found.warps, found.blocks, found.shared_b, found.shared_per_block_b)
-     for number, found in LIMITS.items()}
+    {f"{number // 10}.{number % 10}": _Unit(item.warps, item.blocks, item.shared_b, item.shared_per_block_b)
+     for number, item in LIMITS.items()}
     | {
         "6.0": _Unit(64, 32, 64 * _KIB, 48 * _KIB),
         "6.1": _Unit(64, 32, 96 * _KIB, 48 * _KIB),

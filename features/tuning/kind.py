@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..device import Device
     from ..kernel import KernelSpec
 
+
 BOUND = "bound_s"
 """The feature every kind has: seconds no configuration can beat; learned models predict the ratio to it."""
 
@@ -27,7 +28,14 @@ Knobs = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One operation to tune on one device: its kind, all of the kind's sizes, a canonical dtype, a device name."""
+    """One operation to tune on one device.
+
+    Attributes:
+        kind: Name of the kind of problem.
+        sizes: All sizes of the kind.
+        dtype: Canonical name of the number format.
+        device: Name of the device.
+    """
 
     kind: str
     sizes: Mapping[str, int]
@@ -37,11 +45,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Configurations of one task, in columns.
+    """Configurations of one task, in columns. A configuration with every knob 0 is the default of the compiler, where the
+    kind allows it.
 
-    `knobs` are columns `(n,)` by name; 0 means the knob is left out, and a knob without a column is left out everywhere.
-    A configuration with every knob 0 is the compiler's own default, where the kind allows it. `count` is `n`; it need only
-    be given where there are no columns to tell it.
+    Attributes:
+        task: The task.
+        knobs: Columns `(n,)` by knob; 0 means that the knob is left out, and a knob without a column is left out
+            everywhere.
+        count: `n`; needed only where there are no columns.
 
     Raises:
         SpecError: a column is no column of whole numbers from 0 to 2**40, or columns differ in length.
@@ -57,9 +68,9 @@ class Candidates:
         if self.count >= 0:
             lengths.add(self.count)
         if len(lengths) > 1:
-            found = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
+            result = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
             raise SpecError(
-                f"columns of knobs differ in length: {found}; give one value per configuration", field="knobs"
+                f"columns of knobs differ in length: {result}; give one value per configuration", field="knobs"
             )
         object.__setattr__(self, "knobs", columns)
         object.__setattr__(self, "count", lengths.pop() if lengths else 0)
@@ -98,17 +109,24 @@ class Candidates:
 class TuningKind:
     """One kind of tuning problem; one file in `kinds/` each, with a module constant `KIND`.
 
-    `sizes` describe an operation, `knobs` what a compiler may choose, `facts` the device together with the dtype.
-    `features` computes named features of values of all three and must include `bound_s`, the analytic lower bound in
-    seconds, greater than 0; it is traced, so it uses only `+ - * /` and the functions of `formula`. `space` gives the
-    legal configurations worth trying, the same for the same task, a few hundred at most. `facts_of` reads facts from a
-    device of the catalogue and raises SpecError where the kind does not apply to it.
+    Attributes:
+        name: Its name, such as `iree-contraction`.
+        doc: What it is, in a sentence.
+        compiler: Whose choices these are: `iree`, `triton`, `mlir-opt` …, or `any`.
+        sizes: Names of the sizes that describe an operation.
+        knobs: Names of what a compiler may choose.
+        facts: Names of the facts of a device with a dtype.
+        features: Named features of sizes, knobs and facts, with `bound_s`, the analytic lower bound in seconds, greater
+            than 0; traced, so it uses only `+ - * /` and the functions of `formula`.
+        space: The legal configurations worth trying, the same for the same task, a few hundred at most.
+        facts_of: Reads the facts from a device of the catalogue; raises SpecError where the kind does not apply to it.
+        task_of: The task and configuration a measured spec on a named device stands for; None where it is not of this kind.
+        spec_of: The spec to measure for a configuration of a task; None where the measurement store has no such spec.
     """
 
     name: str
     doc: str
     compiler: str
-    """Whose choices these are: `iree`, `triton`, `mlir-opt` …, or `any`."""
     sizes: tuple[str, ...]
     knobs: tuple[str, ...]
     facts: tuple[str, ...]
@@ -116,9 +134,7 @@ class TuningKind:
     space: Callable[[Task], Candidates]
     facts_of: Callable[[Device, str], Mapping[str, float]]
     task_of: Callable[[KernelSpec, str], tuple[Task, dict[str, int]] | None] = field(default=lambda spec, device: None)
-    """The task and configuration a measured spec on a named device stands for; None where it is not of this kind."""
     spec_of: Callable[[Task, Mapping[str, int]], KernelSpec | None] = field(default=lambda task, config: None)
-    """The spec to measure for a configuration of a task; None where the measurement store has no such spec."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -147,20 +163,20 @@ class TuningKind:
         check_sizes(self.name, self.sizes, task.sizes)
 
 
-def check_sizes(kind: str, names: Sequence[str], given: Mapping[str, int]) -> None:
+def check_sizes(kind: str, names: Sequence[str], raw: Mapping[str, int]) -> None:
     """Refuse sizes that are not exactly `names`, or no whole numbers from 0 to 2**40.
 
     Raises:
         SpecError: naming the size and those the kind has.
     """
     for name in names:
-        if name not in given:
+        if name not in raw:
             raise SpecError(f"{kind} needs the size {name}; sizes: {listed(names)}", field=name)
-        value = given[name]
+        value = raw[name]
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value <= MAX_DIM:
             raise SpecError(f"{name} must be a whole number from 0 to {MAX_DIM}, got {value!r}", field=name)
-    if len(given) != len(names):
-        extra = next(name for name in given if name not in names)
+    if len(raw) != len(names):
+        extra = next(name for name in raw if name not in names)
         raise SpecError(f"{kind} has no size {extra!r}; sizes: {listed(names)}", field=str(extra))
 
 
@@ -185,13 +201,37 @@ def get_kind(name: str) -> TuningKind:
 
 
 def _knob_column(name: str, column: Any) -> Knobs:
-    found = np.asarray(column)
-    if found.ndim != 1 or found.dtype.kind not in "iu":
+    values = np.asarray(column)
+    if values.ndim != 1 or values.dtype.kind not in "iu":
         raise SpecError(
-            f"the knob {name} must be a column of whole numbers, one per configuration; it is {found.dtype} of shape "
-            f"{found.shape}",
+            f"the knob {name} must be a column of whole numbers, one per configuration; it is {values.dtype} of shape "
+            f"{values.shape}",
             field=name,
         )
-    if len(found) and (found.min() < 0 or found.max() > MAX_DIM):
+    if len(values) and (values.min() < 0 or values.max() > MAX_DIM):
         raise SpecError(f"the knob {name} must be from 0 to {MAX_DIM} in every configuration", field=name)
-    return found.astype(np.int64, copy=False)
+    return values.astype(np.int64, copy=False)
+
+
+def spread(groups: NDArray[np.int64], expected: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+    """Positions of at most `most` configurations, ascending: the best of every group before the second of any.
+
+    Args:
+        groups: rows `(n, columns)`; equal rows are one group, such as a register tile: formulas know blocks better than those.
+        expected: what a formula expects of each `(n,)`, less being better.
+        most: how many are wanted.
+    """
+    ravel = np.unique(groups, axis=0, return_inverse=True)[1].ravel()
+    order = np.lexsort((np.arange(len(ravel)), expected, ravel))
+    starts = np.searchsorted(ravel[order], np.arange(ravel.max(initial=-1) + 1))
+    place = np.empty(len(ravel), dtype=np.int64)
+    place[order] = np.arange(len(ravel)) - starts[ravel[order]]
+    return np.sort(np.lexsort((expected, place))[:most])
+
+
+def near(inner: Any, block: Any, size: int) -> Any:
+    """The multiple of `inner` nearest below `block`, at least one, no larger than the first that covers `size`.
+
+    Sizes or columns `(n,)` of them.
+    """
+    return inner * np.minimum(np.maximum(block // inner, 1), -(-size // inner))

@@ -24,7 +24,14 @@ _ZERO, _LEAST_THERE, _MOST_THERE = np.array(0.0), np.array(_LEAST), np.array(MOS
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation: its code in a file, how many operands it has, and how it is computed on numbers and on columns."""
+    """One operation of a formula.
+
+    Attributes:
+        code: Its code in a file.
+        arity: Number of operands.
+        on_numbers: Computes it on floats.
+        on_columns: Computes it on columns.
+    """
 
     code: int
     arity: int
@@ -89,12 +96,12 @@ def apply(steps: Sequence[tuple[int, int, int, int]], slots: list[Any]) -> None:
     boxes: dict[int, Any] = {}
 
     def boxed(slot: int) -> Any:
-        found = columns[slot]
-        if found is None:
-            found = boxes.get(slot)
-            if found is None:
-                found = boxes[slot] = np.array(slots[slot])
-        return found
+        entry = columns[slot]
+        if entry is None:
+            entry = boxes.get(slot)
+            if entry is None:
+                entry = boxes[slot] = np.array(slots[slot])
+        return entry
 
     for code, a, b, c in steps:
         arity = _ARITY[code]
@@ -126,8 +133,8 @@ def _quotient(above: Any, below: Any, slot: int, zeros: dict[int, Any]) -> Any:
     if isinstance(below, float):
         return above / np.array(below) if below != 0.0 else np.zeros_like(above)
     if slot not in zeros:
-        found = below == _ZERO
-        zeros[slot] = found if np.count_nonzero(found) else None
+        result = below == _ZERO
+        zeros[slot] = result if np.count_nonzero(result) else None
     quotient = above / below
     if zeros[slot] is not None:
         quotient[zeros[slot]] = 0.0

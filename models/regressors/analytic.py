@@ -9,7 +9,12 @@ from .roofline import Roofline
 
 @dataclass(frozen=True, slots=True)
 class Analytic(Roofline):
-    """Latency is the analytic model's (`models.analytic`), nothing learned on top; power as for the roofline."""
+    """Latency is the analytic model's (`models.family_model.analytic`), nothing learned on top; power as for the roofline.
+
+    Attributes:
+        name: On the command line and in artifacts.
+        on_analytic: True: latency is a ratio to the fitted analytic model.
+    """
 
     name: str = "analytic"
     on_analytic: bool = True

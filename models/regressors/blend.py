@@ -10,17 +10,24 @@ from .xgboost import QUICK, XGBoost
 
 
 @dataclass(frozen=True, slots=True)
-class Blend:
+class Blend(Regressor):
     """Boosted trees and a network on periodic embeddings, both on the ratio to the fitted analytic model.
 
     The analytic model carries what is smooth and extrapolates, the network interpolates between rows and learns the steps
-    that libraries make, trees find what is particular to few rows; their errors differ, so a weighted mean is better than each.
+    that libraries make, and trees learn what is particular to few rows; their errors differ, so a weighted mean is better
+    than each.
+
+    Attributes:
+        name: On the command line and in artifacts.
+        on_analytic: True: latency is a ratio to the fitted analytic model.
+        quick: Stands in for it in the fits that leave a device out.
+        boosted: The trees.
+        network: The network.
     """
 
     name: str = "blend"
     on_analytic: bool = True
     quick: Regressor | None = replace(QUICK, on_analytic=True)  # noqa: RUF009 - frozen, so sharing one is safe
-    again: Regressor | None = None
     boosted: XGBoost = XGBoost()  # noqa: RUF009
     network: Periodic = Periodic()  # noqa: RUF009
 
@@ -31,13 +38,17 @@ class Blend:
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkAgain:
-    """The blend's network once more, for latency alone: two networks differ enough to be worth averaging, trees hardly do."""
+class NetworkAgain(Regressor):
+    """The blend's network once more, for latency alone: two networks differ enough to be worth averaging, trees hardly do.
+
+    Attributes:
+        name: Name of the fit.
+        on_analytic: True: latency is a ratio to the fitted analytic model.
+        network: The network.
+    """
 
     name: str = "network again"
     on_analytic: bool = True
-    quick: Regressor | None = None
-    again: Regressor | None = None
     network: Periodic = Periodic()  # noqa: RUF009 - frozen, so sharing one is safe
 
     def fit(self, problem: Problem) -> list[Graph]:

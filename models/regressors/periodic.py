@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...features.cases import Floats
+from ...features.batch.cases import Floats
 from ..regressor import Graph, Problem, Regressor, fit_rows
 
 _CLIP = 4.0
@@ -21,7 +21,7 @@ _EVAL_ROWS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Periodic:
+class Periodic(Regressor):
     """Every number becomes a few learned sines and cosines of itself, then a small dense layer of its own, before residual
     layers see it (PLR embeddings: Gorishniy et al., "On embeddings for numerical features in tabular deep learning",
     NeurIPS 2022).
@@ -29,12 +29,24 @@ class Periodic:
     A plain network is too smooth for what libraries do at a tile's or a vector's edge; with embeddings it can step, and
     between steps it still interpolates, which trees cannot. Trained with AdamW and a one-cycle rate on the smooth L1 loss,
     which but for small errors is nearly the relative error.
+
+    Attributes:
+        name: On the command line and in artifacts.
+        width: Of the residual layers.
+        depth: Number of residual layers.
+        frequencies: Sines and cosines of each number.
+        embedding: Width of the layer of each number.
+        spread: Deviation of the initial frequencies.
+        batch: Rows of a step.
+        epochs: Passes over the rows,
+        least_steps: but at least so many steps,
+        most_epochs: and at most so many passes.
+        rate: Largest learning rate.
+        weight_decay: Of AdamW.
+        loss_width: Log error up to which errors count by their square.
     """
 
     name: str = "periodic"
-    on_analytic: bool = False
-    quick: Regressor | None = None
-    again: Regressor | None = None
     width: int = 160
     depth: int = 4
     frequencies: int = 8
@@ -55,7 +67,7 @@ class Periodic:
     def _fit_one(self, problem: Problem, target: str) -> bytes:
         import torch
 
-        from ..network_graph import periodic_network
+        from ..engine.onnx_writer import periodic_network
 
         x, y, weight = fit_rows(problem, target)
         numeric, words = _columns(x)
@@ -105,16 +117,19 @@ class Periodic:
         def normal(*shape: int, size: float) -> Any:
             return torch.randn(*shape, generator=chance) * size
 
-        found = {
+        parameters = {
             "frequency": normal(n_numeric, 1, waves, size=2 * math.pi * self.spread),
             "embed_weight": normal(n_numeric, 2 * waves, small, size=(2 * waves) ** -0.5),
             "embed_bias": torch.zeros(n_numeric, 1, small),
         }
         for i, n in enumerate([n_inputs + n_numeric * small, *[width] * (self.depth - 1)]):
             # The spread PyTorch's own linear layers start with: uniform within 1 / sqrt(inputs), as a normal.
-            found |= {f"layer{i}_weight": normal(width, n, size=(3 * n) ** -0.5), f"layer{i}_bias": torch.zeros(width)}
-        found |= {"out_weight": normal(1, width, size=(3 * width) ** -0.5), "out_bias": torch.zeros(1)}
-        return {name: value.requires_grad_(True) for name, value in found.items()}
+            parameters |= {
+                f"layer{i}_weight": normal(width, n, size=(3 * n) ** -0.5),
+                f"layer{i}_bias": torch.zeros(width),
+            }
+        parameters |= {"out_weight": normal(1, width, size=(3 * width) ** -0.5), "out_bias": torch.zeros(1)}
+        return {name: value.requires_grad_(True) for name, value in parameters.items()}
 
     def _answer(self, torch: Any, p: dict[str, Any], x: Any, n_numeric: int) -> Any:
         phase = x[:, :n_numeric].t()[:, :, None] * p["frequency"]

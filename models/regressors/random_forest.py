@@ -11,16 +11,19 @@ from ..regressor import Graph, Problem, Regressor, fit_rows
 
 
 @dataclass(frozen=True, slots=True)
-class RandomForest:
+class RandomForest(Regressor):
     """scikit-learn's RandomForestRegressor (Breiman, "Random forests", 2001), multi-output when power is measured.
 
     Rows without power cannot join a multi-output fit, so latency and power then have a forest each.
+
+    Attributes:
+        name: On the command line and in artifacts.
+        trees: Number of trees.
+        min_leaf: Least rows of a leaf.
+        features: Share of the features tried at a split.
     """
 
     name: str = "random_forest"
-    on_analytic: bool = False
-    quick: Regressor | None = None
-    again: Regressor | None = None
     trees: int = 100
     min_leaf: int = 2
     features: float = 0.5
@@ -43,7 +46,7 @@ class RandomForest:
     def _fit(self, x: Any, y: Any, weight: Any, problem: Problem) -> bytes:
         from sklearn.ensemble import RandomForestRegressor
 
-        from ..onnx_graphs import tree_ensemble
+        from ..engine.onnx_writer import tree_ensemble
 
         forest = RandomForestRegressor(
             n_estimators=self.trees,
@@ -62,7 +65,7 @@ def _tree(tree: Any, count: int) -> Any:
 
     Thresholds round down, so a float32 row that scikit-learn sends right of a float64 threshold still goes right.
     """
-    from ..onnx_graphs import Tree
+    from ..engine.onnx_writer import Tree
 
     threshold = tree.threshold.astype(np.float32)
     below = np.nextafter(threshold, np.float32(-np.inf))

@@ -10,17 +10,18 @@ from ..regressor import Graph, Problem, Regressor
 
 
 @dataclass(frozen=True, slots=True)
-class Roofline:
-    """Latency is the lower bound (Williams et al., CACM 2009); power, where measured, the median share of the limit."""
+class Roofline(Regressor):
+    """Latency is the lower bound (Williams et al., CACM 2009); power, where measured, the median share of the limit.
+
+    Attributes:
+        name: On the command line and in artifacts.
+    """
 
     name: str = "roofline"
-    on_analytic: bool = False
-    quick: Regressor | None = None
-    again: Regressor | None = None
 
     def fit(self, problem: Problem) -> list[Graph]:
         """One constant graph: ratio 1 for latency, the median for any other target."""
-        from ..onnx_graphs import constant
+        from ..engine.onnx_writer import constant
 
         values = [0.0 if name == "latency" else float(np.nanmedian(y)) for name, y in problem.targets.items()]
         return [Graph(tuple(problem.targets), constant(values, n_features=problem.x.shape[1]))]

@@ -12,16 +12,17 @@ from ..regressor import Graph, Matrix, Problem, Regressor, fit_rows
 
 
 @dataclass(frozen=True, slots=True)
-class XGBoost:
+class XGBoost(Regressor):
     """XGBoost (Chen and Guestrin, KDD 2016) with histogram splits; small tables get shallower, slower learners.
 
-    `leaves` and `rounds` grow with the number of rows between the two ends given as `(rows, leaves, rounds, rate)`.
+    Attributes:
+        name: On the command line and in artifacts.
+        sizes: `(rows, leaves, rounds, rate)` of the trees for latency; leaves and rounds grow with the number of rows
+            between two of them.
+        other_sizes: The same for the other targets.
     """
 
     name: str = "xgboost"
-    on_analytic: bool = False
-    quick: Regressor | None = None
-    again: Regressor | None = None
     sizes: tuple[tuple[int, int, int, float], ...] = (
         (2_000, 32, 400, 0.05),
         (10_000, 48, 600, 0.05),
@@ -38,7 +39,7 @@ class XGBoost:
     def _fit_one(self, problem: Problem, target: str) -> bytes:
         import xgboost
 
-        from ..onnx_graphs import tree_ensemble
+        from ..engine.onnx_writer import tree_ensemble
 
         x, y, weight = fit_rows(problem, target)
         # Power is the smoother of the two, and noisier: fewer trees say as much.
@@ -58,7 +59,7 @@ def fit_scale(x: Matrix, y: Any, seed: int) -> bytes:
     """Graph of a small, stiff model of the size of errors: it must find regions, not rows."""
     import xgboost
 
-    from ..onnx_graphs import tree_ensemble
+    from ..engine.onnx_writer import tree_ensemble
 
     settings = {
         "tree_method": "hist", "max_depth": 5, "eta": 0.1, "subsample": 0.7, "colsample_bytree": 0.5,
@@ -82,18 +83,18 @@ def base_score(booster: Any) -> float:
 
 def trees_of(booster: Any) -> list[Any]:
     """The trees of a booster; a leaf's value stands in its `split_conditions` (XGBoost's JSON model schema)."""
-    from ..onnx_graphs import Tree
+    from ..engine.onnx_writer import Tree
 
     trees = []
-    for raw in _document(booster)["learner"]["gradient_booster"]["model"]["trees"]:
-        value = np.asarray(raw["split_conditions"], dtype=np.float32)
+    for tree in _document(booster)["learner"]["gradient_booster"]["model"]["trees"]:
+        value = np.asarray(tree["split_conditions"], dtype=np.float32)
         trees.append(
             Tree(
-                left=np.asarray(raw["left_children"], dtype=np.int64),
-                right=np.asarray(raw["right_children"], dtype=np.int64),
-                feature=np.asarray(raw["split_indices"], dtype=np.int64),
+                left=np.asarray(tree["left_children"], dtype=np.int64),
+                right=np.asarray(tree["right_children"], dtype=np.int64),
+                feature=np.asarray(tree["split_indices"], dtype=np.int64),
                 value=value,
-                missing_left=np.asarray(raw["default_left"], dtype=np.bool_),
+                missing_left=np.asarray(tree["default_left"], dtype=np.bool_),
                 leaf=value[:, None],
             )
         )

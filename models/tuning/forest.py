@@ -8,8 +8,10 @@ the way are the bits of the leaf's number.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +33,16 @@ _ALL, _NONE = np.uint64(2**64 - 1), np.uint64(0)
 class Forest:
     """The sum of a bias and one leaf of each tree.
 
-    `features` `(p,)` uint32 and `thresholds` `(p,)` float32 are the distinct comparisons, ordered by feature and then by
-    threshold. `splits` `(2**depth - 1, t)` uint32 numbers the comparison at every node of every tree, nodes in depth-first
-    order: the node itself, its left half, its right half. A row goes left where its feature, rounded to float32, is less
-    than the threshold. `leaves` `(t, 2**depth)` float32, from left to right.
+    A row goes left where its feature, rounded to float32, is less than the threshold.
+
+    Attributes:
+        bias: Added to every sum.
+        depth: Of every tree.
+        features: Feature of each distinct comparison, uint32 `(p,)`, ordered by feature and then by threshold.
+        thresholds: Its threshold, float32 `(p,)`.
+        splits: The comparison at every node of every tree, uint32 `(2**depth - 1, t)`; nodes in depth-first order: the node
+            itself, its left half, its right half.
+        leaves: float32 `(t, 2**depth)`, from left to right.
     """
 
     bias: float
@@ -90,12 +98,12 @@ class Judge:
         One number for each feature that trees look at: the share of its thresholds the row is not below, 0 to 1, times the
         root of the share of all nodes that look at the feature.
         """
-        found = np.empty((len(self._runs), n))
+        places = np.empty((len(self._runs), n))
         with np.errstate(over="ignore"):
-            for row, use, (feature, cuts) in zip(found, np.sqrt(self._uses), self._runs, strict=True):
+            for row, use, (feature, cuts) in zip(places, np.sqrt(self._uses), self._runs, strict=True):
                 values = np.asarray(features[feature]).astype(np.float32)
                 row[:] = np.searchsorted(cuts, values, side="right") * (use / len(cuts))
-        return found.T
+        return places.T
 
     def _sums(self, features: Sequence[float | Column], n: int) -> Column:
         if not self._splits.size:
@@ -146,5 +154,105 @@ class Judge:
         for bit in bits[1:]:
             number <<= 1
             number |= bit
-        found: Column = np.add.reduce(self._leaves.take(number + self._first_leaf), axis=0) + self._bias
-        return found
+        added: Column = np.add.reduce(self._leaves.take(number + self._first_leaf), axis=0) + self._bias
+        return added
+
+
+_END = -1
+
+
+def forest_of(booster: Any, n_features: int) -> Forest:
+    """The forest of an `xgboost.Booster` or fitted `XGBRegressor` that predicts one number from `n_features` columns.
+
+    Rows must have no missing values; which way xgboost sends them is not kept. All trees are taken: where fitting stopped
+    early, give `booster[: best_iteration + 1]`.
+
+    Raises:
+        ValueError: it is no plain forest of numeric splits, it has other columns, or its trees are deeper than 12.
+    """
+    booster = booster.get_booster() if hasattr(booster, "get_booster") else booster
+    learner = json.loads(bytes(booster.save_raw("json")))["learner"]
+    shape = learner["learner_model_param"]
+    if int(shape["num_feature"]) != n_features:
+        raise ValueError(f"the booster was fitted on {shape['num_feature']} columns, not on {n_features}")
+    boosting = learner["gradient_booster"]
+    targets = max(int(shape.get("num_class", 0)), int(shape.get("num_target", 1)))
+    if boosting["name"] != "gbtree" or targets > 1:
+        raise ValueError(
+            f"the booster is {boosting['name']} for {targets} outputs; only gbtree with one can be converted"
+        )
+    objective = learner["objective"]["name"]
+    if objective not in _IDENTITY:
+        raise ValueError(f"the objective {objective} transforms what trees give; use one of {', '.join(_IDENTITY)}")
+    trees = boosting["model"]["trees"]
+    depth = max((_depth(tree) for tree in trees), default=0)
+    if depth > MOST_DEPTH or len(trees) << depth > MOST_LEAVES:
+        raise ValueError(f"{len(trees)} trees of {depth} levels are more than a model file holds; fit smaller ones")
+    return _forest(trees, depth, _base_score(shape["base_score"]))
+
+
+_IDENTITY = (
+    "reg:squarederror",
+    "reg:absoluteerror",
+    "reg:pseudohubererror",
+    "reg:quantileerror",
+    "reg:squaredlogerror",
+)
+"""Objectives whose prediction is the sum of the leaves and the base score."""
+
+
+def _base_score(text: Any) -> float:
+    """Xgboost writes a number, or since 3.1 a list of one, as text."""
+    base_score = json.loads(text) if isinstance(text, str) else text
+    return float(np.float32(base_score[0] if isinstance(base_score, list) else base_score))
+
+
+def _depth(tree: Any) -> int:
+    left, right = tree["left_children"], tree["right_children"]
+    deepest, level = 0, [0]
+    while level := [child for node in level if left[node] != _END for child in (left[node], right[node])]:
+        deepest += 1
+    return deepest
+
+
+def _forest(trees: list[Any], depth: int, bias: float) -> Forest:
+    comparisons = sorted({
+        (int(feature), float(np.float32(threshold)))
+        for tree in trees
+        for feature, threshold, left in zip(
+            tree["split_indices"], tree["split_conditions"], tree["left_children"], strict=True
+        )
+        if left != _END
+    })  # fmt: skip
+    number = {comparison: i for i, comparison in enumerate(comparisons)}
+    splits = np.zeros(((1 << depth) - 1, len(trees)), dtype=np.uint32)
+    leaves = np.zeros((len(trees), 1 << depth), dtype=np.float32)
+    for t, tree in enumerate(trees):
+        if any(tree.get("split_type", [])):
+            raise ValueError("the booster splits by categories; code them as numbers")
+        _place(tree, number, splits[:, t], leaves[t])
+    return Forest(
+        bias=bias,
+        depth=depth,
+        features=np.array([feature for feature, _ in comparisons], dtype=np.uint32),
+        thresholds=np.array([threshold for _, threshold in comparisons], dtype=np.float32),
+        splits=splits,
+        leaves=leaves,
+    )
+
+
+def _place(tree: Any, number: dict[tuple[int, float], int], splits: Any, leaves: Any) -> None:
+    """Write one tree into its column of splits, nodes depth first, and its row of leaves."""
+    waiting = [(0, 0, len(splits), 0, 0)]
+    while waiting:
+        node, at, size, first, above = waiting.pop()
+        left, half = tree["left_children"][node], size // 2
+        # xgboost keeps a leaf's value where a split keeps its threshold. Below it every comparison leads to the same leaf; the
+        # one above is repeated, so that no feature seems to be looked at that is not.
+        if left == _END:
+            splits[at : at + size] = above
+            leaves[first : first + size + 1] = tree["split_conditions"][node]
+            continue
+        splits[at] = number[tree["split_indices"][node], float(np.float32(tree["split_conditions"][node]))]
+        waiting.append((left, at + 1, half, first, splits[at]))
+        waiting.append((tree["right_children"][node], at + 1 + half, half, first + half + 1, splits[at]))

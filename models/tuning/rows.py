@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...datasets.files import StoreError
-from ...datasets.schema import spec_of
 from ...datasets.shipped import SHIPPED_DIR, TILES_DIR, read_shipped, shipped_families
-from ...datasets.store import Store
+from ...datasets.store.errors import StoreError
+from ...datasets.store.store import Store
 from ...features.device import Catalogue
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec, get_family
+from ...features.spec_io.rows import spec_from_row
 from ...features.tuning.kind import Task, TuningKind
 
 Floats = NDArray[np.float64]
@@ -37,10 +37,16 @@ _TELL_EVERY = 500
 
 @dataclass(frozen=True, slots=True)
 class TuningRows:
-    """Rows of one kind: row `i` is a configuration of `tasks[of_task[i]]`.
+    """Rows of one kind.
 
-    `knobs` are columns `(n,)` of every knob of the kind, 0 where it was left out. `latency_s` `(n,)` are medians of calls,
-    `noisy` `(n,)` marks rows whose blocks still disagreed when measuring ended. `n_failed` rows had no latency.
+    Attributes:
+        kind: The kind.
+        tasks: What was measured.
+        of_task: Position in `tasks` of each row, `(n,)`.
+        knobs: Columns `(n,)` of every knob of the kind, 0 where it was left out.
+        latency_s: Medians of calls, `(n,)`.
+        noisy: Rows whose blocks still disagreed when measuring ended, `(n,)`.
+        n_failed: Rows that had no latency.
     """
 
     kind: TuningKind
@@ -54,7 +60,7 @@ class TuningRows:
     def __len__(self) -> int:
         return len(self.latency_s)
 
-    def given(self, devices: Catalogue) -> dict[str, Floats]:
+    def input_columns(self, devices: Catalogue) -> dict[str, Floats]:
         """Everything the kind's features read, in columns `(n,)`.
 
         Raises:
@@ -63,8 +69,8 @@ class TuningRows:
         facts = facts_by_device(self, devices)
         columns = {name: [float(task.sizes[name]) for task in self.tasks] for name in self.kind.sizes}
         columns |= {name: [facts[task.device, task.dtype][name] for task in self.tasks] for name in self.kind.facts}
-        found = {name: np.array(column)[self.of_task] for name, column in columns.items()}
-        return found | {name: column.astype(np.float64) for name, column in self.knobs.items()}
+        repeated = {name: np.array(column)[self.of_task] for name, column in columns.items()}
+        return repeated | {name: column.astype(np.float64) for name, column in self.knobs.items()}
 
     def shapes(self) -> NDArray[np.int64]:
         """A number per row that rows of tasks of one shape share, `(n,)`: see `SETTINGS`."""
@@ -94,14 +100,14 @@ def read_tables(paths: Sequence[Path] | None = None) -> dict[str, list[pa.Table]
 
 
 def _tables(paths: Sequence[Path] | None) -> dict[str, list[pa.Table]]:
-    found: dict[str, list[pa.Table]] = {}
+    tables: dict[str, list[pa.Table]] = {}
     for directory in (SHIPPED_DIR, TILES_DIR) if paths is None else ():
         for family in shipped_families(directory):
-            found.setdefault(family, []).append(read_shipped(family, directory=directory))
+            tables.setdefault(family, []).append(read_shipped(family, directory=directory))
     for path in [Store().root] if paths is None else paths:
         for family, table in _read_directory(path, needed=paths is not None).items():
-            found.setdefault(family, []).append(table)
-    return found
+            tables.setdefault(family, []).append(table)
+    return tables
 
 
 def _read_directory(path: Path, *, needed: bool) -> dict[str, pa.Table]:
@@ -128,15 +134,15 @@ def tuning_rows(
 
     Only rows that the kinds' compilers ran (`impl`) are looked at.
     """
-    gathered = {kind.name: _Gathered(kind) for kind in kinds}
+    gathered = {kind.name: _RowCollector(kind) for kind in kinds}
     compilers = pa.array(sorted({kind.compiler for kind in kinds}), pa.string())
-    own = [
+    by_compiler = [
         (family, table.filter(pc.is_in(table["impl"], compilers))) for family, each in tables.items() for table in each
     ]
-    total, done = sum(table.num_rows for _, table in own), 0
-    for family, table in own:
+    total, done = sum(table.num_rows for _, table in by_compiler), 0
+    for family, table in by_compiler:
         for row in _plain_rows(family, table):
-            spec = spec_of(row)
+            spec = spec_from_row(row)
             for each in gathered.values():
                 each.take(spec, row)
             done += 1
@@ -145,7 +151,7 @@ def tuning_rows(
     return {name: each.rows() for name, each in gathered.items()}
 
 
-class _Gathered:
+class _RowCollector:
     """Rows of one kind while they are read."""
 
     def __init__(self, kind: TuningKind) -> None:
@@ -157,13 +163,13 @@ class _Gathered:
 
     def take(self, spec: KernelSpec, row: Mapping[str, Any]) -> None:
         """Keep the row if it is of this kind."""
-        found = self._kind.task_of(spec, row["device"])
-        if found is None:
+        task_and_config = self._kind.task_of(spec, row["device"])
+        if task_and_config is None:
             return
         if row["status"] != "ok" or row["latency_s"] is None:
             self._n_failed += 1
             return
-        task, config = found
+        task, config = task_and_config
         key = (task.device, task.dtype, *(task.sizes[name] for name in self._kind.sizes))
         number = self._numbers.setdefault(key, len(self._tasks))
         if number == len(self._tasks):
@@ -182,7 +188,7 @@ class _Gathered:
             tasks=tuple(self._tasks),
             of_task=np.array([number for number, _ in self._runs], dtype=np.int64),
             knobs={name: configs[:, i] for i, name in enumerate(self._kind.knobs)},
-            latency_s=np.array([math.exp(float(np.mean([math.log(one) for one, _ in each]))) for each in runs]),
+            latency_s=np.array([math.exp(float(np.mean([math.log(seconds) for seconds, _ in each]))) for each in runs]),
             noisy=np.array([all(noisy for _, noisy in each) for each in runs], dtype=np.bool_),
             n_failed=self._n_failed,
         )

@@ -8,7 +8,7 @@ squares of both. Scores are of tasks whose shape was held out ([decision 012](..
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,21 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import __version__
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError
 from ...features.tuning.formula import Formula
 from ...features.tuning.kind import BOUND, get_kind, kinds
-from ..metrics import ape_pct
-from .flat import SUFFIX, FlatModel, write_model
-from .from_xgboost import forest_of
+from ...version import __version__
+from ..metrics import ape_pct, error_summary, kendall
+from ..regressor import Progress, no_progress
+from .flat_model import SUFFIX, FlatModel, write_model
+from .forest import forest_of
 from .rows import TuningRows, facts_by_device, read_tables, tuning_rows
-from .scores import TaskScore, over_tasks
 
 Floats = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
-"""Told what is done, and how much of how much."""
-
 LEAST_SHAPES = 10
 """Fewer shapes are not enough to hold some out."""
 
@@ -39,12 +36,23 @@ LEAST_CONFIGS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class TrainingConfig:
     """How trees are fitted; the values are those that held-out regret was lowest with.
 
-    `near_best` is the power of (best / latency) that weighs a configuration, `least_weight` what the slowest still weigh,
-    `noisy_weight` the factor of rows whose measuring did not settle. `within` is the weight of squared differences within
-    a task over that of its level's square.
+    Attributes:
+        folds: Folds of held-out tasks.
+        rounds: Number of trees.
+        depth: Depth of a tree.
+        rate: How fast they learn.
+        rows_share: Share of the rows that a tree sees.
+        columns_share: Share of the features that a tree sees.
+        least_child: Least weight of a leaf.
+        ridge: L2 penalty on leaves.
+        near_best: Power of (best / latency) that weighs a configuration.
+        least_weight: What the slowest still weigh.
+        noisy_weight: Factor of rows whose measuring did not settle.
+        within: Weight of squared differences within a task over that of its level's square.
+        seed: Of everything random.
     """
 
     folds: int = 8
@@ -64,7 +72,15 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class TrainedKind:
-    """A kind's model, and how well it ranks tasks that were held out, one score per task that has enough configurations."""
+    """A kind's model, and how well it ranks.
+
+    Attributes:
+        model: The model.
+        held_out: One score per held-out task that has enough configurations.
+        n_rows: Rows it was trained on.
+        n_tasks: Tasks among them.
+        n_shapes: Shapes among them.
+    """
 
     model: FlatModel
     held_out: tuple[TaskScore, ...]
@@ -80,7 +96,15 @@ class TrainedKind:
 
 @dataclass(frozen=True, slots=True)
 class TuningReport:
-    """What `train_files` did: held-out scores over tasks by kind, and why other kinds have no model."""
+    """What `train_files` did, by kind.
+
+    Attributes:
+        scores: Held-out scores over tasks.
+        n_rows: Rows trained on.
+        n_shapes: Shapes among them.
+        n_failed: Rows that failed.
+        left_out: Why other kinds have no model.
+    """
 
     scores: Mapping[str, Mapping[str, float | None]]
     n_rows: Mapping[str, int]
@@ -94,9 +118,9 @@ def train_files(
     out: Path,
     *,
     names: Sequence[str] | None = None,
-    recipe: Recipe | None = None,
+    config: TrainingConfig | None = None,
     devices: Catalogue | None = None,
-    progress: Progress = lambda what, done, of: None,
+    progress: Progress = no_progress,
 ) -> TuningReport:
     """Train every kind that has enough measured rows and write `KIND.kcm` for each into `out`.
 
@@ -104,7 +128,7 @@ def train_files(
         paths: directories of measured rows; None for the shipped tables and the user's store.
         out: where the files go; it is made if need be.
         names: kinds to train; None for all that have rows.
-        recipe: how to train.
+        config: how to train.
         devices: the catalogue to take facts from.
         progress: told how far it is.
 
@@ -115,16 +139,16 @@ def train_files(
     tables = read_tables(paths)
     rows = tuning_rows(wanted, tables, lambda done, of: progress("reading rows", done, of))
     known, trained, left_out = devices or catalogue(), {}, []
-    for name, own in rows.items():
-        n_shapes = len(np.unique(own.shapes()))
+    for name, row in rows.items():
+        n_shapes = len(np.unique(row.shapes()))
         if n_shapes < LEAST_SHAPES:
-            if names or len(own):
+            if names or len(row):
                 left_out.append(f"{name}: {n_shapes} measured shapes; a model takes {LEAST_SHAPES}")
             continue
-        trained[name] = train(own, recipe, known, partial(progress, f"training {name}"))
+        trained[name] = train(row, config, known, partial(progress, f"training {name}"))
     if not trained:
-        said = "; ".join(left_out) or "no kind of tuning problem has measured rows"
-        raise SpecError(f"nothing to train: {said}", field="data")
+        reasons = "; ".join(left_out) or "no kind of tuning problem has measured rows"
+        raise SpecError(f"nothing to train: {reasons}", field="data")
     for name, each in trained.items():
         write_model(each.model, Path(out) / f"{name}{SUFFIX}")
     return TuningReport(
@@ -138,7 +162,7 @@ def train_files(
 
 def train(
     rows: TuningRows,
-    recipe: Recipe | None = None,
+    config: TrainingConfig | None = None,
     devices: Catalogue | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> TrainedKind:
@@ -147,18 +171,18 @@ def train(
     Raises:
         SpecError: the kind does not apply to a device that was measured.
     """
-    recipe, known = recipe or Recipe(), devices or catalogue()
+    config, known = config or TrainingConfig(), devices or catalogue()
     formula = rows.kind.formula()
-    problem = Problem.of(rows, formula, known, recipe)
+    problem = Problem.of(rows, formula, known, config)
     predicted = np.empty(len(rows))
-    folds = dealt(rows.shapes(), recipe)
+    folds = dealt(rows.shapes(), config)
     n_folds = int(folds.max()) + 1
     for fold in range(n_folds):
         out = folds == fold
-        predicted[out] = problem.bound_s[out] * np.exp(problem.predict(problem.fit(~out, recipe), out))
+        predicted[out] = problem.bound_s[out] * np.exp(problem.predict(problem.fit(~out, config), out))
         progress(fold + 1, n_folds + 1)
     held_out = task_scores(rows, predicted)
-    booster = problem.fit(np.ones(len(rows), dtype=np.bool_), recipe)
+    booster = problem.fit(np.ones(len(rows), dtype=np.bool_), config)
     progress(n_folds + 1, n_folds + 1)
     model = FlatModel(
         kind=rows.kind.name,
@@ -178,7 +202,7 @@ def train(
             "devices_measured": sorted({task.device for task in rows.tasks}),
             "held_out": over_tasks(held_out),
             "held_out_rows": row_errors(rows, predicted),
-            "recipe": asdict(recipe),
+            "recipe": asdict(config),
         },
     )
     return TrainedKind(model, tuple(held_out), len(rows), len(rows.tasks), len(np.unique(rows.shapes())))
@@ -189,35 +213,36 @@ def task_scores(rows: TuningRows, predicted_s: Floats) -> list[TaskScore]:
 
     Noisy rows are left out: which of them was fastest is what measuring could not tell.
     """
-    own = (np.flatnonzero((rows.of_task == task) & ~rows.noisy) for task in range(len(rows.tasks)))
-    return [TaskScore.of(rows.latency_s[i], predicted_s[i]) for i in own if len(i) >= LEAST_CONFIGS]
+    task_rows = (np.flatnonzero((rows.of_task == task) & ~rows.noisy) for task in range(len(rows.tasks)))
+    return [TaskScore.of(rows.latency_s[i], predicted_s[i]) for i in task_rows if len(i) >= LEAST_CONFIGS]
 
 
 def row_errors(rows: TuningRows, predicted_s: Floats) -> dict[str, dict[str, float]]:
     """Errors of all rows by dtype, whatever their tasks: how many rows, mean and median in percent, share within 10 %."""
     dtypes = np.array([task.dtype for task in rows.tasks])[rows.of_task]
-    ape = ape_pct(rows.latency_s, predicted_s)
-    return {
-        str(dtype): {
-            "n": int(own.sum()), "mean_ape_pct": round(float(ape[own].mean()), 4),
-            "median_ape_pct": round(float(np.median(ape[own])), 4),
-            "within_10_pct": round(float(np.mean(ape[own] <= 10) * 100), 4),
-        }
-        for dtype in np.unique(dtypes) for own in [dtypes == dtype]
-    }  # fmt: skip
+    errors = np.log(rows.latency_s / predicted_s)
+    return {str(dtype): error_summary(errors[dtypes == dtype]) for dtype in np.unique(dtypes)}
 
 
-def dealt(shapes: NDArray[np.int64], recipe: Recipe) -> NDArray[np.int64]:
+def dealt(shapes: NDArray[np.int64], config: TrainingConfig) -> NDArray[np.int64]:
     """The fold of every row, `(n,)`: shapes are dealt as wholes."""
-    own, place = np.unique(shapes, return_inverse=True)
-    order = np.random.default_rng(recipe.seed).permutation(len(own))
-    found: NDArray[np.int64] = (order % min(recipe.folds, len(own)))[place]
-    return found
+    distinct, place = np.unique(shapes, return_inverse=True)
+    order = np.random.default_rng(config.seed).permutation(len(distinct))
+    folds: NDArray[np.int64] = (order % min(config.folds, len(distinct)))[place]
+    return folds
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What trees are fitted to: features `(n, n_features)` float32, `target` ln(latency / bound), weights, and tasks."""
+    """What trees are fitted to.
+
+    Attributes:
+        features: float32, shape `(n, n_features)`.
+        bound_s: Lower bound of each row.
+        target: ln(latency / bound).
+        weight: Weight of each row.
+        of_task: Task of each row.
+    """
 
     features: NDArray[np.float32]
     bound_s: Floats
@@ -226,18 +251,18 @@ class Problem:
     of_task: NDArray[np.int64]
 
     @classmethod
-    def of(cls, rows: TuningRows, formula: Formula, devices: Catalogue, recipe: Recipe) -> Problem:
+    def of(cls, rows: TuningRows, formula: Formula, devices: Catalogue, config: TrainingConfig) -> Problem:
         """The problem that measured rows pose."""
-        columns = formula.columns(rows.given(devices), len(rows))
+        columns = formula.columns(rows.input_columns(devices), len(rows))
         bound = formula.names.index(BOUND)
         bound_s = columns[:, bound].copy()
         # How long a task takes says which task it is, and little of its configurations.
         columns[:, bound] = 0.0
         return cls(
-            columns.astype(np.float32), bound_s, np.log(rows.latency_s / bound_s), weights(rows, recipe), rows.of_task
+            columns.astype(np.float32), bound_s, np.log(rows.latency_s / bound_s), weights(rows, config), rows.of_task
         )
 
-    def fit(self, chosen: NDArray[np.bool_], recipe: Recipe) -> Any:
+    def fit(self, chosen: NDArray[np.bool_], config: TrainingConfig) -> Any:
         """An xgboost booster fitted to the chosen rows."""
         import xgboost
 
@@ -246,29 +271,29 @@ class Problem:
         data = xgboost.DMatrix(self.features[chosen], target, nthread=1)
         base = float(np.average(target, weights=weight))
         settings = {
-            "tree_method": "hist", "max_bin": 256, "max_depth": recipe.depth, "eta": recipe.rate,
-            "subsample": recipe.rows_share, "colsample_bytree": recipe.columns_share, "min_child_weight": recipe.least_child,
-            "lambda": recipe.ridge, "base_score": base, "seed": recipe.seed, "nthread": 1, "verbosity": 0,
+            "tree_method": "hist", "max_bin": 256, "max_depth": config.depth, "eta": config.rate,
+            "subsample": config.rows_share, "colsample_bytree": config.columns_share, "min_child_weight": config.least_child,
+            "lambda": config.ridge, "base_score": base, "seed": config.seed, "nthread": 1, "verbosity": 0,
         }  # fmt: skip
-        return xgboost.train(settings, data, recipe.rounds, obj=two_part(target, weight, tasks, recipe.within))
+        return xgboost.train(settings, data, config.rounds, obj=two_part(target, weight, tasks, config.within))
 
     def predict(self, booster: Any, chosen: NDArray[np.bool_]) -> Floats:
         """Predicted ln(latency / bound) of the chosen rows."""
         import xgboost
 
-        found: Floats = booster.predict(xgboost.DMatrix(self.features[chosen], nthread=1)).astype(np.float64)
-        return found
+        predicted: Floats = booster.predict(xgboost.DMatrix(self.features[chosen], nthread=1)).astype(np.float64)
+        return predicted
 
 
-def weights(rows: TuningRows, recipe: Recipe) -> Floats:
+def weights(rows: TuningRows, config: TrainingConfig) -> Floats:
     """Weight of each row `(n,)`: equal sums over tasks, the mean 1, more for configurations near the best of their task."""
     best = np.full(len(rows.tasks), np.inf)
     np.minimum.at(best, rows.of_task, rows.latency_s)
-    found = (best[rows.of_task] / rows.latency_s) ** recipe.near_best + recipe.least_weight
-    found *= np.where(rows.noisy, recipe.noisy_weight, 1.0)
-    total = np.bincount(rows.of_task, weights=found, minlength=len(rows.tasks))
-    found /= total[rows.of_task]
-    return np.asarray(found / found.mean())
+    weight = (best[rows.of_task] / rows.latency_s) ** config.near_best + config.least_weight
+    weight *= np.where(rows.noisy, config.noisy_weight, 1.0)
+    total = np.bincount(rows.of_task, weights=weight, minlength=len(rows.tasks))
+    weight /= total[rows.of_task]
+    return np.asarray(weight / weight.mean())
 
 
 def two_part(
@@ -291,12 +316,69 @@ def two_part(
 
 def _table(rows: TuningRows, devices: Catalogue) -> dict[tuple[str, str], tuple[float, ...]]:
     """Facts of every device of the catalogue that the kind applies to, for the dtypes that were measured."""
-    found = dict(facts_by_device(rows, devices))
+    table = dict(facts_by_device(rows, devices))
     for device in devices:
         for dtype in sorted({task.dtype for task in rows.tasks}):
             try:
-                found.setdefault((device.name, dtype), rows.kind.facts_of(device, dtype))
+                table.setdefault((device.name, dtype), rows.kind.facts_of(device, dtype))
             except SpecError:
                 # Not a device of this kind, or it has no such dtype: nothing anyone could ask the model about.
                 continue
-    return {pair: tuple(float(facts[name]) for name in rows.kind.facts) for pair, facts in sorted(found.items())}
+    return {pair: tuple(float(facts[name]) for name in rows.kind.facts) for pair, facts in sorted(table.items())}
+
+
+_WITHIN_PCT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskScore:
+    """One task's errors, in percent but for `kendall_tau`.
+
+    Attributes:
+        n: Number of configurations.
+        mean_ape_pct: Mean absolute percentage error.
+        median_ape_pct: Median absolute percentage error.
+        within_10_pct: Share within 10 %.
+        kendall_tau: Rank correlation; None where one side has a single value.
+        top_1_regret_pct: How much slower than the best the configuration ranked first is.
+        top_5_regret_pct: The same for the best of the first five.
+    """
+
+    n: int
+    mean_ape_pct: float
+    median_ape_pct: float
+    within_10_pct: float
+    kendall_tau: float | None
+    top_1_regret_pct: float
+    top_5_regret_pct: float
+
+    @classmethod
+    def of(cls, measured_s: Floats, predicted_s: Floats) -> TaskScore:
+        """The score of predictions `(n,)` for measurements `(n,)` of one task, all positive, at least one."""
+        ape = ape_pct(measured_s, predicted_s)
+        return cls(
+            n=len(measured_s),
+            mean_ape_pct=float(ape.mean()),
+            median_ape_pct=float(np.median(ape)),
+            within_10_pct=float(np.mean(ape <= _WITHIN_PCT) * 100),
+            kendall_tau=kendall(measured_s, predicted_s),
+            top_1_regret_pct=regret_pct(measured_s, predicted_s, 1),
+            top_5_regret_pct=regret_pct(measured_s, predicted_s, 5),
+        )
+
+
+def regret_pct(measured_s: Floats, predicted_s: Floats, k: int) -> float:
+    """What the best of the `k` configurations that are predicted fastest takes beyond the best of all, in percent."""
+    first = np.argsort(predicted_s, kind="stable")[:k]
+    return float(measured_s[first].min() / measured_s.min() - 1.0) * 100
+
+
+def over_tasks(scores: Sequence[TaskScore]) -> dict[str, float | None]:
+    """Means and medians of task scores as plain data: `task_mean_` and `task_median_` before each name; and their number."""
+    summary: dict[str, float | None] = {"n_tasks": len(scores), "n_configs": sum(score.n for score in scores)}
+    columns = [asdict(score) for score in scores]
+    for name in (field.name for field in fields(TaskScore) if field.name != "n"):
+        values = [column[name] for column in columns if column[name] is not None]
+        summary[f"task_mean_{name}"] = round(float(np.mean(values)), 4) if values else None
+        summary[f"task_median_{name}"] = round(float(np.median(values)), 4) if values else None
+    return summary

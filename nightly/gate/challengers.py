@@ -16,33 +16,33 @@ import numpy as np
 
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError
-from ...models.adaptation import adapt
-from ...models.artifact import (
-    Artifact,
-    ArtifactError,
-    FamilyModel,
-    load_family,
-    read_manifest,
-    save_artifact,
-    write_manifest,
-)
-from ...models.fitting import MIN_ROWS
-from ...models.labelled import Labelled
-from ...models.predictor import load_predictor
-from ...models.scoring import canonical
-from ...models.tables import joined
-from ...models.tracking import manifest_sha256
-from ...models.training import DEFAULT_REGRESSOR, Progress, train
+from ...models.evaluation.scoring import canonical
+from ...models.family_model.artifact import Artifact, FamilyModel, load_family, read_manifest, save_artifact
+from ...models.family_model.artifact_files import ArtifactError, write_manifest
+from ...models.predict.predictor import load_predictor
+from ...models.registry.mlflow_tracking import manifest_sha256
+from ...models.regressor import Progress
+from ...models.training.device_calibration import calibrate_to_devices
+from ...models.training.fitting import MIN_ROWS
+from ...models.training.labelled_cases import LabelledCases, joined
+from ...models.training.training import DEFAULT_REGRESSOR, train
 
 Kind = Literal["adapted", "retrained", "past"]
 
 
 @dataclass(frozen=True, slots=True)
 class Challenger:
-    """A model on disk that wants to serve: what it was made of, and how long that took.
+    """A model on disk that may replace the champion.
 
-    `rows` are those it learned from beyond the model it was made of. `families` are those that differ from the champion's;
-    `left` says of each other family why it was taken over. `regime` is the software regime its rows are of, empty if unknown.
+    Attributes:
+        name: Its name in this night.
+        kind: How it was made.
+        path: Its directory.
+        rows: Rows it learned from beyond those of the model it was made of.
+        seconds: Seconds it took to make.
+        regressor: What was trained.
+        families: Families that differ from the champion's.
+        left: Why each other family was taken over or left out.
     """
 
     name: str
@@ -53,7 +53,6 @@ class Challenger:
     regressor: str
     families: tuple[str, ...]
     left: Mapping[str, str]
-    regime: str = ""
 
     def facts(self) -> dict[str, Any]:
         """What a night's record says of it."""
@@ -63,16 +62,15 @@ class Challenger:
 
 def adapted(
     champion: Path,
-    tables: Sequence[Labelled],
+    tables: Sequence[LabelledCases],
     out: Path,
     *,
     name: str = "adapted",
-    regime: str = "",
     facts: Mapping[str, Any] | None = None,
     devices: Catalogue | None = None,
     seed: int = 0,
 ) -> Challenger:
-    """The champion with what `tables` teach of their devices; rows should be of the devices' current regime.
+    """The champion with what `tables` teach of their devices.
 
     Raises:
         SpecError: none of the rows is of a family and kind of device that the champion knows.
@@ -81,7 +79,7 @@ def adapted(
     began, known = time.monotonic(), devices or catalogue()
     manifest = read_manifest(champion)
     left: dict[str, str] = {}
-    usable: list[Labelled] = []
+    usable: list[LabelledCases] = []
     for family, rows in _by_family(tables, known).items():
         kinds = manifest["families"].get(family, {}).get("kinds")
         if kinds is None:
@@ -95,23 +93,22 @@ def adapted(
     if not usable:
         raise SpecError("no new row is of a family and kind of device that the champion knows: nothing to adapt it with",
                         field="data")  # fmt: skip
-    done = adapt(champion, usable, out, devices=known, seed=seed)
-    _stamp(out, {"challenger": {"kind": "adapted", "from": _version(champion), "regime": regime, **dict(facts or {})}})
-    families = tuple(sorted({one.family for one in done}))
+    done = calibrate_to_devices(champion, usable, out, devices=known, seed=seed)
+    _stamp(out, {"challenger": {"kind": "adapted", "from": _version(champion), **dict(facts or {})}})
+    families = tuple(sorted({adaptation.family for adaptation in done}))
     left = {family: "no new rows" for family in manifest["families"] if family not in families} | left
     return _loaded(
-        Challenger(name, "adapted", out, sum(one.rows for one in done), time.monotonic() - began,
-                   str(manifest["regressor"]), families, left, regime), known,
+        Challenger(name, "adapted", out, sum(adaptation.rows for adaptation in done), time.monotonic() - began,
+                   str(manifest["regressor"]), families, left), known,
     )  # fmt: skip
 
 
 def retrained(
     champion: Path | None,
-    tables: Sequence[Labelled],
+    tables: Sequence[LabelledCases],
     out: Path,
     *,
     name: str = "retrained",
-    regime: str = "",
     regressor: str = DEFAULT_REGRESSOR,
     fresh: AbstractSet[str] | None = None,
     least_rows: int = MIN_ROWS,
@@ -128,7 +125,6 @@ def retrained(
         tables: all rows to learn from (store, shipped tables, files), without the frozen hold-out.
         out: where the model goes.
         name: of the challenger.
-        regime: the software regime the rows are of.
         regressor: what is trained.
         fresh: families with new rows; others are taken over. Default: all of them have.
         least_rows: fewer rows of a family than this are too few.
@@ -136,7 +132,7 @@ def retrained(
         facts: remembered in the model beside what it was made of.
         devices: the catalogue; default: the shipped one.
         seed: of the training.
-        progress: told as `models.training.train` tells.
+        progress: called as `models.training.train` calls it.
 
     Raises:
         SpecError: no family has enough rows, or see `models.training.train`.
@@ -144,18 +140,18 @@ def retrained(
     """
     began, known = time.monotonic(), devices or catalogue()
     manifest = read_manifest(champion) if champion is not None else {"families": {}}
-    given = _by_family(tables, known)
-    chosen: list[Labelled] = []
-    left = {family: "no rows" for family in manifest["families"] if family not in given}
-    for family, rows in given.items():
+    by_family = _by_family(tables, known)
+    chosen: list[LabelledCases] = []
+    left = {family: "no rows" for family in manifest["families"] if family not in by_family}
+    for family, rows in by_family.items():
         why = _too_little(family, rows, manifest["families"].get(family, {}), fresh, least_rows, may_forget)
         if why is None:
             chosen.append(rows)
         else:
             left[family] = why
     if not chosen:
-        told = "; ".join(f"{family}: {why}" for family, why in sorted(left.items())) or "no rows"
-        raise SpecError(f"no family can be trained again ({told})", field="data")
+        reasons = "; ".join(f"{family}: {why}" for family, why in sorted(left.items())) or "no rows"
+        raise SpecError(f"no family can be trained again ({reasons})", field="data")
     trained = train(chosen, regressor=regressor, seed=seed, devices=known, progress=progress)
     families = dict(trained.families)
     taken: dict[str, str] = {}
@@ -163,15 +159,15 @@ def retrained(
         over = {family: load_family(champion, manifest, family) for family in manifest["families"] if family in left}
         families = merged(families, over)
         taken = dict.fromkeys(over, _version(champion))
-    made = {"kind": "retrained", "taken_over": taken, "regime": regime, **dict(facts or {})}
-    save_artifact(Artifact(regressor, families, {**trained.facts, "challenger": made}), out)
+    provenance = {"kind": "retrained", "taken_over": taken, **dict(facts or {})}
+    save_artifact(Artifact(regressor, families, {**trained.facts, "challenger": provenance}), out)
     return _loaded(
         Challenger(name, "retrained", out, sum(map(len, chosen)), time.monotonic() - began, regressor,
-                   tuple(sorted(trained.families)), left, regime), known,
+                   tuple(sorted(trained.families)), left), known,
     )  # fmt: skip
 
 
-def past(path: Path, name: str, *, regime: str = "", devices: Catalogue | None = None) -> Challenger:
+def past(path: Path, name: str, *, devices: Catalogue | None = None) -> Challenger:
     """A model kept from an earlier night, as it stands.
 
     Raises:
@@ -179,7 +175,7 @@ def past(path: Path, name: str, *, regime: str = "", devices: Catalogue | None =
     """
     manifest = read_manifest(path)
     return _loaded(
-        Challenger(name, "past", path, 0, 0.0, str(manifest["regressor"]), tuple(manifest["families"]), {}, regime),
+        Challenger(name, "past", path, 0, 0.0, str(manifest["regressor"]), tuple(manifest["families"]), {}),
         devices or catalogue(),
     )
 
@@ -201,7 +197,12 @@ def merged(first: Mapping[str, FamilyModel], second: Mapping[str, FamilyModel]) 
 
 
 def _too_little(
-    family: str, rows: Labelled, entry: Mapping[str, Any], fresh: AbstractSet[str] | None, least: int, may_forget: bool
+    family: str,
+    rows: LabelledCases,
+    entry: Mapping[str, Any],
+    fresh: AbstractSet[str] | None,
+    least: int,
+    may_forget: bool,
 ) -> str | None:
     """Why a family cannot or need not be trained again, None where it can."""
     if len(rows) < max(least, MIN_ROWS):
@@ -220,8 +221,8 @@ def known_devices(entry: Mapping[str, Any]) -> set[str]:
     return {*entry.get("devices", ()), *entry.get("adaptations", ())}
 
 
-def _by_family(tables: Sequence[Labelled], devices: Catalogue) -> dict[str, Labelled]:
-    parts: dict[str, list[Labelled]] = {}
+def _by_family(tables: Sequence[LabelledCases], devices: Catalogue) -> dict[str, LabelledCases]:
+    parts: dict[str, list[LabelledCases]] = {}
     for rows in tables:
         if len(rows):
             parts.setdefault(rows.cases.family.name, []).append(replace(canonical(rows, devices), source=None))
@@ -229,7 +230,7 @@ def _by_family(tables: Sequence[Labelled], devices: Catalogue) -> dict[str, Labe
 
 
 def _stamp(directory: Path, facts: Mapping[str, Any]) -> None:
-    """Add facts to the manifest of an artifact that nobody serves yet; its graphs stay as they are."""
+    """Add facts to the manifest of an artifact that does not serve yet; its graphs stay as they are."""
     write_manifest(directory, {**read_manifest(directory), **facts})
 
 

@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...datasets.hashing import mixed, word_hash
-from ...datasets.splits import Mask, held_out_shapes, shape_hashes
-from ...features.cases import Cases, Strings
+from ...datasets.rows.splits import Mask, held_out_shapes, mixed, shape_hashes, word_hash
+from ...features.batch.cases import Cases, Strings
 from ...features.errors import SpecError
-from ...models.labelled import Labelled
-from ...models.tables import joined
+from ...models.training.labelled_cases import LabelledCases, joined
 
 HOLD_OUT, LAST_NIGHT = "hold-out", "last night"
 """Where rows that judge come from."""
@@ -32,34 +30,40 @@ _SEED = 20261122
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Rows of one family that judge; `origin` of shape `(n,)` says whether they are of `HOLD_OUT` or of `LAST_NIGHT`.
+    """Rows of one family that judge models.
 
-    `regime` of shape `(n,)` names the software regime of each row, empty where nobody told.
+    Attributes:
+        rows: The measured rows.
+        origin: `HOLD_OUT` or `LAST_NIGHT` for each row, shape `(n,)`.
     """
 
-    rows: Labelled
+    rows: LabelledCases
     origin: Strings
-    regime: Strings
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def take(self, index: Mask) -> Evidence:
         """The rows of a mask."""
-        return Evidence(self.rows.take(index), self.origin[index], self.regime[index])
+        return Evidence(self.rows.take(index), self.origin[index])
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt:
-    """What a night's challengers may learn from, one table a family, and what judges them and the champion."""
+class RowSplit:
+    """The rows of a night's devices, split into those that train and those that judge.
 
-    learn: tuple[Labelled, ...]
+    Attributes:
+        learn: What challengers may learn from, one table a family.
+        evidence: What judges them and the champion.
+    """
+
+    learn: tuple[LabelledCases, ...]
     evidence: tuple[Evidence, ...]
 
     def judged(self) -> dict[str, int]:
         """Rows that judge by where they come from, the keys as facts of a record write them."""
         origins = (
-            np.concatenate([one.origin for one in self.evidence]) if self.evidence else np.array([], dtype=np.str_)
+            np.concatenate([part.origin for part in self.evidence]) if self.evidence else np.array([], dtype=np.str_)
         )
         return {"hold_out": int((origins == HOLD_OUT).sum()), "last_night": int((origins == LAST_NIGHT).sum())}
 
@@ -83,35 +87,33 @@ def judges_tonight(cases: Cases, night: str, share: float = JUDGED_SHARE) -> Mas
     return (drawn >> np.uint64(11)).astype(np.float64) / 2.0**53 < share
 
 
-def teachable(tables: Iterable[Labelled], share: float = HELD_OUT_SHARE) -> list[Labelled]:
+def teachable(tables: Iterable[LabelledCases], share: float = HELD_OUT_SHARE) -> list[LabelledCases]:
     """The tables without the rows of the frozen hold-out, those left empty left out: what any training may use."""
-    kept = [rows.take(np.flatnonzero(~frozen(rows.cases, share))) for rows in tables]
-    return [rows for rows in kept if len(rows)]
+    parts = [rows.take(np.flatnonzero(~frozen(rows.cases, share))) for rows in tables]
+    return [rows for rows in parts if len(rows)]
 
 
-def deal(
-    earlier: Sequence[Labelled],
-    tonight: Sequence[Labelled],
+def split_rows(
+    earlier: Sequence[LabelledCases],
+    tonight: Sequence[LabelledCases],
     night: str,
     *,
-    regime: str = "",
     share: float = HELD_OUT_SHARE,
     judged: float = JUDGED_SHARE,
-) -> Dealt:
-    """Deal rows into those that teach and those that judge.
+) -> RowSplit:
+    """Split rows into those that teach and those that judge.
 
     Args:
-        earlier: rows of earlier nights, of what each device is now (its current regime): what changed since judges nobody.
+        earlier: rows of earlier nights.
         tonight: rows of this night.
         night: its id, which chooses the half that judges.
-        regime: the current regime, named in the slices.
         share: of all shapes, the frozen hold-out.
         judged: of tonight's other shapes, those that judge.
 
     Raises:
         SpecError: a share is not between 0 and 1.
     """
-    learn: list[Labelled] = []
+    learn: list[LabelledCases] = []
     evidence: list[Evidence] = []
     for name in sorted({rows.cases.family.name for rows in (*earlier, *tonight)}):
         before = [rows for rows in earlier if rows.cases.family.name == name and len(rows)]
@@ -120,52 +122,48 @@ def deal(
             continue
         rows = _unsourced([*before, *now])
         fresh = np.arange(len(rows)) >= sum(map(len, before))
-        held = frozen(rows.cases, share)
+        held_out = frozen(rows.cases, share)
         shapes = shape_hashes(rows.cases)
-        judge = fresh & ~held & judges_tonight(rows.cases, night, judged) & ~np.isin(shapes, shapes[~fresh])
-        teach = np.flatnonzero(~held & ~judge)
+        judge = fresh & ~held_out & judges_tonight(rows.cases, night, judged) & ~np.isin(shapes, shapes[~fresh])
+        teach = np.flatnonzero(~held_out & ~judge)
         if len(teach):
             learn.append(rows.take(teach))
-        if (chosen := np.flatnonzero(held | judge)).size:
-            origin = np.where(held, HOLD_OUT, LAST_NIGHT)[chosen]
-            evidence.append(Evidence(rows.take(chosen), origin, np.full(len(chosen), regime)))
-    return Dealt(tuple(learn), tuple(evidence))
+        if (chosen := np.flatnonzero(held_out | judge)).size:
+            origin = np.where(held_out, HOLD_OUT, LAST_NIGHT)[chosen]
+            evidence.append(Evidence(rows.take(chosen), origin))
+    return RowSplit(tuple(learn), tuple(evidence))
 
 
 def unseen(
-    earlier: Sequence[Labelled], tonight: Sequence[Labelled], *, regime: str = "", share: float = HELD_OUT_SHARE
+    earlier: Sequence[LabelledCases], tonight: Sequence[LabelledCases], *, share: float = HELD_OUT_SHARE
 ) -> tuple[Evidence, ...]:
     """Tonight's rows that no model made before tonight has seen: of shapes never measured before, or of the frozen hold-out."""
-    found = []
+    evidence = []
     for rows in tonight:
         if not len(rows):
             continue
         shapes = shape_hashes(rows.cases)
         name = rows.cases.family.name
-        known = [shape_hashes(one.cases) for one in earlier if one.cases.family.name == name]
+        known = [shape_hashes(table.cases) for table in earlier if table.cases.family.name == name]
         seen = np.isin(shapes, np.concatenate(known)) if known else np.zeros(len(rows), dtype=np.bool_)
-        held = frozen(rows.cases, share)
-        if (chosen := np.flatnonzero(held | ~seen)).size:
-            origin = np.where(held, HOLD_OUT, LAST_NIGHT)[chosen]
-            found.append(Evidence(rows.take(chosen), origin, np.full(len(chosen), regime)))
-    return tuple(found)
+        held_out = frozen(rows.cases, share)
+        if (chosen := np.flatnonzero(held_out | ~seen)).size:
+            origin = np.where(held_out, HOLD_OUT, LAST_NIGHT)[chosen]
+            evidence.append(Evidence(rows.take(chosen), origin))
+    return tuple(evidence)
 
 
 def joined_evidence(evidence: Iterable[Evidence]) -> list[Evidence]:
     """One entry a family, those without rows left out."""
-    parts: dict[str, list[Evidence]] = {}
-    for one in evidence:
-        if len(one):
-            parts.setdefault(one.rows.cases.family.name, []).append(one)
+    by_family: dict[str, list[Evidence]] = {}
+    for part in evidence:
+        if len(part):
+            by_family.setdefault(part.rows.cases.family.name, []).append(part)
     return [
-        Evidence(
-            _unsourced([one.rows for one in own]),
-            np.concatenate([one.origin for one in own]),
-            np.concatenate([one.regime for one in own]),
-        )
-        for _, own in sorted(parts.items())
+        Evidence(_unsourced([part.rows for part in parts]), np.concatenate([part.origin for part in parts]))
+        for _, parts in sorted(by_family.items())
     ]
 
 
-def _unsourced(tables: Sequence[Labelled]) -> Labelled:
+def _unsourced(tables: Sequence[LabelledCases]) -> LabelledCases:
     return replace(joined(tables), source=None)

@@ -1,4 +1,4 @@
-"""Promotion that can be taken back: what serves afterwards is what was judged, or what served before.
+"""Promotion with a way back: what serves afterwards is the model that was judged, or the model that served before.
 
 With a registry, a promotion goes through it or does not happen: a pointer moved while the registry is down would leave the
 alias at another model, which other machines would serve and the next promotion undo. A rollback does not wait: serving comes
@@ -14,19 +14,21 @@ from pathlib import Path
 
 import numpy as np
 
-from ...features.cases import Cases, Floats
+from ...features.batch.cases import Cases, Floats
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError
-from ...models.artifact import ArtifactError, default_model_dir
-from ...models.engine import GraphError
-from ...models.predictor import load_predictor
-from ...models.registry import Pointer, Promoted, point_back, pointer, promote, promote_directory
-from ...models.tracking import RegistryError, manifest_sha256
-from ..record import Finding
+from ...models.engine.runtime import GraphError
+from ...models.family_model.artifact import default_model_dir
+from ...models.family_model.artifact_files import ArtifactError
+from ...models.predict.predictor import load_predictor
+from ...models.registry.mlflow_tracking import RegistryError, manifest_sha256
+from ...models.registry.registry import Pointer, Promoted, point_back, pointer, promote, promote_directory
+from ..record.record import Finding
+from ..record.serving_model import SHIPPED
 from .challengers import Challenger, past
 from .hold_out import Evidence
-from .judging import Rules, Verdict, judge
-from .ledger import SHIPPED, Ledger
+from .judge import Rules, Verdict, judge
+from .model_ledger import Ledger
 
 _AGREE = 1e-9
 """Relative difference of answers of equal files on one machine: none but rounding."""
@@ -34,20 +36,25 @@ _AGREE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What a promotion or rollback did. `version` serves now; None: nothing changed. `previous` served before.
+    """What a promotion or a rollback did.
 
-    `registry` is `ok`, `unreachable: …`, or empty where none is used.
+    Attributes:
+        version: The version that serves now; None where nothing changed.
+        previous: The version that served before.
+        registry: `ok`, `unreachable: ...`, or empty where no registry is used.
+        summary: What happened, in a sentence.
+        findings: What the report should say.
     """
 
     version: str | None
     previous: str
     registry: str
-    said: str
+    summary: str
     findings: tuple[Finding, ...] = ()
 
     def facts(self) -> dict[str, object]:
         """What a night's record says of it."""
-        return {"version": self.version, "previous": self.previous, "registry": self.registry, "said": self.said}
+        return {"version": self.version, "previous": self.previous, "registry": self.registry, "said": self.summary}
 
 
 def promote_challenger(
@@ -58,7 +65,6 @@ def promote_challenger(
     probes: Sequence[Cases],
     ledger: Ledger | None = None,
     software: Mapping[str, str] | None = None,
-    regime: Mapping[str, str] | None = None,
     measured: tuple[str | None, str | None] = (None, None),
     devices: Catalogue | None = None,
 ) -> Promotion:
@@ -71,12 +77,11 @@ def promote_challenger(
         probes: cases whose answers before and after must agree.
         ledger: where it is written down; default: that of `KERNELCAST_HOME`.
         software: by device, what its rows were measured under.
-        regime: by device, the regime of its rows.
         measured: when its first and last row were measured.
         devices: the catalogue.
 
     Raises:
-        ArtifactError: the challenger cannot be loaded, pinned or pointed at; what served before goes on serving.
+        ArtifactError: the challenger cannot be loaded, pinned or pointed at; the model before keeps serving.
         SpecError: the ledger cannot be written; the model before serves.
     """
     known, book = devices or catalogue(), ledger or Ledger()
@@ -85,29 +90,29 @@ def promote_challenger(
     try:
         done: Promoted = promote(challenger.path) if registry else promote_directory(challenger.path)
     except RegistryError as error:
-        said = (f"{challenger.name} passed and was not promoted: {error}. {before.version or SHIPPED} still serves; run the "
+        message = (f"{challenger.name} passed and was not promoted: {error}. {before.version or SHIPPED} still serves; run the "
                 "night again, or promote the model by hand, when the registry answers")  # fmt: skip
-        finding = Finding("registry", "needs-person", challenger.name, said)
-        return Promotion(None, before.version or SHIPPED, f"unreachable: {error}", said, (finding,))
+        finding = Finding("registry", "needs-person", challenger.name, message)
+        return Promotion(None, before.version or SHIPPED, f"unreachable: {error}", message, (finding,))
     try:
         wrong = _differs(sha256, expected, probes, known)
         if wrong is None:
             _write_down(before, book, known)
             book.keep(challenger, night, version=done.version, path=done.artifact, registry=registry, software=software,
-                      regime=regime, measured=measured)  # fmt: skip
+                      measured=measured)  # fmt: skip
             if done.version != before.version:
                 book.promoted(done.version, before.version, _now())
     except SpecError:
-        # A model that nobody could take back, since nothing says what served before it, does not stay.
+        # Without an entry in the ledger there is no way back from this model, so it does not stay.
         point_back(before)
         raise
     if wrong is not None:
         state = _restore(before, registry)
-        said = f"{challenger.name} was promoted as version {done.version} and taken back at once: {wrong}"
-        return Promotion(None, before.version or SHIPPED, state, said,
-                         (Finding("rollback", "needs-person", done.version, said),))  # fmt: skip
-    said = f"version {done.version} ({challenger.name}) serves in place of {before.version or SHIPPED}"
-    return Promotion(done.version, before.version or SHIPPED, "ok" if registry else "", said)
+        message = f"{challenger.name} was promoted as version {done.version} and rolled back at once: {wrong}"
+        return Promotion(None, before.version or SHIPPED, state, message,
+                         (Finding("rollback", "needs-person", done.version, message),))  # fmt: skip
+    message = f"version {done.version} ({challenger.name}) serves in place of {before.version or SHIPPED}"
+    return Promotion(done.version, before.version or SHIPPED, "ok" if registry else "", message)
 
 
 def roll_back(
@@ -123,7 +128,7 @@ def roll_back(
 
     Raises:
         SpecError: no such model is kept, or nothing says what served before.
-        ArtifactError: the model cannot be loaded; what serves goes on serving.
+        ArtifactError: the model cannot be loaded; the model that serves keeps serving.
     """
     book = ledger or Ledger()
     try:
@@ -143,15 +148,15 @@ def roll_back(
         target = Pointer(Path(entry.path), entry.version)
         in_registry = entry.registry
     point_back(target)
-    state = _alias_to(target, in_registry if registry is None else registry)
+    state, failed = _alias_to(target, in_registry if registry is None else registry)
     left = now.version or SHIPPED
     book.rolled_back(left, to, _now(), why)
-    said = f"{to} serves again in place of {left}: {why}"
-    findings = () if not state.startswith("unreachable") else (Finding(
+    message = f"{to} serves again in place of {left}: {why}"
+    findings = () if not failed else (Finding(
         "registry", "needs-person", to,
         f"{to} serves here again, and the registry still calls {left} champion ({state}). Run `kernelcast models promote {to}` "
         "when it answers."),)  # fmt: skip
-    return Promotion(to, left, state, said, findings)
+    return Promotion(to, left, state, message, findings)
 
 
 def has_predecessor(ledger: Ledger | None = None) -> bool:
@@ -163,7 +168,7 @@ def has_predecessor(ledger: Ledger | None = None) -> bool:
     """
     book, now = ledger or Ledger(), pointer()
     return now.version is not None and any(
-        one.version == now.version and one.previous is not None for one in book.entries()
+        entry.version == now.version and entry.previous is not None for entry in book.entries()
     )
 
 
@@ -185,7 +190,7 @@ def review(
     """
     known, book = devices or catalogue(), ledger or Ledger()
     now = pointer()
-    entry = next((one for one in book.entries() if one.version == now.version), None)
+    entry = next((candidate for candidate in book.entries() if candidate.version == now.version), None)
     if now.version is None or entry is None or entry.previous is None:
         return None, None
     try:
@@ -193,11 +198,11 @@ def review(
     except (ArtifactError, GraphError) as error:
         return None, _taken_back(book, f"version {now.version} cannot be loaded: {error}")
     before = _path_of(book, entry.previous)
-    if before is None or not any(len(one) for one in evidence):
+    if before is None or not any(len(candidate) for candidate in evidence):
         return None, None
     # What it forgot was decided when it was promoted.
-    asked = replace(rules or Rules(), may_forget=True)
-    verdict = judge(before, default_model_dir(), evidence, name=now.version, rules=asked, devices=known)
+    rules_now = replace(rules or Rules(), may_forget=True)
+    verdict = judge(before, default_model_dir(), evidence, name=now.version, rules=rules_now, devices=known)
     if verdict.passed:
         return verdict, None
     why = "; ".join(verdict.reasons[:3])
@@ -221,13 +226,16 @@ def _write_down(before: Pointer, book: Ledger, devices: Catalogue) -> None:
 def _taken_back(book: Ledger, why: str) -> Promotion:
     done = roll_back(why=why, ledger=book)
     finding = Finding(
-        "rollback", "needs-person", done.previous, f"{done.said}. Look at what it learned from before retraining on it."
+        "rollback",
+        "needs-person",
+        done.previous,
+        f"{done.summary}. Look at what it learned from before retraining on it.",
     )
-    return Promotion(done.version, done.previous, done.registry, done.said, (finding, *done.findings))
+    return Promotion(done.version, done.previous, done.registry, done.summary, (finding, *done.findings))
 
 
 def _predecessor(book: Ledger, now: Pointer) -> str:
-    entry = next((one for one in book.entries() if one.version == now.version), None)
+    entry = next((candidate for candidate in book.entries() if candidate.version == now.version), None)
     if entry is None or entry.previous is None:
         raise SpecError(
             f"nothing says what served before {now.version or SHIPPED}; name a version of `kernelcast models history`",
@@ -238,9 +246,9 @@ def _predecessor(book: Ledger, now: Pointer) -> str:
 
 def _path_of(book: Ledger, version: str) -> Path | None:
     """Where a version's model is; None where it is not kept or does not load, so nothing can be compared."""
-    from ...models.artifact import shipped_model_dir
+    from ...models.family_model.artifact import shipped_model_dir
 
-    entry = next((one for one in book.entries() if one.version == version), None)
+    entry = next((candidate for candidate in book.entries() if candidate.version == version), None)
     path = shipped_model_dir() if version == SHIPPED else Path(entry.path) if entry is not None else None
     try:
         if path is not None:
@@ -256,12 +264,12 @@ def _differs(sha256: str, expected: Sequence[Floats], probes: Sequence[Cases], d
         serving = default_model_dir()
         if manifest_sha256(serving) != sha256:
             return f"{serving} serves, which is not the model that was judged"
-        found = _answers(serving, probes, devices)
+        answers = _answers(serving, probes, devices)
     except (ArtifactError, GraphError, OSError) as error:
         return f"it does not load from where it serves: {error}"
-    for before, after, one in zip(expected, found, probes, strict=True):
+    for before, after, probe in zip(expected, answers, probes, strict=True):
         if not np.allclose(before, after, rtol=_AGREE, atol=0.0, equal_nan=True):
-            return f"its answers for {one.family.name} are not those that were judged"
+            return f"its answers for {probe.family.name} are not those that were judged"
     return None
 
 
@@ -269,27 +277,27 @@ def _answers(path: Path, probes: Sequence[Cases], devices: Catalogue) -> list[Fl
     predictor = load_predictor(path, devices)
     predictor.load_all()
     return [
-        predictor.predict_cases(one).targets["latency_s"].value
-        if one.family.name in predictor.families
+        predictor.predict_cases(probe).targets["latency_s"].value
+        if probe.family.name in predictor.families
         else np.zeros(0)
-        for one in probes
+        for probe in probes
     ]
 
 
 def _restore(before: Pointer, registry: bool) -> str:
     point_back(before)
-    return _alias_to(before, registry)
+    return _alias_to(before, registry)[0]
 
 
-def _alias_to(target: Pointer, registry: bool) -> str:
-    """Have the registry's alias follow the pointer; how that went."""
+def _alias_to(target: Pointer, registry: bool) -> tuple[str, bool]:
+    """Have the registry's alias follow the pointer: how that went, and whether it failed."""
     if not registry or target.version is None or not target.version.isdecimal():
-        return ""
+        return "", False
     try:
         promote(int(target.version))
     except (RegistryError, ArtifactError) as error:
-        return f"unreachable: {error}"
-    return "ok"
+        return f"unreachable: {error}", True
+    return "ok", False
 
 
 def _now() -> str:

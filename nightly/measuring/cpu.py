@@ -7,19 +7,19 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...collectors.campaign import Sink, run_campaign
-from ...collectors.characterize import characterize
+from ...collectors.campaign import Progress
 from ...collectors.chunking import PACE, Pace
-from ...collectors.environment import machine_facts, state_facts
-from ...collectors.plan import CPU_LIMITS, plan
-from ...collectors.process import Collector, WorkerLostError, local_workers
-from ...collectors.progress import Progress
-from ...collectors.sentinel import SENTINEL_CASES, Reading
+from ...collectors.collector import Collector, WorkerLostError
+from ...collectors.cpu.characterize import characterize
+from ...collectors.cpu.plans.shapes import CPU_LIMITS, plan
+from ...collectors.cpu.worker import local_workers
+from ...collectors.host import machine_facts, state_facts
+from ...collectors.kernel_campaign import SENTINEL_CASES, Reading, Sink, run_campaign
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec, View, get_family
 from ...features.kernel import families as all_families
-from ..plan import Plan
-from .protocol import Ended, Looked
+from ..record.plan import Plan
+from .protocol import CollectingEnd, DeviceReading
 
 
 class CpuMeasurer:
@@ -41,7 +41,7 @@ class CpuMeasurer:
         """Half a minute of probes."""
         return characterize(self._device, collector_for=self._collector_for)
 
-    def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, Looked]:
+    def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, DeviceReading]:
         """The cases on one thread, and the facts of the machine and of the worker that read them."""
         wanted = list(cases.get(self._device, ()))
         collector = self._collector_for("torch", 1)
@@ -56,7 +56,7 @@ class CpuMeasurer:
         state = state_facts()
         clock_mhz = state.get("clock_mhz")
         facts = {**machine_facts(self._device), "workers": workers, "before": state}
-        return {self._device: Looked(tuple(readings), facts, None if clock_mhz is None else 1e6 * clock_mhz)}
+        return {self._device: DeviceReading(tuple(readings), facts, None if clock_mhz is None else 1e6 * clock_mhz)}
 
     def candidates(self, device: str, wanted: int, seed: int, measured: Sequence[KernelSpec]) -> list[KernelSpec]:  # noqa: ARG002
         """A plan of the families, dtypes and thread counts asked for."""
@@ -64,10 +64,10 @@ class CpuMeasurer:
         impls = self._plan.impls or ("torch",)
         names = self._plan.families or tuple(all_families())
         dtypes = self._plan.dtypes or ("fp32", "bf16")
-        found: dict[KernelSpec, None] = {}
+        specs: dict[KernelSpec, None] = {}
         for impl in impls:
-            found |= dict.fromkeys(_most(names, -(-wanted // len(impls)), seed, dtypes, threads, impl))
-        return list(found)
+            specs |= dict.fromkeys(_most(names, -(-wanted // len(impls)), seed, dtypes, threads, impl))
+        return list(specs)
 
     def can(self, device: str, spec: KernelSpec) -> bool:  # noqa: ARG002
         """A case of the plan's impls and dtypes on a thread count of this machine."""
@@ -84,13 +84,13 @@ class CpuMeasurer:
     def collect(
         self, cases: Mapping[str, Sequence[KernelSpec]], *, sink: Sink, until: float, note: Mapping[str, Any],
         progress: Progress | None = None,
-    ) -> Ended:  # fmt: skip
+    ) -> CollectingEnd:  # fmt: skip
         """A campaign of the cases."""
         done = run_campaign(
             cases.get(self._device, ()), device=self._device, sink=sink, collector_for=self._collector_for,
             sentinels=self._sentinels, pace=self._pace, note=note, until=until, progress=progress,
         )  # fmt: skip
-        return Ended(done.interrupted)
+        return CollectingEnd(done.interrupted)
 
 
 def _most(

@@ -7,21 +7,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...collectors.campaign import CampaignError, Sink
-from ...collectors.fleet.driver import run_fleet
-from ...collectors.fleet.labels import instances
-from ...collectors.fleet.ray_library import FleetError, connect
-from ...collectors.progress import Progress
-from ...datasets.schema import Measurement, Provenance
-from ...datasets.store import Store
+from ...collectors.campaign import CampaignError, Progress
+from ...collectors.fleet.device_labels import instances
+from ...collectors.fleet.driver import TIME_OVER, run_fleet
+from ...collectors.fleet.ray_setup import FleetError, connect
+from ...collectors.kernel_campaign import Sink
+from ...datasets.rows.schema import Measurement, Provenance
+from ...datasets.store.store import Store
 from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec
-from ..plan import Plan
-from ..record import Finding
+from ..record.plan import Plan
+from ..record.record import Finding
 from .cpu import CpuMeasurer
 from .gpu import GpuMeasurer
-from .protocol import Ended, Looked, Measurer
+from .protocol import CollectingEnd, DeviceReading, Measurer
 
 
 class FleetMeasurer:
@@ -39,13 +39,13 @@ class FleetMeasurer:
             )
         self._plan, self._known, self._files, self._address = plan, known, tuple(device_files), plan.fleet.address
         try:
-            found = sorted({one.device for one in instances(connect(self._address))})
+            present = sorted({instance.device for instance in instances(connect(self._address))})
         except FleetError as error:
             raise SpecError(str(error), field="fleet.address") from error
-        wanted = [known.get(name).name for name in plan.fleet.devices] or found
-        if missing := sorted(set(wanted) - set(found)):
+        wanted = [known.get(name).name for name in plan.fleet.devices] or present
+        if missing := sorted(set(wanted) - set(present)):
             raise SpecError(
-                f"the cluster has no {listed(missing)}; it has {listed(found) or 'no device'}", field="fleet.devices"
+                f"the cluster has no {listed(missing)}; it has {listed(present) or 'no device'}", field="fleet.devices"
             )
         if not wanted:
             raise SpecError(f"the cluster at {self._address} has no device that it names", field="fleet.address")
@@ -60,7 +60,7 @@ class FleetMeasurer:
     def characterise(self) -> None:
         """Devices of other machines are characterised there."""
 
-    def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, Looked]:  # noqa: ARG002
+    def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, DeviceReading]:  # noqa: ARG002
         """Nothing: each device's sentinels are read where it is, between blocks."""
         return {}
 
@@ -75,7 +75,7 @@ class FleetMeasurer:
     def collect(
         self, cases: Mapping[str, Sequence[KernelSpec]], *, sink: Sink, until: float, note: Mapping[str, Any],
         progress: Progress | None = None,
-    ) -> Ended:  # fmt: skip
+    ) -> CollectingEnd:  # fmt: skip
         """One campaign over all devices."""
         done: Counter[str] = Counter()
         totals: Counter[str] = Counter()
@@ -96,9 +96,9 @@ class FleetMeasurer:
         findings = tuple(
             Finding("device", "warning", device, f"{summary.left[device]} cases of {device} were left: {why}.")
             for device, why in summary.why_left.items()
-            if why != "the time is over"
+            if why != TIME_OVER
         )
-        return Ended(summary.interrupted, findings)
+        return CollectingEnd(summary.interrupted, findings)
 
     def _planner(self, name: str) -> Measurer:
         device = self._known.get(name)
@@ -108,7 +108,7 @@ class FleetMeasurer:
 class _Through(Store):
     """What a fleet takes for its store: blocks go to a sink, and nothing counts as stored, since cases were chosen already.
 
-    Devices store from threads of their own; a night's journal is told of one block after the other.
+    Devices store from threads of their own; a night's journal takes one block after the other.
     """
 
     def __init__(self, sink: Sink) -> None:

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ...collectors.campaign import CampaignError, CampaignSummary, Sink, run_campaign
-from ...collectors.environment import machine_facts
-from ...collectors.gpu.ahead import cache_environment
+from ...collectors.campaign import CampaignError, CampaignSummary, Progress
 from ...collectors.gpu.campaign import (
     ENERGY_PACE,
     LATENCY_PACE,
@@ -20,20 +18,21 @@ from ...collectors.gpu.campaign import (
     energy_windows,
     latency_plan,
 )
-from ...collectors.gpu.characterize import characterize
-from ...collectors.gpu.nvml import NvmlReader, gpu_facts, gpu_state
-from ...collectors.gpu.process import GpuCollector
-from ...collectors.gpu.runner import gpu_runners
-from ...collectors.gpu.worker import GpuWorkerOptions
-from ...collectors.meters.none import NoMeter
-from ...collectors.pipe import WorkerStartError
-from ...collectors.progress import Progress
+from ...collectors.gpu.characterize.characterize import characterize
+from ...collectors.gpu.kernels.compile_ahead import cache_environment
+from ...collectors.gpu.measure.runner import gpu_runners
+from ...collectors.gpu.measure.worker import GpuCollector, GpuWorkerOptions
+from ...collectors.host import machine_facts
+from ...collectors.kernel_campaign import Sink, run_campaign
+from ...collectors.meters.nvml import NvmlReader, gpu_facts, gpu_state
+from ...collectors.meters.protocol import NoMeter
 from ...features.device import Device
 from ...features.kernel import KernelSpec
 from ...home import home_dir
-from ..plan import Plan
-from ..record import Finding
-from .protocol import Ended, Looked
+from ...process import ChildStartError
+from ..record.plan import Plan
+from ..record.record import Finding
+from .protocol import CollectingEnd, DeviceReading
 
 _SECONDS_PER_CANDIDATE = 0.05
 """`latency_plan` gives twenty cases for each second of its budget: two for every 0.1 s."""
@@ -58,7 +57,7 @@ class GpuMeasurer:
         """One to two minutes of probes."""
         return characterize(index=self._index).facts
 
-    def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, Looked]:
+    def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, DeviceReading]:
         """The cases, and the facts of the board and the worker."""
         wanted = list(cases.get(self._device.name, ()))
         collector = self._started(self._make({}, None))
@@ -69,7 +68,7 @@ class GpuMeasurer:
             collector.close()
         reader = self._reader
         clock, warm = (None, None) if reader is None else (reader.sm_clock_hz(), reader.temperature_c())
-        return {self._device.name: Looked(readings, facts, clock, warm)}
+        return {self._device.name: DeviceReading(readings, facts, clock, warm)}
 
     def candidates(self, device: str, wanted: int, seed: int, measured: Sequence[KernelSpec]) -> list[KernelSpec]:  # noqa: ARG002
         """The standing campaign's plan of what is worth most, tiled kernels among it."""
@@ -89,13 +88,13 @@ class GpuMeasurer:
     def collect(
         self, cases: Mapping[str, Sequence[KernelSpec]], *, sink: Sink, until: float, note: Mapping[str, Any],
         progress: Progress | None = None,
-    ) -> Ended:  # fmt: skip
+    ) -> CollectingEnd:  # fmt: skip
         """Latency of the cases; energy of a stratified share of them in the plan's `energy_minutes`, which end at `until`."""
         specs = list(cases.get(self._device.name, ()))
         latency_until = until - 60.0 * self._plan.energy_minutes
         done = self._campaign(specs, {}, latency_until, sink, note, progress)
         if done.interrupted or not self._plan.energy_minutes or not specs:
-            return Ended(done.interrupted)
+            return CollectingEnd(done.interrupted)
         chosen = energy_plan(specs, (), self._device, self._plan.seed)
         # An energy case is begun only where it can end in time: it may take ten seconds.
         try:
@@ -103,9 +102,9 @@ class GpuMeasurer:
                 chosen, energy_windows(chosen), until - SECONDS_PER_ENERGY_CASE, sink, note, progress
             )
         except _NoSensorError as missing:
-            said = f"Energy was not measured: {missing}. Latency was; see to the sensor before the next night."
-            return Ended(findings=(Finding("sensor", "needs-person", self._device.name, said),))
-        return Ended(energy.interrupted)
+            message = f"Energy was not measured: {missing}. Latency was. Repair the sensor before the next night."
+            return CollectingEnd(findings=(Finding("sensor", "needs-person", self._device.name, message),))
+        return CollectingEnd(energy.interrupted)
 
     def _campaign(
         self, specs: Sequence[KernelSpec], windows: Mapping[str, int], until: float, sink: Sink, note: Mapping[str, Any],
@@ -134,7 +133,7 @@ class GpuMeasurer:
         """Raises CampaignError: the worker does not start, or its GPU is another."""
         try:
             ready = collector.start()
-        except WorkerStartError as error:
+        except ChildStartError as error:
             raise CampaignError(f"{error}. Nothing was measured with it; the GPU may be lost or in use.") from error
         units, wanted = ready.get("compute_units"), self._device.required("compute_units")
         if units is not None and units != wanted:

@@ -1,4 +1,4 @@
-"""What a night asks of whatever measures: to look at its sentinels, to name candidates, and to measure cases until a time."""
+"""The protocol of a measurer: it reads sentinels, proposes candidates, and measures cases until a given time."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...collectors.campaign import Sink
-from ...collectors.progress import Progress
-from ...collectors.sentinel import Reading
+from ...collectors.campaign import Progress
+from ...collectors.kernel_campaign import Reading, Sink
 from ...features.kernel import KernelSpec
-from ..record import Finding
+from ..record.record import Finding
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """How a device stands before anything is measured.
+class DeviceReading:
+    """A device as it is read before anything is measured.
 
-    Fixed cases read some times in a row (seconds by case), the facts that a block's provenance would hold, its clock in Hz
-    and its temperature in degrees Celsius, None where not told.
+    Attributes:
+        readings: Fixed cases read some times in a row: seconds by case.
+        facts: What the provenance of a block would hold.
+        clock_hz: None where it cannot be read.
+        temperature_c: None where it cannot be read.
     """
 
     readings: tuple[Reading, ...]
@@ -28,8 +30,13 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How collecting ended: whether someone stopped it, and what there is to say."""
+class CollectingEnd:
+    """How collecting ended.
+
+    Attributes:
+        interrupted: Whether a person stopped it.
+        findings: What the report should tell of it.
+    """
 
     interrupted: bool = False
     findings: tuple[Finding, ...] = ()
@@ -47,15 +54,15 @@ class Measurer(Protocol):
         """Facts of the device, measured now (`{name: {"value", "source"}}`); None where that cannot be done from here.
 
         Raises:
-            WorkerStartError: nothing can be measured.
+            ChildStartError: nothing can be measured.
         """
         ...
 
-    def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, Looked]:
+    def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, DeviceReading]:
         """Each device's `cases`, read `times` times in a row; none for devices that cannot be looked at from here.
 
         Raises:
-            WorkerStartError: nothing can be measured.
+            ChildStartError: nothing can be measured.
             CampaignError: the device is not the one named.
         """
         ...
@@ -71,7 +78,7 @@ class Measurer(Protocol):
     def collect(
         self, cases: Mapping[str, Sequence[KernelSpec]], *, sink: Sink, until: float, note: Mapping[str, Any],
         progress: Progress | None = None,
-    ) -> Ended:  # fmt: skip
+    ) -> CollectingEnd:  # fmt: skip
         """Measure each device's cases, in order, and hand every block to `sink`; none is begun after `until` (monotonic).
 
         Raises:

@@ -11,21 +11,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...collectors.campaign import Sink, run_campaign
+from ...collectors.campaign import Progress
 from ...collectors.chunking import Pace
-from ...collectors.progress import Progress
-from ...collectors.replay import ReplayCollector
-from ...collectors.sentinel import SENTINEL_CASES
-from ...datasets.files import StoreError, family_schema, read_file
-from ...datasets.schema import Measurement, from_row
-from ...datasets.store import Store
-from ...datasets.tables import read_table
+from ...collectors.collector import ReplayCollector
+from ...collectors.kernel_campaign import SENTINEL_CASES, Sink, run_campaign
+from ...datasets.rows.schema import Measurement, from_row
+from ...datasets.rows.table_columns import read_table
+from ...datasets.store.errors import StoreError
+from ...datasets.store.parquet_files import family_schema, read_file
+from ...datasets.store.store import Store
 from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec
-from ...models.measuring_cost import PROTOCOLS
-from ..plan import Plan
-from .protocol import Ended, Looked
+from ...models.selection.suggest import PROTOCOLS
+from ..record.plan import Plan
+from .protocol import CollectingEnd, DeviceReading
 
 _PACE = Pace(calibration=1)
 
@@ -81,11 +81,11 @@ class ReplayMeasurer:
     def characterise(self) -> None:
         """A recording cannot be characterised."""
 
-    def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, Looked]:
+    def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, DeviceReading]:
         """Those of the cases that were recorded, if any."""
         known = [spec for spec in cases.get(self._device, ()) if spec in self._rows]
         reading = {str(spec): self._rows[spec].latency_s for spec in known}
-        return {self._device: Looked((reading,) * times if reading else (), {"replayed": True})}
+        return {self._device: DeviceReading((reading,) * times if reading else (), {"replayed": True})}
 
     def candidates(self, device: str, wanted: int, seed: int, measured: Sequence[KernelSpec]) -> list[KernelSpec]:  # noqa: ARG002
         """Recorded cases in random order, of the families, dtypes and threads the plan allows."""
@@ -107,7 +107,7 @@ class ReplayMeasurer:
     def collect(
         self, cases: Mapping[str, Sequence[KernelSpec]], *, sink: Sink, until: float, note: Mapping[str, Any],
         progress: Progress | None = None,
-    ) -> Ended:  # fmt: skip
+    ) -> CollectingEnd:  # fmt: skip
         """A campaign over the recording; its provenance says so."""
         collector = _Paced(self._rows.values(), self._device, self._took_s, self._plan.replay.speed)
         done = run_campaign(
@@ -115,7 +115,7 @@ class ReplayMeasurer:
             sentinels=self._sentinels, note={**note, "replayed_from": self._plan.replay.rows}, until=until,
             progress=progress,
         )  # fmt: skip
-        return Ended(done.interrupted)
+        return CollectingEnd(done.interrupted)
 
     @property
     def _sentinels(self) -> tuple[KernelSpec, ...]:

@@ -1,1 +1,1 @@
-"""The stages of a night, one file each: what is done, and what is said about it."""
+"""The stages of a night: what each does and reports."""

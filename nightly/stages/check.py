@@ -1,94 +1,91 @@
-"""Stage 5: is what was measured sound, which regime is it of, and does the model that serves still hold on it?"""
+"""Stage 5: whether what was measured is sound, whether the devices changed, and whether the serving model still holds."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...features.errors import SpecError
-from ..context import Did, Night
-from ..drift.ledger import read_ledger
-from ..fresh import fresh_tables, in_short
-from ..holding import holding
-from ..record import Finding
-from ..regimes import decide
-from ..repeats import repeats
-from ..reviewing import review_champion
-from ..storage import storage
-from ..watching import judged_anchors, judged_sensors, looked_at, noted_tonight
+from ..checks.device_check import check_device, check_repeats, device_facts, recorded_tonight
+from ..checks.model_check import check_intervals, review_champion
+from ..checks.store_check import check_store
+from ..context import Night, StageResult
+from ..record.record import Finding
+from ..rows import TrainingRows, night_tables, short_rows
 
 _REFUSED = 0.05
 """More than this share of a night's rows refused by the physical checks is a fault of what measures, not of a case."""
 
 
-def check(night: Night) -> Did:
-    """Look at the store, at tonight's rows and at the serving model; damaged files are put aside.
+def check(night: Night) -> StageResult:
+    """Check the store, tonight's rows and the serving model; damaged files are put aside.
 
     Raises:
         StoreError: the store cannot be reached.
     """
-    findings: list[Finding] = []
-    facts: dict[str, Any] = {}
-    stored, told = storage(night)
-    findings += told
-    facts |= stored
-    # Once for all that follows: a store of many files takes long to go through.
-    fresh = fresh_tables(night)
-    rows = in_short(fresh)
+    facts, findings = check_store(night)
+    # Read once for all that follows: going through a store of many files takes long.
+    fresh = night_tables(night)
+    rows = short_rows(fresh)
     statuses = Counter(row["status"] for row in rows)
-    refused = sum(1 for row in rows if row["status"] == "failed" and _is_refusal(row["message"]))
+    refused = sum(map(_was_refused, rows))
     facts |= {"rows": len(rows), "refused": refused}
     if rows and refused > _REFUSED * len(rows):
-        said = (f"{refused} of tonight's {len(rows)} rows broke physics (faster than the device can be, or energy that does "
-                "not fit) and are stored as failed. Look at the device file, clocks and sensors.")  # fmt: skip
+        message = (f"{refused} of tonight's {len(rows)} rows broke physics (faster than the device can be, or energy that does "
+                   "not fit) and are stored as failed. Look at the device file, clocks and sensors.")  # fmt: skip
         findings.append(
-            Finding("rows", "needs-person", night.record.device, said, {"refused": refused, "rows": len(rows)})
+            Finding("rows", "needs-person", night.record.device, message, {"refused": refused, "rows": len(rows)})
         )
     for device in night.measurer.devices:
-        findings += _device(night, device, fresh, facts)
+        findings += _check_device(night, device, fresh, facts)
     if statuses["ok"]:
-        for part in (repeats, holding, review_champion):
+        reader = TrainingRows(night.store, night.plan, night.devices, facts["software"])
+        parts: Mapping[str, Callable[[], tuple[dict[str, Any], list[Finding]]]] = {
+            "repeats": lambda: check_repeats(night, fresh),
+            "intervals": lambda: check_intervals(night, fresh, reader),
+            "champion": lambda: review_champion(night, fresh, reader),
+        }
+        for name, part in parts.items():
             try:
-                said_facts, looked = part(night, fresh)
+                part_facts, part_findings = part()
             except SpecError as error:
-                # One look that cannot be taken must not keep the others from being taken.
-                looked = (Finding("stage", "warning", part.__name__, f"{error}. The night goes on without this look."),)
-                said_facts = {}
-            facts |= said_facts
-            findings += looked
-    said = f"{statuses['ok']} of {len(rows)} rows are good; {len(facts.get('damaged_files', ()))} files were damaged."
-    return Did(said, facts, tuple(findings))
+                # One check that fails must not keep the others from being made.
+                message = f"{error}. The night continues without this check."
+                part_facts, part_findings = {}, [Finding("stage", "warning", name, message)]
+            facts |= part_facts
+            findings += part_findings
+    summary = (
+        f"{statuses['ok']} of {len(rows)} rows are good; {len(facts.get('damaged_files', ()))} files were damaged."
+    )
+    return StageResult(summary, facts, tuple(findings))
 
 
-def _device(night: Night, device: str, fresh: Mapping[str, pa.Table], facts: dict[str, Any]) -> list[Finding]:
-    """Anchors of a device that could only be looked at where it is, its regime and its sensors; `facts` are added to."""
-    findings: list[Finding] = []
-    own = {name: table.filter(pc.equal(table["device"], device)) for name, table in fresh.items()}
-    own = {name: table for name, table in own.items() if table.num_rows}
-    looked, last = looked_at(night, device), noted_tonight(night, device)
-    if "readings" not in looked and last is not None and last.readings:
-        told, drift, _ = judged_anchors(night, device, read_ledger(device)[0], last.software, last.readings)
-        facts.setdefault("device_drift", {})[device] = {**drift, "readings": dict(last.readings)}
-        findings += told
-    if not night.rehearsal:
-        decided, told_regimes, regime = decide(night, device, own)
-        facts.setdefault("regimes", {})[device] = decided
-        findings += told_regimes
-        if device == night.measurer.devices[0]:
-            facts["regime"] = regime or ""
-    if own:
-        software = str(looked.get("software", last.software if last is not None else ""))
-        told, tonight, drift = judged_sensors(night, device, read_ledger(device)[0], software, own)
-        facts.setdefault("sensors", {})[device] = tonight
-        facts.setdefault("sensor_drift", {})[device] = drift
-        findings += told
+def _check_device(night: Night, device: str, fresh: Mapping[str, pa.Table], facts: dict[str, Any]) -> list[Finding]:
+    """Software of a device, and drift of one whose anchors were read only between blocks; `facts` are added to."""
+    read_before, noted = device_facts(night, device), recorded_tonight(night, device)
+    software = read_before.get("software") or (noted.software if noted is not None else _most_common(fresh, device))
+    facts.setdefault("software", {})[device] = software
+    if "readings" in read_before or noted is None or not noted.readings:
+        return []
+    findings, drift, _ = check_device(night, device, noted.software, noted.readings)
+    facts.setdefault("device_drift", {})[device] = {**drift, "readings": dict(noted.readings)}
     return findings
 
 
-def _is_refusal(message: str | None) -> bool:
-    """Whether a failed row was measured and then refused, rather than never measured."""
-    return message is not None and message.startswith("refused")
+def _most_common(tables: Mapping[str, pa.Table], device: str) -> str:
+    """The software of most of a device's rows; empty for no rows."""
+    counts = Counter(
+        software or ""
+        for table in tables.values()
+        for name, software in zip(table["device"].to_pylist(), table["software"].to_pylist(), strict=True)
+        if name == device
+    )
+    return max(sorted(counts), key=lambda word: counts[word], default="")
+
+
+def _was_refused(row: Mapping[str, Any]) -> bool:
+    """Whether a failed row was measured and then refused: only those have samples (`datasets.rows.checks.as_failed`)."""
+    return row["status"] == "failed" and row["n_samples"] is not None

@@ -1,7 +1,6 @@
 """Stage 3: which cases are worth tonight's minutes.
 
-What ties new software to old, what fills the space, what the service is asked for, what the model knows least of, and a few
-measured before.
+Cases that fill the space, cases the service is asked for, cases the model knows least of, and a few measured before.
 """
 
 from __future__ import annotations
@@ -10,19 +9,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...datasets.usage import read_usage_log
+from ...datasets.records.usage_log import read_usage_log
 from ...features.kernel import KernelSpec
 from ...home import home_dir
-from ...models.artifact import CHAMPION_POINTER, ArtifactError
-from ...models.choosing import Chosen
-from ...models.choosing import choose as choose_cases
-from ...models.measuring_cost import PROTOCOLS
-from ...models.predictor import ArtifactPredictor
-from ..context import ChosenCase, Did, Night
-from ..measured import measured_before
-from ..outcome import serving_predictor
-from ..record import Finding
-from ..regimes import bridging
+from ...models.family_model.artifact import CHAMPION_POINTER
+from ...models.family_model.artifact_files import ArtifactError
+from ...models.predict.predictor import ArtifactPredictor
+from ...models.selection.select_cases import SelectedCase
+from ...models.selection.select_cases import choose as choose_cases
+from ...models.selection.suggest import PROTOCOLS
+from ..context import ChosenCase, Night, StageResult
+from ..record.record import Finding
+from ..record.serving_model import serving_predictor
+from ..rows import measured_cases
 
 _MORE = 1.15
 """More is chosen than is thought to fit, the most useful first: what measuring takes is only predicted, and time ends it."""
@@ -31,7 +30,7 @@ _CANDIDATES_PER_CASE = 4
 _FEWEST, _MOST = 200, 6000
 
 
-def choose(night: Night) -> Did:
+def choose(night: Night) -> StageResult:
     """Choose tonight's cases and keep them in the night's folder.
 
     Raises:
@@ -41,8 +40,12 @@ def choose(night: Night) -> Did:
     """
     seconds = night.budget.measuring_s - 60.0 * night.plan.energy_minutes
     if seconds <= 0:
-        said = f"No time is left for measuring: {night.budget.reserved_s:.0f} s are kept back for training. Give more minutes."
-        return Did(said, findings=(Finding("budget", "warning", night.record.device, said),), status="skipped")
+        reserved = night.budget.reserved_s
+        message = (
+            f"There is no time to measure: {reserved:.0f} s are reserved for training. Increase `minutes` in the plan."
+        )
+        finding = Finding("budget", "warning", night.record.device, message)
+        return StageResult(message, findings=(finding,), status="skipped")
     chosen, candidates, findings = cases_for(night, seconds)
     night.write_chosen(chosen)
     why = Counter(case.why for case in chosen)
@@ -52,10 +55,10 @@ def choose(night: Night) -> Did:
         "families": dict(Counter(case.spec.family for case in chosen)), "seconds": round(seconds, 3),
     }  # fmt: skip
     if not chosen:
-        said = "There is nothing left to measure: every case the plan allows was measured before."
-        return Did(said, facts, (*findings, Finding("rows", "warning", night.record.device, said)))
+        message = "There is nothing to measure: every case the plan allows was measured before."
+        return StageResult(message, facts, (*findings, Finding("rows", "warning", night.record.device, message)))
     shares = ", ".join(f"{count} {name}" for name, count in why.most_common())
-    return Did(
+    return StageResult(
         f"{len(chosen)} of {candidates} cases were chosen for {seconds:.0f} s: {shares}.", facts, tuple(findings)
     )
 
@@ -68,14 +71,14 @@ def cases_for(night: Night, seconds: float) -> tuple[list[ChosenCase], int, list
         StoreError: the store cannot be reached.
     """
     model, findings = _model(night)
-    usage, told = _usage(night)
+    usage, usage_findings = _usage(night)
     chosen: list[ChosenCase] = []
     candidates = 0
     for device in night.measurer.devices:
         # A fleet's devices measure side by side: each has all the time.
-        own, looked = _for_device(night, device, seconds, model, usage.get(device, {}))
-        chosen, candidates = [*chosen, *own], candidates + looked
-    return chosen, candidates, [*findings, *told]
+        device_cases, count = _for_device(night, device, seconds, model, usage.get(device, {}))
+        chosen, candidates = [*chosen, *device_cases], candidates + count
+    return chosen, candidates, [*findings, *usage_findings]
 
 
 def _model(night: Night) -> tuple[ArtifactPredictor | None, list[Finding]]:
@@ -84,11 +87,11 @@ def _model(night: Night) -> tuple[ArtifactPredictor | None, list[Finding]]:
         return serving_predictor(night.devices), []
     except ArtifactError as error:
         problem = str(error)
-    said = (
+    message = (
         f"The model that should serve cannot be loaded: {problem}. Tonight's cases fill the space, and nothing is trained "
         "against it or promoted. Bring another back with `kernelcast models rollback` or `kernelcast models promote`."
     )
-    return None, [Finding("registry", "needs-person", str(home_dir() / CHAMPION_POINTER), said)]
+    return None, [Finding("registry", "needs-person", str(home_dir() / CHAMPION_POINTER), message)]
 
 
 def _usage(night: Night) -> tuple[Mapping[str, Mapping[KernelSpec, float]], list[Finding]]:
@@ -97,12 +100,12 @@ def _usage(night: Night) -> tuple[Mapping[str, Mapping[KernelSpec, float]], list
     findings = []
     if log.damaged or log.refused:
         why = f"; {log.refused[0]}" if log.refused else ""
-        said = (f"{log.damaged} lines and {len(log.refused)} files of the usage log could not be read and were passed over"
+        message = (f"{log.damaged} lines and {len(log.refused)} files of the usage log could not be read and were skipped"
                 f"{why}. What could be read was used.")  # fmt: skip
-        findings.append(Finding("usage", "warning", str(night.usage_folder), said,
+        findings.append(Finding("usage", "warning", str(night.usage_folder), message,
                                 {"lines": log.damaged, "files": len(log.refused)}))  # fmt: skip
     # Which device a kernel was asked about says where it matters, but what is asked for matters everywhere.
-    return {device: log.by_device.get(device) or log.asked for device in night.measurer.devices}, findings
+    return {device: log.by_device.get(device) or log.total for device in night.measurer.devices}, findings
 
 
 def _for_device(
@@ -110,27 +113,26 @@ def _for_device(
 ) -> tuple[list[ChosenCase], int]:
     """Cases for one device, and how many there were to choose from."""
     plan = night.plan.choose
-    before = measured_before(night.store, device, shipped=not night.rehearsal)
+    before = measured_cases(night.store, device, shipped=not night.rehearsal)
     kind = night.devices.get(device).kind
     protocol = PROTOCOLS.get(kind, PROTOCOLS["gpu"])
     wanted = round(_CANDIDATES_PER_CASE * seconds / (protocol.overhead_s + protocol.first_call_s + protocol.warm_up_s))
     drawn = night.measurer.candidates(device, min(max(wanted, _FEWEST), _MOST), night.seed, before.specs)
-    asked = [spec for spec in usage if night.measurer.can(device, spec)]
-    candidates = [spec for spec in dict.fromkeys((*asked, *drawn)) if spec.case_id not in before.ids]
-    bridge = bridging(night, device, seconds * plan.bridge)
-    left = _MORE * (seconds - sum(one.measuring_s for one in bridge))
-    parts: list[Sequence[ChosenCase]] = [bridge]
+    wanted_specs = [spec for spec in usage if night.measurer.can(device, spec)]
+    candidates = [spec for spec in dict.fromkeys((*wanted_specs, *drawn)) if spec.case_id not in before.ids]
+    left = _MORE * seconds
+    parts: list[Sequence[ChosenCase]] = []
     taken: list[KernelSpec] = []
     # Only what the store has, and the plan still measures, can be held against what it was.
-    own = [spec for spec in before.own if night.measurer.can(device, spec)]
-    again = choose_cases(None, device, [], seconds=left * plan.repeats, measured=own, devices=night.devices,
-                         repeats=1.0, seed=night.seed) if own and plan.repeats else []  # fmt: skip
-    parts.append([ChosenCase(device, one.spec, one.why, one.measuring_s) for one in again])
+    repeatable = [spec for spec in before.stored if night.measurer.can(device, spec)]
+    again = choose_cases(None, device, [], seconds=left * plan.repeats, measured=repeatable, devices=night.devices,
+                         repeats=1.0, seed=night.seed) if repeatable and plan.repeats else []  # fmt: skip
+    parts.append([ChosenCase(device, case.spec, case.why, case.measuring_s) for case in again])
     for share, use_model, wants in ((plan.space_filling, None, {}), (plan.usage if usage else 0.0, model, usage)):
         parts.append(_picked(night, device, candidates, left * share, use_model, wants, before.specs, taken))
-    used = sum(one.measuring_s for part in parts[1:] for one in part)
+    used = sum(case.measuring_s for part in parts for case in part)
     parts.append(_picked(night, device, candidates, left - used, model, {}, before.specs, taken))
-    return _interleaved(parts), len(candidates) + len(again) + len(bridge)
+    return _interleaved(parts), len(candidates) + len(again)
 
 
 def _picked(
@@ -140,13 +142,13 @@ def _picked(
     """Cases for a share of the seconds; they are added to `taken`, so that no other share takes them."""
     if seconds <= 0:
         return []
-    gone = set(taken)
-    found: list[Chosen] = choose_cases(
-        model, device, [spec for spec in candidates if spec not in gone], seconds=seconds, measured=[*measured, *taken],
+    taken_set = set(taken)
+    chosen: list[SelectedCase] = choose_cases(
+        model, device, [spec for spec in candidates if spec not in taken_set], seconds=seconds, measured=[*measured, *taken],
         usage=usage, devices=night.devices, repeats=0.0, seed=night.seed,
     )  # fmt: skip
-    taken += [one.spec for one in found]
-    return [ChosenCase(device, one.spec, one.why, one.measuring_s) for one in found]
+    taken += [case.spec for case in chosen]
+    return [ChosenCase(device, case.spec, case.why, case.measuring_s) for case in chosen]
 
 
 def _interleaved(parts: Sequence[Sequence[ChosenCase]]) -> list[ChosenCase]:
@@ -155,6 +157,6 @@ def _interleaved(parts: Sequence[Sequence[ChosenCase]]) -> list[ChosenCase]:
     for number, part in enumerate(parts):
         placed += [((i + 0.5) / len(part), number, case) for i, case in enumerate(part)]
     seen: dict[KernelSpec, ChosenCase] = {}
-    for _, _, case in sorted(placed, key=lambda one: one[:2]):
+    for _, _, case in sorted(placed, key=lambda entry: entry[:2]):
         seen.setdefault(case.spec, case)
     return list(seen.values())

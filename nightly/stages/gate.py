@@ -6,26 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...datasets.usage import read_usage_log
-from ...models.artifact import ArtifactError
-from ..context import Did, Night
+from ...datasets.records.usage_log import read_usage_log
+from ...models.family_model.artifact_files import ArtifactError
+from ..challenger_process import read_challenger
+from ..checks.model_check import gate_rules
+from ..context import Night, StageResult
+from ..gate.answer_changes import prediction_changes, probes, unexplained
 from ..gate.challengers import Challenger
-from ..gate.changes import prediction_changes, probes, unexplained
-from ..gate.hold_out import Dealt, Evidence
-from ..gate.judging import Verdict, chosen, judge
-from ..gate.ledger import Ledger, recent_errors
-from ..making import deal_rows, read_made
-from ..outcome import serving_model, serving_version
-from ..record import Finding
-from ..regimes import ledgers
-from ..reviewing import rules_of
-from ..rows import Rows
+from ..gate.hold_out import Evidence, RowSplit
+from ..gate.judge import Verdict, chosen, judge
+from ..gate.model_ledger import Ledger, recent_errors
+from ..record.record import Finding
+from ..record.serving_model import serving_model, serving_version
+from ..rows import TrainingRows, night_split
 
-_ASKED = 200
+_MOST_REQUESTED = 200
 """Kernels that users asked for most, whose answers are compared before and after."""
 
 
-def gate(night: Night) -> Did:
+def gate(night: Night) -> StageResult:
     """Judge the challengers.
 
     Raises:
@@ -33,34 +32,36 @@ def gate(night: Night) -> Did:
         SpecError: the rows that judge cannot be read.
         StoreError: the store cannot be read.
     """
-    names = [str(one["name"]) for one in night.facts("train").get("challengers", ())]
-    challengers = [made for name in names if isinstance(made := read_made(night.folder, name), Challenger)]
+    names = [str(entry["name"]) for entry in night.facts("train").get("challengers", ())]
+    challengers = [
+        challenger for name in names if isinstance(challenger := read_challenger(night.folder, name), Challenger)
+    ]
     if not challengers:
-        return Did("There is no challenger to judge.", status="skipped")
+        return StageResult("There is no challenger to judge.", status="skipped")
     champion, problem = serving_model()
     if problem is not None:
-        return Did(f"Nothing was judged: the serving model cannot be loaded ({problem}).", status="skipped")
+        return StageResult(f"Nothing was judged: the serving model cannot be loaded ({problem}).", status="skipped")
     evidence = _evidence(night)
     verdicts = _verdicts(night, champion, challengers, evidence)
     winner = chosen(verdicts)
     findings = [
-        Finding("gate", "info", one.name, one.said, {"gain_pct": one.gain_pct}) for one in verdicts
+        Finding("gate", "info", verdict.name, verdict.summary, {"gain_pct": verdict.gain_pct}) for verdict in verdicts
     ]  # fmt: skip
-    findings += _written_down(night, evidence)
+    findings += _record_errors(night, evidence)
     facts: dict[str, Any] = {
-        "champion": serving_version(), "judged": _judged(evidence), "verdicts": [one.facts() for one in verdicts],
+        "champion": serving_version(), "judged": _judged(evidence), "verdicts": [verdict.facts() for verdict in verdicts],
         "winner": winner.name if winner else None,
     }  # fmt: skip
     if winner is None:
-        return Did(f"{_none_of(len(verdicts))} better beyond noise; what serves goes on serving.", facts,
+        return StageResult(f"{_none_of(len(verdicts))} better beyond noise; the serving model is kept.", facts,
                    tuple(findings))  # fmt: skip
-    path = next(one.path for one in challengers if one.name == winner.name)
-    asked = read_usage_log(night.usage_folder).asked
-    most = sorted(asked, key=lambda spec: (-asked[spec], spec.case_id))[:_ASKED]
+    path = next(challenger.path for challenger in challengers if challenger.name == winner.name)
+    counts = read_usage_log(night.usage_folder).total
+    most = sorted(counts, key=lambda spec: (-counts[spec], spec.case_id))[:_MOST_REQUESTED]
     moved = prediction_changes(champion, path, probes(champion, most, devices=night.devices), devices=night.devices)
     fresh = set(night.facts("collect").get("families", {}))
     findings += unexplained(moved, explained=fresh)
-    return Did(f"{winner.name}: {winner.said}", {**facts, "changes": moved.facts()}, tuple(findings))
+    return StageResult(f"{winner.name}: {winner.summary}", {**facts, "changes": moved.facts()}, tuple(findings))
 
 
 def _none_of(count: int) -> str:
@@ -68,40 +69,49 @@ def _none_of(count: int) -> str:
 
 
 def _evidence(night: Night) -> tuple[Evidence, ...]:
-    reader = Rows.of(night.store, night.plan, night.devices, ledgers(night.measurer.devices))
-    return deal_rows(reader, night.record, list(night.measurer.devices), night.blocks()).evidence
+    rows = TrainingRows.of_night(night)
+    return night_split(rows, night.record.id, night.measurer.devices, night.blocks()).evidence
 
 
 def _verdicts(
     night: Night, champion: Path, challengers: Sequence[Challenger], evidence: Sequence[Evidence]
 ) -> list[Verdict]:
-    found: list[Verdict] = []
-    for step, one in enumerate(challengers):
-        night.tell(f"judging {one.name}", step, len(challengers))
+    verdicts: list[Verdict] = []
+    for step, challenger in enumerate(challengers):
+        night.progress(f"judging {challenger.name}", step, len(challengers))
         try:
-            found.append(
-                judge(champion, one.path, evidence, name=one.name, rules=rules_of(night), devices=night.devices)
+            verdicts.append(
+                judge(
+                    champion,
+                    challenger.path,
+                    evidence,
+                    name=challenger.name,
+                    rules=gate_rules(night),
+                    devices=night.devices,
+                )
             )
         except ArtifactError as error:
-            said = f"Refused: it cannot be loaded ({error})."
-            found.append(Verdict(one.name, False, False, 0.0, said, (), (said,)))
-    return found
+            reason = f"Refused: it cannot be loaded ({error})."
+            verdicts.append(Verdict(challenger.name, False, False, 0.0, reason, (), (reason,)))
+    return verdicts
 
 
 def _judged(evidence: Sequence[Evidence]) -> dict[str, int]:
-    return Dealt((), tuple(evidence)).judged()
+    return RowSplit((), tuple(evidence)).judged()
 
 
-def _written_down(night: Night, evidence: Sequence[Evidence]) -> list[Finding]:
-    """How wrong the kept models are tonight, in the ledger: what past models are chosen by later."""
+def _record_errors(night: Night, evidence: Sequence[Evidence]) -> list[Finding]:
+    """Write how wrong the kept models are tonight into the ledger, which later nights choose past models by."""
     ledger = Ledger()
     entries = sorted(ledger.entries(), key=lambda entry: entry.made_at(), reverse=True)[: night.plan.keep.models]
     for entry in entries:
-        if any(one.night == night.record.id for one in entry.errors):
+        if any(error.night == night.record.id for error in entry.errors):
             continue
         if errors := recent_errors(entry, evidence, night.record.id, devices=night.devices):
             ledger.record_errors(entry.version, errors)
     if not ledger.damaged:
         return []
-    said = f"{ledger.damaged} lines of {ledger.path} could not be read and were passed over. Keep a copy and look at the disk."
-    return [Finding("storage", "warning", str(ledger.path), said, {"lines": ledger.damaged})]
+    message = (
+        f"{ledger.damaged} lines of {ledger.path} could not be read and were skipped. Keep a copy and check the disk."
+    )
+    return [Finding("storage", "warning", str(ledger.path), message, {"lines": ledger.damaged})]

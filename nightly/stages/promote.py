@@ -1,4 +1,4 @@
-"""Stage 8: have the challenger that passed serve, look whether it does, and keep only so many models."""
+"""Stage 8: promote the accepted challenger, verify that it serves, and prune old models."""
 
 from __future__ import annotations
 
@@ -7,55 +7,54 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from ...models.tracking import URI_ENV
-from ..context import Did, Night
-from ..fresh import fresh_tables
+from ...models.registry.mlflow_tracking import URI_ENV
+from ..challenger_process import read_challenger
+from ..context import Night, StageResult
+from ..gate.answer_changes import probes
 from ..gate.challengers import Challenger
-from ..gate.changes import probes
-from ..gate.ledger import Ledger
+from ..gate.model_ledger import Ledger
 from ..gate.promotion import promote_challenger
-from ..making import read_made
-from ..outcome import serving_model, serving_version
-from ..record import Finding
+from ..record.record import Finding
+from ..record.serving_model import serving_model, serving_version
+from ..rows import night_software, night_tables
 
 
-def promote(night: Night) -> Did:
+def promote(night: Night) -> StageResult:
     """Promote the gate's winner, if there is one.
 
     Raises:
-        ArtifactError: it cannot be loaded, pinned or pointed at; what served before goes on serving.
+        ArtifactError: it cannot be loaded, pinned or pointed at; the model before keeps serving.
         SpecError: the ledger cannot be written; the model before serves.
     """
     winner = night.facts("gate").get("winner")
     if winner is None:
-        return Did("There was nothing to promote.", {"version": None}, status="skipped")
-    challenger = read_made(night.folder, str(winner))
+        return StageResult("There was nothing to promote.", {"version": None}, status="skipped")
+    challenger = read_challenger(night.folder, str(winner))
     if not isinstance(challenger, Challenger):
-        return Did(f"The challenger {winner} is gone from the night's folder.", {"version": None}, status="failed")
+        return StageResult(
+            f"The challenger {winner} is missing from the night's folder.", {"version": None}, status="failed"
+        )
     serving, problem = serving_model()
     if problem is not None:
-        return Did(
+        return StageResult(
             f"Nothing was promoted: the serving model cannot be loaded ({problem}).", {"version": None}, (), "failed"
         )
-    facts = night.facts("sentinels")
-    devices = night.measurer.devices
-    own = {device: facts.get("devices", {}).get(device, facts) for device in devices}
     with _registry(night.plan.registry):
         done = promote_challenger(
             challenger, night.record.id, registry=night.plan.registry is not None,
             probes=probes(serving, devices=night.devices),
-            software={device: str(one.get("software") or "") for device, one in own.items()},
-            regime={device: str(one.get("regime") or "") for device, one in own.items()},
-            measured=_span(night), devices=night.devices,
+            software=night_software(night.record, night.measurer.devices), measured=_span(night), devices=night.devices,
         )  # fmt: skip
-    told: dict[str, Any] = {**done.facts(), "name": challenger.name}
+    facts: dict[str, Any] = {**done.facts(), "name": challenger.name}
     # After a crash between the promotion and its being written down, the model before is no longer what serves.
     if done.version is not None and done.previous == done.version:
-        told["previous"] = night.record.champion_before
+        facts["previous"] = night.record.champion_before
     if done.version is None:
-        back = any(one.kind == "rollback" for one in done.findings)
-        return Did(_ended(done.said), {**told, "rolled_back": back}, done.findings, "failed" if back else "done")
-    return Did(_ended(done.said), told, (*done.findings, *_pruned(night)))
+        back = any(finding.kind == "rollback" for finding in done.findings)
+        return StageResult(
+            _sentence(done.summary), {**facts, "rolled_back": back}, done.findings, "failed" if back else "done"
+        )
+    return StageResult(_sentence(done.summary), facts, (*done.findings, *_pruned(night)))
 
 
 @contextlib.contextmanager
@@ -77,7 +76,7 @@ def _span(night: Night) -> tuple[str | None, str | None]:
     """When the first and the last of tonight's rows were measured; None where rows do not say."""
     times = [
         time
-        for table in fresh_tables(night, ("measured_at", "block")).values()
+        for table in night_tables(night, ("measured_at", "block")).values()
         for time in table["measured_at"].to_pylist()
     ]
     known = sorted(time for time in times if time)
@@ -90,13 +89,13 @@ def _pruned(night: Night) -> list[Finding]:
     entries = {entry.version: entry for entry in ledger.entries()}
     serving = serving_version() or ""
     before = entries[serving].previous if serving in entries else None
-    gone = ledger.prune(night.plan.keep.models, {serving, before or ""})
-    if not gone:
+    removed = ledger.prune(night.plan.keep.models, {serving, before or ""})
+    if not removed:
         return []
-    named = ", ".join(entry.version for entry in gone[:5])
-    return [Finding("storage", "info", str(ledger.path), f"{len(gone)} old models were removed: {named}.")]
+    named = ", ".join(entry.version for entry in removed[:5])
+    return [Finding("storage", "info", str(ledger.path), f"{len(removed)} old models were removed: {named}.")]
 
 
-def _ended(said: str) -> str:
-    sentence = said[:1].upper() + said[1:]
+def _sentence(text: str) -> str:
+    sentence = text[:1].upper() + text[1:]
     return sentence if sentence.endswith(".") else f"{sentence}."

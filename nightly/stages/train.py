@@ -1,35 +1,28 @@
-"""Stage 6: make the models that challenge the one that serves, as many as there is time for."""
+"""Stage 6: make the models that challenge the one that serves, as many as time allows."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from ...models.artifact import ArtifactError
-from ..budget import after_training_s
-from ..context import Did, Night
-from ..folders import CHALLENGERS, earlier_nights
+from ...models.family_model.artifact_files import ArtifactError
+from ..challenger_process import ADAPTED_PAST, RETRAINED, read_challenger, write_challenger
+from ..context import Night, StageResult
 from ..gate.challengers import Challenger, past
-from ..gate.ledger import Ledger
-from ..gate.selection import POLICIES, Now
-from ..making import ADAPTED_PAST, RETRAINED, read_made, write_made
-from ..outcome import serving_model, serving_version
-from ..record import Finding
+from ..gate.model_ledger import Ledger, ModelEntry, ranked
+from ..record.budget import after_training_s
+from ..record.folders import CHALLENGERS, earlier_nights
+from ..record.record import Finding
+from ..record.serving_model import serving_model, serving_version
+from ..rows import night_software
 
 _HEADROOM = 1.25
 
-ADAPTS = "both"
-"""The way that chooses the kept model which challenges adapted with tonight's rows, as in `docs/gate.md`."""
 
-_PAST = ("adjacency", "error")
-"""The ways (`gate.selection`) of choosing the kept models that challenge again as they are: each pays where another fails."""
-
-
-def train(night: Night) -> Did:
+def train(night: Night) -> StageResult:
     """Make the challengers the plan asks for, the quick ones first.
 
     Raises:
@@ -38,18 +31,18 @@ def train(night: Night) -> Did:
     """
     fresh = int(night.facts("collect").get("rows", {}).get("ok", 0))
     if not fresh:
-        return Did("There are no new rows, so there is nothing new to learn.", status="skipped")
+        return StageResult("There are no new rows, so there is nothing new to learn.", status="skipped")
     _, problem = serving_model()
     if problem is not None:
-        return Did(f"Nothing was trained: the serving model cannot be loaded ({problem}).", status="skipped")
-    made: list[Challenger] = []
+        return StageResult(f"Nothing was trained: the serving model cannot be loaded ({problem}).", status="skipped")
+    challengers: list[Challenger] = []
     findings: list[Finding] = []
     took = _seconds_before(night)
     reserve = after_training_s(night.budget.total_s, earlier_nights(night.plan.name, night.folder))
     names = challenger_names(night)
     for step, name in enumerate(names):
-        night.tell(f"making the challenger {name}", step, len(names))
-        done = read_made(night.folder, name)
+        night.progress(f"making the challenger {name}", step, len(names))
+        done = read_challenger(night.folder, name)
         if done is None:
             left = max(0.0, night.budget.left_s - reserve)
             if left < _HEADROOM * took.get(_kind(name), 0.0) or left <= 0:
@@ -57,46 +50,49 @@ def train(night: Night) -> Did:
                     _no_time(name, f"{left:.0f} s are left, and it took {took.get(_kind(name), 0.0):.0f} s before")
                 )
                 continue
-            done = _made(night, name, left)
+            done = _run_process(night, name, left)
         if done is None:
             findings.append(_no_time(name, "it was ended when its time was over"))
         elif isinstance(done, str):
             findings.append(Finding("gate", "info", name, f"No challenger {name} was made: {done}"))
         else:
-            made.append(done)
+            challengers.append(done)
     if "past" in night.plan.train.challengers:
-        made += _past(night)
+        challengers += _past(night)
+    past_entry = past_model(night)
     facts = {
-        "challengers": [{**one.facts(), "left": dict(one.left)} for one in made], "past": _chosen_past(night),
-    }  # fmt: skip
-    told = ", ".join(f"{one.name} ({one.seconds:.0f} s, {one.rows} rows)" for one in made)
-    if not made:
-        return Did("No challenger could be made.", facts, tuple(findings), "failed" if findings else "skipped")
-    return Did(f"Challengers: {told}.", facts, tuple(findings))
+        "challengers": [{**challenger.facts(), "left": dict(challenger.left)} for challenger in challengers],
+        "past": None if past_entry is None else past_entry.version,
+    }
+    listed = ", ".join(
+        f"{challenger.name} ({challenger.seconds:.0f} s, {challenger.rows} rows)" for challenger in challengers
+    )
+    if not challengers:
+        return StageResult("No challenger could be made.", facts, tuple(findings), "failed" if findings else "skipped")
+    return StageResult(f"Challengers: {listed}.", facts, tuple(findings))
 
 
 def challenger_names(night: Night) -> list[str]:
     """Names of the challengers to make, the quick ones first."""
     wanted, regressors = night.plan.train.challengers, night.plan.train.regressors
-    found = ["adapted"] if "adapted" in wanted else []
-    chosen = _chosen_past(night)
-    if ADAPTS in chosen and "past" in wanted:
-        found.append(f"{ADAPTED_PAST}{chosen[ADAPTS]}")
-    return found + (list(regressor_by_name(regressors)) if RETRAINED in wanted else [])
+    names = ["adapted"] if "adapted" in wanted else []
+    if (entry := past_model(night)) is not None:
+        names.append(f"{ADAPTED_PAST}{entry.version}")
+    return names + (list(regressor_by_name(regressors)) if RETRAINED in wanted else [])
 
 
 def regressor_by_name(regressors: Iterable[str]) -> dict[str, str]:
     """Names of retrained challengers and what trains them."""
     every = list(regressors)
-    return {RETRAINED if len(every) == 1 else f"{RETRAINED}-{one}": one for one in every}
+    return {RETRAINED if len(every) == 1 else f"{RETRAINED}-{regressor}": regressor for regressor in every}
 
 
-def _made(night: Night, name: str, seconds: float) -> Challenger | str | None:
+def _run_process(night: Night, name: str, seconds: float) -> Challenger | str | None:
     """The challenger from a process of its own; why there is none; None where its time was over."""
     log = night.folder / CHALLENGERS / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as said:
-        process = subprocess.Popen(_command(night.folder, name), stdin=subprocess.DEVNULL, stdout=said, stderr=said)  # noqa: S603 - our own module
+    with log.open("wb") as output:
+        process = subprocess.Popen(_command(night.folder, name), stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603 - our own module
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -104,60 +100,54 @@ def _made(night: Night, name: str, seconds: float) -> Challenger | str | None:
         finally:
             process.kill()
             process.wait()
-    done = read_made(night.folder, name)
+    done = read_challenger(night.folder, name)
     if done is not None:
         return done
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    why = f"its process ended with {process.returncode}: {lines[-1][:200] if lines else 'without a word'} (see {log})"
-    write_made(night.folder, name, why)
+    why = f"its process ended with {process.returncode}: {lines[-1][:200] if lines else 'no output'} (see {log})"
+    write_challenger(night.folder, name, why)
     return why
 
 
 def _command(folder: Path, name: str) -> list[str]:
     """What makes a challenger; -P keeps the working directory's folders from shadowing packages."""
-    return [sys.executable, "-P", "-m", "kernelcast.nightly.making", str(folder), name, str(os.getpid())]
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "kernelcast.nightly.challenger_process",
+        str(folder),
+        name,
+        str(os.getpid()),
+    ]
 
 
 def _past(night: Night) -> list[Challenger]:
-    """The kept models chosen to challenge as they are; one that no longer loads is passed over."""
-    chosen = _chosen_past(night)
-    paths = {entry.version: entry.path for entry in Ledger().entries()}
-    found: list[Challenger] = []
-    for version in dict.fromkeys(chosen[policy] for policy in _PAST if policy in chosen):
-        try:
-            found.append(past(Path(paths[version]), f"past-{version}", devices=night.devices))
-        except ArtifactError:
-            continue
-    for one in found:
-        write_made(night.folder, one.name, one)
-    return found
+    """The kept model that challenges as it is; none where it no longer loads."""
+    entry = past_model(night)
+    if entry is None:
+        return []
+    try:
+        challenger = past(Path(entry.path), f"past-{entry.version}", devices=night.devices)
+    except ArtifactError:
+        return []
+    write_challenger(night.folder, challenger.name, challenger)
+    return [challenger]
 
 
-def _chosen_past(night: Night) -> dict[str, str]:
-    """The version that each way of choosing takes of the kept models, but for the one that serves; empty for none."""
+def past_model(night: Night) -> ModelEntry | None:
+    """The kept model that challenges again, as it is and adapted; None where the plan asks for none or none is kept."""
     if "past" not in night.plan.train.challengers:
-        return {}
-    facts, checked = night.facts("sentinels"), night.facts("check")
-    software = {device: str(_of(facts, device).get("software") or "") for device in night.measurer.devices}
-    # What was decided of tonight's rows, where they decided it; else what was known before.
-    regime = {
-        device: str(checked.get("regimes", {}).get(device, {}).get("regime") or _of(facts, device).get("regime") or "")
-        for device in night.measurer.devices
-    }
+        return None
     serving = serving_version()
     entries = [entry for entry in Ledger().entries() if entry.version != serving and entry.night != night.record.id]
-    now = Now(night.record.id, software, regime)
-    return {policy: POLICIES[policy](entries, now)[0].version for policy in (*_PAST, ADAPTS)} if entries else {}
-
-
-def _of(facts: Mapping[str, Any], device: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = facts.get("devices", {}).get(device, facts)
-    return found
+    software = night_software(night.record, night.measurer.devices)
+    return next(iter(ranked(entries, night.record.id, software)), None)
 
 
 def _no_time(name: str, why: str) -> Finding:
-    said = f"The challenger {name} was not made in time: {why}. Give the plan more minutes, fewer rows or a quicker regressor."
-    return Finding("budget", "warning", name, said)
+    message = f"The challenger {name} was not made in time: {why}. Increase `minutes`, or use fewer rows or a faster regressor."
+    return Finding("budget", "warning", name, message)
 
 
 def _kind(name: str) -> str:
@@ -167,8 +157,8 @@ def _kind(name: str) -> str:
 
 def _seconds_before(night: Night) -> dict[str, float]:
     """What each kind of challenger took in the newest earlier night of the plan that made it."""
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for record in earlier_nights(night.plan.name, night.folder):
-        for one in record.stage("train").facts.get("challengers", ()):
-            found.setdefault(_kind(str(one.get("name"))), float(one.get("seconds") or 0.0))
-    return found
+        for entry in record.stage("train").facts.get("challengers", ()):
+            seconds.setdefault(_kind(str(entry.get("name"))), float(entry.get("seconds") or 0.0))
+    return seconds

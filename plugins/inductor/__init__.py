@@ -4,8 +4,7 @@ import kernelcast.plugins.inductor
 kernelcast.plugins.inductor.install()
 """
 
-from .counting import Counts
 from .installing import Handle, install, report
-from .sentences import PluginWarning
+from .reporting import Counts, PluginWarning
 
 __all__ = ["Counts", "Handle", "PluginWarning", "install", "report"]

@@ -54,7 +54,13 @@ def plain_sizes(sizes: Sequence[Any], hint: Any) -> tuple[int, ...]:  # noqa: AR
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a choice's time depends on beside itself: CPU threads, whether libraries may round fp32 to tf32, size hints."""
+    """What the time of a choice depends on beside itself.
+
+    Attributes:
+        threads: CPU threads.
+        library_tf32: Whether libraries may round fp32 to tf32.
+        hints: Gives a number for a symbolic size.
+    """
 
     threads: int = 1
     library_tf32: bool = False
@@ -65,8 +71,16 @@ class Surroundings:
 class Product:
     """The matrix product a list of choices computes.
 
-    `variant` is the gemm family's; None where the family has none that fits (a full matrix added), so that choices can be
-    ranked by their sizes but not kept as rows. `device_type` is torch's word (`cuda`, `cpu`).
+    Attributes:
+        batch: Products.
+        m: Rows of the result.
+        n: Columns of the result.
+        k: Depth.
+        dtype: Number format of the operands.
+        variant: Variant of the gemm family; None where no variant fits (a full matrix added): choices are then ranked by
+            their sizes and not stored as rows.
+        device_type: The word torch has for it (`cuda`, `cpu`).
+        device_index: Index of the device, None where torch gives none.
     """
 
     batch: int
@@ -88,8 +102,13 @@ class Product:
 class Reading:
     """One choice as it was understood.
 
-    `maker` is `triton`, `cpp`, `extern`, `subgraph` or `other`; `spec` None where no row can stand for the choice; `knobs`
-    of the gemm family, empty where there are none; `note` what Inductor calls it; `dtype` what it computes in.
+    Attributes:
+        maker: `triton`, `cpp`, `extern`, `subgraph` or `other`.
+        spec: The spec of its row, None where no row can stand for it.
+        knobs: Knobs of the gemm family, empty where there are none.
+        dtype: What it computes in.
+        note: What Inductor calls it.
+        hint: Inductor object that compiles it, where there is one.
     """
 
     maker: str
@@ -122,9 +141,9 @@ def product_of(choices: Sequence[Any], around: Surroundings) -> Product | None:
     """The product these choices of one list compute, None where they compute something else or their sizes are unknown."""
     # Library calls first: their operands are as the user wrote them, a C++ template's are packed already.
     for choice in sorted(map(unwrapped, choices), key=lambda choice: maker_of(choice) == "cpp"):
-        found = _product(choice, around)
-        if found is not None:
-            return found
+        product = _product(choice, around)
+        if product is not None:
+            return product
     return None
 
 
@@ -190,7 +209,7 @@ def _product_of_operands(choice: Any, around: Surroundings) -> Product | None:
         batch, (m, n), k = out[:-2], out[-2:], a_size[-1]
         if a_size == (*batch, m, k) and b_size == (*batch, k, n):
             dtype = parse_dtype(str(a.get_dtype()))
-            added = [one for i, one in enumerate(nodes) if i not in (at, at + 1)]
+            added = [item for i, item in enumerate(nodes) if i not in (at, at + 1)]
             if dtype == "fp8":
                 # Scales of both operands follow them (torch._scaled_mm); what is left is the bias.
                 added = added[2:]
@@ -265,11 +284,11 @@ def _read_triton(choice: Any, name: str, product: Product, around: Surroundings)
     knobs: dict[str, int] = {}
     try:
         tile = ast.literal_eval(str(info["tile_shape"]))
-        found = dict(zip(("tile_m", "tile_k", "tile_n"), map(int, tile), strict=True))
-        found |= {"group_m": int(info.get("GROUP_M", -1)), "warps": int(info["num_warps"]),
+        result = dict(zip(("tile_m", "tile_k", "tile_n"), map(int, tile), strict=True))
+        result |= {"group_m": int(info.get("GROUP_M", -1)), "warps": int(info["num_warps"]),
                   "stages": int(info["num_stages"]), "split_k": 1}  # fmt: skip
-        if min(found["tile_m"], found["tile_n"], found["tile_k"]) > 0:
-            knobs = {knob: value for knob, value in found.items() if value >= 0}
+        if min(result["tile_m"], result["tile_n"], result["tile_k"]) > 0:
+            knobs = {knob: value for knob, value in result.items() if value >= 0}
     except (KeyError, SyntaxError, TypeError, ValueError):
         knobs = {}
     rounds = product.dtype == "fp32" and str(info.get("allow_tf32")) == "True"

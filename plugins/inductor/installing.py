@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 from ...features.device import catalogue
 from ...features.errors import SpecError
 from . import torch_side
-from .counting import Counts
+from .measured_choices import Keeper
 from .ranking import KIND, Load, Model
-from .rows import Keeper
-from .sentences import forget_said, say_once
+from .reporting import Counts, forget_shown, say_once
 from .session import Session, Settings
 
 TOP_K = 8
@@ -65,17 +64,17 @@ class Handle:
 
     def _before(self, choices: list[Any]) -> list[Any]:
         session = self._session
-        kept = (
+        remaining = (
             None
             if session is None
             else _guarded(lambda: session.before(choices), "left a list of Inductor's choices as it was")
         )
-        return choices if kept is None else kept
+        return choices if remaining is None else remaining
 
-    def _after(self, *given: Any) -> None:
+    def _after(self, *raw: Any) -> None:
         session = self._session
         if session is not None:
-            _guarded(lambda: session.after(*given), "did not keep the times of a list of choices")
+            _guarded(lambda: session.after(*raw), "did not keep the times of a list of choices")
 
     def _close(self) -> None:
         session = self._session
@@ -121,11 +120,11 @@ def install(
     global _latest
     if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
         raise SpecError(f"top_k is {top_k!r}; give how many Triton templates are to be timed, 1 or more", field="top_k")
-    found = None if device is None else catalogue().get(device)
-    settings = Settings({} if found is None else {found.kind: found.name}, top_k, keep_extern)
+    result = None if device is None else catalogue().get(device)
+    settings = Settings({} if result is None else {result.kind: result.name}, top_k, keep_extern)
     if _latest is not None:
         _latest.remove()
-    forget_said()
+    forget_shown()
     hooks = session = None
     try:
         hooks = torch_side.find_hooks()
@@ -146,7 +145,7 @@ def report() -> Counts:
 
 def _keeper(store: Keeper | Path | str | None) -> Keeper:
     if store is None or isinstance(store, Path | str):
-        from .keeping import StoredRows
+        from .row_store import StoredRows
 
         return StoredRows(None if store is None else Path(store).expanduser())
     return store
@@ -160,8 +159,8 @@ def _loader(model: Model | Path | str | None) -> Load:
 
     if model is None or isinstance(model, Path | str):
         return load
-    given = model
-    return lambda device: given
+    raw = model
+    return lambda device: raw
 
 
 def _guarded(work: Callable[[], T], otherwise: str) -> T | None:

@@ -1,9 +1,10 @@
-"""Triton templates ranked by the cost model of one device, which learns from what Inductor measures."""
+"""Which choices of a list are worth compiling and timing: by what was measured, then by the cost model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,8 +13,77 @@ from numpy.typing import NDArray
 from ...features.errors import SpecError
 from ...features.tuning.kind import Candidates, Task
 from .choices import Product, Reading
-from .rows import Measured
-from .sentences import say_once
+from .measured_choices import Measured, Memory
+from .reporting import say_once
+
+MARGIN = 1.5
+"""A choice measured this much slower than the best is not timed again: Inductor's times of one kernel in two processes were up
+to 1.42 times apart (four small products on two cores that others used), so a choice this far behind has hardly a chance."""
+
+Rank = Callable[[Sequence[Reading]], Sequence[int] | None]
+"""Positions of the readings given, best first; None where no model can say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Which choices of a list stay.
+
+    Attributes:
+        positions: Their positions, in order.
+        by_failure: Number left out because they failed before.
+        by_memory: Number left out because they were measured and lost.
+        by_model: Number left out because the model ranks them low.
+    """
+
+    positions: tuple[int, ...]
+    by_failure: int = 0
+    by_memory: int = 0
+    by_model: int = 0
+
+    @property
+    def pruned(self) -> int:
+        """How many choices went."""
+        return self.by_failure + self.by_memory + self.by_model
+
+
+def decide(
+    readings: Sequence[Reading], memory: Memory, rank: Rank, *, top_k: int, keep_extern: bool, on_cpu: bool
+) -> Decision:
+    """Which choices of one list stay.
+
+    Library calls stay, unless `keep_extern` is False and a template does. Templates that failed before go. Triton templates
+    of which enough were measured for this very product are settled by their times; else the `top_k` that `rank` puts first
+    stay. Other templates go when they were measured clearly slower than the best. What cannot be judged stays, and so does
+    everything where nothing would be left.
+
+    On a CPU the best may be a library call, as Inductor there takes the fastest; on a GPU a template may still win by
+    taking in the operations that follow it, so only templates are compared.
+    """
+    templates = [at for at, reading in enumerate(readings) if not reading.stays]
+    failed = {at for at in templates if memory.failed(readings[at].spec)}
+    dropped: dict[str, set[int]] = {"failure": failed, "memory": set(), "model": set()}
+    for hint in dict.fromkeys(readings[at].hint for at in templates):
+        group = [at for at in templates if at not in failed and readings[at].hint == hint]
+        ranked = [at for at in group if readings[at].maker == "triton" and readings[at].knobs]
+        times = {at: memory.latency_s(reading.spec) for at, reading in enumerate(readings)}
+        rivals = [*group, *(at for at, reading in enumerate(readings) if on_cpu and reading.stays)]
+        best_s = min((time for at in rivals if (time := times[at]) is not None), default=None)
+        slow = {at for at in group if best_s is not None and (time := times[at]) is not None and time > MARGIN * best_s}
+        known = sorted((at for at in ranked if times[at] is not None), key=lambda at: times[at] or 0.0)
+        if known and len(known) >= min(top_k, len(ranked)):
+            slow |= set(ranked) - set(known[:top_k])
+        elif len(ranked) > top_k and (order := rank([readings[at] for at in ranked])) is not None:
+            dropped["model"] |= set(ranked) - {ranked[at] for at in order[:top_k]}
+            slow -= set(ranked)
+        dropped["memory"] |= slow
+    union = set().union(*dropped.values())
+    if not keep_extern and len(union) < len(templates):
+        union |= {at for at, reading in enumerate(readings) if reading.stays}
+    if len(union) == len(readings):
+        return Decision(tuple(range(len(readings))))
+    remaining = tuple(at for at in range(len(readings)) if at not in union)
+    return Decision(remaining, len(dropped["failure"]), len(dropped["memory"]), len(dropped["model"]))
+
 
 KIND = "triton-gemm"
 _KNOBS = ("tile_m", "tile_n", "tile_k", "group_m", "warps", "stages", "split_k")
@@ -41,7 +111,7 @@ class Ranking:
         self._device = device
         self._load = load
         self._model: Model | None = None
-        self._asked = False
+        self._is_loaded = False
         self._unfed: list[Measured] = []
 
     def learn(self, rows: Iterable[Measured]) -> None:
@@ -54,10 +124,10 @@ class Ranking:
             model = self._ready()
             if model is None:
                 return None
-            found: dict[str, list[int]] = {}
+            result: dict[str, list[int]] = {}
             for at, reading in enumerate(readings):
-                found.setdefault(reading.dtype, []).append(at)
-            if len(found) > 1:
+                result.setdefault(reading.dtype, []).append(at)
+            if len(result) > 1:
                 say_once("a list of Inductor's choices computes in several formats; all its Triton templates are kept")
                 return None
             task = Task(KIND, product.sizes, readings[0].dtype, self._device)
@@ -68,8 +138,8 @@ class Ranking:
             return None
 
     def _ready(self) -> Model | None:
-        if not self._asked:
-            self._asked = True
+        if not self._is_loaded:
+            self._is_loaded = True
             self._model = self._load(self._device)
         if self._model is not None:
             rows, self._unfed = self._unfed, []

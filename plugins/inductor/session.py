@@ -10,11 +10,9 @@ from math import isfinite
 from typing import Any, Protocol
 
 from .choices import Product, Reading, Surroundings, maker_of, product_of, read, unwrapped
-from .counting import Counts
-from .pruning import decide
-from .ranking import Load, Ranking
-from .rows import Keeper, Measured, Memory, stack_of
-from .sentences import say_once
+from .measured_choices import Keeper, Measured, Memory, stack_of
+from .ranking import Load, Ranking, decide
+from .reporting import Counts, say_once
 
 _MARK = "kernelcast"
 """Key in `ChoiceCaller.annotations` (torch/_inductor/ir.py), torch's place for what is known of a choice before it is timed."""
@@ -47,7 +45,13 @@ class Torch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a user chose: devices by torch's kind of device (`cpu`, `gpu`), how many Triton templates stay, library calls."""
+    """What a user chose.
+
+    Attributes:
+        devices: Catalogue names by the kind of device torch has (`cpu`, `gpu`).
+        top_k: Triton templates that stay.
+        keep_extern: Whether library calls always stay.
+    """
 
     devices: Mapping[str, str]
     top_k: int
@@ -110,17 +114,17 @@ class Session:
                 readings, known.memory, lambda group: known.ranking.order(product, group), top_k=self._settings.top_k,
                 keep_extern=self._settings.keep_extern, on_cpu=product.device_type == "cpu",
             )  # fmt: skip
-            kept = [choices[at] for at in decision.kept]
-            for at in decision.kept:
+            results = [choices[at] for at in decision.positions]
+            for at in decision.positions:
                 marks = getattr(choices[at], "annotations", None)
                 if isinstance(marks, dict):
-                    marks[_MARK] = _Seen(product, readings[at], kept)
+                    marks[_MARK] = _Seen(product, readings[at], results)
             self.counts.lists += 1
             self.counts.choices += len(choices)
             self.counts.pruned_by_failure += decision.by_failure
             self.counts.pruned_by_memory += decision.by_memory
             self.counts.pruned_by_model += decision.by_model
-            return kept
+            return results
 
     def after(self, timings: Mapping[Any, float] | None, name: str, _nodes: Any = None, choices: Sequence[Any] = (),
               *_further: Any) -> None:  # fmt: skip
@@ -161,12 +165,14 @@ class Session:
 
     def _seen_of(self, choices: Sequence[Any]) -> tuple[Product, dict[int, Reading], list[Reading]] | None:
         """The product, each choice's reading by its identity, and the readings of those that did not compile."""
-        marks = {id(one): mark for one in choices if (mark := _mark(one)) is not None}
+        marks = {id(item): mark for item in choices if (mark := _mark(item)) is not None}
         if marks:
             first = next(iter(marks.values()))
-            handed = {id(unwrapped(one)) for one in choices}
-            lost = [one for one in first.beside if getattr(one, "failed", False) and id(unwrapped(one)) not in handed]
-            readings = [mark.reading for one in lost if (mark := _mark(one)) is not None]
+            handed = {id(unwrapped(item)) for item in choices}
+            lost = [
+                item for item in first.beside if getattr(item, "failed", False) and id(unwrapped(item)) not in handed
+            ]
+            readings = [mark.reading for item in lost if (mark := _mark(item)) is not None]
             return first.product, {at: mark.reading for at, mark in marks.items()}, readings
         around = self._torch.surroundings()
         product = product_of(choices, around)
@@ -194,8 +200,8 @@ class Session:
 
 def _mark(choice: Any) -> _Seen | None:
     marks = getattr(choice, "annotations", None)
-    found = marks.get(_MARK) if isinstance(marks, dict) else None
-    return found if isinstance(found, _Seen) else None
+    result = marks.get(_MARK) if isinstance(marks, dict) else None
+    return result if isinstance(result, _Seen) else None
 
 
 def _say_unread(choices: Sequence[Any]) -> None:

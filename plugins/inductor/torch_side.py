@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import os
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ...features.device import catalogue
+from ...features.device import catalogue, known_by, known_machine, machine_id, machine_name
 from ...features.errors import SpecError
 from .choices import Surroundings
 
@@ -24,7 +22,11 @@ _UNFIT = re.compile(r"[^A-Za-z0-9._+-]+")
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Torch's lists of functions that Inductor calls with every list of choices, before and after it times them."""
+    """Lists of functions that Inductor calls with every list of choices, before and after it times them.
+
+    Attributes:
+        module: The module of torch that holds them.
+    """
 
     module: Any
 
@@ -85,15 +87,15 @@ def versions() -> dict[str, str]:
     """Versions of what compiles and what is timed."""
     import torch
 
-    found = {"python": platform.python_version(), "torch": str(torch.__version__)}
+    result = {"python": platform.python_version(), "torch": str(torch.__version__)}
     for name, value in (("cuda", torch.version.cuda), ("hip", torch.version.hip)):
         if value is not None:
-            found[name] = str(value)
+            result[name] = str(value)
     try:
         import triton
     except ImportError:
-        return found
-    return found | {"triton": str(triton.__version__)}
+        return result
+    return result | {"triton": str(triton.__version__)}
 
 
 def timing_facts(device_type: str) -> dict[str, Any]:
@@ -124,14 +126,12 @@ def takes_minimum(device_type: str) -> bool:
 
 def device_name(device_type: str, index: int | None) -> tuple[str, str]:
     """The device's name in the catalogue, or a folder-safe name of its own; and what it calls itself."""
-    called = _processor() if device_type == "cpu" else _board(device_type, index)
-    for name in (called, _cpuid()) if device_type == "cpu" else (called,):
-        try:
-            return catalogue().get(name).name, called
-        except SpecError:
-            continue
-    own = _cpuid() if device_type == "cpu" else called
-    return _UNFIT.sub("-", own.lower()).strip("-.") or device_type, called
+    called = machine_name() if device_type == "cpu" else _board(device_type, index)
+    device = known_machine(catalogue()) if device_type == "cpu" else known_by(called, catalogue())
+    if device is not None:
+        return device.name, called
+    local = machine_id() if device_type == "cpu" else called
+    return _UNFIT.sub("-", local.lower()).strip("-.") or device_type, called
 
 
 def seconds_spent(name: str, seen: dict[str, int]) -> float | None:
@@ -160,8 +160,10 @@ def _size_hints(sizes: Sequence[Any], hint: Any) -> tuple[int, ...]:
     except (TypeError, ValueError):
         from torch._inductor.virtualized import V
 
-        found = V.graph.sizevars.optimization_hints_with_override(list(sizes), hint_override=hint)
-        return tuple(int(size) for size in found)
+        optimization_hints_with_override = V.graph.sizevars.optimization_hints_with_override(
+            list(sizes), hint_override=hint
+        )
+        return tuple(int(size) for size in optimization_hints_with_override)
 
 
 def _board(device_type: str, index: int | None) -> str:
@@ -169,23 +171,3 @@ def _board(device_type: str, index: int | None) -> str:
 
     module = getattr(torch, device_type)
     return str(module.get_device_name(module.current_device() if index is None else index))
-
-
-def _processor() -> str:
-    return _cpu_entry().get("model name", "unknown CPU")
-
-
-def _cpuid() -> str:
-    """The processor as device files name it: `cpuid-authenticamd-26-2-2c` (vendor, family, model, cores)."""
-    entry = _cpu_entry()
-    words = [entry.get(name, "unknown") for name in ("vendor_id", "cpu family", "model")]
-    return "-".join(["cpuid", *words, f"{os.cpu_count()}c"]).lower().replace(" ", "_")
-
-
-def _cpu_entry() -> dict[str, str]:
-    try:
-        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}

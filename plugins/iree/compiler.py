@@ -23,11 +23,11 @@ _SAID_CHARS = 300
 
 
 class CompileError(SpecError):
-    """`iree-compile` did not take the module: what it said first. `said` is all it said."""
+    """`iree-compile` did not take the module: what it output first. `output` is all it output."""
 
-    def __init__(self, message: str, said: str = "") -> None:
+    def __init__(self, message: str, text: str = "") -> None:
         super().__init__(message)
-        self.said = said
+        self.output = text
 
 
 def target_flags(text: str, target_cpu: str = HOST) -> tuple[str, ...]:
@@ -65,17 +65,17 @@ def _run(text: str, flags: Sequence[str], limit_s: float) -> bytes:
     except subprocess.TimeoutExpired:
         raise CompileError(f"iree-compile took longer than {limit_s:g} s") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace")
-        raise CompileError(f"iree-compile: {_first_diagnostic(said, done.returncode)}", said)
+        decode = done.stderr.decode(errors="replace")
+        raise CompileError(f"iree-compile: {_first_diagnostic(decode, done.returncode)}", decode)
     return done.stdout
 
 
-def _first_diagnostic(said: str, status: int) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
-    found = next((line for line in lines if "error:" in line), lines[0] if lines else "no diagnostic")
+def _first_diagnostic(message: str, status: int) -> str:
+    lines = [line for line in message.splitlines() if line.strip()]
+    match = next((line for line in lines if "error:" in line), lines[0] if lines else "no diagnostic")
     # Signals (the compiler aborted) come as negative statuses.
     ending = f" (killed by signal {-status})" if status < 0 else ""
-    return found.rpartition("error: ")[2].strip()[:_SAID_CHARS] + ending
+    return match.rpartition("error: ")[2].strip()[:_SAID_CHARS] + ending
 
 
 @cache

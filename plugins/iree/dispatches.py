@@ -28,12 +28,18 @@ _WORDS = {"iree_linalg_ext.attention": "attention", "iree_linalg_ext.online_atte
 class Dispatch:
     """A product or convolution and where it runs.
 
-    `sizes` are those of `kind` without `threads`. `roles` name the loops of the operation as it stands when it is configured,
-    outermost first: `b m n k` of a product, where one may be missing, and `n h w c y x k` of a convolution (batch, rows,
-    columns and channels of the result, rows and columns of the filter, channels of the input) in the order of its layout.
-    `maps` are its indexing maps over these loops, `types` its operands' types as the phase `executable-sources` has them.
-    `names` are the functions it is in, `calls` how many times the module calls them, `constant_calls` those among them whose
-    second operand (weights) is a constant of the module. `fused` says that other operations run in the same kernel.
+    Attributes:
+        names: Functions it is in.
+        kind: Kind of tuning problem.
+        sizes: Sizes of the kind, without `threads`.
+        roles: Names of the loops of the operation as it is configured, outermost first: `b m n k` of a product, where one
+            may be missing; `n h w c y x k` of a convolution (batch, rows, columns and channels of the result, rows and
+            columns of the filter, channels of the input) in the order of its layout.
+        maps: Indexing maps over these loops.
+        types: Types of its operands in the phase `executable-sources`.
+        calls: How many times the module calls it.
+        constant_calls: Calls whose second operand (weights) is a constant of the module.
+        fused: Whether other operations run in the same kernel.
     """
 
     names: tuple[str, ...]
@@ -68,7 +74,12 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class LeftAlone:
-    """A product or convolution that is left to the compiler, and why."""
+    """A product or convolution that is left to the compiler.
+
+    Attributes:
+        name: Function it is in.
+        reason: Why it is left alone.
+    """
 
     name: str
     reason: str
@@ -76,7 +87,13 @@ class LeftAlone:
 
 @dataclass(frozen=True, slots=True)
 class Dispatches:
-    """What a module is made of: what can be tuned, what is left to the compiler, and how many dispatches there are in all."""
+    """What a module is made of.
+
+    Attributes:
+        tunable: Dispatches that can be tuned.
+        left: Dispatches that are left to the compiler.
+        total: Number of dispatches in all.
+    """
 
     tunable: tuple[Dispatch, ...]
     left: tuple[LeftAlone, ...]
@@ -101,28 +118,28 @@ def read_dispatches(flow: str) -> Dispatches:
     except ir.MLIRError as error:
         raise SpecError(f"IREE does not read its own phase `flow`: {str(error).splitlines()[0]}") from error
     calls = _calls(module.operation)
-    found: dict[tuple[object, ...], Dispatch] = {}
+    result: dict[tuple[object, ...], Dispatch] = {}
     left: list[LeftAlone] = []
     total = 0
     for executable in module.body.operations:
         if executable.operation.name != "flow.executable":
             continue
         total += 1
-        made = calls.get(symbol(executable), ())
+        created = calls.get(symbol(executable), ())
         for function in walk(executable.operation, "func.func"):
-            for one in _of_function(function, made):
-                if isinstance(one, LeftAlone):
-                    left.append(one)
+            for item in _of_function(function, created):
+                if isinstance(item, LeftAlone):
+                    left.append(item)
                     continue
-                other = found.get(one.key)
-                found[one.key] = one if other is None else _together(other, one)
-    return Dispatches(tuple(found.values()), tuple(left), total)
+                other = result.get(item.key)
+                result[item.key] = item if other is None else _together(other, item)
+    return Dispatches(tuple(result.values()), tuple(left), total)
 
 
-def _together(one: Dispatch, other: Dispatch) -> Dispatch:
+def _together(dispatch: Dispatch, other: Dispatch) -> Dispatch:
     return replace(
-        one, names=one.names + other.names, calls=one.calls + other.calls,
-        constant_calls=one.constant_calls + other.constant_calls, fused=one.fused or other.fused,
+        dispatch, names=dispatch.names + other.names, calls=dispatch.calls + other.calls,
+        constant_calls=dispatch.constant_calls + other.constant_calls, fused=dispatch.fused or other.fused,
     )  # fmt: skip
 
 
@@ -182,10 +199,10 @@ def _contraction(op: Any) -> Dispatch:
     maps = [each.value for each in linalg.get_indexing_maps(op)]
     dims = linalg.infer_contraction_dimensions(op)
     loops = _Loops(maps[0].n_dims)
-    for role, found in zip("bmnk", (dims.batch, dims.m, dims.n, dims.k), strict=True):
-        loops.name(role, list(found), f"it has several loops of the kind {role}")
+    for role, item in zip("bmnk", (dims.batch, dims.m, dims.n, dims.k), strict=True):
+        loops.name(role, list(item), f"it has several loops of the kind {role}")
     roles = loops.names()
-    orders = [[roles[each.position] for each in one.results] for one in maps]
+    orders = [[roles[each.position] for each in map_.results] for map_ in maps]
     a, b, c = ("".join(order) for order in orders)
     if [*c] != [role for role in "bmn" if role in c] or any("b" in order and order[0] != "b" for order in (a, b)):
         raise _LeftError("its operands or result lie in an order that was never measured")
@@ -193,7 +210,7 @@ def _contraction(op: Any) -> Dispatch:
     sizes = {"batch": extent.get("b", 1), **{role: extent.get(role, 1) for role in "mnk"}}
     sizes |= {"a_transposed": int("km" in a), "b_transposed": int("nk" in b)}
     return Dispatch(
-        (), CONTRACTION, MappingProxyType(sizes), roles, tuple(f"affine_map<{one}>" for one in maps), _types(op)
+        (), CONTRACTION, MappingProxyType(sizes), roles, tuple(f"affine_map<{map_}>" for map_ in maps), _types(op)
     )
 
 
@@ -218,17 +235,17 @@ def _convolution(op: Any) -> Dispatch | None:
         raise _LeftError("its window is dilated, or its strides differ")
     maps = [each.value for each in linalg.get_indexing_maps(op)]
     loops = _Loops(maps[0].n_dims)
-    for role, found in (
+    for role, item in (
         ("n", dims.batch), ("h", list(dims.output_image)[:1]), ("w", list(dims.output_image)[1:]), ("c", dims.output_channel),
         ("y", list(dims.filter_loop)[:1]), ("x", list(dims.filter_loop)[1:]), ("k", dims.input_channel),
     ):  # fmt: skip
-        loops.name(role, list(found), "it is a grouped convolution")
+        loops.name(role, list(item), "it is a grouped convolution")
     roles = loops.names()
     # The compiler folds a batch of one and puts it back, outermost, before it configures the operation.
     restored = "n" not in roles
-    texts = [_with_batch(one, image=i != 1) if restored else str(one) for i, one in enumerate(maps)]
+    texts = [_with_batch(map_, image=i != 1) if restored else str(map_) for i, map_ in enumerate(maps)]
     roles = ("n", *roles) if restored else roles
-    orders = [_order(one, roles) for one in texts]
+    orders = [_order(text, roles) for text in texts]
     layout = _LAYOUTS.get((orders[0], orders[1], orders[2]))
     if layout is None:
         raise _LeftError("its operands lie in an order that was never measured")
@@ -240,7 +257,7 @@ def _convolution(op: Any) -> Dispatch | None:
         "batch": extent["n"], "out_h": extent["h"], "out_w": extent["w"], "out_c": extent["c"], "kernel_h": extent["y"],
         "kernel_w": extent["x"], "in_c": extent["k"], "stride": strides[0], "layout": layout,
     }  # fmt: skip
-    maps_text = tuple(f"affine_map<{one}>" for one in texts)
+    maps_text = tuple(f"affine_map<{text}>" for text in texts)
     return Dispatch((), CONVOLUTION, MappingProxyType(sizes), roles, maps_text, _types(op))
 
 
@@ -299,10 +316,10 @@ def walk(op: Any, name: str = "") -> Iterator[Any]:
     """Operations inside `op`, outer ones first; those called `name` where one is given."""
     for region in op.regions:
         for block in region.blocks:
-            for one in block.operations:
-                if not name or one.operation.name == name:
-                    yield one.operation
-                yield from walk(one.operation, name)
+            for operation in block.operations:
+                if not name or operation.operation.name == name:
+                    yield operation.operation
+                yield from walk(operation.operation, name)
 
 
 def symbol(op: Any) -> str:
@@ -312,14 +329,14 @@ def symbol(op: Any) -> str:
 
 def _calls(module: Any) -> dict[str, list[Any]]:
     """The calls of every executable, by its name; those that only run when the module is loaded are left out."""
-    found: dict[str, list[Any]] = {}
+    result: dict[str, list[Any]] = {}
     for top in module.regions[0].blocks[0].operations:
         if top.operation.name == "util.initializer":
             continue
         for call in walk(top.operation, "flow.dispatch"):
             for entry in call.attributes["entry_points"]:
-                found.setdefault(str(entry).lstrip("@").partition("::")[0], []).append(call)
-    return found
+                result.setdefault(str(entry).lstrip("@").partition("::")[0], []).append(call)
+    return result
 
 
 _VIEWS = ("flow.tensor.reshape", "flow.tensor.bitcast", "flow.tensor.transfer", "tensor.expand_shape", "tensor.collapse_shape",

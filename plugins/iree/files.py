@@ -18,10 +18,15 @@ Chosen = Sequence[tuple[Dispatch, Config]]
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """Configurations of dispatches as the compiler is told them: what the files say, and which flags there are.
+    """Configurations of dispatches in the form the compiler takes.
 
-    `spec` is a tuning spec (valid and empty where nothing is tiled), `hook` the program that does the same, `hints` the
-    preprocessing spec that says which products are packed, empty where all or none are.
+    Attributes:
+        spec: A tuning spec, valid and empty where nothing is tiled.
+        hook: A program that does the same.
+        hints: The preprocessing spec that says which products are packed, empty where all or none are.
+        tiled: Whether any dispatch is tiled.
+        packs: Whether any product is packed.
+        large_vectors: Whether the flag for large vectors is needed.
     """
 
     spec: str
@@ -48,17 +53,17 @@ class Instructions:
 
     def flags(self, folder: Path, *, by_hook: bool = False) -> tuple[str, ...]:
         """The compiler's flags, with files in `folder`; `by_hook` configures by the hook instead of the tuning spec."""
-        found = []
+        items = []
         if self.packs:
-            found.append("--iree-opt-data-tiling")
+            items.append("--iree-opt-data-tiling")
         if self.hints:
-            found.append(f"--iree-preprocessing-transform-spec-filename={folder / HINTS_NAME}")
+            items.append(f"--iree-preprocessing-transform-spec-filename={folder / HINTS_NAME}")
         if self.tiled:
             by_spec = f"--iree-codegen-tuning-spec-path={folder / SPEC_NAME}"
-            found.append(f"--iree-hal-preprocess-executables-with={HOOK_NAME}" if by_hook else by_spec)
+            items.append(f"--iree-hal-preprocess-executables-with={HOOK_NAME}" if by_hook else by_spec)
         if self.large_vectors:
-            found.append("--iree-llvmcpu-fail-on-large-vector=false")
-        return tuple(found)
+            items.append("--iree-llvmcpu-fail-on-large-vector=false")
+        return tuple(items)
 
     def write(self, folder: Path) -> list[Path]:
         """Write the spec and the hook (and the hints, where there are any) into `folder`, which is made if need be.
@@ -110,8 +115,8 @@ def packed_as_told(text: str, target: Sequence[str], chosen: Chosen, folder: Pat
     flags = imposed(chosen, folder)
     flow = compile_text(text, *target, *flags, "--compile-to=flow", brief=True)
     wanted = {dispatch.key: DATA_TILING in config for dispatch, config in chosen}
-    found = {one.key: all("#iree_encoding" in each for each in one.types) for one in read_dispatches(flow).tunable}
-    return all(found.get(key, packed) == packed for key, packed in wanted.items())
+    result = {item.key: all("#iree_encoding" in each for each in item.types) for item in read_dispatches(flow).tunable}
+    return all(result.get(key, packed) == packed for key, packed in wanted.items())
 
 
 def not_applied(text: str, target: Sequence[str], chosen: Chosen, folder: Path) -> list[int]:
@@ -157,10 +162,10 @@ def failing(text: str, target: Sequence[str], chosen: Chosen, folder: Path) -> l
     without = [(dispatch, {} if is_tiled(config) else config) for dispatch, config in chosen]
     compile_with(text, target, without, folder)
     tiled = [i for i, (_, config) in enumerate(chosen) if is_tiled(config)]
-    found = []
+    items = []
     for i in tiled:
         try:
             compile_with(text, target, [*without[:i], chosen[i], *without[i + 1 :]], folder)
         except CompileError:
-            found.append(i)
-    return found or tiled
+            items.append(i)
+    return items or tiled

@@ -36,19 +36,19 @@ SPEC = r"""
 
 
 def main():
-    given = sys.stdin.buffer.read()
-    told = given.decode("utf-8", "replace")
-    if any(all(one in told for one in types) for types in OPERANDS):
-        made = configured(given)
-        if made is not None:
-            given = made
+    source = sys.stdin.buffer.read()
+    text = source.decode("utf-8", "replace")
+    if any(all(name in text for name in types) for types in OPERANDS):
+        output = configured(source)
+        if output is not None:
+            source = output
         else:
             sys.stderr.write("{name}: an executable could not be configured and is compiled as it was\\n")
-    sys.stdout.buffer.write(given)
+    sys.stdout.buffer.write(source)
     sys.stdout.buffer.flush()
 
 
-def configured(given):
+def configured(source):
     """The executable with its configurations, None where a child process could not make it in time."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -60,25 +60,25 @@ def configured(given):
             os.dup2(quiet, 1)
             os.dup2(quiet, 2)
             signal.alarm(LIMIT_S)
-            made = apply_spec(given)
+            output = apply_spec(source)
             with os.fdopen(writer, "wb") as sent:
-                sent.write(made)
+                sent.write(output)
             status = 0
         finally:
             os._exit(status)
     os.close(writer)
     with os.fdopen(reader, "rb") as received:
-        made = received.read()
+        output = received.read()
     _, status = os.waitpid(child, 0)
-    return made if status == 0 and made else None
+    return output if status == 0 and output else None
 
 
-def apply_spec(given):
+def apply_spec(source):
     from iree.compiler import ir
     from iree.compiler.dialects.transform import interpreter
 
     context = ir.Context()
-    payload = ir.Module.parse(given, context)
+    payload = ir.Module.parse(source, context)
     spec = ir.Module.parse(SPEC, context)
     entry = [op for op in spec.body.operations if op.operation.attributes["sym_name"].value == "__kernel_config"][0]
     interpreter.apply_named_sequence(payload.operation, entry.operation, spec.operation)

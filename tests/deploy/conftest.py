@@ -36,7 +36,7 @@ def _serving(home: Path, env: Mapping[str, str] | None = None, *options: str) ->
             yield int(json.loads(line)["address"].rpartition(":")[2])
         finally:
             process.terminate()
-            process.communicate(timeout=30)
+            process.communicate(timeout=120)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from kernelcast.api.settings import PREFIX, Settings
 from kernelcast.home import HOME_ENV
-from kernelcast.models.tracking import ARTIFACT_ROOT_ENV, URI_ENV
+from kernelcast.models.registry.mlflow_tracking import ARTIFACT_ROOT_ENV, URI_ENV
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -126,7 +126,7 @@ def test_the_health_check_tells_ready_from_not(answer: str, tmp_path: Path) -> N
     thread.start()
     env = {"KERNELCAST_PORT": str(server.server_port), "PATH": "/usr/bin:/bin", "http_proxy": "http://127.0.0.1:1"}
     done = subprocess.run(
-        ["python3", *command[1:]], env=env, check=False, capture_output=True, timeout=30, cwd=tmp_path
+        ["python3", *command[1:]], env=env, check=False, capture_output=True, timeout=120, cwd=tmp_path
     )
     thread.join()
     server.server_close()

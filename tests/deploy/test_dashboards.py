@@ -29,10 +29,10 @@ import importlib.util, json, sys
 from pathlib import Path
 from kernelcast.api.app import create_app
 from kernelcast.api.settings import Settings
-from kernelcast.api.source import FixedSource
+from kernelcast.api.model_source import FixedSource
 from kernelcast.features.device import catalogue
-from kernelcast.models.mlir.predictor import load_module_predictor
-from kernelcast.nightly.record import NightRecord, StageRecord
+from kernelcast.workloads.mlir.predictor import load_module_predictor
+from kernelcast.nightly.record.record import NightRecord, StageRecord
 spec = importlib.util.spec_from_file_location("fakes", sys.argv[1])
 fakes = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(fakes)

@@ -17,10 +17,10 @@ import typer
 import yaml
 from kernelcast.api.settings import Settings
 from kernelcast.commands import app
-from kernelcast.commands.nightly import NIGHT_RUNNING
+from kernelcast.commands.service.nightly import NIGHT_RUNNING
 from kernelcast.home import HOME_ENV
-from kernelcast.nightly.plan import Plan
-from kernelcast.nightly.plan_file import plan_of, read_plan
+from kernelcast.nightly.record.plan import Plan
+from kernelcast.nightly.record.plan_file import plan_of, read_plan
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SERVICE, TIMER = (DEPLOY / "systemd" / f"kernelcast-nightly.{kind}" for kind in ("service", "timer"))
@@ -91,7 +91,7 @@ def analyze(*options: str) -> subprocess.CompletedProcess[str]:
     program = shutil.which("systemd-analyze")
     if program is None:
         pytest.skip("systemd-analyze is not installed")
-    return subprocess.run([program, *options], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([program, *options], capture_output=True, text=True, check=False, timeout=240)
 
 
 @pytest.fixture

@@ -16,8 +16,10 @@ from kernelcast import cli
 from kernelcast.api.settings import PREFIX, Settings
 from kernelcast.commands import app
 from kernelcast.home import HOME_ENV
-from kernelcast.models.engine import ENGINE_ENV
-from kernelcast.models.tracking import ARTIFACT_ROOT_ENV, URI_ENV
+from kernelcast.models.engine.runtime import ENGINE_ENV
+from kernelcast.models.registry.mlflow_tracking import ARTIFACT_ROOT_ENV, URI_ENV
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -36,7 +38,7 @@ def lines() -> list[list[str]]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the commands run: with a model of one's own."""
     place = tmp_path_factory.mktemp("operations")
-    shutil.copytree(ROOT / "models" / "pretrained", place / "my-model")
+    shutil.copytree(ROOT / "models" / "pretrained" / "kernels", place / "my-model")
     (place / "home").mkdir()
     return place
 
@@ -89,7 +91,7 @@ def test_models_are_promoted_and_backed_up(folder: Path, monkeypatch: pytest.Mon
         assert cli.main(words[1:]) == 0, f"{words}: {capsys.readouterr().err}"
     assert "champion" in capsys.readouterr().out
     (pack,) = re.findall(r"^tar .*$", PAGE, re.MULTILINE)
-    subprocess.run(["bash", "-c", pack], check=True, timeout=60, env=os.environ | {HOME_ENV: str(folder / "home")})
+    subprocess.run(["bash", "-c", pack], check=True, timeout=240, env=os.environ | {HOME_ENV: str(folder / "home")})
     listing = subprocess.run(
         ["tar", "-tzf", "kernelcast-home.tar.gz"], capture_output=True, text=True, check=True, timeout=60
     )
@@ -109,12 +111,12 @@ def test_paths_and_variables_exist() -> None:
 
 # Words of the troubleshooting table, and the file that says them.
 _SAID = {
-    "in use": "api/server.py",
-    "others can reach": "api/access.py",
-    "this service is not known as": "api/access.py",
-    "the model registry at": "models/tracking.py",
-    "another promotion has held": "models/registry.py",
-    "begins like the service's own": "api/proxy.py",
+    "in use": "api/server/server.py",
+    "others can reach": "api/middleware/access.py",
+    "this service does not allow the host name": "api/middleware/access.py",
+    "the model registry at": "models/registry/mlflow_tracking.py",
+    "another promotion has held": "models/registry/registry.py",
+    "begins like the service's own": "api/middleware/proxy.py",
 }
 
 

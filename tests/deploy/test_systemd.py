@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 from kernelcast.api.settings import PREFIX, Settings
 from kernelcast.home import HOME_ENV
-from kernelcast.models.tracking import ARTIFACT_ROOT_ENV, URI_ENV
+from kernelcast.models.registry.mlflow_tracking import ARTIFACT_ROOT_ENV, URI_ENV
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "systemd" / "kernelcast.service"
@@ -54,7 +56,7 @@ def analyze(*options: str) -> subprocess.CompletedProcess[str]:
     program = shutil.which("systemd-analyze")
     if program is None:
         pytest.skip("systemd-analyze is not installed")
-    return subprocess.run([program, *options], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([program, *options], capture_output=True, text=True, check=False, timeout=240)
 
 
 def test_systemd_takes_it(tmp_path: Path) -> None:
@@ -94,13 +96,13 @@ def test_it_starts_the_program_and_stops_in_time() -> None:
     assert start.split()[:2] == [PROGRAM, "serve"]
     assert unit["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
     assert "KillSignal" not in unit
-    from kernelcast.api.worker import SHUTDOWN_S
+    from kernelcast.api.server.connection import SHUTDOWN_S
 
     assert int(unit["TimeoutStopSec"][0]) > 2 * SHUTDOWN_S
 
 
 def ask(port: int, path: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
         connection.request("GET", path)
         return connection.getresponse().status
@@ -117,7 +119,9 @@ def restrict() -> None:
 
 
 def workers(pid: int) -> set[str]:
-    return set(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    # Beside the workers there is multiprocessing's own resource tracker.
+    return {child for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="systemd is Linux's")
@@ -132,7 +136,7 @@ def test_what_it_starts_runs_as_restricted_and_reloads(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         found = re.search(r":(\d+)", process.stdout.readline())
-        assert found, process.communicate(timeout=10)[1][-2000:]
+        assert found, process.communicate(timeout=120)[1][-2000:]
         port, before = int(found[1]), workers(process.pid)
         assert ask(port, "/readyz") == 200
         process.send_signal(signal.SIGHUP)
@@ -144,5 +148,5 @@ def test_what_it_starts_runs_as_restricted_and_reloads(tmp_path: Path) -> None:
         assert ask(port, "/readyz") == 200
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
     assert process.returncode in (0, -signal.SIGTERM)

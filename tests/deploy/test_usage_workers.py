@@ -10,8 +10,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from kernelcast.datasets.usage import read_usage_log
+from kernelcast.datasets.records.usage_log import read_usage_log
 from kernelcast.features.kernel import KernelSpec
+
+pytestmark = pytest.mark.slow
 
 Serve = Callable[..., AbstractContextManager[int]]
 GEMM = {"family": "gemm", "device": "h200-sxm", "dtype": "bf16", "sizes": {"m": 17, "n": 4096, "k": 4096}}
@@ -23,7 +25,7 @@ def ask(port: int) -> None:
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/predict", json.dumps(GEMM).encode(), {"content-type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=120) as answer:
         assert answer.status == 200
 
 
@@ -49,7 +51,7 @@ def test_a_folder_it_may_not_write_keeps_nobody_from_answering(serving: Serve, t
         folder.write_text("in the way")
     with serving(tmp_path, {"KERNELCAST_USAGE_LOG": str(folder)}) as port:
         ask(port)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as answer:
             assert "kernelcast_usage_kernels_total 1.0" in answer.read().decode()
 
 
@@ -59,7 +61,7 @@ def test_days_that_are_none_are_refused_at_the_start(given: str, tmp_path: Path)
     import sys
 
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "kernelcast", "serve", "--port", "0"], capture_output=True, text=True, timeout=60,
+        [sys.executable, "-P", "-m", "kernelcast", "serve", "--port", "0"], capture_output=True, text=True, timeout=240,
         cwd=tmp_path, env=os.environ | {"KERNELCAST_USAGE_DAYS": given},
     )  # fmt: skip
     assert done.returncode == 2

@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernelcast.features.cases import Cases
+from kernelcast.features.batch.cases import Cases
+from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.features.work import work
-from kernelcast.models import training
-from kernelcast.models.artifact import Artifact, save_artifact
-from kernelcast.models.labelled import Labelled
-from kernelcast.models.predictor import ArtifactPredictor, load_predictor
+from kernelcast.models.family_model.artifact import Artifact, save_artifact
+from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.regressors.analytic import Analytic
 from kernelcast.models.regressors.blend import Blend
 from kernelcast.models.regressors.periodic import Periodic
 from kernelcast.models.regressors.random_forest import RandomForest
 from kernelcast.models.regressors.roofline import Roofline
 from kernelcast.models.regressors.xgboost import XGBoost
+from kernelcast.models.training import training
+from kernelcast.models.training.labelled_cases import LabelledCases
 
 A100, H100, T4, P4 = "nvidia-a100-sxm-80gb", "nvidia-h100-sxm-80gb", "nvidia-t4", "nvidia-p4"
 
@@ -51,7 +51,7 @@ def _made_up(
     noise: float = 0.05,
     seed: int = 0,
     largest: int = 8192,
-) -> Labelled:
+) -> LabelledCases:
     """`n` cases whose latency is a launch cost plus a smooth multiple of the lower bound, times log-normal noise.
 
     `power` is the share of rows with power, in watts; the rest is NaN.
@@ -67,7 +67,7 @@ def _made_up(
         )
         for _ in range(n)
     ]
-    cases = Cases.of(specs, rng.choice(devices, n).tolist())
+    cases = Cases.from_specs(specs, rng.choice(devices, n).tolist())
     paper = work(cases, catalogue())
     slower = np.where(cases.impl == impls[0], 1.2, 1.0)
     inefficiency = 1.5 + 0.8 / (1 + np.log10(1 + paper.flops))
@@ -75,11 +75,11 @@ def _made_up(
     tdp = np.array([catalogue().get(name).required("tdp_w") for name in cases.device.tolist()])
     busy = paper.bounds_s["compute"] / latency
     watts = tdp * (0.25 + 0.6 * busy) * np.exp(noise * rng.normal(size=n))
-    return Labelled(cases, latency, np.where(rng.random(n) < power, watts, np.nan), np.full(n, "made up"))
+    return LabelledCases(cases, latency, np.where(rng.random(n) < power, watts, np.nan), np.full(n, "made up"))
 
 
 @pytest.fixture(scope="session")
-def made_up() -> Callable[..., Labelled]:
+def made_up() -> Callable[..., LabelledCases]:
     """The function that makes measurements up."""
     return _made_up
 

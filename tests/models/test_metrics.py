@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from kernelcast.features.cases import Cases
+from kernelcast.features.batch.cases import Cases
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.models.labelled import Labelled
 from kernelcast.models.metrics import (
     Metrics,
     error_summary,
@@ -21,6 +20,7 @@ from kernelcast.models.metrics import (
     spearman,
     wilson_pct,
 )
+from kernelcast.models.training.labelled_cases import LabelledCases
 
 
 def test_metrics_by_hand() -> None:
@@ -101,7 +101,7 @@ def test_labels_name_everything_a_row_is_sliced_by() -> None:
         KernelSpec.of("gemm", "fp32", m=4, n=4, k=4, threads=1, cache_state="cold", impl="torch"),
         KernelSpec.of("gemm", "fp16", m=4, n=4, k=4, variant="bias"),
     ]
-    labels = labels_of(Cases.of(specs, ["a", "b"]), np.array([2e-6, 2e-3]), seen_devices=["a"])
+    labels = labels_of(Cases.from_specs(specs, ["a", "b"]), np.array([2e-6, 2e-3]), seen_devices=["a"])
     assert {name: column.tolist() for name, column in labels.items()} == {
         "source": ["not given", "not given"],
         "device": ["a", "b (unseen)"],
@@ -115,7 +115,7 @@ def test_labels_name_everything_a_row_is_sliced_by() -> None:
     }
 
 
-def test_slices_split_all_rows_and_leave_out_what_tells_nothing(made_up: Callable[..., Labelled]) -> None:
+def test_slices_split_all_rows_and_leave_out_what_tells_nothing(made_up: Callable[..., LabelledCases]) -> None:
     rows = made_up(60)
     labels = labels_of(rows.cases, rows.latency_s, ["nvidia-t4"], rows.source)
     found = list(slices(labels))

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from kernelcast.nightly.record import STAGES, Finding, NightRecord, StageRecord
+from kernelcast.nightly.record.record import STAGES, Finding, NightRecord, StageRecord
 from kernelcast.nightly.report_facts import champion_error_pct, sentinel_ratios
 from kernelcast.nightly.report_page import outcome_sentence, report_page
 
@@ -19,7 +19,7 @@ VOID = {"meta"}
 FACTS: dict[str, dict[str, Any]] = {
     "characterise": {"reused": True, "age_days": 2.0, "descriptor": {"a": 1.0}},
     "sentinels": {"readings": {"gemm": 1.2e-3, "copy": 2e-5}, "expected": {"gemm": 1e-3, "copy": 2e-5},
-                  "software": "driver=580", "regime": "r2", "clock_hz": 1.98e9, "temperature_c": 44.0},
+                  "software": "driver=580", "clock_hz": 1.98e9, "temperature_c": 44.0},
     "choose": {"cases": 640, "candidates": 91000, "predicted_seconds": 1800.0, "why": {"usage": 180, "informative": 460},
                "families": {"gemm": 400, "copy": 240}},
     "collect": {"rows": {"ok": 630, "failed": 10}, "families": {"gemm": 398, "copy": 242}, "seconds": 1750.0, "left": 3},
@@ -102,7 +102,7 @@ def read(html: str) -> Reader:
 def test_a_whole_night_tells_everything() -> None:
     reader = read(report_page(night(), [night(day, "kept") for day in (20, 21)]))
     for words in (
-        "Promoted: v13 answers now, in the place of v12.", "Nothing: no finding of this night asks for a person.",
+        "Promoted: v13 serves now and replaces v12.", "Nothing: no finding of this night needs a person.",
         "58.0 min of 60.0 min", "91,000", "630", "informative", "88.0 %", "5.1 %", "-1.5 to -0.5 points", "too few",
         "12 µs", "18 µs",
         "+50.0 %", "driver=580", "1.98 GHz", "44 °C", "+20.0 %", "Over 3 nights", "It was not judged.", "gate went well.",
@@ -114,15 +114,15 @@ def test_a_whole_night_tells_everything() -> None:
 def test_a_night_that_failed_anywhere_has_a_whole_page(name: str) -> None:
     record = failed_at(name)
     reader = read(report_page(record))
-    assert f"Failed at {name}: The disk was full in {name}. v12 goes on answering." in reader.text
+    assert f"Failed at {name}: The disk was full in {name}. v12 keeps serving." in reader.text
     assert reader.text.count("not-reached") == len(STAGES) - STAGES.index(name) - 1
     read(report_page(NightRecord.from_json(record.to_json())))
 
 
 @pytest.mark.parametrize(
     ("outcome", "said"),
-    [("kept", "goes on answering"), ("rolled-back", "answers again"), ("interrupted", "goes on from there"),
-     ("running", "Still running, at report"), ("failed", "cannot be loaded; a person has to look")],
+    [("kept", "keeps serving"), ("rolled-back", "serves again"), ("interrupted", "to continue this night"),
+     ("running", "Still running, at report"), ("failed", "cannot be loaded; a person has to act")],
 )  # fmt: skip
 def test_every_outcome_is_a_sentence(outcome: str, said: str) -> None:
     for record in (
@@ -136,12 +136,12 @@ def test_every_outcome_is_a_sentence(outcome: str, said: str) -> None:
 def test_a_night_that_did_nothing_has_a_page() -> None:
     nothing = NightRecord("20261122T220000Z-x", "x", "", "failed", "", None, 0.0, None, None)
     text = read(report_page(nothing)).text
-    assert "Failed at its start: no model goes on answering." in text
+    assert "Failed at its start: no model keeps serving." in text
     for words in (
         "did not get to measuring",
         "did not get to it",
-        "No challenger was taken",
-        "No night has told anything",
+        "No challenger was promoted",
+        "No night has reported anything",
     ):
         assert words in text
 

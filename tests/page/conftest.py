@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
-from kernelcast.nightly.record import STAGES, Finding, NightRecord, StageRecord
+from kernelcast.nightly.record.record import STAGES, Finding, NightRecord, StageRecord
 from kernelcast.nightly.report_page import report_page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is missing")
@@ -86,7 +86,7 @@ def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[s
         assert process.stdout is not None
         try:
             found = next((line for line in process.stdout if '"address"' in line), None)
-            assert found is not None, f"the server ended with {process.wait(10)} before it listened"
+            assert found is not None, f"the server ended with {process.wait(120)} before it listened"
             yield found.split('"')[3] + "/"
         finally:
             process.terminate()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import urllib.request
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 ACCURACY = "**/v1/accuracy"
 
 
 def answer_of(server):
-    with urllib.request.urlopen(server + "v1/accuracy", timeout=20) as answer:
+    with urllib.request.urlopen(server + "v1/accuracy", timeout=120) as answer:
         return json.load(answer)
 
 

@@ -6,7 +6,11 @@ import hashlib
 import re
 from pathlib import Path
 
-STATIC = Path(__file__).parents[2] / "api" / "static"
+import pytest
+
+pytestmark = pytest.mark.slow
+
+STATIC = Path(__file__).parents[2] / "api" / "page" / "static"
 HOSTILE = """# Title <img src=x onerror=alert(1)>
 
 <script>alert(1)</script>

@@ -7,6 +7,10 @@ import io
 import json
 import urllib.request
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 GEMM = "#/data?data.set=shipped&data.family=gemm"
 
 
@@ -22,7 +26,7 @@ def total(page):
 
 
 def asked(server, path):
-    with urllib.request.urlopen(server + path, timeout=20) as answer:
+    with urllib.request.urlopen(server + path, timeout=120) as answer:
         return json.load(answer)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SPEC = "family=gemm&dtype=bf16&sizes.m=512&sizes.n=4096&sizes.k=4096&devices=h200"
 
 

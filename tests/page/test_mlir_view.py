@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 DYNAMIC = """func.func @main(%x: tensor<?x64xf32>, %w: tensor<64x32xf32>) -> tensor<?x32xf32> {
   %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
     : (tensor<?x64xf32>, tensor<64x32xf32>) -> tensor<?x32xf32>

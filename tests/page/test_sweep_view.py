@@ -7,6 +7,10 @@ import json
 import re
 import subprocess
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 SWEEP = (
     "#/sweep?family=gemm&dtype=bf16&sizes.m=512&sizes.n=4096&sizes.k=4096&devices=h200,l40s"
     "&sweep.dim=m&sweep.from=16&sweep.to=4096&sweep.points=9"
@@ -119,5 +123,5 @@ def test_a_range_that_cannot_be_swept_is_said(visit):
 def test_the_copied_curl_command_gives_the_curve(visit):
     page = visit(SWEEP)
     command = page.tab.locator("pre").inner_text()
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, check=True)
     assert len(json.loads(done.stdout)["curves"]) == 2

@@ -16,7 +16,7 @@ import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.features.tuning.formula import trace
 from kernelcast.features.tuning.kind import Candidates, Task
-from kernelcast.models.tuning.flat import read_model, write_model
+from kernelcast.models.tuning.flat_model import read_model, write_model
 from kernelcast.models.tuning.forest import Forest
 from kernelcast.plugins import cost_model
 from kernelcast.plugins.cost_model import CostModel, ModelFileError

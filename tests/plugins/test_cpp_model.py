@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernelcast.features.tuning.kind import Candidates
-from kernelcast.models.tuning.flat import FlatModel, encode, write_model
+from kernelcast.models.tuning.flat_model import FlatModel, encode, write_model
 from kernelcast.plugins.cost_model import CostModel
 
 from ..models.tuning.made_up import DEVICE, broken_files, law_s, model, random_forest, space, task
@@ -125,6 +125,7 @@ def test_missing_files_and_folders_have_their_own_sentence(score: Ask, tmp_path:
     assert "cannot read the model file" in score(tmp_path, []).stderr
 
 
+@pytest.mark.slow
 def test_damage_that_a_new_checksum_hides_is_never_read_outside(whole: Path, tmp_path: Path) -> None:
     sanitizers = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     build(Path(__file__).with_name("hostile.cpp"), tmp_path / "hostile", *sanitizers)

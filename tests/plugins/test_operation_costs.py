@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.models.tuning.flat import read_model, write_model
+from kernelcast.models.tuning.flat_model import read_model, write_model
 from kernelcast.plugins.cost_model import SHIPPED
 from kernelcast.plugins.operation_costs import OperationCosts
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
 NEEDS = {"import triton": "triton", "import torch": "torch", "from torch_mlir": "torch_mlir", "import jax": "jax",

@@ -21,12 +21,12 @@ from typing import Any
 import kernelcast
 import pytest
 
-SHIPPED = Path(kernelcast.__file__).parent / "models" / "pretrained"
+SHIPPED = Path(kernelcast.__file__).parent / "models" / "pretrained" / "kernels"
 GEMM = {"family": "gemm", "device": "h100-sxm", "dtype": "bf16", "sizes": {"m": 64, "n": 4096, "k": 4096}}
 JSON = {"content-type": "application/json"}
 
 
-def until(holds: Callable[[], Any], within_s: float = 60.0) -> Any:
+def until(holds: Callable[[], Any], within_s: float = 240.0) -> Any:
     """What `holds` gives once it is true; fails when it is not within the time."""
     deadline = time.monotonic() + within_s
     while not (found := holds()):
@@ -60,7 +60,7 @@ def point_at(home: Path, model: Path) -> None:
 
 def ask(port: int, method: str = "GET", path: str = "/healthz", body: Any = None) -> tuple[int, Any]:
     """One request on a connection of its own; the body is JSON both ways."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
         connection.request(method, path, None if body is None else json.dumps(body), JSON if body is not None else {})
         answer = connection.getresponse()
@@ -84,7 +84,7 @@ class Service:
         """Process numbers of the workers."""
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         found = [int(word) for word in path.read_text().split()]
-        return [pid for pid in found if b"kernelcast.api.worker" in _command(pid)]
+        return [pid for pid in found if b"spawn_main" in _command(pid)]
 
     def ask(self, method: str = "GET", path: str = "/healthz", body: Any = None) -> tuple[int, Any]:
         return ask(self.port, method, path, body)
@@ -102,7 +102,7 @@ class Service:
     def stop(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(240)
 
 
 def _command(pid: int) -> bytes:
@@ -126,7 +126,7 @@ def start_service(folder: Path, *args: str, code: str | None = None, **env: str)
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        process.communicate(timeout=20)
+        process.communicate(timeout=120)
         pytest.fail(f"the service did not start: {log.read_text()[-2000:]}")
     return Service(process, int(json.loads(line)["address"].rsplit(":", 1)[1]), log)
 
@@ -163,7 +163,7 @@ class Load:
 
     def _ask(self) -> None:
         raw = json.dumps(self.body)
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         while not self._stop.is_set():
             started = time.monotonic()
             try:

@@ -16,6 +16,8 @@ from pathlib import Path
 import kernelcast
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PRODUCT = Path(kernelcast.__file__).parent
 
 
@@ -36,8 +38,8 @@ _PROMOTE = """
 import sys
 from pathlib import Path
 from kernelcast.features.errors import SpecError
-from kernelcast.models import registry
-from kernelcast.models.tracking import RegistryError
+from kernelcast.models.registry import registry
+from kernelcast.models.registry.mlflow_tracking import RegistryError
 try:
     getattr(registry, sys.argv[1])(Path(sys.argv[2]))
 except (SpecError, RegistryError) as error:
@@ -98,7 +100,7 @@ def test_a_log_that_cannot_be_written_costs_no_answer(models, tmp_path, gemm):
     """The access log and the server's own go to a device that is full."""
     code = """
 import os, sys
-from kernelcast.api import server
+from kernelcast.api.server import server
 from kernelcast.api.settings import Settings
 from dataclasses import replace
 def ready(address):
@@ -112,7 +114,7 @@ server.serve(replace(Settings.from_env(), port=0, access_log=True), ready)
     assert process.stdout is not None
     from http.client import HTTPConnection
 
-    connection = HTTPConnection("127.0.0.1", int(process.stdout.readline().rsplit(":", 1)[1]), timeout=20)
+    connection = HTTPConnection("127.0.0.1", int(process.stdout.readline().rsplit(":", 1)[1]), timeout=120)
     for path, status in [("/healthz", 200), ("/nowhere", 404), ("/readyz", 200)] * 20:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -120,7 +122,7 @@ server.serve(replace(Settings.from_env(), port=0, access_log=True), ready)
         assert answer.status == status
     connection.close()
     process.send_signal(signal.SIGTERM)
-    process.wait(20)
+    process.wait(240)
     process.stdout.close()
 
 
@@ -138,8 +140,8 @@ time.time_ns = lambda: _wall_ns() + _jump() * 10**9
 def test_a_clock_that_jumps_stops_nothing(launch, models, home, promote_to, load, wait, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(_JUMPING)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    code = "import sys; from kernelcast.api import supervisor; supervisor.HANG_S = 2.0; from kernelcast.cli import main; " \
-        "sys.exit(main(sys.argv[1:]))"  # fmt: skip
+    code = "import sys; from kernelcast.api.server import workers; workers.HEALTH_TIMEOUT_S = 10; " \
+        "from kernelcast.cli import main; sys.exit(main(sys.argv[1:]))"  # fmt: skip
     own = tmp_path / "home"
     promote_to(own, models / "a")
     service = launch("--workers", "2", HOME=str(own), START_S="60", code=code)
@@ -149,16 +151,16 @@ def test_a_clock_that_jumps_stops_nothing(launch, models, home, promote_to, load
         promote_to(own, models / "b")
         wait(lambda: all(service.model()["manifest"]["tag"] == "b" for _ in range(8)))
     assert clients.failures == []
-    assert clients.slowest_s < 10
+    assert clients.slowest_s < 60
     assert service.workers == workers
-    assert "said nothing" not in service.log.read_text()
+    assert "died" not in service.log.read_text()
 
 
 WALL_CLOCK_CALLS = {"time.time", "time.time_ns", "time.localtime", "time.gmtime", "time.strftime", "time.ctime", "datetime.now",
                     "datetime.utcnow", "datetime.today", "date.today"}  # fmt: skip
 TELLS_THE_TIME = {
-    "source.py": "since when a model answers, for people",
-    "keys.py": "the day a key was made, for people",
+    "model_source.py": "since when a model answers, for people",
+    "api_keys.py": "the day a key was made, for people",
     "request_log.py": "when a request came, for people",
     "usage_log.py": "the day that counts belong to, in the names of its files",
 }
@@ -171,11 +173,11 @@ def wall_clock_calls(path: Path) -> list[str]:
 
 
 def test_no_timeout_of_the_service_depends_on_the_wall_clock():
-    files = [*(PRODUCT / "api").rglob("*.py"), PRODUCT / "commands" / "serve.py"]
+    files = [*(PRODUCT / "api").rglob("*.py"), PRODUCT / "commands" / "service" / "serve.py"]
     found = {path.name: calls for path in files if (calls := wall_clock_calls(path))}
     assert len(files) > 20
     assert set(found) <= set(TELLS_THE_TIME), found
-    assert found["source.py"] == ["datetime.now"]
+    assert found["model_source.py"] == ["datetime.now"]
 
 
 def test_the_search_for_wall_clocks_finds_them(tmp_path):

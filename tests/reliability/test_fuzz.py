@@ -11,6 +11,8 @@ from pathlib import Path
 import kernelcast
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(kernelcast.__file__).parent / "benchmarks" / "fuzz_service.py"
 
 

@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from ....features.kernel import KernelSpec
-from ..reference import TOLERANCE, expected_product
-from ..runner import GpuRunner, Launch, Tensor
-from ..tiled_matmul import NAME, defines, grid_of, source, tile_of
+from ..kernels.tiled_matmul import NAME, defines, grid_of, source, tile_of
+from ..measure.bench import TOLERANCE, expected_product
+from ..measure.runner import GpuRunner, Launch, Tensor
 
 
 @dataclass(frozen=True, slots=True)

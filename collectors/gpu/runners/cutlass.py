@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ....features.kernel import KernelSpec
-from ...runner import UnsupportedCaseError
-from ..cutlass_build import build, cutlass_binary, cutlass_version
-from ..reference import TOLERANCE, expected_product
-from ..runner import GpuRunner, Launch, Tensor
+from ...cpu.runner import UnsupportedCaseError
+from ..kernels.cutlass_build import build, cutlass_binary, cutlass_version
+from ..measure.bench import TOLERANCE, expected_product
+from ..measure.runner import GpuRunner, Launch, Tensor
 
 _ACCESS_B = 16
 """Bytes of one vector access; rows start at multiples of it, or the kernels would be others."""
@@ -81,10 +81,10 @@ def _launch(spec: KernelSpec, operands: tuple[Tensor, ...]) -> Launch:
 
 def _versions() -> Mapping[str, str]:
     try:
-        found = cutlass_version()
+        version = cutlass_version()
     except UnsupportedCaseError:
-        found = "none"
-    return {"cutlass": found}
+        version = "none"
+    return {"cutlass": version}
 
 
 RUNNER = GpuRunner(name="cutlass", impls=("cutlass",), launch=_launch, versions=_versions, compile=_compile)

@@ -7,14 +7,14 @@ from importlib.metadata import version
 from typing import Any
 
 from ....features.kernel import KernelSpec, get_family
-from ...runner import UnsupportedCaseError
-from ..runner import GpuRunner, Launch, Tensor
+from ...cpu.runner import UnsupportedCaseError
+from ..measure.runner import GpuRunner, Launch, Tensor
 
 
 def _launch(spec: KernelSpec, operands: tuple[Tensor, ...]) -> Launch:
     import torch
 
-    from ..torch_quantised import special_launch
+    from ..kernels.torch_quantised import special_launch
 
     family = get_family(spec.family)
     if "torch" not in family.run:

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 from ....features.kernel import KernelSpec, get_family
-from ...runner import UnsupportedCaseError
-from ..runner import GpuRunner, Launch, Tensor
-from ..strata import masked
+from ...cpu.runner import UnsupportedCaseError
+from ..measure.runner import GpuRunner, Launch, Tensor
+from ..plan.strata import masked
 
 BACKENDS: Mapping[str, str] = MappingProxyType({
     "torch-flash": "FLASH_ATTENTION",
@@ -38,13 +38,13 @@ def _launch(spec: KernelSpec, operands: tuple[Tensor, ...]) -> Launch:
         raise UnsupportedCaseError(f"{spec.impl} runs attention, not {spec.family}")
     if spec.config:
         raise UnsupportedCaseError(f"torch picks its own tiles, it takes no configuration; got {dict(spec.config)}")
-    own: Callable[[], Tensor] = get_family("attention").run["torch"](torch, spec, *operands)
+    local: Callable[[], Tensor] = get_family("attention").run["torch"](torch, spec, *operands)
     lower_right = masked(spec) and not spec["window"] and spec.impl in _LOWER_RIGHT
-    call = with_backend(torch, spec.impl, _lower_right(torch, spec, *operands) if lower_right else own)
+    call = with_backend(torch, spec.impl, _lower_right(torch, spec, *operands) if lower_right else local)
     _try(torch, spec.impl, call)
     scores = float(spec["batch"] * spec["heads"]) * spec["q_len"] * spec["kv_len"]
     checked = spec.impl != "torch-math" and (not masked(spec) or scores <= _MAX_CHECKED_SCORES)
-    return Launch(call, expected=own if checked else None, tolerance=_TOLERANCE.get(spec.dtype, 1e-2))
+    return Launch(call, expected=local if checked else None, tolerance=_TOLERANCE.get(spec.dtype, 1e-2))
 
 
 def with_backend(torch: Any, impl: str, own: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -73,7 +73,7 @@ def _try(torch: Any, impl: str, call: Callable[[], Tensor]) -> None:
     Raises:
         UnsupportedCaseError: the backend does not take the case, with torch's reasons.
     """
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             call()
@@ -81,9 +81,9 @@ def _try(torch: Any, impl: str, call: Callable[[], Tensor]) -> None:
             raise
         except RuntimeError as error:
             # torch gives its reasons as warnings before it gives up.
-            reasons = [str(warning.message).split(" (Triggered")[0] for warning in told]
-            said = "; ".join(dict.fromkeys(reasons)) or str(error).strip().split("\n")[0]
-            raise UnsupportedCaseError(f"{impl} does not take this case: {said}") from None
+            reasons = [str(warning.message).split(" (Triggered")[0] for warning in caught]
+            why = "; ".join(dict.fromkeys(reasons)) or str(error).strip().split("\n")[0]
+            raise UnsupportedCaseError(f"{impl} does not take this case: {why}") from None
 
 
 def _versions() -> Mapping[str, str]:

@@ -15,8 +15,8 @@ import numpy as np
 
 from ....features.families.moe import expert_shares
 from ....features.kernel import KernelSpec, get_family
-from ...runner import UnsupportedCaseError
-from ..runner import GpuRunner, Launch, Tensor
+from ...cpu.runner import UnsupportedCaseError
+from ..measure.runner import GpuRunner, Launch, Tensor
 
 _ALIGNED = 8
 """Elements of bf16 in 16 bytes: strides of grouped operands are multiples of it (torch's own check)."""
@@ -55,10 +55,10 @@ def grouped_product(torch: Any) -> Callable[..., Tensor]:
     Raises:
         UnsupportedCaseError: this torch has neither.
     """
-    found = getattr(torch.nn.functional, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
-    if found is None:
+    results = getattr(torch.nn.functional, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
+    if results is None:
         raise UnsupportedCaseError(f"torch {torch.__version__} has no grouped product; install torch 2.8 or newer")
-    result: Callable[..., Tensor] = found
+    result: Callable[..., Tensor] = results
     return result
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 from ....features.families.gemm import output_dtype
 from ....features.kernel import KernelSpec, View, get_family
-from ...runner import UnsupportedCaseError
-from ..reference import TOLERANCE, expected_attention, expected_product
-from ..runner import GpuRunner, Launch, Tensor
-from ..triton_compile import bound, compiled
-from ..triton_steps import ALIGNMENT, triton_binaries, triton_steps
+from ...cpu.runner import UnsupportedCaseError
+from ..kernels.triton_launches import ALIGNMENT, bound, compiled, triton_binaries, triton_steps
+from ..measure.bench import TOLERANCE, expected_attention, expected_product
+from ..measure.runner import GpuRunner, Launch, Tensor
 
 _SPILL_B = 4
 """ptxas counts spilled registers, of four bytes."""
@@ -42,8 +41,8 @@ def _launch(spec: KernelSpec, operands: tuple[Tensor, ...]) -> Launch:
     except OutOfResources as error:
         raise UnsupportedCaseError(f"this configuration does not fit the device: {error}") from None
     except PTXASError as error:
-        said = _PTXAS_SAYS.search(str(error))
-        reason = "it gives no reason" if said is None else said.group(1)
+        output = _PTXAS_SAYS.search(str(error))
+        reason = "it gives no reason" if output is None else output.group(1)
         raise UnsupportedCaseError(f"ptxas cannot compile this configuration: {reason}") from None
     main, out = kernels[steps.steps[0].binary], tensors["out"]
 

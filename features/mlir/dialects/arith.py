@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil, floor
 
-from .. import attributes, costs
-from ..affine import parse_map
-from ..binding import of_operands
-from ..operators import operator
-from ..site import Cost, Dialect, Known, Site, rules
+from ..semantics import costs
+from ..semantics.dynamic_sizes import of_operands
+from ..semantics.op_rule import Cost, Dialect, Known, Site, rules
+from ..semantics.operators import operator
+from ..types import attributes
+from ..types.attributes import parse_map
 
 _ARITH = (
     "addf addi addui_extended andi bitcast cmpf cmpi divf divsi divui ceildivsi ceildivui floordivsi extf extsi "
@@ -53,10 +54,10 @@ def constant_number(site: Site) -> Known:
     ):
         return None
     written = attributes.value(site.text, "value") or site.text
-    found = attributes.numbers(written)
-    if found is None:
+    numbers = attributes.numbers(written)
+    if numbers is None:
         return None
-    return found if kind.shape else found[0]
+    return numbers if kind.shape else numbers[0]
 
 
 def _both(act: Callable[[int, int], int]) -> Callable[[Site], Known]:
@@ -136,27 +137,27 @@ def _selected(site: Site) -> Known:
 
 def _applied(site: Site) -> tuple[float | None, ...]:
     written = attributes.value(site.text, "map")
-    found = parse_map(written if written is not None else site.text)
-    if found is None:
+    result = parse_map(written if written is not None else site.text)
+    if result is None:
         return ()
     known = [site.known(position) for position in range(len(site.operands))]
-    return found.values([number if isinstance(number, int) else None for number in known])
+    return result.values([number if isinstance(number, int) else None for number in known])
 
 
 def _apply(site: Site) -> Known:
-    found = _applied(site)
-    return int(found[0]) if len(found) == 1 and found[0] is not None else None
+    result = _applied(site)
+    return int(result[0]) if len(result) == 1 and result[0] is not None else None
 
 
 def _least(site: Site) -> Known:
     """The least of those results that are known: of `min(32, n - i)` the full tile."""
-    found = [value for value in _applied(site) if value is not None]
-    return int(min(found)) if found else None
+    items = [value for value in _applied(site) if value is not None]
+    return int(min(items)) if items else None
 
 
 def _most(site: Site) -> Known:
-    found = [value for value in _applied(site) if value is not None]
-    return int(max(found)) if found else None
+    items = [value for value in _applied(site) if value is not None]
+    return int(max(items)) if items else None
 
 
 DIALECT = Dialect(

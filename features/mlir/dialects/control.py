@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .. import attributes, costs
-from ..site import Dialect, Known, Site, rules
+from ..semantics import costs
+from ..semantics.op_rule import Dialect, Known, Site, rules
+from ..types import attributes
 
 
 def _dims(site: Site) -> Known:
@@ -24,11 +25,11 @@ def _all(site: Site) -> Known:
 
 def _broadcast(site: Site) -> Known:
     known = [site.known(position) for position in range(len(site.operands))]
-    lists = [one for one in known if isinstance(one, tuple)]
+    lists = [item for item in known if isinstance(item, tuple)]
     if len(lists) != len(known) or not lists:
         return None
-    rank = max(len(one) for one in lists)
-    padded = [(1,) * (rank - len(one)) + one for one in lists]
+    rank = max(len(list_) for list_ in lists)
+    padded = [(1,) * (rank - len(list_)) + list_ for list_ in lists]
     return tuple(
         None if None in sizes else max((s for s in sizes if isinstance(s, int)), default=None)
         for sizes in zip(*padded, strict=True)

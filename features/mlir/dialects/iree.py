@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .. import costs
-from ..binding import of_destinations, of_first
-from ..costs import unknown
-from ..site import Cost, Dialect, Site, rules
+from ..semantics import costs
+from ..semantics.costs import unknown
+from ..semantics.dynamic_sizes import of_destinations, of_first
+from ..semantics.op_rule import Cost, Dialect, Site, rules
 from .tensor import of_sizes
 
 

@@ -6,16 +6,25 @@ import re
 from collections.abc import Sequence
 from math import prod
 
-from .. import attributes, costs
-from ..affine import AffineMap, parse_maps
-from ..binding import of_destinations
-from ..bodies import Body, combiner, read_body
-from ..costs import unknown
-from ..graph import ValueType
-from ..linalg_names import CONVOLUTIONS, LAYOUTS, PRODUCTS
-from ..linalg_products import convolution, destinations, dimension_sizes, named_product, product, read_b
-from ..operators import arithmetic, operator
-from ..site import Cost, CostOf, Dialect, Rule, Site, rules
+from ..semantics import costs
+from ..semantics.costs import unknown
+from ..semantics.dynamic_sizes import of_destinations
+from ..semantics.linalg_products import (
+    CONVOLUTIONS,
+    LAYOUTS,
+    PRODUCTS,
+    convolution,
+    destinations,
+    dimension_sizes,
+    named_product,
+    product,
+    read_b,
+)
+from ..semantics.op_rule import Cost, CostOf, Dialect, Rule, Site, rules
+from ..semantics.operators import Body, arithmetic, combiner, operator, read_body
+from ..types import attributes
+from ..types.attributes import AffineMap, parse_maps
+from ..types.graph import ValueType
 
 
 def _generic(site: Site) -> Cost:
@@ -32,7 +41,7 @@ def _generic(site: Site) -> Cost:
     summed = {dim for dim, word in enumerate(written) if word != "parallel"}
     if not written:
         summed = set(range(len(space))) - {
-            dim for one in maps[-count:] for result in range(len(one.results)) for dim in one.used(result)
+            dim for map_ in maps[-count:] for result in range(len(map_.results)) for dim in map_.used(result)
         }
     body = read_body(site.body, site.body_arguments)
     if not summed:
@@ -42,10 +51,10 @@ def _generic(site: Site) -> Cost:
     if not inputs:
         return unknown(f"{site.name} that reduces nothing")
     axes = [axis for axis, dim in enumerate(maps[0].positions()) if dim in summed]
-    kept = prod((space[dim] for dim in range(len(space)) if dim not in summed), start=1.0)
-    gone = prod((space[dim] for dim in summed), start=1.0)
+    remaining = prod((space[dim] for dim in range(len(space)) if dim not in summed), start=1.0)
+    missing = prod((space[dim] for dim in summed), start=1.0)
     cost = costs.reduction(site, combiner(site.body), inputs[0], axes)
-    points = kept * gone
+    points = remaining * missing
     per = max(body.flops, 1.0)
     window = {"window": tuple(int(space[dim]) for dim in sorted(summed))} if len(axes) < len(summed) else {}
     return cost._replace(
@@ -53,7 +62,7 @@ def _generic(site: Site) -> Cost:
         transcendentals=points * body.transcendentals,
         bytes_in=costs.nbytes(inputs),
         bytes_out=costs.nbytes(outs),
-        loops=(1.0, kept, 1.0, gone),
+        loops=(1.0, remaining, 1.0, missing),
         detail={**cost.detail, **window, "operators": body.operators},
     )
 
@@ -141,8 +150,8 @@ def _reduce(site: Site) -> Cost:
     axes = site.ints("dimensions") or ()
     count = destinations(site)
     body = read_body(site.body, site.body_arguments)
-    found = re.search(r"\{\s*([\w.]+)", site.text)
-    name = combiner(site.body) if site.body else operator((found[1] if found else "reduce").rpartition(".")[2])
+    match = re.search(r"\{\s*([\w.]+)", site.text)
+    name = combiner(site.body) if site.body else operator((match[1] if match else "reduce").rpartition(".")[2])
     cost = costs.reduction(site, name, site.operands[0], axes, max(body.flops, 1.0), body.transcendentals)
     return cost._replace(bytes_in=costs.nbytes(site.operands[:-count]), bytes_out=costs.nbytes(site.operands[-count:]))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from .. import costs
-from ..costs import unknown
-from ..operators import operator
-from ..site import Cost, Dialect, Known, Site, rules
+from ..semantics import costs
+from ..semantics.costs import unknown
+from ..semantics.op_rule import Cost, Dialect, Known, Site, rules
+from ..semantics.operators import operator
 from .arith import constant_number
 
 _SCALAR = (
@@ -75,10 +75,10 @@ _TILE = re.compile(r"mma_matrix<(\d+)x(\d+)x(\w+)")
 
 
 def _mma(site: Site) -> Cost:
-    found = [_TILE.search(kind.text) for kind in site.operands[:2]]
-    if None in found:
+    items = [_TILE.search(kind.text) for kind in site.operands[:2]]
+    if None in items:
         return unknown(f"{site.name} of operands without sizes")
-    (m, k), (_, n) = ((float(one[1]), float(one[2])) for one in found if one is not None)
+    (m, k), (_, n) = ((float(item[1]), float(item[2])) for item in items if item is not None)
     return costs.contraction(
         site,
         (1.0, m, n, k),

@@ -6,10 +6,10 @@ names once, or the elements it touches where these are fewer. What is used again
 
 from __future__ import annotations
 
-from .. import costs
-from ..binding import conserved, of_first
-from ..bodies import read_body
-from ..site import Cost, Dialect, Known, Site, rules
+from ..semantics import costs
+from ..semantics.dynamic_sizes import conserved, of_first
+from ..semantics.op_rule import Cost, Dialect, Known, Site, rules
+from ..semantics.operators import read_body
 from .tensor import element_bytes, of_sizes, reassociated, sliced_shape
 
 

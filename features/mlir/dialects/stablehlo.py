@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from math import prod
 
-from .. import costs
-from .. import stablehlo_sizes as sizes
-from ..binding import conserved, of_operands
-from ..bodies import combined_by, combiner, read_body
-from ..costs import unknown
-from ..operators import operator
-from ..site import Cost, Dialect, Rule, Shape, Site, rules
+from ..semantics import costs
+from ..semantics import stablehlo_sizes as sizes
+from ..semantics.costs import unknown
+from ..semantics.dynamic_sizes import conserved, of_operands
+from ..semantics.op_rule import Cost, Dialect, Rule, Shape, Site, rules
+from ..semantics.operators import combined_by, combiner, operator, read_body
 
 _PLAIN = (
     "abs add and atan2 cbrt ceil clamp compare complex convert cosine divide exponential exponential_minus_one "
@@ -57,11 +56,11 @@ _LAYOUT = re.compile(r"\[([\w, ]+)\]\s*x\s*\[([\w, ]+)\]\s*->\s*\[([\w, ]+)\]")
 
 
 def _convolution(site: Site) -> Cost:
-    found = _LAYOUT.search(site.text)
+    match = _LAYOUT.search(site.text)
     image, kernel, result = (kind.shape for kind in (*site.operands[:2], site.results[0]))
-    if found is None or image is None or kernel is None or result is None:
+    if match is None or image is None or kernel is None or result is None:
         return unknown(f"{site.name} without dimension numbers")
-    ins, taps, outs = ([word.strip() for word in part.split(",")] for part in found.groups())
+    ins, taps, outs = ([word.strip() for word in part.split(",")] for part in match.groups())
     spatial = [str(axis) for axis in range(len(image) - 2)]
     sides = [image[ins.index(axis)] or 0 for axis in spatial]
     window = [kernel[taps.index(axis)] or 0 for axis in spatial]
@@ -80,8 +79,8 @@ def _reduce(site: Site) -> Cost:
     axes = site.ints("dimensions")
     source = site.operands[0]
     if axes is None:
-        kept = len(site.results[0].shape or ())
-        axes = tuple(range(kept, len(source.shape or ())))
+        remaining = len(site.results[0].shape or ())
+        axes = tuple(range(remaining, len(source.shape or ())))
     applied = re.search(r"applies ([\w.]+)", site.text)
     if applied is not None or not site.body:
         return costs.reduction(site, combined_by(applied[1]) if applied else "reduce", source, axes)
@@ -179,8 +178,8 @@ _CALLED_ELEMENTWISE = {
 
 
 def _custom_call(site: Site) -> Cost:
-    found = re.search(r'call_target_name = "([^"]*)"|@([\w$.]+)', site.text)
-    target = (found[1] or found[2]) if found else ""
+    match = re.search(r'call_target_name = "([^"]*)"|@([\w$.]+)', site.text)
+    target = (match[1] or match[2]) if match else ""
     if target in _NO_CALLS:
         return costs.view(site)
     if target in _CALLED_ELEMENTWISE:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from .. import attributes, costs
-from ..binding import conserved, of_first, of_operands
-from ..bodies import read_body
-from ..site import Cost, Dialect, Known, Shape, Site, rules
+from ..semantics import costs
+from ..semantics.dynamic_sizes import conserved, of_first, of_operands
+from ..semantics.op_rule import Cost, Dialect, Known, Shape, Site, rules
+from ..semantics.operators import read_body
+from ..types import attributes
 
 _DYNAMIC = -(2**63)
 
@@ -63,8 +64,8 @@ def sliced_shape(site: Site) -> tuple[Shape | None, ...] | None:
     rank = len(site.results[0].shape or ())
     if full is None or len(full) == rank:
         return None if full is None else (full,)
-    kept = [size for size in full if size != 1]
-    return (tuple(kept),) if len(kept) == rank else None
+    items = [size for size in full if size != 1]
+    return (tuple(items),) if len(items) == rank else None
 
 
 def _padded_shape(site: Site) -> tuple[Shape | None, ...] | None:

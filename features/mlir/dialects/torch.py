@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .. import costs
-from .. import torch_sizes as sizes
-from ..binding import broadcast_shape, conserved, of_first, of_operands
-from ..costs import unknown
-from ..graph import ValueType
-from ..operators import operator
-from ..site import Cost, Dialect, Shape, Site
-from ..torch_sizes import each, name_of
+from ..semantics import costs
+from ..semantics import torch_sizes as sizes
+from ..semantics.costs import unknown
+from ..semantics.dynamic_sizes import broadcast_shape, conserved, of_first, of_operands
+from ..semantics.op_rule import Cost, Dialect, Shape, Site
+from ..semantics.operators import operator
+from ..semantics.torch_sizes import each, name_of
+from ..types.graph import ValueType
 
 _PLAIN = (
     "abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not "
@@ -188,7 +188,7 @@ def _axes(site: Site) -> tuple[int, ...]:
     """Reduced axes: the first list or integer operand; all without one."""
     rank = len(_array_shape(site.operands[0]))
     position = 2 if name_of(site).endswith("norm") else 1
-    found = site.listed(position)
+    results = site.listed(position)
     whole = site.name.count(".") < 3 and name_of(site) in (
         "sum",
         "mean",
@@ -200,7 +200,7 @@ def _axes(site: Site) -> tuple[int, ...]:
         "var",
         "std",
     )
-    return tuple(range(rank)) if not found or whole else found
+    return tuple(range(rank)) if not results or whole else results
 
 
 def _cumulative(site: Site) -> Cost:
@@ -263,7 +263,7 @@ def _pool(site: Site) -> Cost:
     window = site.listed(1) or (1,)
     if "adaptive" in site.short:
         spatial, out = _array_shape(source)[2:], _array_shape(result)[2:]
-        window = tuple(-(-size // max(kept, 1)) for size, kept in zip(spatial, out, strict=False))
+        window = tuple(-(-size // max(item, 1)) for size, item in zip(spatial, out, strict=False))
     cost = costs.window_reduction(site, "max" if "max" in site.name else "mean", source, result, window)
     return cost._replace(bytes_out=result.nbytes)
 

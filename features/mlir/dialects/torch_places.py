@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .. import attributes, costs
-from .. import torch_sizes as sizes
-from ..binding import conserved, of_first
-from ..costs import unknown
-from ..site import Cost, Dialect, Rule, Site, rules
-from ..torch_sizes import each, name_of
+from ..semantics import costs
+from ..semantics import torch_sizes as sizes
+from ..semantics.costs import unknown
+from ..semantics.dynamic_sizes import conserved, of_first
+from ..semantics.op_rule import Cost, Dialect, Rule, Site, rules
+from ..semantics.torch_sizes import each, name_of
+from ..types import attributes
 
 
 def _embedding(site: Site) -> Cost:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .. import costs
-from ..binding import conserved, of_first, of_operands
-from ..costs import unknown
-from ..operators import operator
-from ..site import Cost, Dialect, Known, Shape, Site, rules
+from ..semantics import costs
+from ..semantics.costs import unknown
+from ..semantics.dynamic_sizes import conserved, of_first, of_operands
+from ..semantics.op_rule import Cost, Dialect, Known, Shape, Site, rules
+from ..semantics.operators import operator
 
 _PLAIN = (
     "abs add arithmetic_right_shift bitwise_and bitwise_not bitwise_or bitwise_xor cast ceil clamp clz cos div "
@@ -176,8 +176,8 @@ def _reduced_shape(site: Site) -> tuple[Shape | None, ...] | None:
     shape, axis = site.operands[0].shape, site.int_of("axis")
     if shape is None or axis is None:
         return None
-    kept = (*shape[:axis], *((1,) if site.short.startswith("reduce") else ()), *shape[axis + 1 :])
-    return (kept,)
+    remaining = (*shape[:axis], *((1,) if site.short.startswith("reduce") else ()), *shape[axis + 1 :])
+    return (remaining,)
 
 
 def _joined_shape(site: Site) -> tuple[Shape | None, ...] | None:
@@ -240,13 +240,13 @@ def _dim(site: Site) -> Known:
 
 
 def _concat_shape(site: Site) -> Known:
-    found: list[Known] = []
+    items: list[Known] = []
     for position in range(len(site.operands)):
         known = site.known(position)
         if not isinstance(known, tuple):
             return None
-        found += known
-    return tuple(found)
+        items += known
+    return tuple(items)
 
 
 def _on_shapes(act: Callable[[int, int], int]) -> Callable[[Site], Known]:

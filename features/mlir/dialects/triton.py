@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-from .. import costs
-from ..bodies import combiner, read_body
-from ..costs import unknown
-from ..graph import ValueType
-from ..operators import operator
-from ..site import Cost, Dialect, Rule, Site, rules
+from ..semantics import costs
+from ..semantics.costs import unknown
+from ..semantics.op_rule import Cost, Dialect, Rule, Site, rules
+from ..semantics.operators import combiner, operator, read_body
+from ..types.graph import ValueType
 
 
 def _load(site: Site) -> Cost:
@@ -21,8 +20,8 @@ def _load(site: Site) -> Cost:
 
 def _amount(kinds: tuple[ValueType, ...]) -> tuple[ValueType, float]:
     """The operand that holds the numbers moved, and their bytes: pointers, masks and descriptors hold none."""
-    found = [kind for kind in kinds if kind.dtype and kind.itemsize_b and kind.dtype != "i1"]
-    moved = max(found, key=lambda kind: kind.elements * kind.itemsize_b)
+    items = [kind for kind in kinds if kind.dtype and kind.itemsize_b and kind.dtype != "i1"]
+    moved = max(items, key=lambda kind: kind.elements * kind.itemsize_b)
     return moved, moved.elements * moved.itemsize_b
 
 

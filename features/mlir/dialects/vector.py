@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from math import prod
 
-from .. import attributes, costs
-from ..affine import parse_maps
-from ..bodies import combined_by
-from ..costs import unknown
-from ..operators import operator
-from ..site import Cost, Dialect, Site, rules
+from ..semantics import costs
+from ..semantics.costs import unknown
+from ..semantics.op_rule import Cost, Dialect, Site, rules
+from ..semantics.operators import combined_by, operator
+from ..types import attributes
+from ..types.attributes import parse_maps
 from .memref import load, store
 
 
@@ -19,21 +19,21 @@ def _contract(site: Site) -> Cost:
     if len(maps) != 3:
         return unknown(f"{site.name} without three indexing maps")
     sizes: list[float | None] = [None] * len(maps[0].dims)
-    for one, kind in zip(maps[:2], site.operands[:2], strict=True):
-        for dim, length in zip(one.positions(), kind.shape or (), strict=False):
+    for map_, kind in zip(maps[:2], site.operands[:2], strict=True):
+        for dim, length in zip(map_.positions(), kind.shape or (), strict=False):
             if dim is not None:
                 sizes[dim] = float(length or 0)
-    a, b, c = ({dim for dim in one.positions() if dim is not None} for one in maps)
+    a, b, c = ({dim for dim in map_.positions() if dim is not None} for map_ in maps)
 
     def size(dims: set[int]) -> float:
         return prod((sizes[dim] or 0.0 for dim in dims), start=1.0)
 
     loops = (size(a & b & c), size((a & c) - b), size((b & c) - a), size((a | b) - c))
     left, right = maps[0].positions(), maps[1].positions()
-    gone = (a & b) - c
+    missing = (a & b) - c
     return costs.contraction(
         site, loops, site.operands[0].dtype, (), (),
-        lhs_transposed=bool(left and left[-1] not in gone), rhs_transposed=bool(right and right[-1] in gone),
+        lhs_transposed=bool(left and left[-1] not in missing), rhs_transposed=bool(right and right[-1] in missing),
     )  # fmt: skip
 
 
@@ -44,8 +44,8 @@ def _outer(site: Site) -> Cost:
 
 def _reduction(site: Site) -> Cost:
     source = site.operands[0]
-    found = re.search(r"vector\.kind<(\w+)>|^<(\w+)>", site.text)
-    name = combined_by(found[1] or found[2]) if found else "sum"
+    match = re.search(r"vector\.kind<(\w+)>|^<(\w+)>", site.text)
+    name = combined_by(match[1] or match[2]) if match else "sum"
     axes = site.ints("reduction_dims")
     rank = len(source.shape or ())
     return costs.reduction(site, name, source, axes if axes is not None else range(rank))

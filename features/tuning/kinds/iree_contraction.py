@@ -18,10 +18,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cost.device_limits import LAUNCH_FLOOR_S
 from ...device import catalogue
 from ...kernel import KernelSpec
-from ...machine import LAUNCH_FLOOR_S
-from ..choosing import near, spread
 from ..cpu_block import (
     FACTS,
     LINE_B,
@@ -37,9 +36,9 @@ from ..cpu_block import (
     seconds_per_byte,
     spilled,
     step_cost,
-)  # fmt: skip
+)
 from ..formula import Value, ceil_div, equal, floor, less, log2, maximum, minimum, mod, where
-from ..kind import Candidates, Task, TuningKind
+from ..kind import Candidates, Task, TuningKind, near, spread
 
 SIZES = ("batch", "m", "n", "k", "a_transposed", "b_transposed", "threads")
 TILES = ("tile_m", "tile_n", "tile_k", "inner_m", "inner_n", "inner_k")
@@ -143,10 +142,10 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     whole = main * (1.0 - rest_m - rest_n + both) + rest
     padded = ceil_div(m, inner_m) * inner_m / m * (ceil_div(n, inner_n) * inner_n / n)
     even = maximum(equal(mod(n, _DEFAULT_TILE), 0.0), maximum(equal(mod(n, 48.0), 0.0), less(n, _DEFAULT_TILE)))
-    own = where(
+    local = where(
         packed, padded * (_PACKED + _PACKED_ROW / inner_m), main * where(even, 1.0, where(ragged, 1.0, _UNEVEN))
     )
-    compute = where(tuned, whole * (1.0 + (_PART_K - 1.0) * part_k), own)
+    compute = where(tuned, whole * (1.0 + (_PART_K - 1.0) * part_k), local)
 
     # Memory: blocks bring their operands from where all of them lie, strips of a block what the block holds.
     flops = 2.0 * batch * m * n * k
@@ -270,7 +269,7 @@ def _task_of(spec: KernelSpec, device: str) -> tuple[Task, dict[str, int]] | Non
 def _spec_of(task: Task, config: Mapping[str, int]) -> KernelSpec | None:
     sizes = task.sizes
     layout = sizes["a_transposed"], sizes["b_transposed"]
-    variant = next((name for name, found in _VARIANTS.items() if found == layout), None)
+    variant = next((name for name, item in _VARIANTS.items() if item == layout), None)
     if variant is None or (variant and sizes["batch"] > 1) or not _is_configuration(config):
         return None
     return KernelSpec.of(

@@ -18,11 +18,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cost.device_limits import LAUNCH_FLOOR_S
 from ...device import catalogue
 from ...families.conv2d import output_size
 from ...kernel import KernelSpec
-from ...machine import LAUNCH_FLOOR_S
-from ..choosing import near, spread
 from ..cpu_block import (
     FACTS,
     LINE_B,
@@ -35,9 +34,9 @@ from ..cpu_block import (
     seconds_per_byte,
     spilled,
     step_cost,
-)  # fmt: skip
+)
 from ..formula import Value, ceil_div, equal, less, maximum, minimum, mod, where
-from ..kind import Candidates, Task, TuningKind
+from ..kind import Candidates, Task, TuningKind, near, spread
 
 SIZES = ("batch", "out_h", "out_w", "out_c", "kernel_h", "kernel_w", "in_c", "stride", "layout", "threads")
 TILES = ("tile_h", "tile_w", "tile_c", "inner_w", "inner_c", "inner_k")
@@ -193,7 +192,7 @@ def _grid(sizes: Mapping[str, int], lanes: int) -> NDArray[np.int64]:
         wide = {*range(1, _VECTORS[-1] * lanes + 1)}
     along_c, along_w = (_ACROSS, wide) if sizes["layout"] else (wide, _ACROSS)
     inner_k = [step for step in _STEPS if sizes["in_c"] % step == 0]
-    found: dict[tuple[int, ...], None] = {}
+    result: dict[tuple[int, ...], None] = {}
     for width, depth in itertools.product(_dividing(along_w, columns), _dividing(along_c, channels)):
         length, across = (width, depth) if sizes["layout"] else (depth, width)
         sums = across * -(-length // lanes)
@@ -206,8 +205,8 @@ def _grid(sizes: Mapping[str, int], lanes: int) -> NDArray[np.int64]:
         ):
             blocks = sizes["batch"] * -(-rows // tile_h) * (columns // tile_w) * (channels // tile_c)
             if width * depth * step <= MAX_UNROLLED and blocks <= MAX_BLOCKS:
-                found[min(tile_h, rows), tile_w, tile_c, width, depth, step] = None
-    return np.array(list(found), dtype=np.int64).reshape(len(found), len(TILES))
+                result[min(tile_h, rows), tile_w, tile_c, width, depth, step] = None
+    return np.array(list(result), dtype=np.int64).reshape(len(result), len(TILES))
 
 
 def _dividing(sizes: Iterable[int], whole: int) -> list[int]:

@@ -11,11 +11,11 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+from ...cost.device_limits import LAUNCH_FLOOR_S
 from ...device import Device
 from ...dtypes import itemsize_b
 from ...errors import SpecError
 from ...kernel import KernelSpec
-from ...machine import LAUNCH_FLOOR_S
 from ..cpu_block import FMA_PIPES, PAGE_B
 from ..formula import Value, ceil_div, equal, floor, less, maximum, minimum, mod, where
 from ..kind import Candidates, Task, TuningKind

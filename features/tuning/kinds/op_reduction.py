@@ -10,13 +10,13 @@ from ..formula import Value, less, where
 
 def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     elements = v["rows"] * v["cols"]
-    kept = where(less(v["variant"], 3.0), v["rows"], v["cols"])
-    moved_b = (elements + kept) * v["element_b"]
+    values = where(less(v["variant"], 3.0), v["rows"], v["cols"])
+    moved_b = (elements + values) * v["element_b"]
     work = work_features(v, elements, moved_b, moved_b)
     return {
         **work,
         **row_features(v, work, v["rows"], v["cols"]),
-        "kept": kept,
+        "kept": values,
         "variant": v["variant"],
     }
 

@@ -17,7 +17,7 @@ from ..gpu_block import (
     given_warps,
     registers_per_lane,
     resident_blocks,
-)  # fmt: skip
+)
 from ..kind import Candidates, Task, TuningKind
 
 _SIZES = ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal")
@@ -52,8 +52,8 @@ def staged_b(v: Mapping[str, Value]) -> Value:
     tile_m, tile_n, width = _tile_m(v), v["tile_n"], _width(v["head_dim"])
     stages, grouped = given_stages(v["stages"]), by_warpgroups(v, tile_m, given_warps(v["warps"]))
     copies = buffers(stages, grouped)
-    own = where(less(stages, 2.0), 1.0, 2.0 * copies) * tile_n * width + tile_m * tile_n
-    return (tile_m * width + where(grouped, 2.0 * copies * tile_n * width, own)) * v["element_b"]
+    local = where(less(stages, 2.0), 1.0, 2.0 * copies) * tile_n * width + tile_m * tile_n
+    return (tile_m * width + where(grouped, 2.0 * copies * tile_n * width, local)) * v["element_b"]
 
 
 def _tile_m(v: Mapping[str, Value]) -> Value:

@@ -19,7 +19,7 @@ from ..gpu_block import (
     given_warps,
     registers_per_lane,
     resident_blocks,
-)  # fmt: skip
+)
 from ..kind import Candidates, Task, TuningKind
 
 _SIZES = ("batch", "m", "n", "k")

@@ -19,8 +19,8 @@ from local_cluster import LocalCluster, wait_for
 def cluster() -> Iterator[LocalCluster]:
     if find_spec("ray") is None:
         pytest.skip("needs the extra fleet")
-    from kernelcast.collectors.fleet.labels import instances
-    from kernelcast.collectors.fleet.ray_library import connect
+    from kernelcast.collectors.fleet.device_labels import instances
+    from kernelcast.collectors.fleet.ray_setup import connect
 
     made = LocalCluster()
     env = pytest.MonkeyPatch()
@@ -29,7 +29,7 @@ def cluster() -> Iterator[LocalCluster]:
         made.add("first", {"left": 1, "twin": 1, "spare": 1, "mislabelled": 1})
         made.add("second", {"right": 1, "twin": 1, "always-hangs": 1})
         ray = connect(made.address)
-        wait_for(lambda: len(instances(ray)) == 7, 40)
+        wait_for(lambda: len(instances(ray)) == 7)
         yield made
         ray.shutdown()
     finally:

@@ -14,18 +14,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelcast.collectors.environment import machine_facts, utc_now
-from kernelcast.collectors.fleet.identity import NotThatDeviceError
-from kernelcast.collectors.fleet.local import LocalDevice, OpenDevice, Request
-from kernelcast.collectors.process import Collector, WorkerProcess
-from kernelcast.collectors.worker import WorkerOptions
-from kernelcast.datasets.schema import Measurement
+from kernelcast.collectors.collector import Collector
+from kernelcast.collectors.cpu.worker import WorkerOptions, WorkerProcess
+from kernelcast.collectors.fleet.actor import LocalDevice, OpenDevice, Request
+from kernelcast.collectors.fleet.device_labels import NotThatDeviceError
+from kernelcast.collectors.host import machine_facts, utc_now
+from kernelcast.datasets.rows.schema import Measurement
 from kernelcast.features.kernel import KernelSpec
 
 HANG, KILLS, KILLS_ONCE, SLOW = 1001, 1002, 1008, 2000
 """Rows of a copy that hangs, kills its actor always or the first time; from SLOW on a case takes 0.1 s."""
 
-FAKE_WORKER = Path(__file__).parents[1] / "fake_worker.py"
+FAKE_WORKER = Path(__file__).parents[1] / "cpu" / "fake_worker.py"
 
 
 def measured(spec: KernelSpec, device: str) -> Measurement:
@@ -69,7 +69,7 @@ def open_fake(request: Request) -> LocalDevice:
             return InActor(request.device)
         options = WorkerOptions("fake", 2, request.device, flush_cores=(0,), llc_b=2**16)
         return WorkerProcess(
-            options, silence_s=1.0, command=lambda o: [sys.executable, "-P", str(FAKE_WORKER), o.to_json()]
+            options, silence_s=5.0, command=lambda o: [sys.executable, "-P", str(FAKE_WORKER), o.to_json()]
         )
 
     facts = machine_facts(request.device) | {"home": os.environ["KERNELCAST_HOME"]}

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 from kernelcast.collectors.chunking import Pace
-from kernelcast.collectors.fleet.driver import Method, run_fleet
-from kernelcast.collectors.fleet.remote import Patience
-from kernelcast.collectors.fleet.summary import FleetSummary
-from kernelcast.datasets.store import Store
+from kernelcast.collectors.fleet.actor_proxy import Patience
+from kernelcast.collectors.fleet.driver import FleetSummary, Method, run_fleet
+from kernelcast.datasets.store.store import Store
 from kernelcast.features.device import CATALOGUE_DIR, Catalogue, parse_device
 from kernelcast.features.kernel import KernelSpec
 
@@ -27,7 +26,7 @@ def device_file(name: str) -> str:
 KNOWN = Catalogue(extra=tuple(parse_device(device_file(name), origin=name) for name in NAMES))
 SENTINEL = KernelSpec.of("copy", "fp32", impl="torch", threads=1, rows=9, cols=1)
 METHODS = {"cpu": Method(Pace(chunk_cases=4, block_cases=8, calibration=2, drift=10.0), (SENTINEL,))}
-PATIENCE = Patience(start_s=60.0, busy_s=30.0, lock_s=2.0, chunk_s=4.0, case_s=0.1, losses=3, cluster_s=3.0)
+PATIENCE = Patience(start_s=60.0, busy_s=30.0, lock_s=2.0, chunk_s=10.0, case_s=0.1, losses=3, cluster_s=10.0)
 
 
 def case(rows: int, threads: int = 1) -> KernelSpec:

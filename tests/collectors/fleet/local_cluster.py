@@ -15,13 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelcast.collectors.fleet.labels import OBJECT_STORE_B
-from kernelcast.collectors.fleet.ray_library import NO_AMDSMI, QUIET
+from kernelcast.collectors.fleet.device_labels import OBJECT_STORE_B
+from kernelcast.collectors.fleet.ray_setup import NO_AMDSMI, QUIET
 
 _HERE = Path(__file__).parent
 
 
-def wait_for(what: Callable[[], bool], seconds: float) -> None:
+def wait_for(what: Callable[[], bool], seconds: float = 240.0) -> None:
+    """Long enough for a machine that does much else: what never comes fails in the end."""
     until = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < until, f"waited {seconds:g} s in vain"
@@ -69,7 +70,7 @@ class LocalCluster:
             process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True, cwd="/")
         self.nodes.append(Node(name, process, home))
         if first:
-            wait_for(self._answers, 40)
+            wait_for(self._answers)
         return self.nodes[-1]
 
     def kill(self, node: Node) -> None:
@@ -77,7 +78,7 @@ class LocalCluster:
         for pid in self._processes(node.name):
             os.kill(pid, signal.SIGKILL)
         os.killpg(node.process.pid, signal.SIGKILL)
-        node.process.wait(20)
+        node.process.wait(120)
 
     def measured(self) -> list[list[str]]:
         """Process, home and case of every case begun."""
@@ -88,7 +89,7 @@ class LocalCluster:
         for node in self.nodes:
             if node.process.poll() is None:
                 os.killpg(node.process.pid, signal.SIGKILL)
-                node.process.wait(20)
+                node.process.wait(120)
         for pid in self._processes(str(self.folder)):
             os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -16,26 +16,38 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from conftest import FakeGpu
-from kernelcast.collectors.child import die_with_parent, private_stdout
-from kernelcast.collectors.gpu.bench import GpuBench
-from kernelcast.collectors.gpu.runner import GpuRunner, Launch, gpu_runners
-from kernelcast.collectors.gpu.worker import GpuWorkerOptions, serve
-from kernelcast.collectors.meters.none import NoMeter
-from kernelcast.collectors.meters.protocol import Energy
+from fake_gpu import FakeGpu
+from kernelcast.collectors.gpu.measure.bench import GpuBench
+from kernelcast.collectors.gpu.measure.runner import GpuRunner, Launch, gpu_runners
+from kernelcast.collectors.gpu.measure.worker import GpuWorkerOptions, serve
+from kernelcast.collectors.meters.protocol import Energy, NoMeter
+from kernelcast.features.cost.bounds import lower_bound_s
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.features.work import lower_bound_s
-from test_bench import CpuTorch
+from kernelcast.process import die_with_parent, private_stdout
 
 broken: list[str] = []
 
 
-class TinyTorch(CpuTorch):
-    """Operands of one element, whatever is asked for: nothing is computed from them."""
+class PlayedTensor:
+    """A tensor that nothing is computed from: whatever is done with it gives it back."""
 
-    def empty(self, shape: Any, dtype: Any, device: str) -> Any:
-        return super().empty([1], dtype, device)
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given, **named: self
+
+
+class PlayedTorch:
+    """As much of torch as operands are made with; importing the real one takes longer than a whole campaign here."""
+
+    float32, float64, float16, bfloat16, int8, float8_e4m3fn = "fp32", "fp64", "fp16", "bf16", "int8", "fp8"
+
+    def Generator(self, device: str) -> PlayedTensor:  # noqa: N802  torch's name
+        return PlayedTensor()
+
+    def empty(self, shape: Any, dtype: Any, device: str) -> PlayedTensor:
+        return PlayedTensor()
+
+    zeros = empty
 
 
 class BreakableGpu(FakeGpu):
@@ -65,7 +77,7 @@ def launch(spec: KernelSpec, operands: tuple[Any, ...]) -> Launch:
         print("segmentation fault", file=sys.stderr, flush=True)
         os._exit(139)
     if rows == 3:
-        time.sleep(60)
+        time.sleep(600)
     if rows == 4:
         broken.append("an illegal memory access was encountered")
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -79,7 +91,7 @@ def main(sensor: str = "played") -> None:
     replies = private_stdout()
     options = GpuWorkerOptions.from_json(sys.argv[1])
     gpu = BreakableGpu()
-    gpu.torch = TinyTorch()
+    gpu.torch = PlayedTorch()
     runners = dict.fromkeys(gpu_runners(), GpuRunner("quick", (), launch_quickly, dict))
     runners["played"] = GpuRunner("played", ("played",), launch, dict)
     meter = PlayedMeter() if options.energy and sensor == "played" else NoMeter()

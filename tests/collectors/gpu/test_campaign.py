@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from kernelcast.collectors.campaign import CampaignError
-from kernelcast.collectors.environment import utc_now
 from kernelcast.collectors.gpu.campaign import (
     GpuBudget,
     GpuCampaignSummary,
@@ -23,11 +22,11 @@ from kernelcast.collectors.gpu.campaign import (
     measured_specs,
     run_gpu_campaign,
 )
-from kernelcast.collectors.gpu.process import GpuCollector
-from kernelcast.collectors.gpu.worker import GpuWorkerOptions
-from kernelcast.datasets.files import provenance_of
-from kernelcast.datasets.schema import Measurement, to_table
-from kernelcast.datasets.store import Store
+from kernelcast.collectors.gpu.measure.worker import GpuCollector, GpuWorkerOptions
+from kernelcast.collectors.host import utc_now
+from kernelcast.datasets.rows.schema import Measurement, to_table
+from kernelcast.datasets.store.parquet_files import provenance_of
+from kernelcast.datasets.store.store import Store
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
 
@@ -96,6 +95,7 @@ def test_energy_goes_to_a_stratified_share_of_what_was_measured(tmp_path: Path) 
     assert not {spec.case_id for spec in left} & {row["case_id"] for row in rows}
 
 
+@pytest.mark.slow
 def test_ten_runs_of_one_seed_find_as_much_to_do_as_the_first() -> None:
     measured: list[KernelSpec] = []
     for _ in range(10):
@@ -163,9 +163,10 @@ class Missing:
         if name.split('.')[0] in {BLOCKED!r}:
             raise ModuleNotFoundError(f'no {{name}} on this machine', name=name)
 sys.meta_path.insert(0, Missing())
-import kernelcast.collectors.gpu.bench, kernelcast.collectors.gpu.cuda, kernelcast.collectors.gpu.worker
-import kernelcast.collectors.gpu.probe_worker, kernelcast.collectors.gpu.launch_worker
-from kernelcast.collectors.gpu.runner import gpu_runners
+import kernelcast.collectors.gpu.measure.bench, kernelcast.collectors.gpu.measure.cuda
+import kernelcast.collectors.gpu.measure.worker, kernelcast.collectors.gpu.characterize.characterize
+import kernelcast.collectors.gpu.profiling.launch_worker
+from kernelcast.collectors.gpu.measure.runner import gpu_runners
 assert 'triton' in gpu_runners()
 from kernelcast.cli import main
 sys.exit(main(['collect-gpu', '--dry-run', '--device', 'h100-sxm', '--minutes', '0.5', '--json']))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 import pytest
-from kernelcast.features.mlir.collection import no_collection
+from kernelcast.features.mlir.parse.text_limits import no_collection
 
 
 def test_it_rests_inside_and_works_again_after_an_error() -> None:

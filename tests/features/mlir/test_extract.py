@@ -5,12 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernelcast.features.device import catalogue
-from kernelcast.features.mlir.extract import BIGRAM_NUMBERS, TOTAL_NUMBERS, Vectors, extract, schema_hash
-from kernelcast.features.mlir.graph import ValueType
-from kernelcast.features.mlir.group_columns import GROUP_NUMBERS, SHAPES, TERMS
-from kernelcast.features.mlir.hardware import LEVELS, hardware
-from kernelcast.features.mlir.op_columns import NUMBERS, OPERATORS
 from kernelcast.features.mlir.program import Group, Node, Program
+from kernelcast.features.mlir.types.graph import ValueType
+from kernelcast.features.mlir.vectors.device_limits import LEVELS, hardware
+from kernelcast.features.mlir.vectors.group_columns import GROUP_NUMBERS, SHAPES, TERMS
+from kernelcast.features.mlir.vectors.op_columns import NUMBERS, OPERATORS
+from kernelcast.features.mlir.vectors.program_vector import (
+    BIGRAM_NUMBERS,
+    TOTAL_NUMBERS,
+    Vectors,
+    extract,
+    schema_hash,
+)
 
 CPU, GPU = "amd-epyc-9005-vm-2c", "nvidia-t4"
 

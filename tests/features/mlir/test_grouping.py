@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 from kernelcast.features.errors import SpecError
-from kernelcast.features.mlir.graph import ValueType
-from kernelcast.features.mlir.grouping import group
+from kernelcast.features.mlir.kernels.grouping import group
 from kernelcast.features.mlir.program import FREE, Group, Node
+from kernelcast.features.mlir.types.graph import ValueType
 
 DEAR = ("exp", "tanh", "div", "rsqrt", "sqrt", "log", "erf")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from kernelcast.features.errors import SpecError
-from kernelcast.features.mlir.generic_form import NotGenericForm, read_generic
-from kernelcast.features.mlir.graph import Module, Op, Region, ValueType
-from kernelcast.features.mlir.native import NativeReading, Reader, ReaderRefusal, installed, read_native
+from kernelcast.features.mlir.parse.generic_form import NotGenericForm, read_generic
+from kernelcast.features.mlir.parse.native_parsers import NativeReading, Reader, ReaderRefusal, installed, read_native
 from kernelcast.features.mlir.reading import TOLERANT, read
+from kernelcast.features.mlir.types.graph import Module, Op, Region, ValueType
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.mlir"))
 INSTALLED = [reader.name for reader in installed()]
@@ -218,7 +218,7 @@ def test_the_chain_asks_by_priority_and_only_who_takes_the_text(monkeypatch: pyt
 
     chain = (Reader("a", 1, lambda: True, lambda text: False, str), Reader("b", 2, lambda: True, lambda text: True, refuse),
              Reader("c", 3, lambda: True, lambda text: True, str.upper))  # fmt: skip
-    monkeypatch.setattr("kernelcast.features.mlir.native.installed", lambda: chain)
+    monkeypatch.setattr("kernelcast.features.mlir.parse.native_parsers.installed", lambda: chain)
     assert read_native("x") == NativeReading("X", "c", (("b", "no"),))
     assert read_native("x", ["b"]) == NativeReading(None, "", (("b", "no"),))
 

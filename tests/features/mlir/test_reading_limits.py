@@ -6,8 +6,8 @@ import time
 
 import pytest
 from kernelcast.features.errors import SpecError
-from kernelcast.features.mlir.limits import MAX_DEPTH, MAX_OPS, MAX_TEXT_B, checked_text
-from kernelcast.features.mlir.native import NativeReading
+from kernelcast.features.mlir.parse.native_parsers import NativeReading
+from kernelcast.features.mlir.parse.text_limits import MAX_DEPTH, MAX_OPS, MAX_TEXT_B, checked_text
 from kernelcast.features.mlir.reading import TOLERANT, read
 
 FAST_S = 0.1
@@ -75,8 +75,8 @@ def test_the_deepest_text_that_is_allowed_is_read_by_every_reader() -> None:
 
 def test_too_many_operations_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "x.y\n" * 51
-    for module, reader in (("tolerant", TOLERANT), ("generic_form", "there")):
-        monkeypatch.setattr(f"kernelcast.features.mlir.{module}.MAX_OPS", 50)
+    for module, reader in (("tolerant_parser", TOLERANT), ("generic_form", "there")):
+        monkeypatch.setattr(f"kernelcast.features.mlir.parse.{module}.MAX_OPS", 50)
         with pytest.raises(SpecError, match=f"more than {MAX_OPS:,} operations; give one function"):
             read(
                 text,
@@ -89,6 +89,6 @@ GENERIC = '"x.y"() : () -> ()\n' * 51
 
 
 def test_text_that_means_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelcast.features.mlir.tokens._MAX_TOKENS", 1000)
+    monkeypatch.setattr("kernelcast.features.mlir.parse.tolerant_tokens._MAX_TOKENS", 1000)
     module = read("a.b\n" + "[]" * 5000 + "\nc.d", readers=[TOLERANT])
     assert list(module.unread) == ["what follows line 2"]

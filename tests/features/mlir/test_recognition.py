@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from kernelcast.features.kernel import View as SpecView
 from kernelcast.features.kernel import get_family
-from kernelcast.features.mlir.graph import ValueType
-from kernelcast.features.mlir.grouping import group
+from kernelcast.features.mlir.kernels.grouping import group
 from kernelcast.features.mlir.program import FREE, KINDS, Group, Node, Program
 from kernelcast.features.mlir.reading import read
+from kernelcast.features.mlir.types.graph import ValueType
 from kernelcast.features.mlir.understanding import understand
 
 EXPORTED = Path(__file__).parent / "exported"

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.reading import read
-from kernelcast.features.mlir.triton_axes import axes_of
-from kernelcast.features.mlir.triton_flow import flow_of
-from kernelcast.features.mlir.triton_layouts import blocked, layouts_of
-from kernelcast.features.mlir.triton_options import Options, register_limit, triton_function
-from kernelcast.features.mlir.triton_vectors import NAMES, extract, schema_hash
+from kernelcast.features.mlir.triton.axis_info import axes_of
+from kernelcast.features.mlir.triton.compile_options import Options, register_limit, triton_function
+from kernelcast.features.mlir.triton.layouts import blocked, layouts_of
+from kernelcast.features.mlir.triton.program_order import flow_of
+from kernelcast.features.mlir.triton.vectors import NAMES, extract, schema_hash
 
 ADD = """\
 module {
@@ -154,7 +154,7 @@ def test_registers_of_a_thread_are_limited_by_its_block():
 
 def test_a_block_is_spread_along_its_fastest_dimension_first():
     spread = blocked((64, 128), 4, 8, 1)
-    assert spread.held == (8, 8)
+    assert spread.per_thread == (8, 8)
     assert spread.lanes == (2, 16)
     assert spread.warps == (4, 1)
 

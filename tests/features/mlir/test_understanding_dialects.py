@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kernelcast.features.mlir.dialect_rules import dialect_rules
 from kernelcast.features.mlir.program import Node, Program
 from kernelcast.features.mlir.reading import read
-from kernelcast.features.mlir.site import STRUCTURES
+from kernelcast.features.mlir.semantics.op_rule import STRUCTURES
 from kernelcast.features.mlir.understanding import understand
+from kernelcast.features.mlir.walk.values import dialect_rules
 
 CORPUS = Path(__file__).parent / "corpus"
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernelcast.features.tuning.choosing import near, spread
-from kernelcast.features.tuning.kind import Candidates, Task, get_kind
+from kernelcast.features.tuning.kind import Candidates, Task, get_kind, near, spread
 
 DEVICE = "amd-epyc-9005-vm-2c"
 

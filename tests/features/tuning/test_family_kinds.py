@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernelcast.features.cases import Cases
+from kernelcast.features.batch.cases import Cases
+from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec, get_family
@@ -21,7 +22,6 @@ from kernelcast.features.tuning.family_kinds import (
     task_of,
 )
 from kernelcast.features.tuning.kind import Task, get_kind
-from kernelcast.features.work import work
 
 DEVICES = (("amd-epyc-9005-vm-2c", "fp32"), ("amd-epyc-9005-vm-2c", "bf16"), ("nvidia-h100-sxm-80gb", "bf16"),
            ("nvidia-t4", "fp32"), ("amd-mi210", "fp16"))  # fmt: skip
@@ -53,7 +53,7 @@ def test_bounds_are_those_of_work(family: str, device: str, dtype: str) -> None:
     assert len(tasks) == len(given)
     columns = {name: np.array([task.sizes[name] for task in tasks], dtype=float) for name in kind.sizes}
     found = dict(zip(formula.names, formula.columns({**columns, **facts}, len(tasks)).T, strict=True))
-    paper = work(Cases.of(given, [device] * len(given)), catalogue())
+    paper = work(Cases.from_specs(given, [device] * len(given)), catalogue())
     np.testing.assert_allclose(found["bound_s"], paper.lower_bound_s, rtol=1e-12)
     for name, limit in BOUND_NAMES.items():
         np.testing.assert_allclose(found[name], paper.bounds_s[limit], rtol=1e-12, err_msg=name)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from kernelcast.collectors.tiled import Shape, is_sensible
+from kernelcast.collectors.cpu.plans.iree_gemm_tiles import Shape, is_sensible
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernelcast.features.cost.bounds import lower_bound_s
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.features.tuning.kind import Task, get_kind
-from kernelcast.features.work import lower_bound_s
 
 KIND = get_kind("mlir-opt-tiles")
 DEVICE = catalogue().get("amd-epyc-9005-vm-2c")

@@ -21,9 +21,9 @@ from kernelcast.features.tuning.formula import (
     mod,
     sqrt,
     where,
-)  # fmt: skip
+)
 from kernelcast.features.tuning.kind import Candidates, Task, TuningKind
-from kernelcast.models.tuning.flat import FlatModel
+from kernelcast.models.tuning.flat_model import FlatModel
 from kernelcast.models.tuning.forest import Forest, Judge
 
 DEVICE = "amd-epyc-9005-vm-2c"

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernelcast.models.tuning.forest import Forest, Judge
-from kernelcast.models.tuning.from_xgboost import forest_of
+from kernelcast.models.tuning.forest import Forest, Judge, forest_of
 
 from .made_up import judged, random_forest, walked
 

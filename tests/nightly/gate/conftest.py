@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernelcast.features.cases import Cases
+from kernelcast.features.batch.cases import Cases
+from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.features.work import work
-from kernelcast.models.artifact import save_artifact
-from kernelcast.models.labelled import Labelled
-from kernelcast.models.training import train
+from kernelcast.models.family_model.artifact import save_artifact
+from kernelcast.models.training.labelled_cases import LabelledCases
+from kernelcast.models.training.training import train
 
 T4, P4, CPU = "nvidia-t4", "nvidia-p4", "amd-epyc-9005-vm-2c"
 
-Rows = Callable[..., Labelled]
+Rows = Callable[..., LabelledCases]
 
 
 def made_up(
@@ -29,7 +29,7 @@ def made_up(
     factor: float = 1.0,
     noise: float = 0.05,
     seed: int = 0,
-) -> Labelled:
+) -> LabelledCases:
     """`n` cases: a launch cost plus a smooth multiple of the bound, times `factor` (a change of software), times noise."""
     rng = np.random.default_rng(seed)
     names = {"gemm": ("m", "n", "k"), "softmax": ("rows", "cols")}[family]
@@ -39,10 +39,10 @@ def made_up(
         )
         for i in range(n)
     ]
-    cases = Cases.of(specs, [device] * n)
+    cases = Cases.from_specs(specs, [device] * n)
     bound = work(cases, catalogue()).lower_bound_s
     latency = factor * (5e-6 + 3.0 * bound) * np.exp(rng.normal(0, noise, n))
-    return Labelled(cases, latency, np.full(n, np.nan))
+    return LabelledCases(cases, latency, np.full(n, np.nan))
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +55,7 @@ def save() -> Callable[..., Path]:
     return saved
 
 
-def saved(folder: Path, tables: list[Labelled], regressor: str = "analytic") -> Path:
+def saved(folder: Path, tables: list[LabelledCases], regressor: str = "analytic") -> Path:
     save_artifact(train(tables, regressor=regressor), folder)
     return folder
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernelcast.features.errors import SpecError
-from kernelcast.models.artifact import ArtifactError, read_manifest
-from kernelcast.models.predictor import load_predictor
+from kernelcast.models.family_model.artifact import read_manifest
+from kernelcast.models.family_model.artifact_files import ArtifactError
+from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.nightly.gate.challengers import adapted, merged, past, retrained
 
 T4, P4, CPU = "nvidia-t4", "nvidia-p4", "amd-epyc-9005-vm-2c"
@@ -21,7 +22,7 @@ def answers(model: Path, given) -> np.ndarray:
 
 def test_adapted_moves_towards_the_new_rows_and_leaves_the_rest(rows, champion: Path, tmp_path: Path) -> None:
     today, other = rows(60, seed=5), rows(40, family="softmax", seed=6)
-    found = adapted(champion, [today], tmp_path / "new", regime="r2")
+    found = adapted(champion, [today], tmp_path / "new")
     fresh = rows(60, seed=7)
     before, after = (np.abs(np.log(answers(path, fresh) / fresh.latency_s)).mean() for path in (champion, found.path))
     assert after < before / 3
@@ -32,7 +33,6 @@ def test_adapted_moves_towards_the_new_rows_and_leaves_the_rest(rows, champion: 
         60,
         {"softmax": "no new rows"},
     )
-    assert read_manifest(found.path)["challenger"]["regime"] == "r2"
 
 
 def test_adapted_passes_over_what_the_champion_does_not_know(rows, champion: Path, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_retrained_without_a_champion_and_with_a_new_family(rows, champion: Path
 
 
 def test_a_model_under_another_name_is_not_merged(rows, champion: Path, tmp_path: Path) -> None:
-    from kernelcast.models.artifact import load_family
+    from kernelcast.models.family_model.artifact import load_family
 
     model = load_family(champion, read_manifest(champion), "gemm")
     with pytest.raises(ArtifactError, match="a model of gemm stands under softmax"):

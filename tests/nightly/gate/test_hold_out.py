@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernelcast.datasets.splits import shape_hashes
+from kernelcast.datasets.rows.splits import shape_hashes
 from kernelcast.features.errors import SpecError
-from kernelcast.models.tables import joined
-from kernelcast.nightly.gate.hold_out import HOLD_OUT, LAST_NIGHT, deal, frozen, judges_tonight, teachable, unseen
+from kernelcast.models.training.labelled_cases import joined
+from kernelcast.nightly.gate.hold_out import (
+    HOLD_OUT,
+    LAST_NIGHT,
+    frozen,
+    judges_tonight,
+    split_rows,
+    teachable,
+    unseen,
+)
 
 NIGHT = "20261122T220000Z-home"
 
@@ -26,22 +34,21 @@ def test_the_hold_out_is_the_same_in_every_release(rows) -> None:
 
 def test_nothing_that_teaches_judges(rows) -> None:
     earlier, tonight = rows(300, seed=1), rows(300, seed=2)
-    dealt = deal([earlier], [tonight], NIGHT, regime="r1")
-    (learn,), (evidence,) = dealt.learn, dealt.evidence
+    split = split_rows([earlier], [tonight], NIGHT)
+    (learn,), (evidence,) = split.learn, split.evidence
     taught = shape_hashes(learn.cases)
     assert not np.isin(shape_hashes(evidence.rows.cases), taught).any()
     assert len(learn) + len(evidence) == 600
     assert set(evidence.origin.tolist()) == {HOLD_OUT, LAST_NIGHT}
-    assert set(evidence.regime.tolist()) == {"r1"}
-    assert dealt.judged()["last_night"] == pytest.approx(135, abs=30)
+    assert split.judged()["last_night"] == pytest.approx(135, abs=30)
     assert not frozen(learn.cases).any()
 
 
 def test_a_shape_measured_before_does_not_judge_the_night(rows) -> None:
     earlier = rows(200, seed=1)
-    dealt = deal([earlier], [earlier], NIGHT)
-    assert dealt.judged()["last_night"] == 0
-    assert dealt.judged()["hold_out"] == 2 * frozen(earlier.cases).sum()
+    split = split_rows([earlier], [earlier], NIGHT)
+    assert split.judged()["last_night"] == 0
+    assert split.judged()["hold_out"] == 2 * frozen(earlier.cases).sum()
 
 
 def test_another_night_has_another_half(rows) -> None:
@@ -52,9 +59,9 @@ def test_another_night_has_another_half(rows) -> None:
 
 def test_families_are_dealt_apart_and_empty_ones_left_out(rows) -> None:
     nothing = rows(10, family="softmax").take(np.zeros(0, dtype=np.intp))
-    dealt = deal([], [rows(50, seed=1), nothing], NIGHT)
-    assert [one.rows.cases.family.name for one in dealt.evidence] == ["gemm"]
-    assert deal([], [], NIGHT).judged() == {"hold_out": 0, "last_night": 0}
+    split = split_rows([], [rows(50, seed=1), nothing], NIGHT)
+    assert [one.rows.cases.family.name for one in split.evidence] == ["gemm"]
+    assert split_rows([], [], NIGHT).judged() == {"hold_out": 0, "last_night": 0}
 
 
 def test_teachable_leaves_the_hold_out_out(rows) -> None:
@@ -72,4 +79,4 @@ def test_unseen_are_new_shapes_and_the_hold_out(rows) -> None:
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])
 def test_shares_are_checked(rows, share: float) -> None:
     with pytest.raises(SpecError, match="between 0 and 1"):
-        deal([], [rows(10)], NIGHT, judged=share)
+        split_rows([], [rows(10)], NIGHT, judged=share)

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 from kernelcast.features.errors import SpecError
-from kernelcast.models import registry
-from kernelcast.models.artifact import ArtifactError, default_model_dir, shipped_model_dir
-from kernelcast.models.registry import pointer
-from kernelcast.models.tracking import manifest_sha256
+from kernelcast.models.family_model.artifact import default_model_dir, shipped_model_dir
+from kernelcast.models.family_model.artifact_files import ArtifactError
+from kernelcast.models.registry import registry
+from kernelcast.models.registry.mlflow_tracking import manifest_sha256
+from kernelcast.models.registry.registry import pointer
 from kernelcast.nightly.gate import promotion
+from kernelcast.nightly.gate.answer_changes import prediction_changes, probes, unexplained
 from kernelcast.nightly.gate.challengers import past
-from kernelcast.nightly.gate.changes import prediction_changes, probes, unexplained
 from kernelcast.nightly.gate.hold_out import unseen
-from kernelcast.nightly.gate.ledger import Ledger
+from kernelcast.nightly.gate.model_ledger import Ledger
 from kernelcast.nightly.gate.promotion import Promotion, promote_challenger, review, roll_back
 from typer.testing import CliRunner
 
@@ -34,7 +35,7 @@ def test_a_promotion_serves_what_was_judged_and_is_written_down(home: Path, cham
     entries = Ledger().entries()
     assert [one.previous for one in entries] == ["shipped", first.version]
     assert entries[1].software == {"nvidia-t4": "driver=2"}
-    assert second.said == f"version {second.version} (new) serves in place of {first.version}"
+    assert second.summary == f"version {second.version} (new) serves in place of {first.version}"
 
 
 def test_rolling_back_step_by_step_to_the_shipped_model(home: Path, champion: Path, better: Path) -> None:
@@ -90,7 +91,7 @@ def test_a_model_that_answers_otherwise_once_it_serves_is_taken_back(
     monkeypatch.setattr(promotion, "promote_directory", swapped)
     found = promoted(better)
     assert found.version is None
-    assert "taken back at once" in found.said
+    assert "rolled back at once" in found.summary
     assert pointer().version == first.version
     assert [one.level for one in found.findings] == ["needs-person"]
 
@@ -151,7 +152,7 @@ def test_a_champion_that_does_not_load_goes_back_without_any_rows(home: Path, ch
     assert verdict is None
     assert back is not None
     assert back.version == first.version
-    assert "cannot be loaded" in back.said
+    assert "cannot be loaded" in back.summary
 
 
 def test_alias_and_pointer_stay_together(

@@ -20,8 +20,8 @@ import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.plugins.inductor import installing
 from kernelcast.plugins.inductor.choices import Surroundings
-from kernelcast.plugins.inductor.rows import Measured
-from kernelcast.plugins.inductor.sentences import forget_said
+from kernelcast.plugins.inductor.measured_choices import Measured
+from kernelcast.plugins.inductor.reporting import forget_shown
 
 GPU = "nvidia-h200-sxm-141gb"
 CPU = "amd-epyc-9005-vm-2c"
@@ -197,7 +197,7 @@ class KeptRows:
 @pytest.fixture(autouse=True)
 def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path / "home"))
-    forget_said()
+    forget_shown()
     yield
     if installing._latest is not None:
         installing._latest.remove()

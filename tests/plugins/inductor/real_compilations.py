@@ -19,7 +19,7 @@ import kernelcast.plugins.inductor as plugin
 import numpy as np
 import torch
 from kernelcast.plugins.inductor import torch_side
-from kernelcast.plugins.inductor.keeping import StoredRows
+from kernelcast.plugins.inductor.row_store import StoredRows
 from torch._inductor import config, ir, select_algorithm
 from torch._inductor.kernel import mm as mm_kernels
 from torch._inductor.sizevars import SizeVarAllocator

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from kernelcast.plugins.inductor.choices import Reading, Surroundings, product_of, read
-from kernelcast.plugins.inductor.pruning import MARGIN, decide
-from kernelcast.plugins.inductor.rows import FAILURES, Measured, Memory
+from kernelcast.plugins.inductor.measured_choices import FAILURES, Measured, Memory
+from kernelcast.plugins.inductor.ranking import MARGIN, decide
 
 STACK = "torch 2.13.0"
 TILES = [(16, 16, 16), (32, 32, 16), (64, 64, 16), (128, 128, 16)]
@@ -42,12 +42,12 @@ def judge(readings: list[Reading], memory: Memory, rank: Any = backwards, *, top
 
 def test_the_models_best_stay_in_inductors_order_beside_the_library(make: Any) -> None:
     decision = judge(readings_of(make.mm_list(64, 64, 64, TILES)), Memory(STACK))
-    assert decision.kept == (0, 3, 4)
+    assert decision.positions == (0, 3, 4)
     assert (decision.by_model, decision.by_memory, decision.by_failure, decision.pruned) == (2, 0, 0, 2)
 
 
 def test_without_a_model_everything_stays(make: Any) -> None:
-    assert judge(readings_of(make.mm_list(64, 64, 64, TILES)), Memory(STACK), unknown).kept == (0, 1, 2, 3, 4)
+    assert judge(readings_of(make.mm_list(64, 64, 64, TILES)), Memory(STACK), unknown).positions == (0, 1, 2, 3, 4)
 
 
 def test_a_list_no_longer_than_asked_for_is_not_ranked(make: Any) -> None:
@@ -62,7 +62,7 @@ def test_once_enough_were_measured_their_times_decide(make: Any) -> None:
     memory = Memory(STACK)
     memory.learn([measured(readings[1], 3e-6), measured(readings[3], 2e-6), measured(readings[4], 4e-6 * MARGIN)])
     decision = judge(readings, memory)
-    assert decision.kept == (0, 1, 3)
+    assert decision.positions == (0, 1, 3)
     assert (decision.by_model, decision.by_memory) == (0, 2)
 
 
@@ -70,24 +70,24 @@ def test_too_few_measured_ones_do_not_keep_the_model_from_trying_others(make: An
     readings = readings_of(make.mm_list(64, 64, 64, TILES))
     memory = Memory(STACK)
     memory.learn([measured(readings[1], 3e-6)])
-    assert judge(readings, memory).kept == (0, 3, 4)
+    assert judge(readings, memory).positions == (0, 3, 4)
 
 
 def test_times_of_other_versions_decide_nothing(make: Any) -> None:
     readings = readings_of(make.mm_list(64, 64, 64, TILES))
     memory = Memory("torch 2.14.0")
     memory.learn([measured(reading, 1e-6) for reading in readings[:3]] + [measured(readings[4], None)] * FAILURES)
-    assert judge(readings, memory).kept == (0, 3, 4)
+    assert judge(readings, memory).positions == (0, 3, 4)
 
 
 def test_one_failure_may_be_an_accident_and_two_are_not(make: Any) -> None:
     readings = readings_of(make.mm_list(64, 64, 64, TILES))
     memory = Memory(STACK)
     memory.learn([measured(readings[4], None)])
-    assert judge(readings, memory).kept == (0, 3, 4)
+    assert judge(readings, memory).positions == (0, 3, 4)
     memory.learn([measured(readings[4], None)])
     decision = judge(readings, memory)
-    assert decision.kept == (0, 2, 3)
+    assert decision.positions == (0, 2, 3)
     assert (decision.by_failure, decision.by_model) == (1, 1)
 
 
@@ -95,7 +95,7 @@ def test_what_ran_once_is_not_given_up_for_failures(make: Any) -> None:
     readings = readings_of(make.mm_list(64, 64, 64, TILES[:1]))
     memory = Memory(STACK)
     memory.learn([measured(readings[1], None), measured(readings[1], None), measured(readings[1], 1e-6)])
-    assert judge(readings, memory).kept == (0, 1)
+    assert judge(readings, memory).positions == (0, 1)
 
 
 def test_a_failing_list_without_a_library_call_is_left_as_it_is(make: Any) -> None:
@@ -103,15 +103,15 @@ def test_a_failing_list_without_a_library_call_is_left_as_it_is(make: Any) -> No
     memory = Memory(STACK)
     memory.learn([measured(reading, None) for reading in readings] * FAILURES)
     decision = judge(readings, memory)
-    assert (decision.kept, decision.pruned) == ((0, 1, 2, 3), 0)
+    assert (decision.positions, decision.pruned) == ((0, 1, 2, 3), 0)
 
 
 def test_library_calls_go_only_when_asked_and_a_template_stays(make: Any) -> None:
     readings = readings_of(make.mm_list(64, 64, 64, TILES))
-    assert judge(readings, Memory(STACK), keep_extern=False).kept == (3, 4)
+    assert judge(readings, Memory(STACK), keep_extern=False).positions == (3, 4)
     memory = Memory(STACK)
     memory.learn([measured(reading, None) for reading in readings[1:]] * FAILURES)
-    assert judge(readings, memory, keep_extern=False).kept == (0,)
+    assert judge(readings, memory, keep_extern=False).positions == (0,)
 
 
 @pytest.mark.parametrize(("times_slower", "kept"), [(MARGIN * 1.01, (1,)), (MARGIN * 0.99, (0, 1)), (0.1, (0, 1))])
@@ -119,30 +119,30 @@ def test_on_a_cpu_a_template_goes_that_lost_clearly_to_the_library(make: Any, ti
     readings = readings_of(make.cpu_list(48, 80, 96))
     memory = Memory(STACK)
     memory.learn([measured(readings[0], times_slower * 1e-5), measured(readings[1], 1e-5)])
-    assert judge(readings, memory, unknown, on_cpu=True).kept == kept
+    assert judge(readings, memory, unknown, on_cpu=True).positions == kept
 
 
 def test_on_a_gpu_the_library_being_faster_drops_no_template_as_it_may_take_in_what_follows(make: Any) -> None:
     readings = readings_of(make.mm_list(64, 64, 64, TILES[:2]))
     memory = Memory(STACK)
     memory.learn([measured(readings[0], 1e-6), measured(readings[1], 5e-6), measured(readings[2], 6e-6)])
-    assert judge(readings, memory).kept == (0, 1, 2)
+    assert judge(readings, memory).positions == (0, 1, 2)
 
 
 def test_templates_whose_knobs_cannot_be_read_stay(make: Any) -> None:
     choices = make.mm_list(64, 64, 64, TILES)
     choices[1].log_info["tile_shape"] = "unknown"
-    assert judge(readings_of(choices), Memory(STACK)).kept == (0, 1, 3, 4)
+    assert judge(readings_of(choices), Memory(STACK)).positions == (0, 1, 3, 4)
 
 
 def test_the_least_of_repeated_times_counts(make: Any) -> None:
     readings = readings_of(make.cpu_list(48, 80, 96))
     memory = Memory(STACK)
     memory.learn([measured(readings[0], 9e-5), measured(readings[1], 1e-5), measured(readings[0], 1e-5)])
-    assert judge(readings, memory, unknown, on_cpu=True).kept == (0, 1)
+    assert judge(readings, memory, unknown, on_cpu=True).positions == (0, 1)
 
 
 def test_each_size_hint_has_its_own_best(make: Any) -> None:
     readings = readings_of(make.mm_list(64, 64, 64, TILES))
     both = readings + [replace(reading, hint=4096) for reading in readings[1:]]
-    assert judge(both, Memory(STACK), top_k=1).kept == (0, 4, 8)
+    assert judge(both, Memory(STACK), top_k=1).positions == (0, 4, 8)

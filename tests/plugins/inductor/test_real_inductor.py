@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernelcast.datasets.files import provenance_of
-from kernelcast.datasets.store import Store
+from kernelcast.datasets.store.parquet_files import provenance_of
+from kernelcast.datasets.store.store import Store
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
     pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor compiles for CPUs with g++, which is not here"),
 ]

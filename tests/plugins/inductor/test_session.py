@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import pytest
-from kernelcast.plugins.inductor.rows import Measured
-from kernelcast.plugins.inductor.sentences import PluginWarning
+from kernelcast.plugins.inductor.measured_choices import Measured
+from kernelcast.plugins.inductor.reporting import PluginWarning
 from kernelcast.plugins.inductor.session import Session, Settings
 
 TILES = [(16, 16, 16), (32, 32, 16), (64, 64, 16), (128, 128, 16), (128, 256, 32)]

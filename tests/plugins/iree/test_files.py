@@ -17,6 +17,8 @@ from kernelcast.plugins.iree.spec_text import lowering_config, tuning_spec
 
 from .conftest import BIASED, CONV_TILES, TILES, TUNABLE, VECTOR_TILES, function
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("iree.compiler")
 
 TARGET = target_flags(TUNABLE)
@@ -67,7 +69,7 @@ def run_hook(program: str, folder: Path, given: bytes) -> subprocess.CompletedPr
     path = folder / HOOK_NAME
     path.write_text(program)
     path.chmod(0o755)
-    return subprocess.run([path], input=given, capture_output=True, check=False, timeout=60)
+    return subprocess.run([path], input=given, capture_output=True, check=False, timeout=240)
 
 
 @pytest.mark.parametrize("given", [b"", b"hal.executable private @other {}\n", b"\xff\x00 no text"])

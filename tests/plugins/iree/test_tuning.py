@@ -12,10 +12,11 @@ from kernelcast.features.tuning.kind import Candidates
 from kernelcast.plugins.iree import files
 from kernelcast.plugins.iree.compiler import CompileError
 from kernelcast.plugins.iree.dispatches import CONTRACTION
-from kernelcast.plugins.iree.report import command_line, hook_command_line, summary
-from kernelcast.plugins.iree.tuning import tune
+from kernelcast.plugins.iree.tuning import command_line, hook_command_line, summary, tune
 
 from .conftest import DEVICE, LaidDown, function
+
+pytestmark = pytest.mark.slow
 
 pytest.importorskip("iree.compiler")
 

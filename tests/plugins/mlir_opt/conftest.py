@@ -14,7 +14,7 @@ import pytest
 from kernelcast.features.device import catalogue
 from kernelcast.features.tuning.family_kinds import HAS_POWER
 from kernelcast.features.tuning.kind import Task, TuningKind, get_kind
-from kernelcast.models.tuning.flat import FlatModel, write_model
+from kernelcast.models.tuning.flat_model import FlatModel, write_model
 from kernelcast.models.tuning.forest import Forest
 from numpy.typing import NDArray
 
@@ -71,7 +71,7 @@ def run_pass(plugin: Path) -> RunPass:
         pipeline = f"builtin.module(func.func({passes}){',' + after if after else ''})" if passes else ""
         command = ["mlir-opt-19", f"--load-pass-plugin={plugin}", *flags]
         command += [f"--pass-pipeline={pipeline}"] if pipeline else []
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=240)
         return Run(done.returncode, done.stdout, done.stderr)
 
     return run

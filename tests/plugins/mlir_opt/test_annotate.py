@@ -13,6 +13,8 @@ from kernelcast.plugins.cost_model import SHIPPED, CostModel
 
 from .conftest import CPU, GPU, RunPass
 
+pytestmark = pytest.mark.slow
+
 ANNOTATE = "kernelcast-annotate{{model={models} device={device}}}"
 
 # Function of operations.mlir -> family, variant, dtype, sizes, whether another kernel stands in.

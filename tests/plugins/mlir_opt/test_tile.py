@@ -14,6 +14,8 @@ from kernelcast.plugins.cost_model import CostModel
 
 from .conftest import CPU, RunPass, tile_task
 
+pytestmark = pytest.mark.slow
+
 KIND = get_kind("mlir-opt-tiles")
 RUNNER_LIBRARIES = [
     Path("/usr/lib/llvm-19/lib") / name for name in ("libmlir_runner_utils.so", "libmlir_c_runner_utils.so")
@@ -195,7 +197,7 @@ def test_the_tiled_product_is_right(run_pass: RunPass, models: Path, options: st
     command = ["mlir-cpu-runner-19", "-e", "main", "--entry-point-result=void"]
     done = subprocess.run(
         [*command, *(f"--shared-libs={path}" for path in RUNNER_LIBRARIES)],
-        input=lowered.module, capture_output=True, text=True, check=True, timeout=60,
+        input=lowered.module, capture_output=True, text=True, check=True, timeout=240,
     )  # fmt: skip
     printed = re.findall(r"-?\d+(?:\.\d+)?", done.stdout.split("data =", 1)[1])
     i, j = np.indices((m, k)), np.indices((k, n))

@@ -11,6 +11,8 @@ import pytest
 
 from .conftest import CPU, ROOT, RunPass
 
+pytestmark = pytest.mark.slow
+
 
 def missing_folder(models: Path) -> None:
     shutil.rmtree(models)

@@ -3,7 +3,7 @@ import pytest
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.tuning.kinds import triton_attention, triton_gemm
-from kernelcast.models.tuning.flat import FlatModel, write_model
+from kernelcast.models.tuning.flat_model import FlatModel, write_model
 from kernelcast.models.tuning.forest import Forest
 
 DTYPES = ("bf16", "fp16", "tf32", "fp32")

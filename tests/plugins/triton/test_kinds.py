@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from kernelcast.datasets.schema import spec_of
 from kernelcast.datasets.shipped import read_shipped
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
+from kernelcast.features.spec_io.rows import spec_from_row
 from kernelcast.features.tuning.kind import Task
 from kernelcast.features.tuning.kinds import triton_attention, triton_gemm
 
@@ -33,7 +33,7 @@ def shipped(kind):
     """Rows of a kind, and everything its formulas read, in columns."""
     table = read_shipped(kind.name.removeprefix("triton-"))
     rows = [row for row in table.to_pylist() if row["impl"] == "triton"]
-    found = [kind.task_of(spec_of(row), row["device"]) for row in rows]
+    found = [kind.task_of(spec_from_row(row), row["device"]) for row in rows]
     assert all(found)
     facts = {}
     for task, _ in found:
@@ -79,7 +79,7 @@ def test_rows_and_tasks_are_one_to_one(measured):
     module, n, _, rows, found, _ = measured
     assert len(rows) == n
     for row, (task, config) in zip(rows, found, strict=True):
-        assert module.KIND.spec_of(task, config) == spec_of(row)
+        assert module.KIND.spec_of(task, config) == spec_from_row(row)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Routes that show what there is: catalogue, model card, accuracy, measurements, nights."""

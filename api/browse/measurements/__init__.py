@@ -1,0 +1,1 @@
+"""Measured rows over REST, read by a child process."""

@@ -1,0 +1,297 @@
+"""GET /v1/measurements, GET /v1/measurements/sets and POST /v1/measurements/like: browsing measured rows.
+
+A query string or a body is checked and becomes a question. A process of its own reads the rows: it is started at the first
+question, replaced when it dies, and ends when idle.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import msgspec
+from anyio.to_thread import run_sync
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ....features.device import Catalogue
+from ....features.errors import SpecError, listed
+from ....features.kernel import KernelSpec, get_family
+from ....features.spec_io.reading import SPEC_FIELDS, kind_of, read_spec, shown_name
+from ....process import ChildEndedError, ChildLostError, FrameChild, python_command, small_environment
+from ...predict.thread_endpoint import acquire_slot
+from ...transport.bodies import (
+    JSON,
+    integer_parameter,
+    media_type,
+    parameters,
+    read_body,
+    read_object,
+    refuse_duplicate_names,
+)
+from ...transport.problems import ProblemError, field_problem, invalid, invalid_field
+from .answer import FILTERS, HEAD, SETS, LikeDevice, LikeQuestion, Question, Refused, RowsQuestion, SetsQuestion
+
+MAX_LIMIT = 200
+"""Most rows of one page."""
+DEFAULT_LIMIT = 50
+MAX_DEVICES = 8
+"""Most devices of one question, as in a sweep."""
+
+PARAMETERS = (*FILTERS, "sort", "descending", "offset", "limit")
+_MAX_OFFSET = 10**9
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def read_rows_question(query: bytes, catalogue: Catalogue) -> RowsQuestion:
+    """The question in a query string. A filter given more than once takes any of its values, an empty one says nothing.
+
+    Raises:
+        ProblemError: 422 naming the parameter.
+    """
+    values = parameters(query, PARAMETERS)
+    for name in PARAMETERS[len(FILTERS) :]:
+        if len(values.get(name, ())) > 1:
+            raise invalid_field(name, "is given more than once")
+    filters = {name: values[name] for name in FILTERS if name in values}
+    for value in filters.get("set", ()):
+        if value not in SETS:
+            raise invalid_field("set", f"no set {value!r}; the sets are: {listed(SETS)}")
+    for value in filters.get("family", ()):
+        try:
+            get_family(value)
+        except SpecError as error:
+            raise invalid([field_problem(error, "family")]) from error
+    if "device" in filters:
+        filters["device"] = [_canonical(name, catalogue) for name in filters["device"]]
+    descending = values.get("descending", ["false"])[0].lower()
+    if descending not in _FLAGS:
+        raise invalid_field("descending", f"must be true or false, got {descending!r}")
+    return RowsQuestion(
+        filters,
+        values.get("sort", [None])[0],
+        _FLAGS[descending],
+        integer_parameter(values, "offset", 0, 0, _MAX_OFFSET),
+        integer_parameter(values, "limit", DEFAULT_LIMIT, 1, MAX_LIMIT),
+    )
+
+
+def read_like_question(body: bytes, catalogue: Catalogue) -> LikeQuestion:
+    """The question in a JSON body: a spec without `device`, `devices`, and `dim`, a size or a knob of the family.
+
+    Raises:
+        ProblemError: 400 for a body that is not JSON, 422 naming what is wrong.
+    """
+    root = read_object(body, '{"family": …, "dtype": …, "sizes": {…}, "devices": […], "dim": …}')
+    refuse_duplicate_names(body, root, [root])
+    known = [name for name in SPEC_FIELDS if name != "device"] + ["devices", "dim"]
+    for name in root:
+        if name not in known:
+            raise invalid_field(shown_name(name), f"unknown field; possible are: {listed(known)}")
+    devices = _devices(root.get("devices"))
+    specs = [_spec(root, place, device, catalogue) for place, device in enumerate(devices)]
+    spec, dim = specs[0][0], _dim(root.get("dim"), specs[0][0])
+    return LikeQuestion(
+        spec.family, spec.dtype, spec.kv_dtype, spec.variant, spec.impl,
+        {name: size for name, size in spec.dims if name != dim},
+        {name: knob for name, knob in spec.config if name != dim},
+        spec.threads, spec.cache_state, dim,
+        [_like_device(name, catalogue) for name in dict.fromkeys(device for _, device in specs)],
+    )  # fmt: skip
+
+
+def _devices(names: Any) -> list[Any]:
+    if not isinstance(names, list) or not names:
+        raise invalid_field("devices", f"must be a list of 1 to {MAX_DEVICES} device names")
+    if len(names) > MAX_DEVICES:
+        raise invalid_field("devices", f"has {len(names)} names; at most {MAX_DEVICES} are allowed")
+    return names
+
+
+def _spec(root: Mapping[str, Any], place: int, device: Any, catalogue: Catalogue) -> tuple[KernelSpec, str]:
+    item = {name: value for name, value in root.items() if name in SPEC_FIELDS} | {"device": device}
+    try:
+        return read_spec(item, catalogue)
+    except SpecError as error:
+        field = f"devices[{place}]" if error.field == "device" else error.field or ""
+        raise invalid([field_problem(error, field)]) from error
+
+
+def _dim(dim: Any, spec: KernelSpec) -> str:
+    family = get_family(spec.family)
+    possible = (*family.dim_names, *family.config)
+    if not isinstance(dim, str) or dim not in possible:
+        got = f"{shown_name(dim)!r}" if isinstance(dim, str) else "nothing" if dim is None else kind_of(dim)
+        raise invalid_field(
+            "dim", f"must be a size or a knob of {family.name}, got {got}; possible are: {listed(possible)}"
+        )
+    return dim
+
+
+def _like_device(name: str, catalogue: Catalogue) -> LikeDevice:
+    device = catalogue.get(name)
+    cores = int(device.required("compute_units")) if device.kind == "cpu" else None
+    return LikeDevice(device.name, [device.name, *device.aliases], cores)
+
+
+def _canonical(name: str, catalogue: Catalogue) -> str:
+    """A device by the catalogue's name; rows may be of devices the catalogue does not know, which stay as they are."""
+    try:
+        return catalogue.get(name).name
+    except SpecError:
+        return name
+
+
+MAX_BODY_B = 16384
+"""Longest body of a question, bytes: one spec and a few device names. A question must also fit into a pipe at once."""
+MAX_WAITING = 64
+"""Most questions that wait; they are answered one after the other, some hundred a second."""
+WAIT_S = 10.0
+"""Seconds that a question may wait before it is refused."""
+DEADLINE_S = 20.0
+"""Longest a question may take. Those about the shipped rows take some hundredths of a second; a large store that has changed is
+read anew first."""
+IDLE_S = 300.0
+"""Seconds without a question after which the process ends itself and gives its memory back."""
+
+_STORE = ("HOME", "KERNELCAST_HOME")
+"""Where the user's own store is found."""
+
+
+class MeasuredRows:
+    """Answers questions about measured rows from a process of its own, one after the other. Threads may share it."""
+
+    def __init__(self, deadline_s: float = DEADLINE_S, idle_s: float = IDLE_S) -> None:
+        self.child = FrameChild(
+            python_command("kernelcast.api.browse.measurements.reader_child", str(idle_s)),
+            small_environment(*_STORE), HEAD, itemgetter(1), stderr="inherit",
+        )  # fmt: skip
+        self._deadline_s = deadline_s
+        self._lock = threading.Lock()
+        self._closing = False
+        # Waiting questions hold no threads, which predictions need.
+        self._slot = anyio.Semaphore(1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def answer(self, question: Question) -> bytes:
+        """The JSON of the answer.
+
+        Raises:
+            ProblemError: the question is refused, too many wait, or the process failed.
+        """
+        busy = ProblemError(
+            503, "too many queries of measured rows are waiting; try again", headers={"retry-after": "2"}
+        )
+        async with acquire_slot(self._slot, MAX_WAITING, WAIT_S, busy):
+            return await run_sync(self.ask, question)
+
+    def ask(self, question: Question) -> bytes:
+        """The JSON of the answer, from any thread.
+
+        Raises:
+            ProblemError: 422, the question is refused; 500 or 503, the process failed, and the next question gets a new one.
+        """
+        raw = msgspec.json.encode(question)
+        frame = HEAD.pack(0, len(raw)) + raw
+        with self._lock:
+            try:
+                try:
+                    head, reply = self.child.ask(frame, self._deadline_s)
+                except ChildEndedError:
+                    if self._closing:
+                        raise
+                    # Idle for long, or killed by the system for its memory: questions change nothing, so it is asked once more.
+                    head, reply = self.child.ask(frame, self._deadline_s)
+            except ChildLostError as lost:
+                raise child_failure(
+                    503, f"the process that reads measured rows {lost}{_where_logged(lost)}; try again"
+                ) from None
+        status = head[0]
+        if status != 200:
+            refused = msgspec.json.decode(reply, type=Refused)
+            raise (
+                invalid_field(refused.field, refused.detail) if status == 422 else child_failure(status, refused.detail)
+            )
+        return reply
+
+    def close(self) -> None:
+        """End the process, if there is one, even while it works on a question; the next question starts another."""
+        self._closing = True
+        # Without waiting for the question: a service that ends has no time for one that takes long.
+        self.child.kill()
+        with self._lock:
+            self.child.close()
+            self._closing = False
+
+
+def child_failure(status: int, detail: str) -> ProblemError:
+    """The problem of a question that the process could not answer."""
+    return ProblemError(status, detail, headers={"retry-after": "2"} if status == 503 else {})
+
+
+def _where_logged(lost: ChildLostError) -> str:
+    ended = isinstance(lost, ChildEndedError) and lost.code is not None and lost.code >= 0
+    return "; the server's log says why" if ended else ""
+
+
+class MeasuredEndpoint:
+    """The ASGI application behind one of the GET routes; `question` makes the question of a query string."""
+
+    def __init__(self, rows: MeasuredRows, question: Callable[[bytes], Question]) -> None:
+        self._rows = rows
+        self._question = question
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request.
+
+        Raises:
+            ProblemError: the request is refused; the boundary turns it into problem+json.
+        """
+        answer = await self._rows.answer(self._question(scope["query_string"]))
+        await Response(answer, media_type="application/json")(scope, receive, send)
+
+
+class LikeEndpoint:
+    """The ASGI application behind `/v1/measurements/like`."""
+
+    def __init__(self, rows: MeasuredRows, devices: Catalogue) -> None:
+        self._rows = rows
+        self._devices = devices
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request.
+
+        Raises:
+            ProblemError: the request is refused; the boundary turns it into problem+json.
+        """
+        headers = dict(scope["headers"])
+        media_type(headers, JSON)
+        body = await read_body(headers, receive, MAX_BODY_B, "a question is one spec and a few device names")
+        answer = await self._rows.answer(read_like_question(body, self._devices))
+        await Response(answer, media_type="application/json")(scope, receive, send)
+
+
+def sets_endpoint(rows: MeasuredRows) -> MeasuredEndpoint:
+    """What answers `/v1/measurements/sets`."""
+
+    def question(query: bytes) -> Question:
+        parameters(query, ())
+        return SetsQuestion()
+
+    return MeasuredEndpoint(rows, question)
+
+
+def rows_endpoint(rows: MeasuredRows, devices: Catalogue) -> MeasuredEndpoint:
+    """What answers `/v1/measurements`; devices may be given by the catalogue's aliases."""
+    return MeasuredEndpoint(rows, lambda query: read_rows_question(query, devices))

@@ -1,0 +1,147 @@
+"""Reading requests about one spec on several devices: `/v1/compare`, `/v1/sweep`, `/v1/roofline` share this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...features.device import Catalogue, Device
+from ...features.errors import SpecError, listed
+from ...features.kernel import KernelSpec, get_family
+from ...features.spec_io.reading import MAX_TEXT, SPEC_FIELDS, kind_of, read_bare_spec, shown_name
+from ..transport.bodies import MAX_DEVICES, named_devices, read_coverage, read_object, refuse_duplicate_names
+from ..transport.problems import FieldProblem, field_problem, invalid, invalid_field
+
+BARE_FIELDS = tuple(name for name in SPEC_FIELDS if name != "device")
+BARE_NEEDED = ("family", "dtype", "sizes")
+MAX_PRICE = 1e9
+"""Highest price of an hour that is taken, so that costs stay finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcrossDevices:
+    """One spec and the devices to predict it on.
+
+    Attributes:
+        spec: The spec.
+        devices: The devices, each once.
+        coverage: Coverage of the intervals.
+    """
+
+    spec: KernelSpec
+    devices: list[Device]
+    coverage: float
+
+
+def read_root(body: bytes, wanted: str, *nested: str) -> dict[str, Any]:
+    """The JSON object of a body in which no name is given twice; `nested` are fields that may hold objects, beside a spec's.
+
+    Raises:
+        ProblemError: 400 for a body that is not JSON, 422 for one that is no object, or names something twice.
+    """
+    root = read_object(body, wanted)
+    inner = [root[name] for name in nested if isinstance(root.get(name), dict)]
+    refuse_duplicate_names(body, root, [root, *inner])
+    return root
+
+
+def read_across(root: Mapping[str, Any], catalogue: Catalogue, *extra: str, most: int = MAX_DEVICES) -> AcrossDevices:
+    """The spec and its devices; `extra` are the route's own fields, `most` how many devices it takes.
+
+    Raises:
+        ProblemError: 422 naming what is wrong.
+    """
+    try:
+        spec = read_bare(root, "devices", "coverage", *extra)
+    except SpecError as error:
+        raise invalid([field_problem(error, error.field or "")]) from error
+    return AcrossDevices(spec, read_devices(root.get("devices"), catalogue, most), read_coverage(root))
+
+
+def read_bare(item: Mapping[str, Any], *extra: str) -> KernelSpec:
+    """The spec of fields that name no device.
+
+    Raises:
+        SpecError: what is wrong; `field` is the path within the spec.
+    """
+    return read_bare_spec(item, extra, BARE_FIELDS, BARE_NEEDED)
+
+
+def read_devices(names: Any, catalogue: Catalogue, most: int) -> list[Device]:
+    """One to `most` devices, each once.
+
+    Raises:
+        ProblemError: 422 naming every one that is not known, is no name, or is named twice.
+    """
+    if not isinstance(names, list) or not 1 <= len(names) <= most:
+        got = f"{len(names)} names" if isinstance(names, list) else kind_of(names)
+        raise invalid_field("devices", f"must be a list of one to {most} device names, not {got}")
+    devices = named_devices(names, catalogue)
+    unique = {device.name: index for index, device in reversed(list(enumerate(devices)))}
+    if errors := [
+        FieldProblem(f"devices[{index}]", f"{device.name} is named twice")
+        for index, device in enumerate(devices)
+        if unique[device.name] != index
+    ]:
+        raise invalid(errors)
+    return devices
+
+
+def check_peaks(request: AcrossDevices) -> None:
+    """Refuse devices that have no peak for the spec's dtype.
+
+    Raises:
+        ProblemError: 422 naming each of them.
+    """
+    errors = [
+        FieldProblem(f"devices[{index}]", reason)
+        for index, device in enumerate(request.devices)
+        if (reason := why_refused(request.spec, device)) is not None
+    ]
+    if errors:
+        raise invalid(errors)
+
+
+def why_refused(spec: KernelSpec, device: Device) -> str | None:
+    """Why a device cannot be asked about a spec, None where it can."""
+    try:
+        device.peak_flops_per_s(spec.dtype, get_family(spec.family).unit)
+    except SpecError as error:
+        return str(error)
+    return None
+
+
+def on_device(spec: KernelSpec, device: Device) -> KernelSpec:
+    """The spec as it runs on a device: threads are those of CPUs."""
+    return spec if device.kind == "cpu" or spec.threads is None else replace(spec, threads=None)
+
+
+def read_prices(raw: Any, catalogue: Catalogue, devices: list[Device]) -> dict[str, float]:
+    """The price of an hour of each device that has one, by catalogue name.
+
+    Raises:
+        ProblemError: 422 naming what is no price, or no device that is compared.
+    """
+    if raw is None:
+        return {}
+    if not isinstance(raw, dict):
+        raise invalid_field("price_per_hour", f"must be an object of prices by device, not {kind_of(raw)}")
+    compared = [device.name for device in devices]
+    prices: dict[str, float] = {}
+    for name, price in raw.items():
+        path = f"price_per_hour.{shown_name(name)}"
+        try:
+            device = catalogue.get(name[:MAX_TEXT]).name
+        except SpecError as error:
+            raise invalid([field_problem(error, path)]) from error
+        if device not in compared:
+            raise invalid_field(path, f"{device} is not among the compared devices: {listed(compared)}")
+        if device in prices:
+            raise invalid_field(path, f"{device} has two prices")
+        if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price <= MAX_PRICE:
+            is_number = isinstance(price, int | float) and not isinstance(price, bool)
+            shown = shown_name(price) if is_number else kind_of(price)
+            raise invalid_field(path, f"a price is a number from 0 to {MAX_PRICE:g}, got {shown}")
+        prices[device] = float(price)
+    return prices

@@ -1,0 +1,1 @@
+"""What every request passes: error boundary, proxy, access, admission."""

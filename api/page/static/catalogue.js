@@ -1,0 +1,42 @@
+// Devices and kernel families as the service lists them, asked for once.
+import { ask } from "./ask.js";
+
+/** What there is to choose from. */
+class Catalogue {
+  constructor(kernels, devices) {
+    this.kernels = kernels;
+    this.devices = devices;
+    this.byName = new Map(devices.flatMap((one) => [one.name, ...one.aliases].map((name) => [name.toLowerCase(), one])));
+  }
+
+  /** Names of the kernel families. */
+  get families() {
+    return Object.keys(this.kernels);
+  }
+
+  /** JSON Schema of a family's spec. */
+  schema(family) {
+    return this.kernels[family];
+  }
+
+  /** The device a name or alias stands for, or undefined. */
+  device(name) {
+    return this.byName.get(name.toLowerCase());
+  }
+
+  /** Catalogue names of devices by any of their names, each once; a name that is not known stays as it is. */
+  names(given) {
+    return [...new Set(given.map((name) => this.device(name)?.name ?? name))];
+  }
+
+  /** How a device is called on the page. */
+  title(name) {
+    return this.device(name)?.title ?? name;
+  }
+}
+
+/** The catalogue of the service that gave this page. */
+export async function loadCatalogue() {
+  const [kernels, devices] = await Promise.all([ask("kernels", "v1/kernels"), ask("devices", "v1/devices")]);
+  return new Catalogue(kernels.kernels, devices.devices);
+}

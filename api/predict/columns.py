@@ -1,0 +1,83 @@
+"""POST /v1/predict/columns: many specs of one family in columns, for tables and searches over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ...client import answers
+from ...features.batch.categorical import Categorical
+from ...features.errors import SpecError
+from ...models.predict.prediction import Predictions, TargetColumns
+from ..transport.problems import ProblemError, field_problem
+from .columns_request import COLUMNS, read_columns
+from .thread_endpoint import Call
+
+
+def answer(call: Call, body: bytes) -> bytes:
+    """The JSON answer to a JSON request.
+
+    Raises:
+        ProblemError: the request is not acceptable.
+    """
+    request = read_columns(body, call.loaded.catalogue, call.settings.max_columns_rows)
+    try:
+        predictions = call.loaded.predictor.predict_cases(request.cases, coverage=request.coverage)
+    except SpecError as error:
+        field = error.field or "columns"
+        path = f"columns.{field}" if field in COLUMNS else field
+        raise ProblemError(422, str(error), [field_problem(error, path)]) from error
+    call.metrics.count_predictions(prediction_counts(request.cases.family.name, request.device, predictions))
+    call.metrics.count_usage_cases(request.cases)
+    return msgspec.json.encode(columns_answer(request.cases.family.name, predictions))
+
+
+def prediction_counts(family: str, devices: Categorical, predictions: Predictions) -> dict[tuple[str, str, bool], int]:
+    """Predictions of one family by family, device and whether they are in domain; `devices` are those of the rows."""
+    names = devices.words
+    counts = np.bincount(2 * devices.code + predictions.in_domain, minlength=2 * len(names)).tolist()
+    return {(family, names[i // 2], bool(i % 2)): count for i, count in enumerate(counts) if count}
+
+
+def columns_answer(family: str, predictions: Predictions) -> answers.Columns:
+    """Predictions of one family as they are sent in columns."""
+    return answers.Columns(
+        family=family,
+        n=len(predictions),
+        coverage=predictions.coverage,
+        latency_s=interval_columns(predictions.targets["latency_s"]),
+        power_w=known_columns(predictions.targets["power_w"]),
+        energy_j=known_columns(predictions.targets["energy_j"]),
+        bound=_text_column(predictions.bound),
+        method=_text_column(predictions.method),
+        in_domain=predictions.in_domain.tolist(),
+        notes=_group_notes(predictions.notes),
+    )
+
+
+def interval_columns(columns: TargetColumns) -> answers.Intervals:
+    """Columns as lists; a NaN is encoded as null."""
+    return answers.Intervals(columns.value.tolist(), columns.lower.tolist(), columns.upper.tolist())
+
+
+def known_columns(columns: TargetColumns) -> answers.Intervals | None:
+    """Columns as lists, None where no row is known."""
+    return None if np.isnan(columns.value).all() else interval_columns(columns)
+
+
+def _text_column(column: Any) -> answers.Words:
+    if isinstance(column, Categorical):
+        return answers.Words(list(column.words), column.code.tolist())
+    number = {text: i for i, text in enumerate(dict.fromkeys(column))}
+    return answers.Words(list(number), list(map(number.__getitem__, column)))
+
+
+def _group_notes(notes: Sequence[tuple[str, ...]]) -> list[answers.RowNotes]:
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for i, row_notes in enumerate(notes):
+        if row_notes:
+            rows.setdefault(row_notes, []).append(i)
+    return [answers.RowNotes(positions, list(row_notes)) for row_notes, positions in rows.items()]

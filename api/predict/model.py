@@ -1,0 +1,145 @@
+"""POST /v1/predict/model: what a whole model costs, on one device or several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from ...client.answers import Wholes
+from ...features.device import Catalogue
+from ...features.errors import SpecError, listed
+from ...features.spec_io.reading import shown_name
+from ...workloads.answers import whole_answer
+from ...workloads.kernel_reading import kernel_path, read_kernel
+from ...workloads.whole_model import MAX_LAUNCH_S, Kernel, Whole, predict_whole
+from ..model_source import LoadedModel, require_model
+from ..transport.bodies import MAX_DEVICES, named_devices, read_coverage, read_object, refuse_duplicate_names
+from ..transport.problems import MAX_LISTED, FieldProblem, ProblemError, field_problem, invalid, invalid_field
+from .spec import PredictEndpoint
+
+
+class ModelEndpoint(PredictEndpoint):
+    """The ASGI application behind `/v1/predict/model`: bodies are taken as by `/v1/predict`, within the same limits."""
+
+    def answer(self, body: bytes) -> bytes:
+        """The JSON answer to a JSON request.
+
+        Raises:
+            ProblemError: no model is loaded, or the request is not acceptable.
+        """
+        loaded = require_model(self._source)
+        request = read_model_request(body, loaded.catalogue, self._settings.max_specs)
+        wholes = _predict(loaded, request)
+        self._metrics.count_predictions(
+            (part.kernel.spec.family, device, part.prediction.in_domain)
+            for device, whole in zip(request.devices, wholes, strict=True)
+            for part in whole.parts
+        )
+        for device, whole in zip(request.devices, wholes, strict=True):
+            self._metrics.count_usage([part.kernel.spec for part in whole.parts], [device] * len(whole.parts))
+        answers = [whole_answer(device, whole) for device, whole in zip(request.devices, wholes, strict=True)]
+        return msgspec.json.encode(Wholes(answers))
+
+
+def _predict(loaded: LoadedModel, request: ModelRequest) -> list[Whole]:
+    ask = partial(
+        predict_whole, loaded.predictor, request.kernels,
+        coverage=request.coverage, launch_s=request.launch_s, queued=request.queued,
+    )  # fmt: skip
+    try:
+        return [ask(device) for device in request.devices]
+    except SpecError as error:
+        if error.field in ("coverage", "launch_s"):
+            raise ProblemError(422, str(error), [field_problem(error, error.field)]) from error
+        errors = _at_fault(loaded, request) or [field_problem(error, error.field or "kernels")]
+        raise ProblemError(422, errors[0].detail, errors) from error
+
+
+def _at_fault(loaded: LoadedModel, request: ModelRequest) -> list[FieldProblem]:
+    """The kernels whose family the model does not know; one of each family is tried alone."""
+    refused: dict[str, SpecError | None] = {}
+    errors: list[FieldProblem] = []
+    for index, kernel in enumerate(request.kernels):
+        family = kernel.spec.family
+        if family not in refused:
+            refused[family] = _refusal(loaded, kernel, request)
+        if (error := refused[family]) is not None and len(errors) < MAX_LISTED:
+            errors.append(field_problem(error, kernel_path(index, error.field or "family"), index))
+    return errors
+
+
+def _refusal(loaded: LoadedModel, kernel: Kernel, request: ModelRequest) -> SpecError | None:
+    for device in request.devices:
+        try:
+            loaded.predictor.predict([kernel.spec], [device], coverage=request.coverage)
+        except SpecError as error:
+            return error
+    return None
+
+
+MODEL_FIELDS = ("devices", "kernels", "coverage", "launch_s", "queued")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """A checked request of `/v1/predict/model`.
+
+    Attributes:
+        kernels: The kernels of the model, with their counts.
+        devices: Catalogue names of the devices.
+        coverage: Coverage of the intervals.
+        launch_s: Time between two kernels, seconds.
+        queued: Whether work is queued ahead of the device, which hides the launch contained in measured latencies.
+    """
+
+    kernels: list[Kernel]
+    devices: list[str]
+    coverage: float
+    launch_s: float
+    queued: bool
+
+
+def read_model_request(body: bytes, catalogue: Catalogue, max_specs: int) -> ModelRequest:
+    """The request in a JSON body.
+
+    Raises:
+        ProblemError: 400 for a body that is not JSON, 413 for more than `max_specs` predictions (kernels times devices),
+            422 naming what is wrong.
+    """
+    root = read_object(body, '{"devices": […], "kernels": […]}')
+    if unknown := [name for name in root if name not in MODEL_FIELDS]:
+        raise invalid_field(shown_name(unknown[0]), f"unknown field; a model takes {listed(MODEL_FIELDS)}")
+    items, names = root.get("kernels"), root.get("devices")
+    if not isinstance(items, list) or not items:
+        raise invalid_field("kernels", "must be a list of at least one kernel")
+    if not isinstance(names, list) or not 1 <= len(names) <= MAX_DEVICES:
+        raise invalid_field("devices", f"must be a list of one to {MAX_DEVICES} device names")
+    if len(items) * len(names) > max_specs:
+        request = f"{len(items)} kernels on {len(names)} devices in one request"
+        raise ProblemError(413, f"{request}; at most {max_specs} predictions are made, send the devices one by one")
+    refuse_duplicate_names(body, root, items)
+    coverage, launch_s = read_coverage(root), root.get("launch_s", 0.0)
+    if not _is_number(launch_s) or not 0 <= launch_s <= MAX_LAUNCH_S:
+        raise invalid_field("launch_s", f"must be seconds between 0 and {MAX_LAUNCH_S:g}")
+    if not isinstance(queued := root.get("queued", False), bool):
+        raise invalid_field("queued", "must be true or false")
+    devices = [device.name for device in named_devices(names, catalogue)]
+    kernels: list[Kernel] = []
+    errors: list[FieldProblem] = []
+    for index, item in enumerate(items):
+        try:
+            kernels.append(read_kernel(item, devices, catalogue))
+        except SpecError as error:
+            errors.append(field_problem(error, kernel_path(index, error.field), index))
+            if len(errors) == MAX_LISTED:
+                break
+    if errors:
+        raise invalid(errors)
+    return ModelRequest(kernels, devices, coverage, float(launch_s), queued)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,155 @@
+"""POST /v2/models/{name}/infer: many kernels of one family as tensors in, their costs as tensors out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+from starlette.types import Receive, Scope, Send
+
+from ....features.batch.categorical import Categorical
+from ....features.errors import SpecError
+from ....models.predict.prediction import TARGETS, Predictions
+from ...model_source import LoadedModel, PredictorSource, require_model
+from ...settings import Settings
+from ...telemetry.metrics import Metrics
+from ...transport.bodies import media_type, read_body
+from ..columns import prediction_counts
+from ..spec import INLINE_BODY_B
+from ..thread_endpoint import on_thread
+from . import models
+from .columns import read_cases, refusal
+from .models import model_named
+from .request import HEADER, InferRequest, read_infer_request
+from .tensors import to_bytes, to_json
+
+_MEDIA_TYPES = frozenset({"application/json", "application/octet-stream"})
+_ADVICE = "send the rows in parts"
+INLINE_ROWS = 64
+"""Most rows predicted on the event loop: bytes hold a row in so few that a body within `INLINE_BODY_B` may have hundreds."""
+
+
+class InferEndpoint:
+    """The ASGI application behind the infer routes; a large body is worked on by a thread."""
+
+    def __init__(self, source: PredictorSource, settings: Settings, metrics: Metrics) -> None:
+        self._source = source
+        self._settings = settings
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request.
+
+        Raises:
+            ProblemError: the request is refused; the boundary turns it into problem+json.
+        """
+        headers = dict(scope["headers"])
+        # The protocol's clients send binary tensors without a media type.
+        media_type({b"content-type": b"application/octet-stream", **headers}, _MEDIA_TYPES)
+        loaded = require_model(self._source)
+        path: dict[str, str] = scope["path_params"]
+        name = model_named(loaded, path["name"], path.get("version")).name
+        body = await read_body(headers, receive, self._settings.max_columns_b, _ADVICE)
+        answer, json_b = await self._answer(loaded, name, body, headers.get(HEADER))
+        sent = [(b"content-type", b"application/json" if json_b is None else b"application/octet-stream"),
+                (b"content-length", str(len(answer)).encode())]  # fmt: skip
+        if json_b is not None:
+            sent.append((HEADER, str(json_b).encode()))
+        await send({"type": "http.response.start", "status": 200, "headers": sent})
+        await send({"type": "http.response.body", "body": answer})
+
+    async def _answer(
+        self, loaded: LoadedModel, name: str, body: bytes, header_b: bytes | None
+    ) -> tuple[bytes, int | None]:
+        """The answer to a body, and how many bytes of it are JSON; None where all of it is."""
+        read = partial(read_infer_request, body, header_b, name, loaded.version, self._settings.max_columns_rows)
+        if len(body) > INLINE_BODY_B:
+            return await on_thread(lambda: self._answer_request(loaded, name, read()))
+        request = read()
+        if request.rows > INLINE_ROWS:
+            return await on_thread(self._answer_request, loaded, name, request)
+        return self._answer_request(loaded, name, request)
+
+    def _answer_request(self, loaded: LoadedModel, name: str, request: InferRequest) -> tuple[bytes, int | None]:
+        return encode_answer(request, name, loaded.version, self._predict(loaded, name, request))
+
+    def _predict(self, loaded: LoadedModel, name: str, request: InferRequest) -> Predictions:
+        cases = read_cases(request, name, loaded.catalogue)
+        try:
+            predictions = loaded.predictor.predict_cases(cases, coverage=request.coverage)
+        except SpecError as error:
+            raise refusal(error, request) from error
+        self._metrics.count_predictions(prediction_counts(name, cases.coded("device"), predictions))
+        self._metrics.count_usage_cases(cases)
+        return predictions
+
+
+_ENDS = {"": "value", "_lower": "lower", "_upper": "upper"}
+
+
+def _target(target: str, end: str) -> Callable[[Predictions], Any]:
+    return lambda predictions: getattr(predictions.targets[target], end)
+
+
+_COLUMNS: Mapping[str, Callable[[Predictions], Any]] = {
+    **{f"{target}{suffix}": _target(target, end) for target in TARGETS for suffix, end in _ENDS.items()},
+    "in_domain": lambda predictions: predictions.in_domain,
+    "bound": lambda predictions: _categorical(predictions.bound),
+    "method": lambda predictions: _categorical(predictions.method),
+}
+
+
+def encode_answer(
+    request: InferRequest, model: str, version: str, predictions: Predictions
+) -> tuple[bytes, int | None]:
+    """The body of an answer, and how many bytes of it are JSON; None where all of it is."""
+    parts: list[bytes] = []
+    outputs: list[dict[str, Any]] = []
+    for kind, as_bytes in request.outputs:
+        values = _COLUMNS[kind.name](predictions)
+        output: dict[str, Any] = {"name": kind.name, "datatype": kind.datatype, "shape": [len(predictions)]}
+        if as_bytes:
+            parts.append(to_bytes(kind.datatype, values))
+            output["parameters"] = {"binary_data_size": len(parts[-1])}
+        else:
+            output["data"] = to_json(kind.datatype, values)
+        outputs.append(output)
+    answer: dict[str, Any] = {"model_name": model, "model_version": version}
+    if request.id is not None:
+        answer["id"] = request.id
+    answer |= {"parameters": {"coverage": predictions.coverage}, "outputs": outputs}
+    text = msgspec.json.encode(answer)
+    return (b"".join((text, *parts)), len(text)) if parts else (text, None)
+
+
+def _categorical(column: Sequence[str] | Categorical) -> Categorical:
+    return column if isinstance(column, Categorical) else Categorical.encode(np.array(column, dtype=np.object_))
+
+
+def _infer(services: Any) -> InferEndpoint:
+    return InferEndpoint(services.source, services.settings, services.metrics)
+
+
+def _from_source(answer: Callable[[PredictorSource], models.Answer]) -> Callable[[Any], models.Answer]:
+    return lambda services: answer(services.source)
+
+
+_MODEL = "/v2/models/{name}"
+_VERSION = "/v2/models/{name}/versions/{version}"
+
+ROWS: tuple[tuple[str, str, str, Callable[[Any], Callable[..., Any]]], ...] = (
+    ("/v2", "GET", "inference_server", _from_source(models.server_metadata)),
+    ("/v2/health/live", "GET", "inference_live", _from_source(models.server_live)),
+    ("/v2/health/ready", "GET", "inference_ready", _from_source(models.server_ready)),
+    (_MODEL, "GET", "inference_model", _from_source(models.model)),
+    (_VERSION, "GET", "inference_model_version", _from_source(models.model)),
+    (f"{_MODEL}/ready", "GET", "inference_model_ready", _from_source(models.model_ready)),
+    (f"{_VERSION}/ready", "GET", "inference_model_version_ready", _from_source(models.model_ready)),
+    (f"{_MODEL}/infer", "POST", "inference_infer", _infer),
+    (f"{_VERSION}/infer", "POST", "inference_infer_version", _infer),
+    ("/v2/repository/index", "POST", "inference_index", _from_source(models.repository_index)),
+)
+"""Every address of the protocol, as the fields of a `Route`: path, method, name, and what builds it from the `Services`."""

@@ -1,0 +1,196 @@
+"""Kernel families as models of the protocol: which there are, their versions, and the tensors they take and give."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ....features.errors import listed
+from ....features.kernel import CACHE_STATES, KernelFamily, families
+from ....features.spec_io.reading import kind_of, shown_name
+from ....version import __version__
+from ...model_source import LoadedModel, PredictorSource, require_model
+from ...transport.bodies import json_response, read_body, read_object
+from ...transport.problems import ProblemError, invalid_field
+from .tensors import TensorKind
+
+PLATFORM = "kernelcast_onnx"
+"""What runs the models, `<project>_<format>` as the protocol asks."""
+
+NOT_SET = -1
+"""The number that stands for threads or a tuning number not given."""
+
+TEXT_INPUTS = ("device", "dtype", "variant", "impl", "kv_dtype", "cache_state")
+
+OUTPUTS = (
+    TensorKind("latency_s", "FP64", "time of one run in seconds"),
+    TensorKind("latency_s_lower", "FP64", "lower end of its interval"),
+    TensorKind("latency_s_upper", "FP64", "upper end of its interval"),
+    TensorKind("power_w", "FP64", "mean power in watts; NaN (null in JSON) where it is unknown"),
+    TensorKind("power_w_lower", "FP64", "lower end of its interval"),
+    TensorKind("power_w_upper", "FP64", "upper end of its interval"),
+    TensorKind("energy_j", "FP64", "energy of one run in joules; NaN (null in JSON) where it is unknown"),
+    TensorKind("energy_j_lower", "FP64", "lower end of its interval"),
+    TensorKind("energy_j_upper", "FP64", "upper end of its interval"),
+    TensorKind("in_domain", "BOOL", "whether the model was trained on cases like this one"),
+    TensorKind("bound", "BYTES", "the limit that binds on paper: compute, dram, cache, launch …"),
+    TensorKind("method", "BYTES", "how the prediction came about, with any stand-in"),
+)
+"""What every model answers, a value per row."""
+
+
+@cache
+def inputs_of(name: str) -> Mapping[str, TensorKind]:
+    """The inputs of a family's model by name: its sizes and tuning numbers, and what every kernel has."""
+    family = families()[name]
+    return {tensor.name: tensor for tensor in (*_common_inputs(family), *_numbers(family))}
+
+
+def _common_inputs(family: KernelFamily) -> tuple[TensorKind, ...]:
+    return (
+        TensorKind("device", "BYTES", "catalogue name or alias"),
+        TensorKind("dtype", "BYTES", "number format of the operands"),
+        TensorKind(
+            "variant", "BYTES", f"one of {listed(family.variants)}; empty: the plain or implied one", optional=True
+        ),
+        TensorKind("impl", "BYTES", "what runs it; empty: what the model knows best", optional=True),
+        TensorKind("kv_dtype", "BYTES", "number format of the cache; empty: the same as dtype", optional=True),
+        TensorKind("cache_state", "BYTES", f"one of {listed(CACHE_STATES)}; empty: hot", optional=True),
+        TensorKind("threads", "INT64", f"CPU threads; {NOT_SET}: all cores, or a GPU", optional=True),
+    )
+
+
+def _numbers(family: KernelFamily) -> tuple[TensorKind, ...]:
+    sizes = (
+        TensorKind(dim.name, "INT64", dim.doc if dim.default is None else f"{dim.doc}; left out: {dim.default}",
+                   optional=dim.default is not None)
+        for dim in family.dims
+    )  # fmt: skip
+    knobs = (TensorKind(name, "INT64", f"tuning number; {NOT_SET}: not given", optional=True) for name in family.config)
+    return (*sizes, *knobs)
+
+
+def served(loaded: LoadedModel) -> tuple[str, ...]:
+    """Names of the models: the families the artifact was trained on."""
+    trained = loaded.manifest.get("families")
+    return tuple(name for name in families() if not isinstance(trained, Mapping) or name in trained)
+
+
+def model_named(loaded: LoadedModel, name: str, version: str | None) -> KernelFamily:
+    """The family that a model of this name and version is.
+
+    Raises:
+        ProblemError: 404, there is no such model, or another version of it answers.
+    """
+    if name not in (known := served(loaded)):
+        raise ProblemError(404, f"no model {shown_name(name)!r}; models: {listed(known)}")
+    if version is not None and version != loaded.version:
+        raise ProblemError(404, f"{name} has no version {shown_name(version)!r}; the one served is {loaded.version}")
+    return families()[name]
+
+
+def model_metadata(loaded: LoadedModel, family: KernelFamily) -> dict[str, Any]:
+    """A model as `GET /v2/models/{name}` describes it."""
+    return {
+        "name": family.name,
+        "versions": [loaded.version],
+        "platform": PLATFORM,
+        "inputs": [_described(tensor) for tensor in inputs_of(family.name).values()],
+        "outputs": [_described(tensor) for tensor in OUTPUTS],
+    }
+
+
+def _described(tensor: TensorKind) -> dict[str, Any]:
+    parameters: dict[str, Any] = {"description": tensor.doc}
+    if tensor.optional:
+        parameters["optional"] = True
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": [-1], "parameters": parameters}
+
+
+EXTENSIONS = ("binary_tensor_data", "parameters")
+"""Extensions of the protocol spoken here; of the model repository there is the index alone, as nothing is loaded by request."""
+
+_MAX_INDEX_B = 4096
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+def server_metadata(_: PredictorSource) -> Answer:
+    """`GET /v2`."""
+    return _always({"name": "kernelcast", "version": __version__, "extensions": list(EXTENSIONS)})
+
+
+def server_live(_: PredictorSource) -> Answer:
+    """`GET /v2/health/live`: 200 while the process answers."""
+    return _always({"live": True})
+
+
+def server_ready(source: PredictorSource) -> Answer:
+    """`GET /v2/health/ready`: 200 once a model is loaded, 503 before."""
+
+    async def answer(_: Request) -> Response:
+        require_model(source)
+        return json_response({"ready": True})
+
+    return answer
+
+
+def model_ready(source: PredictorSource) -> Answer:
+    """`GET /v2/models/{name}[/versions/{version}]/ready`: 200, or 404 for a model or version that is not served."""
+
+    async def answer(request: Request) -> Response:
+        loaded = require_model(source)
+        family = model_named(loaded, *_address(request.path_params))
+        return json_response({"name": family.name, "ready": True})
+
+    return answer
+
+
+def model(source: PredictorSource) -> Answer:
+    """`GET /v2/models/{name}[/versions/{version}]`: the tensors a model takes and gives."""
+
+    async def answer(request: Request) -> Response:
+        loaded = require_model(source)
+        return json_response(model_metadata(loaded, model_named(loaded, *_address(request.path_params))))
+
+    return answer
+
+
+def repository_index(source: PredictorSource) -> Answer:
+    """`POST /v2/repository/index`: every model; all are ready, or there would be none."""
+
+    async def answer(request: Request) -> Response:
+        body = await read_body(dict(request.scope["headers"]), request.receive, _MAX_INDEX_B, "send {} or nothing")
+        _check_index_request(body)
+        loaded = require_model(source)
+        index = [{"name": name, "version": loaded.version, "state": "READY", "reason": ""} for name in served(loaded)]
+        return json_response(index)
+
+    return answer
+
+
+def _check_index_request(body: bytes) -> None:
+    """All models are ready: `{"ready": true}` asks for the same as nothing."""
+    request = read_object(body) if body.strip() else {}
+    if unknown := [name for name in request if name != "ready"]:
+        raise invalid_field(shown_name(unknown[0]), "unknown field; an index request takes ready")
+    if not isinstance(request.get("ready", False), bool):
+        raise invalid_field("ready", f"must be true or false, not {kind_of(request['ready'])}")
+
+
+def _address(path: Mapping[str, str]) -> tuple[str, str | None]:
+    return path["name"], path.get("version")
+
+
+def _always(answer: Mapping[str, Any]) -> Answer:
+    body = msgspec.json.encode(answer)
+
+    async def fixed(_: Request) -> Response:
+        return Response(body, media_type="application/json")
+
+    return fixed

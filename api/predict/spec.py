@@ -1,0 +1,292 @@
+"""POST /v1/predict: one spec, or a batch of them, every bad one named by index and field.
+
+Single specs that are read in one turn of the event loop are predicted in one batch at its end, as most of the cost of a
+prediction is per call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ...client.answers import Batch
+from ...features.device import Catalogue
+from ...features.errors import SpecError, listed
+from ...features.kernel import KernelSpec
+from ...features.spec_io.reading import DEFAULT_COVERAGE, read_spec, shown_name
+from ...models.predict.prediction import Prediction
+from ...workloads.answers import prediction_answer
+from ..model_source import LoadedModel, PredictorSource, require_model
+from ..settings import Settings
+from ..telemetry.metrics import Metrics
+from ..transport.bodies import (
+    JSON,
+    media_type,
+    read_body,
+    read_coverage,
+    read_object,
+    refuse_duplicate_names,
+)
+from ..transport.problems import MAX_LISTED, FieldProblem, ProblemError, field_problem, invalid, invalid_field
+from .thread_endpoint import on_thread
+
+MAX_IMPLS = 100
+"""Most different implementations in one request. What follows from a name is worked out once a name, which takes as long as
+hundreds of rows: nothing but new names would keep the server busy for minutes."""
+
+BATCH_FIELDS = ("requests", "coverage")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A checked request of `/v1/predict`.
+
+    Attributes:
+        specs: The specs.
+        devices: Catalogue name of each spec's device.
+        coverage: Coverage of the intervals.
+        single: Whether the body was one spec and not a batch.
+    """
+
+    specs: list[KernelSpec]
+    devices: list[str]
+    coverage: float
+    single: bool
+
+
+def read_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Request:
+    """The request in a JSON body.
+
+    Raises:
+        ProblemError: 400 for a body that is not JSON, 413 for too many specs, 422 naming what is wrong with the specs.
+    """
+    root = read_object(body)
+    single = "requests" not in root
+    items = [root] if single else root["requests"]
+    if not single and (unknown := [name for name in root if name not in BATCH_FIELDS]):
+        raise invalid_field(shown_name(unknown[0]), f"unknown field; a batch takes {listed(BATCH_FIELDS)}")
+    if not isinstance(items, list) or not items:
+        raise invalid_field("requests", "must be a list of at least one spec")
+    if len(items) > max_specs:
+        raise ProblemError(
+            413, f"{len(items)} specs in one request; at most {max_specs} are allowed, send them in parts"
+        )
+    refuse_duplicate_names(body, root, items)
+    coverage = read_coverage(root) if "coverage" in root else DEFAULT_COVERAGE
+    specs: list[KernelSpec] = []
+    devices: list[str] = []
+    errors: list[FieldProblem] = []
+    for index, item in enumerate(items):
+        try:
+            spec, device = read_spec(item, catalogue, extra=("coverage",) if single else ())
+        except SpecError as error:
+            where = error.field or ""
+            if not single:
+                where = f"requests[{index}].{where}" if where else f"requests[{index}]"
+            errors.append(field_problem(error, where, None if single else index))
+            if len(errors) == MAX_LISTED:
+                break
+        else:
+            specs.append(spec)
+            devices.append(device)
+    if not errors and (named := len({spec.impl for spec in specs})) > MAX_IMPLS:
+        errors.append(FieldProblem("requests", too_many_impls(named)))
+    if errors:
+        raise invalid(errors)
+    return Request(specs, devices, coverage, single)
+
+
+def too_many_impls(named: int) -> str:
+    """Why a request that names that many implementations is refused."""
+    return f"names {named} different implementations; at most {MAX_IMPLS} are allowed in one request, split the request"
+
+
+_MAX_BATCH = 32
+"""Specs predicted in one go; more would hold up the event loop, and gain little."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A spec that waits for its prediction."""
+
+    loaded: LoadedModel
+    spec: KernelSpec
+    device: str
+    coverage: float
+    answer: asyncio.Future[Prediction]
+
+
+class MicroBatcher:
+    """Collects specs on one event loop and predicts them together."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Waiting] = []
+
+    async def predict(self, loaded: LoadedModel, spec: KernelSpec, device: str, coverage: float) -> Prediction:
+        """The prediction of one spec by the model that was loaded when it was read.
+
+        Raises:
+            SpecError: the model refuses the spec; others that came with it are answered all the same.
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Prediction] = loop.create_future()
+        self._waiting.append(_Waiting(loaded, spec, device, coverage, answer))
+        if len(self._waiting) == 1:
+            loop.call_soon(self._answer_all)
+        return await answer
+
+    def _answer_all(self) -> None:
+        """Answer all that wait, those that share a model and a coverage together."""
+        waiting, self._waiting = self._waiting, []
+        groups: dict[tuple[int, float], list[_Waiting]] = {}
+        for request in waiting:
+            # One that was cancelled meanwhile needs no answer.
+            if not request.answer.done():
+                groups.setdefault((id(request.loaded), request.coverage), []).append(request)
+        left = [group[i : i + _MAX_BATCH] for group in groups.values() for i in range(0, len(group), _MAX_BATCH)]
+        while left:
+            batch = left.pop(0)
+            predictor, coverage = batch[0].loaded.predictor, batch[0].coverage
+            specs, devices = [request.spec for request in batch], [request.device for request in batch]
+            try:
+                predictions = predictor.predict(specs, devices, coverage=coverage)
+            except Exception as error:  # noqa: BLE001 - any failure belongs to the request it is about, whose boundary reports it
+                if len(batch) == 1:
+                    batch[0].answer.set_exception(error)
+                else:
+                    # One spec of several is refused: each is predicted by itself.
+                    left[:0] = [[request] for request in batch]
+                continue
+            for request, prediction in zip(batch, predictions, strict=True):
+                request.answer.set_result(prediction)
+
+
+INLINE_BODY_B = 8192
+"""Bodies up to this size (some 40 specs) are answered on the event loop; larger ones go to a thread so that health
+checks and small requests are answered meanwhile."""
+
+_MAX_PROBES = 200
+
+
+class PredictEndpoint(ABC):
+    """A route that takes a JSON body: short ones are answered on the event loop, longer ones on a thread."""
+
+    def __init__(self, source: PredictorSource, settings: Settings, metrics: Metrics) -> None:
+        self._source = source
+        self._settings = settings
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request.
+
+        Raises:
+            ProblemError: the request is refused; the boundary turns it into problem+json.
+        """
+        headers = dict(scope["headers"])
+        media_type(headers, JSON)
+        body = await read_body(headers, receive, self._settings.max_body_b)
+        answer = await self.answer_soon(body) if len(body) <= INLINE_BODY_B else await on_thread(self.answer, body)
+        await Response(answer, media_type="application/json")(scope, receive, send)
+
+    async def answer_soon(self, body: bytes) -> bytes:
+        """The same as `answer` for a short request, on the event loop."""
+        return self.answer(body)
+
+    @abstractmethod
+    def answer(self, body: bytes) -> bytes:
+        """The JSON answer to a JSON request.
+
+        Raises:
+            ProblemError: no model is loaded, or the request is not acceptable.
+        """
+
+
+class SpecEndpoint(PredictEndpoint):
+    """The ASGI application behind `/v1/predict`; single specs that come together are predicted together."""
+
+    def __init__(self, source: PredictorSource, settings: Settings, metrics: Metrics) -> None:
+        super().__init__(source, settings, metrics)
+        self._batcher = MicroBatcher()
+
+    async def answer_soon(self, body: bytes) -> bytes:
+        """See `PredictEndpoint.answer_soon`."""
+        loaded = self._source.current or require_model(self._source)
+        request = read_request(body, loaded.catalogue, self._settings.max_specs)
+        if not request.single:
+            return self._answer_request(loaded, request)
+        spec, device = request.specs[0], request.devices[0]
+        try:
+            prediction = await self._batcher.predict(loaded, spec, device, request.coverage)
+        except SpecError as error:
+            raise _single_problem(error) from error
+        self._metrics.count_predictions(((spec.family, device, prediction.in_domain),))
+        if self._metrics.usage is not None:
+            self._metrics.count_usage(request.specs, request.devices)
+        return msgspec.json.encode(prediction_answer(spec, device, prediction))
+
+    def answer(self, body: bytes) -> bytes:
+        """See `PredictEndpoint.answer`."""
+        loaded = require_model(self._source)
+        return self._answer_request(loaded, read_request(body, loaded.catalogue, self._settings.max_specs))
+
+    def _answer_request(self, loaded: LoadedModel, request: Request) -> bytes:
+        predictions = _predict(loaded, request)
+        self._metrics.count_predictions(_prediction_kinds(request.specs, request.devices, predictions))
+        self._metrics.count_usage(request.specs, request.devices)
+        answers = list(map(prediction_answer, request.specs, request.devices, predictions))
+        return msgspec.json.encode(answers[0] if request.single else Batch(answers))
+
+
+def _predict(loaded: LoadedModel, request: Request) -> list[Prediction]:
+    try:
+        return loaded.predictor.predict(request.specs, request.devices, coverage=request.coverage)
+    except SpecError as error:
+        if error.field == "coverage" or request.single:
+            raise _single_problem(error) from error
+        errors = _at_fault(loaded, request) or [field_problem(error, error.field or "requests")]
+        raise ProblemError(422, errors[0].detail, errors) from error
+
+
+def _single_problem(error: SpecError) -> ProblemError:
+    return ProblemError(422, str(error), [field_problem(error, error.field or "")])
+
+
+def _at_fault(loaded: LoadedModel, request: Request) -> list[FieldProblem]:
+    """Which specs of a batch the model refuses: one spec of each kind is tried alone.
+
+    What a model refuses (a family or device it does not know) depends on the kind of spec, not on its sizes.
+    """
+    refused: dict[tuple[str, ...], SpecError | None] = {}
+    errors: list[FieldProblem] = []
+    for index, (spec, device) in enumerate(zip(request.specs, request.devices, strict=True)):
+        kind = (spec.family, device, spec.dtype, spec.variant, spec.impl)
+        if kind not in refused:
+            if len(refused) == _MAX_PROBES:
+                break
+            refused[kind] = _refusal(loaded, spec, device, request.coverage)
+        if (error := refused[kind]) is not None:
+            errors.append(field_problem(error, f"requests[{index}].{error.field or 'family'}", index))
+            if len(errors) == MAX_LISTED:
+                break
+    return errors
+
+
+def _refusal(loaded: LoadedModel, spec: KernelSpec, device: str, coverage: float) -> SpecError | None:
+    try:
+        loaded.predictor.predict([spec], [device], coverage=coverage)
+    except SpecError as error:
+        return error
+    return None
+
+
+def _prediction_kinds(
+    specs: list[KernelSpec], devices: list[str], predictions: list[Prediction]
+) -> Iterable[tuple[str, str, bool]]:
+    for spec, device, prediction in zip(specs, devices, predictions, strict=True):
+        yield spec.family, device, prediction.in_domain

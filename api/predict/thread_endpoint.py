@@ -1,0 +1,111 @@
+"""A route whose answers take long enough to be worked out on a thread, whatever the length of the question."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar, TypeVarTuple, Unpack
+
+import anyio
+from anyio.lowlevel import RunVar
+from anyio.to_thread import run_sync
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ...features.errors import SpecError
+from ..model_source import LoadedModel, PredictorSource, require_model
+from ..settings import Settings
+from ..telemetry.metrics import Metrics
+from ..transport.bodies import JSON, media_type, read_body
+from ..transport.problems import ProblemError, field_problem
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What an answer is computed from.
+
+    Attributes:
+        loaded: The model that was loaded when the request came.
+        settings: Settings of the service.
+        metrics: Counters of requests and predictions.
+    """
+
+    loaded: LoadedModel
+    settings: Settings
+    metrics: Metrics
+
+
+Answer = Callable[[Call, bytes], bytes]
+"""From the bytes of a request to those of its answer; raises ProblemError."""
+
+
+class ThreadEndpoint:
+    """The ASGI application of a route that takes a JSON body of at most `limit_b` bytes and answers by `answer`."""
+
+    def __init__(
+        self, source: PredictorSource, settings: Settings, metrics: Metrics, answer: Answer, limit_b: int
+    ) -> None:
+        self._source = source
+        self._settings = settings
+        self._metrics = metrics
+        self._answer = answer
+        self._limit_b = limit_b
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request.
+
+        Raises:
+            ProblemError: the request is refused; the boundary turns it into problem+json.
+        """
+        headers = dict(scope["headers"])
+        media_type(headers, JSON)
+        body = await read_body(headers, receive, self._limit_b)
+        call = Call(require_model(self._source), self._settings, self._metrics)
+        await Response(await on_thread(self._answer, call, body), media_type="application/json")(scope, receive, send)
+
+
+def refusal_problem(error: SpecError, field: str) -> ProblemError:
+    """A refusal of the predictor as a problem of the field the error names, or else of `field`."""
+    problem = field_problem(error, error.field or field)
+    return ProblemError(422, problem.detail, [problem])
+
+
+LARGE_AT_ONCE = 4
+"""Large answers worked out at the same time in one process. The interpreter works on one at a time whatever their number, and a
+hundred thousand rows in columns take some 90 MB while they are worked on."""
+
+_Parts = TypeVarTuple("_Parts")
+_Answer = TypeVar("_Answer")
+_large: RunVar[anyio.CapacityLimiter] = RunVar("kernelcast large answers")
+
+
+async def on_thread(work: Callable[[Unpack[_Parts]], _Answer], *parts: *_Parts) -> _Answer:
+    """The result of `work(*parts)`, which may be large, from a thread; at most `LARGE_AT_ONCE` run at a time."""
+    try:
+        limiter = _large.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(LARGE_AT_ONCE)
+        _large.set(limiter)
+    return await run_sync(work, *parts, limiter=limiter)
+
+
+@asynccontextmanager
+async def acquire_slot(
+    slots: anyio.Semaphore, max_waiting: int, wait_s: float, busy: ProblemError
+) -> AsyncIterator[None]:
+    """One of the `slots`, for as long as the context lasts.
+
+    Raises:
+        ProblemError: `busy`, where `max_waiting` others wait already, or no slot came free within `wait_s`.
+    """
+    if slots.statistics().tasks_waiting >= max_waiting:
+        raise busy
+    with anyio.move_on_after(wait_s) as wait:
+        await slots.acquire()
+    if wait.cancelled_caught:
+        raise busy
+    try:
+        yield
+    finally:
+        slots.release()

@@ -1,0 +1,1 @@
+"""The server process and its workers."""

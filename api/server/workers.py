@@ -1,0 +1,148 @@
+"""Several workers on one socket: uvicorn's supervisor, with a clear end where no worker can start.
+
+uvicorn starts the workers, restarts those that die or hang, and replaces them one by one on SIGHUP. Added here: the start waits
+for the first worker that answers, a worker takes connections only once it has a model, and none outlives its supervisor.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from math import ceil
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING
+
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
+
+from ...features.errors import SpecError
+from ..settings import Settings
+from ..telemetry.request_log import install
+from .connection import SHUTDOWN_S, uvicorn_config
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+HEALTH_TIMEOUT_S = 30
+"""A worker that does not answer its supervisor for so long hangs and is replaced."""
+
+_TRIES = 3
+"""Looks for a model, of every worker, after which the start is given up."""
+
+
+def worker_app(settings: Settings, tries: int | None = None) -> FastAPI:
+    """The application of one worker, once it has a model; without one after `tries` looks (None: never) the process ends.
+
+    A worker without a model would answer 503 while others have one, so it takes no connection until it can answer.
+    """
+    install(settings.log_format, settings.log_level)
+    threading.Thread(target=_end_with_parent, name="supervisor-watch", daemon=True).start()
+    from ..app import build
+
+    app = build(settings)
+    source = app.state.source
+    looks = 0
+    while source.current is None:
+        source.refresh()
+        looks += 1
+        if source.current is None:
+            if looks == tries:
+                sys.exit(STARTUP_FAILURE)
+            time.sleep(settings.reload_s)
+    return app
+
+
+def _end_with_parent() -> None:
+    """Stop this worker when its supervisor is gone; it would hold the port for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Supervisor(Multiprocess):
+    """Keeps `settings.workers` workers answering on `listener`; `on_ready` is called once the first of them does."""
+
+    def __init__(self, settings: Settings, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+        if sys.platform == "win32":
+            raise SpecError("several workers need a POSIX system; serve with one here", field="workers")
+        self._settings = settings
+        self._on_ready = on_ready
+        self._problem: str | None = None
+        self._stop_signal: int | None = None
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        super().__init__(
+            uvicorn_config(
+                partial(worker_app, settings, _TRIES), workers=settings.workers, health_timeout_s=HEALTH_TIMEOUT_S
+            ),
+            [listener],
+        )
+        self._handlers = handlers
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT; SIGHUP replaces the workers one by one.
+
+        Raises:
+            SpecError: no worker answers within `settings.start_s`, or none finds a model.
+            KeyboardInterrupt: stopped by SIGINT, after running requests were answered.
+        """
+        logging.getLogger("uvicorn.error").setLevel(logging.INFO)
+        super().run()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if self._problem is not None:
+            raise SpecError(self._problem, field="workers")
+        if self._stop_signal is not None:
+            # As in a program without a handler: the parent process sees which signal ended this one.
+            signal.raise_signal(self._stop_signal)
+
+    def init_processes(self) -> None:
+        """Start the workers and wait until one answers."""
+        super().init_processes()
+        give_up_at = time.monotonic() + self._settings.start_s
+        while not any(process.process.is_alive() and process.is_ready(timeout=0.2) for process in self.processes):
+            self.handle_signals()
+            is_late = time.monotonic() > give_up_at
+            if is_late or not any(process.process.is_alive() for process in self.processes):
+                limit = f"within {self._settings.start_s:g} s" if is_late else f"in {_TRIES} tries each"
+                self._problem = f"none of {len(self.processes)} workers could answer {limit}; their messages are above"
+                self.should_exit.set()
+            if self.should_exit.is_set():
+                return
+            time.sleep(0.1)
+        # A worker that is started later waits for a model: the others answer meanwhile.
+        self.config.app = partial(worker_app, self._settings)
+        self._on_ready()
+
+    def restart_all(self) -> None:
+        """Replace the workers one by one; each successor has `settings.start_s` seconds to come up."""
+        self.config.timeout_worker_healthcheck = ceil(self._settings.start_s)
+        super().restart_all()
+        self.config.timeout_worker_healthcheck = HEALTH_TIMEOUT_S
+
+    def join_all(self) -> None:
+        """Wait for the workers to end; one that does not in time is killed."""
+        give_up_at = time.monotonic() + SHUTDOWN_S + 5.0
+        for process in self.processes:
+            process.process.join(max(0.0, give_up_at - time.monotonic()))
+            if process.process.is_alive():
+                process.kill()
+        super().join_all()
+
+    def handle_int(self) -> None:
+        """Stop, and end as an interrupted program does."""
+        self._stop_signal = signal.SIGINT
+        super().handle_int()
+
+    def handle_term(self) -> None:
+        """Stop, and end as a terminated program does."""
+        self._stop_signal = signal.SIGTERM
+        super().handle_term()

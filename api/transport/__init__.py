@@ -1,0 +1,1 @@
+"""What routes share of HTTP: bodies, problems, headers of answers, cached content, the context of a request."""

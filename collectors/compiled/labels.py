@@ -1,0 +1,379 @@
+"""Compile-only labels: compiles kernels and Triton IR for GPUs that need not be there, and stores what came out.
+
+`label_plan` names the kernels: every binary at most once, over the configurations of the GPU campaign. A row that is stored is
+skipped by the next run. Rows are stored in blocks, so that a power cut loses one block at most.
+"""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import queue
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...datasets.records.compiled_code import (
+    TRITON_FILE,
+    CompiledKernel,
+    CompileStatus,
+    TritonModule,
+    append_compiled,
+    append_modules,
+    read_compiled,
+    read_modules,
+    stored_families,
+)
+from ...features.errors import SpecError, listed
+from ...features.kernel import KernelSpec
+from ...process import ChildLostError, JsonChild, python_command
+from ...version import __version__
+from ..campaign import rows_text
+from ..gpu.kernels.tiled_matmul import MAX_TILE
+from ..gpu.kernels.triton_launches import triton_binaries
+from ..gpu.plan.tiled_kernels import AttentionCode, GemmCode, attention_codes, gemm_codes
+from ..host import source_hash, utc_now
+
+ATTENTION_SHARE = 0.3
+"""Of the Triton kernels."""
+
+_ALIGNED_SIZE, _UNALIGNED_SIZE = 4096, 4097
+_DRAWS_PER_CASE = 50
+
+
+def label_plan(n_cases: int, seed: int) -> list[KernelSpec]:
+    """Cases with different binaries: every tile of the textbook product, then Triton attention and products.
+
+    Sizes only stand for their divisibility by 16. Equal arguments give equal plans, in random order.
+
+    Raises:
+        ValueError: there are not so many different binaries.
+    """
+    rng = np.random.default_rng(seed)
+    textbook = [_textbook(tile) for tile in range(1, MAX_TILE + 1)][:n_cases]
+    attentions = round(ATTENTION_SHARE * (n_cases - len(textbook)))
+    products = (_gemm(code) for code in gemm_codes(rng) if code.sensible)
+    attending = (_attention(code) for code in attention_codes(rng) if code.sensible)
+    specs = [*textbook, *_different(attending, attentions), *_different(products, n_cases - len(textbook) - attentions)]
+    return [specs[i] for i in rng.permutation(len(specs))]
+
+
+def _different(specs: Iterator[KernelSpec], wanted: int) -> list[KernelSpec]:
+    """The first `wanted` cases with different binaries."""
+    first: dict[Hashable, KernelSpec] = {}
+    for spec in itertools.islice(specs, _DRAWS_PER_CASE * wanted):
+        if len(first) == wanted:
+            break
+        first.setdefault(triton_binaries(spec), spec)
+    distinct = list(first.values())
+    if len(distinct) < wanted:
+        raise ValueError(
+            f"only {len(distinct)} different binaries of {distinct[0].family} were found, not {wanted}; ask for fewer"
+        )
+    return distinct
+
+
+def _textbook(tile: int) -> KernelSpec:
+    config = dict.fromkeys(("tile_m", "tile_n", "tile_k"), tile)
+    m = n = k = _ALIGNED_SIZE
+    return KernelSpec.of("gemm", "fp32", impl="cupy-tiled", config=config, m=m, n=n, k=k)
+
+
+def _gemm(code: GemmCode) -> KernelSpec:
+    k, n = (_ALIGNED_SIZE if aligned else _UNALIGNED_SIZE for aligned in code.aligned)
+    knobs = {"tile_m": code.tile_m, "tile_n": code.tile_n, "tile_k": code.tile_k, "warps": code.warps,
+             "stages": code.stages, "group_m": 8, "split_k": 4 if code.split else 1}  # fmt: skip
+    return KernelSpec.of("gemm", code.dtype, impl="triton", config=knobs, m=_ALIGNED_SIZE, n=n, k=k)
+
+
+def _attention(code: AttentionCode) -> KernelSpec:
+    knobs = {"tile_m": code.tile_m, "tile_n": code.tile_n, "warps": code.warps, "stages": code.stages}
+    return KernelSpec.of("attention", code.dtype, impl="triton", config=knobs, batch=1, heads=32, kv_heads=8,
+                         q_len=_ALIGNED_SIZE, kv_len=_ALIGNED_SIZE, head_dim=code.head_dim)  # fmt: skip
+
+
+DEADLINE_S = 240.0
+"""Longest compile. Nine in ten take less than two seconds of a processor, but one may be shared by many."""
+
+BLOCK_ROWS = 50
+"""Rows of a file: what is lost at most when the machine goes down."""
+
+FINAL: tuple[CompileStatus, ...] = ("ok", "unsupported", "failed", "timeout")
+"""Rows a resumed run skips; a crash may have been an accident and is tried again."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, rows done, and rows in all."""
+
+Row = CompiledKernel | TritonModule
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSummary:
+    """What a run did.
+
+    Attributes:
+        stored: Rows stored, by status.
+        skipped: Rows that were stored before.
+        left: Rows still to do.
+        interrupted: Whether Ctrl-C ended it.
+    """
+
+    stored: Mapping[str, int]
+    skipped: int
+    left: int
+    interrupted: bool
+
+    def __str__(self) -> str:
+        text = f"{rows_text(self.stored, 'compiled')}; {self.skipped} skipped as already stored"
+        return text + (f"; {self.left} left" if self.left else "") + ("; interrupted" if self.interrupted else "")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelJob:
+    """A case to compile for a target.
+
+    Attributes:
+        spec: The case.
+        target: The GPU architecture to compile for.
+    """
+
+    spec: KernelSpec
+    target: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Case and target."""
+        return self.spec.case_id, self.target
+
+    def request(self) -> Mapping[str, Any]:
+        """What the child needs."""
+        return {"spec": self._row("", {}), "target": self.target}
+
+    def row(self, block: str, label: Mapping[str, Any]) -> CompiledKernel:
+        """The row to store."""
+        return CompiledKernel.from_row(self._row(block, label))
+
+    def _row(self, block: str, label: Mapping[str, Any]) -> dict[str, Any]:
+        return {**CompiledKernel(self.spec, target=self.target, status="failed", block=block).to_row(), **label}
+
+
+@dataclass(frozen=True, slots=True)
+class TextJob:
+    """Triton IR to compile for a target; see `TritonModule` for the fields.
+
+    Attributes:
+        program: Name of the program.
+        case_id: Id of the case.
+        target: The GPU architecture to compile for.
+        num_warps: Warps of a block.
+        num_stages: Pipeline stages.
+        text: The module as text.
+    """
+
+    program: str
+    case_id: str
+    target: str
+    num_warps: int
+    num_stages: int
+    text: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Case and target."""
+        return self.case_id, self.target
+
+    def request(self) -> Mapping[str, Any]:
+        """What the child needs."""
+        return {name: getattr(self, name) for name in ("text", "target", "num_warps", "num_stages")}
+
+    def row(self, block: str, label: Mapping[str, Any]) -> TritonModule:
+        """The row to store."""
+        row = {name: getattr(self, name) for name in self.__slots__}
+        return TritonModule.from_row({**row, "block": block, **label})
+
+
+Job = KernelJob | TextJob
+
+
+class Labeller:
+    """A child process that compiles one job at a time; one that hangs or crashes is replaced."""
+
+    def __init__(
+        self, what: str = "kernels", *, deadline_s: float = DEADLINE_S, command: Sequence[str] | None = None
+    ) -> None:
+        """`what` is `kernels` or `texts`; `command` replaces the child's command line."""
+        self._deadline_s = deadline_s
+        self._child = JsonChild(
+            "compiling", command or python_command("kernelcast.collectors.compiled.worker", what),
+            # It needs no GPU, and must not wake one.
+            {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+
+    def start(self) -> Mapping[str, Any]:
+        """Start the child, unless it runs; the compilers' versions.
+
+        Raises:
+            ChildStartError: it does not start.
+        """
+        self._child.start()
+        return self._child.ready
+
+    def label(self, job: Job, block: str) -> Row:
+        """The row of a job; a status and a message where the compiler hung or crashed.
+
+        Raises:
+            ChildStartError: no child can be started.
+        """
+        self.start()
+        try:
+            self._child.write(job.request())
+            label = self._child.read(self._deadline_s)["label"]
+        except ChildLostError as lost:
+            label = {"status": lost.kind, "message": f"the compiling process {lost}"}
+        return job.row(block, label)
+
+    def kill(self) -> None:
+        """Kill the child and the compilers it started, without waiting; from any thread."""
+        self._child.kill()
+
+    def close(self) -> None:
+        """End the child and the compilers it started."""
+        self._child.close()
+
+
+def compile_labels(
+    specs: Sequence[KernelSpec], targets: Sequence[str], out: Path, progress: Progress, processes: int = 1, *,
+    labeller: Callable[[], Labeller] = Labeller,
+) -> LabelSummary:  # fmt: skip
+    """Compile every case for every target in `processes` processes; store the rows under `out` and skip those stored before.
+
+    Ctrl-C stores what is done.
+
+    Raises:
+        StoreError: `out` cannot be written; blocks stored before stay.
+        ChildStartError: a compiling process does not start.
+    """
+    jobs = [KernelJob(spec, target) for spec in specs for target in targets]
+    tables = (read_compiled(out, family) for family in stored_families(out))
+    todo = _without_final(jobs, tables)
+    with _Crew(labeller, processes if todo else 0) as crew:
+        return _run(jobs, todo, crew, float("inf"), progress, {"counted_by": "cuobjdump -sass -res-usage"},
+                    partial(append_compiled, out))  # fmt: skip
+
+
+def compile_texts(
+    jobs: Sequence[TextJob], out: Path, progress: Progress, budget_s: float = float("inf"), *,
+    labeller: Callable[[], Labeller] = lambda: Labeller("texts"),
+) -> LabelSummary:  # fmt: skip
+    """Compile Triton IR and store the rows under `out`; skip those stored before.
+
+    Ends with the block in which `budget_s` seconds are over. Ctrl-C stores what is done.
+
+    Raises:
+        StoreError: `out` cannot be written; blocks stored before stay.
+        ChildStartError: a compiling process does not start.
+    """
+    todo = _without_final(jobs, [read_modules(out)])
+    with _Crew(labeller, 1 if todo and budget_s > 0 else 0) as crew:
+        facts = {"counted_by": "encodings learned from cuobjdump -sass; cuobjdump -res-usage",
+                 "text_is": "Triton IR after make_ttir, without locations"}  # fmt: skip
+        return _run(jobs, todo, crew, budget_s, progress, facts, partial(append_modules, out))
+
+
+def read_text_jobs(path: Path = TRITON_FILE) -> list[TextJob]:
+    """The programs of a Parquet table with the columns of `TextJob` (default: the shipped one), without rows that have no text.
+
+    Raises:
+        SpecError: it is no such table, or has no texts.
+    """
+    names = list(TextJob.__slots__)
+    try:
+        with pq.ParquetFile(path) as file:
+            if missing := sorted(set(names) - set(file.schema_arrow.names)):
+                raise SpecError(f"{path} has no column {missing[0]!r}; it needs: {listed(names)}", field="texts")
+            rows = file.read(names).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise SpecError(f"cannot read {path}: {str(error).splitlines()[0]}", field="texts") from error
+    jobs = [TextJob(**row) for row in rows if row["text"] is not None]
+    if not jobs:
+        raise SpecError(f"{path} has no texts of Triton programs", field="texts")
+    return jobs
+
+
+def _without_final(jobs: Sequence[Job], tables: Iterable[pa.Table]) -> list[Job]:
+    """The jobs that have no final row in the tables."""
+    final: set[tuple[str, str]] = set()
+    for table in tables:
+        columns = (table[name].to_pylist() for name in ("case_id", "target", "status"))
+        final |= {(case, target) for case, target, status in zip(*columns, strict=True) if status in FINAL}
+    return [job for job in jobs if job.key not in final]
+
+
+def _run(
+    jobs: Sequence[Job], todo: Sequence[Job], crew: _Crew, budget_s: float, progress: Progress, facts: Mapping[str, Any],
+    append: Callable[[list[Any], Mapping[str, Any]], object],
+) -> LabelSummary:  # fmt: skip
+    """Compile `todo`, those of `jobs` without a row, block by block; `append` stores the rows of a block with facts."""
+    stored: Counter[str] = Counter()
+    until, interrupted = monotonic() + budget_s, False
+    while stored.total() < len(todo) and monotonic() < until and not interrupted:
+        first = stored.total()
+        block, began, rows = uuid4().hex[:16], utc_now(), list[Row]()
+        try:
+            for row in crew.label(todo[first : first + BLOCK_ROWS], block):
+                rows.append(row)
+                progress("compiling", first + len(rows), len(todo))
+        except KeyboardInterrupt:
+            interrupted = True
+        append(rows, {
+            **crew.facts, **facts, "collector_version": __version__, "source_hash": source_hash(),
+            "machine": platform.machine(), "python": platform.python_version(), "started_at": began,
+            "finished_at": utc_now(),
+        })  # fmt: skip
+        stored.update(row.status for row in rows)
+    return LabelSummary(stored, len(jobs) - len(todo), len(todo) - stored.total(), interrupted)
+
+
+class _Crew:
+    """Some labellers, each with a thread that waits for it."""
+
+    def __init__(self, labeller: Callable[[], Labeller], count: int) -> None:
+        self._labellers = [labeller() for _ in range(count)]
+        self._free: queue.SimpleQueue[Labeller] = queue.SimpleQueue()
+        self._threads = ThreadPoolExecutor(max(1, count))
+        self.facts: dict[str, Any] = {}
+
+    def __enter__(self) -> _Crew:
+        for labeller in self._labellers:
+            self.facts = dict(labeller.start())
+            self._free.put(labeller)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Threads that wait for a child see it end, and end too.
+        for labeller in self._labellers:
+            labeller.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for labeller in self._labellers:
+            labeller.close()
+
+    def label(self, jobs: Sequence[Job], block: str) -> Iterator[Row]:
+        """The rows of `jobs`, in order, as they get ready."""
+        return self._threads.map(lambda job: self._label_one(job, block), jobs)
+
+    def _label_one(self, job: Job, block: str) -> Row:
+        labeller = self._free.get()
+        try:
+            return labeller.label(job, block)
+        finally:
+            self._free.put(labeller)

@@ -1,0 +1,297 @@
+"""What a GPU can do, measured in about a minute: peaks, the bandwidth and latency ladder, launch floors, power.
+
+A child process measures and sends every fact as soon as it is known; the parent imports no GPU library. A child that hangs or
+crashes costs the fact it was at: another goes on with the rest. The cases are in `probes`, the same for every GPU.
+
+Lines between the two are JSON objects. The parent sends `{"probes": [names]}`; the child sends `{"ready": {...}}` once,
+`{"at": name}` and `{"fact": name, "value": ..., "note": ...}` for every probe, and `{"done": true}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import IO, Any
+
+from ....datasets.rows.schema import Measurement
+from ....features.kernel import KernelSpec
+from ....process import (
+    ChildLostError,
+    ChildStartError,
+    JsonChild,
+    die_with_parent,
+    private_stdout,
+    python_command,
+    send,
+)
+from ....version import __version__
+from ...meters.board import BoardMeter, idle_power_w, sensor_period_s
+from ...meters.protocol import EnergyMeter
+from ..measure.bench import GpuBench
+from ..measure.operands import make_operands
+from ..measure.worker import POISONED, GpuWorkerOptions, open_bench
+from .micro_kernels import CupyMicro, Micro
+from .probes import PROBES, Probe, ProbeBench, ProbeError, reason
+
+SILENCE_S = 60.0
+"""Longest any one probe may take: the energy ones settle and read for some ten seconds, compiling takes a few."""
+
+LIMIT_S = 300.0
+"""Longest the whole may take; what is not measured by then is left."""
+
+MOST_LOST = 4
+"""Children lost before what is left is given up."""
+
+Facts = dict[str, dict[str, Any]]
+"""Flat names to `{"value": number or None, "source": when and by what, or why not}`, SI units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Characterised:
+    """What characterising gave.
+
+    Attributes:
+        facts: The facts by name.
+        device: What the device says of itself (name, attributes, versions).
+    """
+
+    facts: Facts
+    device: Mapping[str, Any]
+
+
+def probe_child(index: int) -> JsonChild:
+    """The child for GPU `index`."""
+    return JsonChild("GPU", python_command("kernelcast.collectors.gpu.characterize.characterize", str(index)), {})
+
+
+def characterize(
+    names: Sequence[str] | None = None,
+    *,
+    index: int = 0,
+    child: JsonChild | None = None,
+    silence_s: float = SILENCE_S,
+    limit_s: float = LIMIT_S,
+    progress: Callable[[str, int, int], None] | None = None,
+    now_s: Callable[[], float] = time.monotonic,
+) -> Characterised:
+    """Measure GPU `index`; nothing is stored.
+
+    Args:
+        names: facts wanted, in order; default: all of `probe_table.PROBES`.
+        index: which GPU, as CUDA counts.
+        child: what measures; default: a process of its own.
+        silence_s: longest for one fact.
+        limit_s: longest for all.
+        progress: called with the fact being measured, facts done, facts in all.
+        now_s: monotonic time.
+
+    Raises:
+        ChildStartError: no child starts; torch or its CUDA device is missing, say.
+    """
+    if names is None:
+        from .probes import PROBES
+
+        names = [probe.name for probe in PROBES]
+    child = probe_child(index) if child is None else child
+    facts: Facts = {}
+    device: dict[str, Any] = {}
+    lost, until_s = 0, now_s() + limit_s
+    try:
+        while left := [name for name in names if name not in facts]:
+            if lost == MOST_LOST or now_s() >= until_s:
+                why = f"given up after {lost} lost processes" if lost == MOST_LOST else f"the {limit_s:g} s are over"
+                facts |= _missing(left, why)
+                break
+            try:
+                child.start()
+            except ChildStartError as error:
+                if not facts:
+                    raise
+                facts |= _missing(left, str(error))
+                break
+            device = device or dict(child.ready)
+            lost += _until_lost(child, left, facts, silence_s, until_s, progress, now_s)
+    finally:
+        child.close()
+    return Characterised({name: facts[name] for name in names}, device)
+
+
+def _until_lost(
+    child: JsonChild, left: Sequence[str], facts: Facts, silence_s: float, until_s: float,
+    progress: Callable[[str, int, int], None] | None, now_s: Callable[[], float],
+) -> int:  # fmt: skip
+    """Fill `facts` with `left`; 1 when the child was lost on the way, and then the fact it was at is None there."""
+    done, at = len(facts), left[0]
+    try:
+        child.write({"probes": list(left)})
+        while "done" not in (message := child.read(max(0.0, min(silence_s, until_s - now_s())))):
+            if "at" in message:
+                at = message["at"]
+                if progress is not None:
+                    progress(at, len(facts), len(left) + done)
+            else:
+                facts[message["fact"]] = measured_fact(message["value"], message["note"])
+        return 0
+    except ChildLostError as lost:
+        is_over = lost.kind == "timeout" and now_s() >= until_s
+        why = "the time for all facts was over" if is_over else f"the worker {lost}"
+    # A child that saw its context break sent the guilty fact itself, and then ended.
+    facts |= _missing([at] if at not in facts else [], why)
+    return 1
+
+
+def measured_fact(value: float | None, note: str) -> dict[str, Any]:
+    """A fact as a device file has it; `note` says how it was measured, or why there is no value."""
+    if value is None:
+        return {"value": None, "source": f"not measured: {note}"}
+    return {"value": value, "source": f"measured {datetime.now(UTC):%Y-%m-%d}, kernelcast {__version__}: {note}"}
+
+
+def _missing(names: Iterable[str], why: str) -> Facts:
+    return {name: measured_fact(None, why) for name in names}
+
+
+_HOST_CALLS = 200
+"""Calls enqueued in a row: far fewer than the thousand or so a stream holds before the host has to wait for the GPU."""
+
+_HOST_REPEATS = 9
+
+
+class CudaProbeBench:
+    """The `ProbeBench` of a real GPU; `meter` is its energy sensor, `index` its number among CUDA's devices."""
+
+    def __init__(
+        self, bench: GpuBench, meter: EnergyMeter, index: int = 0, *, open_micro: Callable[[int], Micro] = CupyMicro,
+        now_s: Callable[[], float] = time.perf_counter,
+    ) -> None:  # fmt: skip
+        self._bench, self._meter, self._index = replace(bench, meter=meter), meter, index
+        self._open_micro, self._now_s = open_micro, now_s
+        self._micro: Micro | None = None
+
+    def graph_s(self, spec: KernelSpec) -> float:
+        """Seconds the GPU takes for one call, as a campaign measures it.
+
+        Raises:
+            ProbeError: the case has no latency; the message has its status and why.
+        """
+        row = self._row(spec)
+        if row.latency_s is None:
+            raise ProbeError(f"{row.status}: {row.message}")
+        return row.latency_s
+
+    def host_s(self, spec: KernelSpec) -> float:
+        """Seconds the host takes to enqueue one call: the median of nine loops of 200, the GPU idle before each."""
+        gpu = self._bench.gpu
+        runner = self._bench.runners.get(spec.impl)
+        if runner is None:
+            raise ProbeError(f"no GPU runner for impl {spec.impl!r}")
+        call = runner.launch(spec, make_operands(gpu.torch, spec, "cuda")).call
+        per_call_s: list[float] = []
+        for _ in range(_HOST_REPEATS + 1):
+            gpu.call_s(call)
+            began = self._now_s()
+            for _ in range(_HOST_CALLS):
+                call()
+            per_call_s.append((self._now_s() - began) / _HOST_CALLS)
+        gpu.call_s(call)
+        return statistics.median(per_call_s[1:])
+
+    def micro(self) -> Micro:
+        """What runs micro-kernels, compiled on first use.
+
+        Raises:
+            ProbeError: CuPy is not installed.
+        """
+        if self._micro is None:
+            try:
+                self._micro = self._open_micro(self._index)
+            except ImportError as error:
+                raise ProbeError(f"micro-kernels need CuPy ({error}); install cupy-cuda13x") from error
+        return self._micro
+
+    def power_w(self, spec: KernelSpec | None) -> float:
+        """Mean power in a steady loop of `spec`, or at rest with a context open.
+
+        Raises:
+            ProbeError: there is no sensor, or its reading is not to be trusted.
+        """
+        if spec is None:
+            return _known(idle_power_w(self._board().reader), "the GPU does not tell its power")
+        self._board()
+        row = self._row(spec, energy_windows=1)
+        return _known(row.power_w, row.message or "the sensor gave nothing")
+
+    def sensor_period_s(self) -> float:
+        """Median time between two steps of the energy counter.
+
+        Raises:
+            ProbeError: there is no sensor, or it does not step.
+        """
+        return _known(sensor_period_s(self._board().reader), "the energy counter did not step three times in 2 s")
+
+    def _row(self, spec: KernelSpec, energy_windows: int = 0) -> Measurement:
+        return self._bench.measure(spec, energy_windows)
+
+    def _board(self) -> BoardMeter:
+        if not isinstance(self._meter, BoardMeter):
+            raise ProbeError("no energy sensor: NVML is not there or has no counter for this GPU")
+        return self._meter
+
+
+def _known(value: float | None, otherwise: str) -> float:
+    if value is None:
+        raise ProbeError(otherwise)
+    return value
+
+
+def main(argv: list[str]) -> None:
+    """Characterise the GPU whose number is `argv[1]`, until the parent closes the pipe."""
+    die_with_parent()
+    replies = private_stdout()
+    bench, facts, broken = open_probe_bench(int(argv[1]))
+    serve(bench, PROBES, facts, broken, sys.stdin, replies)
+
+
+def serve(
+    bench: ProbeBench, probes: Sequence[Probe], facts: Mapping[str, Any], broken: Callable[[], str | None],
+    requests: IO[str], replies: IO[bytes],
+) -> None:  # fmt: skip
+    """Measure the probes that `requests` names. `broken` says why the device can no longer be used, None while it can."""
+    by_name = {probe.name: probe for probe in probes}
+    send(replies, {"ready": dict(facts)})
+    for line in requests:
+        for name in json.loads(line)["probes"]:
+            send(replies, {"at": name})
+            try:
+                reading = by_name[name].measure(bench)
+            except Exception as error:  # noqa: BLE001  whatever a library raises costs this fact alone
+                lost = broken()
+                send(replies, {"fact": name, "value": None, "note": reason(error)})
+                if lost is not None:
+                    # Tearing down a broken context may hang; nothing here is worth waiting for.
+                    os._exit(POISONED)
+            else:
+                send(replies, {"fact": name, "value": reading.value, "note": reading.note})
+        send(replies, {"done": True})
+
+
+def open_probe_bench(index: int) -> tuple[ProbeBench, dict[str, Any], Callable[[], str | None]]:
+    """The bench on a real GPU, what it says of itself, and what tells whether its context is broken."""
+    import torch
+
+    from ...meters.find import find_gpu_meter
+    from ..measure.cuda import device_attributes
+
+    bench, facts, broken = open_bench(GpuWorkerOptions(device="", index=index))
+    meter, _ = find_gpu_meter(index, calibrate=False, uuid=f"GPU-{torch.cuda.get_device_properties(index).uuid}")
+    return CudaProbeBench(bench, meter, index), {**facts, "attributes": device_attributes(index)}, broken
+
+
+if __name__ == "__main__":
+    main(sys.argv)

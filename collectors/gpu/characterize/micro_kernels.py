@@ -1,0 +1,148 @@
+"""The micro-kernels that characterise a GPU: what each is launched with, and launching them through CuPy.
+
+The same launches on every GPU: counts of blocks and steps are fixed, never taken from the device. There are enough blocks
+for many waves on any GPU of today, and the second, larger launch of each shows whether the first was long enough.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...cpu.runner import UnsupportedCaseError
+
+MICRO_SOURCE = Path(__file__).with_suffix(".cu")
+"""CUDA source of all of them."""
+
+_REPEATS = 5
+_FLUSH_B = 512 * 2**20
+"""Four times the largest last-level cache of a GPU so far (126 MB on B200)."""
+
+_BLOCK_THREADS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A dependent chain in one block; the larger of its two launches has twice as many links.
+
+    Attributes:
+        kernel: Name of the micro-kernel.
+        steps: Links of the smaller launch.
+        threads: Threads of the block.
+        span_b: Bytes of the memory it walks through,
+        stride_b: in pointers this many bytes apart that end where they began.
+        cold: Whether caches are flushed first; otherwise one walk ahead of the timed ones warms them.
+        compute_capability: Least compute capability that has it.
+    """
+
+    kernel: str
+    steps: int
+    threads: int = 1
+    span_b: int = 4096
+    stride_b: int = 128
+    cold: bool = False
+    compute_capability: int = 75
+
+
+@dataclass(frozen=True, slots=True)
+class Throng:
+    """A kernel that fills the GPU with blocks of 256 threads.
+
+    Attributes:
+        kernel: Name of the micro-kernel.
+        work: Flops or bytes of each thread per step.
+        steps: Steps of each thread.
+        blocks: Blocks of the two launches.
+        spans_b: Working sets of the two launches, powers of two.
+        compute_capability: Least compute capability that has it.
+    """
+
+    kernel: str
+    work: float
+    steps: int
+    blocks: tuple[int, int] = (16384, 32768)
+    spans_b: tuple[int, int] = (4096, 4096)
+    compute_capability: int = 75
+
+
+class Micro(Protocol):
+    """Runs micro-kernels; tests play one."""
+
+    def chain_s(self, chain: Chain, steps: int) -> tuple[float, float]:
+        """Seconds and SM clocks per step of the chain."""
+        ...
+
+    def throng_s(self, throng: Throng, blocks: int, span_b: int) -> float:
+        """Seconds of one launch."""
+        ...
+
+
+class CupyMicro:
+    """Micro-kernels compiled by NVRTC and launched by CuPy.
+
+    Raises:
+        ImportError: CuPy is not installed.
+    """
+
+    def __init__(self, index: int = 0) -> None:
+        import cupy
+
+        cupy.cuda.Device(index).use()
+        self._cupy = cupy
+        self._capability = int(cupy.cuda.Device().compute_capability)
+        self._module = cupy.RawModule(code=MICRO_SOURCE.read_text(encoding="utf-8"), options=("--std=c++17",))
+
+    def chain_s(self, chain: Chain, steps: int) -> tuple[float, float]:
+        """Seconds and SM clocks per step: medians over five launches after one that warms up."""
+        kernel = self._kernel(chain.kernel, chain.compute_capability)
+        # A walk longer than its span comes back to where it was: to caches that are warm, which a cold one must not.
+        memory = self._linked(max(chain.span_b, steps * chain.stride_b) if chain.cold else chain.span_b, chain.stride_b)
+        out = self._cupy.zeros(3, dtype=self._cupy.int64)
+        results: list[tuple[float, float]] = []
+        for _ in range(_REPEATS + 1):
+            if chain.cold:
+                self._flush()
+            kernel((1,), (chain.threads,), (memory, self._cupy.int32(steps), out))
+            clocks, ns, _ = (int(value) for value in out.get())
+            results.append((ns * 1e-9 / steps, clocks / steps))
+        seconds, clocks_per_step = zip(*results[1:], strict=True)
+        return statistics.median(seconds), statistics.median(clocks_per_step)
+
+    def throng_s(self, throng: Throng, blocks: int, span_b: int) -> float:
+        """Seconds of one launch: the median of five between events, after one that warms up."""
+        cupy = self._cupy
+        kernel = self._kernel(throng.kernel, throng.compute_capability)
+        memory = cupy.asarray(np.random.default_rng(1).standard_normal(span_b // 4, dtype=np.float32))
+        sink = cupy.zeros(1, dtype=cupy.uint32)
+        # Every thread steps by one block's width, and so comes by the whole set.
+        arguments = (memory, cupy.uint32(span_b // 16 - 1), cupy.uint32(_BLOCK_THREADS), cupy.int32(throng.steps), sink)
+        start, end = cupy.cuda.Event(), cupy.cuda.Event()
+        seconds: list[float] = []
+        for _ in range(_REPEATS + 1):
+            start.record()
+            kernel((blocks,), (_BLOCK_THREADS,), arguments)
+            end.record()
+            end.synchronize()
+            seconds.append(float(cupy.cuda.get_elapsed_time(start, end)) * 1e-3)
+        return statistics.median(seconds[1:])
+
+    def _kernel(self, name: str, needs: int) -> Any:
+        if self._capability < needs:
+            have, want = (f"{number // 10}.{number % 10}" for number in (self._capability, needs))
+            raise UnsupportedCaseError(f"needs compute capability {want}, this GPU has {have}")
+        return self._module.get_function(name)
+
+    def _linked(self, span_b: int, stride_b: int) -> Any:
+        """Memory in which every pointer, `stride_b` apart, holds the address of the next, the last that of the first."""
+        cupy = self._cupy
+        memory = cupy.zeros(span_b // 8, dtype=cupy.uint64)
+        at = cupy.arange(0, span_b, stride_b, dtype=cupy.uint64)
+        memory[:: stride_b // 8] = cupy.roll(at, -1) + cupy.uint64(memory.data.ptr)
+        return memory
+
+    def _flush(self) -> None:
+        self._cupy.ones(_FLUSH_B // 4, dtype=self._cupy.float32)

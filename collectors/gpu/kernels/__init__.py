@@ -1,0 +1,1 @@
+"""The kernels that are measured, and how they are compiled."""

@@ -1,0 +1,1 @@
+"""Measuring cases on a GPU in a process of its own."""

@@ -1,0 +1,1 @@
+"""Which cases a GPU campaign measures, in which order."""

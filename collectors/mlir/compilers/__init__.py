@@ -1,0 +1,1 @@
+"""Compilers of MLIR modules that run what they compile."""

@@ -1,0 +1,1 @@
+"""Compiling and timing modules in a process of its own."""

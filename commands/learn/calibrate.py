@@ -1,0 +1,259 @@
+"""`kernelcast suggest` and `kernelcast calibrate`: choose the cases to measure on a device, and adapt a model to their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...features.errors import SpecError
+from ..console import (
+    DeviceFiles,
+    Json,
+    Model,
+    check_file,
+    model_dir,
+    need_extra,
+    new_table,
+    note,
+    out,
+    print_json,
+    read_catalogue,
+)
+from .train import KeepGood
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ...features.batch.cases import Cases
+    from ...models.selection.suggest import Suggestion
+    from ...models.training.device_calibration import CalibratedDevice
+
+
+def calibrate(
+    out_dir: Annotated[Path, typer.Option("--out", metavar="MODEL_DIR", help="Where the adapted model goes.")],
+    data: Annotated[
+        list[Path] | None,
+        typer.Option("--data", metavar="FILE", help="Measured rows (.parquet, .csv); may be given again."),
+    ] = None,
+    descriptor: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--descriptor", metavar="DEVICE", help="Use the measured facts in this device's file; may be repeated."
+        ),
+    ] = None,
+    model: Model = None,
+    split: Annotated[str | None, typer.Option(help="Only rows whose split column says this.")] = None,
+    family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
+    keep_good: KeepGood = False,
+    device_file: DeviceFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Adapt a model to a device with 8 to 128 of its rows: kernelcast calibrate --data few.parquet --out my-model.
+
+    `kernelcast suggest` says which cases to measure for it. Where `kernelcast characterize` ran, its file has some already:
+    --device-file my-gpu.yaml --descriptor my-gpu. Other devices are answered as before.
+    """
+    try:
+        from ...models.family_model.artifact import read_manifest
+        from ...models.training.device_calibration import calibrate_to_devices
+        from ...models.training.labelled_cases import labelled_files, with_descriptors
+
+        devices = read_catalogue(device_file)
+        files, base = data or [], model_dir(model)
+        tables = (
+            labelled_files(files, split=split, family=family, keep_good=keep_good, devices=devices) if files else []
+        )
+        tables = with_descriptors(tables, descriptor or [], devices, read_manifest(base)["families"])
+        reports = calibrate_to_devices(base, tables, out_dir, devices=devices, files=files)
+    except ImportError as error:
+        raise need_extra("calibrate", "train", error) from error
+    if as_json:
+        print_json(reports)
+    else:
+        _show_reports(reports)
+    note(f"the adapted model is in {out_dir}")
+
+
+def _show_reports(reports: Sequence[CalibratedDevice]) -> None:
+    heads = ("family", "device", "rows", "target", "before", "after")
+    table = new_table(*heads, numbers=("rows",), title="mean / median APE, each case answered without itself")
+    for report in reports:
+        used = str(report.rows) if report.rows == report.n_given else f"{report.rows} of {report.n_given}"
+        for i, target in enumerate(report.before):
+            head = (report.family, report.device, used) if i == 0 else ("", "", "")
+            table.add_row(*head, target, _words(report.before[target]), _words(report.after[target]))
+    out().print(table)
+
+
+def _words(errors: Any) -> str:
+    return f"{errors['mean_ape_pct']:.1f} / {errors['median_ape_pct']:.1f} %"
+
+
+_SETTINGS = ("dtype", "kv_dtype", "variant", "impl", "threads", "cache_state")
+_ALWAYS = ("family", "device", "dtype", "variant", "impl")
+"""Columns of the form that are written even where they are empty: a reader looks for them."""
+
+
+def suggest(
+    device: Annotated[str, typer.Option(help="The device to calibrate for; see `kernelcast devices`.")],
+    n: Annotated[int, typer.Option("--n", help="How many cases.")] = 32,
+    family: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FAMILY", help="Choose from this family; may be given again (default: all of the model)."),
+    ] = None,
+    impl: Annotated[
+        list[str] | None,
+        typer.Option(metavar="IMPL", help="Choose from cases of this impl; may be given again (default: all)."),
+    ] = None,
+    model: Model = None,
+    candidates: Annotated[
+        Path | None,
+        typer.Option(metavar="TABLE", help="Choose from the rows of this .parquet or .csv, whatever their device."),
+    ] = None,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write them as a .csv or .parquet to fill in.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    device_file: DeviceFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Say which cases to measure first on a device: kernelcast suggest --device l40s --n 32 --out cases.csv
+
+    Fill in latency_s, in seconds, and give the file to `kernelcast calibrate`. The most useful come first.
+    """
+    if out_file is not None:
+        _check_out(out_file)
+    devices = read_catalogue(device_file)
+    try:
+        from ...models.selection.suggest import suggest as find
+
+        pool = None if candidates is None else _read_candidates(candidates, devices.get(device).name, family)
+        suggestions = find(model_dir(model), device, n, pool, family, impls=impl or (), seed=seed, devices=devices)
+    except ImportError as error:
+        raise need_extra("suggest", "train", error) from error
+    if out_file is not None:
+        _write(_form(suggestions), out_file)
+    total = sum(case.measuring_s for case in suggestions)
+    if as_json:
+        print_json(
+            {"device": devices.get(device).name, "measuring_s": total, "cases": [_plain(case) for case in suggestions]}
+        )
+    else:
+        _show_suggestions(suggestions)
+        note(f"measuring them takes about {total:.1f} s of the device")
+    if len(suggestions) < n:
+        note(f"these are all the candidates there are, {len(suggestions)} instead of {n}")
+    if out_file is not None:
+        note(
+            f"written to {out_file}: fill in latency_s (in seconds), then `kernelcast calibrate --data {out_file} --out DIR`,"
+        )
+        note("add --skip-bad-rows if you leave some of them empty")
+
+
+def _read_candidates(path: Path, device: str, families: Sequence[str] | None) -> list[Cases]:
+    """The cases of a form table, by family; no label and no device is looked at."""
+    import pyarrow as pa
+
+    from ...datasets.form.form import TEXT_COLUMNS, judge_form
+    from ...datasets.rows.table_columns import read_table
+
+    table = read_table(path, TEXT_COLUMNS)
+    if "device" in table.column_names:
+        table = table.drop_columns(["device"])
+    table = table.append_column("device", pa.array([device] * table.num_rows, pa.string()))
+    only = families[0] if families and len(families) == 1 and "family" not in table.column_names else None
+    form = judge_form(table, origin=str(path), family=only, need_labels=False)
+    return [rows.cases for rows in form.parts.values()]
+
+
+def _row(case: Suggestion) -> dict[str, Any]:
+    """A case as a row of the form; what is empty is None."""
+    settings = {name: getattr(case.spec, name) or None for name in _SETTINGS}
+    return {
+        "family": case.spec.family,
+        "device": case.device,
+        **settings,
+        **dict(case.spec.dims),
+        **dict(case.spec.config),
+    }
+
+
+def _form(suggestions: Sequence[Suggestion]) -> pa.Table:
+    """The cases in the bring-your-own-measurements form, with nothing in `latency_s`."""
+    import pyarrow as pa
+
+    rows = [_row(case) for case in suggestions]
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    filled = {
+        name: column for name, column in columns.items() if name in _ALWAYS or any(cell is not None for cell in column)
+    }
+    text = {"family", "device", *_SETTINGS} - {"threads"}
+    cells = {name: pa.array(column, pa.string() if name in text else pa.int64()) for name, column in filled.items()}
+    return pa.table(cells | {"latency_s": pa.nulls(len(suggestions), pa.float64())})
+
+
+def _check_out(path: Path) -> None:
+    """That the form has a place.
+
+    Raises:
+        SpecError: why not.
+    """
+    from ...datasets.rows.table_columns import SUFFIXES
+
+    if path.suffix.lower() not in SUFFIXES:
+        raise SpecError(f"--out {path} must end in {' or '.join(SUFFIXES)}", field="out")
+    check_file(path)
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.csv as pa_csv
+
+    from ...datasets.store.errors import StoreError
+    from ...datasets.store.location import commit_files
+    from ...datasets.store.parquet_files import parquet_bytes
+
+    if path.suffix.lower() == ".csv":
+        sink = pa.BufferOutputStream()
+        pa_csv.write_csv(table, sink)
+        content = bytes(sink.getvalue())
+    else:
+        content = parquet_bytes(table)
+    try:
+        commit_files([(path, content)])
+    except StoreError as error:
+        raise SpecError(str(error), field="out") from error
+
+
+def _plain(case: Suggestion) -> dict[str, Any]:
+    """A case under the names of `/v1/predict`, and what is said of it."""
+    spec = case.spec
+    settings = {name: getattr(spec, name) for name in _SETTINGS}
+    estimates = {
+        "latency_s": case.latency_s,
+        "measuring_s": case.measuring_s,
+        "gain": case.gain,
+        "deviation": case.deviation,
+    }
+    return {"family": spec.family, "device": case.device, "sizes": dict(spec.dims), "config": dict(spec.config),
+            **settings, **estimates}  # fmt: skip
+
+
+def _show_suggestions(suggestions: Sequence[Suggestion]) -> None:
+    from ..console import seconds
+
+    heads = ("", "case", "predicted", "to measure", "then ±")
+    table = new_table(
+        *heads,
+        numbers=set(heads) - {"case"},
+        title=f"what to measure on {suggestions[0].device}, the most useful first",
+    )
+    for i, case in enumerate(suggestions, start=1):
+        left = f"{100 * case.deviation:.0f} %"
+        table.add_row(str(i), str(case.spec), seconds(case.latency_s), seconds(case.measuring_s), left)
+    out().print(table)
+    note("then ±: the typical error expected of the family's other cases once these are measured (one deviation)")

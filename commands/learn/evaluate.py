@@ -1,0 +1,205 @@
+"""`kernelcast evaluate` and `kernelcast learning-curve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...features.errors import SpecError
+from ..console import (
+    DeviceFiles,
+    Json,
+    Model,
+    model_dir,
+    need_extra,
+    new_table,
+    note,
+    out,
+    print_json,
+    progress_bar,
+    read_catalogue,
+)
+from .train import Data, KeepGood
+
+if TYPE_CHECKING:
+    from ...models.evaluation.evaluation import Evaluation
+    from ...models.evaluation.learning_curve import LearningCurves
+    from ...models.metrics import Metrics
+
+
+Splits = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Only rows of this split, or of all that 'val_*' names; may be given again."),
+]  # fmt: skip
+
+
+def evaluate(
+    data: Data,
+    model: Model = None,
+    split: Splits = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a report with plots.")] = None,
+    compare: Annotated[
+        str,
+        typer.Option(
+            metavar="HELD_OUT", help="Train every regressor anew; judge on held-out rows: hash, region, device."
+        ),
+    ] = "",
+    coverage: Annotated[float, typer.Option(help="Share of cases the intervals are to contain.")] = 0.9,
+    family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
+    keep_good: KeepGood = False,
+    more_data: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files, as after --data.")
+    ] = None,
+    device_file: DeviceFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Compare predictions with measured rows: errors by slice, ranking, coverage and width of the intervals."""
+    if compare and model is not None:
+        raise SpecError("--compare trains its own models; leave --model out")
+    if compare and len(split or ()) > 1:
+        raise SpecError("--compare holds rows out by itself and takes one --split at most", field="split")
+    files = [*data, *(more_data or [])]
+    devices = read_catalogue(device_file)
+    try:
+        if compare:
+            from ...models.evaluation.comparison import compare as compare_regressors
+            from ...models.training.labelled_cases import labelled_files
+
+            only = split[0] if split else None
+            tables = labelled_files(files, split=only, family=family, keep_good=keep_good, devices=devices)
+            with progress_bar() as progress:
+                evaluation = compare_regressors(
+                    tables, held_out=compare, coverage=coverage, devices=devices, progress=progress
+                )
+        else:
+            from ...models.evaluation.evaluation import evaluate_files
+
+            evaluation = evaluate_files(
+                model_dir(model), files, split=split, family=family, keep_good=keep_good, coverage=coverage,
+                devices=devices,
+            )  # fmt: skip
+        if html is not None:
+            from ...models.evaluation.reports import write_report
+
+            write_report(evaluation, html)
+    except ImportError as error:
+        raise need_extra("evaluate", "train", error) from error
+    if as_json:
+        print_json(evaluation.to_json())
+    else:
+        show_evaluation(evaluation)
+    if html is not None:
+        note(f"the report is in {html}")
+
+
+_HEADS = ("rows", "mean APE", "median APE", "within 10 %", "Spearman", "coverage", "width")
+_TARGETS = {"latency_s": "latency", "power_w": "power", "energy_j": "energy"}
+
+
+def show_evaluation(evaluation: Evaluation) -> None:
+    """Every regressor by family, then the slices of the one the evaluation tells of."""
+    screen = out()
+    title = f"{evaluation.title}; intervals for {evaluation.coverage * 100:g} %"
+    compared = new_table("family", "target", "regressor", "left out", *_HEADS, numbers=_HEADS, title=title)
+    sliced = new_table(
+        "target", "family", "slice", "", *_HEADS, numbers=_HEADS, title=f"{evaluation.regressor} by slice"
+    )
+    for row in evaluation.compared:
+        compared.add_row(row.family, _TARGETS[row.target], row.regressor, row.device, *_cells(row.metrics))
+    for part in evaluation.slices:
+        sliced.add_row(_TARGETS[part.target], part.family or "all", part.by, part.name, *_cells(part.metrics))
+    screen.print(compared)
+    screen.print()
+    screen.print(sliced)
+    for remark in evaluation.notes:
+        note(f"note: {remark}")
+
+
+def _cells(metrics: Metrics) -> list[str]:
+    def percent(value: float | None) -> str:
+        return "" if value is None else f"{value:.1f} %"
+
+    rank = "" if metrics.spearman is None else f"{metrics.spearman:.3f}"
+    return [str(metrics.n), percent(metrics.mean_ape_pct), percent(metrics.median_ape_pct), percent(metrics.within_10_pct),
+            rank, percent(metrics.coverage_pct), percent(metrics.width_pct)]  # fmt: skip
+
+
+def learning_curve(
+    data: Data,
+    rows: Annotated[
+        str, typer.Option(metavar="N,N,…", help="Numbers of rows to train on.")
+    ] = "100,300,1000,3000,10000",
+    seeds: Annotated[int, typer.Option(help="Orders tried for each number of rows.")] = 3,
+    order: Annotated[str, typer.Option(help="random, or file for the order of the table.")] = "random",
+    split: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Judge by this split, or all that 'val_*' names; may be given again (default: a tenth of the shapes).",
+        ),
+    ] = None,
+    train_split: Annotated[
+        str | None, typer.Option(help="Train on this split (default: train with --split, else all).")
+    ] = None,
+    regressor: Annotated[str | None, typer.Option(help="Regressor to train (default: blend).")] = None,
+    html: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write an HTML report.")] = None,
+    family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
+    keep_good: KeepGood = False,
+    more_data: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files, as after --data.")
+    ] = None,
+    device_file: DeviceFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Show how errors fall with what was measured: train on more and more rows, judge by the same ones."""
+    try:
+        from ...models.evaluation.learning_curve import learning_curve_files
+        from ...models.training.training import DEFAULT_REGRESSOR
+
+        with progress_bar() as progress:
+            curves = learning_curve_files(
+                [*data, *(more_data or [])], split=split or (), train_split=train_split, family=family,
+                keep_good=keep_good, devices=read_catalogue(device_file), rows=_numbers(rows), seeds=seeds, order=order,
+                regressor=regressor or DEFAULT_REGRESSOR, progress=progress,
+            )  # fmt: skip
+        if html is not None:
+            from ...models.evaluation.reports import write_curves
+
+            write_curves(curves, html)
+    except ImportError as error:
+        raise need_extra("learning-curve", "train", error) from error
+    if as_json:
+        print_json(curves.to_json())
+    else:
+        _show(curves)
+    if html is not None:
+        note(f"the report is in {html}")
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError as error:
+        raise SpecError(
+            f"--rows is {text!r}; give whole numbers joined by commas, such as 100,300", field="rows"
+        ) from error
+
+
+def _show(curves: LearningCurves) -> None:
+    heads = ("family", "target", "rows", "seconds", "mean APE", "median APE", "within 10 %", "coverage", "width")
+    title = f"{curves.regressor}: errors by rows trained on; median over orders (least–most)"
+    table = new_table(*heads, numbers=heads[2:], title=title)
+    for curve in curves.curves:
+        for i, point in enumerate(curve.points):
+            bands = (point.mean_ape_pct, point.median_ape_pct, point.within_10_pct, point.coverage_pct, point.width_pct)
+            bands_shown = [
+                f"{band.median:.1f} ({band.low:.1f}–{band.high:.1f})" if band.low < band.high else f"{band.median:.1f}"
+                for band in bands
+            ]
+            names = (curve.family, curve.target) if i == 0 else ("", "")
+            table.add_row(*names, str(point.rows), f"{point.seconds.median:.0f}", *bands_shown)
+    out().print(table)
+    for remark in curves.notes:
+        note(f"note: {remark}")

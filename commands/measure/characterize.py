@@ -1,0 +1,314 @@
+"""`kernelcast characterize`: measures a machine's peaks and latencies and writes them as a device file."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...features.dtypes import DTYPES
+from ...features.errors import SpecError
+from ...files import write_whole
+from ..catalogue import known_machine, machine_id, machine_name, named
+from ..console import DeviceFiles, Json, Progress, need_extra, note, print_json, progress_bar, read_catalogue
+
+if TYPE_CHECKING:
+    from ...collectors.gpu.characterize.characterize import Characterised
+    from ...features.device import Catalogue, Device, Fact
+
+
+Measured = Mapping[str, Mapping[str, Any]]
+Entry = dict[str, Any]
+
+CPU_HEADROOM = 2.0
+"""Facts of a CPU that no datasheet was read for: twice what was measured, so that they hold as limits."""
+
+MATRIX_HEADROOM = 1.5
+"""The same for a GPU's matrix units: large products reach 70-80 % of a datasheet's peak where power limits the clock."""
+
+GPU_HEADROOM = 1.25
+"""The same for a GPU's vector units, L2 and memory, whose micro-kernels reach over 90 % of the peak."""
+
+_GUESSED_CLOCK_HZ = 3e9
+_FACT = re.compile(r"(?P<unit>matrix|vector)_(?P<dtype>[a-z0-9]+)_(?:\w+_)?flops_per_s")
+
+
+def measured_entry(measured: Measured) -> dict[str, dict[str, Any]]:
+    """What a device file keeps of facts: those that have a value."""
+    return {name: dict(fact) for name, fact in measured.items() if fact["value"] is not None}
+
+
+def known_entry(device: Device) -> Entry:
+    """The catalogue's entry, as it would be written in a file."""
+    peaks = {"matrix": device.matrix_flops_per_s, "vector": device.vector_flops_per_s}
+    capability = {} if device.compute_capability is None else {"compute_capability": device.compute_capability}
+    return {
+        "name": device.name, "title": device.title, "aliases": list(device.aliases), "vendor": device.vendor,
+        "kind": device.kind, "architecture": device.architecture, **capability, "facts": _facts(device.facts),
+        "peak_flops_per_s": {unit: _facts(facts) for unit, facts in peaks.items()},
+    }  # fmt: skip
+
+
+def cpu_entry(name: str, measured: Measured) -> Entry:
+    """The entry of a CPU that no one has read a datasheet for.
+
+    Raises:
+        SpecError: too little could be measured to say what the machine can do.
+    """
+    from ...collectors.host import cache_sizes_b, memory_b
+    from ...features.device import cpu_info
+
+    limit = _limits(measured, "CPU")
+    system = "as the operating system shows it"
+    facts: dict[str, Any] = {f"{level}_b": {"value": size, "source": system} for level, size in cache_sizes_b().items()
+                             if level != "l1"}  # fmt: skip
+    facts |= {"compute_units": {"value": os.cpu_count(), "source": system}}
+    facts |= {"boost_clock_hz": _clock(cpu_info().get("cpu MHz"))}
+    facts |= {"memory_b": {"value": memory_b("MemTotal"), "source": system}}
+    facts |= {"memory_bandwidth_b_per_s": limit("bandwidth_dram_b_per_s", CPU_HEADROOM)}
+    facts |= {"l2_bandwidth_b_per_s": limit("bandwidth_l2_b_per_s_1t", CPU_HEADROOM)}
+    facts["l2_bandwidth_b_per_s"]["value"] *= os.cpu_count() or 1
+    peaks = {dtype: limit(f"matrix_{dtype}_flops_per_s", CPU_HEADROOM) for dtype in ("fp32", "bf16")}
+    return {
+        "name": name, "title": machine_name(), "vendor": cpu_info().get("vendor_id", "unknown"), "kind": "cpu",
+        "facts": facts, "peak_flops_per_s": {"matrix": peaks, "vector": dict(peaks)},
+    }  # fmt: skip
+
+
+def gpu_entry(calls_itself: str, device: Mapping[str, Any], measured: Measured, power_limit_w: float | None) -> Entry:
+    """The entry of a GPU that no one has read a datasheet for.
+
+    Args:
+        calls_itself: its name by the driver, kept as an alias.
+        device: what the measuring process said of it (`attributes` by `collectors.gpu.driver`).
+        measured: the facts.
+        power_limit_w: the limit in force, None where unknown.
+
+    Raises:
+        SpecError: too little is known to say what the GPU can do.
+    """
+    limit = _limits(measured, "GPU")
+    attributes = {name: {"value": value, "source": "as the CUDA driver says"}
+                  for name, value in (device.get("attributes") or {}).items() if value is not None}  # fmt: skip
+    if missing := [name for name in ("compute_units", "boost_clock_hz", "l2_b") if name not in attributes]:
+        raise SpecError(f"{calls_itself} is in no device file, and its driver does not report {', '.join(missing)}")
+    facts = {name: attributes[name] for name in
+             ("compute_units", "boost_clock_hz", "memory_b", "l2_b", "shared_memory_per_unit_b", "registers_per_unit_b")
+             if name in attributes}  # fmt: skip
+    facts["memory_bandwidth_b_per_s"] = _bus_rate(attributes, measured) or limit("bandwidth_dram_b_per_s", GPU_HEADROOM)
+    if _value(measured, "bandwidth_l2_b_per_s") is not None:
+        facts["l2_bandwidth_b_per_s"] = limit("bandwidth_l2_b_per_s", GPU_HEADROOM)
+    if power_limit_w is not None:
+        facts["tdp_w"] = {"value": power_limit_w, "source": "the power limit in force, as NVML says"}
+    if _value(measured, "power_idle_w") is not None:
+        facts["idle_power_w"] = dict(measured["power_idle_w"])
+    peaks = _peaks(measured, limit)
+    if "fp32" not in peaks["vector"]:
+        raise SpecError(f"{calls_itself} is in no device file, and neither its vector nor its matrix fp32 rate could be "
+                        "measured; try again when it is idle")  # fmt: skip
+    capability = device.get("compute_capability")
+    return {
+        "name": slug(calls_itself), "title": calls_itself, "aliases": [calls_itself], "vendor": "nvidia", "kind": "gpu",
+        **({"compute_capability": capability} if capability else {}), "facts": facts, "peak_flops_per_s": peaks,
+    }  # fmt: skip
+
+
+def slug(calls_itself: str) -> str:
+    """A device name from what a GPU calls itself: `nvidia-rtx-a4000` from `NVIDIA RTX A4000`."""
+    return re.sub(r"[^a-z0-9]+", "-", calls_itself.lower()).strip("-")
+
+
+def write_entry(entry: Mapping[str, Any], path: Path) -> None:
+    """Write a device file, whole or not at all.
+
+    Raises:
+        SpecError: the entry is no device, or the file cannot be written.
+    """
+    import yaml
+
+    from ...features.device import parse_device
+
+    text = yaml.safe_dump(dict(entry), sort_keys=False, allow_unicode=True, width=120)
+    parse_device(text, origin=str(path))
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise SpecError(f"cannot write {path}: {error.strerror or error}", field="out") from error
+
+
+def _peaks(measured: Measured, limit: Callable[[str, float], dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Peaks by unit and dtype: the best implementation of each, with headroom.
+
+    A GPU whose vector units could not be measured (CuPy is missing) has at least the rate its fp32 products reach.
+    """
+    best: dict[str, dict[str, str]] = {"matrix": {}, "vector": {}}
+    for name in measured:
+        if (match := _FACT.fullmatch(name)) is None or match["dtype"] not in DTYPES:
+            continue
+        if (value := _value(measured, name)) is not None:
+            of_unit = best[match["unit"]]
+            if value > (_value(measured, of_unit.get(match["dtype"], "")) or 0.0):
+                of_unit[match["dtype"]] = name
+    peaks = {"matrix": {dtype: limit(name, MATRIX_HEADROOM) for dtype, name in best["matrix"].items()},
+             "vector": {dtype: limit(name, GPU_HEADROOM) for dtype, name in best["vector"].items()}}  # fmt: skip
+    if "fp32" not in peaks["vector"] and "fp32" in peaks["matrix"]:
+        peaks["vector"]["fp32"] = dict(peaks["matrix"]["fp32"])
+    return peaks
+
+
+def _limits(measured: Measured, kind: str) -> Callable[[str, float], dict[str, Any]]:
+    """Makes a fact that holds as a limit out of a measured one and its headroom."""
+
+    def limit(what: str, headroom: float) -> dict[str, Any]:
+        value = _value(measured, what)
+        if value is None:
+            raise SpecError(
+                f"{what} could not be measured, and this {kind} is in no device file; try again when it is idle"
+            )
+        return {"value": headroom * value, "source": f"{headroom:g} times what was measured here, no datasheet figure"}
+
+    return limit
+
+
+def _bus_rate(driver: Mapping[str, Mapping[str, Any]], measured: Measured) -> dict[str, Any] | None:
+    """Memory bandwidth from clock and width of the bus, two transfers a clock.
+
+    None where the driver tells neither, or figures that measuring has disproved.
+    """
+    if "memory_clock_hz" not in driver or "memory_bus_b" not in driver:
+        return None
+    rate = 2 * driver["memory_clock_hz"]["value"] * driver["memory_bus_b"]["value"]
+    reached = max(_value(measured, f"bandwidth_dram{kind}_b_per_s") or 0.0 for kind in ("", "_read"))
+    if rate < reached:
+        return None
+    return {"value": rate, "source": "twice the memory clock times the width of its bus, as the CUDA driver says"}
+
+
+def _value(measured: Measured, name: str) -> float | None:
+    value: float | None = measured.get(name, {}).get("value")
+    return value
+
+
+def _facts(facts: Mapping[str, Fact]) -> dict[str, dict[str, Any]]:
+    return {name: {"value": fact.value, "source": fact.source} for name, fact in facts.items()}
+
+
+def _clock(mhz: str | None) -> dict[str, Any]:
+    """The clock as a fact; where the system shows none (on most ARM), a guess that says that it is one."""
+    if mhz is None:
+        return {"value": _GUESSED_CLOCK_HZ, "source": "guessed, the operating system shows no clock; correct it"}
+    return {"value": float(mhz) * 1e6, "source": "the clock at the time of measuring, as the operating system shows it"}
+
+
+def characterize(
+    out_file: Annotated[Path, typer.Option("--out", metavar="YAML", help="Where the device file goes.")],
+    gpu: Annotated[
+        bool | None, typer.Option("--gpu/--cpu", help="Which to measure; default: the GPU where NVML finds one.")
+    ] = None,
+    index: Annotated[int, typer.Option(min=0, help="Index of the GPU, in CUDA's order.")] = 0,
+    launches: Annotated[
+        bool, typer.Option("--launches/--no-launches", help="Trace a GPU's kernel launches and queues as well.")
+    ] = True,
+    device: Annotated[
+        str | None, typer.Option(help="Catalogue name of the device; default: found by the name it reports.")
+    ] = None,
+    device_file: DeviceFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Measure this machine itself (peaks, bandwidth ladder, latency, launch floors, power) and write its device file.
+
+    Takes half a minute for a CPU, one to two for a GPU. The file has the datasheet facts of the catalogue's entry where
+    there is one.
+    """
+    if not out_file.parent.is_dir():
+        raise SpecError(f"the folder of --out {out_file} does not exist; make it first", field="out")
+    known = read_catalogue(device_file)
+    measure = _gpu if _wants_gpu(gpu, index) else _cpu
+    try:
+        entry, measured = measure(device, index, known, launches)
+    except ImportError as error:
+        raise need_extra("characterize", "gpu" if measure is _gpu else "collect", error) from error
+    for what, fact in measured.items():
+        if fact["value"] is None:
+            note(f"{what}: {fact['source']}")
+    write_entry({**entry, "measured": measured_entry(measured)}, out_file)
+    if as_json:
+        print_json({"device": entry["name"], "out": str(out_file), "measured": measured})
+    note(f"written to {out_file}; use it with --device {entry['name']} --device-file {out_file}")
+
+
+def _wants_gpu(wanted: bool | None, index: int) -> bool:
+    if wanted is not None:
+        return wanted
+    from ...collectors.meters.nvml import open_nvml
+
+    return open_nvml(index) is not None
+
+
+def _cpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tuple[dict[str, Any], Measured]:  # noqa: ARG001
+    cpu = named(device, "cpu", known) if device else known_machine(known)
+    name = cpu.name if cpu else machine_id()
+    note(f"measuring {name}; keep the machine idle for about half a minute")
+    from ...collectors.cpu.characterize import characterize as run
+    from ...process import ChildStartError
+
+    try:
+        measured = run(name)
+    except ChildStartError as error:
+        raise SpecError(f"{error}; `kernelcast characterize` needs: pip install 'kernelcast[collect]'") from error
+    return known_entry(cpu) if cpu else cpu_entry(name, measured), measured
+
+
+def _gpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tuple[dict[str, Any], Measured]:
+    chosen = None if device is None else named(device, "gpu", known)
+    from ...collectors.meters.nvml import open_nvml
+
+    reader = open_nvml(index)
+    if chosen is not None and reader is not None and (name := reader.name()) is not None:
+        # A board that calls itself otherwise would be another device's datasheet under this one's measurements.
+        gpu_if_known = _gpu_if_known(name, known)
+        if gpu_if_known is None or gpu_if_known.name != chosen.name:
+            raise SpecError(f"--device is {chosen.name}, but GPU {index} calls itself {name!r}; leave --device out",
+                            field="device")  # fmt: skip
+    note(f"measuring GPU {index}; keep it and the host idle for one to two minutes")
+    done = _measured_gpu(index, launches)
+    by_nvml, limit_w = (None, None) if reader is None else (reader.name(), reader.power_limit_w())
+    calls_itself = by_nvml or done.device.get("gpu") or "NVIDIA GPU"
+    gpu_if_known = chosen or _gpu_if_known(calls_itself, known)
+    if gpu_if_known is not None:
+        return known_entry(gpu_if_known), done.facts
+    return gpu_entry(calls_itself, done.device, done.facts, limit_w), done.facts
+
+
+def _measured_gpu(index: int, launches: bool) -> Characterised:
+    from ...collectors.gpu.characterize.characterize import characterize as run
+    from ...process import ChildStartError
+
+    try:
+        with progress_bar() as progress:
+            done = run(index=index, progress=progress)
+            return replace(done, facts=done.facts | _launch_facts(index, progress)) if launches else done
+    except ChildStartError as error:
+        raise SpecError(f"{error}; `kernelcast characterize --gpu` needs: pip install 'kernelcast[gpu]'") from error
+
+
+def _launch_facts(index: int, progress: Progress) -> dict[str, dict[str, Any]]:
+    from ...collectors.gpu.profiling.launch_trace import LaunchTraceError, missing_facts, trace_launches, traced_facts
+    from ...process import ChildStartError
+
+    try:
+        return traced_facts(trace_launches(index=index, progress=progress))
+    except (LaunchTraceError, ChildStartError) as error:
+        return missing_facts(str(error))
+
+
+def _gpu_if_known(name: str, known: Catalogue) -> Device | None:
+    try:
+        return named(name, "gpu", known)
+    except SpecError:
+        return None

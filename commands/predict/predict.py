@@ -1,0 +1,212 @@
+"""`kernelcast predict`: one kernel from the command line, MLIR text, or a whole table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...features.errors import SpecError, listed
+from ..console import DeviceFiles, Json, Model, model_dir, out, print_json, read_catalogue, totals_table
+from .predict_mlir import TextOptions, is_mlir, predict_mlir
+
+if TYPE_CHECKING:
+    from ...features.device import Device
+    from ...features.kernel import KernelSpec
+    from ...models.predict.prediction import Interval, Prediction
+
+_SETTINGS = ("dtype", "variant", "impl", "kv_dtype", "threads", "cache_state")
+_BAR_CELLS = 24
+
+
+def predict(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FAMILY | FILE.mlir | -]", help="Kernel family, such as gemm; or MLIR text: a file, - for stdin."
+        ),
+    ] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=VALUE]...", help="Sizes and settings, such as m=4096 n=4096 k=4096 dtype=bf16."),
+    ] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(help="Device name or alias; see `kernelcast devices`. For MLIR it may be given again."),
+    ] = None,
+    model: Model = None,
+    coverage: Annotated[float, typer.Option(help="Share of cases the intervals are to contain.")] = 0.9,
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Predict every row of a .parquet or .csv table instead.")
+    ] = None,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where the table goes, with the predictions added.")
+    ] = None,
+    table_family: Annotated[
+        str | None, typer.Option("--family", help="Family of the table's rows, where it has no such column.")
+    ] = None,
+    keep_good: Annotated[
+        bool,
+        typer.Option(
+            "--skip-bad-rows",
+            "--keep-good",
+            help="Write rows that cannot be predicted with the reason in place of a prediction, instead of stopping.",
+        ),
+    ] = False,
+    function: Annotated[str | None, typer.Option(help="MLIR: the function; default: the public one.")] = None,
+    bind: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SIZE", help="MLIR: a dynamic size, such as dim0=128; again for more."),
+    ] = None,
+    compiler: Annotated[str, typer.Option(help="MLIR: who compiles it, iree or xla.")] = "",
+    threads: Annotated[int | None, typer.Option(help="MLIR: threads of the CPUs; default: all cores.")] = None,
+    flame: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="MLIR: also draw where time goes, as .html or .svg.")
+    ] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="MLIR: list every kernel.")] = False,
+    device_file: DeviceFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Predict what a kernel or a program costs: latency, power and energy, each with an interval.
+
+    One kernel: kernelcast predict gemm m=4096 n=4096 k=4096 dtype=bf16 --device h100-sxm
+
+    MLIR: kernelcast predict model.mlir --device h100-sxm --device amd-epyc-9005-vm-2c --flame flame.html
+
+    A table: kernelcast predict --model DIR --table IN.parquet --out OUT.parquet
+    """
+    known = read_catalogue(device_file)
+    only_text = TextOptions(function, tuple(bind or ()), compiler, threads, flame, show_all)
+    if table is None and what is not None and is_mlir(what):
+        if values:
+            raise SpecError(f"{values[0]!r} goes with a kernel family; sizes of MLIR are given with --bind NAME=SIZE")
+        if out_file is not None or table_family is not None or keep_good:
+            raise SpecError("--out, --family and --skip-bad-rows are options of --table, not of MLIR; leave them out")
+        predict_mlir(what, device or (), known, only_text, model=model, coverage=coverage, as_json=as_json)
+        return
+    if mlir_options := only_text.names():
+        raise SpecError(
+            f"{listed(mlir_options)} go{'es' if len(mlir_options) == 1 else ''} with MLIR: kernelcast predict FILE.mlir …"
+        )
+    if table is not None:
+        if what is not None or device is not None:
+            raise SpecError("give either one kernel or --table, not both (--family names a table's family)")
+        if out_file is None:
+            raise SpecError("--table needs --out, the file that gets the rows with their predictions")
+        from .predict_table import predict_table
+
+        written = predict_table(
+            table, out_file, model_dir(model), known, coverage=coverage, family=table_family, keep_good=keep_good
+        )
+        if as_json:
+            print_json(written)
+        return
+    if what is None:
+        raise SpecError(
+            "name a kernel, such as: kernelcast predict gemm m=512 n=512 k=512 dtype=fp32 --device h100-sxm"
+        )
+    if out_file is not None or table_family is not None or keep_good:
+        raise SpecError("--out, --family and --skip-bad-rows need --table FILE; add it, or leave them out")
+    if not device:
+        raise SpecError("name a device with --device; `kernelcast devices` lists them")
+    if len(device) > 1:
+        raise SpecError(f"a kernel is predicted on one device; {len(device)} were given")
+    from ...features.spec_io.reading import read_spec
+    from ...models.predict.predictor import load_predictor
+
+    spec, name = read_spec(_as_request(what, values or [], device[0]), known)
+    prediction = load_predictor(model_dir(model), known).predict([spec], [name], coverage=coverage)[0]
+    if as_json:
+        from ...workloads.answers import prediction_answer
+
+        print_json(prediction_answer(spec, name, prediction))
+    else:
+        _show(spec, known.get(name), prediction)
+
+
+def _as_request(family: str, values: list[str], device: str) -> dict[str, Any]:
+    """The words of the command line as the body that `/v1/predict` takes.
+
+    Raises:
+        SpecError: a word is not name=value, names nothing of the family, is given twice, or is not a whole number.
+    """
+    from ...features.kernel import get_family
+
+    fam = get_family(family)
+    request: dict[str, Any] = {"family": family, "device": device, "sizes": {}, "config": {}}
+    for word in values:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise SpecError(f"{word!r} is not name=value, such as m=4096", field=word)
+        if name in _SETTINGS:
+            place = request
+        elif name in fam.dim_names:
+            place = request["sizes"]
+        elif name in fam.config:
+            place = request["config"]
+        else:
+            possible = listed((*fam.dim_names, *_SETTINGS, *fam.config))
+            raise SpecError(f"{family} has no {name!r}; it takes: {possible}", field=name)
+        if name in place:
+            raise SpecError(f"{name} is given twice", field=name)
+        place[name] = value if name in _SETTINGS and name != "threads" else _whole(name, value)
+    return request
+
+
+def _whole(name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError as error:
+        raise SpecError(f"{name} must be a whole number, got {value[:40]!r}", field=name) from error
+
+
+def _show(spec: KernelSpec, device: Device, prediction: Prediction) -> None:
+    from rich.text import Text
+
+    from ...features.kernel import View, get_family
+    from ..console import flops_per_s, joules, seconds, watts
+
+    screen = out()
+    screen.print(Text.assemble((str(spec), "bold"), f" on {device.title} ({device.name})"), soft_wrap=True)
+    table = totals_table()
+    flops = float(get_family(spec.family).flops(View.of(spec)))
+    rate = f"{flops_per_s(flops / prediction.latency_s.value)}" if flops else ""
+    for name, target, show, remark in (
+        ("latency", prediction.latency_s, seconds, rate), ("power", prediction.power_w, watts, ""),
+        ("energy", prediction.energy_j, joules, ""),
+    ):  # fmt: skip
+        if target is None:
+            table.add_row(
+                name, "unknown", "", "too few rows of this family with power were measured on devices like this"
+            )
+        else:
+            table.add_row(name, Text(show(target.value), "bold"), _between(target, show), remark)
+    screen.print(table)
+    screen.print(Text.assemble(("interval  ", "dim"), f"{prediction.coverage * 100:g} % of cases fall inside"))
+    screen.print(Text.assemble(("bound     ", "dim"), f"{prediction.bound}; each limit alone would take"))
+    screen.print(_breakdown(prediction))
+    screen.print(
+        Text.assemble(
+            ("method    ", "dim"), prediction.method, "" if prediction.in_domain else " — outside what was measured"
+        )
+    )
+    for remark in prediction.notes:
+        screen.print(Text.assemble(("note      ", "dim"), remark), soft_wrap=True)
+
+
+def _between(target: Interval, show: Any) -> str:
+    return f"[{show(target.lower)} … {show(target.upper)}]"
+
+
+def _breakdown(prediction: Prediction) -> Any:
+    from rich.table import Table
+
+    from ..console import seconds
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
+    longest = max(prediction.breakdown.values(), default=0.0) or 1.0
+    for name, value in prediction.breakdown.items():
+        cells = round(_BAR_CELLS * value / longest)
+        table.add_row("         ", name, "█" * cells or "▏", seconds(value))
+    return table

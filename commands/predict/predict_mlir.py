@@ -1,0 +1,316 @@
+"""`kernelcast predict model.mlir`: what a function of MLIR text costs, where its time goes, and how it was understood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...features.errors import SpecError
+from ..console import (
+    PIPE_WIDTH,
+    flops,
+    flops_per_s,
+    joules,
+    model_dir,
+    num_bytes,
+    out,
+    print_json,
+    seconds,
+    totals_table,
+    watts,
+)
+
+if TYPE_CHECKING:
+    from ...features.device import Catalogue, Device
+    from ...features.mlir.types.graph import Module
+    from ...models.predict.prediction import Interval
+    from ...workloads.mlir.prediction import GroupCost, ModulePrediction
+
+SUFFIXES = (".mlir", ".mlirbc", ".ttir", ".ttgir", ".stablehlo")
+"""What files of MLIR are called; .mlirbc is bytecode, which is refused with a reason."""
+STDIN = "-"
+
+_SHOWN = 12
+_NAMES = 3
+_RANGES = 2
+_WIDEST = {"kernel": 24, "operations": 20, "lines": 12}
+"""Columns these may take where that leaves room for a product of matrices on one line."""
+_LIKE = "≈"
+"""Before a kernel that is only like what the operations do; how it differs stands under the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """Options that only MLIR text has.
+
+    Attributes:
+        function: Name of the function; None for the only public one.
+        bind: Sizes of dynamic dimensions as `NAME=SIZE`.
+        compiler: `iree` or `xla`; empty for the compiler the device's programs were measured with.
+        threads: CPU threads; None for all cores.
+        flame: File the flame graph is written to, None for none.
+        show_all: Whether every kernel is listed, not only the longest.
+    """
+
+    function: str | None = None
+    bind: Sequence[str] = ()
+    compiler: str = ""
+    threads: int | None = None
+    flame: Path | None = None
+    show_all: bool = False
+
+    def names(self) -> list[str]:
+        """Names of the options that are set."""
+        is_set = {
+            "--function": self.function is not None, "--bind": bool(self.bind), "--compiler": bool(self.compiler),
+            "--threads": self.threads is not None, "--flame": self.flame is not None, "--all": self.show_all,
+        }  # fmt: skip
+        return [name for name, present in is_set.items() if present]
+
+
+def is_mlir(word: str) -> bool:
+    """Whether the first argument of `predict` is MLIR text rather than a kernel family: a path, or stdin."""
+    if word == STDIN or "/" in word or word.lower().endswith(SUFFIXES):
+        return True
+    from ...features.kernel import families
+
+    return word not in families() and Path(word).exists()
+
+
+def predict_mlir(
+    word: str,
+    devices: Sequence[str],
+    known: Catalogue,
+    options: TextOptions,
+    *,
+    model: Path | None,
+    coverage: float,
+    as_json: bool,
+) -> None:
+    """Predict the text in a file or on stdin on each device, and print it.
+
+    Raises:
+        SpecError: the text, an option or a device cannot be used; the message says what is possible.
+    """
+    if not devices:
+        raise SpecError("name a device with --device; `kernelcast devices` lists them")
+    from ...features.mlir.parse.parser_process import NativeReader
+    from ...features.mlir.reading import read
+    from ...features.mlir.understanding import functions, understand
+    from ...models.predict.predictor import load_predictor
+    from ...workloads.mlir.predictor import load_module_predictor
+    from ...workloads.mlir.program_text import read_bind, read_file, threads_on
+
+    names = [known.get(name).name for name in devices]
+    if options.flame is not None:
+        from .flame_graph import check_flame
+
+        check_flame(options.flame, len(names))
+    bind = read_bind(options.bind)
+    # A text made to bring a native parser down must not take the command with it.
+    with NativeReader() as native:
+        module = read(read_file(None if word == STDIN else Path(word)), native=native)
+    program = understand(module, options.function, bind)
+    predictor = load_module_predictor(load_predictor(model_dir(model), known))
+    ask = partial(predictor.predict, program, compiler=options.compiler, coverage=coverage)
+    threads = threads_on([known.get(name) for name in names], options.threads)
+    predictions = [ask(name, threads=count) for name, count in zip(names, threads, strict=True)]
+    title = "stdin" if word == STDIN else safe(Path(word).name)
+    answers = [(known.get(name), prediction) for name, prediction in zip(names, predictions, strict=True)]
+    if options.flame is not None:
+        from .flame_graph import write_flame
+
+        write_flame(options.flame, title, answers)
+    if as_json:
+        from ...workloads.answers import programs_answer
+
+        print_json(programs_answer(module, functions(module), predictions))
+        return
+    for device, prediction in answers:
+        _show(title, device, module, prediction, show_all=options.show_all)
+    if len(answers) > 1:
+        _compare(answers)
+
+
+def _show(title: str, device: Device, module: Module, prediction: ModulePrediction, *, show_all: bool) -> None:
+    from rich.text import Text
+
+    from .flame_graph import flame
+
+    screen = out()
+    screen.print(
+        Text.assemble((title, "bold"), f": {safe(prediction.function)} on {device.title} ({device.name})"),
+        soft_wrap=True,
+    )
+    screen.print(_totals(prediction))
+    for name, fact in _facts(module, prediction).items():
+        screen.print(Text.assemble((name.ljust(10), "dim"), safe(fact)), soft_wrap=True)
+    for line in flame(prediction.groups, screen.width):
+        screen.print(line, soft_wrap=True)
+    if prediction.groups:
+        order = sorted(range(len(prediction.groups)), key=lambda i: prediction.groups[i].latency_s, reverse=True)
+        shown = order if show_all else order[:_SHOWN]
+        screen.print(_kernels(prediction.groups, shown, screen.width))
+        for reason, numbers in _stand_ins(prediction.groups, shown).items():
+            fact = f"{_LIKE} {', '.join(map(str, numbers))}: {safe(reason)}"
+            screen.print(Text(fact, "dim"), soft_wrap=True)
+    for op, reason in prediction.not_understood:
+        screen.print(Text.assemble(("unknown   ", "red"), f"{safe(op)}: {safe(reason)}"), soft_wrap=True)
+    for remark in prediction.notes:
+        screen.print(Text.assemble(("note      ", "dim"), safe(remark)), soft_wrap=True)
+
+
+def _totals(prediction: ModulePrediction) -> Any:
+    from rich.text import Text
+
+    table = totals_table()
+    rate = flops_per_s(prediction.flops / prediction.latency_s.value) if prediction.flops else ""
+    for name, target, show, remark in (
+        ("latency", prediction.latency_s, seconds, rate), ("power", prediction.power_w, watts, ""),
+        ("energy", prediction.energy_j, joules, ""),
+    ):  # fmt: skip
+        if target is None:
+            table.add_row(name, "unknown", "", _without_power(prediction))
+        else:
+            table.add_row(name, Text(show(target.value), "bold"), _between(target, show), remark)
+    for name, code in prediction.characteristics.items():
+        title, written, meaning = _CODE.get(name, (name, "{:.3g}".format, ""))
+        table.add_row(title, Text(written(code.value), "bold"), _between(code, written), meaning)
+    return table
+
+
+_CODE: Mapping[str, tuple[str, Callable[[float], str], str]] = {
+    "compile_s": ("compiling", seconds, "of one core"),
+    "code_b": ("code", num_bytes, "of machine code"),
+    "code_instructions": ("", "{:.3g}".format, "instructions in it"),
+    "vector_instructions": ("", "{:.3g}".format, "of them on vectors"),
+    "spills": ("", "{:.3g}".format, "moves to and from the stack, spilled registers among them"),
+    "dispatches": ("", "{:.3g}".format, "kernels the compiler makes"),
+    "executed_instructions": ("", "{:.3g}".format, "instructions a call executes"),
+}
+"""How characteristics of compiled code are called, shown and explained."""
+
+
+def _without_power(prediction: ModulePrediction) -> str:
+    """Why there is no energy of the whole: the kernels whose own is unknown."""
+    names = list(dict.fromkeys(safe(group.title) for group in prediction.groups if group.energy_j is None))
+    if not names:
+        return "no power is known of programs on this device"
+    others = len(names) - 1
+    return f"no power is known of {names[0]}" + (f" and {others} other{'s' if others > 1 else ''}" if others else "")
+
+
+def _facts(module: Module, prediction: ModulePrediction) -> dict[str, str]:
+    """What stands under the totals, by name."""
+    assumed = [f"compiler {prediction.compiler}"] if prediction.compiler else ["kernels as libraries run them"]
+    if prediction.threads is not None:
+        assumed.append(f"{prediction.threads} thread{'s' if prediction.threads > 1 else ''}")
+    refused = "".join(f"; {reader} did not: {reason}" for reader, reason in module.refusals)
+    work = [
+        flops(prediction.flops), f"{num_bytes(prediction.bytes)} moved",
+        f"{num_bytes(prediction.footprint_b)} arguments and results", f"{prediction.intensity:.3g} FLOP/B",
+    ]  # fmt: skip
+    if prediction.utilization is not None:
+        work.append(f"{100 * prediction.utilization:.3g} % of peak")
+    limits = ", ".join(f"{name} {seconds(value)}" for name, value in prediction.breakdown.items() if value)
+    return {
+        "interval": f"{prediction.coverage * 100:g} % of cases fall inside",
+        "assumed": ", ".join(assumed),
+        "read by": prediction.reader + refused,
+        "work": ", ".join(work),
+        "bound": f"no run takes less than {seconds(prediction.bound_s)}" + (f": {limits}" if limits else ""),
+        "method": prediction.method + ("" if prediction.in_domain else " — outside what was measured"),
+    }
+
+
+def _kernels(groups: Sequence[GroupCost], shown: Sequence[int], width: int) -> Any:
+    """The kernels at these positions, numbered as in the picture, and the others in one row."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
+    for head in ("#", "kernel", "operations", "lines", "runs", "time", "share", "energy", "bound", "predicted as"):
+        right = head in ("#", "runs", "time", "share", "energy")
+        table.add_column(head, justify="right" if right else "left", no_wrap=right or head == "bound", overflow="fold",
+                         max_width=_WIDEST.get(head) if width >= PIPE_WIDTH else None)  # fmt: skip
+    for i in shown:
+        group = groups[i]
+        energy = "" if group.energy_j is None else joules(group.energy_j)
+        table.add_row(
+            str(i + 1), safe(group.title), safe(_names(group.ops)), ranges(group.lines), f"{group.runs:g}",
+            seconds(group.latency_s), f"{100 * group.time_share:.1f} %", energy, group.bound, _known_as(group),
+        )  # fmt: skip
+    if left := [group for i, group in enumerate(groups) if i not in set(shown)]:
+        share = f"{100 * sum(group.time_share for group in left):.1f} %"
+        others = f"{len(left)} others (--all)"
+        runs = f"{sum(group.runs for group in left):g}"
+        table.add_row("", others, "", "", runs, seconds(sum(group.latency_s for group in left)), share)
+    return table
+
+
+def _known_as(group: GroupCost) -> str:
+    if not group.understood:
+        return "not understood: a guess"
+    if not group.spec:
+        return "no family: on paper"
+    return f"{_LIKE}{safe(group.spec)}" if group.stand_in else safe(group.spec)
+
+
+def _stand_ins(groups: Sequence[GroupCost], shown: Sequence[int]) -> dict[str, list[int]]:
+    """How kernels differ from what they stand for, with the numbers of those that do."""
+    numbers: dict[str, list[int]] = {}
+    for i in sorted(shown):
+        if groups[i].spec and groups[i].stand_in and groups[i].understood:
+            numbers.setdefault(groups[i].stand_in, []).append(i + 1)
+    return numbers
+
+
+def _names(ops: Sequence[str]) -> str:
+    """Operations by name, the dialect left off, each once with how often it stands there."""
+    counts: dict[str, int] = {}
+    for op in ops:
+        name = op.rpartition(".")[2]
+        counts[name] = counts.get(name, 0) + 1
+    shown = [name if count == 1 else f"{count} {name}" for name, count in counts.items()]
+    return ", ".join(shown[:_NAMES]) + (f" +{len(shown) - _NAMES}" if len(shown) > _NAMES else "")
+
+
+def ranges(lines: Sequence[int]) -> str:
+    """Line numbers with runs of them drawn together: `3–5, 9`."""
+    runs: list[list[int]] = []
+    for line in sorted(set(lines)):
+        if runs and line == runs[-1][1] + 1:
+            runs[-1][1] = line
+        else:
+            runs.append([line, line])
+    shown = [f"{first}" if first == last else f"{first}–{last}" for first, last in runs]
+    return ", ".join(shown[:_RANGES]) + (" …" if len(shown) > _RANGES else "")
+
+
+def _compare(answers: Sequence[tuple[Device, ModulePrediction]]) -> None:
+    """The devices beside each other, the fastest first; times are also told in those of the first asked for."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head in ("device", "latency", "", "of the first", "power", "energy", "of peak"):
+        table.add_column(head, justify="left" if head == "device" else "right", no_wrap=True)
+    first = answers[0][1].latency_s.value
+    for device, item in sorted(answers, key=lambda answer: answer[1].latency_s.value):
+        table.add_row(
+            device.name, seconds(item.latency_s.value), _between(item.latency_s, seconds),
+            f"{item.latency_s.value / first:.3g} ×", "unknown" if item.power_w is None else watts(item.power_w.value),
+            "unknown" if item.energy_j is None else joules(item.energy_j.value),
+            "" if item.utilization is None else f"{100 * item.utilization:.3g} %",
+        )  # fmt: skip
+    out().print(table)
+
+
+def _between(target: Interval, show: Any) -> str:
+    return f"[{show(target.lower)} … {show(target.upper)}]"
+
+
+def safe(text: str) -> str:
+    """Words of someone else's text without what a terminal would obey."""
+    return "".join(character if character.isprintable() else "�" for character in text)

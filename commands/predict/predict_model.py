@@ -1,0 +1,214 @@
+"""`kernelcast predict-model`: what a whole model costs, from a file that lists its kernels."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...features.errors import SpecError, listed
+from ..console import DeviceFiles, Json, Model, model_dir, out, print_json, read_catalogue, totals_table
+
+if TYPE_CHECKING:
+    from ...features.device import Device
+    from ...workloads.whole_model import Whole
+
+_BAR_CELLS = 24
+_SHOWN = 12
+_TEXT_COLUMNS = ("family", "dtype", "variant", "impl", "kv_dtype", "cache_state", "name")
+
+
+def predict_model(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The kernels: a .json, .yaml or .csv list.")],
+    device: Annotated[
+        list[str] | None, typer.Option(help="Device name or alias, may be given again; see `kernelcast devices`.")
+    ] = None,
+    model: Model = None,
+    coverage: Annotated[float, typer.Option(help="Share of cases the intervals are to contain.")] = 0.9,
+    launch_s: Annotated[
+        float, typer.Option("--launch-s", help="Seconds between two kernels; 0: they run back to back.")
+    ] = 0.0,
+    queued: Annotated[
+        bool, typer.Option("--queued", help="Work is queued ahead: hide the launch that single timings include.")
+    ] = False,
+    device_file: DeviceFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Predict what a whole model costs: kernels with counts in, latency, power and energy with intervals out.
+
+    kernelcast predict-model bert.yaml --device h100-sxm
+
+    Each kernel has a family, a dtype, its sizes, and as it likes a count, a name and what `predict` takes besides.
+    """
+    known = read_catalogue(device_file)
+    if not device:
+        raise SpecError("name a device with --device; `kernelcast devices` lists them")
+    from ...models.predict.predictor import load_predictor
+    from ...workloads.kernel_reading import read_kernels
+    from ...workloads.whole_model import predict_whole
+
+    names = [known.get(name).name for name in device]
+    kernels = read_kernels(read_items(path), names, known)
+    predictor = load_predictor(model_dir(model), known)
+    ask = partial(predict_whole, predictor, kernels, coverage=coverage, launch_s=launch_s, queued=queued)
+    wholes = [ask(name) for name in names]
+    if as_json:
+        from ...client.answers import Wholes
+        from ...workloads.answers import whole_answer
+
+        print_json(Wholes([whole_answer(name, whole) for name, whole in zip(names, wholes, strict=True)]))
+        return
+    for name, whole in zip(names, wholes, strict=True):
+        _show(path, known.get(name), whole)
+
+
+def read_items(path: Path) -> list[Any]:
+    """The list of kernels in a file, as plain data.
+
+    JSON and YAML hold a list of mappings, or a mapping with the list under `kernels`; a CSV has a column per field.
+
+    Raises:
+        SpecError: the file is not there, cannot be read as what its suffix says, or holds no list.
+    """
+    readers: dict[str, Callable[[str], Any]] = {".json": json.loads, ".yaml": _yaml, ".yml": _yaml, ".csv": _rows}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise SpecError(f"{path} must end in {listed(readers)}", field="file")
+    try:
+        content = reader(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(f"cannot read {path}: {error.strerror}", field="file") from error
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{path} cannot be read as {path.suffix[1:]}: {error}", field="file") from error
+    if isinstance(content, dict):
+        if other := [name for name in content if name != "kernels"]:
+            raise SpecError(f"{path} holds {other[0]!r}; beside `kernels` it may hold nothing", field="file")
+        content = content.get("kernels")
+    if not isinstance(content, list):
+        raise SpecError(f"{path} must hold a list of kernels, or `kernels:` with such a list", field="file")
+    return content
+
+
+def _yaml(text: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error).replace("\n", " ")) from error
+
+
+def _rows(text: str) -> list[dict[str, Any]]:
+    """The rows of a CSV table with empty fields left out, and whole numbers where there is no text."""
+    rows = csv.DictReader(text.splitlines(), skipinitialspace=True)
+    return [{name: _value(name, word) for name, word in row.items() if word} for row in rows]
+
+
+def _value(name: str | None, word: Any) -> Any:
+    if name is None:
+        raise ValueError(f"a row has more fields than the header: {word}")
+    try:
+        return word if name in _TEXT_COLUMNS else int(word)
+    except ValueError:
+        return word
+
+
+def _show(path: Path, device: Device, whole: Whole) -> None:
+    from rich.text import Text
+
+    from ..console import joules, seconds, watts
+
+    screen = out()
+    runs = f"{len(whole.parts)} kernels, {whole.launches} runs"
+    screen.print(Text.assemble((path.name, "bold"), f" on {device.title} ({device.name}): {runs}"), soft_wrap=True)
+    totals = totals_table()
+    for name, target, show in (
+        ("latency", whole.latency_s, seconds),
+        ("power", whole.power_w, watts),
+        ("energy", whole.energy_j, joules),
+    ):
+        if target is None:
+            totals.add_row(name, "unknown", "", f"no power is known of {_first_of(whole.without_energy)}")
+        else:
+            between = f"[{show(target.lower)} … {show(target.upper)}]"
+            totals.add_row(name, Text(show(target.value), "bold"), between, "")
+    screen.print(totals)
+    screen.print(Text.assemble(("interval  ", "dim"), f"{whole.coverage * 100:g} % of cases fall inside"))
+    screen.print(
+        Text.assemble(("bound     ", "dim"), f"no run of these kernels takes less than {seconds(whole.bound_s)}")
+    )
+    if whole.launch_s:
+        screen.print(Text.assemble(("gaps      ", "dim"), f"{seconds(whole.launch_s)} between kernels, in the latency"))
+    screen.print(_kernels(whole))
+    if len(whole.families) > 1:
+        screen.print(_families(whole))
+    for remark in whole.notes:
+        screen.print(Text.assemble(("note      ", "dim"), remark), soft_wrap=True)
+
+
+def _first_of(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
+
+
+def _kernels(whole: Whole) -> Any:
+    """The kernels that take most of the time, a bar each."""
+    from rich.text import Text
+
+    from ..console import joules, seconds
+
+    table = _table("kernel", "runs", "one run", "all runs", "energy", "time", "")
+    order = sorted(range(len(whole.parts)), key=lambda i: whole.parts[i].latency_s, reverse=True)
+    longest = whole.parts[order[0]].time_share
+    for i in order[:_SHOWN]:
+        part = whole.parts[i]
+        energy = "" if part.energy_j is None else joules(part.energy_j)
+        style = "bold" if i in whole.dominant else ""
+        table.add_row(
+            Text(part.kernel.title, style), str(part.kernel.count), seconds(part.prediction.latency_s.value),
+            seconds(part.latency_s), energy, f"{100 * part.time_share:.1f} %", _bar(part.time_share / longest),
+        )  # fmt: skip
+    if rest := order[_SHOWN:]:
+        left = [whole.parts[i] for i in rest]
+        table.add_row(
+            f"{len(left)} others", str(sum(part.kernel.count for part in left)), "",
+            seconds(sum(part.latency_s for part in left)), "", f"{100 * sum(part.time_share for part in left):.1f} %", "",
+        )  # fmt: skip
+    return table
+
+
+def _families(whole: Whole) -> Any:
+    from ..console import joules, seconds
+
+    table = _table("family", "runs", "all runs", "energy", "time", "")
+    for family in whole.families:
+        energy = "" if family.energy_j is None else joules(family.energy_j)
+        bar = _bar(family.time_share / whole.families[0].time_share)
+        table.add_row(
+            family.family,
+            str(family.launches),
+            seconds(family.latency_s),
+            energy,
+            f"{100 * family.time_share:.1f} %",
+            bar,
+        )
+    return table
+
+
+def _table(*heads: str) -> Any:
+    """A table without lines; numbers stand to the right between the name and the bar."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for place, head in enumerate(heads):
+        middle = 0 < place < len(heads) - 1
+        table.add_column(head, justify="right" if middle else "left", no_wrap=middle, overflow="fold")
+    return table
+
+
+def _bar(share: float) -> str:
+    return "█" * round(_BAR_CELLS * share) or "▏"

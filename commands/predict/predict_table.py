@@ -1,0 +1,170 @@
+"""A table in, the same table with predictions out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...datasets.form.form import FormRows, FormTable, read_form
+from ...datasets.rows.table_columns import SUFFIXES
+from ...features.device import Catalogue
+from ...features.errors import SpecError
+from ...files import whole_file
+from ...models.predict.prediction import Predictions
+from ...models.predict.predictor import load_predictor
+from ..console import note, progress_bar
+
+if TYPE_CHECKING:
+    from ...models.predict.predictor import Predictor
+
+_TARGETS = {"latency_s": ("latency", "s"), "power_w": ("power", "w"), "energy_j": ("energy", "j")}
+_BATCH_ROWS = 20_000
+_SHOWN = 10
+
+
+def predict_table(
+    path: Path, out: Path, model: Path, devices: Catalogue, *, coverage: float, family: str | None, keep_good: bool
+) -> dict[str, Any]:
+    """Write `path` with predictions added to `out`; returns what was written, as plain data.
+
+    Rows keep their order and all their columns. No label is read: labels are copied with the other columns.
+
+    Raises:
+        SpecError: the table or some of its rows cannot be predicted (unless `keep_good`), or `out` cannot be written.
+        ArtifactError: the model cannot be used.
+    """
+    _check_out(path, out)
+    predictor = load_predictor(model, devices)
+    form = read_form(path, family=family, keep_good=keep_good, need_labels=False,
+                     known_devices=lambda name: devices.get(name).name)  # fmt: skip
+    refused = {row.row: f"{row.column}: {row.reason}" for row in form.refused}
+    columns = _Columns(form.table.num_rows)
+    with progress_bar() as progress:
+        done = 0
+        for name, rows in form.parts.items():
+            for part in _predictable(rows, devices, refused):
+                progress(f"predicting {name}", done, form.table.num_rows)
+                columns.put(part.rows, _predicted(predictor, part, coverage, refused))
+                done += len(part)
+    if refused and not keep_good:
+        raise SpecError(_complaint(path, refused, form.table.num_rows))
+    _write(_joined(form, columns, refused, with_reasons=keep_good), out)
+    note(f"{form.table.num_rows - len(refused)} rows predicted, {len(refused)} refused, written to {out}")
+    return {"out": str(out), "rows": form.table.num_rows, "predicted": form.table.num_rows - len(refused),
+            "refused": len(refused)}  # fmt: skip
+
+
+class _Columns:
+    """The columns to add, filled part by part; NaN and None where nothing is predicted."""
+
+    def __init__(self, n: int) -> None:
+        self.numbers = {
+            f"pred_{word}{end}_{unit}": np.full(n, np.nan)
+            for word, unit in _TARGETS.values()
+            for end in ("", "_lo", "_hi")
+        }
+        self.texts: dict[str, npt.NDArray[Any]] = {
+            name: np.full(n, None, dtype=object) for name in ("in_domain", "bound", "method")
+        }
+
+    def put(self, rows: Any, predictions: Predictions | None) -> None:
+        """Take the predictions of `rows`."""
+        if predictions is None:
+            return
+        for target, (word, unit) in _TARGETS.items():
+            columns = predictions.targets[target]
+            for end, column in (("", columns.value), ("_lo", columns.lower), ("_hi", columns.upper)):
+                self.numbers[f"pred_{word}{end}_{unit}"][rows] = column
+        self.texts["in_domain"][rows] = predictions.in_domain.tolist()
+        self.texts["bound"][rows] = list(predictions.bound)
+        self.texts["method"][rows] = list(predictions.method)
+
+    def arrow(self) -> Mapping[str, pa.Array]:
+        """All columns; what is unknown is null."""
+        kinds = {"in_domain": pa.bool_(), "bound": pa.string(), "method": pa.string()}
+        return {name: pa.array(column, mask=np.isnan(column)) for name, column in self.numbers.items()} | {
+            name: pa.array(column.tolist(), kinds[name]) for name, column in self.texts.items()
+        }
+
+
+def _predictable(rows: FormRows, devices: Catalogue, refused: dict[int, str]) -> list[FormRows]:
+    """The rows whose device can run their dtype, in batches that bound memory; the others are refused."""
+    good = np.ones(len(rows), dtype=np.bool_)
+    for index, (device, dtype) in rows.cases.groups("device", "dtype"):
+        try:
+            devices.get(device).peak_flops_per_s(dtype, rows.cases.family.unit)
+        except SpecError as error:
+            good[index] = False
+            refused.update(dict.fromkeys(rows.rows[index].tolist(), f"{error.field}: {error}"))
+    positions = np.flatnonzero(good)
+    return [rows.take(positions[start : start + _BATCH_ROWS]) for start in range(0, len(positions), _BATCH_ROWS)]
+
+
+def _predicted(predictor: Predictor, part: FormRows, coverage: float, refused: dict[int, str]) -> Predictions | None:
+    try:
+        return predictor.predict_cases(part.cases, coverage=coverage)
+    except SpecError as error:
+        if error.field != "family":
+            raise
+        refused.update(dict.fromkeys(part.rows.tolist(), f"family: {error}"))
+        return None
+
+
+def _complaint(path: Path, refused: dict[int, str], n: int) -> str:
+    shown = "\n".join(f"  row {row + 1}: {reason}" for row, reason in sorted(refused.items())[:_SHOWN])
+    more = f"\n  and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+    return (f"{path}: {len(refused)} of {n} rows cannot be predicted (rows count from 1, below the header):\n{shown}{more}\n"
+            "Correct them, or add --skip-bad-rows to write them without a prediction.")  # fmt: skip
+
+
+def _joined(form: FormTable, columns: _Columns, refused: dict[int, str], *, with_reasons: bool) -> pa.Table:
+    added = dict(columns.arrow())
+    if with_reasons:
+        added["refused"] = pa.array([refused.get(row) for row in range(form.table.num_rows)], pa.string())
+    table = form.table
+    if replaced := [name for name in added if name in table.column_names]:
+        note(f"columns of {', '.join(replaced)} in the table are replaced")
+        table = table.drop_columns(replaced)
+    for name, column in added.items():
+        table = table.append_column(name, column)
+    return table
+
+
+def _check_out(path: Path, out: Path) -> None:
+    """Say early, before minutes of work, that the output has no place.
+
+    Raises:
+        SpecError: why.
+    """
+    if out.suffix.lower() not in SUFFIXES:
+        raise SpecError(f"--out {out} must end in {' or '.join(SUFFIXES)}", field="out")
+    if out.exists() and path.exists() and out.samefile(path):
+        raise SpecError(f"--out {out} is the table that is read; give another file", field="out")
+    if out.is_dir():
+        raise SpecError(f"--out {out} is a folder; give a file", field="out")
+    if not out.parent.is_dir():
+        raise SpecError(f"the folder of --out {out} does not exist; make it first", field="out")
+    if not os.access(out.parent, os.W_OK):
+        raise SpecError(f"cannot write to the folder of --out {out}", field="out")
+
+
+def _write(table: pa.Table, out: Path) -> None:
+    """Write under a temporary name beside `out`, flush, rename: `out` is the old file or the whole new one."""
+    import pyarrow.csv as pa_csv
+    import pyarrow.parquet as pq
+
+    try:
+        with whole_file(out) as temporary:
+            if out.suffix.lower() == ".csv":
+                pa_csv.write_csv(table, temporary)
+            else:
+                pq.write_table(table, temporary, compression="zstd")
+    except (OSError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise SpecError(f"cannot write {out}: {reason}", field="out") from error

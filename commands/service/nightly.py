@@ -1,0 +1,223 @@
+"""`kernelcast nightly` and `kernelcast nights`: one night of a plan, and what became of earlier ones."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...features.errors import SpecError
+from ..console import (
+    DeviceFiles,
+    Json,
+    failed,
+    need_extra,
+    new_table,
+    note,
+    out,
+    print_json,
+    progress_bar,
+    read_catalogue,
+)
+
+if TYPE_CHECKING:
+    from ...nightly.open_night import NightSetup
+    from ...nightly.record.plan import Plan
+    from ...nightly.record.record import NightRecord
+
+NIGHT_RUNNING = 3
+"""Exit code where another night is running on this machine."""
+
+_DONE = ("promoted", "kept")
+_SHOWN = 20
+_KILLED = "killed"
+"""What a night is called in the list whose record says `running` while no night runs."""
+
+
+def nightly(
+    plan_file: Annotated[
+        Path, typer.Argument(metavar="PLAN.yaml", help="The plan; one line, `minutes: 20`, is enough.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done; measures and writes nothing.")
+    ] = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(metavar="NIGHT", help="Continue this night (an id, or: last) and repeat failed stages."),
+    ] = None,
+    from_stage: Annotated[
+        str | None, typer.Option("--from", metavar="STAGE", help="Repeat this stage of the night and all later ones.")
+    ] = None,
+    new: Annotated[bool, typer.Option("--new", help="Begin a new night even if one is unfinished.")] = False,
+    device_file: DeviceFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Measure where it matters, retrain, promote a model that is better, and report.
+
+    If a night fails, the model that served before keeps serving. A night of the same plan that was stopped or crashed within
+    the last day is continued. Exit codes: 0 done, 1 failed or rolled back, 2 the plan is wrong, 3 another night is running,
+    130 interrupted.
+    """
+    if dry_run and (resume or from_stage):
+        raise SpecError("--dry-run describes the night that would begin or continue; leave out --resume and --from",
+                        field="dry-run")  # fmt: skip
+    if new and (resume or from_stage):
+        raise SpecError("--new begins a new night; leave out --resume and --from", field="new")
+    try:
+        from ...collectors.campaign import CampaignError, terminate_as_interrupt
+        from ...datasets.store.store import StoreError
+        from ...nightly.record.plan_file import read_plan
+        from ...process import ChildStartError
+
+    except ImportError as error:
+        raise need_extra("nightly", "train", error) from error
+    try:
+        plan = read_plan(plan_file)
+        with terminate_as_interrupt():
+            setup = _setup(plan, device_file)
+            if dry_run:
+                _show_outlook(setup, new, as_json)
+                return
+            _run(setup, resume, from_stage, new, as_json)
+    except ImportError as error:
+        raise need_extra("nightly", "train", error) from error
+    except (CampaignError, StoreError, ChildStartError) as error:
+        # Within a night a stage would say so; here none was begun.
+        failed(str(error))
+        raise typer.Exit(2) from error
+
+
+def nights(
+    plan: Annotated[str | None, typer.Option(help="Only nights of the plan of this name.")] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="At most so many, the newest.")] = _SHOWN,
+    as_json: Json = False,
+) -> None:
+    """List the nights on this machine, the newest first."""
+    from ...nightly.record.folders import nights_dir, records
+
+    summaries = [_summary(record) for _, record in islice(records(nights_dir(), plan), most)]
+    if as_json:
+        print_json(summaries)
+        return
+    if not summaries:
+        note(f"no nights in {nights_dir()}; begin one with `kernelcast nightly PLAN.yaml`")
+        return
+    from ...nightly.record.folders import is_running
+
+    running = is_running(nights_dir())
+    table = new_table("night", "outcome", "device", "rows", "minutes", "serves", "needs a person")
+    for night in summaries:
+        outcome = _KILLED if night["outcome"] == "running" and not running else night["outcome"]
+        table.add_row(night["id"], outcome, night["device"], str(night["rows"]), f"{night['minutes']:.1f}",
+                      night["champion_after"] or night["champion_before"] or "", str(night["needs_person"] or ""))  # fmt: skip
+    out().print(table)
+
+
+def _summary(record: NightRecord) -> dict[str, Any]:
+    from ...nightly.report_facts import rows_measured
+
+    return {
+        "id": record.id, "plan": record.plan, "outcome": record.outcome, "device": record.device, "began": record.began,
+        "ended": record.ended, "minutes": sum(stage.seconds for stage in record.stages) / 60,
+        "rows": int(sum(rows_measured(record).values())), "champion_before": record.champion_before,
+        "champion_after": record.champion_after,
+        "needs_person": sum(finding.level == "needs-person" for finding in record.findings),
+    }  # fmt: skip
+
+
+def _setup(plan: Plan, device_files: list[Path] | None) -> NightSetup:
+    """The plan with what measures it.
+
+    Raises:
+        SpecError: the device is unknown, or is not what this machine has.
+    """
+    from ...nightly.measuring.cpu import CpuMeasurer
+    from ...nightly.measuring.protocol import Measurer
+    from ...nightly.open_night import NightSetup
+    from ..catalogue import this_device, this_gpu
+
+    known = read_catalogue(device_files)
+    measurer: Measurer
+    if plan.collector == "cpu":
+        measurer = CpuMeasurer(plan, this_device(plan.device, known))
+    elif plan.collector == "gpu":
+        from ...nightly.measuring.gpu import GpuMeasurer
+
+        device, reader = this_gpu(plan.device, 0, known)
+        measurer = GpuMeasurer(plan, device, reader)
+    elif plan.collector == "replay":
+        from ...nightly.measuring.replay import ReplayMeasurer, recorded_rows
+
+        wanted = None if plan.device is None else known.get(plan.device).name
+        measurer = ReplayMeasurer(plan, recorded_rows(Path(plan.replay.rows).expanduser(), wanted), known)
+    else:
+        from ...nightly.measuring.fleet import FleetMeasurer
+
+        measurer = FleetMeasurer(plan, known, [path.read_text(encoding="utf-8") for path in device_files or ()])
+    return NightSetup(plan, measurer, known, tuple(device_files or ()))
+
+
+def _run(setup: NightSetup, resume: str | None, from_stage: str | None, new: bool, as_json: bool) -> None:
+    from ...nightly.open_night import open_night
+    from ...nightly.record.folders import STATE, NightRunningError, night_lock, nights_dir
+    from ...nightly.record.record import NightRecord
+    from ...nightly.run_night import InterruptedNight, run_night
+
+    try:
+        with night_lock(nights_dir(), setup.plan.name), progress_bar() as tell:
+            night = open_night(setup, tell, resume=resume, from_stage=from_stage, fresh=new)
+            record = run_night(night)
+    except NightRunningError as running:
+        failed(str(running))
+        raise typer.Exit(NIGHT_RUNNING) from running
+    except InterruptedNight as stopped:
+        if as_json:
+            print_json(_report_answer(NightRecord.read(nights_dir() / str(stopped) / STATE)))
+        note(f"what was measured is stored; run the same command to continue night {stopped}")
+        raise KeyboardInterrupt from stopped
+    _tell(record, as_json)
+    if record.outcome not in _DONE or record.stage("report").status == "failed":
+        raise typer.Exit(1)
+
+
+def _tell(record: NightRecord, as_json: bool) -> None:
+    from ...nightly.report_page import outcome_sentence
+
+    if as_json:
+        print_json(_report_answer(record))
+    for finding in record.findings:
+        if finding.level != "info":
+            note(f"{finding.level}: {finding.message}")
+    for stage in record.stages:
+        note(f"{stage.name:12} {stage.status:11} {stage.seconds:7.1f} s  {stage.summary}")
+    note(outcome_sentence(record))
+    if page := record.stage("report").facts.get("html"):
+        note(f"the report is {page}")
+
+
+def _report_answer(record: NightRecord) -> dict[str, Any]:
+    return {**_summary(record), "report": record.stage("report").facts}
+
+
+def _show_outlook(setup: NightSetup, new: bool, as_json: bool) -> None:
+    from ...nightly.open_night import outlook
+
+    night = outlook(setup, fresh=new)
+    if as_json:
+        print_json(night)
+        return
+    lines = [f"{'plan':14}{night.plan}", f"{'devices':14}{', '.join(night.devices)}", f"{'rows go to':14}{night.store}",
+             f"{'serves now':14}{night.serves or 'nothing that can be read'}",
+             f"{'continues':14}{night.resumes or 'no unfinished night; a new one begins'}",
+             f"{'minutes':14}{night.budget_s / 60:.1f}: {night.measuring_s / 60:.1f} for measuring, "
+             f"{night.kept_back_s / 60:.1f} reserved for training and what follows",
+             f"{'cases':14}{night.cases} of {night.candidates}, about {night.predicted_s:.0f} s",
+             f"{'why':14}{_counts(night.why)}", f"{'families':14}{_counts(night.families)}"]  # fmt: skip
+    lines += [f"{name:14}{stage}" for name, stage in night.stages.items()]
+    print("\n".join(lines))  # noqa: T201 - the answer
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1])) or "none"

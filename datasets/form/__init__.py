@@ -1,0 +1,1 @@
+"""The form in which users bring and take measured rows: one table per kernel family."""

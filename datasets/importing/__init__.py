@@ -1,0 +1,1 @@
+"""What the importers of other projects' measurements share."""

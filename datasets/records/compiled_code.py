@@ -1,0 +1,347 @@
+"""What compiling a kernel or a Triton program says, without running it: records, their tables, and how they are stored.
+
+    root/gemm/20250131T101500.123456Z-9f86d081884c.parquet    tiled kernels, a folder per family
+    root/20250131T101500.123456Z-9f86d081884c.parquet         Triton programs
+
+A file is one block of rows, complete or not there, with the block's provenance in its metadata.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from ...features.errors import SpecError, listed
+from ...features.kernel import KernelSpec, get_family
+from ...features.spec_io.rows import spec_from_row
+from ..store.errors import StoreError
+from ..store.location import commit_files
+from ..store.parquet_files import file_metadata, parquet_bytes, provenance_of, read_file, read_files
+
+COMPILED_DIR = Path(__file__).parents[1] / "data" / "compiled"
+"""The tables of kernels that come with kernelcast: `{family}.parquet`."""
+
+TRITON_FILE = Path(__file__).parents[1] / "data" / "programs" / "triton.parquet"
+"""The table of Triton programs that comes with kernelcast."""
+
+CompileStatus = Literal["ok", "unsupported", "failed", "timeout", "crashed"]
+
+MIX_COLUMNS = ("tensor_ops", "ffma_ops", "mufu_ops", "global_loads", "global_stores", "shared_loads", "shared_stores",
+               "local_ops", "async_copies", "barriers")  # fmt: skip
+"""Groups of machine instructions that are counted; what belongs to which is said where they are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledCode:
+    """What compiling for one target says of the binary. Missing is None.
+
+    Attributes:
+        target: What it was compiled for (`sm_90`).
+        status: `ok`, or why there is no binary.
+        block: Block of rows, which names the provenance.
+        registers: Registers per thread.
+        spill_b: Bytes of stack per thread.
+        shared_b: Bytes of shared memory per block.
+        threads_per_block: Threads per block.
+        blocks_per_sm: Blocks on a multiprocessor at once; 0 for a kernel that compiles but does not fit the target.
+        warps_per_sm: Warps on a multiprocessor at once, likewise.
+        occupancy: The warps' share of what a multiprocessor can hold, likewise.
+        mix: Machine instructions by group of `MIX_COLUMNS`, each counted once however often it runs.
+        instructions: All machine instructions.
+        compiler: What compiled it.
+        compile_s: How long that took, in seconds; for Triton programs from the text to the binary.
+        message: Why there is no binary.
+
+    Raises:
+        SpecError: an unknown status or instruction group, or registers of what did not compile.
+    """
+
+    target: str
+    status: CompileStatus
+    block: str
+    registers: int | None = None
+    spill_b: int | None = None
+    shared_b: int | None = None
+    threads_per_block: int | None = None
+    blocks_per_sm: int | None = None
+    warps_per_sm: int | None = None
+    occupancy: float | None = None
+    mix: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    instructions: int | None = None
+    compiler: str | None = None
+    compile_s: float | None = None
+    message: str | None = None
+
+    def __post_init__(self) -> None:
+        statuses = get_args(CompileStatus)
+        if self.status not in statuses:
+            raise SpecError(f"status is {self.status!r}; it is one of {listed(statuses)}", field="status")
+        if (self.status == "ok") != (self.registers is not None):
+            raise SpecError(f"status is {self.status!r} and registers {self.registers}; only ok rows have them")
+        if unknown := sorted(set(self.mix) - set(MIX_COLUMNS)):
+            raise SpecError(f"no instruction group {unknown[0]!r}; groups: {listed(MIX_COLUMNS)}", field=unknown[0])
+
+
+_RESULTS = tuple(f.name for f in fields(CompiledCode) if f.name != "mix")
+_TEXT = {"target", "status", "compiler", "message", "block", "module_id", "program", "case_id", "text"}
+_REAL = {"occupancy", "compile_s"}
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel(CompiledCode):
+    """One case compiled for one target.
+
+    Attributes:
+        spec: The case.
+    """
+
+    spec: KernelSpec
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The case's content hash and the target: what a resumed run skips."""
+        return self.spec.case_id, self.target
+
+    def to_row(self) -> dict[str, Any]:
+        """The kernel as one flat row of its family's table."""
+        row: dict[str, Any] = {name: getattr(self.spec, name) for name in _SPEC_COLUMNS}
+        row |= dict(self.spec.dims) | dict(self.spec.config)
+        row |= {name: getattr(self, name) for name in _RESULTS} | dict(self.mix)
+        return row | {"case_id": self.spec.case_id}
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> CompiledKernel:
+        """The kernel a stored row describes.
+
+        Raises:
+            SpecError: the row names something kernelcast does not know.
+        """
+        return cls(spec_from_row(row), mix=_mix(row), **{name: row[name] for name in _RESULTS if name in row})
+
+
+@dataclass(frozen=True, slots=True)
+class TritonModule(CompiledCode):
+    """One Triton program in one configuration, compiled for one target.
+
+    Attributes:
+        program: Its name with sizes, element types and options left out (`softmax/log`); splits are by program or family.
+        case_id: Names program, configuration and options.
+        num_warps: An option of what comes after the text, as the target is.
+        num_stages: Another such option.
+        text: Triton IR after Triton's own first stage (`make_ttir`), without source locations; None where Triton refused
+            the program.
+    """
+
+    program: str
+    case_id: str
+    num_warps: int
+    num_stages: int
+    text: str | None = None
+
+    def __post_init__(self) -> None:
+        CompiledCode.__post_init__(self)
+        if self.status == "ok" and self.text is None:
+            raise SpecError("status is 'ok' without a text; what was compiled must be known", field="text")
+
+    @property
+    def module_id(self) -> str | None:
+        """16 hex digits that name the text by content."""
+        return None if self.text is None else hashlib.blake2b(self.text.encode(), digest_size=8).hexdigest()
+
+    @property
+    def family(self) -> str:
+        """What it computes, everything else left out: `softmax` of `softmax/log`."""
+        return self.program.partition("/")[0]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Case and target: what a resumed run skips."""
+        return self.case_id, self.target
+
+    def to_row(self) -> dict[str, Any]:
+        """The module as one flat row of the table."""
+        row: dict[str, Any] = {name: getattr(self, name) for name in ("module_id", *_TRITON_FIELDS)}
+        return row | dict(self.mix)
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> TritonModule:
+        """The module a stored row describes.
+
+        Raises:
+            SpecError: the row cannot be: an unknown status, registers of what did not compile.
+        """
+        return cls(mix=_mix(row), **{name: row[name] for name in _TRITON_FIELDS if name in row})
+
+
+_SPEC_COLUMNS = ("family", "dtype", "variant", "impl")
+_TRITON_FIELDS = ("program", "case_id", "target", "num_warps", "num_stages", "status", "block", "text",
+                  *(name for name in _RESULTS if name not in ("target", "status", "block")))  # fmt: skip
+_TRITON_ORDER = ("program", "text", "case_id", "target")
+
+
+def _mix(row: Mapping[str, Any]) -> dict[str, int]:
+    return {name: row[name] for name in MIX_COLUMNS if row.get(name) is not None}
+
+
+def _fields(names: Iterable[str]) -> list[tuple[str, pa.DataType]]:
+    return [(name, pa.string() if name in _TEXT else pa.float64() if name in _REAL else pa.int64()) for name in names]
+
+
+def compiled_schema(family: str) -> pa.Schema:
+    """Columns and types of one family's table, in order.
+
+    Raises:
+        SpecError: unknown family.
+    """
+    fam = get_family(family)
+    columns = [(name, pa.string()) for name in _SPEC_COLUMNS]
+    return pa.schema([*columns, *_fields((*fam.dim_names, *fam.config, *_RESULTS, *MIX_COLUMNS, "case_id"))])
+
+
+def triton_schema() -> pa.Schema:
+    """Columns and types of the table of Triton programs, in order."""
+    return pa.schema(_fields(("module_id", *_TRITON_FIELDS, *MIX_COLUMNS)))
+
+
+def _table(records: Iterable[CompiledKernel | TritonModule], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist([record.to_row() for record in records], schema)
+
+
+def kernels_of(table: pa.Table) -> Iterable[CompiledKernel]:
+    """The rows of a family's table as records."""
+    return map(CompiledKernel.from_row, table.to_pylist())
+
+
+def modules_of(table: pa.Table) -> Iterable[TritonModule]:
+    """The rows of a table of Triton programs as records."""
+    return map(TritonModule.from_row, table.to_pylist())
+
+
+def append_compiled(root: Path, kernels: Sequence[CompiledKernel], facts: Mapping[str, Any]) -> list[Path]:
+    """Store a block of rows with its provenance, one new file per family; returns the files.
+
+    Raises:
+        StoreError: the disk is full or not writable, or `facts` are no plain JSON.
+    """
+    files = []
+    for family in sorted({kernel.spec.family for kernel in kernels}):
+        rows = (kernel for kernel in kernels if kernel.spec.family == family)
+        files.append(_block_file(root / family, _table(rows, compiled_schema(family)), facts))
+    commit_files(files)
+    return [path for path, _ in files]
+
+
+def append_modules(root: Path, modules: Sequence[TritonModule], facts: Mapping[str, Any]) -> Path | None:
+    """Store a block of rows with its provenance as a new file; returns the file, None for no rows.
+
+    Raises:
+        StoreError: the disk is full or not writable, or `facts` are no plain JSON.
+    """
+    if not modules:
+        return None
+    path, content = _block_file(root, _table(modules, triton_schema()), facts)
+    commit_files([(path, content)])
+    return path
+
+
+def _block_file(folder: Path, table: pa.Table, facts: Mapping[str, Any]) -> tuple[Path, bytes]:
+    """A new name in `folder` and the content of a file of compiled rows, with the provenance of their blocks.
+
+    Raises:
+        StoreError: `facts` are no plain JSON.
+    """
+    metadata = file_metadata(dict.fromkeys(sorted(set(table["block"].to_pylist())), facts))
+    content = parquet_bytes(table.replace_schema_metadata(metadata))
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    return folder / f"{stamp}-{hashlib.sha256(content).hexdigest()[:12]}.parquet", content
+
+
+def _latest_rows(folder: Path, schema: pa.Schema) -> pa.Table:
+    """The last row of every case and target in a folder, with the provenance of their blocks in the metadata."""
+    table = read_files(sorted(folder.glob("*.parquet")), schema)
+    keys = zip(table["case_id"].to_pylist(), table["target"].to_pylist(), strict=True)
+    latest = dict(zip(keys, range(table.num_rows), strict=True))
+    rows = table.take(pa.array(sorted(latest.values()), pa.int64()))
+    blocks = set(rows["block"].to_pylist())
+    facts = {block: content for block, content in provenance_of(table).items() if block in blocks}
+    return rows.replace_schema_metadata(file_metadata(facts))
+
+
+def stored_families(root: Path) -> list[str]:
+    """Families that have rows under `root`, sorted."""
+    return sorted(path.name for path in root.glob("*") if any(path.glob("*.parquet")))
+
+
+def read_compiled(root: Path, family: str) -> pa.Table:
+    """The rows of one family under `root`, the latest of every case and target, with provenance in the metadata."""
+    return _latest_rows(root / family, compiled_schema(family))
+
+
+def read_modules(root: Path) -> pa.Table:
+    """The Triton programs under `root`, the latest of every case and target, with provenance in the metadata."""
+    return _latest_rows(root, triton_schema())
+
+
+def compact_compiled(root: Path, directory: Path) -> list[Path]:
+    """Write what is under `root` as one table per family into `directory`, sorted by target and configuration.
+
+    Raises:
+        StoreError: `directory` is not writable.
+    """
+    files = []
+    for family in stored_families(root):
+        order = ["target", "impl", "dtype", *get_family(family).config, *get_family(family).dim_names]
+        files.append((directory / f"{family}.parquet", _sorted_file(read_compiled(root, family), order)[1]))
+    commit_files(files)
+    return [path for path, _ in files]
+
+
+def pack_modules(root: Path, path: Path = TRITON_FILE) -> pa.Table:
+    """Write the Triton programs under `root` as one table, sorted by program and text; returns it.
+
+    Raises:
+        StoreError: nothing is under `root`, or `path` is not writable.
+    """
+    table = read_modules(root)
+    if not table.num_rows:
+        raise StoreError(f"no compiled Triton programs under {root}")
+    table, content = _sorted_file(table, _TRITON_ORDER)
+    commit_files([(path, content)])
+    return table
+
+
+def _sorted_file(table: pa.Table, order: Sequence[str]) -> tuple[pa.Table, bytes]:
+    """The sorted table and the content of its file: like rows compress well, and the order of compiling leaves no trace."""
+    table = table.sort_by([(name, "ascending") for name in order])
+    return table, parquet_bytes(table)
+
+
+def read_shipped_compiled(family: str, *, directory: Path = COMPILED_DIR) -> pa.Table:
+    """The compiled kernels of one family that come with kernelcast, with provenance in the metadata.
+
+    Raises:
+        SpecError: there is no such table; the message lists those there are.
+        StoreError: the table is damaged.
+    """
+    known = sorted(path.stem for path in directory.glob("*.parquet"))
+    if family not in known:
+        raise SpecError(
+            f"no compiled kernels of {family!r}; there are those of: {listed(known) or 'none'}", field="family"
+        )
+    return read_file(directory / f"{family}.parquet", compiled_schema(family))
+
+
+def read_shipped_modules(path: Path = TRITON_FILE) -> pa.Table:
+    """The compiled Triton programs that come with kernelcast, with provenance in the metadata.
+
+    Raises:
+        StoreError: the table is missing or damaged.
+    """
+    return read_file(path, triton_schema())

@@ -1,0 +1,1 @@
+"""Measured rows: their schema, identity, checks and splits."""

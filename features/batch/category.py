@@ -1,0 +1,171 @@
+"""The category of a case: all of it but its sizes and the values of its knobs, and the labels that models know it by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from .categorical import Categorical
+
+MAX_CACHED = 4096
+"""Categories of which a cache keeps values: far more than are asked about, few enough that made-up names cannot fill memory."""
+
+NO_THREADS = "nan"
+"""Label of a case that has no thread count: one on a GPU."""
+
+_Value = TypeVar("_Value")
+
+
+class CaseCategory(NamedTuple):
+    """Where and how a case runs.
+
+    Attributes:
+        device: Name of the device.
+        dtype: Dtype of the operands.
+        kv_dtype: Dtype of an attention's cache; `dtype` where it is the same.
+        variant: Variant of the family.
+        impl: What runs it; empty where none was given.
+        cache_state: `hot` or `cold`.
+        threads: CPU threads; None on a GPU, or for all cores.
+        knobs: Names of the tuning knobs that are set, sorted.
+    """
+
+    device: str
+    dtype: str
+    kv_dtype: str
+    variant: str
+    impl: str
+    cache_state: str
+    threads: float | None
+    knobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseCategories:
+    """The categories of `n` cases.
+
+    Attributes:
+        distinct: Each category once.
+        code: Which of them each case has, shape `(n,)`.
+    """
+
+    distinct: tuple[CaseCategory, ...]
+    code: npt.NDArray[np.intp]
+
+    def labels(self, text: Callable[[CaseCategory], str]) -> Categorical:
+        """The column of a label that follows from the category."""
+        return categorical([text(category) for category in self.distinct], self.code)
+
+    def column(self, values: Sequence[Any]) -> Any:
+        """The column of a value per category, or the rows of a vector per category: shape `(n, …)`."""
+        return np.array(values)[self.code]
+
+
+def categorical(labels: Sequence[str], code: npt.NDArray[np.intp]) -> Categorical:
+    """The column of a label per category; `code` says which category each row has."""
+    if len(labels) == 1:
+        return Categorical((labels[0],), code)
+    number: dict[str, int] = {}
+    same = np.array([number.setdefault(label, len(number)) for label in labels], dtype=np.intp)
+    return Categorical(tuple(number), same[code])
+
+
+class CategoryCache(dict[CaseCategory, _Value]):
+    """Bounded cache of values computed from a case category when it is first looked up.
+
+    Safe to share between threads: equal keys get equal values.
+    """
+
+    def __init__(self, compute: Callable[[CaseCategory], _Value]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, category: CaseCategory) -> _Value:
+        value = self._compute(category)
+        if len(self) > MAX_CACHED:
+            self.clear()
+        return self.setdefault(category, value)
+
+
+def kv_pair(category: CaseCategory) -> str:
+    """Dtype and cache dtype of a category, `bf16/fp8`."""
+    return f"{category.dtype}/{category.kv_dtype}"
+
+
+def group_label(category: CaseCategory, impl: str) -> str:
+    """Device, impl and dtypes of a category whose impl is read as `impl`: `nvidia-t4 torch fp32/fp32`."""
+    return f"{category.device} {impl} {kv_pair(category)}"
+
+
+def thread_label(category: CaseCategory) -> str:
+    """Thread count of a category, `NO_THREADS` where there is none."""
+    return NO_THREADS if category.threads is None else f"{category.threads:g}"
+
+
+def setting_label(category: CaseCategory, impl: str) -> str:
+    """What runs a category whose impl is read as `impl`, in which dtype, on what and with which knobs.
+
+    `torch bf16 gpu`, `triton bf16 gpu with stages,tile_m …`: labels that are each known may still never have been measured
+    together. A category without a thread count is one on a GPU.
+    """
+    where = "gpu" if category.threads is None else "cpu"
+    return f"{impl} {category.dtype} {where}" + (f" with {','.join(category.knobs)}" if category.knobs else "")
+
+
+def measured_label(category: CaseCategory) -> str:
+    """Device, variant and dtypes of a category: what was measured on a device at all."""
+    return f"{category.device} {category.variant} {kv_pair(category)}"
+
+
+def place_label(category: CaseCategory) -> str:
+    """Device and variant of a category, the label that the largest measured sizes go by."""
+    return f"{category.device} {category.variant}"
+
+
+def impl_reader(impls: Sequence[str], groups: Sequence[str]) -> Callable[[CaseCategory], str]:
+    """What a category's `impl` is read as: the nearest one measured on its device, or anywhere where its device was not.
+
+    Args:
+        impls: All measured ones, the one to take first where none is given.
+        groups: The measured `group_label`s.
+    """
+    by_device: dict[str, set[str]] = {}
+    for label in groups:
+        device, impl, _ = label.split(" ")
+        by_device.setdefault(device, set()).add(impl)
+
+    def read(category: CaseCategory) -> str:
+        there = by_device.get(category.device, ())
+        nearest = nearest_impl(category.impl, [impl for impl in impls if impl in there])
+        return nearest if nearest in impls else nearest_impl(category.impl, list(impls))
+
+    return read
+
+
+def nearest_impl(impl: str, known: list[str]) -> str:
+    """An `impl` as itself where it is known, else the nearest version of the same library, else itself.
+
+    `vllm-0.25.1` is read as `vllm-0.24.0` if that is the closest there is. An empty `impl` is read as the first known.
+    """
+    if impl in known:
+        return impl
+    if not impl and known:
+        return known[0]
+    library, version = _version(impl)
+    same = [other for other in known if _version(other)[0] == library]
+    return min(same, key=lambda other: _distance(version, _version(other)[1]), default=impl)
+
+
+def _version(impl: str) -> tuple[str, tuple[int, ...]]:
+    library, _, rest = impl.partition("-")
+    return library, tuple(int(part) for part in re.findall(r"\d+", rest))
+
+
+def _distance(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    width = max(len(a), len(b))
+    return tuple(abs(x - y) for x, y in zip(a + (0,) * (width - len(a)), b + (0,) * (width - len(b)), strict=True))

@@ -1,0 +1,1 @@
+"""From MLIR text to operations: the parsers of installed packages, and a tolerant one of last resort."""

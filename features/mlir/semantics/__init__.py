@@ -1,0 +1,1 @@
+"""What single operations compute: their arithmetic, traffic, loops and sizes."""

@@ -1,0 +1,352 @@
+"""What operations cost on paper: one function per kind of operation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import log2, prod
+from types import MappingProxyType
+
+from ..types.graph import ValueType
+from .op_rule import Cost, Loops, Site
+from .operators import arithmetic
+
+_SPLAT = re.compile(r'(?:^|[ ,{])values?\s*=\s*dense<\s*[^\s\["_>]')
+_CONSTANT = Cost("constant")
+_SPLAT_CONSTANT = Cost("constant", detail=MappingProxyType({"splat": True}))
+
+
+def dtype_of(types: Iterable[ValueType]) -> str:
+    """The dtype of the first array that holds numbers; booleans only where there is nothing else."""
+    match = [kind.dtype for kind in types if kind.is_array and kind.dtype] or [
+        kind.dtype for kind in types if kind.dtype
+    ]
+    return next((dtype for dtype in match if dtype not in ("i1", "index")), match[0] if match else "")
+
+
+def nbytes(types: Iterable[ValueType]) -> float:
+    """Bytes of arrays in memory; vectors are in registers, scalars anywhere."""
+    return sum(kind.nbytes for kind in types if kind.kind in ("tensor", "memref"))
+
+
+def view(site: Site) -> Cost:  # noqa: ARG001  a rule like any other
+    """Other sizes or places for the same memory."""
+    return Cost("view")
+
+
+def constant(site: Site) -> Cost:
+    """Data that is there before anything runs; `splat` in its detail says that it is one number everywhere."""
+    return _SPLAT_CONSTANT if _SPLAT.search(site.text) else _CONSTANT
+
+
+def control(site: Site) -> Cost:  # noqa: ARG001
+    """What steers, and computes no data: indices, sizes, barriers."""
+    return Cost("control")
+
+
+def unknown(note: str) -> Cost:
+    """What was not understood, and why."""
+    return Cost("unknown", note=note)
+
+
+def elementwise(site: Site, name: str, flops: float | None = None, transcendentals: float | None = None) -> Cost:
+    """An operation on every element of its result."""
+    results = [kind for kind in site.results if kind.is_array] or list(site.results)
+    elements = max((kind.elements for kind in results), default=1.0)
+    per, special = arithmetic(name)
+    return Cost(
+        "elementwise",
+        dtype_of((*results, *site.operands)),
+        elements * (per if flops is None else flops),
+        elements * (special if transcendentals is None else transcendentals),
+        nbytes(site.operands),
+        nbytes(site.results),
+        (1.0, elements, 1.0, 1.0),
+        {"operator": name},
+    )
+
+
+def movement(site: Site, name: str, bytes_in: float | None = None, bytes_out: float | None = None) -> Cost:
+    """An operation that only moves data: what it reads is as large as what it writes unless said."""
+    out = nbytes(site.results) if bytes_out is None else bytes_out
+    elements = max((kind.elements for kind in site.results), default=1.0)
+    return Cost(
+        "movement",
+        dtype_of((*site.results, *site.operands)),
+        0.0,
+        0.0,
+        out if bytes_in is None else bytes_in,
+        out,
+        (1.0, elements, 1.0, 1.0),
+        {"operator": name},
+    )
+
+
+def transpose(site: Site, order: Sequence[int] | None) -> Cost:
+    """Axes in another order: axis i of the result is axis `order[i]` of the operand; None where that is not known."""
+    cost = movement(site, "transpose")
+    rank = len(site.operands[0].shape or ())
+    if order is None or sorted(order) != list(range(rank)):
+        return cost
+    return cost._replace(detail={**cost.detail, "permutation": tuple(order)})
+
+
+def broadcast(site: Site) -> Cost:
+    """Elements repeated: the operand is read once. Where none is, only axes of size 1 are added, which moves nothing."""
+    if (
+        len(site.operands) == 1
+        and site.operands[0].shape
+        and site.operands[0].elements == site.results[0].elements
+        and _sizes_kept(site)
+    ):
+        return view(site)
+    return movement(site, "broadcast", nbytes(site.operands))
+
+
+def broadcast_of(site: Site, source: ValueType) -> Cost:
+    """The elements of one operand repeated; nothing where the result has no more of them."""
+    return view(site) if source.elements == site.results[0].elements else movement(site, "broadcast", nbytes((source,)))
+
+
+def _sizes_kept(site: Site) -> bool:
+    source, result = (
+        tuple(size for size in kind.shape or () if size != 1) for kind in (site.operands[0], site.results[0])
+    )
+    return source == result
+
+
+def gathered(name: str, indices: Sequence[ValueType], moved: ValueType) -> Cost:
+    """Reads or writes at computed places: the places are read, the elements moved are read and written once."""
+    return Cost(
+        "gather",
+        moved.dtype,
+        0.0,
+        0.0,
+        nbytes(indices) + moved.nbytes,
+        moved.nbytes,
+        (1.0, moved.elements, 1.0, 1.0),
+        {"operator": name},
+    )
+
+
+def axis_of(shape: Sequence[int | None], axes: Iterable[int]) -> str:
+    """Where reduced axes are: `inner` at the end, `outer` at the front, else `middle`. Axes of size 1 are nowhere."""
+    missing = {axis % len(shape) for axis in axes} if shape else set()
+    items = [axis for axis, size in enumerate(shape) if size != 1 and axis not in missing]
+    reduced = [axis for axis, size in enumerate(shape) if size != 1 and axis in missing]
+    if not reduced or not items or reduced[0] > items[-1]:
+        return "inner"
+    return "outer" if reduced[-1] < items[0] else "middle"
+
+
+def reduction(
+    site: Site, name: str, source: ValueType, axes: Iterable[int], per_element: float = 1.0, special: float = 0.0
+) -> Cost:
+    """Axes of `source` reduced; `per_element` operations are done for every element of it."""
+    shape = source.shape or ()
+    axes = {axis % len(shape) for axis in axes if -len(shape) <= axis < len(shape)} if shape else set()
+    reduced = prod(float(shape[axis] or 0) for axis in axes)
+    rows = source.elements / reduced if reduced else 0.0
+    return Cost(
+        "reduction",
+        source.dtype,
+        source.elements * per_element,
+        source.elements * special,
+        nbytes(site.operands),
+        nbytes(site.results),
+        (1.0, rows, 1.0, reduced),
+        {"operator": name, "axis": axis_of(shape, axes)},
+    )
+
+
+def window_reduction(
+    site: Site, name: str, source: ValueType, result: ValueType, window: Sequence[int], per_element: float = 1.0
+) -> Cost:
+    """A window slid over an array, one result for each place: pooling, cumulative sums."""
+    size = float(prod(window))
+    return Cost(
+        "reduction",
+        source.dtype,
+        result.elements * size * per_element,
+        0.0,
+        source.nbytes,
+        nbytes(site.results),
+        (1.0, result.elements, 1.0, size),
+        {"operator": name, "axis": "middle", "window": tuple(window)},
+    )
+
+
+def contraction(
+    site: Site, loops: Loops, dtype: str, inputs: Sequence[ValueType], outputs: Sequence[ValueType], **detail: object
+) -> Cost:
+    """A product `(batch, m, n, k)`, two operations per point of it."""
+    return Cost(
+        "contraction",
+        dtype,
+        2.0 * prod(loops),
+        0.0,
+        nbytes(inputs),
+        nbytes(outputs),
+        loops,
+        {"operator": site.short, **detail},
+    )
+
+
+def convolution(
+    site: Site, inputs: Sequence[ValueType], result: ValueType, sizes: Mapping[str, int], transposed: bool = False
+) -> Cost:
+    """A convolution with the `sizes` that `Node.detail` is to hold, kernel and channels among them.
+
+    Its product: a row per image and output position, a column per output channel of a group, one batch per group. A transposed
+    one does for every input position what the plain one does for an output position.
+    """
+    groups = max(sizes["groups"], 1)
+    channels = sizes["in_channels"] // groups
+    taps = sizes["kernel_h"] * sizes["kernel_w"] * sizes.get("kernel_d", 1)
+    outs = sizes["out_channels"] // groups
+    places = result.elements / max(sizes["out_channels"], 1)
+    if transposed:
+        places = sizes["batch"] * float(sizes["height"]) * sizes["width"] * sizes.get("depth", 1)
+    loops = (float(groups), places, float(outs), float(channels * taps))
+    return Cost(
+        "convolution",
+        inputs[0].dtype,
+        2.0 * prod(loops),
+        0.0,
+        nbytes(inputs),
+        nbytes((result,)),
+        loops,
+        {"operator": site.short, **sizes},
+    )
+
+
+def conv_sizes(batch: int, in_channels: int, out_channels: int, sides: list[int], window: list[int], *, stride: int = 1,
+               padding: int = 0, groups: int = 1, dilation: int = 1) -> dict[str, int]:  # fmt: skip
+    """The sizes of a convolution by the names `Node.detail` has; one-dimensional ones have a height of 1."""
+    sides, window = ([1] * (2 - len(part)) + part for part in (sides, window))
+    deep = {"depth": sides[0], "kernel_d": window[0]} if len(sides) > 2 else {}
+    return {
+        "batch": batch,
+        "in_channels": in_channels,
+        "out_channels": out_channels,
+        "height": sides[-2],
+        "width": sides[-1],
+        "kernel_h": window[-2],
+        "kernel_w": window[-1],
+        "stride": stride,
+        "padding": padding,
+        "groups": groups,
+        "dilation": dilation,
+        **deep,
+    }
+
+
+def softmax(site: Site, source: ValueType, axis: int) -> Cost:
+    """Softmax along one axis: 5 operations per element, as `features.families.softmax` counts them."""
+    shape = source.shape or (1,)
+    cols = float(shape[axis] or 0)
+    rows = source.elements / cols if cols else 0.0
+    return Cost(
+        "softmax",
+        source.dtype,
+        5.0 * source.elements,
+        source.elements,
+        source.nbytes,
+        nbytes(site.results),
+        (1.0, rows, 1.0, cols),
+        {"rows": int(rows), "cols": int(cols), "axis": axis_of(shape, (axis,))},
+    )
+
+
+def normalization(
+    site: Site, name: str, source: ValueType, cols: float, per_element: float, weights: Sequence[ValueType]
+) -> Cost:
+    """Normalisation over `cols` elements at a time, `per_element` operations each."""
+    rows = source.elements / cols if cols else 0.0
+    return Cost(
+        "normalization",
+        source.dtype,
+        per_element * source.elements,
+        rows,
+        source.nbytes + nbytes(weights),
+        nbytes(site.results[:1]),
+        (1.0, rows, 1.0, cols),
+        {"operator": name, "rows": int(rows), "cols": int(cols)},
+    )
+
+
+def attention(
+    site: Site,
+    query: ValueType,
+    key: ValueType,
+    value: ValueType,
+    result: ValueType,
+    causal: bool,
+    masks: Sequence[ValueType] = (),
+) -> Cost:
+    """Scaled dot-product attention of `(…, heads, length, head_dim)`: two products and a softmax.
+
+    A causal mask lets through a part of the pairs; only those are counted, as `features.families.attention` does.
+    """
+    q, k, v = (kind.shape or () for kind in (query, key, value))
+    if len(q) < 2 or len(k) < 2 or len(v) < 2:
+        return unknown(f"{site.name} with operands of fewer than two dimensions")
+    q_len, head_dim, kv_len, value_dim = (float(size or 0) for size in (q[-2], q[-1], k[-2], v[-1]))
+    heads, kv_heads = (float((shape[-3] if len(shape) > 2 else 1) or 1) for shape in (q, k))
+    batch = query.elements / (heads * q_len * head_dim)
+    pairs = q_len * (2 * kv_len - q_len + 1) / 2 if causal and q_len <= kv_len else q_len * kv_len
+    points = batch * heads * pairs
+    detail = {
+        "batch": int(batch),
+        "heads": int(heads),
+        "kv_heads": int(kv_heads),
+        "q_len": int(q_len),
+        "kv_len": int(kv_len),
+        "head_dim": int(head_dim),
+        "causal": causal,
+    }
+    return Cost(
+        "attention",
+        query.dtype,
+        points * (2 * head_dim + 2 * value_dim + 5),
+        points,
+        nbytes((query, key, value, *masks)),
+        nbytes((result,)),
+        (batch * heads, q_len, value_dim, kv_len),
+        detail,
+    )
+
+
+def sort(site: Site, source: ValueType, axis: int) -> Cost:
+    """A sort along one axis, n·log2(n) comparisons."""
+    shape = source.shape or (1,)
+    length = float(shape[axis] or 1)
+    return Cost(
+        "sort",
+        source.dtype,
+        source.elements * max(log2(max(length, 1.0)), 1.0),
+        0.0,
+        nbytes(site.operands),
+        nbytes(site.results),
+        (1.0, source.elements, 1.0, 1.0),
+        {"operator": site.short, "cols": int(length)},
+    )
+
+
+_RANDOM_FLOPS = 30.0
+"""Operations per 32-bit random number: Threefry-2x32, which JAX uses, makes two of them in 20 rounds of an addition, a
+rotation and an exclusive or (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011)."""
+
+
+def random(site: Site) -> Cost:
+    """Random numbers made."""
+    elements = sum(kind.elements for kind in site.results if kind.is_array) or 1.0
+    return Cost(
+        "random",
+        dtype_of(site.results),
+        _RANDOM_FLOPS * elements,
+        0.0,
+        0.0,
+        nbytes(site.results),
+        (1.0, elements, 1.0, 1.0),
+    )

@@ -1,0 +1,176 @@
+"""Registers the values of a Triton function need at the same time, per thread, were every operation run as it
+stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...batch.cases import Floats
+from ..types.graph import ValueType
+from .axis_info import Axis
+from .layouts import Layouts
+from .program_order import Flow, is_pointer, itemsize_b, roots_of, shape_of
+
+VIEWS = frozenset(("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.bitcast", "arith.bitcast", "tt.unsplat"))
+"""What they give is in the registers of what they take."""
+
+_WIDENINGS = frozenset(("arith.extf", "arith.extsi", "arith.extui", "tt.fp_to_fp"))
+"""A compiler that is short of registers keeps what these take and widens it where it is used."""
+
+_FREE = frozenset(("arith.constant", "tt.make_range", "tt.get_program_id", "tt.get_num_programs"))
+"""Computed anew wherever it is needed."""
+
+_SOURCES = frozenset((
+    "tt.load", "tt.dot", "tt.reduce", "tt.scan", "tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_load", "tt.gather",
+    "tt.histogram",
+))  # fmt: skip
+"""What gives data: it cannot be computed again for less than it costs to keep."""
+
+REGISTER_B = 4.0
+
+
+def distinct(value: int, types: Sequence[ValueType], axes: Mapping[int, Axis], layouts: Layouts) -> float:
+    """Different elements of a value that a thread holds: along dimensions where all are equal, one."""
+    shape = shape_of(types[value])
+    spread = layouts.spreads.get(value)
+    if not shape or spread is None:
+        return 1.0
+    axis = axes.get(value)
+    match = 1.0
+    for i, item in enumerate(spread.per_thread):
+        if axis is None or len(axis.constancy) != len(shape) or axis.constancy[i] < shape[i]:
+            match *= item
+    return match
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """Live registers per thread before each step, shape `(n_steps,)` each, in classes.
+
+    Attributes:
+        data: Data that was read or accumulated.
+        index: Positions and offsets.
+        addresses: Addresses of accesses.
+        truths: Predicates, 32 to a register.
+        blocks: Number of values with more than one element per thread.
+        products: Results of products.
+    """
+
+    data: Floats
+    index: Floats
+    addresses: Floats
+    truths: Floats
+    blocks: Floats
+    products: Floats
+
+    def rows(self) -> list[Floats]:
+        """What features are made of: the classes, then data with addresses, and all together."""
+        remaining = self.data + self.addresses
+        return [self.data, self.index, self.addresses, self.truths, self.blocks, self.products, remaining,
+                remaining + self.index + self.truths]  # fmt: skip
+
+
+def liveness_of(
+    flow: Flow, types: Sequence[ValueType], axes: Mapping[int, Axis], layouts: Layouts, arguments: Sequence[int],
+    data: set[int], *, packed: bool = False,
+) -> Liveness:  # fmt: skip
+    """The live registers along a function; `packed`: what is only widened counts as narrow as it was."""
+    n = len(flow.steps)
+    root = roots_of(flow, VIEWS | _WIDENINGS if packed else VIEWS)
+    begin, end = _ranges(flow, root, arguments)
+    columns = np.zeros((6, n + 1))
+    free = {value for op in flow.steps if op.name in _FREE for value in op.results}
+    for value, start in begin.items():
+        last = end.get(value, start)
+        if value in free or last <= start:
+            continue
+        place, amount = _amount(value, types, axes, layouts, data)
+        columns[place, start] += amount
+        columns[place, min(last, n)] -= amount
+        if value in layouts.from_product:
+            columns[5, start] += amount
+            columns[5, min(last, n)] -= amount
+        elif amount > 1:
+            columns[4, start] += 1
+            columns[4, min(last, n)] -= 1
+    data_live, index, addresses, truths, blocks, products = np.cumsum(columns, axis=1)[:, :n]
+    return Liveness(data_live, index, addresses, truths, blocks, products)
+
+
+def data_of(flow: Flow) -> set[int]:
+    """Values that depend on what was read or accumulated; all others are made of arguments and positions."""
+    match: set[int] = set()
+    for _ in range(_PASSES):
+        for op in flow.steps:
+            if op.name in _SOURCES or (not op.regions and not match.isdisjoint(op.operands)):
+                match.update(op.results)
+        for loop in flow.loops:
+            for carried, before, after, result in zip(
+                loop.carried, loop.inits, loop.yields, loop.results, strict=False
+            ):
+                if before in match or after in match:
+                    match.update((carried, result))
+        for results, sides in flow.branches:
+            for position, result in enumerate(results):
+                if any(position < len(side) and side[position] in match for side in sides):
+                    match.add(result)
+    return match
+
+
+_PASSES = 3
+"""What one loop makes data of may be carried into the next."""
+
+
+def _ranges(flow: Flow, root: Mapping[int, int], arguments: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """The step each value is made at, and the last that uses it; loops keep what they use from outside to their end."""
+    begin = dict.fromkeys(arguments, 0)
+    home = dict.fromkeys(arguments, -1)
+    end: dict[int, int] = {}
+    for loop_number, loop in enumerate(flow.loops):
+        local = loop.carried
+        if loop.op.name == "scf.for" and loop.op.regions[0].blocks:
+            local = loop.op.regions[0].blocks[0].arguments
+        for value in local:
+            begin[value], home[value], end[value] = loop.start, loop_number, loop.end
+        for value in loop.results:
+            begin[value], home[value] = loop.end - 1, loop.parent
+    for i, op in enumerate(flow.steps):
+        for value in op.results:
+            if value not in root:
+                begin.setdefault(value, i)
+                home.setdefault(value, flow.loop_of[i])
+        for used in op.operands:
+            value = root.get(used, used)
+            last, around = i, flow.loop_of[i]
+            while around >= 0 and around != home.get(value, -1):
+                last, around = flow.loops[around].end, flow.loops[around].parent
+            end[value] = max(end.get(value, 0), last)
+    return begin, end
+
+
+def _amount(
+    value: int, types: Sequence[ValueType], axes: Mapping[int, Axis], layouts: Layouts, data: set[int]
+) -> tuple[int, float]:
+    """Which class a value is in, and its registers."""
+    kind = types[value]
+    elements = distinct(value, types, axes, layouts)
+    registers = max(elements * itemsize_b(kind) / REGISTER_B, 1.0 / 32.0)
+    if kind.dtype == "i1":
+        return 3, registers
+    shape = shape_of(kind)
+    access = layouts.widths.get(shape)
+    if is_pointer(kind):
+        # One address serves neighbours: what is added is part of the instruction.
+        return 2, registers / (access.run if access is not None and elements > 1 else 1.0)
+    if value in data:
+        return 0, max(registers, 1.0)
+    # Neighbours that are equal or count up are one register and a constant; scrambled positions (random numbers) are
+    # not.
+    axis = axes.get(value)
+    runs = max((max(c, e) for c, e in zip(axis.contiguity, axis.constancy, strict=True)), default=1) if axis else 1
+    shared = min(access.run, runs) if access is not None and elements > 1 else 1
+    return 1, max(registers / max(shared, 1), 1.0)

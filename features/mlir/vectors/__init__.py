@@ -1,0 +1,1 @@
+"""Programs as feature vectors for the learned models of whole programs."""

@@ -1,0 +1,230 @@
+"""From cases to vectors: the one `extract` that training and serving share.
+
+Features are scale-free where they can be (ratios to the device's limits, logarithms, remainders), so that a tree learnt
+on one device or size says something about another. Names are part of the schema, and the schema's hash is kept in every
+artifact: a model never meets columns other than those it was trained on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..batch.cases import Cases, Floats, Indices
+from ..batch.categorical import Categorical
+from ..batch.category import CaseCategory, CategoryCache, categorical, group_label, impl_reader
+from ..cost.bounds import Counts, Work, bounds, cost_terms, counts
+from ..cost.device_limits import DeviceLimits, device_limits, limit_columns
+from ..cost.tile_geometry import has_tiling, tiling_columns
+from ..device import Catalogue, Device
+from ..dtypes import itemsize_b
+from ..kernel import get_family
+from .schema import DEVICE_FACTS, TAIL_WIDTHS, TILE_SIDES, FeatureSchema, knob_groups, sized_knobs
+
+_ALIGNMENT = 256
+"""Largest power of two looked for in a size: 256 elements cover every vector width and tile side in use."""
+
+_SIDES = np.array(TILE_SIDES)[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryFeatures:
+    """What the features of the cases of one category have in common.
+
+    Attributes:
+        category: The category, its device under its catalogue name, a CPU's threads as a number.
+        device: The device.
+        read_as: What its `impl` is read as.
+        runs_as: What its dtype runs as on the device.
+        limits: What it meets on the device.
+        limit_columns: The same as columns of shape `(1,)`.
+        constant: Features that do not depend on sizes, NaN elsewhere, shape `(n_features,)`.
+    """
+
+    category: CaseCategory
+    device: Device
+    read_as: str
+    runs_as: str
+    limits: DeviceLimits
+    limit_columns: DeviceLimits
+    constant: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Features of `n` cases.
+
+    Attributes:
+        schema: Names the columns.
+        values: The features, shape `(n, n_features)`.
+        work: The work they were made of.
+        terms: Its terms in seconds, shape `(n, n_terms)`, see `cost.bounds.TERMS`.
+        read_as: What each case's `impl` was read as.
+    """
+
+    schema: FeatureSchema
+    values: Floats
+    work: Work
+    terms: Floats
+    read_as: Categorical
+
+
+class CategoryEncoder:
+    """What features take from a case's category alone, under a schema and a catalogue; cached."""
+
+    def __init__(self, schema: FeatureSchema, catalogue: Catalogue) -> None:
+        self._schema = schema
+        self._catalogue = catalogue
+        self._family = get_family(schema.family)
+        self._read = impl_reader(schema.impls, schema.groups)
+        self._cache = CategoryCache(self._encode)
+
+    def encode(self, categories: Sequence[CaseCategory]) -> list[CategoryFeatures]:
+        """The features of each category.
+
+        Raises:
+            SpecError: unknown device, or a dtype a device has no peak for.
+        """
+        return [self._cache[category] for category in categories]
+
+    def _encode(self, category: CaseCategory) -> CategoryFeatures:
+        device = self._catalogue.get(category.device)
+        threads = category.threads
+        if threads is None and device.kind == "cpu":
+            threads = device.required("compute_units")
+        category = category._replace(device=device.name, threads=threads)
+        limits, runs_as = device_limits(category, device, self._family.unit)
+        read_as = self._read(category)
+        columns = dict(_category_columns(category, limits))
+        for what, labels, label in (
+            ("dtype", self._schema.dtypes, category.dtype),
+            ("variant", self._schema.variants, category.variant),
+            ("impl", self._schema.impls, read_as),
+            ("device", self._schema.devices, category.device),
+            ("group", self._schema.groups, group_label(category, read_as)),
+        ):
+            if len(labels) > 1:
+                columns.update((f"{what}={other}", float(other == label)) for other in labels)
+        constant = np.array([columns.get(name, np.nan) for name in self._schema.names])
+        return CategoryFeatures(category, device, read_as, runs_as, limits,
+                                limit_columns([limits], np.zeros(1, dtype=np.intp)), constant)  # fmt: skip
+
+
+def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Features:
+    """Features of cases under a schema.
+
+    Raises:
+        SpecError: unknown device, or a dtype a device has no peak for.
+    """
+    categories = cases.categories
+    encoded = CategoryEncoder(schema, catalogue).encode(categories.distinct)
+    return features_of(cases, counts(cases), schema, encoded, categories.code)
+
+
+def features_of(
+    cases: Cases,
+    counted: Counts,
+    schema: FeatureSchema,
+    encoded: Sequence[CategoryFeatures],
+    code: Indices,
+    rows: Indices | None = None,
+) -> Features:
+    """Features of cases whose categories are encoded.
+
+    Args:
+        cases: The cases.
+        counted: Their operand counts.
+        schema: Names the columns.
+        encoded: The features of the categories.
+        code: Which category each row has, shape `(n,)`.
+        rows: Which case each row is, shape `(n,)`; None: every case once. A case may stand on several devices.
+    """
+    only = encoded[0] if len(encoded) == 1 else None
+    limits = only.limit_columns if only else limit_columns([entry.limits for entry in encoded], code)
+    runs_as, read_as = (
+        (Categorical((only.runs_as,), code), Categorical((only.read_as,), code)) if only
+        else (categorical([entry.runs_as for entry in encoded], code), categorical([entry.read_as for entry in encoded], code))
+    )  # fmt: skip
+    sizes = np.array(list(cases.sizes.values()))
+    if rows is not None:
+        counted, sizes = counted.take(rows), sizes[:, rows]
+    paper = bounds(counted, limits, runs_as)
+    terms = cost_terms(counted, paper, limits)
+    # A row per feature while they are filled in, so that each is contiguous.
+    values = np.empty((len(schema.names), len(code)))
+    values[:] = only.constant[:, None] if only else np.stack([entry.constant for entry in encoded], axis=1)[:, code]
+    values[schema.size_columns] = np.concatenate(_varying(sizes, counted, paper, terms, limits))
+    if any(entry.category.knobs for entry in encoded):
+        names = schema.names
+        for name, column in _knob_columns(cases if rows is None else cases.take(rows), schema, limits):
+            values[names.index(name)] = column
+    return Features(schema, values.T, paper, terms, read_as)
+
+
+def _varying(sizes: Floats, counted: Counts, paper: Work, terms: Floats, limits: DeviceLimits) -> list[Floats]:
+    """Blocks of rows of shape `(k, n)`: the features that follow from the sizes `(n_dims, n)`, named by `_varying_names`."""
+    compute = np.maximum(paper.flops / paper.peak_flops_per_s, 1e-12)
+    logs = [
+        np.maximum(sizes, 0.5),
+        np.array([
+            np.maximum(paper.flops, 1.0),
+            paper.bytes,
+            paper.footprint_b,
+            np.maximum(paper.flops / paper.bytes, 1e-6),
+            compute,
+            paper.dram_all_s,
+            paper.bounds_s["cache"],
+            compute / paper.dram_all_s,
+            paper.lower_bound_s,
+            paper.footprint_b / limits.last_level_b,
+            paper.footprint_b / (limits.l1_per_unit_b * limits.units),
+            np.maximum(compute, paper.dram_all_s) / limits.launch_s,
+        ]),
+        terms.T,
+    ]  # fmt: skip
+    fillings: list[Floats] = []
+    if counted.products is not None:
+        batch, m, n, _ = counted.products
+        tiles = batch * np.ceil(m / _SIDES) * np.ceil(n / _SIDES)
+        waves = tiles / limits.units
+        logs += [counted.products, (m / n)[None], waves]
+        fillings = [waves / np.ceil(waves), batch * m * n / (tiles * _SIDES * _SIDES)]
+    remainders = [np.mod(sizes, width) / width for width in TAIL_WIDTHS]
+    return [np.log2(np.concatenate(logs)), alignment(sizes), *remainders, *fillings]
+
+
+def _category_columns(category: CaseCategory, limits: DeviceLimits) -> Iterable[tuple[str, float]]:
+    """The numeric features that follow from the category alone."""
+    yield "log balance", math.log2(limits.peak_flops_per_s / limits.bandwidth_b_per_s)
+    yield "log peak", math.log2(limits.peak_flops_per_s)
+    yield "itemsize", itemsize_b(category.dtype)
+    yield "kv itemsize", itemsize_b(category.kv_dtype)
+    yield "cold", float(category.cache_state == "cold")
+    yield "threads", math.nan if category.threads is None else category.threads
+    for name, attribute in DEVICE_FACTS.items():
+        yield f"log {name}", math.log2(getattr(limits, attribute))
+
+
+def _knob_columns(cases: Cases, schema: FeatureSchema, limits: DeviceLimits) -> Iterable[tuple[str, Floats]]:
+    """Tuning knobs as given, and what a knob named after a size (`tile_m`) does to it; NaN where not set."""
+    if has_tiling(schema.knobs):
+        yield from tiling_columns(cases, limits.units, limits.shared_per_unit_b)
+    for name in schema.knobs:
+        yield f"knob {name}", cases.config[name]
+    for name, size in sized_knobs(schema):
+        knob, extent = np.where(cases.config[name] > 0, cases.config[name], np.nan), cases.sizes[size]
+        yield f"log {size} over {name}", np.log2(extent / knob)
+        yield f"padding {name}", np.ceil(extent / knob) * knob / extent
+    for prefix, names in knob_groups(schema).items():
+        yield f"log {prefix} volume", np.sum([np.log2(np.maximum(cases.config[name], 1.0)) for name in names], axis=0)
+
+
+def alignment(sizes: npt.NDArray[Any]) -> Floats:
+    """log2 of the largest power of two that divides each size, at most log2(256); shape `(n,)`."""
+    whole = sizes.astype(np.int64)
+    return np.log2(np.minimum(np.where(whole == 0, _ALIGNMENT, whole & -whole), _ALIGNMENT).astype(np.float64))

@@ -1,0 +1,1 @@
+"""Running the graphs of an artifact: the compiled engine, or onnxruntime."""

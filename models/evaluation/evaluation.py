@@ -1,0 +1,285 @@
+"""A trained model judged on measured rows: errors by slice, never only pooled, and whether its intervals hold.
+
+`evaluate` judges a model; `comparison.compare` trains every regressor on one side of a split and judges it on the other.
+Both end in an `Evaluation`, which is plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...datasets.rows.splits import file_sha256
+from ...features.device import Catalogue
+from ...features.errors import SpecError, listed
+from ..metrics import Metrics, shared_words, slices
+from ..predict.prediction import TARGETS
+from ..predict.predictor import ArtifactPredictor, load_predictor
+from ..training.labelled_cases import LabelledCases
+from .published_errors import PublishedComparison, beside
+from .scoring import LEVELS, SPLIT_AND_DEVICE, Plot, Reliability, Scored, pooled, reliability, score, shared_labels
+
+_ACROSS_FAMILIES = ("source", "split", "device", "device seen in training", "in domain", "size", "kernel time")
+"""Labels that mean the same in every family."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceResult:
+    """Metrics of one slice of one target.
+
+    Attributes:
+        target: `latency_s`, `power_w` or `energy_j`.
+        family: Kernel family; empty for all together.
+        by: What the rows are sliced by; `all` for all rows.
+        name: The value of it that the rows have.
+        metrics: Their metrics.
+    """
+
+    target: str
+    family: str
+    by: str
+    name: str
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class RegressorMetrics:
+    """Metrics of one regressor on one family's held-out rows.
+
+    Attributes:
+        regressor: Its name.
+        family: Kernel family.
+        target: `latency_s`, `power_w` or `energy_j`.
+        device: The device left out; empty for all rows.
+        metrics: Their metrics.
+    """
+
+    regressor: str
+    family: str
+    target: str
+    device: str
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The result of an evaluation.
+
+    Attributes:
+        title: Of the report.
+        regressor: The one that `slices`, `plots`, `intervals` and `beside` are about.
+        coverage: Of the intervals judged slice by slice.
+        facts: What was judged, on what and how.
+        notes: What a reader must know beside the figures.
+        slices: Metrics by slice.
+        compared: Every regressor and the lower bound, by family.
+        plots: What is drawn.
+        shared: By family the labels that all its latency rows have in common, of which there is no slice.
+        intervals: Coverage found at several nominal coverages.
+        beside: Other predictors' published figures next to these.
+    """
+
+    title: str
+    regressor: str
+    coverage: float
+    facts: Mapping[str, Any]
+    notes: tuple[str, ...]
+    slices: tuple[SliceResult, ...]
+    compared: tuple[RegressorMetrics, ...]
+    plots: tuple[Plot, ...]
+    shared: Mapping[str, Mapping[str, str]]
+    intervals: tuple[Reliability, ...] = ()
+    beside: tuple[PublishedComparison, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, all but the plots."""
+        data = asdict(replace(self, plots=(), facts=dict(self.facts), shared=dict(self.shared)))
+        del data["plots"]
+        return data
+
+    def overall(self, target: str = "latency_s", family: str = "") -> Metrics | None:
+        """Metrics of all rows of a target, of one family or (empty) of all; None where there are none."""
+        every = [part for part in self.slices if part.target == target and part.by == "all"]
+        of_family = [target_rows for target_rows in every if target_rows.family == family] or (
+            every if not family else []
+        )
+        return of_family[0].metrics if of_family else None
+
+
+def evaluate(
+    predictor: ArtifactPredictor,
+    tables: Sequence[LabelledCases],
+    *,
+    splits: Sequence[str] | None = None,
+    coverage: float = 0.9,
+    levels: Sequence[float] = LEVELS,
+    title: str = "Evaluation",
+    facts: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
+) -> Evaluation:
+    """Judge a trained model on measured rows; a family it does not know becomes a note.
+
+    Args:
+        predictor: the model.
+        tables: measured rows, each table of one family; several may be of the same.
+        splits: the split each table is of, empty for none; default: none of them is of any.
+        coverage: of the intervals that are judged slice by slice.
+        levels: coverages at which intervals are judged as a whole; none for no such look, which takes a prediction of
+            every row per level.
+        title: of the evaluation.
+        facts: what a reader should know of what was judged.
+        notes: what a reader must know beside the figures.
+
+    Raises:
+        SpecError: the model knows none of the families, or a device is unknown.
+    """
+    scored: dict[tuple[str, str, str], list[Scored]] = {}
+    known: dict[str, list[LabelledCases]] = {}
+    missed: dict[str, int] = {}
+    named = [split or "not given" for split in splits] if splits and any(splits) else [""] * len(tables)
+    for rows, split in zip(tables, named, strict=True):
+        name = rows.cases.family.name
+        if len(rows) and name in predictor.families:
+            known.setdefault(name, []).append(rows)
+            for target_rows in score(predictor, rows, coverage=coverage, split=split):
+                scored.setdefault((target_rows.family, target_rows.target, target_rows.regressor), []).append(
+                    target_rows
+                )
+        else:
+            missed[name] = missed.get(name, 0) + len(rows)
+    if not scored:
+        raise SpecError(
+            f"none of these rows can be judged: the model knows {listed(predictor.families)}, the rows are of "
+            f"{listed(rows.cases.family.name for rows in tables) or 'no family'}",
+            field="data",
+        )
+    whole = [_whole(parts) for parts in scored.values()]
+    intervals = [target_rows for parts in known.values() for target_rows in reliability(predictor, parts, levels)]
+    about = {"model": str(predictor.directory), "made": predictor.manifest.get("created")} | dict(facts or {})
+    remarks = [f"{name}: {n} rows not judged, the model was not trained on {name}" for name, n in missed.items()]
+    evaluation = evaluation_of(
+        whole,
+        regressor_metrics(whole),
+        str(predictor.manifest["regressor"]),
+        coverage,
+        title,
+        about,
+        [*notes, *remarks],
+    )
+    scored_rows = [target_rows for target_rows in whole if target_rows.regressor == evaluation.regressor]
+    return replace(evaluation, intervals=tuple(intervals), beside=tuple(beside(scored_rows)))
+
+
+def evaluate_files(
+    model_dir: Path,
+    paths: Sequence[Path],
+    *,
+    split: str | Sequence[str] | None = None,
+    family: str | None = None,
+    keep_good: bool = False,
+    coverage: float = 0.9,
+    levels: Sequence[float] = LEVELS,
+    devices: Catalogue | None = None,
+) -> Evaluation:
+    """Judge the model in `model_dir` on measurement files.
+
+    `split` names the splits to judge, each a name or a pattern such as `val_*`; by default every row is judged.
+
+    Raises:
+        SpecError: a file breaks the form, no row has the split, or see `evaluate`.
+        ArtifactError: `model_dir` is no usable model.
+    """
+    from ..training.labelled_cases import read_splits
+
+    predictor = load_predictor(model_dir, devices)
+    patterns = [split] if isinstance(split, str) else list(split or ())
+    tables = read_splits(paths, patterns, family=family, keep_good=keep_good, devices=devices)
+    judged = sorted({table.split for table in tables})
+    facts = {"data": ", ".join(path.name for path in paths), "split": ", ".join(filter(None, judged)) or "all rows"}
+    return evaluate(
+        predictor, [table.rows for table in tables], splits=[table.split for table in tables], coverage=coverage,
+        levels=levels, facts=facts, notes=_trained_on(predictor, paths, judged),
+    )  # fmt: skip
+
+
+def evaluation_of(
+    scored: Sequence[Scored], compared: Iterable[RegressorMetrics], regressor: str, coverage: float, title: str,
+    facts: Mapping[str, Any], notes: Iterable[str],
+) -> Evaluation:  # fmt: skip
+    """The evaluation of scored rows, one entry per regressor, family and target; `regressor` is the one told of."""
+    detailed = [rows for rows in scored if rows.regressor == regressor]
+    rows = sum(len(target_rows) for target_rows in detailed if target_rows.target == "latency_s")
+    families = {target_rows.family for target_rows in detailed}
+    return Evaluation(
+        title=title,
+        regressor=regressor,
+        coverage=coverage,
+        facts={**facts, "rows": rows},
+        notes=tuple(notes),
+        slices=(
+            *(_across(detailed) if len(families) > 1 else ()),
+            *(part for target_rows in detailed for part in _within(target_rows)),
+        ),
+        compared=tuple(compared),
+        plots=tuple(Plot.of(target_rows) for target_rows in detailed),
+        shared={
+            target_rows.family: shared_words(target_rows.labels)
+            for target_rows in detailed
+            if target_rows.target == "latency_s"
+        },
+    )
+
+
+def regressor_metrics(scored: Iterable[Scored], device: str = "") -> list[RegressorMetrics]:
+    """Metrics of all rows of scored tables, as a comparison tells them."""
+    return [RegressorMetrics(rows.regressor, rows.family, rows.target, device, rows.metrics()) for rows in scored]
+
+
+def _whole(parts: Sequence[Scored]) -> Scored:
+    """All tables of one family and target as one."""
+    # With a single split, the device alone says the same.
+    splits = {str(part.labels["split"][0]) for part in parts if "split" in part.labels}
+    labels = [name for name in shared_labels(parts) if len(splits) > 1 or name != SPLIT_AND_DEVICE]
+    return pooled(parts, family=parts[0].family, labels=labels)
+
+
+def _within(scored: Scored) -> Iterable[SliceResult]:
+    yield SliceResult(scored.target, scored.family, "all", "", scored.metrics())
+    for part in slices(scored.labels):
+        yield SliceResult(scored.target, scored.family, part.by, part.name, scored.metrics(part.rows))
+
+
+def _across(scored: Sequence[Scored]) -> Iterable[SliceResult]:
+    for target in TARGETS:
+        parts = [target_rows for target_rows in scored if target_rows.target == target]
+        if len(parts) > 1:
+            labels = [name for name in _ACROSS_FAMILIES if name in shared_labels(parts)]
+            whole = pooled(parts, family="", labels=labels)
+            families = np.repeat([part.family for part in parts], [len(part) for part in parts])
+            yield from _within(replace(whole, labels={"family": families, **whole.labels}))
+
+
+def _trained_on(predictor: ArtifactPredictor, paths: Sequence[Path], judged: Sequence[str]) -> list[str]:
+    """A note for every file the model was trained on with these very rows: its errors there are flattered."""
+    trained = {target_rows["sha256"] for target_rows in predictor.manifest.get("data", ())}
+    calibrated = {
+        file["sha256"]
+        for target_rows in predictor.manifest.get("calibrated", ())
+        for file in target_rows.get("data", ())
+    }
+    # Trained on one split and judged on another is what splits are for.
+    if predictor.manifest.get("split") not in (None, *judged):
+        trained = set()
+    trained_on = []
+    for path in paths:
+        sha256 = file_sha256(path)
+        for what, known in (("trained on", trained), ("calibrated with", calibrated)):
+            if sha256 in known:
+                trained_on.append(
+                    f"the model was {what} rows of {path.name} that are judged here: their errors are flattered"
+                )
+    return trained_on

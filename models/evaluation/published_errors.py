@@ -1,0 +1,175 @@
+"""How far others are from measurements: figures of other predictors on public tables, beside ours where they compare.
+
+The figures, their sources, and whether they were published or measured on the same rows are in `published_errors.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from ...features.batch.cases import Strings
+from ..metrics import POWER_BANDS, Mask, Metrics
+from .scoring import Scored
+
+TABLE = Path(__file__).with_suffix(".yaml")
+
+BASES = {
+    "published": "published, on the authors' own rows",
+    "same tables": "measured by us on the same tables, other rows held out",
+    "same rows": "measured by us on the same rows",
+}
+"""How a figure came about, in words."""
+
+ELSEWHERE = "other"
+"""`data` of figures on rows that no table here has: nothing of ours compares with them."""
+
+HELD_OUT = ("shapes", "sizes", "device", "layers", "models")
+
+Range = tuple[float, float]
+"""The least and the most of what is told, in percent; twice the same for a single figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Published errors of another predictor, in percent; None where they were not published.
+
+    Attributes:
+        name: Name of the predictor.
+        source: Where its errors were published.
+        basis: What the figures are based on.
+        data: Source of the tables it was measured on.
+        held_out: What the rows it was judged by have not in common with those it was trained on.
+        target: `latency_s`, `power_w` or `energy_j`.
+        family: Kernel family; empty where the figure is of all.
+        variant: Variant; empty where the figure is of all.
+        split: Part of the held-out rows; empty where the figure is of all.
+        long_only: Whether it is only of kernels long enough for their power to be trusted.
+        rows: Number of rows.
+        mean_ape_pct: Mean absolute percentage error.
+        median_ape_pct: Median absolute percentage error.
+        within_10_pct: Share of rows within 10 %.
+        note: What to know beside.
+    """
+
+    name: str
+    source: str
+    basis: str
+    data: str
+    held_out: str
+    target: str = "latency_s"
+    family: str = ""
+    variant: str = ""
+    split: str = ""
+    long_only: bool = False
+    rows: int | None = None
+    mean_ape_pct: Range | None = None
+    median_ape_pct: Range | None = None
+    within_10_pct: Range | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedComparison:
+    """A peer's figures and ours.
+
+    Attributes:
+        peer: The peer.
+        ours: Our metrics of the judged rows that its figures compare with.
+    """
+
+    peer: Peer
+    ours: Metrics
+
+    @property
+    def basis(self) -> str:
+        """How the peer's figure came about, in words; the same rows only where all of them are judged."""
+        if self.peer.basis == "same rows" and self.peer.rows != self.ours.n:
+            return f"measured by us on all {self.peer.rows:,} rows of {self.peer.split}"
+        return BASES[self.peer.basis]
+
+
+@cache
+def peers() -> tuple[Peer, ...]:
+    """Every peer's figures, in the table's order; one per family where the table names several.
+
+    Raises:
+        ValueError: the table names a source, a basis or a kind of split it does not explain.
+    """
+    table = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    return tuple(peer for row in table["peers"] for peer in _of_row(row, table["sources"]))
+
+
+def beside(scored: Iterable[Scored]) -> list[PublishedComparison]:
+    """Every peer whose family, source, variant, target and kind of split some of the judged rows have."""
+    comparisons: list[PublishedComparison] = []
+    for target_rows in scored:
+        kinds = held_out_kinds(target_rows.labels)
+        for peer in peers():
+            if peer.data != ELSEWHERE and (peer.family, peer.target) == (target_rows.family, target_rows.target):
+                rows = _comparable(peer, target_rows.labels, kinds)
+                if rows.any():
+                    comparisons.append(PublishedComparison(peer, target_rows.metrics(rows)))
+    return comparisons
+
+
+def held_out_kinds(labels: Mapping[str, Strings]) -> Strings:
+    """What each row was held out as: `device`, `sizes`, `shapes`, or empty for rows that were trained on.
+
+    A device never trained on is the harder part whatever the split is called. On others the split's name says: larger
+    sizes where it has the word `size`, training rows where it has `train`, and shapes at random otherwise.
+    """
+    seen = labels["device seen in training"]
+    split = labels.get("split", np.full(len(seen), ""))
+    named = np.where(np.char.find(split, "size") >= 0, "sizes", "shapes")
+    return np.where(seen == "no", "device", np.where(np.char.find(split, "train") >= 0, "", named))
+
+
+def _comparable(peer: Peer, labels: Mapping[str, Strings], kinds: Strings) -> Mask:
+    rows: Any = (kinds == peer.held_out) & np.char.startswith(labels["source"], peer.data)
+    if peer.variant:
+        rows &= labels["variant"] == peer.variant
+    if peer.split:
+        rows &= labels.get("split", np.full(len(rows), "")) == peer.split
+    if peer.long_only:
+        rows &= labels["kernel time"] == POWER_BANDS[1]
+    return np.asarray(rows, dtype=np.bool_)
+
+
+def _of_row(row: Mapping[str, Any], sources: Mapping[str, str]) -> Sequence[Peer]:
+    if row["source"] not in sources or row["basis"] not in BASES or row["held_out"] not in HELD_OUT:
+        raise ValueError(f"{TABLE.name}: {row['name']} has a source, basis or held_out that is not explained: {row}")
+    families = row.get("family", "")
+    return [
+        Peer(
+            name=row["name"],
+            source=sources[row["source"]],
+            basis=row["basis"],
+            data=row["data"],
+            held_out=row["held_out"],
+            target=row.get("target", "latency_s"),
+            family=family,
+            variant=row.get("variant", ""),
+            split=row.get("split", ""),
+            long_only=row.get("long", False),
+            rows=row.get("rows"),
+            mean_ape_pct=_range(row.get("mean")),
+            median_ape_pct=_range(row.get("median")),
+            within_10_pct=_range(row.get("within")),
+            note=row.get("note", ""),
+        )
+        for family in (families if isinstance(families, list) else [families])
+    ]
+
+
+def _range(value: Any) -> Range | None:
+    if value is None:
+        return None
+    low, high = value if isinstance(value, list) else (value, value)
+    return float(low), float(high)

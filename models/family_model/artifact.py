@@ -1,0 +1,198 @@
+"""The artifact of a model of kernels: one `FamilyModel` per kernel family, with graphs `<family>.<n>.onnx.gz`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...features.vector.schema import FeatureSchema
+from ...home import home_dir
+from ..pretrained import KERNELS
+from .analytic import AnalyticModel
+from .artifact_files import ArtifactError, ArtifactFormat, StoreGraph, read_graph, reading
+from .device_correction import Adaptation
+from .domain import Domain, Largest
+from .intervals import Scores, scores_from_json, scores_to_json
+
+FORMAT = ArtifactFormat("model", "train", version=2, required={"families": dict, "files": dict, "regressor": str})
+"""History of versions: 1, the first; 2, what was measured where, scale-free trees, and adaptations to devices."""
+
+CHAMPION_POINTER = "champion.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetModel:
+    """How one target of one family is predicted.
+
+    Attributes:
+        members: (graph, column, weight) triples whose answers add up to the log ratio; none for energy, a product of two.
+        scale_graph: The graph of error sizes; None where there is none.
+        scores: Conformal scores by regime (`intervals.REGIMES`).
+    """
+
+    members: tuple[tuple[int, int, float], ...]
+    scale_graph: int | None
+    scores: Mapping[str, Scores]
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyModel:
+    """Everything the artifact holds about one kernel family.
+
+    Attributes:
+        schema: Features the graphs read.
+        graphs: Serialised ONNX.
+        targets: How each target is predicted.
+        domain: Where the training rows lie.
+        devices: Devices in the training rows.
+        kinds: Kinds of these.
+        median_log_ratio: Median of ln(latency / lower bound) over training rows, for kinds of devices never trained on.
+        n_rows: Training rows.
+        measured: For each target the words of what was measured where (`impl_words.measured_label`).
+        largest: The largest sizes there.
+        free: The graph of the scale-free trees; None where there is none.
+        shift: Added to ln(latency) on devices never measured.
+        analytic: The analytic model that latency is a ratio to; None where it is a ratio to the lower bound.
+        adaptations: By device and target what a few rows of it taught.
+        metrics: Held-out errors.
+    """
+
+    schema: FeatureSchema
+    graphs: tuple[bytes, ...]
+    targets: Mapping[str, TargetModel]
+    domain: Domain
+    devices: tuple[str, ...]
+    kinds: tuple[str, ...]
+    median_log_ratio: float
+    n_rows: int
+    measured: Mapping[str, tuple[str, ...]]
+    largest: Largest
+    free: int | None = None
+    shift: float = 0.0
+    analytic: AnalyticModel | None = None
+    adaptations: Mapping[str, Mapping[str, Adaptation]] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A trained model.
+
+    Attributes:
+        regressor: What learned.
+        families: One model per kernel family.
+        facts: What is known of its making: data, hashes, versions.
+    """
+
+    regressor: str
+    families: Mapping[str, FamilyModel]
+    facts: Mapping[str, Any]
+
+
+def default_model_dir() -> Path:
+    """The champion a promotion pointed at, if there is one, else the shipped model.
+
+    Raises:
+        ArtifactError: the champion pointer exists but cannot be read; it is never passed over silently.
+    """
+    pointer = home_dir() / CHAMPION_POINTER
+    if not pointer.exists():
+        return KERNELS
+    try:
+        target = json.loads(pointer.read_text(encoding="utf-8"))["artifact"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"the champion pointer {pointer} is unreadable ({error}); promote a model again") from error
+    return Path(str(target))
+
+
+def shipped_model_dir() -> Path:
+    """The model that comes with kernelcast."""
+    return KERNELS
+
+
+def save_artifact(artifact: Artifact, directory: Path) -> None:
+    """Write the artifact, replacing what was in `directory` only once all of it is on disk.
+
+    Raises:
+        ArtifactError: `directory` is something else's, or cannot be written.
+    """
+    FORMAT.save(directory, lambda store: {
+        "regressor": artifact.regressor, **artifact.facts,
+        "families": {family: _to_json(family, model, store) for family, model in artifact.families.items()},
+    })  # fmt: skip
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """The manifest of an artifact.
+
+    Raises:
+        ArtifactError: there is none, it is damaged, or of a format this version does not know.
+    """
+    return FORMAT.manifest(directory)
+
+
+def load_family(directory: Path, manifest: Mapping[str, Any], family: str) -> FamilyModel:
+    """One family of an artifact, its files checked against the manifest.
+
+    Raises:
+        ArtifactError: a file is missing or damaged, or the features it was trained on are not this version's.
+    """
+    with reading(f"{directory}: the manifest's entry for {family}"):
+        entry = manifest["families"][family]
+        schema = FeatureSchema.from_json(entry["schema"])
+        if schema.hash != entry["schema_hash"]:
+            raise ArtifactError(
+                f"{directory}: the {family} model was trained on other features "
+                f"({entry['schema_hash']}, this kernelcast has {schema.hash}); train it again"
+            )
+        return FamilyModel(
+            schema=schema,
+            graphs=tuple(read_graph(directory, name, manifest["files"]) for name in entry["graphs"]),
+            targets={name: _target_from_json(target) for name, target in entry["targets"].items()},
+            domain=Domain.from_json(entry["domain"]),
+            devices=tuple(entry["devices"]),
+            kinds=tuple(entry["kinds"]),
+            median_log_ratio=float(entry["median_log_ratio"]),
+            n_rows=int(entry["n_rows"]),
+            measured={str(target): tuple(words) for target, words in entry["measured"].items()},
+            largest=entry["largest"],
+            free=entry["free"],
+            shift=float(entry["shift"]),
+            analytic=AnalyticModel.from_json(entry["analytic"]) if entry.get("analytic") else None,
+            adaptations={
+                str(device): {str(target): Adaptation.from_json(item) for target, item in by_target.items()}
+                for device, by_target in entry["adaptations"].items()
+            },
+            metrics=entry.get("metrics", {}),
+        )
+
+
+def _to_json(family: str, model: FamilyModel, store: StoreGraph) -> dict[str, Any]:
+    return {
+        "schema": model.schema.to_json(), "schema_hash": model.schema.hash,
+        "graphs": [store(f"{family}.{i}", graph) for i, graph in enumerate(model.graphs)],
+        "targets": {name: _target_to_json(target) for name, target in model.targets.items()},
+        "domain": model.domain.to_json(), "devices": model.devices, "kinds": model.kinds,
+        "median_log_ratio": model.median_log_ratio, "n_rows": model.n_rows,
+        "measured": {target: list(words) for target, words in model.measured.items()},
+        "largest": model.largest,
+        "adaptations": {
+            device: {target: item.to_json() for target, item in by_target.items()}
+            for device, by_target in model.adaptations.items()
+        },
+        "free": model.free, "shift": model.shift,
+        "analytic": model.analytic.to_json() if model.analytic else None, "metrics": dict(model.metrics),
+    }  # fmt: skip
+
+
+def _target_to_json(target: TargetModel) -> dict[str, Any]:
+    return {"members": [list(member) for member in target.members], "scale_graph": target.scale_graph,
+            "scores": scores_to_json(target.scores)}  # fmt: skip
+
+
+def _target_from_json(data: Mapping[str, Any]) -> TargetModel:
+    members = tuple((int(graph), int(column), float(weight)) for graph, column, weight in data["members"])
+    return TargetModel(members, data["scale_graph"], scores_from_json(data["scores"]))

@@ -1,0 +1,166 @@
+"""A Gaussian process on a handful of rows: what is left over after a model's own answer, and how sure that is.
+
+Exact regression by Cholesky factorisation (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006,
+algorithm 2.1), with one covariance made for kernels on a device: a common factor, a factor of each implementation and
+variant, directions in which devices are known to differ, and a smooth remainder over sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...features.batch.cases import Floats, Strings
+
+PRIOR = {"common": 0.3, "group": 0.15, "length": 0.6, "direction": 0.3, "smooth": 0.15, "own": 0.15, "noise": 0.05}
+"""Standard deviations of ln(latency): of the factor common to a device, of one per impl and dtype (and, less, per variant),
+of weights of the directions, of the smooth remainder shared by all groups and of each group's own, of a row's noise;
+`length` is in root mean square steps of standardised log2 features. Each is fitted within about a factor of two around these,
+which fit left-out devices of public tables well (docs/decisions/009)."""
+
+_LOG_SPREAD = {"length": 0.5}
+_USUAL_LOG_SPREAD = 0.7
+_NOT_SIZES = ("length", "noise")
+_MOST_STEPS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """What a process compares: `group` and `variant` `(n,)`, standardised `place` `(n, d)`, `direction` `(n, k)`.
+
+    `doubt` `(n,)` is how many times the usual noise a row's label has.
+    """
+
+    group: Strings
+    variant: Strings
+    place: Floats
+    direction: Floats
+    doubt: Floats
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def take(self, rows: Any) -> Points:
+        """The points at `rows`."""
+        return Points(self.group[rows], self.variant[rows], self.place[rows], self.direction[rows], self.doubt[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process conditioned on `points`: `weights` `(n,)` are the inverse covariance times what was left over there."""
+
+    points: Points
+    scales: Mapping[str, float]
+    weights: Floats
+    factor: Floats
+
+    @classmethod
+    def fit(cls, points: Points, left_over: Floats, size: float = 1.0) -> Process:
+        """The process that explains `left_over`, ln(measured / answered) of shape `(n,)`, best.
+
+        Its scales have the highest probability given `PRIOR` and the rows; `size` is how large what is left over is thought to
+        be before any row is seen, relative to a device never measured.
+        """
+        from scipy.optimize import minimize
+
+        names = list(PRIOR)
+        start = np.log([PRIOR[name] * (1.0 if name in _NOT_SIZES else size) for name in names])
+        spread = np.array([_LOG_SPREAD.get(name, _USUAL_LOG_SPREAD) for name in names])
+        parts = _Parts.of(points, points)
+
+        def loss(packed: Floats) -> float:
+            scales = dict(zip(names, np.exp(packed).tolist(), strict=True))
+            try:
+                lower = np.linalg.cholesky(parts.covariance(scales) + _noise(scales, points))
+            except np.linalg.LinAlgError:
+                return 1e6
+            solved = np.linalg.solve(lower, left_over)
+            return float(
+                0.5 * solved @ solved + np.log(np.diag(lower)).sum() + 0.5 * (((packed - start) / spread) ** 2).sum()
+            )
+
+        best = minimize(loss, start, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}).x
+        return cls.from_scales(points, left_over, dict(zip(names, np.exp(best).tolist(), strict=True)))
+
+    @classmethod
+    def from_scales(cls, points: Points, left_over: Floats, scales: Mapping[str, float]) -> Process:
+        """The process with these scales."""
+        covariance = _Parts.of(points, points).covariance(scales) + _noise(scales, points)
+        factor: Floats = np.linalg.cholesky(covariance).astype(np.float64)
+        weights = np.linalg.solve(factor.T, np.linalg.solve(factor, left_over))
+        return cls(points, dict(scales), weights, factor)
+
+    def at(self, points: Points) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of what is left over at other points, noise of a new row included; each `(n,)`."""
+        across = _Parts.of(points, self.points).covariance(self.scales)
+        solved = np.linalg.solve(self.factor, across.T)
+        noise = (self.scales["noise"] * points.doubt) ** 2
+        prior = _Parts.variance(points, self.scales) + noise
+        return across @ self.weights, np.sqrt(np.maximum(prior - (solved**2).sum(axis=0), noise))
+
+    def left_out_errors(self) -> Floats:
+        """ln(measured / answered) of each row, had it been left out, shape `(n,)`.
+
+        Closed form: Rasmussen and Williams, equations 5.10–5.12.
+        """
+        errors: Floats = self.weights / self._precisions()
+        return errors
+
+    def left_out_deviations(self) -> Floats:
+        """The standard deviation claimed for each row, had it been left out, shape `(n,)`; closed form as above."""
+        deviations: Floats = 1.0 / np.sqrt(self._precisions())
+        return deviations
+
+    def _precisions(self) -> Floats:
+        inverse = np.linalg.inv(self.factor)
+        variance: Floats = (inverse**2).sum(axis=0)
+        return variance
+
+
+def covariance(a: Points, b: Points, scales: Mapping[str, float]) -> Floats:
+    """Covariance of what is left over at `a` and at `b`, noise aside, shape `(len(a), len(b))`."""
+    return _Parts.of(a, b).covariance(scales)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the covariance between two sets of points is made of, before any scale; each of shape `(n, m)`."""
+
+    same_group: Floats
+    same_variant: Floats
+    along: Floats
+    apart: Floats
+
+    @classmethod
+    def of(cls, a: Points, b: Points) -> _Parts:
+        width = max(a.place.shape[1], 1)
+        squares = (a.place**2).sum(axis=1)[:, None] + (b.place**2).sum(axis=1)[None] - 2.0 * (a.place @ b.place.T)
+        return cls(
+            same_group=(a.group[:, None] == b.group[None]).astype(np.float64),
+            same_variant=(a.variant[:, None] == b.variant[None]).astype(np.float64),
+            along=a.direction @ b.direction.T,
+            apart=np.maximum(squares, 0.0) / width,
+        )
+
+    def covariance(self, scales: Mapping[str, float]) -> Floats:
+        smooth = np.exp(-self.apart / (2.0 * scales["length"] ** 2))
+        return (
+            scales["common"] ** 2
+            + scales["group"] ** 2 * (self.same_group + 0.5 * self.same_variant)
+            + scales["direction"] ** 2 * self.along
+            + smooth * (scales["smooth"] ** 2 + scales["own"] ** 2 * self.same_group)
+        )
+
+    @staticmethod
+    def variance(points: Points, scales: Mapping[str, float]) -> Floats:
+        """The covariance of each point with itself, shape `(n,)`."""
+        fixed = scales["common"] ** 2 + 1.5 * scales["group"] ** 2 + scales["smooth"] ** 2 + scales["own"] ** 2
+        result: Floats = fixed + scales["direction"] ** 2 * (points.direction**2).sum(axis=1)
+        return result
+
+
+def _noise(scales: Mapping[str, float], points: Points) -> Floats:
+    return np.diag((scales["noise"] * points.doubt) ** 2 + 1e-8)

@@ -1,0 +1,305 @@
+"""Prediction intervals: conformal quantiles of held-out errors, scaled to how hard each case looks.
+
+An error is ln(measured / predicted) of rows the model was not trained on. A small model learns the size of errors from
+the features; errors divided by it are scores, and the interval at any level comes from the scores' quantiles (normalised
+split-conformal prediction: Lei et al., "Distribution-free predictive inference for regression", JASA 2018, section 5).
+Scores are kept apart by regime, since errors on a device never trained on follow another law.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from ...features.batch.cases import Cases, Floats
+from ...features.device import Catalogue, Device
+from ...features.errors import SpecError
+
+REGIMES = ("seen", "adapted", "unseen_device", "unseen_kind")
+"""From the least strange to the strangest, an order that what is made of two answers goes by. seen: the like was measured on
+the device; adapted: a device calibrated by a few rows, whose errors its own process claims (`models.adapted`); unseen_device:
+errors with each device left out, also for a variant or dtype never measured on a device that was; unseen_kind: no learned model
+applies (a kind of processor never trained on), errors are those of the lower bound times its median ratio."""
+
+COVERAGE_RANGE = (0.5, 0.99)
+"""Levels that can be asked for; beyond them the held-out errors are too few to say."""
+
+_PROBABILITIES = np.round(np.concatenate([np.arange(0.005, 0.5, 0.005), np.arange(0.5, 0.9951, 0.005)]), 4)
+
+NO_EVIDENCE_FACTOR = 4.0
+"""How much wider scores are taken for an unseen device when training had one device only, so none could be left out.
+Public tables give errors of 25–115 % for a new architecture where seen devices give 5–8 %: a factor of 5 to 15 in error,
+of about 4 in the scores once the scale model has widened what it can."""
+
+
+_DUPLICATE_NARROWING = 0.4
+
+
+_LOG_ERROR_OUTSIDE = 0.06
+"""Standard deviation of ln that every doubling of an interval outside the domain adds on measured devices: scales learned
+inside say little there. Larger sizes of public tables err by 1.6–14 % where hidden shapes of trained sizes err by 1.2–5 %."""
+
+_MAX_LOG_WIDTH = 50.0
+"""Keeps an absurdly wide upper end finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Quantiles of conformal scores.
+
+    Attributes:
+        quantiles: At fixed probabilities, shape `(n_probabilities,)`.
+        n: How many held-out rows they come from.
+    """
+
+    quantiles: Floats
+    n: int
+
+    @classmethod
+    def of(cls, scores: Floats) -> Scores:
+        """Quantiles of scores, shape `(n,)`, with the finite-sample shift of conformal prediction: the outer ends move
+        out by `(n + 1) / n`.
+        """
+        n = len(scores)
+        outward = 0.5 + (_PROBABILITIES - 0.5) * (n + 1) / n
+        return cls(np.quantile(scores, np.clip(outward, 0.0, 1.0)), n)
+
+    def widened(self, factor: float) -> Scores:
+        """The same scores, `factor` times as large."""
+        return Scores(self.quantiles * factor, self.n)
+
+    def bounds(self, coverage: float) -> tuple[float, float]:
+        """Lower (≤ 0) and upper (≥ 0) score of the central interval of that coverage.
+
+        Raises:
+            SpecError: coverage outside `COVERAGE_RANGE`.
+        """
+        check_coverage(coverage)
+        low, high = np.interp([(1 - coverage) / 2, (1 + coverage) / 2], _PROBABILITIES, self.quantiles)
+        return min(float(low), 0.0), max(float(high), 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the manifest."""
+        return {"quantiles": [round(float(q), 6) for q in self.quantiles], "n": self.n}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Scores:
+        """The scores `to_json` described."""
+        quantiles = np.asarray(data["quantiles"], dtype=np.float64)
+        if quantiles.shape != _PROBABILITIES.shape or not np.isfinite(quantiles).all():
+            raise ValueError(f"expected {len(_PROBABILITIES)} finite quantiles")
+        return cls(quantiles, int(data["n"]))
+
+
+def scores_to_json(scores: Mapping[str, Scores]) -> dict[str, Any]:
+    """Plain data of scores by regime, compiler or target."""
+    return {name: values.to_json() for name, values in scores.items()}
+
+
+def scores_from_json(data: Mapping[str, Any]) -> dict[str, Scores]:
+    """The scores `scores_to_json` described."""
+    return {str(name): Scores.from_json(values) for name, values in data.items()}
+
+
+def student_scores(standardised: Floats) -> Scores:
+    """Scores of an adaptation's few rows: Student's t, as wide as their errors were when each was left out, shape `(n,)`.
+
+    The fewer rows, the heavier the tails: n / 2 degrees of freedom, at least 3, since the scales were fitted to them too.
+    Errors smaller than claimed narrow nothing below four fifths: with few rows that may be luck.
+    """
+    from scipy.stats import t
+
+    n = len(standardised)
+    size = max(float(np.sqrt((standardised**2).mean())), 0.8)
+    return Scores(size * t.ppf(_PROBABILITIES, df=max(n / 2.0, 3.0)), n)
+
+
+def check_coverage(coverage: float) -> float:
+    """The coverage itself.
+
+    Raises:
+        SpecError: it is outside `COVERAGE_RANGE` or no number.
+    """
+    low, high = COVERAGE_RANGE
+    if isinstance(coverage, bool) or not isinstance(coverage, int | float) or not low <= coverage <= high:
+        raise SpecError(f"coverage must be between {low} and {high}, got {coverage!r}", field="coverage")
+    return float(coverage)
+
+
+def near_duplicate_factor(near_duplicate: Floats) -> Floats:
+    """Factor on the error sizes of devices never measured, shape `(n,)`: less for editions of a measured chip.
+
+    Of an A100 with 80 GB, predicted from one with 40, public tables show errors of 2–12 % in three families of four, where
+    strangers show 17–25 %.
+    """
+    return 1.0 - _DUPLICATE_NARROWING * near_duplicate
+
+
+def log_scale_target(errors: Floats) -> Floats:
+    """What the scale model learns: ln of the error's size, floored where errors are below what clocks can tell."""
+    floor = 0.002
+    return np.log(np.abs(errors) + floor)
+
+
+def scale_of(log_scale: Floats) -> Floats:
+    """Scale from the scale model's answer, held within limits so that one odd leaf cannot give an absurd interval."""
+    return np.exp(np.clip(log_scale, np.log(0.004), np.log(2.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A predicted value and the interval around it, in the target's SI unit; lower ≤ value ≤ upper.
+
+    Attributes:
+        value: The prediction.
+        lower: Lower end.
+        upper: Upper end.
+    """
+
+    value: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class TargetColumns:
+    """One target of `n` cases: columns of shape `(n,)`, NaN where the target is unknown.
+
+    Attributes:
+        value: Predicted values.
+        lower: Lower ends of the intervals.
+        upper: Upper ends of the intervals.
+    """
+
+    value: Floats
+    lower: Floats
+    upper: Floats
+
+    @classmethod
+    def joined(cls, parts: Sequence[TargetColumns]) -> TargetColumns:
+        """The columns of all parts, one after the other."""
+        return cls(*(np.concatenate([getattr(part, end) for part in parts]) for end in ("value", "lower", "upper")))
+
+    def at(self, i: int) -> Interval | None:
+        """The interval of case `i`, or None where the target is unknown."""
+        if np.isnan(self.value[i]):
+            return None
+        return Interval(float(self.value[i]), float(self.lower[i]), float(self.upper[i]))
+
+
+def score_row(scores: Scores, regime: str, coverage: float) -> tuple[float, ...]:
+    """What intervals of a category take from the scores of its regime: a row of `Spread.rows`."""
+    normal = NormalDist().inv_cdf((1.0 + coverage) / 2.0)
+    # Beyond what was measured errors grow, small as they were inside; of devices never measured that is in the scores.
+    growth = _LOG_ERROR_OUTSIDE * normal if regime == "seen" else 0.0
+    return *scores.bounds(coverage), regime == "unseen_kind", regime == "unseen_device", regime == "adapted", growth
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What the intervals of `n` cases are made of.
+
+    Attributes:
+        rows: By target, lower and upper score, whether the regime is unseen_kind, unseen_device or adapted, and what is added
+            outside the domain, shape `(6, n)` or `(6, 1)`.
+        scales: By target, the size of errors, shape `(n,)`.
+        factor: Widening outside the domain, shape `(n,)`.
+        near_duplicate: How far another edition of the chip was measured, shape `(n,)`.
+        deviation: By target, the standard deviation that an adaptation claims, shape `(n,)`.
+    """
+
+    rows: Mapping[str, Floats]
+    scales: Mapping[str, Floats]
+    factor: Floats
+    near_duplicate: Floats
+    deviation: Mapping[str, Floats]
+
+    def around(self, target: str, value: Floats, floor: Floats, ceiling: Floats | None = None) -> TargetColumns:
+        """Values with their intervals, kept between `floor` and `ceiling`, shape `(n,)`."""
+        low, high, plain, unseen, adapted, growth = self.rows[target]
+        scale = self.scales[target]
+        if plain.any():
+            # This regime's scores are plain log errors.
+            scale = np.where(plain > 0, 1.0, scale)
+        if unseen.any():
+            scale = np.where(unseen > 0, scale * near_duplicate_factor(self.near_duplicate), scale)
+        if adapted.any():
+            scale = np.where(adapted > 0, self.deviation.get(target, scale), scale)
+        spread = scale * self.factor
+        outside = growth * (self.factor - 1.0)
+        top = np.inf if ceiling is None else ceiling
+        lower = np.minimum(np.maximum(value * np.exp(low * spread - outside), floor), np.minimum(value, top))
+        upper = value * np.exp(np.minimum(high * spread + outside, _MAX_LOG_WIDTH))
+        upper = np.minimum(np.maximum(upper, value), np.maximum(top, value))
+        return TargetColumns(value, lower, upper)
+
+    def targets(
+        self, latency_s: Floats, bound_s: Floats, log_power: Floats | None, limit_w: Floats, idle_w: Floats
+    ) -> tuple[TargetColumns, TargetColumns, TargetColumns]:
+        """Latency, power and energy.
+
+        Args:
+            latency_s: Predicted latency, shape `(n,)`.
+            bound_s: Its lower bound, shape `(n,)`.
+            log_power: ln of the predicted share of the power limit, shape `(n,)`; None where no power was learned.
+            limit_w: Power limit, NaN where none is public, shape `(n,)` or `(1,)`.
+            idle_w: Least power, likewise.
+        """
+        latency = self.around("latency", latency_s, bound_s)
+        if log_power is None:
+            unknown = TargetColumns(*np.full((3, len(latency_s)), np.nan))
+            return latency, unknown, unknown
+        value = np.minimum(np.maximum(limit_w * np.exp(log_power), idle_w), limit_w)
+        power = self.around("power", value, idle_w, limit_w)
+        # No energy outside what the ends of latency and power give together.
+        energy = self.around("energy", latency_s * value, latency.lower * power.lower, latency.upper * power.upper)
+        adapted = (self.rows["latency"][4] > 0) | (self.rows["power"][4] > 0)
+        if adapted.any():
+            energy = _chosen(adapted, _product(latency, power), energy)
+        # A kind of device whose power was never measured, or without a public limit, has no power.
+        known = (self.rows["power"][2] == 0) & ~np.isnan(value)
+        if known.all():
+            return latency, power, energy
+        unknown = TargetColumns(*np.full((3, len(latency_s)), np.nan))
+        return latency, _chosen(known, power, unknown), _chosen(known, energy, unknown)
+
+
+def _product(latency: TargetColumns, power: TargetColumns) -> TargetColumns:
+    """Energy from the other two, their errors taken as independent: half-widths add up in squares."""
+    value = latency.value * power.value
+    down = np.hypot(np.log(latency.value / latency.lower), np.log(power.value / power.lower))
+    up = np.hypot(np.log(latency.upper / latency.value), np.log(power.upper / power.value))
+    return TargetColumns(value, value * np.exp(-down), value * np.exp(up))
+
+
+def _chosen(here: Any, columns: TargetColumns, others: TargetColumns) -> TargetColumns:
+    return TargetColumns(
+        *(np.where(here, getattr(columns, end), getattr(others, end)) for end in ("value", "lower", "upper"))
+    )
+
+
+SURE_POWER_S = 333e-6
+"""From this kernel time on, power read every 100 ms is trustworthy; of shorter kernels it does not reproduce between
+frameworks (public H200 and B200 tables: 40–53 % apart below 30 µs)."""
+
+_IDLE_SHARE = 0.05
+"""Least power as a share of the limit where a device's idle power is not known: idle data-centre GPUs draw 6–17 % of
+their limit (H100 about 70 of 700 W, A100 about 50 of 400 W in public measurements), so this is below any of them."""
+
+
+def power_limits_w(cases: Cases, devices: Catalogue) -> tuple[Floats, Floats]:
+    """Power limit and least power in watts of each case's device, shape `(n,)`, NaN where no limit is public."""
+    words = cases.coded("device")
+    limit, idle = np.array([power_limits_of(devices.get(name)) for name in words.words]).reshape(-1, 2)[words.code].T
+    return limit, idle
+
+
+def power_limits_of(device: Device) -> tuple[float, float]:
+    """Power limit and least power of a device in watts, NaN where no limit is public."""
+    tdp = device.fact("tdp_w")
+    return (math.nan, math.nan) if tdp is None else (tdp, device.fact("idle_power_w") or _IDLE_SHARE * tdp)

@@ -1,0 +1,354 @@
+"""Predictions from a model artifact: from cases to values with intervals, with no training library imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...features.batch.cases import Cases, Floats, Indices
+from ...features.batch.category import CaseCategory, CategoryCache
+from ...features.cost.bounds import Work
+from ...features.device import Catalogue, catalogue
+from ...features.errors import SpecError, listed
+from ...features.kernel import KernelSpec, get_family
+from ..engine.runtime import GraphError, Runtime, mask_device_features, weighted_sum
+from ..family_model.artifact import FamilyModel, load_family, read_manifest
+from ..family_model.artifact_files import ArtifactError
+from ..family_model.device_correction import points_by_target
+from ..family_model.device_transfer import FamilyRegressor, Query, transfer
+from ..family_model.domain import WIDENING_PER_STEP, extrapolate, log2_excess
+from ..family_model.gaussian_process import Points
+from ..family_model.intervals import COVERAGE_RANGE, Spread, check_coverage, scale_of
+from .prediction import TARGETS, Prediction, Predictions
+from .training_support import SCORED, CategoryRecord, Novelty, RecordColumns, notes, training_support
+
+_STEPS_PER_UNKNOWN_LABEL = 2.0
+"""A dtype, variant or impl never measured widens like a case two typical spacings outside the domain: doubled."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawEstimates:
+    """Estimates before calibration: direct or transferred, and the inputs of the correction model.
+
+    Attributes:
+        logs: ln of each target's answer (s; share of the power limit), shape `(n,)`.
+        regimes: Each target's regime before any adaptation, shape `(n,)`.
+        points: Per target, where the cases lie for a correction; empty where none was asked for.
+        near_duplicate: How far another edition of the chip was measured, shape `(n,)`.
+        limit_w: Power limits, shape `(n,)`, or `(1,)` where no points were asked for.
+    """
+
+    logs: Mapping[str, Floats]
+    regimes: Mapping[str, Any]
+    points: Mapping[str, Points]
+    near_duplicate: Floats
+    limit_w: Floats
+
+
+class FamilyPredictor:
+    """One family's graphs under a catalogue of devices, ready to run. Safe to share between threads."""
+
+    def __init__(self, model: FamilyModel, regressor: str, devices: Catalogue) -> None:
+        """The predictor of a family's model; `regressor` is the name of what was trained."""
+        self.model = model
+        self.regressor = regressor
+        self.devices = devices
+        self._family = get_family(model.schema.family)
+        self._targets = tuple(name for name, target in model.targets.items() if target.members)
+        self._records = CategoryCache(self._find_record)
+
+    @cached_property
+    def _error_graphs(self) -> tuple[int, ...]:
+        """The graphs of error sizes."""
+        graphs = (target.scale_graph for target in self.model.targets.values())
+        return tuple(dict.fromkeys(graph for graph in graphs if graph is not None))
+
+    @cached_property
+    def _runtime(self) -> Runtime:
+        return Runtime(self.model.graphs)
+
+    @cached_property
+    def _learned(self) -> FamilyRegressor:
+        model = self.model
+        members = {name: model.targets[name].members for name in self._targets}
+        return FamilyRegressor(model.schema, self._runtime, members, model.analytic, model.free, model.measured,
+                               self.devices, model.shift)  # fmt: skip
+
+    def _find_record(self, category: CaseCategory) -> CategoryRecord:
+        inputs = self._learned.inputs_of([category])[0]
+        support = training_support(self.model, self.regressor, inputs.features, self._family)
+        category = inputs.features.category
+        return CategoryRecord.of(self.model, inputs, self._learned.sources_of(category), support)
+
+    def load(self) -> None:
+        """Create the graphs' sessions now.
+
+        Raises:
+            GraphError: a graph is not valid.
+        """
+        width = len(self.model.schema.names) + (self.model.analytic is not None)
+        self._runtime.run(np.zeros((1, width), dtype=np.float32))
+
+    def predict(self, cases: Cases, coverage: float) -> Predictions:
+        """Predictions of cases of this family, see `Predictor.predict_cases`."""
+        model, code = self.model, cases.categories.code
+        records = [self._records[category] for category in cases.categories.distinct]
+        query = self._learned.query(cases, [record.inputs for record in records], code)
+        columns, work = RecordColumns.of(records, code) if len(records) > 1 else records[0].columns, query.features.work
+        larger = log2_excess(cases.sizes, columns.largest_sizes)
+        excess, tiles = model.domain.excess(query.features)
+        excess = np.where(columns.learned > 0, np.maximum(excess, larger), 0.0)
+        factor = 1.0 + WIDENING_PER_STEP * (excess + _STEPS_PER_UNKNOWN_LABEL * columns.novelty)
+        adapted = any(record.adaptations for record in records)
+        estimates, scales = self._estimate(query, records, columns, larger, with_points=adapted)
+        deviation = self._correct(estimates, records, code) if adapted else {}
+        latency_s = np.exp(estimates.logs["latency"])
+        if not columns.learned.all():
+            # Off the device kinds it was trained on, what was learned means nothing: the median ratio stands in.
+            scaled = work.lower_bound_s * np.exp(model.median_log_ratio)
+            latency_s = np.where(columns.learned > 0, latency_s, scaled)
+        scores = [record.scores[coverage] for record in records]
+        # Rows of six numbers by target, see `Spread.rows`; one column where all cases share a category.
+        rows = scores[0][:, :, None] if len(scores) == 1 else np.array(scores).transpose(1, 2, 0)[:, :, code]
+        spread = Spread(dict(zip(SCORED, rows, strict=False)), scales, factor, estimates.near_duplicate, deviation)
+        targets = spread.targets(np.maximum(latency_s, work.lower_bound_s), work.lower_bound_s,
+                                 estimates.logs.get("power"), columns.limit_w, columns.idle_w)  # fmt: skip
+        places = code.tolist()
+        too_large = work.footprint_b > columns.memory_b
+        if too_large.any() or excess.any():
+            every = notes(model, cases, query.features, Novelty(excess, tiles, too_large), records, places)
+        else:
+            # Cases of a category that have nothing of their own to say share one tuple.
+            every = [records[i].notes for i in places]
+        return Predictions(
+            targets=dict(zip(TARGETS, targets, strict=True)),
+            coverage=coverage,
+            method=[records[i].support.method for i in places],
+            in_domain=np.array([not note for note in every], dtype=np.bool_),
+            notes=every,
+            bound=work.binding(),
+            breakdown=work.bounds_s,
+            regimes=[records[i].support.answer_regime["latency"] for i in places],
+        )
+
+    def estimate(self, cases: Cases) -> RawEstimates:
+        """What the model says of cases before any calibration, and where they lie for one.
+
+        Raises:
+            SpecError: unknown device, or a dtype it has no peak for.
+        """
+        records, code = [self._records[category] for category in cases.categories.distinct], cases.categories.code
+        query = self._learned.query(cases, [record.inputs for record in records], code)
+        columns = RecordColumns.of(records, code) if len(records) > 1 else records[0].columns
+        larger = log2_excess(cases.sizes, columns.largest_sizes)
+        return self._estimate(query, records, columns, larger, with_points=True)[0]
+
+    def _estimate(
+        self,
+        query: Query,
+        records: Sequence[CategoryRecord],
+        columns: RecordColumns,
+        larger: Floats,
+        *,
+        with_points: bool,
+    ) -> tuple[RawEstimates, Mapping[str, Floats]]:
+        """Own answers where a case's like was measured on its device, else transferred ones; and the sizes of errors.
+
+        `larger` is the `log2_excess` of the cases.
+        """
+        code, members = query.categories.code, self._learned.members
+        supports = [record.support for record in records]
+        # Where others answer for all cases, running the graphs would be in vain.
+        items = [
+            target for target in self._targets
+            if any(target not in support.transferred and support.own_regime[target] != "unseen_kind"
+                   for support in supports)
+        ]  # fmt: skip
+        graphs = [graph for target in items for graph, _, _ in members[target]]
+        unseen = ["unseen_device" in support.answer_regime.values() for support in supports]
+        if not any(unseen):
+            outputs = errors = self._runtime.run(query.x, (*graphs, *self._error_graphs))
+        else:
+            # For those whose like was never measured there, nothing says where a case ran, as in calibrating.
+            x = mask_device_features(query.x, self.model.schema)
+            if not all(unseen):
+                x = np.where(np.array(unseen)[code][:, None], x, query.x)
+            outputs = self._runtime.run(query.x, graphs) if graphs else {}
+            errors = self._runtime.run(x, self._error_graphs)
+        sizes = scale_of(np.array([errors[graph][:, 0] for graph in self._error_graphs]))
+        by_graph = dict(zip(self._error_graphs, sizes, strict=True))
+        plain = np.ones(len(query.x))
+        scales = {
+            name: plain if target.scale_graph is None else by_graph[target.scale_graph]
+            for name, target in self.model.targets.items()
+        }
+        logs = {
+            target: weighted_sum(outputs, members[target]) if target in items else np.zeros(len(code))
+            for target in self._targets
+        }
+        logs["latency"] = logs["latency"] + query.log_base
+        if larger.any():
+            seen = np.array([support.own_regime["latency"] == "seen" for support in supports])[code]
+            logs["latency"] = extrapolate(
+                logs["latency"], query.cases, query.features.work, columns.largest_sizes,
+                lambda cases, rows: self._own_latency(cases, query, code[rows]), seen,
+            )  # fmt: skip
+        parts: dict[str, dict[str, Floats]] = {target: {} for target in logs}
+        near_duplicate = np.zeros(len(code))
+        if any(support.transferred for support in supports):
+            self._transfer(query, records, logs, parts, near_duplicate)
+        if not with_points:
+            return RawEstimates(logs, {}, {}, near_duplicate, columns.limit_w), scales
+        limit_w = np.broadcast_to(columns.limit_w, code.shape)
+        regimes = {target: np.array([support.own_regime[target] for support in supports])[code] for target in logs}
+        return RawEstimates(
+            logs,
+            regimes,
+            points_by_target(self._learned, self.model.domain, query, logs, parts),
+            near_duplicate,
+            limit_w,
+        ), scales
+
+    def _transfer(
+        self, query: Query, records: Sequence[CategoryRecord], logs: Mapping[str, Floats],
+        parts: Mapping[str, dict[str, Floats]], near_duplicate: Floats,
+    ) -> None:  # fmt: skip
+        """Fill in the answers of other devices: into `logs`, what they are made of into `parts`, and `near_duplicate`."""
+        code, supports = query.categories.code, [record.support for record in records]
+        for targets in dict.fromkeys(support.transferred for support in supports if support.transferred):
+            here = [support.transferred == targets for support in supports]
+            rows = None if all(here) else np.flatnonzero(np.array(here)[code])
+            sources = [record.sources if there else () for record, there in zip(records, here, strict=True)]
+            answer = transfer(self._learned, query, sources, sorted(targets), rows)
+            index: Any = slice(None) if rows is None else rows
+            near_duplicate[index] = answer.near_duplicate
+            for target, column in answer.logs.items():
+                logs[target][index] = column
+                for name, part in answer.parts[target].items():
+                    parts[target].setdefault(name, np.full(len(code), np.nan))[index] = part
+
+    def _own_latency(self, cases: Cases, query: Query, code: Indices) -> tuple[Floats, Work]:
+        """Ln of the seconds the model answers for resized cases of a query, shape `(n,)`, and their work."""
+        part, triples = self._learned.query(cases, query.inputs, code), self._learned.members["latency"]
+        outputs = self._runtime.run(part.x, [graph for graph, _, _ in triples])
+        return weighted_sum(outputs, triples) + part.log_base, part.features.work
+
+    def _correct(self, estimates: RawEstimates, records: Sequence[CategoryRecord], code: Indices) -> dict[str, Floats]:
+        """Add what calibration taught to the estimates; returns the standard deviations left, 0 where it taught nothing."""
+        deviation = {target: np.zeros(len(code)) for target in estimates.logs}
+        names = [record.inputs.features.device.name for record in records]
+        for device in dict.fromkeys(name for name in names if name in self.model.adaptations):
+            rows = np.flatnonzero(np.array([name == device for name in names])[code])
+            for target, adaptation in self.model.adaptations[device].items():
+                mean, deviation[target][rows] = adaptation.at(estimates.points[target].take(rows))
+                estimates.logs[target][rows] += mean
+        return deviation
+
+
+_PIECE_ROWS = 2048
+"""Cases predicted at a time: what a piece needs stays in the processor's caches, and memory does not grow with a request."""
+
+
+class Predictor(Protocol):
+    """Anything that predicts: a trained artifact, a registry's champion, a fake in tests."""
+
+    def predict(
+        self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
+    ) -> list[Prediction]:
+        """Predictions in the order given; any mix of families; `devices` names one device per spec.
+
+        Raises:
+            SpecError: unknown device, a family the model was not trained on, or a coverage outside what is possible.
+        """
+
+    def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
+        """Predictions of cases of one family, in columns."""
+
+
+def load_predictor(path: Path, devices: Catalogue | None = None) -> ArtifactPredictor:
+    """The predictor an artifact directory holds; a family's graphs are read when first asked for.
+
+    Raises:
+        ArtifactError: the directory is no artifact, or its manifest is damaged.
+    """
+    return ArtifactPredictor(path, read_manifest(path), devices or catalogue())
+
+
+class ArtifactPredictor:
+    """Predicts with the graphs of an artifact. Safe to share between threads."""
+
+    def __init__(self, directory: Path, manifest: Mapping[str, Any], devices: Catalogue) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        self.devices = devices
+        self._loaded: dict[str, FamilyPredictor] = {}
+        self._lock = Lock()
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Families the model was trained on."""
+        return tuple(self.manifest["families"])
+
+    def load_all(self) -> None:
+        """Read and check every family now, so that a damaged artifact is found before it serves.
+
+        Raises:
+            ArtifactError: a file is missing, damaged, or made for other features.
+        """
+        for family in self.families:
+            try:
+                self.family(family).load()
+            except GraphError as error:
+                raise ArtifactError(f"{self.directory}: a graph of {family} cannot be run: {error}") from error
+
+    def predict(
+        self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
+    ) -> list[Prediction]:
+        """See `Predictor.predict`."""
+        by_family: dict[str, list[int]] = {}
+        for i, spec in enumerate(specs):
+            by_family.setdefault(spec.family, []).append(i)
+        if len(by_family) == 1:
+            return self.predict_cases(Cases.from_specs(specs, devices), coverage=coverage).rows()
+        answers: dict[int, Prediction] = {}
+        for rows in by_family.values():
+            cases = Cases.from_specs([specs[i] for i in rows], [devices[i] for i in rows])
+            answers.update(zip(rows, self.predict_cases(cases, coverage=coverage).rows(), strict=True))
+        return [answers[i] for i in range(len(specs))]
+
+    def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
+        """See `Predictor.predict_cases`."""
+        low, high = COVERAGE_RANGE
+        if type(coverage) is not float or not low <= coverage <= high:
+            check_coverage(coverage)
+        n = len(cases.dtype)
+        family = self._loaded.get(cases.family.name) or self.family(cases.family.name)
+        if n <= _PIECE_ROWS:
+            return family.predict(cases, coverage)
+        pieces = [np.arange(start, min(start + _PIECE_ROWS, n)) for start in range(0, n, _PIECE_ROWS)]
+        return Predictions.joined([family.predict(cases.take(rows), coverage) for rows in pieces])
+
+    def family(self, name: str) -> FamilyPredictor:
+        """The predictor of one family, read when it is first asked for.
+
+        Raises:
+            SpecError: the model was not trained on it.
+            ArtifactError: a file is missing, damaged, or made for other features.
+        """
+        if name not in self._loaded:
+            if name not in self.families:
+                raise SpecError(
+                    f"the model in {self.directory} was not trained on {name}; it knows: {listed(self.families)}",
+                    field="family",
+                )
+            with self._lock:
+                if name not in self._loaded:
+                    model = load_family(self.directory, self.manifest, name)
+                    self._loaded[name] = FamilyPredictor(model, str(self.manifest["regressor"]), self.devices)
+        return self._loaded[name]

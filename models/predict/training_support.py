@@ -1,0 +1,299 @@
+"""How well the training data covers a case category, with the warnings that follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...features.batch.cases import Cases, Floats, Indices
+from ...features.batch.category import NO_THREADS, CaseCategory, kv_pair, measured_label, setting_label, thread_label
+from ...features.errors import listed
+from ...features.kernel import KernelFamily
+from ...features.vector.extract import CategoryFeatures, Features
+from ...features.vector.schema import FeatureSchema
+from ..family_model.artifact import FamilyModel
+from ..family_model.device_correction import Adaptation
+from ..family_model.device_transfer import CategoryInputs, Source
+from ..family_model.domain import size_limits
+from ..family_model.intervals import REGIMES, Scores, power_limits_of, score_row
+
+SCALED_BOUND = "scaled bound"
+"""Method where no learned model applies: the lower bound times the family's median ratio to it."""
+
+_METHODS = {"seen": "{regressor}", "unseen_device": "{regressor}, carried over", "unseen_kind": SCALED_BOUND,
+            "adapted": "{regressor}, calibrated"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSupport:
+    """How well the training data covers one case category.
+
+    Attributes:
+        own_regime: Per target, how the model itself covers it before any adaptation: one of `intervals.REGIMES`.
+        answer_regime: Per target, the regime whose interval scores apply.
+        transferred: Targets answered from other devices instead.
+        method: How latency is answered, in words.
+        novelty: Number of the category's labels never seen in training.
+        warnings: What the prediction's notes say of it.
+        fallback_warning: What they say where there is nothing else to say; None where it was measured like this.
+        largest_sizes: Largest measured size per dimension, shape `(n_dims,)`; inf where nothing was measured.
+    """
+
+    own_regime: Mapping[str, str]
+    answer_regime: Mapping[str, str]
+    transferred: frozenset[str]
+    method: str
+    novelty: float
+    warnings: tuple[str, ...]
+    fallback_warning: str | None
+    largest_sizes: Floats
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes of a case that its sizes add nothing to."""
+        return self.warnings or (() if self.fallback_warning is None else (self.fallback_warning,))
+
+
+SCORED = ("latency", "power", "energy")
+"""What has interval scores."""
+
+_MAX_COVERAGES = 64
+"""Coverages of which a category's scores are kept; callers ask for few."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """The numbers of each case's record, shape `(n,)`, or `(1,)` where all cases share one.
+
+    Attributes:
+        limit_w: Power limits.
+        idle_w: Least power.
+        memory_b: Bytes of memory.
+        novelty: Labels never seen in training.
+        learned: Whether a learned model applies.
+        largest_sizes: Largest measured sizes, shape `(n_dims, n)`.
+    """
+
+    limit_w: Floats
+    idle_w: Floats
+    memory_b: Floats
+    novelty: Floats
+    learned: Floats
+    largest_sizes: Floats
+
+    @classmethod
+    def of(cls, records: Sequence[CategoryRecord], code: Indices) -> RecordColumns:
+        """The columns of cases whose category is `code` among `records`."""
+        columns = ([getattr(record.columns, name) for record in records] for name in cls.__slots__)
+        return cls(*(np.concatenate(column, axis=-1)[..., code] for column in columns))
+
+
+class ScoreRows(dict[float, Floats]):
+    """What intervals of a category take from the scores of its regimes, computed when a coverage is first looked up.
+
+    By coverage, a row for latency, power and energy, shape `(n_targets, 6)`, see `Spread.rows`.
+    """
+
+    def __init__(self, model: FamilyModel, regimes: Mapping[str, str], adaptations: Mapping[str, Adaptation]) -> None:
+        super().__init__()
+        self._model = model
+        self._regimes = dict(regimes)
+        if "power" in regimes:
+            # Energy is as novel as the more novel of the two it is made of.
+            self._regimes["energy"] = max(regimes["latency"], regimes["power"], key=REGIMES.index)
+        self._adaptations = adaptations
+
+    def __missing__(self, coverage: float) -> Floats:
+        rows = []
+        for target in (name for name in SCORED if name in self._regimes):
+            regime, scores = self._regimes[target], self._model.targets[target].scores
+            if regime != "adapted":
+                chosen: Scores = scores[regime if regime in scores else "seen"]
+            else:
+                # Energy on an adapted device is put together from the other two afterwards.
+                adaptation = self._adaptations.get(target)
+                chosen = scores["seen"] if adaptation is None else adaptation.scores
+            rows.append(score_row(chosen, regime, coverage))
+        if len(self) >= _MAX_COVERAGES:
+            self.clear()
+        return self.setdefault(coverage, np.array(rows, dtype=np.float64))
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryRecord:
+    """Everything of a case but its sizes, as one family's model knows it.
+
+    Attributes:
+        inputs: What the graphs' inputs take from it, with the category and its device under catalogue names.
+        sources: The measured devices whose answers can be transferred.
+        support: How well the training data covers it.
+        notes: The notes of a case that its sizes add nothing to.
+        adaptations: What calibration taught of its device, by target.
+        columns: Its numbers as columns of shape `(1,)`.
+        scores: What its intervals take from the scores, by coverage.
+    """
+
+    inputs: CategoryInputs
+    sources: tuple[Source, ...]
+    support: TrainingSupport
+    notes: tuple[str, ...]
+    adaptations: Mapping[str, Adaptation]
+    columns: RecordColumns
+    scores: ScoreRows
+
+    @classmethod
+    def of(
+        cls, model: FamilyModel, inputs: CategoryInputs, sources: tuple[Source, ...], support: TrainingSupport
+    ) -> CategoryRecord:
+        """The record of a category."""
+        device = inputs.features.device
+        learned = support.answer_regime["latency"] != "unseen_kind"
+        numbers = (*power_limits_of(device), device.fact("memory_b") or math.inf, support.novelty, learned)
+        limit_w, idle_w, memory_b, novelty, applies = np.array(numbers, dtype=np.float64)[:, None]
+        columns = RecordColumns(limit_w, idle_w, memory_b, novelty, applies, support.largest_sizes[:, None])
+        adaptations = model.adaptations.get(inputs.features.category.device, {})
+        scores = ScoreRows(model, support.answer_regime, adaptations)
+        return cls(inputs, sources, support, support.notes, adaptations, columns, scores)
+
+
+def training_support(
+    model: FamilyModel, regressor: str, features: CategoryFeatures, family: KernelFamily
+) -> TrainingSupport:
+    """How well a model's training data covers a category; `regressor` is the name of what was trained."""
+    category, read_as, schema = features.category, features.read_as, model.schema
+    learned = features.device.kind in model.kinds
+    label = measured_label(category)
+    local = {
+        target: "unseen_kind" if not learned else "seen" if label in model.measured[target] else "unseen_device"
+        for target, parts in model.targets.items() if parts.members
+    }  # fmt: skip
+    transferred = {target for target in local if local["latency"] == "unseen_device" == local[target]}
+    with_power = {measured.split(" ")[0] for measured in model.measured.get("power", ())}
+    if local.get("power") == "unseen_device" and category.device not in with_power:
+        # Measured there in another dtype or variant, a device's own answer of its power stands.
+        transferred.add("power")
+    adapted = model.adaptations.get(category.device, {})
+    regimes = {target: "adapted" if target in adapted else regime for target, regime in local.items()}
+    unknown = _unknown_labels(schema, category)
+    knobs = [name for name in family.config if name in category.knobs and name not in schema.knobs]
+    setting = setting_label(category, read_as)
+    novelty = float(learned and setting not in schema.settings)
+    novelty += learned and category.impl not in ("", read_as)
+    novelty += sum(what != "impl" for what, _, _ in unknown) + len(knobs)
+    warnings = [
+        *_place_warnings(model, category, regimes["latency"]),
+        *(_label_warning(*entry) for entry in unknown),
+        *(f"{name} was never set in what was measured, and is left out of account" for name in knobs),
+    ]
+    if category.impl in schema.impls and category.impl != read_as:
+        warnings.append(
+            f"{category.impl} was measured on other devices only, never on {category.device}; read as {read_as}"
+        )
+    return TrainingSupport(
+        own_regime=local,
+        answer_regime=regimes,
+        transferred=frozenset(transferred),
+        method=_method(regressor, category, read_as, regimes["latency"]),
+        novelty=novelty,
+        warnings=tuple(warnings),
+        fallback_warning=_never_together(schema, setting, read_as) if novelty > 0 else None,
+        largest_sizes=size_limits(category, model.largest, family.dim_names),
+    )
+
+
+def _method(regressor: str, category: CaseCategory, read_as: str, regime: str) -> str:
+    """How latency is answered, and what the impl was read as where that is another."""
+    name = _METHODS[regime].format(regressor=regressor)
+    stand_in = read_as != category.impl and regime != "unseen_kind"
+    return f"{name} ({category.impl or 'impl not given'}: read as {read_as})" if stand_in else name
+
+
+def _unknown_labels(schema: FeatureSchema, category: CaseCategory) -> list[tuple[str, str, Sequence[str]]]:
+    """The category's labels that were never measured: what each is, the label, and those that were."""
+    labels = (
+        ("dtype", category.dtype, schema.dtypes),
+        ("variant", category.variant, schema.variants),
+        ("impl", category.impl, (*schema.impls, "")),
+        ("dtype/kv_dtype", kv_pair(category), schema.kv_pairs),
+        ("cache_state", category.cache_state, schema.cache_states),
+        ("threads", thread_label(category), (*schema.threads, NO_THREADS)),
+    )
+    return [(what, label, known) for what, label, known in labels if label not in known]
+
+
+def _place_warnings(model: FamilyModel, category: CaseCategory, regime: str) -> list[str]:
+    """What to say of where the category runs."""
+    if regime == "unseen_device" and category.device not in model.devices:
+        return [f"{category.device} is not among the measured devices: {listed(model.devices)}"]
+    if regime == "unseen_device":
+        what = " ".join(label for label in (category.variant, kv_pair(category)) if label)
+        return [f"{what} was measured on other devices only, never on {category.device}"]
+    if regime == "unseen_kind":
+        return [f"no {model.schema.family} was measured on a device of {category.device}'s kind"]
+    return []
+
+
+def _label_warning(what: str, label: str, known: Sequence[str]) -> str:
+    """What to say of a label that was never measured."""
+    measured = listed(other for other in known if other and other != NO_THREADS)
+    return f"{what} {label!r} was never measured; measured: {measured}"
+
+
+def _never_together(schema: FeatureSchema, setting: str, impl: str) -> str:
+    """Why a category is new all of whose labels are known by themselves."""
+    known = [label for label in schema.settings if label.split(" ")[0] == impl]
+    return f"{setting!r} was never measured; measured of {impl}: {listed(known) or 'nothing'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Novelty:
+    """How unlike the training rows each case is, shape `(n,)`.
+
+    Attributes:
+        excess: Steps outside the domain, by anything.
+        tiles: Steps outside by its tuning knobs alone.
+        too_large: Whether its operands do not fit into the device's memory.
+    """
+
+    excess: Floats
+    tiles: Floats
+    too_large: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+
+def notes(
+    model: FamilyModel,
+    cases: Cases,
+    features: Features,
+    novelty: Novelty,
+    records: Sequence[CategoryRecord],
+    code: Sequence[int],
+) -> list[tuple[str, ...]]:
+    """What is unusual about each case, in words; nothing for a case like those measured."""
+    # Most cases have nothing of their own to say: those of a category share one tuple.
+    every = [records[0].notes] * len(cases) if len(records) == 1 else [records[i].notes for i in code]
+    for i in np.flatnonzero(novelty.too_large | (novelty.excess > 0)).tolist():
+        record = records[code[i]]
+        lines = list(record.support.warnings)
+        if novelty.too_large[i]:
+            needed, there = features.work.footprint_b[i] / 1e9, record.columns.memory_b[0] / 1e9
+            device = record.inputs.features.device.name
+            lines.insert(0, f"operands of {needed:.3g} GB do not fit into {device}'s {there:.3g} GB of memory")
+        if not lines and record.support.fallback_warning is not None:
+            lines.append(record.support.fallback_warning)
+        if novelty.excess[i] > 0:
+            lines.append(_too_large(cases, record, i) or model.domain.farthest(features, i, novelty.tiles[i]))
+        every[i] = tuple(lines)
+    return every
+
+
+def _too_large(cases: Cases, record: CategoryRecord, i: int) -> str | None:
+    """What of a case is larger than anything measured where it runs, in words."""
+    category = record.inputs.features.category
+    for (name, column), limit in zip(cases.sizes.items(), record.support.largest_sizes.tolist(), strict=True):
+        if column[i] > limit:
+            of = f"of {category.variant} " if category.variant else ""
+            return f"{name} {column[i]:.6g} is beyond the largest measured {of}on {category.device}, {limit:.6g}"
+    return None

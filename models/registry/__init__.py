@@ -1,0 +1,1 @@
+"""Promoted models, and the MLflow registry."""

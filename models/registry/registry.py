@@ -1,0 +1,343 @@
+"""The model registry: versions of artifacts in MLflow, and which of them serves.
+
+Promotion copies an artifact under `KERNELCAST_HOME/models/`, checks the copy whole, and only then moves the alias and the
+pointer file that servers watch (`default_model_dir`), so serving needs no registry client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ...files import LockedError, lock, write_whole
+from ...home import home_dir
+from ..family_model.artifact import CHAMPION_POINTER, read_manifest
+from ..family_model.artifact_files import MANIFEST, ArtifactError
+from ..predict.predictor import load_predictor
+from .mlflow_tracking import (
+    ARTIFACT_PATH,
+    RegistryError,
+    Tracking,
+    clear_errors,
+    log_training,
+    manifest_sha256,
+    open_tracking,
+)
+
+NAME = "kernelcast"
+CHAMPION = "champion"
+
+_LOCK = ".promoting.lock"
+_LOCK_WAIT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVersion:
+    """One version of a registered model.
+
+    Attributes:
+        name: Name of the model.
+        version: Its number.
+        aliases: Names that point at it, such as `champion`.
+        run_id: The run that made it.
+        sha256: Of the manifest.
+        regressor: The regressor it was trained with.
+        families: Kernel families it answers for.
+        created_at: UTC, ISO 8601.
+    """
+
+    name: str
+    version: int
+    aliases: tuple[str, ...]
+    run_id: str
+    sha256: str
+    regressor: str
+    families: tuple[str, ...]
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """What a promotion did.
+
+    Attributes:
+        artifact: The pinned copy.
+        version: The registry's number; a hash without a registry.
+        alias: The name that points at it now.
+    """
+
+    artifact: Path
+    version: str
+    alias: str
+
+
+def register(
+    artifact_dir: Path,
+    name: str = NAME,
+    *,
+    run_id: str | None = None,
+    uri: str | None = None,
+    artifact_root: str | None = None,
+) -> int:
+    """The artifact's version in the registry; one that is there already keeps the version it has.
+
+    Args:
+        artifact_dir: the artifact; it must load completely.
+        name: of the registered model.
+        run_id: the run `log_training` logged it in; default: the artifact is logged now.
+        uri: the database, see `open_tracking`.
+        artifact_root: where files go, see `open_tracking`.
+
+    Raises:
+        ArtifactError: the artifact cannot be used.
+        RegistryError: the database cannot be used.
+    """
+    load_predictor(artifact_dir).load_all()
+    sha256, manifest = manifest_sha256(artifact_dir), read_manifest(artifact_dir)
+    tracking = open_tracking(uri, artifact_root)
+    same = [version.version for version in _versions(tracking, name) if version.sha256 == sha256]
+    if same:
+        return max(same)
+    run_id = run_id or log_training(artifact_dir, uri=uri, artifact_root=artifact_root)
+    with clear_errors(tracking.shown):
+        if _registered(tracking, name) is None:
+            tracking.client.create_registered_model(name)
+        tags = {"manifest_sha256": sha256, "regressor": str(manifest["regressor"]),
+                "families": ",".join(manifest["families"])}  # fmt: skip
+        created = tracking.client.create_model_version(name, f"runs:/{run_id}/{ARTIFACT_PATH}", run_id, tags=tags)
+    return int(created.version)
+
+
+def promote(
+    what: int | Path,
+    alias: str = CHAMPION,
+    *,
+    name: str = NAME,
+    uri: str | None = None,
+    artifact_root: str | None = None,
+) -> Promoted:
+    """Give a version, or an artifact directory (registered first), an alias; the champion serves from then on.
+
+    Raises:
+        ArtifactError: the artifact cannot be used or pinned; what served before goes on serving.
+        RegistryError: the database cannot be used, or has no such version.
+    """
+    version = what if isinstance(what, int) else register(what, name, uri=uri, artifact_root=artifact_root)
+    tracking = open_tracking(uri, artifact_root)
+    known = _versions(tracking, name)
+    version_record = next((model for model in known if model.version == version), None)
+    if version_record is None:
+        have = ", ".join(str(model.version) for model in known) or "none"
+        raise RegistryError(f"{name} has no version {version}; versions: {have}")
+    with tempfile.TemporaryDirectory(prefix="kernelcast-") as folder:
+        with clear_errors(tracking.shown):
+            source = Path(tracking.client.download_artifacts(version_record.run_id, ARTIFACT_PATH, folder))
+        if manifest_sha256(source) != version_record.sha256:
+            raise ArtifactError(
+                f"the files of {name} version {version} are not those that were registered; register again"
+            )
+        pinned = pin(source, str(version))
+    with _alone():
+        # Asked again: another promotion may have ended since.
+        before = next((version.version for version in _versions(tracking, name) if alias in version.aliases), None)
+        with clear_errors(tracking.shown):
+            tracking.client.set_registered_model_alias(name, alias, str(version))
+        if alias == CHAMPION:
+            try:
+                _point_at(pinned, str(version))
+            except ArtifactError:
+                # Alias and pointer name the same version, or the next server to start elsewhere serves another model.
+                _put_back(tracking, name, alias, before)
+                raise
+    return Promoted(pinned, str(version), alias)
+
+
+def promote_directory(artifact_dir: Path) -> Promoted:
+    """Make an artifact the champion without a registry; needs no MLflow.
+
+    Raises:
+        ArtifactError: the artifact cannot be used or pinned; what served before goes on serving.
+    """
+    read_manifest(artifact_dir)
+    version = manifest_sha256(artifact_dir)[:12]
+    pinned = pin(artifact_dir, version)
+    with _alone():
+        _point_at(pinned, version)
+    return Promoted(pinned, version, CHAMPION)
+
+
+def champion(*, name: str = NAME, uri: str | None = None) -> ModelVersion | None:
+    """The version the registry's alias `champion` points at, None where nothing was promoted.
+
+    Raises:
+        RegistryError: the database cannot be used.
+    """
+    return next((version for version in versions(name=name, uri=uri) if CHAMPION in version.aliases), None)
+
+
+def versions(*, name: str = NAME, uri: str | None = None) -> list[ModelVersion]:
+    """Every registered version, oldest first.
+
+    Raises:
+        RegistryError: the database cannot be used.
+    """
+    return _versions(open_tracking(uri), name)
+
+
+def _versions(tracking: Tracking, name: str) -> list[ModelVersion]:
+    with clear_errors(tracking.shown):
+        model = _registered(tracking, name)
+        if model is None:
+            return []
+        aliases = {alias: int(version) for alias, version in model.aliases.items()}
+        # Names are compared as they are: the filter language knows no escape for quotes.
+        pages, token = [], None
+        while True:
+            page = tracking.client.search_model_versions(max_results=1000, page_token=token)
+            pages += [model for model in page if model.name == name]
+            token = page.token
+            if not token:
+                break
+    return sorted((_version(model, aliases) for model in pages), key=lambda model: model.version)
+
+
+def _version(entry: Any, aliases: dict[str, int]) -> ModelVersion:
+    return ModelVersion(
+        name=entry.name,
+        version=int(entry.version),
+        aliases=tuple(sorted(alias for alias, version in aliases.items() if version == int(entry.version))),
+        run_id=entry.run_id or "",
+        sha256=entry.tags.get("manifest_sha256", ""),
+        regressor=entry.tags.get("regressor", ""),
+        families=tuple(word for word in entry.tags.get("families", "").split(",") if word),
+        created_at=datetime.fromtimestamp(entry.creation_timestamp / 1000, UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _registered(tracking: Tracking, name: str) -> Any:
+    registered = tracking.client.search_registered_models(max_results=1000)
+    return next((model for model in registered if model.name == name), None)
+
+
+def _put_back(tracking: Tracking, name: str, alias: str, version: int | None) -> None:
+    with clear_errors(tracking.shown):
+        if version is None:
+            tracking.client.delete_registered_model_alias(name, alias)
+        else:
+            tracking.client.set_registered_model_alias(name, alias, str(version))
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """What serves; both are None where nothing was promoted and the shipped model serves.
+
+    Attributes:
+        artifact: The pinned copy.
+        version: Its version.
+    """
+
+    artifact: Path | None
+    version: str | None
+
+
+def pointer() -> Pointer:
+    """What the champion pointer names.
+
+    Raises:
+        ArtifactError: the pointer exists and cannot be read.
+    """
+    path = home_dir() / CHAMPION_POINTER
+    if not path.exists():
+        return Pointer(None, None)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Pointer(Path(str(content["artifact"])), str(content["version"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"the champion pointer {path} is unreadable ({error}); promote a model again") from error
+
+
+def point_back(to: Pointer) -> None:
+    """Have what served before serve again: a pinned copy, or the shipped model. The registry is not asked.
+
+    Raises:
+        ArtifactError: the copy cannot be loaded, or the pointer not be written; what serves goes on serving.
+    """
+    if to.artifact is not None and to.version is not None:
+        load_predictor(to.artifact).load_all()
+    with _alone():
+        if to.artifact is not None and to.version is not None:
+            _point_at(to.artifact, to.version)
+            return
+        try:
+            (home_dir() / CHAMPION_POINTER).unlink(missing_ok=True)
+        except OSError as error:
+            raise ArtifactError(f"cannot remove the champion pointer: {error.strerror or error}") from error
+
+
+def pin(source: Path, version: str) -> Path:
+    """A checked copy of the artifact under `KERNELCAST_HOME/models/`; a copy that is there is used if it is the same.
+
+    Another model's folder is never overwritten, since a server may be reading it: a second registry's version gets
+    the manifest's hash behind its number.
+
+    Raises:
+        ArtifactError: the artifact cannot be used or copied.
+    """
+    models = home_dir().absolute() / "models"
+    sha256 = manifest_sha256(source)
+    target = models / version
+    if target.exists() and not _is_copy(target, sha256):
+        target = models / f"{version}-{sha256[:8]}"
+    try:
+        models.mkdir(parents=True, exist_ok=True)
+        if not _is_copy(target, sha256):
+            with tempfile.TemporaryDirectory(prefix=".", dir=models) as folder:
+                staged = Path(shutil.copytree(source, Path(folder) / "model"))
+                load_predictor(staged).load_all()
+                staged.rename(target)
+    except OSError as error:
+        raise ArtifactError(f"cannot pin the model in {target}: {error.strerror or error}") from error
+    load_predictor(target).load_all()
+    return target
+
+
+def _is_copy(target: Path, sha256: str) -> bool:
+    return (target / MANIFEST).exists() and manifest_sha256(target) == sha256
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Hold `KERNELCAST_HOME` for one promotion, so that alias and pointer name the same version when two promote at once.
+
+    The operating system lets go when the process ends. On Windows nothing is locked; there, do not promote two at once.
+    """
+    path = home_dir() / _LOCK
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock(path, wait_s=_LOCK_WAIT_S))
+        except LockedError:
+            raise ArtifactError(f"another promotion has held {path} for {_LOCK_WAIT_S:g} s; end it first") from None
+        except OSError as error:
+            raise ArtifactError(f"cannot open the lock {path}: {error.strerror or error}") from error
+        yield
+
+
+def _point_at(artifact: Path, version: str) -> None:
+    """Write the champion pointer: on disk under another name first, then renamed, so a reader sees old or new."""
+    pointer = home_dir() / CHAMPION_POINTER
+    content = {
+        "artifact": str(artifact),
+        "version": version,
+        "promoted_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    try:
+        write_whole(pointer, json.dumps(content, indent=1))
+    except OSError as error:
+        raise ArtifactError(f"cannot write the champion pointer {pointer}: {error.strerror or error}") from error

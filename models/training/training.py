@@ -1,0 +1,234 @@
+"""From measured rows to an artifact: fit, hold out, learn the size of errors, calibrate intervals.
+
+For each family: rows are dealt into folds by shape, so a shape never stands on both sides; held-out errors calibrate the
+intervals of devices seen in training; errors with each device left out calibrate those of devices never seen; the model
+that ships is fitted on all rows.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...datasets.rows.splits import file_sha256
+from ...datasets.store.store import Store
+from ...features.device import Catalogue, catalogue
+from ...features.errors import SpecError, listed
+from ...version import versions
+from ..family_model.artifact import Artifact, FamilyModel, TargetModel, save_artifact
+from ..family_model.domain import Domain, largest_sizes
+from ..metrics import error_summary
+from ..regressor import Matrix, Progress, Regressor, get_regressor, no_progress, training_threads
+from .device_holdout import DeviceHoldout, device_holdout_answers, fit_scale_free, measured_by_target
+from .fitting import MIN_ROWS, Answers, TrainingTable, fit_and_hold_out, log_errors
+from .interval_calibration import calibrate_intervals
+from .labelled_cases import LabelledCases
+from .stacking import combined, stacking_weights, weighed_members
+from .store_rows import MOST_ROWS, labelled_store
+
+DEFAULT_REGRESSOR = "blend"
+_PACKAGES = ("numpy", "xgboost-cpu", "scikit-learn", "torch", "onnx", "onnxruntime")
+"""Their versions are kept in the artifact."""
+
+Members = Mapping[str, tuple[tuple[int, int, float], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport:
+    """What training made.
+
+    Attributes:
+        regressor: What learned.
+        families: Rows, devices and held-out errors by family.
+        out: Where the artifact is; None where it was not written.
+    """
+
+    regressor: str
+    families: Mapping[str, Mapping[str, Any]]
+    out: Path | None
+
+
+def train(
+    tables: Sequence[LabelledCases],
+    *,
+    regressor: str = DEFAULT_REGRESSOR,
+    seed: int = 0,
+    devices: Catalogue | None = None,
+    progress: Progress | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> Artifact:
+    """An artifact trained on measured rows, one table per family.
+
+    Raises:
+        SpecError: no such regressor, a family with too few rows, a device the catalogue does not know.
+    """
+    fitter, known = get_regressor(regressor), devices or catalogue()
+    _check(tables)
+    steps = progress or no_progress
+    families: dict[str, FamilyModel] = {}
+    # Families wait side by side, their fits take turns on the cores: a core each beats one fit on all, and none idles while
+    # the last large family ends.
+    with ThreadPoolExecutor(training_threads()) as cores, ThreadPoolExecutor(max_workers=len(tables)) as pool:
+        running = {
+            pool.submit(_train_family, rows, fitter, seed, known, cores): rows.cases.family.name
+            for rows in sorted(tables, key=len, reverse=True)
+        }
+        steps("training", 0, len(tables))
+        for future in as_completed(running):
+            families[running[future]] = future.result()
+            steps(f"trained {running[future]}", len(families), len(tables))
+    order = [rows.cases.family.name for rows in tables]
+    installed = {"python": platform.python_version(), **versions(*_PACKAGES)}
+    facts = {"versions": installed, "seed": seed} | dict(facts or {})
+    return Artifact(regressor, {name: families[name] for name in order}, facts)
+
+
+def train_files(
+    paths: Sequence[Path],
+    *,
+    out: Path,
+    split: str | None = None,
+    regressor: str = DEFAULT_REGRESSOR,
+    family: str | None = None,
+    keep_good: bool = False,
+    seed: int = 0,
+    devices: Catalogue | None = None,
+    progress: Progress | None = None,
+    store: Store | None = None,
+    families: Sequence[str] | None = None,
+    most_rows: int = MOST_ROWS,
+) -> TrainingReport:
+    """Train on measurement files, on a store, or on both, and write the artifact to `out`.
+
+    `families` and `most_rows` are those of `labelled_store`; `split`, `family` and `keep_good` speak of the files.
+
+    Raises:
+        SpecError: a file or row breaks the form, no row has the split, the store has no measured row, or see `train`.
+        StoreError: the store cannot be read.
+        ArtifactError: `out` cannot be written.
+    """
+    from .labelled_cases import joined, labelled_files
+
+    tables = labelled_files(paths, split=split, family=family, keep_good=keep_good, devices=devices) if paths else []
+    facts: dict[str, Any] = {
+        "data": [{"name": path.name, "sha256": file_sha256(path)} for path in paths],
+        "split": split,
+    }
+    if store is not None:
+        stored = labelled_store(
+            store, families=families, most_rows=most_rows, seed=seed, known=devices, progress=progress
+        )  # fmt: skip
+        if not stored:
+            of_families = f" of {listed(families)}" if families else ""
+            raise SpecError(
+                f"{store.location.name} has no measured row{of_families}; `kernelcast collect` measures some",
+                field="store",
+            )
+        facts["store"] = {
+            "name": store.location.name, "most_rows": most_rows, "rows": {rows.cases.family.name: len(rows) for rows in stored},
+        }  # fmt: skip
+        by_family: dict[str, list[LabelledCases]] = {}
+        for rows in [*tables, *stored]:
+            by_family.setdefault(rows.cases.family.name, []).append(rows)
+        tables = [joined(by_family[name]) for name in sorted(by_family)]
+    artifact = train(tables, regressor=regressor, seed=seed, devices=devices, progress=progress, facts=facts)
+    save_artifact(artifact, out)
+    return report_of(artifact, out)
+
+
+def report_of(artifact: Artifact, out: Path | None) -> TrainingReport:
+    """The report of a trained artifact."""
+    families = {
+        name: {"rows": model.n_rows, "devices": list(model.devices), **model.metrics}
+        for name, model in artifact.families.items()
+    }
+    return TrainingReport(artifact.regressor, families, out)
+
+
+def _check(tables: Sequence[LabelledCases]) -> None:
+    """What would fail after minutes fails now."""
+    if not tables:
+        raise SpecError("no rows to train on; give measured rows", field="data")
+    names = [rows.cases.family.name for rows in tables]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise SpecError(f"{listed(twice)} is given in more than one table; join them", field="data")
+    for name, rows in zip(names, tables, strict=True):
+        if len(rows) < MIN_ROWS:
+            raise SpecError(
+                f"{name} has {len(rows)} rows, at least {MIN_ROWS} are needed; measure more or leave it out",
+                field="data",
+            )
+
+
+def _train_family(
+    rows: LabelledCases, regressor: Regressor, seed: int, devices: Catalogue, cores: ThreadPoolExecutor
+) -> FamilyModel:
+    name = rows.cases.family.name
+    table = TrainingTable.of(rows, devices)
+    fitted, members = fit_and_hold_out(table, regressor, seed, cores)
+    if not members.get("latency"):
+        raise SpecError(
+            f"the {len(rows)} rows of {name} are of too few different shapes to hold any out; "
+            "measure more shapes or leave it out",
+            field="data",
+        )
+    weights = stacking_weights(table, members)
+    held_out = combined(table, members, weights)
+    if "power" in table.log_labels and np.isnan(log_errors(table, "power", held_out)).all():
+        # Power of one shape only: nothing says how wrong it would be on another, so none is predicted.
+        table = replace(table, log_labels={"latency": table.log_labels["latency"]})
+    left_out = device_holdout_answers(table, regressor, seed, devices, cores)
+    final, triples = weighed_members(fitted, weights)
+    x, _ = final.inputs(table)
+    free = cores.submit(fit_scale_free, table, slice(None), x.shape[1], seed).result()
+    targets, scales = _target_models(table, x, len(final.graphs) + 1, triples, (held_out, left_out), seed)
+    names = np.unique(table.rows.cases.device).tolist()
+    return FamilyModel(
+        schema=table.features.schema,
+        graphs=(*(graph.onnx for graph in final.graphs), free, *scales),
+        targets=targets,
+        domain=Domain.fit(table.features, table.rows.cases.coded("device"), seed),
+        devices=tuple(names),
+        kinds=tuple(sorted({devices.get(device).kind for device in names})),
+        median_log_ratio=float(np.median(table.log_labels["latency"] - table.log_bound)),
+        n_rows=len(rows),
+        measured=measured_by_target(table),
+        largest=largest_sizes(table.rows.cases),
+        free=len(final.graphs),
+        shift=0.0 if left_out is None else left_out.shift,
+        analytic=final.analytic,
+        metrics=_metrics(table, held_out, left_out),
+    )
+
+
+def _target_models(
+    table: TrainingTable,
+    x: Matrix,
+    place: int,
+    members: Members,
+    answers: tuple[Answers, DeviceHoldout | None],
+    seed: int,
+) -> tuple[dict[str, TargetModel], list[bytes]]:
+    """Each target's model, and the graphs of error sizes, which stand from `place` on."""
+    targets: dict[str, TargetModel] = {}
+    scales: list[bytes] = []
+    for target in [*table.log_labels, *(["energy"] if "power" in table.log_labels else [])]:
+        calibration = calibrate_intervals(table, x, target, *answers, seed)
+        targets[target] = TargetModel(members.get(target, ()), place + len(scales), calibration.scores)
+        scales.append(calibration.scale)
+    return targets, scales
+
+
+def _metrics(table: TrainingTable, held_out: Answers, left_out: DeviceHoldout | None) -> dict[str, Any]:
+    metrics: dict[str, Any] = {}
+    away = None if left_out is None else left_out.answers
+    for what, answers in (("held_out", held_out), ("device_left_out", away)):
+        if answers is not None:
+            metrics[what] = {target: error_summary(log_errors(table, target, answers)) for target in table.log_labels}
+    return metrics

@@ -1,0 +1,1 @@
+"""What a night checks: its store, its devices beside earlier nights, and the serving model."""

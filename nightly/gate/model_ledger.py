@@ -1,0 +1,351 @@
+"""Every model that was kept: what it was made of, when it served, how wrong it was since, and which challenges again.
+
+`KERNELCAST_HOME/nights/ledger.jsonl`, one JSON object a line, only ever appended to: `kept`, `promoted`, `rolled-back`,
+`errors` and `pruned`. What a model is now follows from reading the lines in order. A line that a crash cut short is
+skipped and counted in `Ledger.damaged`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ...features.device import Catalogue, catalogue
+from ...features.errors import SpecError, listed
+from ...files import append_line
+from ...home import home_dir
+from ...models.evaluation.scoring import canonical
+from ...models.family_model.artifact import read_manifest
+from ...models.family_model.artifact_files import ArtifactError
+from ...models.metrics import ape_pct
+from ...models.predict.predictor import load_predictor
+from ...models.registry.mlflow_tracking import manifest_sha256
+from ...models.registry.registry import pin
+from ..record.serving_model import SHIPPED
+from .challengers import Challenger
+from .hold_out import Evidence
+
+_EVENTS = ("kept", "promoted", "rolled-back", "errors", "pruned")
+
+
+@dataclass(frozen=True, slots=True)
+class RecentError:
+    """Error of a model on the rows of one family and device in one night.
+
+    Attributes:
+        night: Id of the night.
+        device: The device.
+        family: The kernel family.
+        n: Number of rows.
+        mean_ape_pct: Mean absolute percentage error of latency.
+    """
+
+    night: str
+    device: str
+    family: str
+    n: int
+    mean_ape_pct: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A model that was kept.
+
+    Attributes:
+        version: Its name.
+        path: Its copy on disk.
+        kind: How it was made, see `challengers.Kind`.
+        night: The night that made it.
+        sha256: Digest of its manifest.
+        rows: Rows it learned from beyond the model it was made of.
+        families: Kernel families it answers for.
+        software: By device, what the rows it learned from were measured under.
+        first_row: When the first of those rows was measured (UTC, ISO 8601); None where that is not known.
+        last_row: When the last of them was.
+        registry: Whether the version is a number of the model registry.
+        promoted_at: When it began to serve; None where it never did.
+        previous: The version that served before it did, `SHIPPED` for the shipped model.
+        rolled_back: When it stopped to serve by a rollback.
+        errors: How wrong it was in later nights.
+    """
+
+    version: str
+    path: str
+    kind: str
+    night: str
+    sha256: str
+    rows: int = 0
+    families: tuple[str, ...] = ()
+    software: Mapping[str, str] = field(default_factory=dict)
+    first_row: str | None = None
+    last_row: str | None = None
+    registry: bool = False
+    promoted_at: str | None = None
+    previous: str | None = None
+    rolled_back: str | None = None
+    errors: tuple[RecentError, ...] = ()
+
+    def made_at(self) -> datetime:
+        """When the night began that made it; for models from elsewhere, when it was promoted."""
+        return night_time(self.night, self.promoted_at)
+
+
+def night_time(night: str, otherwise: str | None = None) -> datetime:
+    """The time in a night's id (`20261122T220000Z-name`), else that of an ISO 8601 text, else the beginning of time."""
+    for text in (night.partition("-")[0], otherwise or ""):
+        try:
+            return datetime.fromisoformat(text).replace(tzinfo=UTC)
+        except ValueError:
+            continue
+    return datetime.min.replace(tzinfo=UTC)
+
+
+class Ledger:
+    """The ledger in one file; `damaged` counts the lines that the last reading skipped."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """`path`: `KERNELCAST_HOME/nights/ledger.jsonl` unless another is given."""
+        self.path = path or home_dir() / "nights" / "ledger.jsonl"
+        self.damaged = 0
+
+    def entries(self) -> list[ModelEntry]:
+        """Every model that is still kept, in the order they were kept.
+
+        Raises:
+            SpecError: the file cannot be read.
+        """
+        by_version: dict[str, ModelEntry] = {}
+        for line in self._lines():
+            version = line["version"]
+            if line["event"] == "kept":
+                old = by_version.get(version)
+                by_version[version] = replace(_entry(line), errors=old.errors if old else ())
+            elif version in by_version:
+                by_version[version] = _changed(by_version[version], line)
+                if line["event"] == "pruned":
+                    del by_version[version]
+        return list(by_version.values())
+
+    def served(self) -> list[tuple[str, str, str]]:
+        """(when, what, version) of every promotion and rollback, oldest first; `what` is `promoted` or `rolled-back`."""
+        return [(line["at"], line["event"], line["version"]) for line in self._lines() if line["event"] in _EVENTS[1:3]]
+
+    def find(self, version: str) -> ModelEntry:
+        """The kept model of this version.
+
+        Raises:
+            SpecError: it is not kept.
+        """
+        entries = self.entries()
+        for entry in entries:
+            if entry.version == version:
+                return entry
+        have = listed([entry.version for entry in entries]) or "none"
+        raise SpecError(f"no model {version!r} is kept; kept: {have}", field="version")
+
+    def keep(
+        self,
+        challenger: Challenger,
+        night: str,
+        *,
+        version: str | None = None,
+        path: Path | None = None,
+        registry: bool = False,
+        software: Mapping[str, str] | None = None,
+        measured: tuple[str | None, str | None] = (None, None),
+    ) -> ModelEntry:
+        """Keep a copy of a challenger's model and write it down; `version` and `path` are given where it is pinned already.
+
+        A model that is kept already stays what it was: that it serves again does not change what it learned from.
+
+        Raises:
+            ArtifactError: it cannot be copied.
+            SpecError: the ledger cannot be written.
+        """
+        sha256 = manifest_sha256(challenger.path)
+        version = version or sha256[:12]
+        path = path or pin(challenger.path, version)
+        same = next((entry for entry in self.entries() if (entry.version, entry.sha256) == (version, sha256)), None)
+        if same is not None and Path(same.path) == path:
+            return same
+        entry = ModelEntry(version, str(path), challenger.kind, night, sha256, challenger.rows,
+                           tuple(read_manifest(path)["families"]), dict(software or {}), *measured,
+                           registry=registry)  # fmt: skip
+        line = {name: value for name, value in asdict(entry).items() if name != "errors"}
+        self._append({"event": "kept", **line})
+        return entry
+
+    def promoted(self, version: str, previous: str | None, at: str) -> None:
+        """Write down that a model serves from `at` on, and which did before; None: the shipped one."""
+        self._append({"event": "promoted", "version": version, "previous": previous or SHIPPED, "at": at})
+
+    def rolled_back(self, version: str, to: str | None, at: str, why: str) -> None:
+        """Write down that a model serves no longer, and which does instead; None: the shipped one."""
+        self._append({"event": "rolled-back", "version": version, "to": to or SHIPPED, "at": at, "why": why})
+
+    def record_errors(self, version: str, errors: Sequence[RecentError]) -> None:
+        """Write down how wrong a model was in one night."""
+        self._append({"event": "errors", "version": version, "errors": [asdict(error) for error in errors]})
+
+    def prune(self, keep: int, protected: Iterable[str]) -> list[ModelEntry]:
+        """Remove all but the `keep` newest models, the `protected` versions and the newest of each software; gives the removed.
+
+        Only copies under `KERNELCAST_HOME/models` are deleted.
+        """
+        entries = self.entries()
+        spared = set(protected) | newest_by_software(entries)
+        ordered = sorted(entries, key=lambda entry: entry.made_at())
+        spared |= {entry.version for entry in ordered[len(ordered) - keep :]} if keep > 0 else set()
+        removed = [entry for entry in entries if entry.version not in spared]
+        models = (home_dir() / "models").resolve()
+        for entry in removed:
+            # Written first: a crash in between leaves a folder without an entry, not an entry without its folder.
+            self._append({"event": "pruned", "version": entry.version})
+            if Path(entry.path).resolve().parent == models:
+                shutil.rmtree(entry.path, ignore_errors=True)
+        return removed
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        text = json.dumps(line, ensure_ascii=False, allow_nan=False)
+        try:
+            append_line(self.path, text)
+        except OSError as error:
+            raise SpecError(f"cannot write {self.path}: {error.strerror or error}; free space or make it writable",
+                            field="ledger") from error  # fmt: skip
+
+    def _lines(self) -> list[dict[str, Any]]:
+        try:
+            text = self.path.read_bytes().decode("utf-8", errors="replace")
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise SpecError(f"cannot read {self.path}: {error.strerror or error}", field="ledger") from error
+        lines, self.damaged = [], 0
+        for line in filter(None, text.split("\n")):
+            try:
+                document = json.loads(line)
+                _check(document)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                self.damaged += 1
+                continue
+            lines.append(document)
+        return lines
+
+
+def recent_errors(
+    entry: ModelEntry, evidence: Sequence[Evidence], night: str, *, devices: Catalogue | None = None
+) -> list[RecentError]:
+    """How wrong a kept model is on rows of this night; none for a model that can no longer be loaded or knows none of them."""
+    known = devices or catalogue()
+    try:
+        predictor = load_predictor(Path(entry.path), known)
+        recent: list[RecentError] = []
+        for part in evidence:
+            if not len(part) or part.rows.cases.family.name not in predictor.families:
+                continue
+            rows = canonical(part.rows, known)
+            errors = ape_pct(rows.latency_s, predictor.predict_cases(rows.cases).targets["latency_s"].value)
+            for device in sorted(set(rows.cases.device.tolist())):
+                here = rows.cases.device == device
+                mean = round(float(errors[here].mean()), 4)
+                recent.append(RecentError(night, device, rows.cases.family.name, int(here.sum()), mean))
+    except ArtifactError:
+        return []
+    return recent
+
+
+def newest_by_software(entries: Sequence[ModelEntry]) -> set[str]:
+    """For every device and software, the version of the newest model that learned from it: software may come back."""
+    newest: dict[tuple[str, str], ModelEntry] = {}
+    for entry in sorted(entries, key=ModelEntry.made_at):
+        newest |= dict.fromkeys(entry.software.items(), entry)
+    return {entry.version for entry in newest.values()}
+
+
+def _check(line: Mapping[str, Any]) -> None:
+    if line["event"] not in _EVENTS or not isinstance(line["version"], str):
+        raise ValueError("no event of a ledger")
+    if line["event"] == "kept":
+        _entry(line)
+    elif line["event"] == "errors":
+        _errors(line)
+    elif line["event"] != "pruned" and not isinstance(line["at"], str):
+        raise ValueError("no time")
+
+
+def _entry(line: Mapping[str, Any]) -> ModelEntry:
+    return ModelEntry(**_known(ModelEntry, line) | {"families": tuple(line.get("families", ()))})
+
+
+def _errors(line: Mapping[str, Any]) -> list[RecentError]:
+    return [RecentError(**_known(RecentError, error)) for error in line["errors"]]
+
+
+def _known(kind: type[ModelEntry | RecentError], content: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a line that are read now; lines of earlier versions have others too, such as `regime`."""
+    names = {known_field.name for known_field in fields(kind)}
+    return {name: value for name, value in content.items() if name in names}
+
+
+def _changed(entry: ModelEntry, line: Mapping[str, Any]) -> ModelEntry:
+    if line["event"] == "promoted":
+        return replace(entry, promoted_at=line["at"], previous=line["previous"], rolled_back=None)
+    if line["event"] == "rolled-back":
+        return replace(entry, rolled_back=line["at"])
+    if line["event"] == "errors":
+        return replace(entry, errors=(*entry.errors, *_errors(line)))
+    return entry
+
+
+HALF_LIFE_DAYS = 7.0
+"""A night's errors count half as much a week later."""
+
+PRIOR_ROWS = 50.0
+"""So many rows of an average model are added to every model's own: a few lucky rows do not make it the best."""
+
+_DAY_S = 86_400.0
+
+
+def ranked(entries: Sequence[ModelEntry], night: str, software: Mapping[str, str]) -> list[ModelEntry]:
+    """The models in order, the one to take first: same `software` (by device) on most devices, then error, then time."""
+    excess = excess_errors(entries, night)
+    return sorted(entries, key=lambda entry: (-same_software(entry, software), excess[entry.version],
+                                              days_between(entry, night), entry.version))  # fmt: skip
+
+
+def excess_errors(entries: Sequence[ModelEntry], night: str) -> dict[str, float]:
+    """By version, points of mean error above what the models had on average on the same rows, decayed and shrunk to zero.
+
+    Nights differ in how hard their cases are, and a new model was asked in few of them: only the difference within a night,
+    family and device can be compared.
+    """
+    groups: dict[tuple[str, str, str], list[tuple[str, RecentError]]] = {}
+    for entry in entries:
+        for error in entry.errors:
+            groups.setdefault((error.night, error.device, error.family), []).append((entry.version, error))
+    sums = {entry.version: 0.0 for entry in entries}
+    weights = dict.fromkeys(sums, 0.0)
+    for (then, _, _), errors in groups.items():
+        mean = sum(error.mean_ape_pct for _, error in errors) / len(errors)
+        age_days = abs((night_time(night) - night_time(then)).total_seconds()) / _DAY_S
+        for version, error in errors:
+            weight = 0.5 ** (age_days / HALF_LIFE_DAYS) * error.n
+            sums[version] += weight * (error.mean_ape_pct - mean)
+            weights[version] += weight
+    return {version: sums[version] / (weights[version] + PRIOR_ROWS) for version in sums}
+
+
+def same_software(entry: ModelEntry, software: Mapping[str, str]) -> float:
+    """Share of the devices on which the model learned from rows of the software that runs now."""
+    same = sum(bool(word) and entry.software.get(device) == word for device, word in software.items())
+    return same / len(software) if software else 0.0
+
+
+def days_between(entry: ModelEntry, night: str) -> float:
+    """Days between the night that made the model and this one."""
+    return abs((night_time(night) - entry.made_at()).total_seconds()) / _DAY_S

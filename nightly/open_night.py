@@ -1,0 +1,350 @@
+"""Opening a night: a new folder, or that of a night that did not end, with all its stages need; or only what it would do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..datasets.rows.checks import catalogue_bounds
+from ..datasets.store.store import Store
+from ..features.device import Catalogue
+from ..features.errors import SpecError, listed
+from ..files import write_whole
+from ..home import home_dir
+from .context import Night, Progress
+from .measuring.protocol import Measurer
+from .record.budget import Budget, reserve_s
+from .record.folders import (
+    PLAN_JSON,
+    STATE,
+    earlier_nights,
+    new_night,
+    night_folders,
+    nights_dir,
+    records,
+    unfinished,
+)
+from .record.plan import Plan, differences, without_password
+from .record.record import STAGES, Finding, NightRecord, StageRecord
+from .record.serving_model import serving_model, serving_version
+from .stages.choose import cases_for
+from .stages.device import descriptor_file
+from .stages.report import reserve_report_space
+from .stages.train import regressor_by_name
+
+LAST = "last"
+"""What `--resume` calls the plan's newest night."""
+
+_CPU_IMPLS = ("torch",)
+LOCKED = ("cpu", "gpu")
+"""Collectors that measure devices of this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class NightSetup:
+    """What a night works with besides its folder.
+
+    Attributes:
+        plan: What it follows.
+        measurer: What measures.
+        devices: The catalogue.
+        device_files: Files that devices of the catalogue were read from.
+    """
+
+    plan: Plan
+    measurer: Measurer
+    devices: Catalogue
+    device_files: tuple[Path, ...] = ()
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether rows are replayed."""
+        return self.plan.collector == "replay"
+
+    @property
+    def store_place(self) -> str | None:
+        """Where rows go; None for the default. A rehearsal never writes where real rows are unless told to."""
+        if self.plan.store is None:
+            return str(home_dir() / "rehearsals") if self.rehearsal else None
+        return self.plan.store if "://" in self.plan.store else str(Path(self.plan.store).expanduser())
+
+
+def open_night(
+    setup: NightSetup, tell: Progress, *, resume: str | None = None, from_stage: str | None = None, fresh: bool = False
+) -> Night:
+    """The night to run: the one named by `resume` (an id or `last`), else an unfinished one of the same plan, else a new one.
+
+    `from_stage` opens a stage and all after it again, of the last night unless `resume` names one. `fresh` begins a new night
+    even if one is unfinished. The lock of nights must be held.
+
+    Raises:
+        SpecError: no such night or stage, or the night to go on with followed another plan.
+        OSError: the folder of nights cannot be written.
+    """
+    if from_stage is not None and from_stage not in STAGES:
+        raise SpecError(f"there is no stage {from_stage!r}; stages: {listed(STAGES)}", field="from")
+    store = ready_store(setup)
+    findings: tuple[Finding, ...] = ()
+    if resume is not None or from_stage is not None:
+        folder = _named(setup.plan, resume or LAST)
+        if not (before := _plan_of(folder)):
+            raise SpecError(
+                f"{folder / PLAN_JSON} cannot be read, so nothing says what night {folder.name} was to do; begin a new night "
+                "without --resume and --from", field="resume",
+            )  # fmt: skip
+        if changed := differences(before, setup.plan.to_json()):
+            raise SpecError(
+                f"the plan is not that of night {folder.name} any more ({'; '.join(changed[:3])}); give that plan, or begin a "
+                "new night without --resume and --from", field="plan",
+            )  # fmt: skip
+    else:
+        going_on = None if fresh else unfinished(nights_dir(), setup.plan.name, datetime.now(UTC))
+        if going_on is not None and (changed := plan_changes(going_on, setup.plan)):
+            findings = (_other_plan(going_on, changed),)
+            going_on = None
+        folder = going_on or _new(setup)
+    record = NightRecord.read(folder / STATE)
+    return _night(setup, store, folder, _reopened(record, from_stage), tell, findings)
+
+
+def ready_store(setup: NightSetup) -> Store:
+    """The store rows go to, with what a night would trip over hours later looked at now.
+
+    Raises:
+        SpecError: the store or further rows to learn from are not what the plan can mean.
+        StoreError: the store's address has an unknown protocol, or holds a password.
+    """
+    for name in setup.plan.train.data:
+        if not Path(name).expanduser().is_file():
+            raise SpecError(f"train.data: there is no file {name}; name files of measured rows", field="train.data")
+    _refuse_nothing(setup)
+    place = setup.store_place
+    if place is not None and place.startswith("memory://"):
+        raise SpecError(f"store: {place} is gone when a process ends, and training is one of its own; name a folder or an "
+                        "address that stays", field="store")  # fmt: skip
+    return Store(place, lower_bounds=partial(catalogue_bounds, known=setup.devices))
+
+
+def _refuse_nothing(setup: NightSetup) -> None:
+    """Raises SpecError: this machine's CPU, or a recording, has none of the cases the plan allows."""
+    plan = setup.plan
+    if plan.collector == "cpu":
+        if other := sorted(set(plan.impls) - set(_CPU_IMPLS)):
+            raise SpecError(f"impls: a CPU's nights measure {listed(_CPU_IMPLS)}, and the plan asks for {listed(other)}",
+                            field="impls")  # fmt: skip
+        cores = len(os.sched_getaffinity(0))
+        if plan.threads and max(plan.threads) > cores:
+            raise SpecError(f"threads: {max(plan.threads)} are more than the {cores} cores this process may use",
+                            field="threads")  # fmt: skip
+    elif plan.collector == "replay" and not setup.measurer.candidates(setup.measurer.devices[0], 1, 0, ()):
+        raise SpecError("replay.rows: no recorded row is of the plan's families, dtypes, threads and impls; leave some of "
+                        "these keys out", field="replay.rows")  # fmt: skip
+
+
+def _new(setup: NightSetup) -> Path:
+    """A folder with its plan and an empty record."""
+    now = datetime.now(UTC)
+    folder = new_night(nights_dir(), setup.plan.name, now)
+    try:
+        _furnish(setup, folder, now)
+    except BaseException:
+        # A night that cannot be written down leaves nothing behind that a disk gets fuller of.
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+def _furnish(setup: NightSetup, folder: Path, now: datetime) -> None:
+    content = {
+        "plan": setup.plan.to_json(), "hash": setup.plan.hash, "devices": list(setup.measurer.devices),
+        "device_files": [str(path.absolute()) for path in setup.device_files], "store": setup.store_place,
+    }  # fmt: skip
+    write_whole(folder / PLAN_JSON, json.dumps(content, indent=1) + "\n")
+    reserve_report_space(folder)
+    NightRecord(
+        folder.name, setup.plan.name, ", ".join(setup.measurer.devices), "running", now.isoformat(timespec="seconds"),
+        None, setup.plan.budget_s, serving_version(), None,
+    ).write(folder / STATE)  # fmt: skip
+
+
+def _night(
+    setup: NightSetup, store: Store, folder: Path, record: NightRecord, tell: Progress, findings: tuple[Finding, ...]
+) -> Night:
+    earlier = earlier_nights(setup.plan.name, folder)
+    total = setup.plan.budget_s
+    used = sum(stage.seconds for stage in record.stages if stage.status in ("done", "failed", "skipped"))
+    budget = Budget(total, min(used, total), reserve_s(total, earlier))
+    return Night(
+        setup.plan, folder, record, setup.devices, setup.measurer, store, budget, tell,
+        device_lock(setup, store), setup.rehearsal, findings,
+    )  # fmt: skip
+
+
+def device_lock(setup: NightSetup, store: Store) -> Callable[[], AbstractContextManager[None]]:
+    """Holds this machine's devices while they are measured; a fleet's are held by those who measure there."""
+
+    @contextlib.contextmanager
+    def lock() -> Iterator[None]:
+        with contextlib.ExitStack() as locks:
+            for device in setup.measurer.devices if setup.plan.collector in LOCKED else ():
+                locks.enter_context(store.lock(device))
+            yield
+
+    return lock
+
+
+def _reopened(record: NightRecord, from_stage: str | None) -> NightRecord:
+    """The record with stages opened again: all from `from_stage` on, else from the first that failed or was never reached."""
+    opened = [stage.name for stage in record.stages if stage.status in ("failed", "not-reached")]
+    first = from_stage or (opened[0] if opened else STAGES[-1])
+    again = STAGES[STAGES.index(first) :]
+    if record.stage("promote").facts.get("version") and "promote" in again:
+        # What was promoted then is what serves now, and what this round begins with.
+        record = replace(record, champion_before=serving_version())
+    for name in again:
+        record = record.with_stage(StageRecord(name))
+    return record
+
+
+def _named(plan: Plan, name: str) -> Path:
+    known = night_folders(nights_dir())
+    if name == LAST:
+        newest = next((folder for folder, _ in records(nights_dir(), plan.name)), None)
+        if newest is None:
+            raise SpecError(f"plan {plan.name} has no night yet; begin one without --resume and --from", field="resume")
+        return newest
+    if name not in [folder.name for folder in known]:
+        shown = listed(folder.name for folder in known[-5:]) or "none"
+        raise SpecError(f"there is no night {name!r}; the last ones: {shown}", field="resume")
+    return nights_dir() / name
+
+
+def _plan_of(folder: Path) -> dict[str, Any]:
+    """The plan a night followed; empty where that cannot be read, which differs from every plan."""
+    try:
+        return dict(json.loads((folder / PLAN_JSON).read_text(encoding="utf-8"))["plan"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def plan_changes(folder: Path, plan: Plan) -> list[str]:
+    """What of the plan differs from that of a night."""
+    before = _plan_of(folder)
+    return differences(before, plan.to_json()) if before else [f"its {PLAN_JSON} cannot be read"]
+
+
+def _other_plan(folder: Path, changed: list[str]) -> Finding:
+    message = (
+        f"Night {folder.name} did not finish, and the plan has changed since ({'; '.join(changed[:3])}). A new night begins. "
+        "The unfinished one stays as it is; its rows stay in the store."
+    )
+    return Finding("stage", "warning", folder.name, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a night would do if it began now.
+
+    Attributes:
+        plan: Name of the plan.
+        devices: Devices it would measure.
+        store: Where rows would go.
+        serves: Version of the model that serves; None where that cannot be read.
+        resumes: The unfinished night it would continue; None for a new night.
+        budget_s: Seconds of the whole night.
+        measuring_s: Seconds of them for measuring.
+        kept_back_s: Seconds of them reserved for training and what follows.
+        cases: Cases it would measure.
+        candidates: Cases they are chosen from.
+        predicted_s: Seconds that measuring them is predicted to take.
+        why: Number of cases by the reason they were chosen.
+        families: Number of cases by kernel family.
+        stages: What each stage would do, in words.
+    """
+
+    plan: str
+    devices: tuple[str, ...]
+    store: str
+    serves: str | None
+    resumes: str | None
+    budget_s: float
+    measuring_s: float
+    kept_back_s: float
+    cases: int
+    candidates: int
+    predicted_s: float
+    why: dict[str, int]
+    families: dict[str, int]
+    stages: dict[str, str]
+
+
+def outlook(setup: NightSetup, *, fresh: bool = False) -> Outlook:
+    """What a night that began now would do; `fresh` for a new one even if one is unfinished.
+
+    Raises:
+        SpecError: the store's address or a device is not possible.
+        StoreError: the store cannot be reached.
+    """
+    plan, now = setup.plan, datetime.now(UTC)
+    store = ready_store(setup)
+    going_on = None if fresh else unfinished(nights_dir(), plan.name, now)
+    if going_on is not None and plan_changes(going_on, plan):
+        going_on = None
+    folder = going_on or nights_dir() / f"{now:%Y%m%dT%H%M%SZ}-{plan.name}"
+    devices = setup.measurer.devices
+    record = NightRecord(folder.name, plan.name, ", ".join(devices), "running", now.isoformat(timespec="seconds"), None,
+                         plan.budget_s, serving_version(), None)  # fmt: skip
+    earlier = earlier_nights(plan.name, folder)
+    budget = Budget(plan.budget_s, 0.0, reserve_s(plan.budget_s, earlier))
+    night = Night(plan, folder, record, setup.devices, setup.measurer, store, budget, lambda *_: None,
+                  device_lock(setup, store), setup.rehearsal)  # fmt: skip
+    chosen = night.chosen() if going_on else []
+    candidates = len(chosen)
+    if not chosen:
+        chosen, candidates, _ = cases_for(night, budget.measuring_s - 60.0 * plan.energy_minutes)
+    return Outlook(
+        plan.name, devices, store.location.name, record.champion_before, going_on.name if going_on else None, plan.budget_s,
+        round(plan.budget_s - budget.reserved_s, 1), round(budget.reserved_s, 1), len(chosen), candidates,
+        round(sum(case.measuring_s for case in chosen), 1), dict(Counter(case.why for case in chosen)),
+        dict(Counter(case.spec.family for case in chosen)), _stages(setup, len(earlier)),
+    )  # fmt: skip
+
+
+def _stages(setup: NightSetup, nights: int) -> dict[str, str]:
+    plan = setup.plan
+    _, problem = serving_model()
+    names = [name for name in plan.train.challengers if name != "retrained"]
+    names += list(regressor_by_name(plan.train.regressors)) if "retrained" in plan.train.challengers else []
+    words: dict[str, Any] = {
+        "characterise": _characterising(setup),
+        "sentinels": f"anchor cases, compared with {nights} earlier nights of this plan",
+        "choose": "fills the space: the serving model cannot be loaded" if problem else "by the serving model and usage",
+        "collect": f"{plan.collector}, rows into {setup.store_place or 'KERNELCAST_HOME/measurements'}",
+        "check": "store, software, repeats, drift, the serving model beside its predecessor",
+        "train": "nothing: the serving model cannot be loaded" if problem else ", ".join(names) or "nothing asked for",
+        "gate": f"{plan.gate.hold_out:.0%} of shapes held out, confidence {plan.gate.confidence:g}",
+        "promote": f"through {without_password(plan.registry)}" if plan.registry else "the champion pointer",
+        "report": f"{nights_dir()}",
+    }  # fmt: skip
+    return {name: str(words[name]) for name in STAGES}
+
+
+def _characterising(setup: NightSetup) -> str:
+    """Whether the device itself would be measured."""
+    every = setup.plan.characterise.every_days
+    if not every:
+        return "left out: the plan asks for none"
+    if setup.plan.collector not in LOCKED:
+        return "left out: what measures cannot be characterised from here"
+    exists = descriptor_file(setup.measurer.devices[0]).exists()
+    return f"every {every:g} days, {'there is one' if exists else 'none yet'}; not where it takes over a quarter of the night"

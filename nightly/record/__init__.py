@@ -1,0 +1,1 @@
+"""What a night writes down, its plan, its budget and its lock."""

@@ -1,0 +1,94 @@
+"""What the plug-in tells the user: warnings, each once in a process, and counts of choices seen, left out and measured."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass, fields
+
+
+@dataclass(slots=True)
+class Counts:
+    """Sums over one installation; `report()` gives a copy.
+
+    Attributes:
+        lists: Lists of matrix products.
+        other_lists: Lists of anything else (convolutions, attention), which stay as they are.
+        choices: Choices of matrix products.
+        pruned_by_failure: Choices left out because they failed before.
+        pruned_by_memory: Choices left out because they were measured and lost.
+        pruned_by_model: Choices left out because they were not among the best of the model.
+        measured: Choices that Inductor handed back with a time.
+        failed: Choices that Inductor handed back without one.
+        not_kept: Of both, those that no row can describe.
+        timed: Choices that Inductor timed.
+        timing_s: Seconds that timing them took.
+    """
+
+    lists: int = 0
+    other_lists: int = 0
+    choices: int = 0
+    pruned_by_failure: int = 0
+    pruned_by_memory: int = 0
+    pruned_by_model: int = 0
+    measured: int = 0
+    failed: int = 0
+    not_kept: int = 0
+    timed: int = 0
+    timing_s: float = 0.0
+
+    @property
+    def pruned(self) -> int:
+        """Choices that were neither compiled nor timed because of this plug-in."""
+        return self.pruned_by_failure + self.pruned_by_memory + self.pruned_by_model
+
+    @property
+    def saved_s(self) -> float | None:
+        """Seconds of compiling and timing saved, an estimate: choices left out times the mean of those that were timed here.
+
+        The mean is over choices of all makers; a library call needs no compiler, so templates cost more than it. None where
+        this process timed nothing to take a mean of.
+        """
+        return self.pruned * self.timing_s / self.timed if self.timed else None
+
+    def copy(self) -> Counts:
+        """The counts as they are now."""
+        return Counts(**{field.name: getattr(self, field.name) for field in fields(self)})
+
+    def __str__(self) -> str:
+        saved = self.saved_s
+        spent = f"Inductor took {self.timing_s:.1f} s to compile and time {self.timed} choices"
+        if self.pruned and saved is not None:
+            spent += f"; the {self.pruned} left out would have taken about {saved:.1f} s at that rate (an estimate)"
+        return (
+            f"{self.choices} choices in {self.lists} lists of matrix products ({self.other_lists} lists of other operations "
+            f"untouched): {self.pruned} left out ({self.pruned_by_model} by the model, {self.pruned_by_memory} measured "
+            f"slower before, {self.pruned_by_failure} failed before); {self.measured} measured, {self.failed} failed, "
+            f"{self.not_kept} not kept as rows. {spent}."
+        )
+
+
+class PluginWarning(UserWarning):
+    """Something kept the plug-in from its work; Inductor went on as it does without it."""
+
+
+_shown: set[str] = set()
+
+
+def say_once(sentence: str, *, about: str | None = None) -> None:
+    """Warn with `sentence`, once in this process; of sentences with the same `about`, the first.
+
+    Where a user has made warnings errors, it goes to the terminal instead: a warning must not end a compilation.
+    """
+    if (about or sentence) in _shown:
+        return
+    _shown.add(about or sentence)
+    try:
+        warnings.warn(sentence, PluginWarning, stacklevel=3)
+    except Warning:
+        sys.stderr.write(f"kernelcast: {sentence}\n")
+
+
+def forget_shown() -> None:
+    """Say everything anew, as a new installation does."""
+    _shown.clear()

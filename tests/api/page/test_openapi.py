@@ -1,0 +1,92 @@
+"""`openapi.json` repeats limits of the code: each number in it is the one that requests are read by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kernelcast.api.browse import nights
+from kernelcast.api.browse.measurements import answer as measured
+from kernelcast.api.browse.measurements import endpoint as measurements
+from kernelcast.api.compare import rank, roofline, sweep
+from kernelcast.api.compare.request import MAX_PRICE
+from kernelcast.api.page.openapi import document_parts
+from kernelcast.api.predict import mlir
+from kernelcast.api.predict.open_inference.models import EXTENSIONS, OUTPUTS, inputs_of
+from kernelcast.api.predict.open_inference.tensors import DATATYPES
+from kernelcast.api.transport import bodies
+from kernelcast.features.kernel import MAX_DIM, MAX_THREADS
+from kernelcast.features.spec_io.json_schema import coverage_schema
+from kernelcast.features.spec_io.reading import MAX_TEXT
+from kernelcast.workloads.mlir.predictor import COMPILERS
+from kernelcast.workloads.whole_model import MAX_LAUNCH_S
+
+
+def at(path: str) -> Any:
+    """The part of `openapi.json` under names and positions with slashes between them."""
+    found: Any = document_parts()
+    for step in path.split("/"):
+        found = found[int(step)] if isinstance(found, list) else found[step]
+    return found
+
+
+def parameter(operation: str, name: str) -> dict[str, Any]:
+    return next(one for one in at(f"operations/{operation}/parameters") if one["name"] == name)
+
+
+@pytest.mark.parametrize(
+    ("path", "limit"),
+    [
+        ("ModelRequest/properties/devices/maxItems", bodies.MAX_DEVICES),
+        ("ModelRequest/properties/devices/items/maxLength", MAX_TEXT),
+        ("ModelRequest/properties/launch_s/maximum", MAX_LAUNCH_S),
+        ("CompareRequest/properties/devices/maxItems", bodies.MAX_DEVICES),
+        ("CompareRequest/properties/price_per_hour/additionalProperties/maximum", MAX_PRICE),
+        ("RankRequest/properties/top/maximum", rank.MAX_TOP),
+        ("RankRequest/properties/top/default", rank.DEFAULT_TOP),
+        ("RooflineRequest/properties/devices/maxItems", roofline.MAX_CURVES),
+        ("SweepRequest/properties/devices/maxItems", sweep.MAX_CURVES),
+        ("SweepRequest/properties/sweep/oneOf/0/properties/points/maximum", sweep.MAX_POINTS),
+        ("SweepRequest/properties/sweep/oneOf/0/properties/from/maximum", MAX_DIM),
+        ("SweepRequest/properties/sweep/oneOf/0/properties/scale/enum", list(sweep.SCALES)),
+        ("SweepRequest/properties/sweep/oneOf/0/required", list(sweep.RANGE_FIELDS[:3])),
+        ("SweepRequest/properties/sweep/oneOf/1/properties/values/maxItems", sweep.MAX_POINTS),
+        ("SweepRequest/properties/sweep/oneOf/1/required", list(sweep.VALUES_FIELDS)),
+        ("ProgramRequest/properties/devices/maxItems", bodies.MAX_DEVICES),
+        ("ProgramRequest/properties/function/maxLength", mlir.MAX_FUNCTION),
+        ("ProgramRequest/properties/bind/maxProperties", mlir.MAX_BINDS),
+        ("ProgramRequest/properties/threads/maximum", MAX_THREADS),
+        ("ProgramRequest/properties/compiler/enum", ["", *COMPILERS, None]),
+        ("InferTensor/properties/datatype/enum", list(DATATYPES)),
+        ("InferOutputRequest/properties/name/enum", [output.name for output in OUTPUTS]),
+        ("InferRequest/properties/id/maxLength", MAX_TEXT),
+        *((f"{name}/properties/coverage", coverage_schema()) for name in ("BatchRequest", "ModelRequest", "RankRequest")),
+    ],
+)  # fmt: skip
+def test_schemas_have_the_limits_of_the_code(path: str, limit: object):
+    assert at(f"schemas/{path}") == limit
+
+
+def test_parameters_have_the_limits_of_the_code():
+    assert [one["name"] for one in at("operations/predict_mlir/parameters")] == list(mlir.PARAMETERS)
+    assert parameter("predict_mlir", "bind")["schema"]["maxItems"] == mlir.MAX_BINDS
+    limit = parameter("list_measurements", "limit")["schema"]
+    assert (limit["maximum"], limit["default"]) == (measurements.MAX_LIMIT, measurements.DEFAULT_LIMIT)
+    assert parameter("list_measurements", "set")["schema"]["items"]["enum"] == list(measured.SETS)
+    names = [one["name"] for one in at("operations/list_measurements/parameters")]
+    assert names[: len(measured.FILTERS)] == list(measured.FILTERS)
+    limit = parameter("list_nights", "limit")["schema"]
+    assert (limit["maximum"], limit["default"]) == (nights.MAX_LIMIT, nights.DEFAULT_LIMIT)
+
+
+def test_bodies_of_mlir_text_have_the_media_types_of_the_code():
+    content = at("operations/predict_mlir/requestBody/content")
+    assert set(content) == {"application/json", *mlir.TEXT}
+
+
+def test_the_example_of_a_model_has_its_tensors():
+    example = at("operations/inference_model/answer/content")["application/json"]["example"]
+    assert [one["name"] for one in example["inputs"]] == list(inputs_of("gemm"))
+    assert [one["name"] for one in example["outputs"]] == [output.name for output in OUTPUTS]
+    server = at("operations/inference_server/answer/content")["application/json"]["example"]
+    assert server["extensions"] == list(EXTENSIONS)

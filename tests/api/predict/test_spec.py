@@ -1,0 +1,90 @@
+"""POST /v1/predict: answers."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from kernelcast.features.cost.bounds import lower_bound_s
+from kernelcast.features.device import catalogue
+from kernelcast.features.kernel import KernelSpec, families
+
+
+def test_one_spec_gets_one_prediction_in_si_units(client, gemm):
+    response = client.post(gemm)
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "application/json"
+    found = response.json()
+    device = catalogue().get("h100-sxm")
+    bound = lower_bound_s(KernelSpec.of("gemm", "bf16", **gemm["sizes"]), device)
+    assert found["device"] == device.name
+    assert found["latency_s"]["value"] == pytest.approx(2 * bound)
+    assert found["energy_j"]["value"] == pytest.approx(found["latency_s"]["value"] * found["power_w"]["value"])
+    for target in ("latency_s", "power_w", "energy_j"):
+        assert found[target]["lower"] <= found[target]["value"] <= found[target]["upper"]
+    assert found["coverage"] == 0.9
+    assert found["bound"] == max(found["breakdown"], key=found["breakdown"].get)
+    assert (found["method"], found["in_domain"], found["notes"]) == ("fake", True, [])
+
+
+def test_unknown_power_is_null_never_zero(client, gemm):
+    cpu = next(device.name for device in catalogue() if device.kind == "cpu")
+    found = client.post(gemm | {"device": cpu, "threads": 1, "cache_state": "cold"}).json()
+    assert found["power_w"] is None
+    assert found["energy_j"] is None
+
+
+def test_a_batch_mixes_families_and_devices_and_keeps_order(client, gemm):
+    attention = {"family": "attention", "device": "NVIDIA-A100-PCIe-40GB", "dtype": "fp16",
+                 "sizes": {"batch": 1, "heads": 32, "kv_heads": 8, "q_len": 1, "kv_len": 777, "head_dim": 128}}  # fmt: skip
+    requests = [gemm, attention, gemm | {"sizes": {"m": 1, "n": 1, "k": 1}}, attention | {"kv_dtype": "fp8"}]
+    answer = client.post({"requests": requests, "coverage": 0.8}).json()["predictions"]
+    assert [one["family"] for one in answer] == ["gemm", "attention", "gemm", "attention"]
+    assert answer[1]["device"] == "nvidia-a100-pcie-40gb"
+    assert all(one["coverage"] == 0.8 for one in answer)
+    alone = [client.post(one | {"coverage": 0.8}).json() for one in requests]
+    assert alone == answer
+
+
+@pytest.mark.parametrize("family", list(families()))
+def test_the_schema_example_of_every_family_is_accepted(client, family):
+    example = client.get(f"/v1/kernels/{family}").json()["examples"][0]
+    assert client.post(example).status_code == (422 if family == "conv2d" else 200)  # the fake model knows no conv2d
+
+
+def test_a_whole_number_may_be_written_with_a_point(client, gemm):
+    assert client.post(gemm | {"sizes": {"m": 64.0, "n": 4096, "k": 4096}}).json() == client.post(gemm).json()
+
+
+def test_text_with_escapes_and_colons_is_read_as_json_says(client, gemm):
+    body = json.dumps(gemm | {"impl": "torch"}).replace("torch", "t\\u006frch").encode()
+    assert client.post(body).status_code == 200
+
+
+def test_a_large_batch_is_answered_off_the_event_loop(client, gemm):
+    answer = client.post({"requests": [gemm] * 300})
+    assert len(answer.json()["predictions"]) == 300
+
+
+def test_predictions_are_counted_by_family_device_and_domain(client, gemm):
+    def count() -> float:
+        line = 'kernelcast_predictions_total{device="nvidia-l40s",family="gemm",in_domain="true"} '
+        lines = client.get("/metrics").text.splitlines()
+        return float(next((one for one in lines if one.startswith(line)), "x 0").split()[-1])
+
+    before = count()
+    client.post({"requests": [gemm | {"device": "l40s"}] * 3})
+    assert count() == before + 3
+
+
+def test_answers_are_plain_json_without_nan(client, gemm):
+    content = client.post({"requests": [gemm] * 3}).content
+    json.loads(content, parse_constant=lambda word: pytest.fail(f"{word} in the answer"))
+    assert msgspec.json.decode(content)
+
+
+def test_a_batch_of_nothing_but_new_implementations_is_refused(client, gemm):
+    found = client.post({"requests": [gemm | {"impl": f"lib-{i}"} for i in range(101)]})
+    assert found.status_code == 422
+    assert "names 101 different implementations; at most 100 are allowed in one request" in found.json()["detail"]

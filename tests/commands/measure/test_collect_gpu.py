@@ -1,0 +1,62 @@
+"""`kernelcast collect-gpu` over a campaign that is played: what goes where when neither stream is a terminal."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernelcast.collectors.campaign import CampaignSummary
+from kernelcast.collectors.gpu import campaign
+from kernelcast.collectors.gpu.campaign import GpuCampaignSummary
+from kernelcast.collectors.meters import nvml
+
+
+class Reader:
+    def name(self) -> str:
+        return "NVIDIA H200"
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any, progress: Any, **__: Any) -> GpuCampaignSummary:
+        with progress("latency") as told:
+            for done in (1, 2):
+                told(done, 2)
+        return GpuCampaignSummary(CampaignSummary("h200", {"ok": 2}, 0, 0, 1, 0, False, 1.5), None)
+
+    monkeypatch.setattr(nvml, "nvml_reader", lambda index: Reader())
+    monkeypatch.setattr(campaign, "run_gpu_campaign", run)
+
+
+@pytest.mark.usefixtures("played")
+def test_the_answer_is_one_line_of_json_and_the_rest_is_told_on_stderr(run) -> None:
+    done = run("collect-gpu", "--minutes", "1", "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert (said["latency"]["stored"], said["energy"]) == ({"ok": 2}, None)
+    assert done.out == json.dumps(said, separators=(",", ":")) + "\n"
+    lines = done.err.splitlines()
+    assert lines[0] == "latency on nvidia-h200-sxm-141gb (1/2)"
+    assert lines[1].startswith("latency: h200: 2 rows measured (2 ok) in 1 block")
+    assert lines[2].startswith("rows are in ")
+    assert len(lines) == 3
+
+
+def test_a_plan_is_one_line_of_json_too(run) -> None:
+    done = run("collect-gpu", "--dry-run", "--device", "h100-sxm", "--minutes", "0.5", "--families", "copy", "--json")
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert {row["family"] for row in said} == {"copy"}
+    assert done.out == json.dumps(said, separators=(",", ":")) + "\n"
+
+
+def test_compacting_nothing_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "kernelcast", "data", "compact", "--store", str(tmp_path / "none")]
+    done = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 2
+    assert "no rows in" in done.stderr
+    assert not (tmp_path / "out").exists()

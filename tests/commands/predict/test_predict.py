@@ -1,0 +1,126 @@
+"""`kernelcast predict` for one kernel, and what is said when it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+GEMM = ("gemm", "m=64", "n=4096", "k=4096", "dtype=bf16")
+
+
+def test_a_person_reads_units_and_the_binding_limit(run, fake):
+    done = run("predict", *GEMM, "--device", "h100-sxm")
+    assert done.code == 0
+    assert "on NVIDIA H100 SXM5 80 GB" in done.out
+    assert "µs" in done.out
+    assert "100 W" in done.out
+    assert "TFLOP/s" in done.out
+    assert "90 % of cases" in done.out
+    assert "bound" in done.out
+    assert "█" in done.out
+    assert done.err == ""
+
+
+def test_a_program_reads_json(run, fake):
+    done = run("predict", *GEMM, "--device", "h100-sxm", "--coverage", "0.8", "--json")
+    found = json.loads(done.out)
+    assert found["device"] == "nvidia-h100-sxm-80gb"
+    assert found["coverage"] == 0.8
+    assert found["latency_s"]["lower"] < found["latency_s"]["value"] < found["latency_s"]["upper"]
+
+
+def test_settings_and_knobs_are_taken(run, fake):
+    done = run(
+        "predict", *GEMM, "impl=torch", "threads=2", "cache_state=cold", "tile_m=64", "--device", "h100", "--json"
+    )
+    assert done.code == 0
+
+
+def test_power_that_is_not_known_is_said_to_be(run, fake):
+    done = run("predict", "gemm", "m=1", "n=1", "k=1", "dtype=fp64", "--device", "h100")
+    assert "unknown" in done.out
+
+
+def test_a_device_of_ones_own(run, fake, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "name: mine\nkind: gpu\nfacts:\n"
+        "  compute_units: {value: 10, source: me}\n  boost_clock_hz: {value: 1.0e+9, source: me}\n"
+        "  memory_bandwidth_b_per_s: {value: 1.0e+11, source: me}\n  l2_b: {value: 1000000, source: me}\n"
+        "peak_flops_per_s:\n  vector:\n    fp32: {value: 1.0e+12, source: me}\n"
+    )
+    options = ("--device", "mine", "--device-file", path)
+    done = run("predict", "gemm", "m=8", "n=8", "k=8", "dtype=fp32", *options, "--json")
+    assert json.loads(done.out)["device"] == "mine"
+    assert "no peak for int64" in run("predict", "gemm", "m=8", "n=8", "k=8", "dtype=int64", *options).error
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "name a kernel"),
+        (("gem", "m=1", "--device", "h100"), "no kernel family 'gem'"),
+        ((*GEMM,), "name a device"),
+        ((*GEMM, "--device", "h900"), "no device 'h900'"),
+        (("gemm", "m=1", "n=1", "dtype=fp32", "--device", "h100"), "gemm needs k"),
+        (("gemm", "m=0", "n=1", "k=1", "dtype=fp32", "--device", "h100"), "between 1 and"),
+        (("gemm", "m=1.5", "n=1", "k=1", "--device", "h100"), "m must be a whole number, got '1.5'"),
+        (("gemm", "m=1", "m=2", "--device", "h100"), "m is given twice"),
+        (("gemm", "q=1", "--device", "h100"), "gemm has no 'q'"),
+        (("gemm", "m", "--device", "h100"), "'m' is not name=value"),
+        ((*GEMM, "threads=x", "--device", "h100"), "threads must be a whole number"),
+        (("gemm", "m=1", "n=1", "k=1", "--device", "h100"), "dtype is missing"),
+        ((*GEMM, "--device", "h100", "--out", "x.csv"), "need --table FILE"),
+        ((*GEMM, "--device", "h100", "--device-file", "/nowhere.yaml"), "cannot read the device file"),
+        ((*GEMM, "--device", "h100", "--coverage", "high"), "--coverage"),
+        (("--table", "x.parquet"), "--table needs --out"),
+        (("--tabel", "x.parquet"), "--tabel"),
+    ],
+)
+def test_what_cannot_be_predicted_is_one_sentence(run, fake, args, said):
+    assert said in run("predict", *args).error
+
+
+def test_a_model_that_is_none(run, tmp_path):
+    assert "is no model" in run("predict", *GEMM, "--device", "h100", "--model", tmp_path).error
+
+
+def test_an_unknown_command_and_help(run):
+    assert "No such command" in run("predikt").error
+    assert "predict" in run("--help").out
+    assert run("--version").out.strip()
+
+
+def start(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kernelcast", *args], capture_output=True, text=True, cwd="/", **options
+    )  # type: ignore[call-overload]
+
+
+def test_the_module_is_the_command_and_keeps_colour_out_of_pipes():
+    done = start("devices", env=os.environ | {"NO_COLOR": "1"})
+    assert done.returncode == 0
+    assert "nvidia-h100-sxm-80gb" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_predicting_imports_nothing_that_is_slow_to_load():
+    code = (
+        "import sys; from kernelcast.cli import main; "
+        "main(['predict', 'gemm', 'm=1', 'n=1', 'k=1', 'dtype=fp32', '--device', 'h100', '--model', '/nowhere']); "
+        "print([m for m in ('torch', 'pandas', 'sklearn', 'mlflow', 'xgboost', 'fastapi', 'uvicorn', 'pyarrow') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_reader_that_goes_away_is_no_traceback():
+    command = f"{sys.executable} -m kernelcast devices --json | head -c 10"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd="/", check=True)
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr

@@ -1,0 +1,103 @@
+"""Work: bounds against hand figures, physics that must hold for any case."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernelcast.features.batch.cases import Cases
+from kernelcast.features.cost.bounds import lower_bound_s, work
+from kernelcast.features.cost.device_limits import LAUNCH_FLOOR_S
+from kernelcast.features.device import catalogue
+from kernelcast.features.errors import SpecError
+from kernelcast.features.kernel import KernelSpec
+
+H100 = "nvidia-h100-sxm-80gb"
+
+
+def test_a_large_gemm_is_bound_by_compute_at_the_datasheet_peak() -> None:
+    spec = KernelSpec.of("gemm", "bf16", m=8192, n=8192, k=8192)
+    found = work(Cases.from_specs([spec], [H100]), catalogue())
+    assert found.binding() == ["compute"]
+    assert found.lower_bound_s[0] == pytest.approx(2 * 8192**3 / 989.4e12, rel=1e-3)
+
+
+def test_a_large_copy_is_bound_by_memory_less_what_the_cache_may_hold() -> None:
+    hot = KernelSpec.of("copy", "fp32", rows=65536, cols=16384)
+    cold = KernelSpec.of("copy", "fp32", rows=65536, cols=16384, cache_state="cold")
+    moved, device = 2 * 4 * 65536 * 16384, catalogue().get(H100)
+    bandwidth, l2 = device.required("memory_bandwidth_b_per_s"), device.required("l2_b")
+    assert lower_bound_s(cold, device) == pytest.approx((moved - l2) / bandwidth)
+    small = KernelSpec.of("copy", "fp32", rows=256, cols=1024, cache_state="cold")
+    assert work(Cases.from_specs([small], [H100]), catalogue()).bounds_s["dram"][0] == pytest.approx(2**20 / bandwidth)
+    assert lower_bound_s(hot, device) == pytest.approx((moved - l2) / bandwidth)
+
+
+def test_a_tiny_kernel_is_bound_by_its_launch() -> None:
+    for name, kind in ((H100, "gpu"), ("amd-epyc-9005-vm-2c", "cpu")):
+        found = work(
+            Cases.from_specs([KernelSpec.of("elementwise", "fp32", variant="add", rows=1, cols=1)], [name]), catalogue()
+        )
+        assert found.binding() == ["launch"]
+        assert found.lower_bound_s[0] == LAUNCH_FLOOR_S[kind]
+
+
+def test_a_cpu_thread_has_its_share_of_the_peak_and_no_more_than_all_cores() -> None:
+    def bound(threads: int | None) -> float:
+        spec = KernelSpec.of("gemm", "fp32", m=512, n=512, k=512, threads=threads)
+        return lower_bound_s(spec, catalogue().get("amd-epyc-9005-vm-2c"))
+
+    assert bound(1) == pytest.approx(2 * bound(2))
+    assert bound(None) == bound(2) == bound(64)
+
+
+def test_what_a_dtype_runs_as_is_told() -> None:
+    spec = KernelSpec.of("gemm", "fp8", m=64, n=64, k=64)
+    found = work(Cases.from_specs([spec, spec], ["nvidia-a100-sxm-80gb", H100]), catalogue())
+    assert found.runs_as.strings().tolist() == ["bf16", "fp8"]
+
+
+def test_an_unknown_device_is_refused() -> None:
+    with pytest.raises(SpecError, match="no device 'h300'"):
+        work(Cases.from_specs([KernelSpec.of("softmax", "fp32", rows=1, cols=2)], ["h300"]), catalogue())
+
+
+SIZE = st.integers(1, 8192)
+DEVICES = st.sampled_from(["amd-epyc-9005-vm-2c", "nvidia-t4", "nvidia-a100-sxm-80gb", H100, "amd-mi300x"])
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(m=SIZE, n=SIZE, k=SIZE, device=DEVICES, dtype=st.sampled_from(["fp32", "bf16"]), grow=st.sampled_from("mnk"))
+def test_more_gemm_never_has_a_lower_bound(m: int, n: int, k: int, device: str, dtype: str, grow: str) -> None:
+    sizes = {"m": m, "n": n, "k": k}
+    larger = sizes | {grow: sizes[grow] * 2}
+    entry = catalogue().get(device)
+    small_s, large_s = (lower_bound_s(KernelSpec.of("gemm", dtype, **s), entry) for s in (sizes, larger))
+    assert 0 < small_s <= large_s < np.inf
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(rows=SIZE, cols=SIZE, device=DEVICES, variant=st.sampled_from(["add", "gelu"]))
+def test_cold_is_never_bounded_below_hot(rows: int, cols: int, device: str, variant: str) -> None:
+    hot, cold = (
+        KernelSpec.of("elementwise", "bf16", variant=variant, rows=rows, cols=cols, cache_state=state)
+        for state in ("hot", "cold")
+    )
+    entry = catalogue().get(device)
+    assert lower_bound_s(hot, entry) <= lower_bound_s(cold, entry)
+
+
+def test_one_by_one_equals_batch() -> None:
+    rng = np.random.default_rng(3)
+    specs = [
+        KernelSpec.of("gemm", dtype, m=int(m), n=int(n), k=int(k), threads=threads, cache_state=state)
+        for (m, n, k), dtype, threads, state in zip(
+            rng.integers(1, 5000, (8, 3)), ["fp32", "bf16"] * 4, [1, 2, None, 1] * 2, ["hot"] * 5 + ["cold"] * 3,
+            strict=True,
+        )
+    ]  # fmt: skip
+    names = ["amd-epyc-9005-vm-2c", H100] * 4
+    together = work(Cases.from_specs(specs, names), catalogue()).lower_bound_s
+    alone = [lower_bound_s(spec, catalogue().get(name)) for spec, name in zip(specs, names, strict=True)]
+    np.testing.assert_array_equal(together, alone)

@@ -1,0 +1,99 @@
+"""Answers for devices never measured: from twins, from likenesses, and never from another kind of device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kernelcast.features.batch.cases import Cases
+from kernelcast.features.device import catalogue
+from kernelcast.models.family_model.artifact import Artifact, save_artifact
+from kernelcast.models.family_model.device_transfer import distance, near_duplicate
+from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
+from kernelcast.models.training.device_holdout import _best_shift
+from kernelcast.models.training.labelled_cases import LabelledCases
+
+MadeUp = Callable[..., LabelledCases]
+A100_40, A100_80, T4, H100, H200 = (
+    "nvidia-a100-sxm-40gb",
+    "nvidia-a100-sxm-80gb",
+    "nvidia-t4",
+    "nvidia-h100-sxm-80gb",
+    "nvidia-h200-sxm-141gb",
+)
+
+
+@pytest.fixture(scope="module")
+def slow(
+    made_up: MadeUp, train: Callable[..., Artifact], tmp_path_factory: pytest.TempPathFactory
+) -> ArtifactPredictor:
+    """A model of an A100 whose kernels take thrice what they take elsewhere, and of a T4."""
+    rows = made_up(600, devices=(A100_40, T4))
+    factor = np.where(rows.cases.device == A100_40, 3.0, 1.0)
+    directory = tmp_path_factory.mktemp("slow") / "model"
+    save_artifact(train([replace(rows, latency_s=rows.latency_s * factor)]), directory)
+    return load_predictor(directory)
+
+
+def _median_ratio(predictor: ArtifactPredictor, cases: Cases, device: str, other: str) -> float:
+    on = [
+        predictor.predict_cases(replace(cases, device=np.full(len(cases), name))).targets["latency_s"].value
+        for name in (device, other)
+    ]
+    return float(np.median(on[0] / on[1]))
+
+
+@pytest.mark.parametrize(("a", "b", "twins"), [(A100_40, A100_80, True), (H100, H200, True), (T4, H100, False)])
+def test_editions_of_a_chip_are_twins(a: str, b: str, twins: bool) -> None:
+    apart = distance(catalogue().get(a), catalogue().get(b))
+    assert apart == pytest.approx(distance(catalogue().get(b), catalogue().get(a)))
+    assert near_duplicate(apart) > 0.9 if twins else near_duplicate(apart) == 0.0
+    assert distance(catalogue().get(a), catalogue().get(a)) == 0.0
+
+
+def test_a_twin_is_answered_as_its_twin(slow: ArtifactPredictor, made_up: MadeUp) -> None:
+    cases = made_up(100, seed=5).cases
+    assert _median_ratio(slow, cases, A100_80, A100_40) == pytest.approx(1.0, abs=0.2)
+    found = slow.predict_cases(replace(cases, device=np.full(len(cases), A100_80)))
+    assert set(found.regimes) == {"unseen_device"}
+    assert not found.in_domain.any()
+    assert all("carried over" in method for method in found.method)
+
+
+def test_a_variant_never_measured_on_a_device_is_not_in_domain(
+    made_up: MadeUp, train: Callable[..., Any], tmp_path: Path
+) -> None:
+    first, second = made_up(300, devices=(A100_40,)), made_up(300, devices=(T4,), seed=1)
+    second = replace(second, cases=replace(second.cases, variant=np.full(len(second), "bias")))
+    columns = {name: np.concatenate([getattr(first.cases, name), getattr(second.cases, name)])
+               for name in ("device", "dtype", "kv_dtype", "variant", "impl", "cache_state", "threads")}  # fmt: skip
+    both = replace(
+        first.cases,
+        sizes={name: np.concatenate([column, second.cases.sizes[name]]) for name, column in first.cases.sizes.items()},
+        config={
+            name: np.concatenate([column, second.cases.config[name]]) for name, column in first.cases.config.items()
+        },
+        **columns,
+    )
+    labels = [np.concatenate([getattr(first, name), getattr(second, name)]) for name in ("latency_s", "power_w")]
+    save_artifact(train([LabelledCases(both, *labels)]), tmp_path / "model")
+    predictor = load_predictor(tmp_path / "model")
+    asked = replace(first.cases.take(np.arange(20)), variant=np.full(20, "bias"))
+    found = predictor.predict_cases(asked)
+    assert set(found.regimes) == {"unseen_device"}
+    assert "bias fp16/fp16 was measured on other devices only" in found.notes[0][0]
+    own = predictor.predict_cases(first.cases.take(np.arange(20)))
+    width = [np.median(one.targets["latency_s"].upper / one.targets["latency_s"].lower) for one in (found, own)]
+    assert width[0] > width[1]
+
+
+def test_the_less_is_known_the_lower_the_best_answer() -> None:
+    rng = np.random.default_rng(0)
+    sure, unsure = (_best_shift(rng.normal(0.0, size, 4000)) for size in (0.05, 0.5))
+    assert sure == pytest.approx(0.0, abs=0.01)
+    assert unsure < -0.05
+    assert _best_shift(np.array([np.nan])) == 0.0

@@ -1,0 +1,84 @@
+"""Sizes beyond those measured: a busy device takes time in proportion to work, and more of it is never faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernelcast.features.batch.cases import Cases, Floats, Indices
+from kernelcast.features.cost.bounds import Work, work
+from kernelcast.features.device import catalogue
+from kernelcast.features.kernel import KernelSpec
+from kernelcast.models.family_model.artifact import Artifact, save_artifact
+from kernelcast.models.family_model.domain import Largest, extrapolate, largest_sizes, log2_excess, size_limits
+from kernelcast.models.predict.predictor import load_predictor
+from kernelcast.models.training.labelled_cases import LabelledCases
+
+T4 = "nvidia-t4"
+
+
+def _softmax(*shapes: tuple[int, int]) -> Cases:
+    specs = [KernelSpec.of("softmax", "fp32", rows=rows, cols=cols) for rows, cols in shapes]
+    return Cases.from_specs(specs, [T4] * len(specs))
+
+
+def _busy_s(paper: Work) -> Floats:
+    return paper.dram_all_s
+
+
+def _law(cases: Cases, rows: Indices | None = None) -> tuple[Floats, Work]:
+    """A launch, and twice the time memory takes."""
+    paper = work(cases, catalogue())
+    return np.log(20e-6 + 2.0 * _busy_s(paper)), paper
+
+
+def _continued(log_latency: Floats, cases: Cases, measured: Cases, wanted: bool = True) -> Floats:
+    limits = _limits(cases, largest_sizes(measured))
+    return extrapolate(log_latency, cases, work(cases, catalogue()), limits, _law, np.full(len(cases), wanted))
+
+
+def _limits(cases: Cases, largest: Largest) -> Floats:
+    categories = cases.categories
+    return categories.column([size_limits(category, largest, cases.sizes) for category in categories.distinct]).T
+
+
+def test_a_straight_law_is_followed_and_the_model_s_own_answer_counts_half() -> None:
+    measured, asked = _softmax((4096, 1024), (512, 2048)), _softmax((65536, 1024), (4096, 16384), (4096, 1024))
+    truth, _ = _law(asked)
+    stuck = np.full(3, np.log(1e-3))
+    found = _continued(stuck, asked, measured)
+    np.testing.assert_allclose(found[:2], 0.5 * (stuck[:2] + truth[:2]), rtol=1e-6)
+    assert found[2] == stuck[2], "a size that was measured is left alone"
+    np.testing.assert_array_equal(_continued(stuck, asked, measured, wanted=False), stuck)
+
+
+def test_sizes_are_those_of_the_device_and_variant() -> None:
+    pairs = (("relu", 64), ("add", 4096))
+    specs = [KernelSpec.of("elementwise", "fp32", variant=variant, rows=rows, cols=8) for variant, rows in pairs]
+    found = largest_sizes(Cases.from_specs(specs, [T4, T4]))
+    assert found == {f"{T4} relu": {"rows": 64.0, "cols": 8.0}, f"{T4} add": {"rows": 4096.0, "cols": 8.0}}
+    asked = Cases.from_specs(
+        [KernelSpec.of("elementwise", "fp32", variant="relu", rows=256, cols=4)] * 2, [T4, "nvidia-p4"]
+    )
+    assert log2_excess(asked.sizes, _limits(asked, found)).tolist() == [2.0, 0.0]
+
+
+@pytest.mark.parametrize("size", ["m", "n", "k"])
+def test_more_work_beyond_the_measured_sizes_is_not_faster(
+    size: str, made_up: Callable[..., LabelledCases], train: Callable[..., Artifact], tmp_path: Path
+) -> None:
+    rows = made_up(400, largest=2048)
+    save_artifact(train([rows]), tmp_path / "model")
+    predictor = load_predictor(tmp_path / "model")
+    start = rows.cases.take(np.arange(40))
+    before = np.zeros(40)
+    for doublings in range(1, 7):
+        sizes = {**start.sizes, size: np.full(40, 2048.0 * 2**doublings)}
+        found = predictor.predict_cases(replace(start, sizes=sizes)).targets["latency_s"]
+        # Where a launch is nearly all, networks waver by a percent or two.
+        assert (found.value >= 0.95 * before).all()
+        assert (found.lower <= found.value).all()
+        before = found.value

@@ -1,0 +1,260 @@
+"""What every prediction of a trained model keeps: physics, order of the interval, and honesty about what is unknown."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kernelcast.features.batch.cases import Cases
+from kernelcast.features.cost.bounds import work
+from kernelcast.features.device import catalogue
+from kernelcast.features.errors import SpecError
+from kernelcast.features.kernel import KernelSpec, get_family
+from kernelcast.models.evaluation.evaluation import evaluate
+from kernelcast.models.family_model.artifact import Artifact, save_artifact
+from kernelcast.models.predict.prediction import TARGETS, Predictions
+from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
+from kernelcast.models.training.labelled_cases import LabelledCases
+
+A100, H100, T4, MI100, CPU = (
+    "nvidia-a100-sxm-80gb", "nvidia-h100-sxm-80gb", "nvidia-t4", "amd-mi100", "amd-epyc-9005-vm-2c",
+)  # fmt: skip
+MadeUp = Callable[..., LabelledCases]
+Train = Callable[..., Artifact]
+OnDevice = Callable[[Cases, str], Cases]
+
+# Both train a network, which takes seconds where the others take tenths.
+BLEND, PERIODIC = (pytest.param(name, marks=pytest.mark.slow) for name in ("blend", "periodic"))
+
+
+@pytest.fixture(scope="module")
+def cases(made_up: MadeUp) -> Cases:
+    """Cases the model was not trained on."""
+    return made_up(150, seed=11).cases
+
+
+def _log_width(predictions: Predictions, target: str = "latency_s") -> Any:
+    columns = predictions.targets[target]
+    return np.log(columns.upper / columns.lower)
+
+
+@pytest.mark.parametrize("device", [A100, T4, H100, MI100, CPU])
+def test_never_below_the_bound_and_the_value_is_inside(
+    device: str, predictor: ArtifactPredictor, cases: Cases, on: OnDevice
+) -> None:
+    here = on(cases, device)
+    bound = work(here, catalogue()).lower_bound_s
+    for coverage in (0.5, 0.9, 0.99):
+        found = predictor.predict_cases(here, coverage=coverage)
+        assert (found.targets["latency_s"].lower >= bound).all()
+        for target in TARGETS:
+            columns = found.targets[target]
+            known = ~np.isnan(columns.value)
+            assert (columns.lower[known] <= columns.value[known]).all()
+            assert (columns.value[known] <= columns.upper[known]).all()
+            assert np.isfinite(columns.upper[known]).all()
+
+
+def test_energy_is_power_times_latency(predictor: ArtifactPredictor, cases: Cases) -> None:
+    found = predictor.predict_cases(cases).targets
+    assert found["energy_j"].value == pytest.approx(found["latency_s"].value * found["power_w"].value, rel=1e-12)
+
+
+def test_power_stays_between_idle_and_limit(predictor: ArtifactPredictor, cases: Cases) -> None:
+    power = predictor.predict_cases(cases).targets["power_w"]
+    limit = np.array([catalogue().get(name).required("tdp_w") for name in cases.device.tolist()])
+    assert (power.lower > 0).all()
+    assert (power.upper <= limit).all()
+
+
+def test_power_is_unknown_where_none_was_measured(predictor: ArtifactPredictor) -> None:
+    spec = KernelSpec.of("softmax", "fp16", rows=512, cols=1024)
+    (answer,) = predictor.predict([spec], [A100])
+    assert answer.power_w is None
+    assert answer.energy_j is None
+    assert answer.latency_s.value > 0
+
+
+def test_one_by_one_equals_the_batch(predictor: ArtifactPredictor, cases: Cases) -> None:
+    batch = predictor.predict_cases(cases)
+    for i in range(0, len(cases), 29):
+        assert predictor.predict_cases(cases.take([i])).row(0) == batch.row(i)
+
+
+def test_all_cores_are_the_same_case_as_the_core_count(made_up: MadeUp, train: Train, tmp_path: Path) -> None:
+    rows = made_up(300, power=0.0)
+    threads = np.where(np.arange(300) % 2, 1.0, 2.0)
+    cases = replace(rows.cases, device=np.full(300, CPU), dtype=np.full(300, "fp32"),
+                    kv_dtype=np.full(300, "fp32"), threads=threads)  # fmt: skip
+    latency = work(cases, catalogue()).lower_bound_s * np.where(threads == 1, 2.0, 3.0) + 1e-6
+    save_artifact(train([replace(rows, cases=cases, latency_s=latency)], regressor="blend"), tmp_path / "model")
+    predictor = load_predictor(tmp_path / "model")
+    one, two, every = (
+        predictor.predict_cases(replace(cases, threads=np.full(300, count))) for count in (1.0, 2.0, np.nan)
+    )
+    for name in ("value", "lower", "upper"):
+        found = [getattr(predictions.targets["latency_s"], name) for predictions in (one, two, every)]
+        assert np.array_equal(found[1], found[2])
+        assert not np.array_equal(found[0], found[1])
+
+
+def test_mixed_families_come_back_in_order(predictor: ArtifactPredictor) -> None:
+    specs = [
+        KernelSpec.of("gemm", "fp16", m=256, n=256, k=256),
+        KernelSpec.of("softmax", "fp16", rows=512, cols=1024),
+        KernelSpec.of("gemm", "fp16", m=4096, n=4096, k=4096),
+    ]
+    together = predictor.predict(specs, [A100, T4, T4])
+    apart = [predictor.predict([spec], [device])[0] for spec, device in zip(specs, [A100, T4, T4], strict=True)]
+    assert together == apart
+    assert together[2].latency_s.value > together[0].latency_s.value
+
+
+def test_higher_coverage_is_never_narrower(predictor: ArtifactPredictor, cases: Cases) -> None:
+    widths = [_log_width(predictor.predict_cases(cases, coverage=level)) for level in (0.5, 0.8, 0.9, 0.99)]
+    for narrow, wide in itertools.pairwise(widths):
+        assert (wide >= narrow - 1e-12).all()
+        assert wide.mean() > narrow.mean()
+
+
+@pytest.mark.parametrize("coverage", [0.0, 0.49, 0.999, 1.0, float("nan"), True, "90"])
+def test_impossible_coverage_is_refused(coverage: Any, predictor: ArtifactPredictor, cases: Cases) -> None:
+    with pytest.raises(SpecError, match="coverage must be between"):
+        predictor.predict_cases(cases, coverage=coverage)
+
+
+def test_wider_and_told_on_a_device_never_measured(predictor: ArtifactPredictor, cases: Cases, on: OnDevice) -> None:
+    seen, unseen = (predictor.predict_cases(on(cases, device)) for device in (A100, H100))
+    assert np.median(_log_width(unseen)) > 1.5 * np.median(_log_width(seen))
+    assert not unseen.in_domain.any()
+    assert all("not among the measured devices" in " ".join(notes) for notes in unseen.notes)
+
+
+def test_a_kind_of_processor_never_measured_falls_back_to_the_bound(
+    predictor: ArtifactPredictor, cases: Cases, on: OnDevice
+) -> None:
+    found = predictor.predict_cases(on(cases, CPU))
+    assert set(found.method) == {"scaled bound"}
+    assert not found.in_domain.any()
+    assert np.isnan(found.targets["power_w"].value).all()
+
+
+def test_wider_and_told_outside_the_sizes_measured(predictor: ArtifactPredictor) -> None:
+    inside = KernelSpec.of("gemm", "fp16", m=700, n=900, k=800, impl="vllm-0.24.0")
+    outside = [
+        KernelSpec.of("gemm", "fp16", m=side, n=side, k=side, impl="vllm-0.24.0") for side in (16_384, 65_536, 262_144)
+    ]
+    near, *far = predictor.predict([inside, *outside], [A100] * 4)
+    widths = [np.log(one.latency_s.upper / one.latency_s.lower) for one in (near, *far)]
+    assert near.in_domain
+    assert near.notes == ()
+    assert not any(one.in_domain for one in far)
+    assert all(any("is beyond the largest measured on" in note for note in one.notes) for one in far)
+    assert widths[0] < widths[1] < widths[2] < widths[3]
+
+
+def test_an_unknown_version_is_read_as_the_nearest_and_says_so(predictor: ArtifactPredictor, cases: Cases) -> None:
+    known = replace(cases, impl=np.full(len(cases), "vllm-0.24.0"))
+    found = predictor.predict_cases(replace(cases, impl=np.full(len(cases), "vllm-0.25.1")))
+    nearest = predictor.predict_cases(known)
+    assert set(found.method) == {"xgboost (vllm-0.25.1: read as vllm-0.24.0)"}
+    assert set(nearest.method) == {"xgboost"}
+    assert (found.targets["latency_s"].value == nearest.targets["latency_s"].value).all()
+    assert np.median(_log_width(found)) > np.median(_log_width(nearest))
+    assert not found.in_domain.any()
+    assert all("'vllm-0.25.1' was never measured" in " ".join(notes) for notes in found.notes)
+
+
+def test_an_unknown_dtype_is_out_of_domain_and_wider(predictor: ArtifactPredictor) -> None:
+    known, other = (KernelSpec.of("gemm", dtype, m=700, n=900, k=800, impl="vllm-0.24.0") for dtype in ("fp16", "bf16"))
+    first, second = predictor.predict([known, other], [A100, A100])
+    assert first.in_domain
+    assert not second.in_domain
+    assert "dtype 'bf16' was never measured" in " ".join(second.notes)
+
+
+def test_a_knob_that_was_never_set_is_told_and_wider(predictor: ArtifactPredictor) -> None:
+    plain, tuned = (
+        KernelSpec.of("gemm", "fp16", m=700, n=900, k=800, impl="vllm-0.24.0", config=config)
+        for config in ({}, {"split_k": 4})
+    )
+    first, second = predictor.predict([plain, tuned], [A100, A100])
+    assert first.in_domain
+    assert not second.in_domain
+    assert "split_k was never set" in " ".join(second.notes)
+    assert second.latency_s.upper > first.latency_s.upper
+
+
+def test_unknown_family_and_device_are_errors(predictor: ArtifactPredictor, cases: Cases, on: OnDevice) -> None:
+    with pytest.raises(SpecError, match="was not trained on copy; it knows: gemm, softmax"):
+        predictor.predict_cases(replace(cases, family=get_family("copy")))
+    with pytest.raises(SpecError, match="no device 'nvidia-x100'"):
+        predictor.predict_cases(on(cases, "nvidia-x100"))
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.2])
+def test_coverage_is_about_right_on_made_up_noise(noise: float, made_up: MadeUp, train: Train, tmp_path: Path) -> None:
+    """600 fresh rows: chance alone moves 90 % by 2.4 points (95 %); small learners and few rows by some more."""
+    save_artifact(train([made_up(900, noise=noise, power=0.0)]), tmp_path / "model")
+    found = evaluate(load_predictor(tmp_path / "model"), [made_up(600, noise=noise, seed=5)]).overall()
+    assert found is not None
+    assert found.coverage_pct is not None
+    assert 85.0 <= found.coverage_pct <= 96.0
+    assert found.median_ape_pct < 100 * noise * 2
+
+
+def test_one_device_alone_still_gives_wider_intervals_elsewhere(made_up: MadeUp, train: Train) -> None:
+    alone = train([made_up(200, devices=(A100,), power=0.0)]).families["gemm"].targets["latency"].scores
+    low, high = alone["seen"].bounds(0.9)
+    assert alone["unseen_device"].bounds(0.9) == pytest.approx((4 * low, 4 * high))
+
+
+def test_power_known_on_one_device_only_trains(made_up: MadeUp, train: Train) -> None:
+    """Leaving that device out leaves no power to learn: this once raised inside numpy."""
+    rows = made_up(200)
+    rows = replace(rows, power_w=np.where(rows.cases.device == A100, rows.power_w, np.nan))
+    scores = train([rows]).families["gemm"].targets["power"].scores
+    assert scores["unseen_device"].bounds(0.9)[1] == pytest.approx(4 * scores["seen"].bounds(0.9)[1])
+
+
+def test_too_few_rows_or_shapes_are_refused_with_a_reason(made_up: MadeUp, train: Train) -> None:
+    rows = made_up(60)
+    with pytest.raises(SpecError, match="gemm has 19 rows, at least 20 are needed"):
+        train([rows.take(slice(19))])
+    with pytest.raises(SpecError, match="too few different shapes"):
+        train([rows.take(np.zeros(60, dtype=int))])
+
+
+@pytest.mark.parametrize("name", ["analytic", BLEND, "periodic", "random_forest", "roofline", "xgboost"])
+def test_every_regressor_s_model_keeps_the_same_promises(
+    name: str, made_up: MadeUp, train: Train, cases: Cases, tmp_path: Path
+) -> None:
+    save_artifact(train([made_up(150)], regressor=name), tmp_path / "model")
+    predictor = load_predictor(tmp_path / "model")
+    found = predictor.predict_cases(cases).targets
+    latency, power, energy = (found[target] for target in TARGETS)
+    assert (latency.lower >= work(cases, catalogue()).lower_bound_s).all()
+    for columns in (latency, power, energy):
+        assert ((columns.lower <= columns.value) & (columns.value <= columns.upper)).all()
+    assert energy.value == pytest.approx(latency.value * power.value, rel=1e-12)
+    # Matrix products round differently in batches of other sizes.
+    alone = predictor.predict_cases(cases.take([7])).targets
+    for target in TARGETS:
+        for column in ("value", "lower", "upper"):
+            assert getattr(alone[target], column)[0] == pytest.approx(getattr(found[target], column)[7], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", [BLEND, PERIODIC, "random_forest", "xgboost"])
+def test_every_learner_learns_latency_and_power(name: str, made_up: MadeUp, train: Train, tmp_path: Path) -> None:
+    """With power in every row the forest learns both at once; power once came out as 0 there, the limit itself."""
+    save_artifact(train([made_up(400, noise=0.01)], regressor=name), tmp_path / "model")
+    found = evaluate(load_predictor(tmp_path / "model"), [made_up(150, seed=31, noise=0.01)])
+    errors = {target: found.overall(target) for target in ("latency_s", "power_w")}
+    for target, metrics in errors.items():
+        assert metrics is not None
+        assert metrics.median_ape_pct < 20, target

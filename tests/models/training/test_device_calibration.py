@@ -1,0 +1,197 @@
+"""Calibration: a few rows of a device make its answers better and its intervals honest, and leave all others alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernelcast.features.errors import SpecError
+from kernelcast.models.family_model.artifact import Artifact, save_artifact
+from kernelcast.models.family_model.artifact_files import ArtifactError
+from kernelcast.models.family_model.gaussian_process import PRIOR, Points, Process
+from kernelcast.models.predict.predictor import load_predictor
+from kernelcast.models.training.device_calibration import calibrate_to_devices
+from kernelcast.models.training.labelled_cases import LabelledCases
+
+MadeUp = Callable[..., LabelledCases]
+NEW = "nvidia-l4"
+
+
+@pytest.fixture(scope="module")
+def model(made_up: MadeUp, train: Callable[..., Artifact], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("base") / "model"
+    save_artifact(
+        train([made_up(500, devices=("nvidia-a100-sxm-80gb", "nvidia-t4", "nvidia-v100-pcie-32gb"))]), directory
+    )
+    return directory
+
+
+@pytest.fixture(scope="module")
+def new_device(made_up: MadeUp) -> LabelledCases:
+    """A card that launches slowly and streams at half its datasheet's rate."""
+    rows = made_up(400, devices=(NEW,), seed=3)
+    return replace(rows, latency_s=2.0 * rows.latency_s + 20e-6)
+
+
+def _errors(model: Path, rows: LabelledCases) -> np.ndarray:
+    value = load_predictor(model).predict_cases(rows.cases).targets["latency_s"].value
+    return np.abs(value / rows.latency_s - 1.0)
+
+
+def test_a_few_rows_help_and_more_help_more(model: Path, new_device: LabelledCases, tmp_path: Path) -> None:
+    rest = new_device.take(np.arange(128, 400))
+    errors = [_errors(model, rest).mean()]
+    for k in (8, 128):
+        calibrate_to_devices(model, new_device.take(np.arange(k)), tmp_path / str(k))
+        errors.append(_errors(tmp_path / str(k), rest).mean())
+    assert errors[1] < 0.6 * errors[0]
+    assert errors[2] < 0.8 * errors[1]
+    assert errors[2] < 0.12
+
+
+@pytest.mark.parametrize("k", [8, 32, 128])
+def test_intervals_of_a_calibrated_device_hold(k: int, model: Path, new_device: LabelledCases, tmp_path: Path) -> None:
+    reports = calibrate_to_devices(model, new_device.take(np.arange(k)), tmp_path / "out")
+    assert reports[0].rows == k
+    rest = new_device.take(np.arange(128, 400))
+    found = load_predictor(tmp_path / "out").predict_cases(rest.cases)
+    latency = found.targets["latency_s"]
+    inside = (rest.latency_s >= latency.lower) & (rest.latency_s <= latency.upper)
+    assert inside.mean() > 0.8
+    if k == 128:
+        assert np.median(latency.upper / latency.lower) < 1.6
+    assert set(found.regimes) == {"adapted"}
+    assert all("calibrated" in method for method in found.method)
+    assert found.in_domain.mean() > 0.9
+
+
+def test_other_devices_answer_as_before(
+    model: Path, new_device: LabelledCases, made_up: MadeUp, tmp_path: Path
+) -> None:
+    calibrate_to_devices(model, new_device.take(np.arange(16)), tmp_path / "out")
+    cases = made_up(60, devices=("nvidia-t4", "nvidia-h100-sxm-80gb"), seed=9).cases
+    before, after = (load_predictor(path).predict_cases(cases) for path in (model, tmp_path / "out"))
+    for target, columns in before.targets.items():
+        np.testing.assert_array_equal(columns.value, after.targets[target].value)
+        np.testing.assert_array_equal(columns.upper, after.targets[target].upper)
+
+
+def test_power_and_energy_are_calibrated_with_the_rows_that_have_it(
+    model: Path, new_device: LabelledCases, tmp_path: Path
+) -> None:
+    thirsty = replace(new_device, power_w=np.full(len(new_device), 60.0))
+    calibrate_to_devices(model, thirsty.take(np.arange(48)), tmp_path / "out")
+    rest = thirsty.take(np.arange(128, 228))
+    found = load_predictor(tmp_path / "out").predict_cases(rest.cases)
+    assert np.median(np.abs(found.targets["power_w"].value / 60.0 - 1.0)) < 0.1
+    energy = found.targets["energy_j"]
+    product = found.targets["power_w"].value * found.targets["latency_s"].value
+    np.testing.assert_allclose(energy.value, product)
+    inside = (rest.power_w * rest.latency_s >= energy.lower) & (rest.power_w * rest.latency_s <= energy.upper)
+    assert inside.mean() > 0.8
+
+
+def test_a_second_calibration_replaces_the_first(model: Path, new_device: LabelledCases, tmp_path: Path) -> None:
+    calibrate_to_devices(model, new_device.take(np.arange(8)), tmp_path / "once")
+    calibrate_to_devices(tmp_path / "once", new_device.take(np.arange(64)), tmp_path / "twice")
+    calibrate_to_devices(model, new_device.take(np.arange(64)), tmp_path / "at once")
+    rest = new_device.take(np.arange(200, 260))
+    np.testing.assert_allclose(_errors(tmp_path / "twice", rest), _errors(tmp_path / "at once", rest))
+
+
+def test_without_power_energy_stays_as_unsure_as_power(model: Path, made_up: MadeUp, tmp_path: Path) -> None:
+    rows = made_up(16, devices=("nvidia-t4",), power=0.0, seed=4)
+    calibrate_to_devices(model, rows, tmp_path / "out")
+    found = load_predictor(tmp_path / "out").predict_cases(made_up(50, devices=("nvidia-t4",), seed=5).cases).targets
+    width = {target: np.log(columns.upper / columns.lower) for target, columns in found.items()}
+    assert (width["energy_j"] >= 0.9 * width["power_w"]).all()
+
+
+def test_repeats_of_a_case_count_once(model: Path, new_device: LabelledCases, tmp_path: Path) -> None:
+    (report,) = calibrate_to_devices(model, new_device.take(np.zeros(20, dtype=np.intp)), tmp_path / "out")
+    assert report.rows == 1
+    assert report.after["latency"] == report.before["latency"], "one case says nothing of itself left out"
+
+
+def test_a_kind_of_device_never_trained_on_is_refused(model: Path, made_up: MadeUp, tmp_path: Path) -> None:
+    rows = made_up(20, devices=("nvidia-t4",), power=0.0)
+    cases = replace(rows.cases, device=np.full(20, "amd-epyc-9005-vm-2c"), dtype=np.full(20, "fp32"))
+    rows = replace(rows, cases=cases)
+    with pytest.raises(SpecError, match="is a cpu"):
+        calibrate_to_devices(model, rows, tmp_path / "out")
+
+
+def test_power_above_the_limit_is_refused(model: Path, new_device: LabelledCases, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="limit allows"):
+        calibrate_to_devices(model, replace(new_device, power_w=np.full(len(new_device), 5000.0)), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda rows, model, out: (rows.take(np.arange(0)), model, out), "no measured rows"),
+        (lambda rows, model, out: (rows, out / "nowhere", out), "is no model"),
+        (lambda rows, model, out: (rows, model, model), "is the model that is adapted"),
+    ],
+)
+def test_what_cannot_be_calibrated_is_told(
+    spoil: Callable[..., tuple[LabelledCases, Path, Path]],
+    says: str,
+    model: Path,
+    new_device: LabelledCases,
+    tmp_path: Path,
+) -> None:
+    rows, source, out = spoil(new_device, model, tmp_path / "out")
+    with pytest.raises((SpecError, ArtifactError), match=says):
+        calibrate_to_devices(source, rows, out)
+
+
+def test_a_family_the_model_does_not_know_is_told(model: Path, made_up: MadeUp, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="not trained on softmax"):
+        calibrate_to_devices(model, made_up(20, family="softmax", power=0.0), tmp_path / "out")
+
+
+def _points(n: int, seed: int = 0) -> Points:
+    rng = np.random.default_rng(seed)
+    words = np.array(["a", "b"], dtype=np.str_)
+    return Points(
+        words[rng.integers(0, 2, n)],
+        words[rng.integers(0, 2, n)],
+        rng.normal(size=(n, 3)),
+        rng.random((n, 2)),
+        np.ones(n),
+    )
+
+
+def test_the_process_is_a_gaussian_process() -> None:
+    """Against scikit-learn's, for the parts both have: a constant, a smooth remainder, noise."""
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+    scales = {**PRIOR, "group": 1e-9, "direction": 1e-9, "own": 1e-9}
+    points, other = _points(30), _points(12, seed=1)
+    y = np.sin(points.place[:, 0]) + 0.3
+    mean, deviation = Process.from_scales(points, y, scales).at(other)
+    kernel = (
+        ConstantKernel(scales["common"] ** 2) + ConstantKernel(scales["smooth"] ** 2) * RBF(scales["length"] * np.sqrt(3))
+        + WhiteKernel(scales["noise"] ** 2)
+    )  # fmt: skip
+    theirs = GaussianProcessRegressor(kernel, optimizer=None, alpha=1e-8).fit(points.place, y)
+    their_mean, their_deviation = theirs.predict(other.place, return_std=True)
+    np.testing.assert_allclose(mean, their_mean, atol=1e-5)
+    np.testing.assert_allclose(deviation, their_deviation, atol=1e-5)
+
+
+def test_left_out_errors_are_those_of_leaving_out() -> None:
+    points = _points(20)
+    y = points.place[:, 0]
+    process = Process.from_scales(points, y, PRIOR)
+    closed, claimed = process.left_out_errors(), process.left_out_deviations()
+    for i in (0, 7, 19):
+        rest = np.delete(np.arange(20), i)
+        mean, deviation = Process.from_scales(points.take(rest), y[rest], PRIOR).at(points.take([i]))
+        assert closed[i] == pytest.approx(y[i] - mean[0], abs=1e-5)
+        assert claimed[i] == pytest.approx(deviation[0], rel=1e-3)

@@ -1,0 +1,119 @@
+"""Nights after nights: what is reused, measured again, opened again, and removed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernelcast.api.telemetry.usage_log import UsageLog
+from kernelcast.datasets.store.store import Store
+from kernelcast.nightly.measuring.replay import recorded_rows
+from kernelcast.nightly.record import folders
+from kernelcast.nightly.record.budget import reserve_s
+from kernelcast.nightly.record.folders import new_night, night_folders, remove_old, unfinished
+from kernelcast.nightly.record.record import STAGES, NightRecord, StageRecord
+
+UNTRAINED = {"challengers": []}
+
+
+def a_record(folder: Path, outcome: str = "kept", **seconds: float) -> NightRecord:
+    record = NightRecord(folder.name, folder.name[17:], "d", outcome, "2026-11-22T01:00:00+00:00", None, 60.0, "a", "b")  # type: ignore[arg-type]
+    for name in STAGES:
+        record = record.with_stage(StageRecord(name, "done", None, seconds.get(name, 1.0)))
+    return record
+
+
+def test_a_second_night_measures_other_cases_and_some_again(home) -> None:
+    assert home.run(train=UNTRAINED, minutes=0.4, choose={"repeats": 0.2}) == 0, home.err
+    first = home.record().stage("choose").facts
+    assert "repeat" not in first["why"]  # nothing was measured before
+    assert home.run(train=UNTRAINED, minutes=0.4, choose={"repeats": 0.2}) == 0, home.err
+    facts, checked = home.record().stage("choose").facts, home.record().stage("check").facts
+    assert facts["why"]["repeat"] > 0
+    assert checked["repeats"] == facts["why"]["repeat"]
+    assert checked["repeat_median_pct"] == 0.0  # a recording repeats itself
+    ids = Store(home.path / "rehearsals").read("softmax", columns=["case_id"])["case_id"].to_pylist()
+    assert len(ids) - len(set(ids)) == facts["why"]["repeat"]
+
+
+def test_what_users_ask_for_is_measured_first(home) -> None:
+    spec = recorded_rows(home.recorded, None)[5].spec
+    plan = {"usage": 0.5, "space_filling": 0.0, "repeats": 0}
+    usage = home.path / "usage"
+    usage.mkdir()
+    log = UsageLog(usage)
+    log.specs([spec] * 50, ["amd-epyc-9005-vm-2c"] * 50)
+    log.write()
+    assert home.run(train=UNTRAINED, choose=plan) == 0, home.err
+    chosen = [json.loads(line) for line in (home.folders[-1] / "chosen.jsonl").read_text().splitlines()]
+    assert any(one["why"] == "usage" for one in chosen)
+
+
+def test_a_stage_can_be_done_again(home) -> None:
+    assert home.run() == 0, home.err
+    before = home.record()
+    assert home.run("--from", "check") == 0, home.err
+    again = home.record()
+    assert len(home.folders) == 1
+    assert again.stage("collect") == before.stage("collect")
+    assert again.stage("gate").facts["champion"] == before.champion_after == again.champion_before
+
+
+def test_names_are_never_used_twice(tmp_path: Path) -> None:
+    now = datetime(2026, 11, 22, 23, 59, 59, 500, UTC)
+    names = [new_night(tmp_path, "n", now).name for _ in range(3)]
+    assert names == ["20261122T235959Z-n", "20261123T000000Z-n", "20261123T000001Z-n"]
+
+
+def test_only_old_nights_that_ended_are_removed(tmp_path: Path) -> None:
+    for day, outcome in (
+        ("01", "kept"),
+        ("02", "interrupted"),
+        ("03", "promoted"),
+        ("04", "failed"),
+        ("05", "running"),
+    ):
+        folder = tmp_path / f"202611{day}T010000Z-n"
+        a_record(folder, outcome).write(folder / "state.json")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "20261106T010000Z-n").mkdir()
+    assert remove_old(tmp_path, 1) == ["20261103T010000Z-n", "20261101T010000Z-n"]
+    assert [folder.name[6:8] for folder in night_folders(tmp_path)] == ["02", "04", "05", "06"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "found"), [("running", True), ("interrupted", True), ("kept", False), ("failed", False)]
+)
+def test_only_a_night_that_was_not_ended_is_gone_on_with(tmp_path: Path, outcome: str, found: bool) -> None:
+    folder = tmp_path / "20261122T010000Z-n"
+    a_record(folder, outcome).write(folder / "state.json")
+    now = datetime(2026, 11, 22, 9, tzinfo=UTC)
+    assert (unfinished(tmp_path, "n", now) == folder) is found
+    assert unfinished(tmp_path, "other", now) is None
+    (folder / "state.json").write_text("{")
+    assert unfinished(tmp_path, "n", now) is None
+
+
+def test_time_is_kept_back_by_what_earlier_nights_took(tmp_path: Path) -> None:
+    folder = tmp_path / "20261122T010000Z-n"
+    assert reserve_s(600.0, []) == 240.0
+    assert reserve_s(600.0, [a_record(folder, train=96.0)]) == pytest.approx(1.25 * 100.0)
+    assert reserve_s(600.0, [a_record(folder, train=900.0)]) == 360.0
+    assert reserve_s(600.0, [a_record(folder, train=0.0)]) == pytest.approx(5.0)
+
+
+def test_the_setting_of_a_night_is_on_disk(home) -> None:
+    assert home.run(train=UNTRAINED, minutes=0.4) == 0, home.err
+    names: set[Any] = {path.name for path in home.folders[-1].iterdir()}
+    assert names == {
+        folders.STATE,
+        folders.PLAN_JSON,
+        folders.REPORT_JSON,
+        folders.REPORT_HTML,
+        folders.CHOSEN,
+        folders.BLOCKS,
+    }
+    assert not list((home.path / "rehearsals").rglob("*.tmp"))

@@ -1,0 +1,132 @@
+"""What nights read and how often, what one keeps for the next, and which kept models challenge again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+import pytest
+from kernelcast.datasets.store.store import Store
+from kernelcast.features.kernel import KernelSpec
+from kernelcast.models.selection import offers as choosing_offer
+from kernelcast.nightly import run_night as nights
+from kernelcast.nightly.checks import model_check as reviewing
+from kernelcast.nightly.context import Night
+from kernelcast.nightly.gate import hold_out
+from kernelcast.nightly.gate.model_ledger import Ledger, RecentError
+from kernelcast.nightly.record import serving_model as outcome
+from kernelcast.nightly.stages import check
+
+DEVICE = "amd-epyc-9005-vm-2c"
+UNTRAINED = {"challengers": []}
+
+
+def test_models_and_stores_are_read_once(home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each family of tonight's rows is gone through once by the check, and the serving model is read once in all."""
+    outcome._read.cache_clear()
+    loaded: list[Path] = []
+    scanned: list[str] = []
+    read, scan = outcome.load_predictor, Store.scan
+
+    def load(path: Path, devices: Any = None) -> Any:
+        loaded.append(path)
+        return read(path, devices)
+
+    def scans(self: Store, family: str, *given: Any, **named: Any) -> Any:
+        scanned.append(family)
+        return scan(self, family, *given, **named)
+
+    monkeypatch.setattr(outcome, "load_predictor", load)
+    monkeypatch.setattr(choosing_offer, "load_predictor", load)
+
+    def checked(night: Any) -> Any:
+        scanned.clear()
+        did = check.check(night)
+        scanned.append("after")
+        monkeypatch.setattr(Store, "scan", scan)
+        return did
+
+    monkeypatch.setattr(Store, "scan", scans)
+    stages = MappingProxyType({**nights.RUN, "check": checked})
+    monkeypatch.setattr(nights.run_night, "__defaults__", (stages,))
+    assert home.run(train=UNTRAINED) == 0, home.err
+    assert home.record().stage("check").facts["model_drift"]
+    assert scanned == ["softmax", "after"]
+    assert len(loaded) == 1
+
+
+def test_a_night_keeps_its_readings_for_the_next(home, write, rows, tmp_path: Path) -> None:
+    anchor = KernelSpec.of("softmax", "fp32", impl="torch", threads=1, rows=512, cols=1024)
+    sensed = rows(200)
+    recorded = write([*sensed, replace(sensed[0], spec=anchor)], tmp_path / "sensed.parquet")
+    plan: dict[str, Any] = {
+        "train": UNTRAINED,
+        "replay": {"rows": str(recorded)},
+        "minutes": 0.3,
+    }
+    assert home.run(**plan) == 0, home.err
+    # The folder goes, as those of old nights do; its name, an earlier one here, stays in what was noted.
+    (kept,) = (home.path / "regimes").rglob("*.jsonl")
+    kept.write_text(kept.read_text().replace(home.folders[-1].name, "20260101T220000Z-rehearsal"))
+    shutil.rmtree(home.folders[-1])
+    assert home.run("--new", seed=2, **plan) == 0, home.err
+    looked = home.record().stage("sentinels").facts
+    assert looked["expected"].keys() == looked["readings"].keys() == {str(anchor)}
+    assert looked["drift"]["nights"] == 2
+    # A recording says nothing of the device, and is kept apart.
+    assert [path.name for path in (home.path / "regimes").rglob("*.jsonl")] == [f"{DEVICE}.anchors.jsonl"]
+    assert not (home.path / "regimes" / f"{DEVICE}.anchors.jsonl").exists()
+
+
+def test_other_nights_draw_other_cases_at_the_same_time_of_day() -> None:
+    def seed(name: str) -> int:
+        given = SimpleNamespace(plan=SimpleNamespace(seed=3), record=SimpleNamespace(id=name))
+        return int(Night.seed.fget(given))  # type: ignore[attr-defined]
+
+    assert len({seed(f"202611{day:02}T220000Z-n") for day in range(1, 29)}) == 28
+    assert seed("20261101T220000Z-n") == seed("20261101T220000Z-n")
+
+
+def test_the_review_holds_out_what_the_plan_says(home, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float] = []
+
+    def unseen(*given: Any, share: float = -1.0, **named: Any) -> Any:
+        shares.append(share)
+        return hold_out.unseen(*given, share=share, **named)
+
+    monkeypatch.setattr(reviewing, "unseen", unseen)
+    plan: dict[str, Any] = {"gate": {"hold_out": 0.3}, "minutes": 0.5}
+    assert home.run(**plan) == 0, home.err
+    assert (home.record().outcome, shares) == ("promoted", [])  # the shipped model has no predecessor in the ledger
+    assert home.run("--new", seed=3, **plan) == 0, home.err
+    assert shares == [0.3]
+
+
+def test_the_best_past_model_challenges_as_it_is_and_adapted(home) -> None:
+    plan: dict[str, Any] = {"minutes": 0.5}
+    challengers = {"regressors": ["analytic"], "with_shipped": False, "challengers": ["past"]}
+    assert home.run(**plan) == 0, home.err
+    first = home.served["version"]
+    entry = Ledger().entries()[0]
+    night = home.folders[-1].name
+    # Two more that were kept: one nearer in time, one with smaller errors.
+    near, good = (
+        replace(entry, version=f"{i}" * 12, night=f"2026110{i}T000000Z-n", sha256=f"{i}" * 64) for i in (2, 1)
+    )
+    with Ledger().path.open("a") as file:
+        for one in (near, good):
+            file.write(json.dumps({"event": "kept", **{k: v for k, v in asdict(one).items() if k != "errors"}}) + "\n")
+    for version, error in ((near.version, 50.0), (good.version, 1.0)):
+        Ledger().record_errors(version, [RecentError(night, DEVICE, "softmax", 500, error)])
+    assert home.run("--new", seed=3, train=challengers, **plan) == 0, home.err
+    facts = home.record().stage("train").facts
+    assert facts["past"] == good.version
+    made = {one["name"]: one["kind"] for one in facts["challengers"]}
+    assert made == {
+        f"adapted-past-{good.version}": "adapted", f"past-{good.version}": "past",
+    }  # fmt: skip
+    assert first not in " ".join(made)

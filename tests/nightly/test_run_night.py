@@ -1,0 +1,27 @@
+"""A whole night on replayed rows, from the plan to the model that serves."""
+
+from __future__ import annotations
+
+from kernelcast.models.family_model.artifact import default_model_dir
+from kernelcast.models.predict.predictor import load_predictor
+from kernelcast.nightly.record.record import STAGES
+
+
+def test_a_night_measures_trains_judges_promotes_and_reports(home, in_a_process) -> None:
+    before = home.served["version"]
+    assert home.run() == 0, home.err
+    record = home.record()
+    assert record.outcome == "promoted"
+    assert [stage.name for stage in record.stages] == list(STAGES)
+    assert record.champion_before == before
+    assert record.champion_after == home.served["version"] != before
+    collected = record.stage("collect").facts
+    assert collected["rows"]["ok"] == record.stage("choose").facts["cases"] > 100
+    gate = record.stage("gate").facts
+    assert gate["winner"] == "adapted"
+    assert gate["judged"]["hold_out"] > 0
+    assert record.stage("promote").facts["previous"] == before
+    load_predictor(default_model_dir()).load_all()
+    page = (home.folders[-1] / "report.html").read_text()
+    assert "promoted" in page
+    assert "adapted" in page

@@ -1,0 +1,152 @@
+"""A program as the sum of its kernels, for every device: nothing is free, nothing is surer than it can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kernelcast.features.device import catalogue
+from kernelcast.features.errors import SpecError
+from kernelcast.features.mlir.vectors.device_limits import hardware
+from kernelcast.models.family_model.artifact import default_model_dir
+from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
+from kernelcast.workloads.mlir.composition import compose_program
+from kernelcast.workloads.mlir.predictor import ModulePredictor
+
+CPU, GPU = "amd-epyc-9005-vm-2c", "nvidia-h200-sxm-141gb"
+
+
+@pytest.fixture(scope="module")
+def kernels() -> ArtifactPredictor:
+    return load_predictor(default_model_dir())
+
+
+@pytest.fixture(scope="module")
+def predictor(kernels: ArtifactPredictor) -> ModulePredictor:
+    return ModulePredictor(kernels)
+
+
+def chain(maker: Any, n_layers: int = 2) -> Any:
+    make = maker()
+    x = make.argument(256, 256)
+    for _ in range(n_layers):
+        x = make.elementwise(make.product(x, 256, 256, 256), 256, 256, ("add", "exp"))
+    return make.program(x)
+
+
+@pytest.mark.parametrize("device", catalogue().names())
+def test_every_device_of_the_catalogue_is_answered(predictor: ModulePredictor, maker: Any, device: str) -> None:
+    found = predictor.predict(chain(maker), device)
+    latency = found.latency_s
+    assert 0 < latency.lower <= latency.value <= latency.upper
+    assert found.bound_s <= latency.value
+    assert sum(found.breakdown.values()) == pytest.approx(found.bound_s)
+    assert sum(one.time_share for one in found.groups) == pytest.approx(1.0)
+    assert sum(one.latency_s for one in found.groups) == pytest.approx(latency.value, rel=1e-6)
+    assert found.method == "composition"
+
+
+def test_gpus_have_power_and_energy_and_they_fit(predictor: ModulePredictor, maker: Any) -> None:
+    found = predictor.predict(chain(maker), GPU)
+    assert found.power_w is not None
+    assert found.energy_j is not None
+    assert found.energy_j.value == pytest.approx(found.power_w.value * found.latency_s.value, rel=1e-6)
+
+
+def test_what_the_kernel_model_predicts_is_what_a_recognised_kernel_costs(
+    predictor: ModulePredictor, kernels: ArtifactPredictor, maker: Any
+) -> None:
+    make = maker()
+    program = make.program(make.product(make.argument(512, 512), 512, 512, 512))
+    spec = program.groups[0].spec
+    found = predictor.predict(program, CPU, threads=1)
+    from dataclasses import replace
+
+    alone = kernels.predict([replace(spec, threads=1)], [CPU])[0]
+    assert found.latency_s.value == pytest.approx(alone.latency_s.value)
+    assert found.groups[0].spec == str(spec)
+
+
+def test_runs_multiply(predictor: ModulePredictor, maker: Any) -> None:
+    def latency(runs: float) -> float:
+        make = maker()
+        program = make.program(make.elementwise(make.argument(64, 64), 64, 64, ("add",), runs=runs))
+        return predictor.predict(program, CPU).latency_s.value
+
+    assert latency(1000.0) == pytest.approx(1000.0 * latency(1.0))
+
+
+def test_an_unknown_operation_costs_and_widens(predictor: ModulePredictor, maker: Any) -> None:
+    def answer(with_unknown: bool) -> Any:
+        make = maker()
+        x = make.product(make.argument(256, 256), 256, 256, 256)
+        return predictor.predict(make.program(make.unknown(x, 256, 256) if with_unknown else x), CPU)
+
+    known, strange = answer(False), answer(True)
+    assert strange.latency_s.value > known.latency_s.value
+    assert strange.latency_s.upper / strange.latency_s.lower > 2 * known.latency_s.upper / known.latency_s.lower
+    assert not strange.in_domain
+    assert known.in_domain
+    assert strange.not_understood == (("mystery.op", "no rule for it"),)
+    assert [one.understood for one in strange.groups] == [True, False]
+
+
+def test_a_program_of_unknown_operations_is_known_within_orders_of_magnitude(
+    predictor: ModulePredictor, maker: Any
+) -> None:
+    make = maker()
+    found = predictor.predict(make.program(make.unknown(make.argument(256, 256), 256, 256)), CPU)
+    assert found.latency_s.upper / found.latency_s.value > 50
+    assert not found.in_domain
+
+
+def test_an_empty_program_is_a_call(predictor: ModulePredictor, maker: Any) -> None:
+    make = maker()
+    x = make.argument(8, 8)
+    for device in (CPU, GPU):
+        found = predictor.predict(make.program(x), device)
+        assert 0 < found.latency_s.value < 1e-4
+        assert found.groups == ()
+
+
+def test_a_wider_interval_for_more_coverage(predictor: ModulePredictor, maker: Any) -> None:
+    narrow, wide = (predictor.predict(chain(maker), GPU, coverage=coverage).latency_s for coverage in (0.6, 0.95))
+    assert wide.lower < narrow.lower
+    assert wide.upper > narrow.upper
+
+
+def test_fewer_threads_take_longer(predictor: ModulePredictor, maker: Any) -> None:
+    one, two = (predictor.predict(chain(maker), CPU, threads=threads).latency_s.value for threads in (1, 2))
+    assert one > two
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"device": "no-such-device"}, "no device"),
+        ({"device": CPU, "compiler": "gcc"}, "compilers: iree, xla"),
+        ({"device": GPU, "threads": 4}, "is no CPU"),
+        ({"device": CPU, "threads": 0}, "threads must be"),
+        ({"device": CPU, "coverage": 2.0}, "coverage must be"),
+    ],
+)
+def test_what_cannot_be_asked_says_what_can(
+    predictor: ModulePredictor, maker: Any, asked: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(SpecError, match=said):
+        predictor.predict(chain(maker), **asked)
+
+
+class Refusing:
+    """A kernel model that knows nothing."""
+
+    def predict(self, specs: Any, devices: Any, *, coverage: float = 0.9) -> Any:
+        raise SpecError("this model was trained on nothing", field="family")
+
+
+def test_kernels_the_model_refuses_are_estimated_on_paper_and_said_so(maker: Any) -> None:
+    on = hardware(catalogue().get(CPU), None)
+    found = compose_program(Refusing(), chain(maker), on)  # type: ignore[arg-type]
+    assert found.latency_s.value >= found.bound_s
+    assert any("trained on nothing" in note for note in found.notes)
+    assert not found.in_domain

@@ -1,0 +1,1 @@
+"""What is predicted from many kernels: whole models and MLIR programs."""

@@ -1,0 +1,290 @@
+"""Artifacts of models of programs: a directory with `manifest.json` and compressed ONNX graphs, one model per device.
+
+The files are those of `artifact_files`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....features.batch.cases import Floats
+from ....features.mlir.vectors.program_vector import Vectors, schema_hash
+from ....models.engine.runtime import GraphError
+from ....models.family_model.artifact_files import ArtifactFormat, StoreGraph, read_graph, reading
+from ....models.family_model.intervals import Scores, scale_of, scores_from_json, scores_to_json
+from ....models.predict.prediction import Interval
+from .analytic_base import BASE, AnalyticBase, classes_of
+from .boosted_trees import tree_inputs
+from .domain import ProgramDomain, widening
+from .networks import NETWORKS, serving_names
+from .ragged_batch import RaggedBatch, arrays_of, to_ragged_batch
+
+FORMAT = ArtifactFormat("model of programs", "train-mlir", version=1, kind="programs", features=schema_hash)
+
+TREES, SCALE = "trees", "scale"
+"""Names of graphs beside those of networks: boosted trees on the whole program, and the size of errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Characteristic:
+    """A further learned target.
+
+    Attributes:
+        graph: Its graph, of ln(1 + value).
+        scores: By compiler, the scores its intervals come from.
+    """
+
+    graph: bytes
+    scores: Mapping[str, Scores]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramModel:
+    """What was learned of programs on one device.
+
+    Attributes:
+        device: The device.
+        settings: Compilers with threads, the columns of every answer.
+        usual: For each dialect the compiler it was mostly measured with.
+        base: The fitted analytic composition.
+        graphs: Serialised ONNX by name: networks, `TREES` and `SCALE`.
+        weights: How much each member counts, shape `(n_settings,)` each.
+        scores: Conformal scores by compiler.
+        domain: Where the training programs lie.
+        characteristics: Further learned targets.
+        n_programs: Programs trained on.
+        n_rows: Measurements trained on.
+        metrics: Held-out errors by member.
+    """
+
+    device: str
+    settings: tuple[tuple[str, int], ...]
+    usual: Mapping[str, str]
+    base: AnalyticBase
+    graphs: Mapping[str, bytes]
+    weights: Mapping[str, Floats]
+    scores: Mapping[str, Scores]
+    domain: ProgramDomain
+    characteristics: Mapping[str, Characteristic]
+    n_programs: int
+    n_rows: int
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def compilers(self) -> tuple[str, ...]:
+        """Compilers that were measured."""
+        return tuple(dict.fromkeys(compiler for compiler, _ in self.settings))
+
+
+def save_models(models: Mapping[str, ProgramModel], facts: Mapping[str, Any], directory: Path) -> None:
+    """Write models by device, replacing what was in `directory` only once all of it is on disk.
+
+    Raises:
+        ArtifactError: `directory` is something else's, or cannot be written.
+    """
+    FORMAT.save(directory, lambda store: {
+        **facts, "devices": {device: _to_json(device, model, store) for device, model in models.items()}
+    })  # fmt: skip
+
+
+def load_models(directory: Path) -> dict[str, ProgramModel]:
+    """The models of an artifact by device, every file checked against the manifest.
+
+    Raises:
+        ArtifactError: there is no model, it is damaged, or was made for other features or by another version.
+    """
+    manifest = FORMAT.manifest(directory)
+    with reading(f"the manifest of {directory}"):
+        return {str(device): _from_json(str(device), entry, manifest["files"], directory)
+                for device, entry in manifest["devices"].items()}  # fmt: skip
+
+
+def _to_json(device: str, model: ProgramModel, store: StoreGraph) -> dict[str, Any]:
+    return {
+        "settings": [list(setting) for setting in model.settings], "usual": dict(model.usual), "base": model.base.to_json(),
+        "graphs": {name: store(f"{device}.{name.replace(' ', '-')}", graph) for name, graph in model.graphs.items()},
+        "weights": {name: [round(float(w), 4) for w in column] for name, column in model.weights.items()},
+        "scores": scores_to_json(model.scores), "domain": model.domain.to_json(),
+        "characteristics": {
+            name: {"graph": store(f"{device}.{name}", target.graph), "scores": scores_to_json(target.scores)}
+            for name, target in model.characteristics.items()
+        },
+        "n_programs": model.n_programs, "n_rows": model.n_rows, "metrics": dict(model.metrics),
+    }  # fmt: skip
+
+
+def _from_json(device: str, entry: Mapping[str, Any], files: Mapping[str, str], directory: Path) -> ProgramModel:
+    def graph(name: str) -> bytes:
+        return read_graph(directory, name, files)
+
+    return ProgramModel(
+        device=device,
+        settings=tuple((str(compiler), int(threads)) for compiler, threads in entry["settings"]),
+        usual={str(dialect): str(compiler) for dialect, compiler in entry["usual"].items()},
+        base=AnalyticBase.from_json(entry["base"]),
+        graphs={str(name): graph(file) for name, file in entry["graphs"].items()},
+        weights={str(name): np.asarray(entry, dtype=np.float64) for name, entry in entry["weights"].items()},
+        scores=scores_from_json(entry["scores"]),
+        domain=ProgramDomain.from_json(entry["domain"]),
+        characteristics={
+            str(name): Characteristic(graph(entry["graph"]), scores_from_json(entry["scores"]))
+            for name, entry in entry["characteristics"].items()
+        },
+        n_programs=int(entry["n_programs"]),
+        n_rows=int(entry["n_rows"]),
+        metrics=entry["metrics"],
+    )
+
+
+_MOST_LOG_WIDTH = 50.0
+_SPLIT_BY = ("group network", "transformer")
+"""Networks that say how a program's time is spread over its groups, the preferred first."""
+
+_LOG_ERROR_OUTSIDE = 0.1
+"""What every doubling of an interval outside the domain adds to its half-width in logarithms: errors learned inside
+say little."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramAnswer:
+    """What the model answers for one program in one setting.
+
+    Attributes:
+        latency_s: The time.
+        group_s: The groups' parts of its value, shape `(n_groups,)`.
+        call_s: The call itself; the parts and it add up to the value.
+        excess: How far outside the domain the program lies, 0 inside.
+        why: What is unusual about it.
+        characteristics: Further targets by name.
+    """
+
+    latency_s: Interval
+    group_s: Floats
+    call_s: float
+    excess: float
+    why: str
+    characteristics: Mapping[str, Interval]
+
+
+class ProgramEngine:
+    """The graphs of a `ProgramModel`, loaded. Safe to share between threads.
+
+    Raises:
+        GraphError: a graph is no valid model for the installed onnxruntime.
+    """
+
+    def __init__(self, model: ProgramModel) -> None:
+        self.model = model
+        wanted = [name for name in (*names_in_use(model.weights), SCALE) if name in model.graphs]
+        split = next((name for name in _SPLIT_BY if name in model.graphs), None)
+        if split is not None and split not in wanted:
+            wanted.append(split)
+        self._split = split
+        self._sessions = {name: _session(model.graphs[name]) for name in wanted}
+
+    @cached_property
+    def _characteristics(self) -> dict[str, Any]:
+        """Sessions of the further targets, made when first asked for."""
+        return {name: _session(characteristic.graph) for name, characteristic in self.model.characteristics.items()}
+
+    @property
+    def method(self) -> str:
+        """What it is blended from, in words."""
+        return " + ".join(names_in_use(self.model.weights))
+
+    def answer(self, program: Vectors, setting: tuple[str, int], coverage: float) -> ProgramAnswer:
+        """The answer for a program in one of the model's settings."""
+        column = self.model.settings.index(setting)
+        batch = to_ragged_batch([program])
+        log_base = self.model.base.log_latency(batch)
+        rows = tree_inputs(batch, self.model.base)
+        answers: dict[str, Floats] = {BASE: log_base}
+        seconds: Floats | None = None
+        for name, session in self._sessions.items():
+            if name == TREES:
+                answers[name] = log_base + session.run(None, {"x": rows})[0].reshape(log_base.shape)
+            elif name in NETWORKS:
+                log_latency, parts = session.run(None, feed(name, batch))
+                answers[name] = log_latency.astype(np.float64)
+                if name == self._split:
+                    seconds = parts[:, column].astype(np.float64)
+        value = float(np.exp(blended(answers, self.model.weights)[0, column]))
+        excess, why = self.model.domain.excess(program)
+        scale = 1.0
+        if SCALE in self._sessions:
+            scale = float(scale_of(self._sessions[SCALE].run(None, {"x": rows[column : column + 1]})[0][:, 0])[0])
+        interval = _interval(value, self.model.scores[setting[0]], scale, coverage, widening(excess))
+        if seconds is None:
+            seconds = self.model.base.of(batch).parts[:, column]
+        group_s, call_s = _split(value, seconds, float(self.model.base.of(batch).whole[0, column]))
+        further = self._further(rows[column : column + 1], setting[0], coverage, widening(excess))
+        return ProgramAnswer(interval, group_s, call_s, excess, why, further)
+
+    def _further(self, row: Any, compiler: str, coverage: float, factor: float) -> dict[str, Interval]:
+        further = {}
+        for name, characteristic in self.model.characteristics.items():
+            if compiler not in characteristic.scores:
+                continue
+            log_value = float(self._characteristics[name].run(None, {"x": row})[0][0, 0])
+            value = float(np.expm1(max(log_value, 0.0)))
+            low, high = characteristic.scores[compiler].bounds(coverage)
+            lower, upper = (np.expm1(max(log_value + end * factor, 0.0)) for end in (low, high))
+            further[name] = Interval(value, min(float(lower), value), max(float(upper), value))
+        return further
+
+
+def blended(answers: Mapping[str, Floats], weights: Mapping[str, Floats]) -> Floats:
+    """The weighed mean of the members' answers, shape `(n, n_settings)`."""
+    total: Floats = sum((answers[name] * weights[name] for name in weights if np.any(weights[name] > 0)), np.zeros(1))
+    return total
+
+
+def names_in_use(weights: Mapping[str, Floats]) -> Sequence[str]:
+    """Members with a weight in any setting."""
+    return [name for name, weight in weights.items() if np.any(weight > 0)]
+
+
+def feed(name: str, programs: RaggedBatch) -> dict[str, Any]:
+    """The arrays that the graph of a network reads."""
+    names = serving_names(NETWORKS[name])
+    arrays = arrays_of([name for name in names if name not in ("classes", "passed", "per_op")], programs)
+    arrays["passed"] = programs.passed_s.astype(np.float32)[:, None]
+    if "classes" in names:
+        arrays["classes"] = classes_of(programs)
+    if "per_op" in names:
+        n_ops = np.bincount(programs.op_group, minlength=len(programs.groups))
+        arrays["per_op"] = (1.0 / np.maximum(n_ops, 1)).astype(np.float32)[:, None]
+    return arrays
+
+
+def _session(graph: bytes) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors share no other base class
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise GraphError(f"onnxruntime {onnxruntime.__version__} cannot run a graph: {reason}") from error
+
+
+def _interval(value: float, scores: Scores, scale: float, coverage: float, factor: float) -> Interval:
+    low, high = scores.bounds(coverage)
+    outside = _LOG_ERROR_OUTSIDE * (factor - 1.0)
+    lower = value * float(np.exp(max(low * scale * factor - outside, -_MOST_LOG_WIDTH)))
+    return Interval(value, lower, value * float(np.exp(min(high * scale * factor + outside, _MOST_LOG_WIDTH))))
+
+
+def _split(value: float, group_s: Floats, call_s: float) -> tuple[Floats, float]:
+    """Parts that add up to the value, in the proportions of these."""
+    total = float(group_s.sum()) + call_s
+    factor = value / total if total > 0 else 0.0
+    return group_s * factor, call_s * factor

@@ -1,0 +1,329 @@
+"""From measured programs to a model of programs: members fitted fold by fold, blended, their intervals calibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....datasets.records.mlir_modules import ModuleRun
+from ....features.batch.cases import Floats
+from ....features.device import Catalogue, catalogue
+from ....features.errors import SpecError
+from ....features.mlir.reading import read
+from ....features.mlir.understanding import understand
+from ....models.engine.runtime import Runtime
+from ....models.family_model.intervals import Scores
+from ....models.metrics import error_summary, kendall
+from ....models.regressor import Progress, no_progress
+from ....models.training.interval_calibration import folds_of, held_out_error_sizes, held_out_parts
+from ....models.training.stacking import blend_weights
+from ....version import __version__
+from .analytic_base import BASE, AnalyticBase
+from .boosted_trees import fit_characteristic, fit_trees, tree_graph, tree_inputs
+from .domain import ProgramDomain
+from .measured_programs import MeasuredPrograms, measured_programs, read_modules
+from .network_training import Schedule, TrainedNetwork, answers, train_network
+from .networks import NETWORKS
+from .program_model import SCALE, TREES, Characteristic, ProgramModel, blended, save_models
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingConfig:
+    """How a model of programs is trained.
+
+    Every fold is answered by members trained on the others. The networks of all folds are averaged: each saw most programs,
+    and together they are better than one that saw all. Trees are fitted once more on everything.
+
+    Attributes:
+        folds: Number of folds.
+        networks: Schedule of each network.
+        tree_rounds: Rounds of boosting.
+        forests: Fits of the trees, each with other draws of rows and columns.
+        seed: Of everything random.
+    """
+
+    folds: int = 5
+    networks: Mapping[str, Schedule] = field(
+        default_factory=lambda: {
+            "group network": Schedule(epochs=40),
+            "convolutional": Schedule(epochs=25),
+            "transformer": Schedule(epochs=20, batch=16, rate=2e-3),
+        }
+    )
+    tree_rounds: int = 400
+    forests: int = 3
+    seed: int = 0
+
+    def lasting(self, factor: float) -> TrainingConfig:
+        """The same with networks that learn for so many times as long."""
+        longer = {
+            name: replace(schedule, epochs=max(round(schedule.epochs * factor), 1))
+            for name, schedule in self.networks.items()
+        }
+        return replace(self, networks=longer)
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfFold:
+    """Answers for programs by members that had not seen them.
+
+    Attributes:
+        answers: Logarithms of seconds of shape `(n, n_settings)`, by member.
+        fits: The networks that gave them, fold by fold.
+    """
+
+    answers: Mapping[str, Floats]
+    fits: Mapping[str, tuple[TrainedNetwork, ...]]
+
+
+def out_of_fold(measured: MeasuredPrograms, config: TrainingConfig, progress: Progress = no_progress) -> OutOfFold:
+    """Every member's answers for every program, by fits that did not see it nor another size of it."""
+    fold = folds_of(measured.names, config.folds, config.seed)
+    result: dict[str, Floats] = {}
+    fits: dict[str, list[TrainedNetwork]] = {name: [] for name in config.networks}
+
+    def put(name: str, rows: Any, values: Floats) -> None:
+        result.setdefault(name, np.full(measured.log_latency.shape, np.nan))[rows] = values
+
+    for number, held_out_part, others in held_out_parts(fold):
+        seen, unseen = measured.take(others), measured.take(held_out_part)
+        base = AnalyticBase.fit(seen.programs, seen.log_latency, seen.weight)
+        put(BASE, held_out_part, base.log_latency(unseen.programs))
+        boosters = _fit_trees(seen, base, config, number)
+        put(TREES, held_out_part, _tree_answers(boosters, unseen, base))
+        for name, schedule in config.networks.items():
+            progress(f"fold {number + 1}: {name}", number, config.folds)
+            fit = train_network(
+                NETWORKS[name], seen.programs, base, seen.log_latency, seen.weight, schedule, config.seed + number
+            )
+            fits[name].append(fit)
+            put(name, held_out_part, answers(fit, NETWORKS[name], unseen.programs))
+    return OutOfFold(result, {name: tuple(fit) for name, fit in fits.items()})
+
+
+def train_programs(
+    measured: MeasuredPrograms, config: TrainingConfig | None = None, progress: Progress = no_progress
+) -> ProgramModel:
+    """A model of the programs measured on one device."""
+    config = config or TrainingConfig()
+    held_out = out_of_fold(measured, config, progress)
+    weights = blend_weights(held_out.answers, measured.log_latency, measured.weight)
+    answer = blended(held_out.answers, weights)
+    progress("trees on everything", config.folds, config.folds)
+    base = AnalyticBase.fit(measured.programs, measured.log_latency, measured.weight)
+    inputs = tree_inputs(measured.programs, base)
+    graphs = {TREES: tree_graph(_fit_trees(measured, base, config, config.folds), inputs.shape[1])}
+    graphs |= _network_graphs(held_out, weights)
+    progress("intervals", config.folds, config.folds)
+    scores, graphs[SCALE] = _calibrated(measured, inputs, answer, config.seed)
+    return ProgramModel(
+        device=measured.device,
+        settings=measured.settings,
+        usual=_usual(measured),
+        base=base,
+        graphs=graphs,
+        weights=weights,
+        scores=scores,
+        domain=ProgramDomain.fit(measured.programs.totals, measured.programs.op_codes[:, 0], config.seed),
+        characteristics=_characteristics(measured, inputs, config),
+        n_programs=len(set(measured.names)),
+        n_rows=int((~np.isnan(measured.log_latency)).sum()),
+        metrics={name: errors_of(column, measured) for name, column in {**held_out.answers, "blend": answer}.items()},
+    )
+
+
+def _network_graphs(held_out: OutOfFold, weights: Mapping[str, Floats]) -> dict[str, bytes]:
+    from .network_onnx import network_graph
+
+    used = {name: fits for name, fits in held_out.fits.items() if fits and np.any(weights[name] > 0)}
+    return {name: network_graph(NETWORKS[name], fits) for name, fits in used.items()}
+
+
+def _fit_trees(measured: MeasuredPrograms, base: AnalyticBase, config: TrainingConfig, seed: int) -> list[Any]:
+    log_base = base.log_latency(measured.programs)
+    y = (measured.log_latency - log_base).ravel()
+    known = ~np.isnan(y)
+    x, weight = tree_inputs(measured.programs, base)[known], measured.weight.ravel()[known]
+    seeds = range(seed * config.forests, (seed + 1) * config.forests)
+    return [fit_trees(x, y[known], weight, seed, rounds=config.tree_rounds) for seed in seeds]
+
+
+def _tree_answers(boosters: Sequence[Any], measured: MeasuredPrograms, base: AnalyticBase) -> Floats:
+    import xgboost
+
+    log_base = base.log_latency(measured.programs)
+    x = xgboost.DMatrix(tree_inputs(measured.programs, base))
+    mean = np.mean([booster.predict(x) for booster in boosters], axis=0)
+    tree_answers: Floats = log_base + mean.reshape(log_base.shape)
+    return tree_answers
+
+
+def _calibrated(measured: MeasuredPrograms, x: Any, answer: Floats, seed: int) -> tuple[dict[str, Scores], bytes]:
+    """Scores by compiler, and the graph of error sizes."""
+    errors = (measured.log_latency - answer).ravel()
+    halves = np.repeat(folds_of(measured.names, 2, seed + 1), len(measured.settings))
+    known = np.flatnonzero(~np.isnan(errors))
+    sizes, graph = held_out_error_sizes(x, errors, halves, known, known, seed)
+    compiler, scores = _compiler_of_rows(measured)[known], errors[known] / sizes
+    return {name: Scores.of(scores[compiler == name]) for name in np.unique(compiler).tolist()}, graph
+
+
+def _compiler_of_rows(measured: MeasuredPrograms) -> Any:
+    """The compiler of each row of `tree_inputs`, shape `(n * n_settings,)`."""
+    return np.tile([name for name, _ in measured.settings], len(measured))
+
+
+def _characteristics(measured: MeasuredPrograms, x: Any, config: TrainingConfig) -> dict[str, Characteristic]:
+    compiler = _compiler_of_rows(measured)
+    halves = np.repeat(folds_of(measured.names, 2, config.seed), len(measured.settings))
+    models = {}
+    for name, values in measured.characteristics.items():
+        y = np.log1p(values.ravel())
+        known = np.flatnonzero(np.isfinite(y))
+        if len(known) < _LEAST_ROWS or len(np.unique(halves[known])) < 2:
+            continue
+        errors = np.full(len(known), np.nan)
+        for _, held_out_part, others in held_out_parts(halves[known]):
+            graph = fit_characteristic(x[known[others]], y[known[others]], config.seed)
+            errors[held_out_part] = y[known[held_out_part]] - Runtime([graph]).run(x[known[held_out_part]])[0][:, 0]
+        by_compiler = {word: errors[compiler[known] == word] for word in np.unique(compiler[known]).tolist()}
+        scores = {word: Scores.of(column) for word, column in by_compiler.items() if len(column) >= _LEAST_ROWS}
+        models[name] = Characteristic(fit_characteristic(x[known], y[known], config.seed), scores)
+    return models
+
+
+_LEAST_ROWS = 40
+"""Fewer rows say too little of a target to learn it."""
+
+
+def _usual(measured: MeasuredPrograms) -> dict[str, str]:
+    """The compiler each dialect was mostly measured with: XLA takes only StableHLO, so it is the usual one there."""
+    dialect, compiler = np.array(measured.dialects), np.array([name for name, _ in measured.settings])
+    counts = {
+        (word, name): int((~np.isnan(measured.log_latency[dialect == word][:, compiler == name])).sum())
+        for word in np.unique(dialect).tolist() for name in dict.fromkeys(compiler.tolist())
+    }  # fmt: skip
+    usual = {}
+    for word in np.unique(dialect).tolist():
+        of_word = {name: n for (other, name), n in counts.items() if other == word}
+        often = [name for name, n in of_word.items() if n >= 0.8 * max(of_word.values())]
+        # Of two measured equally often, the one that takes fewer dialects is made for this one.
+        usual[word] = min(often, key=lambda name: sum(n > 0 for (_, other), n in counts.items() if other == name))
+    return usual
+
+
+def errors_of(log_answer: Floats, measured: MeasuredPrograms) -> dict[str, dict[str, float]]:
+    """Errors of answers, logarithms of seconds of shape `(n, n_settings)`, by slice; `all` is everything together.
+
+    Each slice has `n`, `mean_ape_pct`, `median_ape_pct`, `within_10_pct` and `kendall_tau`.
+    """
+    names = np.array([f"{compiler}, {threads} threads" for compiler, threads in measured.settings])
+    columns = np.tile(names, (len(measured), 1))
+    known = ~np.isnan(measured.log_latency) & ~np.isnan(log_answer)
+    errors_by_slice = {"all": errors(log_answer[known], measured.log_latency[known])}
+    slices = {"": columns}
+    for word, labels in (("source", measured.sources), ("dialect", measured.dialects)):
+        slices[word] = np.tile(np.array(labels)[:, None], (1, len(names)))
+    for word, values in slices.items():
+        for value in np.unique(values[known]).tolist():
+            rows = known & (values == value)
+            errors_by_slice[f"{word} {value}".strip()] = errors(log_answer[rows], measured.log_latency[rows])
+    return errors_by_slice
+
+
+def errors(log_answer: Floats, log_measured: Floats) -> dict[str, float]:
+    """Errors of answers, all of shape `(n,)`: absolute percentage errors, and the rank correlation (Kendall's τ-b)."""
+    tau = kendall(log_answer, log_measured) if len(log_answer) else None
+    return error_summary(log_measured - log_answer) | {"kendall_tau": float("nan") if tau is None else tau}
+
+
+def coverage_of(lower: Floats, upper: Floats, log_measured: Floats) -> float:
+    """Share of measurements inside intervals, logarithms of any shape, where something was measured."""
+    known = ~np.isnan(log_measured)
+    inside = (lower[known] <= log_measured[known]) & (log_measured[known] <= upper[known])
+    return float(inside.mean())
+
+
+LEAST_PROGRAMS = 20
+"""Fewer programs of one device are not enough to hold some out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramReport:
+    """What training gave, by device.
+
+    Attributes:
+        n_programs: Programs.
+        n_rows: Rows.
+        settings: Compilers and thread counts.
+        weights: Weights of the members by setting.
+        errors: Errors of every member and of their blend for programs held out, by slice.
+        left_out: Why rows were left out.
+    """
+
+    n_programs: dict[str, int]
+    n_rows: dict[str, int]
+    settings: dict[str, list[str]]
+    weights: dict[str, dict[str, list[float]]]
+    errors: dict[str, dict[str, dict[str, dict[str, float]]]]
+    left_out: tuple[str, ...]
+
+
+def train_modules(
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    config: TrainingConfig | None = None,
+    devices: Catalogue | None = None,
+    progress: Progress = no_progress,
+) -> ProgramReport:
+    """Train a model of programs on every device of the stores and packed tables at `paths`, and write it to `out`.
+
+    Raises:
+        SpecError: a path holds no measured programs, too few of them, or `out` is something else's.
+    """
+    texts, runs = read_modules(paths)
+    known = devices or catalogue()
+    models: dict[str, ProgramModel] = {}
+    left_out: list[str] = []
+    for name in sorted({run.device for run in runs if run.status == "ok"}):
+        measured, refusals = measured_programs(
+            texts, runs, known.get(name), lambda text: understand(read(text)),
+            lambda done, of: progress("reading programs", done, of),
+        )  # fmt: skip
+        left_out += refusals
+        if len(set(measured.names)) < LEAST_PROGRAMS:
+            left_out.append(f"{name}: {len(set(measured.names))} programs; a model takes {LEAST_PROGRAMS}")
+            continue
+        models[name] = train_programs(measured, config, progress)
+    if not models:
+        raise SpecError(f"no device has {LEAST_PROGRAMS} measured programs, the least to learn from", field="data")
+    save_models(models, facts_of(runs), out)
+    return _report(models, left_out)
+
+
+def facts_of(runs: Sequence[ModuleRun]) -> dict[str, Any]:
+    """What is known of a model's making."""
+    dates = sorted(run.measured_at for run in runs if run.measured_at)
+    return {"trained_with": __version__, "rows": len(runs), "measured": [dates[0], dates[-1]] if dates else []}
+
+
+def _report(models: dict[str, ProgramModel], left_out: Sequence[str]) -> ProgramReport:
+    return ProgramReport(
+        n_programs={name: model.n_programs for name, model in models.items()},
+        n_rows={name: model.n_rows for name, model in models.items()},
+        settings={
+            name: [f"{compiler}, {threads} threads" for compiler, threads in model.settings]
+            for name, model in models.items()
+        },
+        weights={
+            name: {member: weight.tolist() for member, weight in model.weights.items()}
+            for name, model in models.items()
+        },
+        errors={name: dict(model.metrics) for name, model in models.items()},
+        left_out=tuple(left_out),
+    )

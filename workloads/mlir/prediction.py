@@ -1,0 +1,99 @@
+"""What a prediction for a program says: totals with intervals, where the time goes, and what code is expected to be like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ...models.predict.prediction import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCost:
+    """One kernel's part of a program; latency and energy are those of all its runs.
+
+    Attributes:
+        title: What it is.
+        kind: One of `features.mlir.program.KINDS`.
+        ops: The operations in it by name.
+        lines: Their lines in the user's text where the reader knows them.
+        runs: How often it runs.
+        latency_s: Seconds.
+        energy_j: Joules; None where they are not known.
+        time_share: Share of the latency of the program.
+        flops: Floating-point operations.
+        bytes: Bytes moved.
+        bound: The limit that binds it analytically.
+        spec: The kernel it was recognised as, as text; empty where there is no family for it.
+        stand_in: How that differs from what it does.
+        understood: False where its cost is a guess that widens the interval.
+    """
+
+    title: str
+    kind: str
+    ops: tuple[str, ...]
+    lines: tuple[int, ...]
+    runs: float
+    latency_s: float
+    energy_j: float | None
+    time_share: float
+    flops: float
+    bytes: float
+    bound: str
+    spec: str
+    stand_in: str
+    understood: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModulePrediction:
+    """What one function of a module costs on one device.
+
+    Attributes:
+        function: Its name.
+        reader: What read the text.
+        device: Name of the device.
+        compiler: The compiler assumed.
+        threads: The thread count assumed; None on a GPU.
+        latency_s: Latency.
+        power_w: Mean power; None where nothing is known of it.
+        energy_j: Energy; None where nothing is known of power.
+        coverage: Share of programs whose value the intervals are built to contain.
+        method: What answered: `composition` of kernel predictions, or the learned model with what it is blended from.
+        in_domain: Whether the program is inside the domain of the model.
+        notes: What to know of the answer.
+        bound_s: The time no run of these kernels can beat.
+        breakdown: Its parts, in seconds.
+        flops: Floating-point operations.
+        bytes: Bytes moved.
+        footprint_b: Bytes of memory used.
+        intensity: Flops per byte.
+        utilization: Achieved arithmetic over the device's peak, 0 to 1.
+        groups: The kernels' parts.
+        not_understood: Operations whose cost is unknown, with the reason.
+        characteristics: Further learned targets, such as `code_instructions`, `registers` or `spills`, by name.
+    """
+
+    function: str
+    reader: str
+    device: str
+    compiler: str
+    threads: int | None
+    latency_s: Interval
+    power_w: Interval | None
+    energy_j: Interval | None
+    coverage: float
+    method: str
+    in_domain: bool
+    notes: tuple[str, ...]
+    bound_s: float
+    breakdown: Mapping[str, float]
+    flops: float
+    bytes: float
+    footprint_b: float
+    intensity: float
+    utilization: float | None
+    groups: tuple[GroupCost, ...]
+    not_understood: tuple[tuple[str, str], ...]
+    characteristics: Mapping[str, Interval] = field(default_factory=lambda: MappingProxyType({}))

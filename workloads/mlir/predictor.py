@@ -1,0 +1,195 @@
+"""Predictions for programs: the learned model where programs were measured, the sum of kernels everywhere else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from ...features.device import Catalogue, Device
+from ...features.errors import SpecError, listed
+from ...features.kernel import MAX_THREADS
+from ...features.mlir.program import Program
+from ...features.mlir.vectors.device_limits import Hardware, hardware
+from ...features.mlir.vectors.program_vector import extract
+from ...models.engine.runtime import GraphError
+from ...models.family_model.artifact_files import ArtifactError
+from ...models.family_model.intervals import check_coverage
+from ...models.predict.prediction import Interval
+from ...models.predict.predictor import ArtifactPredictor
+from ...models.pretrained import MLIR_PROGRAMS
+from .composition import Composed, compose_program, learned
+from .learned.program_model import ProgramEngine, load_models
+from .prediction import ModulePrediction
+
+COMPILERS = ("iree", "xla")
+"""Compilers that can be asked for; empty: the one the device's programs were measured with, or kernels as libraries
+run them."""
+
+COMPOSITION = "composition"
+"""Method of an answer that is the sum of kernel predictions."""
+
+
+LEARNED = "learned on whole programs"
+"""Method of an answer by the learned model, followed by what it is blended from."""
+
+
+def load_module_predictor(kernels: ArtifactPredictor, directory: Path | None = None) -> ModulePredictor:
+    """The predictor for programs.
+
+    Args:
+        kernels: the kernel model, whose devices can be asked about.
+        directory: the learned model of programs; None: the shipped one.
+
+    Raises:
+        ArtifactError: the directory holds no model of programs, or a damaged one.
+    """
+    chosen = MLIR_PROGRAMS if directory is None else directory
+    try:
+        engines = {device: ProgramEngine(model) for device, model in load_models(chosen).items()}
+    except GraphError as error:
+        raise ArtifactError(f"{chosen}: a graph cannot be run: {error}") from error
+    return ModulePredictor(kernels, engines)
+
+
+class ModulePredictor:
+    """Predicts what programs cost. Safe to share between threads."""
+
+    def __init__(self, kernels: ArtifactPredictor, engines: Mapping[str, ProgramEngine] | None = None) -> None:
+        self._kernels = kernels
+        self._engines = engines or {}
+
+    @property
+    def devices(self) -> Catalogue:
+        """The devices that can be asked about."""
+        return self._kernels.devices
+
+    @property
+    def measured(self) -> dict[str, tuple[str, ...]]:
+        """Devices on which whole programs were measured, each with the compilers."""
+        return {device: engine.model.compilers for device, engine in self._engines.items()}
+
+    def predict(
+        self, program: Program, device: str, *, compiler: str = "", threads: int | None = None, coverage: float = 0.9
+    ) -> ModulePrediction:
+        """What a program costs on a device.
+
+        Args:
+            program: what runs, with every size known.
+            device: a name or alias in the catalogue.
+            compiler: one of `COMPILERS`, or empty.
+            threads: CPU threads; None: all cores.
+            coverage: share of programs the intervals are to contain.
+
+        Raises:
+            SpecError: unknown device or compiler, threads where there are none, or a coverage outside what is possible.
+        """
+        check_coverage(coverage)
+        if compiler not in ("", *COMPILERS):
+            raise SpecError(
+                f"no compiler {compiler!r}; compilers: {listed(COMPILERS)}, or none given", field="compiler"
+            )
+        on = _placed(self.devices.get(device), threads)
+        # A program without a kernel is nothing but its call, which no network was shown.
+        engine = self._engines.get(on.device.name) if program.groups else None
+        setting, setting_notes = _setting(engine, program, on, compiler, threads) if program.groups else (None, ())
+        if engine is None or setting is None:
+            composed = compose_program(self._kernels, program, on, coverage=coverage)
+            return assembled(program, on, composed, compiler=compiler, method=COMPOSITION,
+                             notes=(*setting_notes, *composed.notes), coverage=coverage)  # fmt: skip
+        on = hardware(on.device, setting[1])
+        answer = engine.answer(extract(program, on.device), setting, coverage)
+        spread = learned(program, on, answer)
+        return assembled(
+            program, on, spread, compiler=setting[0], method=f"{LEARNED}: {engine.method}",
+            notes=(*setting_notes, *spread.notes), coverage=coverage, characteristics=answer.characteristics,
+        )  # fmt: skip
+
+
+def _setting(
+    engine: ProgramEngine | None, program: Program, on: Hardware, compiler: str, threads: int | None
+) -> tuple[tuple[str, int] | None, tuple[str, ...]]:
+    """The setting of the learned model that answers, None where it has none, and what must be said of the choice."""
+    device = on.device.name
+    if engine is None:
+        note = f"no program was measured on {device}; its kernels are added up"
+        return None, (f"{note}, as libraries run them" if compiler else note,)
+    model, dialect = engine.model, _main_dialect(program)
+    chosen = compiler or model.usual.get(dialect, model.compilers[0])
+    if chosen not in model.compilers:
+        measured = listed(model.compilers)
+        return None, (
+            f"no program was measured with {chosen} on {device}, only with {measured}; its kernels are added up",
+        )
+    counts = sorted(number for name, number in model.settings if name == chosen)
+    # More threads than there are cores run as that many.
+    wanted = min(on.threads or 1, int(on.device.required("compute_units"))) if on.is_cpu else counts[-1]
+    if threads is None and wanted not in counts:
+        wanted = counts[-1]
+    if wanted not in counts:
+        measured = listed(map(str, counts))
+        return None, (
+            f"programs were measured with {measured} threads on {device}, not {wanted}; its kernels are added up",
+        )
+    if compiler:
+        return (chosen, wanted), ()
+    return (chosen, wanted), (f"no compiler given: {chosen}, which {dialect} was mostly measured with",)
+
+
+def _main_dialect(program: Program) -> str:
+    """The dialect of most operations, in which views count and constants do not."""
+    counts = Counter(node.op.partition(".")[0] for node in program.nodes if node.kind not in ("constant", "control"))
+    # Arithmetic of scalars and shapes is beside the point of a text in another dialect.
+    main = [(n, name) for name, n in counts.items() if name not in ("arith", "tensor", "func", "math")]
+    return max(main or [(n, name) for name, n in counts.items()] or [(0, "")])[1]
+
+
+def assembled(
+    program: Program, on: Hardware, composed: Composed, *, compiler: str, method: str, notes: tuple[str, ...],
+    coverage: float, characteristics: Mapping[str, Interval] = MappingProxyType({}),
+) -> ModulePrediction:  # fmt: skip
+    """The answer for a program from what its kernels add up to."""
+    peak = on.peak_flops_per_s(*_main_arithmetic(program))
+    return ModulePrediction(
+        function=program.function,
+        reader=program.reader,
+        device=on.device.name,
+        compiler=compiler,
+        threads=on.threads,
+        latency_s=composed.latency_s,
+        power_w=composed.power_w,
+        energy_j=composed.energy_j,
+        coverage=coverage,
+        method=method,
+        in_domain=composed.in_domain,
+        notes=(*program.notes, *notes),
+        bound_s=composed.bound_s,
+        breakdown=composed.breakdown,
+        flops=program.flops,
+        bytes=program.bytes,
+        footprint_b=program.footprint_b,
+        intensity=program.intensity,
+        utilization=min(program.flops / composed.latency_s.value / peak, 1.0),
+        groups=composed.groups,
+        not_understood=tuple(dict.fromkeys((node.op, node.note) for node in program.not_understood)),
+        characteristics=characteristics,
+    )
+
+
+def _placed(device: Device, threads: int | None) -> Hardware:
+    if threads is None:
+        return hardware(device, None)
+    if device.kind != "cpu":
+        raise SpecError(f"{device.name} is no CPU; leave threads out", field="threads")
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
+        raise SpecError(f"threads must be a whole number between 1 and {MAX_THREADS}, got {threads!r}", field="threads")
+    return hardware(device, threads)
+
+
+def _main_arithmetic(program: Program) -> tuple[str, str]:
+    """Dtype and kind of the group with most arithmetic."""
+    if not program.groups:
+        return "fp32", "elementwise"
+    most = max(program.groups, key=lambda group: group.flops * group.runs)
+    return most.dtype, most.kind
