@@ -205,7 +205,7 @@ def page(
         *_table("model", {name: item["all"] for name, item in result.items()}), "",
         f"The learned model is blended from {engine.method}. By slice:", "",
         *_table("held out", {name: item for name, item in best.items() if name != "all"}), "",
-        "Intervals of held-out programs:", "", "| asked for | found |", "| ---: | ---: |",
+        "Coverage of intervals on held-out programs:", "", "| nominal | measured |", "| ---: | ---: |",
         *(f"| {coverage:.0%} | {coverage_of(*pair, unseen.log_latency):.1%} |" for coverage, pair in ends.items()), "",
     ]  # fmt: skip
     return "\n".join(lines)
@@ -213,11 +213,11 @@ def page(
 
 def _table(head: str, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
     lines = [
-        f"| {head} | n | mean APE | median APE | within 10 % | Kendall τ |",
+        f"| {head} | n | mean APE (%) | median APE (%) | within 10 % | Kendall τ |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     return lines + [
-        f"| {name} | {row['n']} | {row['mean_ape_pct']:.1f} % | {row['median_ape_pct']:.1f} % | {row['within_10_pct']:.0f} % "
+        f"| {name} | {row['n']} | {row['mean_ape_pct']:.1f} | {row['median_ape_pct']:.1f} | {row['within_10_pct']:.0f} "
         f"| {row['kendall_tau']:.3f} |"
         for name, row in rows.items()
     ]

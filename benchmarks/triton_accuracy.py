@@ -108,9 +108,9 @@ def page(found: Mapping[str, Mapping[str, float]], rows: CompiledRows, metrics: 
         "bytes of stack, few registers.", "",
         *_table("model", found), "",
         "By slice, with the folds of training:", "", *_table("held out", metrics["out of fold"]), "",
-        f"Probabilities of spilling are off by {metrics['spill calibration error']:.3f} (expected calibration error). "
-        "Intervals:", "",
-        "| asked for | registers | instructions |", "| ---: | ---: | ---: |",
+        f"The expected calibration error of the probability of spilling is {metrics['spill calibration error']:.3f}. "
+        "Coverage of intervals:", "",
+        "| nominal | registers | instructions |", "| ---: | ---: | ---: |",
         *(f"| {float(item):.0%} | {coverage['registers'][item]:.1%} | {coverage['instructions'][item]:.1%} |"
           for item in coverage["registers"]), "",
     ]  # fmt: skip
@@ -119,14 +119,14 @@ def page(found: Mapping[str, Mapping[str, float]], rows: CompiledRows, metrics: 
 
 def _table(head: str, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
     lines = [
-        f"| {head} | n | registers R² | R² kept | registers off by | spills AUC | instructions mean APE | median APE "
-        "| shared memory exact |",
+        f"| {head} | n | registers R² | R² kept | registers MAE | spills AUC | instructions, mean APE (%) | median APE (%) "
+        "| shared memory exact (%) |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     return lines + [
         f"| {name} | {row['n']:.0f} | {row['registers_r2']:.3f} | {row['registers_r2_kept']:.3f} | {row['registers_mae']:.1f} "
-        f"| {row['spill_auc']:.3f} | {row['instructions_mean_ape_pct']:.1f} % | {row['instructions_median_ape_pct']:.1f} % "
-        f"| {row['shared_exact_pct']:.0f} % |"
+        f"| {row['spill_auc']:.3f} | {row['instructions_mean_ape_pct']:.1f} | {row['instructions_median_ape_pct']:.1f} "
+        f"| {row['shared_exact_pct']:.0f} |"
         for name, row in rows.items()
     ]
 

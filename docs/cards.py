@@ -28,8 +28,8 @@ LICENCE = "Apache-2.0, as kernelcast itself. Measured by kernelcast's own collec
 KERNELS = """
 Latencies of nine families of PyTorch operators on two cores of an AMD EPYC 9005 (Zen 5) virtual machine, fp32 and bf16,
 with one thread and with two, caches hot and cold. Two thirds of the shapes fill the space of sizes evenly in the logarithm,
-one third are those of published models; powers of two have no preference. They exist so that a fresh clone can predict CPU
-kernels, and as the ground for tests of every later stage.
+one third are those of published models; powers of two have no preference. A fresh clone predicts CPU kernels from them, and
+the tests use them.
 """
 
 TILED = """
@@ -48,15 +48,15 @@ SHARED_GAPS = (
 GPU_KERNELS = """
 Latencies of nine families of kernels on one NVIDIA H200, taken as CUDA graphs, caches hot and cold, in every dtype that
 PyTorch runs there; of a stratified share also power and energy. Shapes fill the space of sizes evenly in the logarithm or are
-those of published models. The campaign chooses what is worth most within its minutes (docs/measurement.md), and further short
-runs add to these rows. What they say, and how they compare with public tables, is in docs/h200.md.
+those of published models. The campaign measured the cases with the most value for its minutes (docs/measurement.md). Results,
+and a comparison with public tables, are in docs/h200.md.
 """
 
 GPU_TILED = """
 Matrix products and attention with their tuning knobs on one NVIDIA H200: Triton kernels, CUTLASS kernels for sm_80's
 tensor cores, and a naive CUDA product in square tiles of 1 to 32. Poor configurations are in it on purpose: a cost model must
-know them. Every result was checked against PyTorch before it was timed. Registers, spills and shared memory are what the
-compilers said.
+know them. Every result was checked against PyTorch before it was timed. Registers, spills and shared memory come from the
+compilers.
 """
 
 GPU_GAPS = (

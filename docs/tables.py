@@ -34,7 +34,8 @@ def devices_page() -> str:
     """The whole of docs/devices.md."""
     head = (
         "# Devices\n\nWritten by `docs/tables.py` from `features/devices/`, where every figure has its source. Peaks are "
-        "dense; a blank is a figure that is not public. Rates in TFLOP/s, memory bandwidth in GB/s, power limit in W.\n"
+        "dense; a blank is a figure that is not public. Rates in TFLOP/s, memory bandwidth in GB/s, power limit in W. Devices have "
+        "further names, such as those of NVML and ROCm: `kernelcast devices NAME --json` lists them.\n"
     )
     columns = (
         "device",
@@ -45,21 +46,23 @@ def devices_page() -> str:
         "fp8 matrix",
         "bandwidth",
         "limit",
-        "other names",
+        "short name",
     )
     return "\n".join([head, _table(columns, (_row(device) for device in Catalogue()))])
 
 
 def modules_page() -> str:
-    """The whole of docs/modules.md: every folder of the package with its idea and the files in it."""
-    parts = ["# Modules\n\nWritten by `docs/tables.py`: every folder and its idea. A file's first line says more.\n"]
+    """The whole of docs/modules.md: every folder of the package with its idea."""
+    parts = [
+        "# Modules\n\nWritten by `docs/tables.py`: every folder and its idea. Files say theirs in their first line.\n"
+    ]
     root = HERE.parent
     for room in ROOMS:
-        rows = []
-        for folder in sorted({path.parent for path in (root / room).rglob("*.py")}):
-            names = [f"`{path.stem}`" for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
-            rows.append((f"`{folder.relative_to(root)}/`", _idea(folder / "__init__.py"), ", ".join(names)))
-        parts.append(f"## {room}\n\n{_table(('folder', 'idea', 'files'), rows)}")
+        folders = sorted({path.parent for path in (root / room).rglob("*.py")})
+        ideas = [
+            f"* `{folder.relative_to(root)}/`: {idea}" for folder in folders if (idea := _idea(folder / "__init__.py"))
+        ]
+        parts.append("\n".join([f"## {room}\n", *ideas, ""]))
     return "\n".join(parts)
 
 
@@ -86,7 +89,7 @@ def _row(device: Device) -> tuple[str, ...]:
         _scaled(fp8.value if fp8 else None, 1e12),
         _scaled(device.required("memory_bandwidth_b_per_s"), 1e9),
         _scaled(device.fact("tdp_w"), 1.0),
-        _words(device.aliases),
+        _words(sorted(device.aliases, key=len)[:1]),
     )
 
 
