@@ -25,8 +25,13 @@ from kernelcast.api.browse.accuracy import (
 )
 from kernelcast.datasets.rows.splits import held_out_region, held_out_shapes
 from kernelcast.datasets.shipped import read_shipped, shipped_families
-from kernelcast.models.evaluation.comparison import compare, trained_and_scored
-from kernelcast.models.evaluation.evaluation import Evaluation, evaluation_of, regressor_metrics
+from kernelcast.models.evaluation.evaluation import (
+    Evaluation,
+    compare,
+    evaluation_of,
+    regressor_metrics,
+    trained_and_scored,
+)
 from kernelcast.models.evaluation.scoring import LOWER_BOUND, Scored
 from kernelcast.models.family_model.artifact import read_manifest
 from kernelcast.models.metrics import Metrics
@@ -89,7 +94,11 @@ def _compared(names: Sequence[str], held_out: str, rows: LabelledCases) -> Judge
     print(f"{held_out}: {rows.cases.family.name}", flush=True)
     others = compare([rows], regressors=[name for name in names if name != SHIPS], held_out=held_out)
     out = held_out_region(rows.cases) if held_out == "region" else held_out_shapes(rows.cases, seed=0)
-    scored = [item for item in trained_and_scored(rows, out, SHIPS, 0, COVERAGE, None) if item.regressor != LOWER_BOUND]
+    scored = [
+        item
+        for item in trained_and_scored(rows.take(~out), [rows.take(out)], SHIPS, COVERAGE, None)
+        if item.regressor != LOWER_BOUND
+    ]
     compared = [*others.compared, *regressor_metrics(scored)]
     return Judged(evaluation_of(scored, compared, SHIPS, COVERAGE, PAGE.stem, {}, ()), scored)
 

@@ -99,22 +99,21 @@ def wilson_pct(share_pct: float, n: int) -> tuple[float, float]:
 
 
 def spearman(a: Floats, b: Floats) -> float | None:
-    """Spearman's rank correlation: Pearson's of the ranks, equal values sharing their mean rank."""
-    ranks = [_mean_ranks(column) for column in (a, b)]
-    deviations = [rank - rank.mean() for rank in ranks]
-    norm = float(np.sqrt(np.prod([np.dot(d, d) for d in deviations])))
-    return None if norm == 0 else _rounded(float(np.dot(*deviations)) / norm, 5)
+    """Spearman's rank correlation; None for fewer than two distinct values on a side. Needs the `train` extra."""
+    return _rank_correlation("spearmanr", a, b)
 
 
 def kendall(a: Floats, b: Floats) -> float | None:
-    """Kendall's tau-b (Kendall, "The treatment of ties in ranking problems", 1945), in O(n log² n)."""
-    x, y = (np.unique(column, return_inverse=True)[1].astype(np.int64) for column in (a, b))
-    pairs, tied_a, tied_b, tied_both = (_pairs(key) for key in (np.zeros_like(x), x, y, x * (y.max() + 1) + y))
-    norm = float(np.sqrt(float(pairs - tied_a) * float(pairs - tied_b)))
-    if norm == 0:
+    """Kendall's tau-b (Kendall, "The treatment of ties in ranking problems", 1945); None and needs likewise."""
+    return _rank_correlation("kendalltau", a, b)
+
+
+def _rank_correlation(name: str, a: Floats, b: Floats) -> float | None:
+    from scipy import stats
+
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
         return None
-    discordant = _inversions(y[np.lexsort((y, x))])
-    return _rounded((pairs - tied_a - tied_b + tied_both - 2 * discordant) / norm, 5)
+    return _rounded(getattr(stats, name)(a, b).statistic, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +131,15 @@ class Slice:
     rows: Mask
 
 
-def slices(labels: Mapping[str, Strings], order: Mapping[str, Sequence[str]] | None = None) -> Iterator[Slice]:
+def slices(labels: Mapping[str, Strings]) -> Iterator[Slice]:
     """Slices by each label, in the order of `labels`; a label with a single word tells nothing and is left out.
 
-    `order` says in which order a label's words come; words it does not list follow alphabetically.
+    Words come in the order of `ORDER`; those it does not list follow alphabetically.
     """
     for by, column in labels.items():
         words = np.unique(column).tolist()
         if len(words) > 1:
-            first = {word: i for i, word in enumerate((order or ORDER).get(by, ()))}
+            first = {word: i for i, word in enumerate(ORDER.get(by, ()))}
             for word in sorted(words, key=lambda word: (first.get(word, len(first)), word)):
                 yield Slice(by, word, column == word)
 
@@ -206,33 +205,3 @@ def _or(column: Strings, word: str) -> Strings:
 
 def _rounded(value: Any, digits: int = 3) -> float:
     return round(float(value), digits)
-
-
-def _mean_ranks(column: Floats) -> Floats:
-    _, inverse, counts = np.unique(column, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2.0)[inverse]
-
-
-def _pairs(keys: npt.NDArray[np.int64]) -> int:
-    """How many pairs of rows share a key."""
-    counts = np.unique(keys, return_counts=True)[1].astype(np.int64)
-    return int((counts * (counts - 1) // 2).sum())
-
-
-def _inversions(values: npt.NDArray[np.int64]) -> int:
-    """Pairs `i < j` with `values[i] > values[j]`, for whole numbers from 0.
-
-    Two values part at their highest differing bit, so inversions are counted bit by bit: among values that agree above
-    the bit, kept in their order, every 1 before a 0 is one.
-    """
-    total = 0
-    for bit in range(int(values.max()).bit_length() - 1, -1, -1):
-        ones = (values >> bit) & 1
-        order = np.argsort(values >> (bit + 1), kind="stable")
-        group, sorted_ones = (values >> (bit + 1))[order], ones[order]
-        before = np.cumsum(sorted_ones) - sorted_ones
-        starts = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
-        before -= np.repeat(before[starts], np.diff(np.append(starts, len(group))))
-        total += int(before[sorted_ones == 0].sum())
-    return total

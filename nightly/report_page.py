@@ -12,9 +12,8 @@ from html import escape
 from statistics import median
 from typing import Any
 
-from ..models.evaluation.charts import Axis, Chart, quantity, round_steps
-from ..models.evaluation.report_page import figures, head, page, percent, words
-from ..models.evaluation.report_page import table as plain_table
+from ..models.evaluation.charts import Axis, Chart, figures, head, page, percent, quantity, round_steps, words
+from ..models.evaluation.charts import table as plain_table
 from .record.record import NightRecord
 from .report_facts import (
     begun_times,

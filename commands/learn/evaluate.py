@@ -64,7 +64,7 @@ def evaluate(
     devices = read_catalogue(device_file)
     try:
         if compare:
-            from ...models.evaluation.comparison import compare as compare_regressors
+            from ...models.evaluation.evaluation import compare as compare_regressors
             from ...models.training.labelled_cases import labelled_files
 
             only = split[0] if split else None
@@ -77,13 +77,14 @@ def evaluate(
             from ...models.evaluation.evaluation import evaluate_files
 
             evaluation = evaluate_files(
-                model_dir(model), files, split=split, family=family, keep_good=keep_good, coverage=coverage,
+                model_dir(model), files, split=split or (), family=family, keep_good=keep_good, coverage=coverage,
                 devices=devices,
             )  # fmt: skip
         if html is not None:
-            from ...models.evaluation.reports import write_report
+            from ...models.evaluation.charts import write_page
+            from ...models.evaluation.reports import report_html
 
-            write_report(evaluation, html)
+            write_page(report_html(evaluation), html)
     except ImportError as error:
         raise need_extra("evaluate", "train", error) from error
     if as_json:
@@ -165,9 +166,10 @@ def learning_curve(
                 regressor=regressor or DEFAULT_REGRESSOR, progress=progress,
             )  # fmt: skip
         if html is not None:
-            from ...models.evaluation.reports import write_curves
+            from ...models.evaluation.charts import write_page
+            from ...models.evaluation.learning_curve import curves_html
 
-            write_curves(curves, html)
+            write_page(curves_html(curves), html)
     except ImportError as error:
         raise need_extra("learning-curve", "train", error) from error
     if as_json:
@@ -188,12 +190,14 @@ def _numbers(text: str) -> list[int]:
 
 
 def _show(curves: LearningCurves) -> None:
+    from ...models.evaluation.learning_curve import FIGURES
+
     heads = ("family", "target", "rows", "seconds", "mean APE", "median APE", "within 10 %", "coverage", "width")
     title = f"{curves.regressor}: errors by rows trained on; median over orders (least–most)"
     table = new_table(*heads, numbers=heads[2:], title=title)
     for curve in curves.curves:
         for i, point in enumerate(curve.points):
-            bands = (point.mean_ape_pct, point.median_ape_pct, point.within_10_pct, point.coverage_pct, point.width_pct)
+            bands = [getattr(point, name) for name in FIGURES]
             bands_shown = [
                 f"{band.median:.1f} ({band.low:.1f}–{band.high:.1f})" if band.low < band.high else f"{band.median:.1f}"
                 for band in bands

@@ -164,7 +164,7 @@ def write_flame(path: Path, name: str, answers: Sequence[tuple[Device, ModulePre
     Raises:
         SpecError: the path ends in neither, is an .svg for several devices, or cannot be written.
     """
-    from ...models.evaluation.report_page import write_page
+    from ...models.evaluation.charts import write_page
 
     check_flame(path, len(answers))
     if path.suffix.lower() == ".svg":
@@ -187,7 +187,7 @@ def check_flame(path: Path, devices: int) -> None:
 
 
 def _page(name: str, answers: Sequence[tuple[Device, ModulePrediction]]) -> str:
-    from ...models.evaluation.report_page import head, page
+    from ...models.evaluation.charts import head, page
 
     first = answers[0][1]
     facts = {

@@ -1,22 +1,23 @@
-"""Charts as inline SVG for reports and pages: axes from the data, then points, lines, bands and bars.
+"""What reports are made of: charts as inline SVG, and one HTML page that needs nothing else, without scripts, light and dark.
 
-Below them those of an evaluation's report: parity, residuals, errors and coverage. Colours are the page's: every mark has a
-class for the style sheet (`report.css`). Nothing is drawn outside the axes: what lies beyond them is drawn on their edge.
+Colours are the page's: every mark has a class for the style sheet (`report.css`). Nothing is drawn outside the axes: what lies
+beyond them is drawn on their edge.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 
-from ..metrics import wilson_pct
-from .scoring import APE_EDGES_PCT, Plot, Reliability
+from ...features.errors import SpecError
+from ...files import write_whole
 
 UNITS = {"latency_s": "s", "power_w": "W", "energy_j": "J", "seconds": "s", "count": ""}
 _PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M"}
-_TOP, _RIGHT, _BOTTOM = 12, 12, 40
+_TOP, _RIGHT, _BOTTOM, _LEFT = 12, 12, 40, 58
 """Pixels around the plotted area."""
 
 Point = tuple[float, float]
@@ -35,9 +36,9 @@ def quantity(value: float, unit: str) -> str:
     return f"{value / 10.0**power:.4g} {_PREFIXES[power]}{UNITS[unit]}".strip()
 
 
-def round_steps(top: float, most: int = 6) -> list[float]:
-    """Round values from zero up to `top`, about `most` at most."""
-    least_step = top / (most - 1)
+def round_steps(top: float) -> list[float]:
+    """Round values from zero up to `top`, about six."""
+    least_step = top / 5
     power: float = 10.0 ** math.floor(math.log10(least_step))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least_step)
     return [round(i * step, 12) for i in range(int(top / step + 1e-9) + 1)]
@@ -99,9 +100,7 @@ class Axis:
 class Chart:
     """A chart that is drawn mark by mark; coordinates of all marks are values on its axes."""
 
-    def __init__(
-        self, x: Axis, y: Axis, label: str, *, width: int = 340, height: int = 300, left: int = 58, kind: str = ""
-    ) -> None:
+    def __init__(self, x: Axis, y: Axis, label: str, *, width: int = 340, height: int = 300) -> None:
         """Draw the axes.
 
         Args:
@@ -110,22 +109,18 @@ class Chart:
             label: what the chart shows, for readers who cannot see it.
             width: of all in pixels.
             height: of all in pixels.
-            left: pixels for the labels of the vertical axis.
-            kind: class of the whole for the style sheet.
         """
-        self._x, self._y, self._left, self._right = x, y, left, width - _RIGHT
-        self._base = height - _BOTTOM
-        mark = f' class="{kind}"' if kind else ""
-        self._parts = [f'<svg{mark} viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">']
+        self._x, self._y, self._right, self._base = x, y, width - _RIGHT, height - _BOTTOM
+        self._parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">']
         for value, word in x.ticks:
             if x.grid:
                 self._add(f'<path class="grid" d="M{self._across(value):.1f} {_TOP}V{self._base}"/>')
             self.text(self._across(value), self._base + 15, word)
         for value, word in y.ticks:
             if y.grid:
-                self._add(f'<path class="grid" d="M{left} {self._up(value):.1f}H{self._right}"/>')
-            self.text(left - 6, self._up(value) + 4, word, "end")
-        self.text((left + self._right) / 2, height - 6, x.name, kind="axis")
+                self._add(f'<path class="grid" d="M{_LEFT} {self._up(value):.1f}H{self._right}"/>')
+            self.text(_LEFT - 6, self._up(value) + 4, word, "end")
+        self.text((_LEFT + self._right) / 2, height - 6, x.name, kind="axis")
         if y.name:
             turned = f'transform="translate(11 {(_TOP + self._base) / 2}) rotate(-90)"'
             self._add(f'<text class="axis" text-anchor="middle" {turned}>{escape(y.name)}</text>')
@@ -173,158 +168,71 @@ class Chart:
         self._parts.append(part)
 
     def _across(self, value: float) -> float:
-        return self._left + self._x.share(value) * (self._right - self._left)
+        return _LEFT + self._x.share(value) * (self._right - _LEFT)
 
     def _up(self, value: float) -> float:
         return self._base - self._y.share(value) * (self._base - _TOP)
 
 
-_FACTORS = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0, 1e3, 1e4)
-"""Where a residual chart may have grid lines, each way from the measurement."""
+TARGETS = {"latency_s": "latency", "power_w": "power", "energy_j": "energy"}
+"""What targets are called."""
 
-_APART = 0.22
-"""Least distance of its grid lines as a share of half its height, so that their labels do not touch."""
-
-_LEAST_APE_PCT = 0.05
-"""Smaller errors are drawn here: a logarithm has no zero."""
+_STYLE = Path(__file__).with_name("report.css")
 
 
-def parity(plot: Plot) -> str:
-    """Predicted against measured, both logarithmic, with the line of equality and the ±10 % band."""
-    both = (*plot.measured, *plot.predicted)
-    x, y = (Axis.logarithmic(name, both, plot.target) for name in ("measured", "predicted"))
-    chart = Chart(x, y, f"{plot.family}: predicted against measured {plot.target}, {len(plot.measured)} rows")
-    lower, upper = ([(end, end * factor) for end in (x.low, x.high)] for factor in (0.9, 1.1))
-    chart.band(lower, upper)
-    chart.path([(x.low, x.low), (x.high, x.high)], "equal")
-    _points(chart, plot, list(plot.predicted))
-    return chart.svg()
+def page(title: str, parts: Iterable[str]) -> str:
+    """A whole page of sections."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)} · kernelcast</title>"
+        f"<style>{_STYLE.read_text(encoding='utf-8')}</style></head><body><main>{''.join(parts)}</main></body></html>\n"
+    )
 
 
-def residual(plot: Plot) -> str:
-    """Predicted over measured against the predicted value, with its median and middle 80 % by half decade.
+def head(title: str, facts: Mapping[str, object], notes: Iterable[str]) -> str:
+    """The top of a page: what was looked at, and what a reader must know."""
+    items = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(words(value))}</dd></div>" for name, value in facts.items()
+    )
+    remarks = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
+    return f"<header><p class=brand>kernelcast</p><h1>{escape(title)}</h1><dl>{items}</dl>{remarks}</header>"
 
-    A flat median at 1 means no bias that depends on size. The error stands against what is predicted, not against what was
-    measured: noise alone slopes the latter.
+
+def words(value: object) -> str:
+    """A fact in words; whole numbers with separators, mappings as pairs."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {words(part)}" for name, part in value.items())
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def figures(charts: Iterable[tuple[str, str]]) -> str:
+    """Charts side by side, each an SVG and its caption (which may hold marks of its own)."""
+    drawn = "".join(f"<figure>{svg}<figcaption>{text}</figcaption></figure>" for svg, text in charts)
+    return f"<div class=plots>{drawn}</div>"
+
+
+def table(heads: Iterable[str], body: Iterable[str], kind: str = "") -> str:
+    """A table of rows that are already marked up, in a box of its own that scrolls on a narrow screen."""
+    titles = "".join(f"<th>{escape(title)}</th>" for title in heads)
+    mark = f" class={kind}" if kind else ""
+    return (
+        f"<div class=scroll><table{mark}><thead><tr>{titles}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A percentage, or a dash where there is none."""
+    return "–" if value is None else f"{value:,.{digits}f} %"
+
+
+def write_page(html: str, path: Path) -> None:
+    """Write a page to `path`, replacing what was there only once the whole file is on disk.
+
+    Raises:
+        SpecError: `path` cannot be written.
     """
-    ratios = [b / a for a, b in zip(plot.measured, plot.predicted, strict=True)]
-    ordered = sorted(abs(math.log(ratio)) for ratio in ratios)
-    most = math.exp(max(ordered[int(0.98 * (len(ordered) - 1))], math.log(1.1)) * 1.15)
-    ticks = [(1.0, "0"), *((factor**way, _ratio(factor, way)) for factor in _lines(math.log(most)) for way in (1, -1))]
-    x = Axis.logarithmic("predicted", [edge for part in plot.bias for edge in (part.low, part.high)], plot.target)
-    y = Axis("predicted over measured", 1 / most, most, ticks, log=True)
-    chart = Chart(x, y, f"{plot.family}: signed error of {plot.target} against its prediction")
-    chart.path([(x.low, 1.0), (x.high, 1.0)], "equal")
-    _points(chart, plot, ratios, across=plot.predicted)
-    middles = [math.sqrt(part.low * part.high) for part in plot.bias]
-    lower, median, upper = ([(at, math.exp(getattr(part, name))) for at, part in zip(middles, plot.bias, strict=True)]
-                            for name in ("p10", "median", "p90"))  # fmt: skip
-    chart.band(lower, upper)
-    chart.line(median, "bias", (f"{part.n} rows: median {_signed(part.median)}, middle 80 % from {_signed(part.p10)} to "
-                                f"{_signed(part.p90)}" for part in plot.bias))  # fmt: skip
-    return chart.svg()
-
-
-def histogram(plot: Plot) -> str:
-    """Share of rows by absolute percentage error."""
-    total = max(sum(plot.ape_counts), 1)
-    edges = [f"{edge:g}" for edge in APE_EDGES_PCT]
-    words = [f"<{edges[0]}", *(f"–{edge}" for edge in edges[1:]), f">{edges[-1]}"]
-    x = Axis("absolute error, %", 0, len(words), [(i + 0.5, word) for i, word in enumerate(words)], grid=False)
-    y = Axis.percent("", max(*plot.ape_counts, 0.01 * total) / total * 112)
-    chart = Chart(x, y, f"{plot.family}: share of rows by error")
-    for i, count in enumerate(plot.ape_counts):
-        kind = "bar" if i <= APE_EDGES_PCT.index(10.0) else "bar bad"
-        share = count / total * 100
-        chart.box((i + 0.07, 0.0), (i + 0.93, share), kind, f"{count} rows, {share:.1f} %")
-    return chart.svg()
-
-
-def error_by_size(plot: Plot) -> str:
-    """Median and 90th percentile of the error against the measured value, by half decade."""
-    bins = plot.by_size
-    x = Axis.logarithmic("measured", [edge for part in bins for edge in (part.low, part.high)], plot.target)
-    errors = [value for part in bins for value in (part.median_ape_pct, part.p90_ape_pct)]
-    y = Axis.logarithmic("absolute error", [*errors, 1.0, 20.0], "percent", _LEAST_APE_PCT)
-    chart = Chart(x, y, f"{plot.family}: error against size")
-    titles = [
-        f"{part.n} rows: median {part.median_ape_pct:.1f} %, 90th percentile {part.p90_ape_pct:.1f} %" for part in bins
-    ]
-    for kind in ("p90", "median"):
-        chart.line([(math.sqrt(part.low * part.high), getattr(part, f"{kind}_ape_pct")) for part in bins], kind, titles)
-    return chart.svg()
-
-
-def coverage(rows: Sequence[tuple[str, float, int]], wanted: float) -> str:
-    """Share of measurements inside their interval, a row per `(name, percent, n)`, with what chance allows.
-
-    The band is `wanted` (percent) ± 2.
-    """
-    low = max(0.0, min([wanted - 20, *(math.floor(share / 10) * 10 for _, share, _ in rows)]))
-    names = [(float(i), f"{name}  {share:.1f} %") for i, (name, share, _) in enumerate(rows)]
-    y = Axis("", len(rows) - 0.5, -0.5, names, grid=False)
-    chart = Chart(
-        Axis.percent("", 100.0, low), y, "interval coverage by slice", width=860, height=19 * len(rows) + 52, left=380,
-        kind="wide",
-    )  # fmt: skip
-    chart.box((wanted - 2, y.low), (wanted + 2, y.high), "good")
-    for i, (_, share, n) in enumerate(rows):
-        least, most = wilson_pct(share, n)
-        kind = "in" if abs(share - wanted) <= 2 else "out" if least > wanted + 2 or most < wanted - 2 else "open"
-        chart.path([(least, i), (most, i)], "whisker")
-        chart.dot((share, i), kind, f"{share:.1f} % of {n}")
-    return chart.svg()
-
-
-def reliability(curves: Sequence[Reliability]) -> str:
-    """Coverage found against the nominal coverage, a line for seen and one for unseen devices, with what chance allows.
-
-    On the diagonal intervals hold what they promise; below it they are too narrow, above it too wide.
-    """
-    levels = [level for curve in curves for level in curve.levels]
-    nominal = [level.asked_pct for level in levels]
-    low = max(0.0, math.floor((min([*(level.covered_pct for level in levels), *nominal]) - 2) / 10) * 10)
-    ticks = [(float(tick), f"{tick} %") for tick in range(50, 101, 10)]
-    x = Axis("nominal coverage", min(nominal) - 2, 101.0, ticks)
-    y = Axis("measured inside", low, 101.0, [(low + step, f"{low + step:g} %") for step in round_steps(100 - low)])
-    chart = Chart(x, y, f"{curves[0].family}: coverage found against nominal coverage, {curves[0].target}")
-    chart.path([(value, value) for value in (max(x.low, low), 101.0)], "equal")
-    for curve in curves:
-        for level in curve.levels:
-            chart.path([(level.asked_pct, end) for end in wilson_pct(level.covered_pct, curve.n)], "whisker")
-        chart.line(
-            [(level.asked_pct, level.covered_pct) for level in curve.levels], "seen" if curve.seen else "unseen",
-            (f"nominal {level.asked_pct:g} %, found {level.covered_pct:.1f} % of {curve.n}, median width "
-             f"{level.width_pct:.0f} %" for level in curve.levels),
-        )  # fmt: skip
-    return chart.svg()
-
-
-def _points(chart: Chart, plot: Plot, up: Sequence[float], across: Sequence[float] | None = None) -> None:
-    """The rows of a plot, those of devices not seen in training in another colour."""
-    places = list(zip(across or plot.measured, up, plot.unseen, strict=True))
-    for kind, wanted in (("seen", False), ("unseen", True)):
-        chart.points([(x, y) for x, y, unseen in places if unseen == wanted], kind)
-
-
-def _lines(most: float) -> list[float]:
-    """Factors with a grid line, from the largest whose logarithm is below `most` down to the first near zero."""
-    chosen: list[float] = []
-    last = most * (1 + _APART)
-    for factor in reversed(_FACTORS):
-        at = math.log(factor)
-        if at < most and last - at >= _APART * most and at >= _APART * most:
-            chosen.append(factor)
-            last = at
-    return chosen
-
-
-def _ratio(factor: float, way: int) -> str:
-    """The label of a grid line: a percentage while that is easily read, a factor beyond."""
-    if factor < 2:
-        return f"{'+' if way > 0 else '−'}{((factor if way > 0 else 1 - 1 / factor) - (way > 0)) * 100:.0f} %"
-    return f"{'×' if way > 0 else '÷'}{factor:g}"
-
-
-def _signed(log_error: float) -> str:
-    return f"{math.expm1(log_error) * 100:+.1f} %"
+    try:
+        write_whole(path, html)
+    except OSError as error:
+        raise SpecError(f"cannot write the report {path}: {error.strerror or error}", field="html") from error

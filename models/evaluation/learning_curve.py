@@ -6,9 +6,9 @@ first 100, the first 300 … of each: the smaller samples are part of the larger
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,19 @@ from ...datasets.rows.table_columns import numbers
 from ...features.batch.cases import Floats
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError, listed
-from ..family_model.artifact import save_artifact
 from ..metrics import Metrics
-from ..predict.predictor import load_predictor
 from ..regressor import Progress, no_progress
 from ..selection.suggest import measuring_seconds
 from ..training.fitting import MIN_ROWS
 from ..training.labelled_cases import LabelledCases, labelled_files, read_splits
-from ..training.training import DEFAULT_REGRESSOR, train
-from .scoring import LOWER_BOUND, Scored, pooled, score
+from ..training.training import DEFAULT_REGRESSOR
+from .charts import TARGETS, Axis, Chart, figures, head, page, percent, table
+from .evaluation import trained_and_scored
+from .scoring import LOWER_BOUND, Scored, pooled
 
 ROWS = (100, 300, 1000, 3000, 10_000)
 """Training rows of the points, as far as there are so many; all rows come last."""
 
-SEEDS = 3
 ORDERS = ("random", "file")
 """In which order rows are taken: shuffled anew for each seed, or as they stand in the table."""
 
@@ -83,6 +82,10 @@ class CurvePoint:
     within_10_pct: Band
     coverage_pct: Band
     width_pct: Band
+
+
+FIGURES = ("mean_ape_pct", "median_ape_pct", "within_10_pct", "coverage_pct", "width_pct")
+"""The errors of a point, in the order they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,7 @@ def learning_curves(
     pools: Sequence[Pool],
     *,
     rows: Sequence[int] = ROWS,
-    seeds: int = SEEDS,
+    seeds: int = 3,
     order: str = "random",
     regressor: str = DEFAULT_REGRESSOR,
     coverage: float = 0.9,
@@ -203,7 +206,10 @@ def learning_curves(
     for i, (pool, n, seed) in enumerate(plan):
         name = pool.rows.cases.family.name
         steps(f"{name}: {n} rows, order {seed + 1}", i, len(plan))
-        chosen = _order(len(pool.rows), order, seed)[:n]
+        every = (
+            np.arange(len(pool.rows)) if order == "file" else np.random.default_rng(seed).permutation(len(pool.rows))
+        )
+        chosen = every[:n]
         try:
             answers = _judged(pool.rows.take(chosen), pool.judged, regressor, coverage, known)
         except SpecError as error:
@@ -226,29 +232,17 @@ def learning_curves(
 def _judged(
     rows: LabelledCases, judged: Sequence[LabelledCases], regressor: str, coverage: float, devices: Catalogue
 ) -> dict[str, Metrics]:
-    """Metrics by target of a model trained on `rows`, through the disk, so that what is judged would be served."""
-    artifact = train([rows], regressor=regressor, devices=devices)
-    with tempfile.TemporaryDirectory(prefix="kernelcast-") as folder:
-        save_artifact(artifact, Path(folder) / "model")
-        predictor = load_predictor(Path(folder) / "model", devices)
-        scored = [rows for table in judged for rows in score(predictor, table, coverage=coverage)]
+    """Metrics by target of a model trained on `rows`."""
     parts: dict[str, list[Scored]] = {}
-    for target_rows in scored:
+    for target_rows in trained_and_scored(rows, judged, regressor, coverage, devices):
         if target_rows.regressor != LOWER_BOUND:
             parts.setdefault(target_rows.target, []).append(target_rows)
     return {target: pooled(some, family=some[0].family, labels=()).metrics() for target, some in parts.items()}
 
 
 def _point(n: int, point: Sequence[tuple[float, Metrics]]) -> CurvePoint:
-    def band(name: str) -> Band:
-        return Band.of([getattr(metrics, name) for _, metrics in point])
-
-    return CurvePoint(n, Band.of([cost for cost, _ in point]), point[0][1].n, len(point), band("mean_ape_pct"),
-                      band("median_ape_pct"), band("within_10_pct"), band("coverage_pct"), band("width_pct"))  # fmt: skip
-
-
-def _order(n: int, order: str, seed: int) -> Any:
-    return np.random.default_rng(seed).permutation(n) if order == "random" else np.arange(n)
+    bands = {name: Band.of([getattr(metrics, name) for _, metrics in point]) for name in FIGURES}
+    return CurvePoint(n, Band.of([cost for cost, _ in point]), point[0][1].n, len(point), **bands)
 
 
 def _sizes(wanted: Sequence[int], there: int) -> list[int]:
@@ -266,10 +260,6 @@ def _check(rows: Sequence[int], seeds: int, order: str) -> None:
         raise SpecError(f"seeds must be 1 or more, got {seeds}", field="seeds")
     if order not in ORDERS:
         raise SpecError(f"no order {order!r}; orders: {listed(ORDERS)}", field="order")
-
-
-TRAINING_SPLIT = "train"
-"""The split that is trained on where others are judged, unless told otherwise."""
 
 
 def learning_curve_files(
@@ -299,7 +289,7 @@ def learning_curve_files(
     """
     known = devices or catalogue()
     judged = read_splits(paths, split, family=family, keep_good=keep_good, devices=known) if split else []
-    trained = train_split or (TRAINING_SPLIT if judged else None)
+    trained = train_split or ("train" if judged else None)
     names = sorted({part.split for part in judged})
     if trained in names:
         raise SpecError(f"split {trained!r} would be trained on and judged by; name another --split", field="split")
@@ -332,3 +322,74 @@ def _first_calls(form: FormTable, family: str, split: str | None) -> Floats:
     part = form.parts[family]
     indices = part.rows if split is None else part.rows[part.split == split]
     return numbers(form.table, "first_call_s").values[indices]
+
+
+_CURVES_TITLE = "Learning curves"
+_CURVE_HEADS = ("rows", "orders", "seconds of measuring", "mean APE", "median APE", "within 10 %", "coverage", "width")
+_CURVE_KEYS = '<i class="key p90"></i>mean, <i class="key median"></i>median, band: over orders'
+
+
+def curves_html(curves: LearningCurves) -> str:
+    """The report as text."""
+    facts = {"regressor": curves.regressor, **curves.facts}
+    return page(
+        _CURVES_TITLE, [head(_CURVES_TITLE, facts, curves.notes), *map(_section, curves.curves), _how_to_read_curves()]
+    )
+
+
+def _section(curve: Curve) -> str:
+    name = f"{curve.family}, {TARGETS[curve.target]}"
+    by_rows = _chart(curve, "count", "rows trained on", lambda point: float(point.rows))
+    by_seconds = _chart(curve, "seconds", "seconds of measuring", lambda point: point.seconds.median)
+    drawn = figures([
+        (by_rows, f"error against rows ({_CURVE_KEYS})"),
+        (by_seconds, f"error against what measuring them took ({_CURVE_KEYS})"),
+    ])  # fmt: skip
+    body = []
+    for point in curve.points:
+        bands = [_band(getattr(point, name)) for name in FIGURES]
+        cells = (f"{point.rows:,}", str(point.seeds), f"{point.seconds.median:,.0f} s", *bands)
+        body.append("<tr>" + "".join(f"<td class=num>{escape(cell)}</td>" for cell in cells) + "</tr>")
+    judged = f"<p class=small>Judged by {curve.points[-1].judged:,} rows that no model was trained on.</p>"
+    return f"<section><h2>{escape(name)}</h2>{drawn}{judged}{table(_CURVE_HEADS, body, 'numbers')}</section>"
+
+
+def _band(band: Band) -> str:
+    middle = percent(band.median)
+    return middle if band.low == band.high else f"{middle} ({band.low:.1f}–{band.high:.1f})"
+
+
+def _how_to_read_curves() -> str:
+    return (
+        "<section class=small><h2>How to read this</h2><p>Rows are put in a random order, once per seed, and a model is "
+        "trained on the first 100, the first 300 and so on: smaller samples are part of larger ones, and all models are "
+        "judged by the same rows. Figures are medians over the orders, in brackets the least and the most. Seconds of "
+        "measuring are what these rows would take by this project's own protocol: repetitions of the kernel until the "
+        "stopping rule is met, warm-up, the first call where it was recorded, 2.8 s for power, and a constant for all "
+        "else.</p></section>"
+    )
+
+
+_LEAST_CURVE_PCT = 0.05
+_CURVE_KINDS = (("p90", "mean_ape_pct", "mean"), ("median", "median_ape_pct", "median"))
+"""Class of the line in the style sheet, field of the point, and word."""
+
+
+def _chart(curve: Curve, unit: str, name: str, at: Callable[[CurvePoint], float]) -> str:
+    """Mean and median error, each with the band over orders, against rows or seconds."""
+    bands = [getattr(point, field) for point in curve.points for _, field, _ in _CURVE_KINDS]
+    x = Axis.logarithmic(name, map(at, curve.points), unit)
+    y = Axis.logarithmic(
+        "absolute error", [end for band in bands for end in (band.low, band.high)], "percent", _LEAST_CURVE_PCT
+    )
+    chart = Chart(x, y, f"{curve.family}: error of {curve.target} against {name}")
+    for kind, field, word in _CURVE_KINDS:
+        places = [(at(point), point.rows, point.seconds.median, getattr(point, field)) for point in curve.points]
+        low, median, high = (
+            [(where, getattr(band, end)) for where, *_, band in places] for end in ("low", "median", "high")
+        )
+        chart.band(low, high, f"spread {kind}")
+        titles = (f"{rows} rows, {seconds:.0f} s: {word} {percent(band.median)}, {band.low:.1f} to {percent(band.high)}"
+                  for _, rows, seconds, band in places)  # fmt: skip
+        chart.line(median, kind, titles)
+    return chart.svg()

@@ -5,7 +5,7 @@ The figures, their sources, and whether they were published or measured on the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,10 +30,10 @@ BASES = {
 ELSEWHERE = "other"
 """`data` of figures on rows that no table here has: nothing of ours compares with them."""
 
-HELD_OUT = ("shapes", "sizes", "device", "layers", "models")
-
 Range = tuple[float, float]
 """The least and the most of what is told, in percent; twice the same for a single figure."""
+
+_FIGURES = ("mean_ape_pct", "median_ape_pct", "within_10_pct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,14 @@ class PublishedComparison:
 
 @cache
 def peers() -> tuple[Peer, ...]:
-    """Every peer's figures, in the table's order; one per family where the table names several.
-
-    Raises:
-        ValueError: the table names a source, a basis or a kind of split it does not explain.
-    """
+    """Every peer's figures, in the table's order."""
     table = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
-    return tuple(peer for row in table["peers"] for peer in _of_row(row, table["sources"]))
+    return tuple(Peer(**{**row, "source": table["sources"][row["source"]], **_ranges(row)}) for row in table["peers"])
+
+
+def _ranges(row: Mapping[str, Any]) -> dict[str, Range]:
+    pairs = {name: row[name] if isinstance(row[name], list) else [row[name]] * 2 for name in _FIGURES if name in row}
+    return {name: (float(low), float(high)) for name, (low, high) in pairs.items()}
 
 
 def beside(scored: Iterable[Scored]) -> list[PublishedComparison]:
@@ -140,36 +141,3 @@ def _comparable(peer: Peer, labels: Mapping[str, Strings], kinds: Strings) -> Ma
     if peer.long_only:
         rows &= labels["kernel time"] == POWER_BANDS[1]
     return np.asarray(rows, dtype=np.bool_)
-
-
-def _of_row(row: Mapping[str, Any], sources: Mapping[str, str]) -> Sequence[Peer]:
-    if row["source"] not in sources or row["basis"] not in BASES or row["held_out"] not in HELD_OUT:
-        raise ValueError(f"{TABLE.name}: {row['name']} has a source, basis or held_out that is not explained: {row}")
-    families = row.get("family", "")
-    return [
-        Peer(
-            name=row["name"],
-            source=sources[row["source"]],
-            basis=row["basis"],
-            data=row["data"],
-            held_out=row["held_out"],
-            target=row.get("target", "latency_s"),
-            family=family,
-            variant=row.get("variant", ""),
-            split=row.get("split", ""),
-            long_only=row.get("long", False),
-            rows=row.get("rows"),
-            mean_ape_pct=_range(row.get("mean")),
-            median_ape_pct=_range(row.get("median")),
-            within_10_pct=_range(row.get("within")),
-            note=row.get("note", ""),
-        )
-        for family in (families if isinstance(families, list) else [families])
-    ]
-
-
-def _range(value: Any) -> Range | None:
-    if value is None:
-        return None
-    low, high = value if isinstance(value, list) else (value, value)
-    return float(low), float(high)

@@ -1,33 +1,18 @@
-"""HTML reports of an evaluation and of learning curves: one file each, no script, readable in light and dark."""
+"""The HTML report of an evaluation, and its charts: parity, residuals, errors and reliability."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 
 from ..metrics import Metrics, wilson_pct
-from . import charts
-from .charts import Axis, Chart
-from .evaluation import Evaluation, RegressorMetrics, SliceResult
-from .learning_curve import Band, Curve, CurvePoint, LearningCurves
+from .charts import TARGETS, Axis, Chart, figures, head, page, percent, round_steps, table
+from .evaluation import Evaluation, RegressorMetrics
 from .published_errors import Range
-from .report_page import TARGETS, figures, head, page, percent, table, write_page
-from .scoring import LOWER_BOUND, Plot
-
-_COVERAGE_ROWS = 60
-"""Most rows of the coverage chart; the table below it has them all."""
+from .scoring import APE_EDGES_PCT, LOWER_BOUND, Plot, Reliability
 
 _KEYS = '<i class="key seen"></i>seen device <i class="key unseen"></i>unseen device'
-
-
-def write_report(evaluation: Evaluation, path: Path) -> None:
-    """Write the report to `path`, replacing what was there only once the whole file is on disk.
-
-    Raises:
-        SpecError: `path` cannot be written.
-    """
-    write_page(report_html(evaluation), path)
 
 
 def report_html(evaluation: Evaluation) -> str:
@@ -42,7 +27,6 @@ def report_html(evaluation: Evaluation) -> str:
             _comparison(evaluation),
             _peers(evaluation),
             *(_family(evaluation, family) for family in families),
-            _coverage(evaluation),
             _how_to_read(evaluation),
         ],
     )
@@ -102,10 +86,10 @@ def _family(evaluation: Evaluation, family: str) -> str:
 def _plots(evaluation: Evaluation, plot: Plot) -> str:
     name = TARGETS[plot.target]
     plots = [
-        (charts.parity(plot), f"{name}: predicted against measured ({_KEYS if any(plot.unseen) else 'band: ±10 %'})"),
-        (charts.residual(plot), f"{name}: error against prediction (line: median, band: middle 80 %)"),
-        (charts.histogram(plot), f"{name}: share of rows by error"),
-        (charts.error_by_size(plot), f'{name}: error by size (<i class="key median"></i>median, '
+        (parity(plot), f"{name}: predicted against measured ({_KEYS if any(plot.unseen) else 'band: ±10 %'})"),
+        (residual(plot), f"{name}: error against prediction (line: median, band: middle 80 %)"),
+        (histogram(plot), f"{name}: share of rows by error"),
+        (error_by_size(plot), f'{name}: error by size (<i class="key median"></i>median, '
                                      '<i class="key p90"></i>90th percentile)'),
     ]  # fmt: skip
     curves = [
@@ -115,39 +99,8 @@ def _plots(evaluation: Evaluation, plot: Plot) -> str:
     ]
     if curves:
         regimes = _KEYS if len(curves) > 1 else f"{'seen' if curves[0].seen else 'unseen'} devices"
-        plots.append((charts.reliability(curves), f"{name}: coverage asked for and found ({regimes})"))
+        plots.append((reliability(curves), f"{name}: coverage asked for and found ({regimes})"))
     return figures(plots)
-
-
-def _coverage(evaluation: Evaluation) -> str:
-    parts = []
-    for target, name in TARGETS.items():
-        coverage = [
-            part
-            for part in evaluation.slices
-            if part.target == target and part.by != "family" and part.metrics.coverage_pct is not None
-        ]
-        rows = [(_slice_name(part), part.metrics.coverage_pct or 0.0, part.metrics.n) for part in _largest(coverage)]
-        if rows:
-            parts.append(f"<h3>{name}</h3>{charts.coverage(rows, evaluation.coverage * 100)}")
-    words = f"{evaluation.coverage - 0.02:.0%}–{evaluation.coverage + 0.02:.0%}"
-    return (
-        "<section><h2>Do the intervals hold?</h2><p>The share of measurements inside their interval, slice by slice; the "
-        f"band is {words}. The line through each dot is what chance alone allows (95 %): a grey dot has too few rows to "
-        f"tell.</p>{''.join(parts)}</section>"
-    )
-
-
-def _largest(largest: Sequence[SliceResult]) -> Iterable[SliceResult]:
-    """At most `_COVERAGE_ROWS` slices, those with the most rows, in their order."""
-    keep = sorted(range(len(largest)), key=lambda i: -largest[i].metrics.n)[:_COVERAGE_ROWS]
-    return [largest[i] for i in sorted(keep)]
-
-
-def _slice_name(part: SliceResult) -> str:
-    return " · ".join(
-        word for word in (part.family or "all families", part.by if part.by != "all" else "", part.name) if word
-    )
 
 
 def _how_to_read(evaluation: Evaluation) -> str:
@@ -258,81 +211,129 @@ def _correlation(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-_CURVES_TITLE = "Learning curves"
-_CURVE_HEADS = ("rows", "orders", "seconds of measuring", "mean APE", "median APE", "within 10 %", "coverage", "width")
-_CURVE_KEYS = '<i class="key p90"></i>mean, <i class="key median"></i>median, band: over orders'
+_FACTORS = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0, 1e3, 1e4)
+"""Where a residual chart may have grid lines, each way from the measurement."""
+
+_APART = 0.22
+"""Least distance of its grid lines as a share of half its height, so that their labels do not touch."""
+
+_LEAST_APE_PCT = 0.05
+"""Smaller errors are drawn here: a logarithm has no zero."""
 
 
-def write_curves(curves: LearningCurves, path: Path) -> None:
-    """Write the report to `path`, replacing what was there only once the whole file is on disk.
-
-    Raises:
-        SpecError: `path` cannot be written.
-    """
-    write_page(curves_html(curves), path)
-
-
-def curves_html(curves: LearningCurves) -> str:
-    """The report as text."""
-    facts = {"regressor": curves.regressor, **curves.facts}
-    return page(
-        _CURVES_TITLE, [head(_CURVES_TITLE, facts, curves.notes), *map(_section, curves.curves), _how_to_read_curves()]
-    )
-
-
-def _section(curve: Curve) -> str:
-    name = f"{curve.family}, {TARGETS[curve.target]}"
-    by_rows = _chart(curve, "count", "rows trained on", lambda point: float(point.rows))
-    by_seconds = _chart(curve, "seconds", "seconds of measuring", lambda point: point.seconds.median)
-    drawn = figures([
-        (by_rows, f"error against rows ({_CURVE_KEYS})"),
-        (by_seconds, f"error against what measuring them took ({_CURVE_KEYS})"),
-    ])  # fmt: skip
-    body = []
-    for point in curve.points:
-        bands = (point.mean_ape_pct, point.median_ape_pct, point.within_10_pct, point.coverage_pct, point.width_pct)
-        cells = (f"{point.rows:,}", str(point.seeds), f"{point.seconds.median:,.0f} s", *map(_band, bands))
-        body.append("<tr>" + "".join(f"<td class=num>{escape(cell)}</td>" for cell in cells) + "</tr>")
-    judged = f"<p class=small>Judged by {curve.points[-1].judged:,} rows that no model was trained on.</p>"
-    return f"<section><h2>{escape(name)}</h2>{drawn}{judged}{table(_CURVE_HEADS, body, 'numbers')}</section>"
-
-
-def _band(band: Band) -> str:
-    middle = percent(band.median)
-    return middle if band.low == band.high else f"{middle} ({band.low:.1f}–{band.high:.1f})"
-
-
-def _how_to_read_curves() -> str:
-    return (
-        "<section class=small><h2>How to read this</h2><p>Rows are put in a random order, once per seed, and a model is "
-        "trained on the first 100, the first 300 and so on: smaller samples are part of larger ones, and all models are "
-        "judged by the same rows. Figures are medians over the orders, in brackets the least and the most. Seconds of "
-        "measuring are what these rows would take by this project's own protocol: repetitions of the kernel until the "
-        "stopping rule is met, warm-up, the first call where it was recorded, 2.8 s for power, and a constant for all "
-        "else.</p></section>"
-    )
-
-
-_LEAST_CURVE_PCT = 0.05
-_CURVE_KINDS = (("p90", "mean_ape_pct", "mean"), ("median", "median_ape_pct", "median"))
-"""Class of the line in the style sheet, field of the point, and word."""
-
-
-def _chart(curve: Curve, unit: str, name: str, at: Callable[[CurvePoint], float]) -> str:
-    """Mean and median error, each with the band over orders, against rows or seconds."""
-    bands = [getattr(point, field) for point in curve.points for _, field, _ in _CURVE_KINDS]
-    x = Axis.logarithmic(name, map(at, curve.points), unit)
-    y = Axis.logarithmic(
-        "absolute error", [end for band in bands for end in (band.low, band.high)], "percent", _LEAST_CURVE_PCT
-    )
-    chart = Chart(x, y, f"{curve.family}: error of {curve.target} against {name}")
-    for kind, field, word in _CURVE_KINDS:
-        places = [(at(point), point.rows, point.seconds.median, getattr(point, field)) for point in curve.points]
-        low, median, high = (
-            [(where, getattr(band, end)) for where, *_, band in places] for end in ("low", "median", "high")
-        )
-        chart.band(low, high, f"spread {kind}")
-        titles = (f"{rows} rows, {seconds:.0f} s: {word} {percent(band.median)}, {band.low:.1f} to {percent(band.high)}"
-                  for _, rows, seconds, band in places)  # fmt: skip
-        chart.line(median, kind, titles)
+def parity(plot: Plot) -> str:
+    """Predicted against measured, both logarithmic, with the line of equality and the ±10 % band."""
+    both = (*plot.measured, *plot.predicted)
+    x, y = (Axis.logarithmic(name, both, plot.target) for name in ("measured", "predicted"))
+    chart = Chart(x, y, f"{plot.family}: predicted against measured {plot.target}, {len(plot.measured)} rows")
+    lower, upper = ([(end, end * factor) for end in (x.low, x.high)] for factor in (0.9, 1.1))
+    chart.band(lower, upper)
+    chart.path([(x.low, x.low), (x.high, x.high)], "equal")
+    _points(chart, plot, list(plot.predicted))
     return chart.svg()
+
+
+def residual(plot: Plot) -> str:
+    """Predicted over measured against the predicted value, with its median and middle 80 % by half decade.
+
+    A flat median at 1 means no bias that depends on size. The error stands against what is predicted, not against what was
+    measured: noise alone slopes the latter.
+    """
+    ratios = [b / a for a, b in zip(plot.measured, plot.predicted, strict=True)]
+    ordered = sorted(abs(math.log(ratio)) for ratio in ratios)
+    most = math.exp(max(ordered[int(0.98 * (len(ordered) - 1))], math.log(1.1)) * 1.15)
+    ticks = [(1.0, "0"), *((factor**way, _ratio(factor, way)) for factor in _lines(math.log(most)) for way in (1, -1))]
+    x = Axis.logarithmic("predicted", [edge for part in plot.bias for edge in (part.low, part.high)], plot.target)
+    y = Axis("predicted over measured", 1 / most, most, ticks, log=True)
+    chart = Chart(x, y, f"{plot.family}: signed error of {plot.target} against its prediction")
+    chart.path([(x.low, 1.0), (x.high, 1.0)], "equal")
+    _points(chart, plot, ratios, across=plot.predicted)
+    middles = [math.sqrt(part.low * part.high) for part in plot.bias]
+    lower, median, upper = ([(at, math.exp(getattr(part, name))) for at, part in zip(middles, plot.bias, strict=True)]
+                            for name in ("p10", "median", "p90"))  # fmt: skip
+    chart.band(lower, upper)
+    chart.line(median, "bias", (f"{part.n} rows: median {_signed(part.median)}, middle 80 % from {_signed(part.p10)} to "
+                                f"{_signed(part.p90)}" for part in plot.bias))  # fmt: skip
+    return chart.svg()
+
+
+def histogram(plot: Plot) -> str:
+    """Share of rows by absolute percentage error."""
+    total = max(sum(plot.ape_counts), 1)
+    edges = [f"{edge:g}" for edge in APE_EDGES_PCT]
+    words = [f"<{edges[0]}", *(f"–{edge}" for edge in edges[1:]), f">{edges[-1]}"]
+    x = Axis("absolute error, %", 0, len(words), [(i + 0.5, word) for i, word in enumerate(words)], grid=False)
+    y = Axis.percent("", max(*plot.ape_counts, 0.01 * total) / total * 112)
+    chart = Chart(x, y, f"{plot.family}: share of rows by error")
+    for i, count in enumerate(plot.ape_counts):
+        kind = "bar" if i <= APE_EDGES_PCT.index(10.0) else "bar bad"
+        share = count / total * 100
+        chart.box((i + 0.07, 0.0), (i + 0.93, share), kind, f"{count} rows, {share:.1f} %")
+    return chart.svg()
+
+
+def error_by_size(plot: Plot) -> str:
+    """Median and 90th percentile of the error against the measured value, by half decade."""
+    bins = plot.by_size
+    x = Axis.logarithmic("measured", [edge for part in bins for edge in (part.low, part.high)], plot.target)
+    errors = [value for part in bins for value in (part.median, part.p90)]
+    y = Axis.logarithmic("absolute error", [*errors, 1.0, 20.0], "percent", _LEAST_APE_PCT)
+    chart = Chart(x, y, f"{plot.family}: error against size")
+    titles = [f"{part.n} rows: median {part.median:.1f} %, 90th percentile {part.p90:.1f} %" for part in bins]
+    for kind in ("p90", "median"):
+        chart.line([(math.sqrt(part.low * part.high), getattr(part, kind)) for part in bins], kind, titles)
+    return chart.svg()
+
+
+def reliability(curves: Sequence[Reliability]) -> str:
+    """Coverage found against the nominal coverage, a line for seen and one for unseen devices, with what chance allows.
+
+    On the diagonal intervals hold what they promise; below it they are too narrow, above it too wide.
+    """
+    levels = [level for curve in curves for level in curve.levels]
+    nominal = [level.asked_pct for level in levels]
+    low = max(0.0, math.floor((min([*(level.covered_pct for level in levels), *nominal]) - 2) / 10) * 10)
+    ticks = [(float(tick), f"{tick} %") for tick in range(50, 101, 10)]
+    x = Axis("nominal coverage", min(nominal) - 2, 101.0, ticks)
+    y = Axis("measured inside", low, 101.0, [(low + step, f"{low + step:g} %") for step in round_steps(100 - low)])
+    chart = Chart(x, y, f"{curves[0].family}: coverage found against nominal coverage, {curves[0].target}")
+    chart.path([(value, value) for value in (max(x.low, low), 101.0)], "equal")
+    for curve in curves:
+        for level in curve.levels:
+            chart.path([(level.asked_pct, end) for end in wilson_pct(level.covered_pct, curve.n)], "whisker")
+        chart.line(
+            [(level.asked_pct, level.covered_pct) for level in curve.levels], "seen" if curve.seen else "unseen",
+            (f"nominal {level.asked_pct:g} %, found {level.covered_pct:.1f} % of {curve.n}, median width "
+             f"{level.width_pct:.0f} %" for level in curve.levels),
+        )  # fmt: skip
+    return chart.svg()
+
+
+def _points(chart: Chart, plot: Plot, up: Sequence[float], across: Sequence[float] | None = None) -> None:
+    """The rows of a plot, those of devices not seen in training in another colour."""
+    places = list(zip(across or plot.measured, up, plot.unseen, strict=True))
+    for kind, wanted in (("seen", False), ("unseen", True)):
+        chart.points([(x, y) for x, y, unseen in places if unseen == wanted], kind)
+
+
+def _lines(most: float) -> list[float]:
+    """Factors with a grid line, from the largest whose logarithm is below `most` down to the first near zero."""
+    chosen: list[float] = []
+    last = most * (1 + _APART)
+    for factor in reversed(_FACTORS):
+        at = math.log(factor)
+        if at < most and last - at >= _APART * most and at >= _APART * most:
+            chosen.append(factor)
+            last = at
+    return chosen
+
+
+def _ratio(factor: float, way: int) -> str:
+    """The label of a grid line: a percentage while that is easily read, a factor beyond."""
+    if factor < 2:
+        return f"{'+' if way > 0 else '−'}{((factor if way > 0 else 1 - 1 / factor) - (way > 0)) * 100:.0f} %"
+    return f"{'×' if way > 0 else '÷'}{factor:g}"
+
+
+def _signed(log_error: float) -> str:
+    return f"{math.expm1(log_error) * 100:+.1f} %"

@@ -117,33 +117,14 @@ def shared_labels(parts: Sequence[Scored]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class SizeBin:
-    """Errors of the rows whose measured value lies between two, in the target's SI unit.
+class Bin:
+    """Errors of the rows whose size lies between two, in the target's SI unit.
 
     Attributes:
         low: The lower end.
         high: The upper end.
         n: Number of rows.
-        median_ape_pct: Median absolute percentage error.
-        p90_ape_pct: Its 90th percentile.
-    """
-
-    low: float
-    high: float
-    n: int
-    median_ape_pct: float
-    p90_ape_pct: float
-
-
-@dataclass(frozen=True, slots=True)
-class BiasBin:
-    """ln(predicted / measured) of the rows predicted between two values, in the target's SI unit.
-
-    Attributes:
-        low: The lower end.
-        high: The upper end.
-        n: Number of rows.
-        p10: 10th percentile.
+        p10: 10th percentile of their errors.
         median: Median.
         p90: 90th percentile.
     """
@@ -167,8 +148,8 @@ class Plot:
         predicted: The predictions of these.
         unseen: Whether the device of each was not in training.
         ape_counts: Rows by error, between `APE_EDGES_PCT`.
-        by_size: Errors by half decade of the measured value.
-        bias: Signed errors by half decade of the predicted value.
+        by_size: Absolute errors in percent by half decade of the measured value.
+        bias: ln(predicted / measured) by half decade of the predicted value.
     """
 
     family: str
@@ -177,8 +158,8 @@ class Plot:
     predicted: tuple[float, ...]
     unseen: tuple[bool, ...]
     ape_counts: tuple[int, ...]
-    by_size: tuple[SizeBin, ...]
-    bias: tuple[BiasBin, ...]
+    by_size: tuple[Bin, ...]
+    bias: tuple[Bin, ...]
 
     @classmethod
     def of(cls, scored: Scored) -> Plot:
@@ -195,28 +176,17 @@ class Plot:
             predicted=tuple(scored.value[shown].tolist()),
             unseen=tuple((scored.labels["device seen in training"][shown] == "no").tolist()),
             ape_counts=tuple(counts.tolist()),
-            by_size=tuple(_by_size(scored.measured, ape)),
-            bias=tuple(_bias(scored.value, np.log(scored.value / scored.measured))),
+            by_size=tuple(_half_decades(scored.measured, ape)),
+            bias=tuple(_half_decades(scored.value, np.log(scored.value / scored.measured))),
         )
 
 
-def _by_size(measured: Floats, ape: Floats) -> Iterable[SizeBin]:
-    for low, high, inside in _half_decades(measured, ape):
-        median, p90 = np.quantile(inside, [0.5, 0.9]).round(3).tolist()
-        yield SizeBin(low, high, len(inside), median, p90)
-
-
-def _bias(predicted: Floats, log_error: Floats) -> Iterable[BiasBin]:
-    for low, high, inside in _half_decades(predicted, log_error):
-        p10, median, p90 = np.quantile(inside, [0.1, 0.5, 0.9]).round(5).tolist()
-        yield BiasBin(low, high, len(inside), p10, median, p90)
-
-
-def _half_decades(size: Floats, column: Floats) -> Iterable[tuple[float, float, Floats]]:
-    """Each half decade that `size` has rows in: its ends, and the rows of `column` there."""
+def _half_decades(size: Floats, errors: Floats) -> Iterable[Bin]:
+    """The errors by each half decade that `size` has rows in."""
     half_decade = np.floor(np.log10(size) * 2).astype(np.int64)
     for step in np.unique(half_decade).tolist():
-        yield 10 ** (step / 2), 10 ** ((step + 1) / 2), column[half_decade == step]
+        inside = errors[half_decade == step]
+        yield Bin(10 ** (step / 2), 10 ** ((step + 1) / 2), len(inside), *np.quantile(inside, [0.1, 0.5, 0.9]).tolist())
 
 
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)

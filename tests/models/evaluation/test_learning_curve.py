@@ -15,14 +15,15 @@ import pytest
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.models.evaluation import learning_curve as module
+from kernelcast.models.evaluation.charts import write_page
 from kernelcast.models.evaluation.learning_curve import (
     Band,
     LearningCurves,
     Pool,
+    curves_html,
     learning_curve_files,
     learning_curves,
 )
-from kernelcast.models.evaluation.reports import curves_html, write_curves
 from kernelcast.models.selection.suggest import ENERGY_S, PROTOCOLS, measuring_seconds
 from kernelcast.models.training.labelled_cases import LabelledCases
 
@@ -160,7 +161,7 @@ def test_the_report_needs_nothing_else(found: LearningCurves, tmp_path: Path) ->
     assert "<script" not in html
     assert not re.search(r"https?://|@import|url\((?!#)", html)
     assert "nan" not in re.sub(r"<style>.*</style>", "", html, flags=re.DOTALL).lower()
-    write_curves(found, tmp_path / "out" / "curve.html")
+    write_page(curves_html(found), tmp_path / "out" / "curve.html")
     assert (tmp_path / "out" / "curve.html").read_text(encoding="utf-8") == html
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["curves"][0]["family"] == "gemm"
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kernelcast.models.evaluation import scoring as module
-from kernelcast.models.evaluation.charts import reliability as drawn
+from kernelcast.models.evaluation.reports import reliability as drawn
 from kernelcast.models.evaluation.scoring import LEVELS, Reliability, reliability
 from kernelcast.models.predict.predictor import ArtifactPredictor
 from kernelcast.models.training.labelled_cases import LabelledCases
