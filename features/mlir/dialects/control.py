@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from ..semantics import costs
+from ..semantics.folding import listed, passed
 from ..semantics.op_rule import Dialect, Known, Site, rules
 from ..types import attributes
 
@@ -12,15 +15,12 @@ def _dims(site: Site) -> Known:
 
 
 def _extent(site: Site) -> Known:
+    """A size of a shape, or of an array."""
     known, axis = site.known(0), site.known(1)
     if axis is None:
         axis = site.int_of("dim")
     shape = known if isinstance(known, tuple) else site.operands[0].shape
     return shape[axis] if shape is not None and isinstance(axis, int) and 0 <= axis < len(shape) else None
-
-
-def _all(site: Site) -> Known:
-    return tuple(site.known(position) for position in range(len(site.operands)))
 
 
 def _broadcast(site: Site) -> Known:
@@ -36,84 +36,47 @@ def _broadcast(site: Site) -> Known:
     )
 
 
-def _first(site: Site) -> Known:
-    return site.known(0)
-
-
 def _constant(site: Site) -> Known:
     return site.ints("shape") or attributes.numbers(site.text)
 
 
 def _elements(site: Site) -> Known:
     known = site.known(0)
-    total = 1
-    for size in known if isinstance(known, tuple) else (None,):
-        if not isinstance(size, int):
-            return None
-        total *= size
-    return total
+    sizes = [size for size in known if isinstance(size, int)] if isinstance(known, tuple) else []
+    return prod(sizes) if isinstance(known, tuple) and len(sizes) == len(known) else None
 
 
 DIALECT = Dialect(
     "control",
     {
-        **rules("unrealized_conversion_cast", costs.view, dialect="builtin"),
-        **rules("assert", costs.control, dialect="cf"),
-        **rules("constant", costs.control, dialect="func"),
-        **rules("shape_of", costs.control, dialect="shape", fold=_dims),
-        **rules("get_extent dim", costs.control, dialect="shape", fold=_extent),
-        **rules("from_extents", costs.control, dialect="shape", fold=_all),
-        **rules("broadcast", costs.control, dialect="shape", fold=_broadcast),
+        **rules("builtin", "unrealized_conversion_cast", costs.view),
+        **rules("cf", "assert", costs.control),
+        **rules("func", "constant", costs.control),
+        **rules("shape", "shape_of", costs.control, fold=_dims),
+        **rules("shape", "get_extent dim", costs.control, fold=_extent),
+        **rules("shape", "from_extents", costs.control, fold=listed),
+        **rules("shape", "broadcast", costs.control, fold=_broadcast),
+        **rules("shape", "to_extent_tensor size_to_index index_to_size value_as_shape", costs.control, fold=passed),
+        **rules("shape", "num_elements", costs.control, fold=_elements),
+        **rules("shape", "const_shape", costs.control, fold=_constant),
         **rules(
-            "to_extent_tensor size_to_index index_to_size value_as_shape", costs.control, dialect="shape", fold=_first
-        ),
-        **rules("num_elements", costs.control, dialect="shape", fold=_elements),
-        **rules("const_shape", costs.control, dialect="shape", fold=_constant),
-        **rules(
-            (
-                "const_size const_witness cstr_broadcastable cstr_eq cstr_require assuming_all is_broadcastable any "
-                "concat mul add div rank"
-            ),
+            "shape",
+            "const_size const_witness cstr_broadcastable cstr_eq cstr_require assuming_all is_broadcastable any concat "
+            "mul add div rank",
             costs.control,
-            dialect="shape",
         ),
-        **rules("global extern global_store", costs.control, dialect="ml_program"),
-        **rules("global_load global_load_const", costs.constant, dialect="ml_program"),
+        **rules("ml_program", "global extern global_store", costs.control),
+        **rules("ml_program", "global_load global_load_const", costs.constant),
     },
     {
-        "func.call": "call",
-        "call": "call",
-        "func.call_indirect": "call",
-        "llvm.call": "call",
-        "tt.call": "call",
-        "util.call": "call",
-        "torch.operator.call": "call",
-        "func.return": "end",
-        "return": "end",
-        "ml_program.return": "end",
-        "scf.for": "for",
-        "scf.parallel": "for",
-        "scf.forall": "for",
-        "affine.for": "for",
-        "affine.parallel": "for",
-        "scf.while": "while",
-        "scf.if": "branch",
-        "scf.index_switch": "branch",
-        "affine.if": "branch",
-        "scf.execute_region": "body",
-        "scf.forall.in_parallel": "body",
-        "shape.assuming": "body",
-        "shape.assuming_yield": "end",
-        "scf.yield": "end",
-        "scf.condition": "end",
-        "scf.reduce": "body",
-        "scf.reduce.return": "end",
-        "affine.yield": "end",
-        "tensor.parallel_insert_slice": "insert",
-        "cf.br": "jump",
-        "cf.cond_br": "jump",
-        "cf.switch": "jump",
-        "llvm.br": "jump",
-        "llvm.cond_br": "jump",
+        "call": "func.call call func.call_indirect llvm.call tt.call util.call torch.operator.call",
+        "for": "scf.for scf.parallel scf.forall affine.for affine.parallel",
+        "while": "scf.while",
+        "branch": "scf.if scf.index_switch affine.if",
+        "body": "scf.execute_region scf.forall.in_parallel shape.assuming scf.reduce",
+        "insert": "tensor.parallel_insert_slice",
+        "jump": "cf.br cf.cond_br cf.switch llvm.br llvm.cond_br",
+        "end": "func.return return ml_program.return shape.assuming_yield scf.yield scf.condition scf.reduce.return "
+        "affine.yield",
     },
 )

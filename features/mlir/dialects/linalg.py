@@ -20,8 +20,8 @@ from ..semantics.linalg_products import (
     product,
     read_b,
 )
-from ..semantics.op_rule import Cost, CostOf, Dialect, Rule, Site, rules
-from ..semantics.operators import Body, arithmetic, combiner, operator, read_body
+from ..semantics.op_rule import Cost, CostOf, Dialect, Site, rules
+from ..semantics.operators import Body, arithmetic, combiner, operator
 from ..types import attributes
 from ..types.attributes import AffineMap, parse_maps
 from ..types.graph import ValueType
@@ -43,7 +43,7 @@ def _generic(site: Site) -> Cost:
         summed = set(range(len(space))) - {
             dim for map_ in maps[-count:] for result in range(len(map_.results)) for dim in map_.used(result)
         }
-    body = read_body(site.body, site.body_arguments)
+    body = site.computed
     if not summed:
         return _parallel(site, inputs, outs, maps, space, body)
     if len(inputs) >= 2 and _is_product(body, site):
@@ -82,35 +82,21 @@ def _parallel(
     body: Body,
 ) -> Cost:
     points = prod(space, start=1.0)
-    out_b = costs.nbytes(outs)
+    out_b, flops, special = costs.nbytes(outs), points * body.flops, points * body.transcendentals
     picked = [op for op in site.body if op.name in ("tensor.extract", "memref.load")]
     if picked:
-        moved = out_b * max(len(picked), 1)
-        return Cost(
-            "gather",
-            outs[0].dtype,
-            points * body.flops,
-            points * body.transcendentals,
-            costs.nbytes(inputs) + moved,
-            out_b,
-            (1.0, points, 1.0, 1.0),
-            {"operator": "gather"},
-        )
-    uses_outs = _used(site, len(inputs))
-    read = costs.nbytes(inputs) + (read_b(site, (), outs) if uses_outs else 0.0)
+        return costs.loop(
+            "gather", outs[0].dtype, points, "gather", flops=flops, transcendentals=special,
+            bytes_in=costs.nbytes(inputs) + out_b * len(picked), bytes_out=out_b,
+        )  # fmt: skip
+    read = costs.nbytes(inputs) + (read_b(site, (), outs) if _used(site, len(inputs)) else 0.0)
     if body.operators:
-        numbers = costs.dtype_of((*outs, *inputs))
-        return Cost(
-            "elementwise",
-            numbers,
-            points * body.flops,
-            points * body.transcendentals,
-            read,
-            out_b,
-            (1.0, points, 1.0, 1.0),
-            {"operator": body.name, "operators": body.operators},
-        )
-    return Cost("movement", outs[0].dtype, 0.0, 0.0, read, out_b, (1.0, points, 1.0, 1.0), _moved(inputs, maps))
+        return costs.loop(
+            "elementwise", costs.dtype_of((*outs, *inputs)), points, body.name, flops=flops, transcendentals=special,
+            bytes_in=read, bytes_out=out_b, operators=body.operators,
+        )  # fmt: skip
+    detail = _moved(inputs, maps)
+    return Cost("movement", outs[0].dtype, 0.0, 0.0, read, out_b, (1.0, points, 1.0, 1.0), detail)
 
 
 def _used(site: Site, first_out: int) -> bool:
@@ -149,7 +135,7 @@ def _pooling(site: Site) -> Cost:
 def _reduce(site: Site) -> Cost:
     axes = site.ints("dimensions") or ()
     count = destinations(site)
-    body = read_body(site.body, site.body_arguments)
+    body = site.computed
     match = re.search(r"\{\s*([\w.]+)", site.text)
     name = combiner(site.body) if site.body else operator((match[1] if match else "reduce").rpartition(".")[2])
     cost = costs.reduction(site, name, site.operands[0], axes, max(body.flops, 1.0), body.transcendentals)
@@ -157,64 +143,41 @@ def _reduce(site: Site) -> Cost:
 
 
 def _map(site: Site) -> Cost:
-    body = read_body(site.body, site.body_arguments)
-    out = site.operands[-1]
-    return Cost(
-        "elementwise",
-        out.dtype,
-        out.elements * body.flops,
-        out.elements * body.transcendentals,
-        costs.nbytes(site.operands[:-1]),
-        out.nbytes,
-        (1.0, out.elements, 1.0, 1.0),
-        {"operator": body.name, "operators": body.operators},
+    body = site.computed
+    return _on_elements(site, body.name, body.flops, body.transcendentals)._replace(
+        detail={"operator": body.name, "operators": body.operators}
     )
 
 
 def _elementwise(site: Site) -> Cost:
-    kind = attributes.word(site.text, "kind")
-    name = operator(kind or site.short)
+    name = operator(attributes.word(site.text, "kind") or site.short)
+    return _on_elements(site, name, *arithmetic(name))
+
+
+def _on_elements(site: Site, name: str, flops: float, transcendentals: float) -> Cost:
+    """So many operations for every element of the destination."""
     out = site.operands[-1]
-    per, special = arithmetic(name)
-    return Cost(
-        "elementwise",
-        out.dtype,
-        out.elements * per,
-        out.elements * special,
-        costs.nbytes(site.operands[:-1]),
-        out.nbytes,
-        (1.0, out.elements, 1.0, 1.0),
-        {"operator": name},
-    )
+    return costs.loop(
+        "elementwise", out.dtype, out.elements, name, flops=out.elements * flops,
+        transcendentals=out.elements * transcendentals, bytes_in=costs.nbytes(site.operands[:-1]), bytes_out=out.nbytes,
+    )  # fmt: skip
 
 
-def _moving(name: str, first: int = 0) -> CostOf:
+def _moving(name: str) -> CostOf:
     def cost(site: Site) -> Cost:
-        source, out = site.operands[first], site.operands[-1]
-        return Cost(
-            "movement",
-            out.dtype,
-            0.0,
-            0.0,
-            source.nbytes if source.is_array else 0.0,
-            out.nbytes,
-            (1.0, out.elements, 1.0, 1.0),
-            {"operator": name},
-        )
+        source, out = site.operands[0], site.operands[-1]
+        read = source.nbytes if source.is_array else 0.0
+        return costs.loop("movement", out.dtype, out.elements, name, bytes_in=read, bytes_out=out.nbytes)
 
     return cost
 
 
 def _transpose(site: Site) -> Cost:
-    order = site.ints("permutation")
-    cost = _moving("transpose")(site)
-    return cost if order is None else cost._replace(detail={**cost.detail, "permutation": order})
+    return costs.permuted(_moving("transpose")(site), site.ints("permutation"))
 
 
 def _softmax(site: Site) -> Cost:
-    axis = site.int_of("dimension")
-    cost = costs.softmax(site, site.operands[0], -1 if axis is None else axis)
-    return cost._replace(bytes_out=site.operands[-1].nbytes)
+    return costs.softmax(site, site.int_of("dimension"))._replace(bytes_out=site.operands[-1].nbytes)
 
 
 _ELEMENTWISE = (
@@ -222,30 +185,26 @@ _ELEMENTWISE = (
     "select sqrt square sub tanh elementwise"
 )
 
+_POOLS = [f"{name}_{word}" for name in LAYOUTS for word in ("sum", "max", "min", "max_unsigned", "min_unsigned")]
+
 DIALECT = Dialect(
     "linalg",
     {
-        **rules("generic", _generic, dialect="linalg", shapes=of_destinations, reads="makers"),
-        **rules((*PRODUCTS, "contract"), named_product, dialect="linalg", shapes=of_destinations, reads="makers"),
-        **rules(CONVOLUTIONS, convolution, dialect="linalg", shapes=of_destinations, reads="makers"),
-        **rules(
-            [f"{name}_{word}" for name in LAYOUTS for word in ("sum", "max", "min", "max_unsigned", "min_unsigned")],
-            _pooling,
-            dialect="linalg",
-            shapes=of_destinations,
-        ),
-        **rules("reduce", _reduce, dialect="linalg", shapes=of_destinations),
-        **rules("map", _map, dialect="linalg", shapes=of_destinations),
-        **rules(_ELEMENTWISE, _elementwise, dialect="linalg", shapes=of_destinations),
-        **rules("transpose", _transpose, dialect="linalg", shapes=of_destinations),
-        **rules("broadcast fill", _moving("broadcast"), dialect="linalg", shapes=of_destinations),
-        **rules("copy", _moving("copy"), dialect="linalg", shapes=of_destinations),
-        **rules("pack unpack", _moving("transpose"), dialect="linalg", shapes=of_destinations),
-        **rules("softmax", _softmax, dialect="linalg", shapes=of_destinations),
-        **rules("fill_rng_2d", costs.random, dialect="linalg", shapes=of_destinations),
-        **rules("index", costs.control, dialect="linalg"),
-        "tensor.pack": Rule(_moving("transpose"), of_destinations),
-        "tensor.unpack": Rule(_moving("transpose"), of_destinations),
+        **rules("linalg", "generic", _generic, of_destinations, reads="makers"),
+        **rules("linalg", (*PRODUCTS, "contract"), named_product, of_destinations, reads="makers"),
+        **rules("linalg", CONVOLUTIONS, convolution, of_destinations, reads="makers"),
+        **rules("linalg", _POOLS, _pooling, of_destinations),
+        **rules("linalg", "reduce", _reduce, of_destinations),
+        **rules("linalg", "map", _map, of_destinations),
+        **rules("linalg", _ELEMENTWISE, _elementwise, of_destinations),
+        **rules("linalg", "transpose", _transpose, of_destinations),
+        **rules("linalg", "broadcast fill", _moving("broadcast"), of_destinations),
+        **rules("linalg", "copy", _moving("copy"), of_destinations),
+        **rules("linalg", "pack unpack", _moving("transpose"), of_destinations),
+        **rules("linalg", "softmax", _softmax, of_destinations),
+        **rules("linalg", "fill_rng_2d", costs.random, of_destinations),
+        **rules("linalg", "index", costs.control),
+        **rules("tensor", "pack unpack", _moving("transpose"), of_destinations),
     },
-    {"linalg.yield": "end"},
+    {"end": "linalg.yield"},
 )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ..semantics import costs
 from ..semantics.dynamic_sizes import conserved, of_first
-from ..semantics.op_rule import Cost, Dialect, Known, Site, rules
-from ..semantics.operators import read_body
+from ..semantics.folding import extent
+from ..semantics.op_rule import Cost, Dialect, Site, rules
 from .tensor import element_bytes, of_sizes, reassociated, sliced_shape
 
 
@@ -17,9 +17,7 @@ def load(site: Site) -> Cost:
     """Elements read from the memory that the first operand names."""
     memory = site.operands[0]
     moved = element_bytes(site, memory.nbytes, sum(kind.elements for kind in site.results) * memory.itemsize_b)
-    return Cost(
-        "movement", memory.dtype, 0.0, 0.0, moved, 0.0, (1.0, site.results[0].elements, 1.0, 1.0), {"operator": "load"}
-    )
+    return costs.loaded(memory, site.results[0].elements, moved)
 
 
 def store(site: Site) -> Cost:
@@ -29,24 +27,16 @@ def store(site: Site) -> Cost:
         # vector.store and vector.transfer_write name the value first; masked stores name the memory first and the value last.
         stored, memory = site.operands[-1], site.operands[0]
     moved = element_bytes(site, memory.nbytes, stored.elements * memory.itemsize_b)
-    return Cost("movement", memory.dtype, 0.0, 0.0, 0.0, moved, (1.0, stored.elements, 1.0, 1.0), {"operator": "store"})
+    return costs.stored(memory, stored.elements, moved)
 
 
 def _atomic(site: Site) -> Cost:
     memory = site.operands[1] if site.short == "atomic_rmw" else site.operands[0]
     moved = element_bytes(site, memory.nbytes, memory.itemsize_b)
-    body = read_body(site.body, site.body_arguments)
-    flops = body.flops if site.body else 1.0
-    return Cost(
-        "elementwise",
-        memory.dtype,
-        flops,
-        body.transcendentals,
-        moved,
-        moved,
-        (1.0, 1.0, 1.0, 1.0),
-        {"operator": "atomic"},
-    )
+    return costs.loop(
+        "elementwise", memory.dtype, 1.0, "atomic", flops=site.computed.flops if site.body else 1.0,
+        transcendentals=site.computed.transcendentals, bytes_in=moved, bytes_out=moved,
+    )  # fmt: skip
 
 
 def _copy(site: Site) -> Cost:
@@ -54,35 +44,27 @@ def _copy(site: Site) -> Cost:
     return costs.movement(site, "copy", source.nbytes, target.nbytes)
 
 
-def _dim(site: Site) -> Known:
-    shape, axis = site.operands[0].shape, site.known(1)
-    return shape[axis] if shape is not None and isinstance(axis, int) and 0 <= axis < len(shape) else None
-
+_PLACES = "reinterpret_cast reshape view transpose extract_strided_metadata assume_alignment distinct_objects"
 
 DIALECT = Dialect(
     "memref",
     {
-        **rules("load", load, dialect="memref", reads="runs"),
-        **rules("store", store, dialect="memref", reads="runs"),
-        **rules("load vector_load", load, dialect="affine", reads="runs"),
-        **rules("store vector_store", store, dialect="affine", reads="runs"),
-        **rules("atomic_rmw generic_atomic_rmw", _atomic, dialect="memref", reads="runs"),
-        **rules("copy", _copy, dialect="memref"),
-        **rules("alloc alloca realloc", costs.view, dialect="memref", shapes=of_sizes),
-        **rules("get_global", costs.constant, dialect="memref"),
-        **rules("cast memory_space_cast", costs.view, dialect="memref", shapes=of_first),
-        **rules("expand_shape collapse_shape", costs.view, dialect="memref", shapes=reassociated),
-        **rules("subview", costs.view, dialect="memref", shapes=sliced_shape),
-        **rules(
-            ("reinterpret_cast reshape view transpose extract_strided_metadata assume_alignment distinct_objects"),
-            costs.view,
-            dialect="memref",
-            shapes=conserved,
-        ),
-        **rules("dim", costs.control, dialect="memref", fold=_dim),
-        **rules("dealloc rank prefetch global extract_aligned_pointer_as_index", costs.control, dialect="memref"),
-        **rules("prefetch dma_wait", costs.control, dialect="affine"),
-        **rules("dma_start", _copy, dialect="affine"),
+        **rules("memref", "load", load, reads="runs"),
+        **rules("memref", "store", store, reads="runs"),
+        **rules("affine", "load vector_load", load, reads="runs"),
+        **rules("affine", "store vector_store", store, reads="runs"),
+        **rules("memref", "atomic_rmw generic_atomic_rmw", _atomic, reads="runs"),
+        **rules("memref", "copy", _copy),
+        **rules("memref", "alloc alloca realloc", costs.view, of_sizes),
+        **rules("memref", "get_global", costs.constant),
+        **rules("memref", "cast memory_space_cast", costs.view, of_first),
+        **rules("memref", "expand_shape collapse_shape", costs.view, reassociated),
+        **rules("memref", "subview", costs.view, sliced_shape),
+        **rules("memref", _PLACES, costs.view, conserved),
+        **rules("memref", "dim", costs.control, fold=extent),
+        **rules("memref", "dealloc rank prefetch global extract_aligned_pointer_as_index", costs.control),
+        **rules("affine", "prefetch dma_wait", costs.control),
+        **rules("affine", "dma_start", _copy),
     },
-    {"memref.alloca_scope": "body", "memref.alloca_scope.return": "end", "memref.atomic_yield": "end"},
+    {"body": "memref.alloca_scope", "end": "memref.alloca_scope.return memref.atomic_yield"},
 )

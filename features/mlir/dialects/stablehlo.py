@@ -6,11 +6,15 @@ import re
 from math import prod
 
 from ..semantics import costs
-from ..semantics import stablehlo_sizes as sizes
-from ..semantics.costs import unknown
-from ..semantics.dynamic_sizes import conserved, of_operands
-from ..semantics.op_rule import Cost, Dialect, Rule, Shape, Site, rules
-from ..semantics.operators import combined_by, combiner, operator, read_body
+from ..semantics.costs import moving, unknown
+from ..semantics.dynamic_sizes import Shapes, conserved, joined, of_known, of_operands, permuted
+from ..semantics.folding import constant, extent, folding
+from ..semantics.folding import joined as joined_lists
+from ..semantics.op_rule import Cost, Dialect, Known, Rule, Shape, Site, rules
+from ..semantics.operators import combined_by, combiner, operator
+from ..types import attributes
+
+Axes = tuple[tuple[int, ...], tuple[int, ...]]
 
 _PLAIN = (
     "abs add and atan2 cbrt ceil clamp compare complex convert cosine divide exponential exponential_minus_one "
@@ -37,7 +41,7 @@ def _dot_general(site: Site) -> Cost:
     lhs, rhs = site.operands[0].shape, site.operands[1].shape
     if lhs is None or rhs is None:
         return unknown(f"{site.name} of unranked operands")
-    contracted, batched = sizes.dot_axes(site)
+    contracted, batched = _dot_axes(site)
 
     def size(shape: Shape, axes: list[int] | tuple[int, ...]) -> float:
         return prod((float(shape[axis] or 0) for axis in axes), start=1.0)
@@ -46,10 +50,13 @@ def _dot_general(site: Site) -> Cost:
     columns = [axis for axis in range(len(rhs)) if axis not in contracted[1] and axis not in batched[1]]
     loops = (size(lhs, batched[0]), size(lhs, rows), size(rhs, columns), size(lhs, contracted[0]))
     return costs.contraction(
-        site, loops, site.operands[0].dtype, site.operands[:2], site.results,
+        site,
+        loops,
+        site.operands[:2],
+        site.results,
         lhs_transposed=bool(rows and contracted[0] and min(contracted[0]) < max(rows)),
         rhs_transposed=bool(columns and contracted[1] and max(contracted[1]) > min(columns)),
-    )  # fmt: skip
+    )
 
 
 _LAYOUT = re.compile(r"\[([\w, ]+)\]\s*x\s*\[([\w, ]+)\]\s*->\s*\[([\w, ]+)\]")
@@ -84,26 +91,16 @@ def _reduce(site: Site) -> Cost:
     applied = re.search(r"applies ([\w.]+)", site.text)
     if applied is not None or not site.body:
         return costs.reduction(site, combined_by(applied[1]) if applied else "reduce", source, axes)
-    body = read_body(site.body, site.body_arguments)
-    return costs.reduction(site, combiner(site.body), source, axes, max(body.flops, 1.0), body.transcendentals)
+    return costs.reduction_by_body(site, axes)
 
 
 def _reduce_window(site: Site) -> Cost:
     window = site.ints("window_dimensions")
     if window is None:
         return unknown(f"{site.name} without window_dimensions")
-    body = read_body(site.body, site.body_arguments)
     return costs.window_reduction(
-        site, combiner(site.body), site.operands[0], site.results[0], window, max(body.flops, 1.0)
+        site, combiner(site.body), site.operands[0], site.results[0], window, max(site.computed.flops, 1.0)
     )
-
-
-def _cumulative_windows(shape: Shape) -> list[tuple[int, ...]]:
-    return [
-        tuple(size or 0 if at == axis else 1 for at in range(len(shape)))
-        for axis, size in enumerate(shape)
-        if (size or 0) > 1
-    ]
 
 
 def _select_and_scatter(site: Site) -> Cost:
@@ -122,14 +119,10 @@ def _select_and_scatter(site: Site) -> Cost:
     )
 
 
-def _gather(site: Site) -> Cost:
-    return costs.gathered("gather", site.operands[1:2], site.results[0])
-
-
 def _scatter(site: Site) -> Cost:
     arrays = site.operands
     count = max((len(arrays) - 1) // 2, 1)
-    updates, body = arrays[count + 1], read_body(site.body, site.body_arguments)
+    updates, body = arrays[count + 1], site.computed
     cost = costs.gathered("scatter", arrays[count : count + 1], updates)
     # In place, as compilers do it; what is combined with must be read first.
     again = updates.nbytes if body.operators else 0.0
@@ -141,12 +134,7 @@ def _update(site: Site) -> Cost:
 
 
 def _sort(site: Site) -> Cost:
-    axis = site.int_of("dimension")
-    return costs.sort(site, site.operands[0], -1 if axis is None else axis)
-
-
-def _top_k(site: Site) -> Cost:
-    return costs.sort(site, site.operands[0], -1)
+    return costs.sort(site, site.int_of("dimension"))
 
 
 def _batch_norm(site: Site) -> Cost:
@@ -158,23 +146,11 @@ def _batch_norm(site: Site) -> Cost:
     return costs.normalization(site, site.short, source, source.elements / channels, each, site.operands[1:])
 
 
-_NO_CALLS = frozenset(
-    {
-        "Sharding",
-        "SPMDFullToShardShape",
-        "SPMDShardToFullShape",
-        "annotate_device_placement",
-        "xla.sdy.FuncResultSharding",
-        "LayoutConstraint",
-    }
-)
-_CALLED_ELEMENTWISE = {
-    "mhlo.erf": "erf",
-    "mhlo.erf_inv": "erf_inv",
-    "mhlo.tan": "tan",
-    "chlo.erf": "erf",
-    "stablehlo.erf": "erf",
-}
+_NO_CALLS = frozenset((
+    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "xla.sdy.FuncResultSharding",
+    "LayoutConstraint",
+))  # fmt: skip
+_CALLED_ELEMENTWISE = frozenset(("mhlo.erf", "mhlo.erf_inv", "mhlo.tan", "chlo.erf", "stablehlo.erf"))
 
 
 def _custom_call(site: Site) -> Cost:
@@ -183,12 +159,12 @@ def _custom_call(site: Site) -> Cost:
     if target in _NO_CALLS:
         return costs.view(site)
     if target in _CALLED_ELEMENTWISE:
-        return costs.elementwise(site, _CALLED_ELEMENTWISE[target])
+        return costs.elementwise(site, target.rpartition(".")[2])
     solved = _LAPACK.fullmatch(target)
     if solved is not None:
         return _factored(site, solved[1])
     if target.rpartition(".")[2].lower().replace("_", "") in ("topk", "approxtopk"):
-        return costs.sort(site, site.operands[0], -1)
+        return costs.sort(site)
     return unknown(f"custom_call to {target or 'an unnamed target'}")
 
 
@@ -232,96 +208,156 @@ def _collective(site: Site) -> Cost:
     return unknown(f"{site.name} talks to other devices, which is not costed")
 
 
-def _map(site: Site) -> Cost:
-    body = read_body(site.body, site.body_arguments)
-    return costs.elementwise(site, body.name, body.flops, body.transcendentals)
+def _transpose(site: Site) -> Cost:
+    return costs.transpose(site, _order(site))
+
+
+def _order(site: Site) -> tuple[int, ...] | None:
+    return site.ints("permutation", "dims")
+
+
+def _same(site: Site) -> Known:
+    """What is handed on, as a number or as a list of one."""
+    known = site.known(0)
+    shape = site.results[0].shape
+    if isinstance(known, tuple) and shape == () and len(known) == 1:
+        return known[0]
+    return (known,) if isinstance(known, int) and shape == (1,) else known
+
+
+def _sliced(site: Site) -> Known:
+    """A part of a list."""
+    known, start, limit = site.known(0), site.int_of("start_indices"), site.int_of("limit_indices")
+    return known[start:limit] if isinstance(known, tuple) and start is not None and limit is not None else None
+
+
+def _dot_axes(site: Site) -> tuple[Axes, Axes]:
+    """Axes of the left and of the right operand that are summed over, and those that are batches."""
+    contracted, batched = (
+        _written_pair(site.text, f"{word}ing_dims")
+        or (site.ints(f"lhs_{word}ing_dimensions") or (), site.ints(f"rhs_{word}ing_dimensions") or ())
+        for word in ("contract", "batch")
+    )
+    if site.short == "dot" and not contracted[0]:
+        contracted = ((len(site.operands[0].shape or ()) - 1,), (0,))
+    return contracted, batched
+
+
+def _written_pair(text: str, name: str) -> Axes | None:
+    match = re.search(rf"(?<!\w){name} = (\[[\d, ]*\]) x (\[[\d, ]*\])", text)
+    return None if match is None else (attributes.numbers(match[1]) or (), attributes.numbers(match[2]) or ())
+
+
+def _dot_sizes(site: Site) -> Shapes:
+    """Batches, rows, columns."""
+    lhs, rhs = site.operands[0].shape, site.operands[1].shape
+    if lhs is None or rhs is None:
+        return None
+    (left, right), (batch_left, batch_right) = _dot_axes(site)
+    rows = [size for axis, size in enumerate(lhs) if axis not in (*batch_left, *left)]
+    columns = [size for axis, size in enumerate(rhs) if axis not in (*batch_right, *right)]
+    return ((*(lhs[axis] for axis in batch_left), *rows, *columns),)
+
+
+def _reduced_sizes(site: Site) -> Shapes:
+    """Reduced axes gone."""
+    shape, axes = site.operands[0].shape, site.ints("dimensions")
+    if shape is None or axes is None:
+        return None
+    return tuple(tuple(size for axis, size in enumerate(shape) if axis not in axes) for _ in site.results)
+
+
+def _first_sizes(site: Site) -> Shapes:
+    """As large as the first operands."""
+    return tuple(kind.shape for kind in site.operands[: len(site.results)])
+
+
+def _sliced_sizes(site: Site) -> Shapes:
+    """From start, limit and step of every axis, which are operands."""
+    start, limit, step = (site.listed(position) for position in (1, 2, 3))
+    if start is None or limit is None or step is None:
+        return None
+    return (tuple(-(-(last - first) // by) for first, last, by in zip(start, limit, step, strict=True)),)
+
+
+def _gathered_sizes(site: Site) -> Shapes:
+    """Offsets from the slice sizes, all others from the indices, in order (StableHLO specification, gather)."""
+    rank, places, sizes = len(site.results[0].shape or ()), site.operands[1].shape, site.ints("slice_sizes")
+    offsets, collapsed = site.ints("offset_dims") or (), site.ints("collapsed_slice_dims") or ()
+    if places is None or sizes is None:
+        return None
+    vector = site.int_of("index_vector_dim")
+    batch = iter([size for axis, size in enumerate(places) if axis != vector])
+    remaining = iter(
+        [
+            size
+            for axis, size in enumerate(sizes)
+            if axis not in (*collapsed, *(site.ints("operand_batching_dims") or ()))
+        ]
+    )
+    return (tuple(next(remaining if axis in offsets else batch, None) for axis in range(rank)),)
+
+
+def _joined_sizes(site: Site) -> Shapes:
+    return joined(site.operands, site.int_of("dimension", "dim"))
+
+
+_COLLECTIVES = (
+    "all_gather all_reduce all_to_all collective_broadcast collective_permute reduce_scatter infeed outfeed send recv "
+    "cross-replica-sum"
+)
 
 
 def _table(dialect: str) -> dict[str, Rule]:
-    of_last, of_second = sizes.by_operand(-1), sizes.by_operand(1)
     return {
-        **rules(_PLAIN, _elementwise, dialect=dialect, shapes=of_operands),
-        **rules(
-            "add subtract multiply maximum minimum divide",
+        **rules(dialect, _PLAIN, _elementwise, of_operands),
+        **folding(
+            dialect,
             _elementwise,
-            dialect=dialect,
-            shapes=of_operands,
-            fold=sizes.folded,
+            {
+                "add": "add",
+                "sub": "subtract",
+                "mul": "multiply",
+                "floordiv": "divide",
+                "max": "maximum",
+                "min": "minimum",
+            },
+            of_operands,
         ),
-        **rules("convert", _elementwise, dialect=dialect, shapes=of_operands, fold=sizes.same),
-        **rules("dot_general dot", _dot_general, dialect=dialect, shapes=sizes.dot_sizes),
-        **rules("convolution dynamic_conv", _convolution, dialect=dialect),
-        **rules("reduce", _reduce, dialect=dialect, shapes=sizes.reduced_sizes),
-        **rules("reduce_window", _reduce_window, dialect=dialect),
-        **rules("select_and_scatter", _select_and_scatter, dialect=dialect, shapes=sizes.first_sizes),
-        **rules("broadcast_in_dim broadcast broadcast_to", costs.broadcast, dialect=dialect),
-        **rules(
-            "dynamic_broadcast_in_dim",
-            lambda site: costs.movement(site, "broadcast", site.operands[0].nbytes),
-            dialect=dialect,
-            shapes=of_second,
-        ),
-        **rules("iota", costs.broadcast, dialect=dialect),
-        **rules(
-            "dynamic_iota",
-            lambda site: costs.movement(site, "broadcast", 0.0),
-            dialect=dialect,
-            shapes=sizes.by_operand(0),
-        ),
-        **rules(
-            "transpose",
-            lambda site: costs.transpose(site, site.ints("permutation", "dims")),
-            dialect=dialect,
-            shapes=sizes.transposed_sizes,
-        ),
-        **rules("reverse", lambda site: costs.movement(site, "copy"), dialect=dialect, shapes=sizes.first_sizes),
-        **rules("slice", lambda site: costs.movement(site, "slice"), dialect=dialect, fold=sizes.sliced),
-        **rules("dynamic_slice", lambda site: costs.movement(site, "slice"), dialect=dialect),
-        **rules(
-            "real_dynamic_slice", lambda site: costs.movement(site, "slice"), dialect=dialect, shapes=sizes.sliced_sizes
-        ),
-        **rules("dynamic_update_slice", _update, dialect=dialect, shapes=sizes.first_sizes),
-        **rules(
-            "concatenate",
-            lambda site: costs.movement(site, "concatenate"),
-            dialect=dialect,
-            shapes=sizes.joined_sizes,
-            fold=sizes.joined,
-        ),
-        **rules("pad dynamic_pad", lambda site: costs.movement(site, "pad", site.operands[0].nbytes), dialect=dialect),
-        **rules("gather dynamic_gather torch_index_select", _gather, dialect=dialect, shapes=sizes.gathered_sizes),
-        **rules("scatter", _scatter, dialect=dialect, shapes=sizes.first_sizes),
-        **rules("sort", _sort, dialect=dialect, shapes=of_operands),
-        **rules("batch_norm_inference batch_norm_training batch_norm_grad", _batch_norm, dialect=dialect),
-        **rules("rng rng_bit_generator", costs.random, dialect=dialect),
-        **rules("custom_call", _custom_call, dialect=dialect),
-        **rules("cholesky triangular_solve", _cholesky, dialect=dialect),
-        **rules("fft", _fft, dialect=dialect),
-        **rules("map", _map, dialect=dialect),
-        **rules("reshape", costs.view, dialect=dialect, shapes=conserved, fold=sizes.same),
-        **rules("dynamic_reshape", costs.view, dialect=dialect, shapes=of_last),
-        **rules(
-            "bitcast_convert optimization_barrier get_tuple_element tuple set_dimension_size",
-            costs.view,
-            dialect=dialect,
-        ),
-        **rules("constant", costs.constant, dialect=dialect, fold=sizes.constant),
-        **rules("get_dimension_size", costs.control, dialect=dialect, fold=sizes.dimension_size),
-        **rules("create_token after_all partition_id replica_id", costs.control, dialect=dialect),
-        **rules(
-            (
-                "all_gather all_reduce all_to_all collective_broadcast collective_permute reduce_scatter infeed "
-                "outfeed send recv cross-replica-sum"
-            ),
-            _collective,
-            dialect=dialect,
-        ),
+        **rules(dialect, "convert", _elementwise, of_operands, fold=_same),
+        **rules(dialect, "dot_general dot", _dot_general, _dot_sizes),
+        **rules(dialect, "convolution dynamic_conv", _convolution),
+        **rules(dialect, "reduce", _reduce, _reduced_sizes),
+        **rules(dialect, "reduce_window", _reduce_window),
+        **rules(dialect, "select_and_scatter", _select_and_scatter, _first_sizes),
+        **rules(dialect, "broadcast_in_dim broadcast broadcast_to iota", costs.broadcast),
+        **rules(dialect, "dynamic_broadcast_in_dim", moving("broadcast", reads_first=True), of_known(1)),
+        **rules(dialect, "dynamic_iota", costs.made, of_known(0)),
+        **rules(dialect, "transpose", _transpose, lambda site: permuted(site, _order(site))),
+        **rules(dialect, "reverse", moving("copy"), _first_sizes),
+        **rules(dialect, "slice", moving("slice"), fold=_sliced),
+        **rules(dialect, "dynamic_slice", moving("slice")),
+        **rules(dialect, "real_dynamic_slice", moving("slice"), _sliced_sizes),
+        **rules(dialect, "dynamic_update_slice", _update, _first_sizes),
+        **rules(dialect, "concatenate", moving("concatenate"), _joined_sizes, fold=joined_lists),
+        **rules(dialect, "pad dynamic_pad", moving("pad", reads_first=True)),
+        **rules(dialect, "gather dynamic_gather torch_index_select", costs.gather, _gathered_sizes),
+        **rules(dialect, "scatter", _scatter, _first_sizes),
+        **rules(dialect, "sort", _sort, of_operands),
+        **rules(dialect, "batch_norm_inference batch_norm_training batch_norm_grad", _batch_norm),
+        **rules(dialect, "rng rng_bit_generator", costs.random),
+        **rules(dialect, "custom_call", _custom_call),
+        **rules(dialect, "cholesky triangular_solve", _cholesky),
+        **rules(dialect, "fft", _fft),
+        **rules(dialect, "map", costs.by_body),
+        **rules(dialect, "reshape", costs.view, conserved, fold=_same),
+        **rules(dialect, "dynamic_reshape", costs.view, of_known(-1)),
+        **rules(dialect, "bitcast_convert optimization_barrier get_tuple_element tuple set_dimension_size", costs.view),
+        **rules(dialect, "constant", costs.constant, fold=constant),
+        **rules(dialect, "get_dimension_size", costs.control, fold=extent),
+        **rules(dialect, "create_token after_all partition_id replica_id", costs.control),
+        **rules(dialect, _COLLECTIVES, _collective),
     }
-
-
-def _structure(dialect: str) -> dict[str, str]:
-    words = {"while": "while", "if": "branch", "case": "branch", "return": "end", "composite": "call"}
-    return {f"{dialect}.{name}": word for name, word in words.items()}
 
 
 DIALECT = Dialect(
@@ -329,11 +365,16 @@ DIALECT = Dialect(
     {
         **_table("stablehlo"),
         **_table("mhlo"),
-        **rules(_CHLO, _elementwise, dialect="chlo", shapes=of_operands),
-        **rules("top_k", _top_k, dialect="chlo"),
-        **rules("constant constant_like", costs.constant, dialect="chlo"),
-        **rules("ragged_dot", _dot_general, dialect="chlo"),
-        **rules("scan", lambda site: unknown("chlo.scan"), dialect="chlo"),
+        **rules("chlo", _CHLO, _elementwise, of_operands),
+        **rules("chlo", "top_k", costs.sort),
+        **rules("chlo", "constant constant_like", costs.constant),
+        **rules("chlo", "ragged_dot", _dot_general),
+        **rules("chlo", "scan", lambda site: unknown("chlo.scan")),
     },
-    {**_structure("stablehlo"), **_structure("mhlo")},
+    {
+        "while": "stablehlo.while mhlo.while",
+        "branch": "stablehlo.if stablehlo.case mhlo.if mhlo.case",
+        "call": "stablehlo.composite mhlo.composite",
+        "end": "stablehlo.return mhlo.return",
+    },
 )

@@ -8,7 +8,7 @@ from math import prod
 from ..semantics import costs
 from ..semantics.costs import unknown
 from ..semantics.op_rule import Cost, Dialect, Site, rules
-from ..semantics.operators import combined_by, operator
+from ..semantics.operators import combined_by
 from ..types import attributes
 from ..types.attributes import parse_maps
 from .memref import load, store
@@ -32,9 +32,11 @@ def _contract(site: Site) -> Cost:
     left, right = maps[0].positions(), maps[1].positions()
     missing = (a & b) - c
     return costs.contraction(
-        site, loops, site.operands[0].dtype, (), (),
-        lhs_transposed=bool(left and left[-1] not in missing), rhs_transposed=bool(right and right[-1] in missing),
-    )  # fmt: skip
+        site,
+        loops,
+        lhs_transposed=bool(left and left[-1] not in missing),
+        rhs_transposed=bool(right and right[-1] in missing),
+    )
 
 
 def _outer(site: Site) -> Cost:
@@ -57,29 +59,15 @@ def _registers(site: Site) -> Cost:
 
 
 def _transpose(site: Site) -> Cost:
-    order, cost = site.ints("permutation"), _registers(site)
-    return cost if order is None else cost._replace(detail={**cost.detail, "permutation": order})
-
-
-def _arithmetic(site: Site) -> Cost:
-    return costs.elementwise(site, operator(site.short))
+    return costs.permuted(_registers(site), site.ints("permutation"))
 
 
 def _gathered(site: Site) -> Cost:
     """Reads or writes of a vector's elements wherever an index vector points."""
     moved = (site.results or site.operands[-1:])[0]
     amount = moved.elements * moved.itemsize_b
-    reads = bool(site.results)
-    return Cost(
-        "gather",
-        moved.dtype,
-        0.0,
-        0.0,
-        amount if reads else 0.0,
-        0.0 if reads else amount,
-        (1.0, moved.elements, 1.0, 1.0),
-        {"operator": site.short},
-    )
+    sides = (amount, 0.0) if site.results else (0.0, amount)
+    return costs.loop("gather", moved.dtype, moved.elements, site.short, bytes_in=sides[0], bytes_out=sides[1])
 
 
 _PLACES = (
@@ -91,16 +79,16 @@ _PLACES = (
 DIALECT = Dialect(
     "vector",
     {
-        **rules("contract matrix_multiply", _contract, dialect="vector"),
-        **rules("transfer_read load maskedload expandload", load, dialect="vector", reads="runs"),
-        **rules("transfer_write store maskedstore compressstore", store, dialect="vector", reads="runs"),
-        **rules("gather scatter", _gathered, dialect="vector"),
-        **rules("fma", _arithmetic, dialect="vector"),
-        **rules("outerproduct", _outer, dialect="vector"),
-        **rules("reduction multi_reduction scan", _reduction, dialect="vector"),
-        **rules(_PLACES, _registers, dialect="vector"),
-        **rules("transpose", _transpose, dialect="vector"),
-        **rules("print", costs.control, dialect="vector"),
+        **rules("vector", "contract matrix_multiply", _contract),
+        **rules("vector", "transfer_read load maskedload expandload", load, reads="runs"),
+        **rules("vector", "transfer_write store maskedstore compressstore", store, reads="runs"),
+        **rules("vector", "gather scatter", _gathered),
+        **rules("vector", "fma", costs.by_name),
+        **rules("vector", "outerproduct", _outer),
+        **rules("vector", "reduction multi_reduction scan", _reduction),
+        **rules("vector", _PLACES, _registers),
+        **rules("vector", "transpose", _transpose),
+        **rules("vector", "print", costs.control),
     },
-    {"vector.mask": "body", "vector.yield": "end"},
+    {"body": "vector.mask", "end": "vector.yield"},
 )

@@ -8,8 +8,8 @@ from math import log2, prod
 from types import MappingProxyType
 
 from ..types.graph import ValueType
-from .op_rule import Cost, Loops, Site
-from .operators import arithmetic
+from .op_rule import Cost, CostOf, Loops, Site
+from .operators import arithmetic, combiner, operator
 
 _SPLAT = re.compile(r'(?:^|[ ,{])values?\s*=\s*dense<\s*[^\s\["_>]')
 _CONSTANT = Cost("constant")
@@ -49,84 +49,105 @@ def unknown(note: str) -> Cost:
     return Cost("unknown", note=note)
 
 
+def loop(
+    kind: str, dtype: str, elements: float, operator: str, *, flops: float = 0.0, transcendentals: float = 0.0,
+    bytes_in: float = 0.0, bytes_out: float = 0.0, **detail: object,
+) -> Cost:  # fmt: skip
+    """A loop over `elements`; `flops` and `transcendentals` are those of all of them."""
+    return Cost(
+        kind, dtype, flops, transcendentals, bytes_in, bytes_out, (1.0, elements, 1.0, 1.0), {"operator": operator, **detail}
+    )  # fmt: skip
+
+
 def elementwise(site: Site, name: str, flops: float | None = None, transcendentals: float | None = None) -> Cost:
-    """An operation on every element of its result."""
+    """An operation on every element of its result; what one element takes is that of the operator unless said."""
     results = [kind for kind in site.results if kind.is_array] or list(site.results)
     elements = max((kind.elements for kind in results), default=1.0)
     per, special = arithmetic(name)
-    return Cost(
-        "elementwise",
-        dtype_of((*results, *site.operands)),
-        elements * (per if flops is None else flops),
-        elements * (special if transcendentals is None else transcendentals),
-        nbytes(site.operands),
-        nbytes(site.results),
-        (1.0, elements, 1.0, 1.0),
-        {"operator": name},
-    )
+    return loop(
+        "elementwise", dtype_of((*results, *site.operands)), elements, name,
+        flops=elements * (per if flops is None else flops),
+        transcendentals=elements * (special if transcendentals is None else transcendentals),
+        bytes_in=nbytes(site.operands), bytes_out=nbytes(site.results),
+    )  # fmt: skip
+
+
+def by_name(site: Site) -> Cost:
+    """An element operation that its own name tells."""
+    return elementwise(site, operator(site.short))
+
+
+def by_body(site: Site) -> Cost:
+    """An element operation that its body tells."""
+    return elementwise(site, site.computed.name, site.computed.flops, site.computed.transcendentals)
+
+
+def cumulative(site: Site) -> Cost:
+    """A sum, product or the like of all elements up to each; by its body, of one operation where it has none."""
+    return elementwise(site, "cumulative", max(site.computed.flops, 1.0), site.computed.transcendentals)
 
 
 def movement(site: Site, name: str, bytes_in: float | None = None, bytes_out: float | None = None) -> Cost:
     """An operation that only moves data: what it reads is as large as what it writes unless said."""
     out = nbytes(site.results) if bytes_out is None else bytes_out
     elements = max((kind.elements for kind in site.results), default=1.0)
-    return Cost(
-        "movement",
-        dtype_of((*site.results, *site.operands)),
-        0.0,
-        0.0,
-        out if bytes_in is None else bytes_in,
-        out,
-        (1.0, elements, 1.0, 1.0),
-        {"operator": name},
-    )
+    return loop(
+        "movement", dtype_of((*site.results, *site.operands)), elements, name,
+        bytes_in=out if bytes_in is None else bytes_in, bytes_out=out,
+    )  # fmt: skip
+
+
+def moving(name: str, *, reads_first: bool = False) -> CostOf:
+    """The rule of operations that only move data; `reads_first`: they read their first operand once, whatever they write."""
+    return lambda site: movement(site, name, nbytes(site.operands[:1]) if reads_first else None)
+
+
+def made(site: Site) -> Cost:
+    """An array filled with numbers that come from nowhere in memory."""
+    return movement(site, "broadcast", 0.0)
+
+
+def loaded(kind: ValueType, elements: float, amount: float) -> Cost:
+    """A load of `amount` bytes, `elements` of the type `kind`."""
+    return loop("movement", kind.dtype, elements, "load", bytes_in=amount)
+
+
+def stored(kind: ValueType, elements: float, amount: float) -> Cost:
+    """A store, likewise."""
+    return loop("movement", kind.dtype, elements, "store", bytes_out=amount)
+
+
+def permuted(cost: Cost, order: Sequence[int] | None) -> Cost:
+    """A transpose of which the order of axes is known: axis i of the result is axis `order[i]` of the operand."""
+    return cost if order is None else cost._replace(detail={**cost.detail, "permutation": tuple(order)})
 
 
 def transpose(site: Site, order: Sequence[int] | None) -> Cost:
-    """Axes in another order: axis i of the result is axis `order[i]` of the operand; None where that is not known."""
-    cost = movement(site, "transpose")
+    """Axes in another order, see `permuted`; None where that is not known."""
     rank = len(site.operands[0].shape or ())
-    if order is None or sorted(order) != list(range(rank)):
-        return cost
-    return cost._replace(detail={**cost.detail, "permutation": tuple(order)})
+    is_order = order is not None and sorted(order) == list(range(rank))
+    return permuted(movement(site, "transpose"), order if is_order else None)
 
 
 def broadcast(site: Site) -> Cost:
     """Elements repeated: the operand is read once. Where none is, only axes of size 1 are added, which moves nothing."""
-    if (
-        len(site.operands) == 1
-        and site.operands[0].shape
-        and site.operands[0].elements == site.results[0].elements
-        and _sizes_kept(site)
-    ):
-        return view(site)
+    if len(site.operands) == 1 and site.operands[0].shape:
+        source, result = ([n for n in kind.shape or () if n != 1] for kind in (site.operands[0], site.results[0]))
+        if source == result and site.operands[0].elements == site.results[0].elements:
+            return view(site)
     return movement(site, "broadcast", nbytes(site.operands))
-
-
-def broadcast_of(site: Site, source: ValueType) -> Cost:
-    """The elements of one operand repeated; nothing where the result has no more of them."""
-    return view(site) if source.elements == site.results[0].elements else movement(site, "broadcast", nbytes((source,)))
-
-
-def _sizes_kept(site: Site) -> bool:
-    source, result = (
-        tuple(size for size in kind.shape or () if size != 1) for kind in (site.operands[0], site.results[0])
-    )
-    return source == result
 
 
 def gathered(name: str, indices: Sequence[ValueType], moved: ValueType) -> Cost:
     """Reads or writes at computed places: the places are read, the elements moved are read and written once."""
-    return Cost(
-        "gather",
-        moved.dtype,
-        0.0,
-        0.0,
-        nbytes(indices) + moved.nbytes,
-        moved.nbytes,
-        (1.0, moved.elements, 1.0, 1.0),
-        {"operator": name},
+    return loop(
+        "gather", moved.dtype, moved.elements, name, bytes_in=nbytes(indices) + moved.nbytes, bytes_out=moved.nbytes
     )
+
+
+def gather(site: Site) -> Cost:
+    """Reads of the first operand at the places that the second one tells."""
+    return gathered("gather", site.operands[1:2], site.results[0])
 
 
 def axis_of(shape: Sequence[int | None], axes: Iterable[int]) -> str:
@@ -159,6 +180,12 @@ def reduction(
     )
 
 
+def reduction_by_body(site: Site, axes: Iterable[int]) -> Cost:
+    """Axes of the first operand reduced by what the body computes."""
+    body = site.computed
+    return reduction(site, combiner(site.body), site.operands[0], axes, max(body.flops, 1.0), body.transcendentals)
+
+
 def window_reduction(
     site: Site, name: str, source: ValueType, result: ValueType, window: Sequence[int], per_element: float = 1.0
 ) -> Cost:
@@ -177,19 +204,13 @@ def window_reduction(
 
 
 def contraction(
-    site: Site, loops: Loops, dtype: str, inputs: Sequence[ValueType], outputs: Sequence[ValueType], **detail: object
-) -> Cost:
-    """A product `(batch, m, n, k)`, two operations per point of it."""
-    return Cost(
-        "contraction",
-        dtype,
-        2.0 * prod(loops),
-        0.0,
-        nbytes(inputs),
-        nbytes(outputs),
-        loops,
-        {"operator": site.short, **detail},
-    )
+    site: Site, loops: Loops, inputs: Sequence[ValueType] = (), outputs: Sequence[ValueType] = (), *, dtype: str = "",
+    lhs_transposed: bool = False, rhs_transposed: bool = False,
+) -> Cost:  # fmt: skip
+    """A product `(batch, m, n, k)`, two operations per point of it; in the dtype of the first operand unless said."""
+    detail = {"operator": site.short, "lhs_transposed": lhs_transposed, "rhs_transposed": rhs_transposed}
+    dtype = dtype or site.operands[0].dtype
+    return Cost("contraction", dtype, 2.0 * prod(loops), 0.0, nbytes(inputs), nbytes(outputs), loops, detail)
 
 
 def convolution(
@@ -241,8 +262,9 @@ def conv_sizes(batch: int, in_channels: int, out_channels: int, sides: list[int]
     }
 
 
-def softmax(site: Site, source: ValueType, axis: int) -> Cost:
-    """Softmax along one axis: 5 operations per element, as `features.families.softmax` counts them."""
+def softmax(site: Site, axis: int | None = None) -> Cost:
+    """Softmax along one axis, the last unless said: 5 operations per element, as `features.families.softmax` counts them."""
+    source, axis = site.operands[0], -1 if axis is None else axis
     shape = source.shape or (1,)
     cols = float(shape[axis] or 0)
     rows = source.elements / cols if cols else 0.0
@@ -317,20 +339,14 @@ def attention(
     )
 
 
-def sort(site: Site, source: ValueType, axis: int) -> Cost:
-    """A sort along one axis, n·log2(n) comparisons."""
-    shape = source.shape or (1,)
-    length = float(shape[axis] or 1)
-    return Cost(
-        "sort",
-        source.dtype,
-        source.elements * max(log2(max(length, 1.0)), 1.0),
-        0.0,
-        nbytes(site.operands),
-        nbytes(site.results),
-        (1.0, source.elements, 1.0, 1.0),
-        {"operator": site.short, "cols": int(length)},
-    )
+def sort(site: Site, axis: int | None = None) -> Cost:
+    """A sort along one axis, the last unless said: n·log2(n) comparisons."""
+    source = site.operands[0]
+    length = float((source.shape or (1,))[-1 if axis is None else axis] or 1)
+    return loop(
+        "sort", source.dtype, source.elements, site.short, flops=source.elements * max(log2(max(length, 1.0)), 1.0),
+        bytes_in=nbytes(site.operands), bytes_out=nbytes(site.results), cols=int(length),
+    )  # fmt: skip
 
 
 _RANDOM_FLOPS = 30.0
@@ -341,12 +357,5 @@ rotation and an exclusive or (Salmon et al., Parallel Random Numbers: As Easy as
 def random(site: Site) -> Cost:
     """Random numbers made."""
     elements = sum(kind.elements for kind in site.results if kind.is_array) or 1.0
-    return Cost(
-        "random",
-        dtype_of(site.results),
-        _RANDOM_FLOPS * elements,
-        0.0,
-        0.0,
-        nbytes(site.results),
-        (1.0, elements, 1.0, 1.0),
-    )
+    flops, written = _RANDOM_FLOPS * elements, nbytes(site.results)
+    return Cost("random", dtype_of(site.results), flops, 0.0, 0.0, written, (1.0, elements, 1.0, 1.0))

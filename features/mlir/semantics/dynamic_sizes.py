@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -10,7 +10,7 @@ from ...errors import SpecError
 from ...kernel import MAX_DIM
 from ..types.graph import ValueType
 from ..types.value_types import value_type
-from .op_rule import Shape, Site
+from .op_rule import Known, Shape, Site
 
 Shapes = tuple[Shape | None, ...] | None
 
@@ -178,6 +178,20 @@ def broadcast_shape(shapes: Sequence[Shape]) -> Shape | None:
     return tuple(joined)
 
 
+def static_sizes(kind: ValueType) -> tuple[int, ...]:
+    """The sizes of an array, 0 or more.
+
+    Raises:
+        ValueError: one is dynamic, or how many there are is not known.
+    """
+    if kind.shape is None:
+        raise ValueError(f"{kind.text} has a dynamic size")
+    sizes = tuple(size for size in kind.shape if size is not None)
+    if len(sizes) < len(kind.shape):
+        raise ValueError(f"{kind.text} has a dynamic size")
+    return sizes
+
+
 def of_operands(site: Site) -> Shapes:
     """Results of an operation on elements: what its operands broadcast to."""
     joined = broadcast_shape([kind.shape for kind in site.operands if kind.is_array and kind.shape is not None])
@@ -196,11 +210,40 @@ def of_destinations(site: Site) -> Shapes:
 
 def conserved(site: Site) -> Shapes:
     """The result of a reshape: the one size open in it, from the number of elements."""
-    source, result = site.operands[0].shape, site.results[0].shape
-    if source is None or result is None or None in source or result.count(None) != 1:
+    result = site.results[0].shape
+    return None if result is None else completed(result, site.operands[0].shape)
+
+
+def of_known(position: int) -> Callable[[Site], Shapes]:
+    """The result of an operation whose sizes an operand says, counted from the end where `position` is negative."""
+
+    def shapes(site: Site) -> Shapes:
+        known = site.listed(position if position >= 0 else len(site.operands) + position)
+        return None if known is None else (known,)
+
+    return shapes
+
+
+def permuted(site: Site, order: Sequence[int] | None) -> Shapes:
+    """The result of a transpose: axis i is axis `order[i]` of the operand."""
+    shape = site.operands[0].shape
+    return None if shape is None or order is None else (tuple(shape[axis] for axis in order),)
+
+
+def joined(kinds: Sequence[ValueType], axis: Known) -> Shapes:
+    """The result of a concatenation: sizes added along an axis."""
+    shapes = [kind.shape for kind in kinds if kind.shape is not None]
+    if not isinstance(axis, int) or not shapes or len(shapes) < len(kinds):
         return None
-    total = prod(size or 0 for size in source)
-    rest = prod(size for size in result if size is not None)
-    if not rest or total % rest:
-        return None
-    return (tuple(total // rest if size is None else size for size in result),)
+    sizes = [shape[axis] for shape in shapes]
+    first = list(shapes[0])
+    first[axis] = None if None in sizes else sum(size or 0 for size in sizes)
+    return (tuple(first),)
+
+
+def completed(sizes: Sequence[int | None], source: Shape | None) -> Shapes:
+    """The result of a reshape to `sizes`: the one that is None, from the number of elements of the source."""
+    total, rest = prod(size or 0 for size in source or ()), prod(size for size in sizes if size is not None)
+    if source is None or None in source or sizes.count(None) != 1 or not rest or total % rest:
+        return (tuple(sizes),)
+    return (tuple(total // rest if size is None else size for size in sizes),)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..types import attributes
 from ..types.graph import Op, ValueType
+from .operators import Body, read_body
 
 Known = int | float | tuple["Known", ...] | None
 """What is known of a value that is no data: an integer, a list of them, None where it is not known."""
@@ -81,9 +82,10 @@ class Site:
         return tuple(op for region in self.op.regions for block in region.blocks for op in block.ops)
 
     @cached_property
-    def body_arguments(self) -> tuple[int, ...]:
-        """Values its first region is entered with."""
-        return next((block.arguments for region in self.op.regions for block in region.blocks), ())
+    def computed(self) -> Body:
+        """What its body computes for one element."""
+        entered = next((block.arguments for region in self.op.regions for block in region.blocks), ())
+        return read_body(self.body, entered)
 
     def ints(self, *names: str) -> tuple[int, ...] | None:
         """Integers of the first of these attributes that there is."""
@@ -133,7 +135,7 @@ class Dialect:
     Attributes:
         name: Name of the dialect.
         rules: Rules by operation name.
-        structure: For operations whose regions are entered the word for what they are, one of `STRUCTURES`.
+        structure: For each word of `STRUCTURES` the operations that are so, in one text with blanks between them.
     """
 
     name: str
@@ -148,15 +150,14 @@ loop made."""
 
 
 def rules(
+    dialect: str,
     names: str | Iterable[str],
     cost: CostOf,
-    *,
-    dialect: str = "",
     shapes: ShapesOf | None = None,
+    *,
     fold: FoldOf | None = None,
     reads: str = "",
 ) -> dict[str, Rule]:
     """The same rule for several operations of a dialect; names as a list, or in one text with blanks between them."""
     rule = Rule(cost, shapes, fold, reads)
-    listed = names.split() if isinstance(names, str) else names
-    return {f"{dialect}.{name}" if dialect else name: rule for name in listed}
+    return {f"{dialect}.{name}": rule for name in (names.split() if isinstance(names, str) else names)}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ..types import attributes
-from .dynamic_sizes import Shapes, broadcast_shape, conserved, of_operands
+from .dynamic_sizes import Shapes, broadcast_shape, completed, conserved, joined, of_operands, permuted
 from .op_rule import CostOf, Known, Rule, ShapesOf, Site, rules
 
 
@@ -18,7 +18,7 @@ def each(prefix: str, names: str | Iterable[str], cost: CostOf, shapes: ShapesOf
     """Rules by the name without overload, in place or not; their costs depend on integers that are operands."""
     plain = names.split() if isinstance(names, str) else list(names)
     both = [*plain, *(f"{name}_" for name in plain)]
-    return rules(both, cost, dialect=prefix, shapes=shapes, reads="values")
+    return rules(prefix, both, cost, shapes, reads="values")
 
 
 def constant(site: Site) -> Known:
@@ -31,11 +31,6 @@ def constant(site: Site) -> Known:
             return None
     numbers = attributes.numbers(written)
     return numbers[0] if numbers is not None and len(numbers) == 1 else None
-
-
-def whole_list(site: Site) -> Known:
-    """The list that its elements make."""
-    return tuple(site.known(position) for position in range(len(site.operands)))
 
 
 def item(site: Site) -> Known:
@@ -57,14 +52,10 @@ def passed(site: Site) -> Known:
 def size(site: Site) -> Known:
     """A size of a tensor, or all of them."""
     shape = site.operands[0].shape
-    if shape is None:
-        return None
-    axis = site.known(1) if len(site.operands) > 1 else None
-    return (
-        (shape[axis] if isinstance(axis, int) and -len(shape) <= axis < len(shape) else None)
-        if len(site.operands) > 1
-        else shape
-    )
+    if shape is None or len(site.operands) < 2:
+        return shape
+    axis = site.known(1)
+    return shape[axis] if isinstance(axis, int) and -len(shape) <= axis < len(shape) else None
 
 
 def length(site: Site) -> Known:
@@ -73,56 +64,18 @@ def length(site: Site) -> Known:
     return len(known) if isinstance(known, tuple) else len(site.operands[0].shape or ())
 
 
-ACTS: dict[str, Callable[[int, int], int]] = {
-    "add.int": lambda a, b: a + b,
-    "sub.int": lambda a, b: a - b,
-    "mul.int": lambda a, b: a * b,
-    "floordiv.int": lambda a, b: a // b,
-    "remainder.int": lambda a, b: a % b,
-    "eq.int": lambda a, b: int(a == b),
-    "ne.int": lambda a, b: int(a != b),
-    "gt.int": lambda a, b: int(a > b),
-    "lt.int": lambda a, b: int(a < b),
-    "ge.int": lambda a, b: int(a >= b),
-    "le.int": lambda a, b: int(a <= b),
-    "max.int": max,
-    "min.int": min,
-    "prim.max.int": max,
-    "prim.min.int": min,
-}
-
-
-def act(name: str) -> Callable[[Site], Known]:
-    """Folding of an operation on two integers, by its name and overload."""
-
-    def fold(site: Site) -> Known:
-        left, right = site.known(0), site.known(1)
-        return ACTS[name](left, right) if isinstance(left, int) and isinstance(right, int) else None
-
-    return fold
-
-
 def viewed_sizes(site: Site) -> Shapes:
     """The sizes asked for, -1 from the number of elements."""
-    wanted, source = site.known(1), site.operands[0].shape
+    wanted = site.known(1)
     if not isinstance(wanted, tuple):
         return conserved(site)
     sizes = [size if isinstance(size, int) and size >= 0 else None for size in wanted]
-    if sizes.count(None) == 1 and source is not None and None not in source:
-        total, rest = 1, 1
-        for size in source:
-            total *= size or 0
-        for size in sizes:
-            rest *= size if size is not None else 1
-        if rest and total % rest == 0:
-            sizes[sizes.index(None)] = total // rest
-    return (tuple(sizes),)
+    return completed(sizes, site.operands[0].shape)
 
 
 def permuted_sizes(site: Site) -> Shapes:
     """Axes in the order asked for; of transpose and t two of them swapped."""
-    shape, order = site.operands[0].shape, order_of(site)
-    return None if shape is None or order is None else (tuple(shape[axis] for axis in order),)
+    return permuted(site, order_of(site))
 
 
 def order_of(site: Site) -> tuple[int, ...] | None:
@@ -198,16 +151,14 @@ def selected_sizes(site: Site) -> Shapes:
 
 def joined_sizes(site: Site) -> Shapes:
     """cat: sizes added along an axis; stack: a new axis as long as the list."""
-    shapes, axis = [kind.shape for kind in site.parts(0)], site.known(1)
-    if not shapes or not isinstance(axis, int) or any(shape is None for shape in shapes):
+    kinds, axis = site.parts(0), site.known(1)
+    if name_of(site) != "stack":
+        return joined(kinds, axis)
+    if not isinstance(axis, int) or any(kind.shape is None for kind in kinds):
         return None
-    first = list(shapes[0] or ())
-    if name_of(site) == "stack":
-        at = axis % (len(first) + 1)
-        return ((*first[:at], len(shapes), *first[at:]),)
-    sizes = [shape[axis] for shape in shapes if shape is not None]
-    first[axis] = None if None in sizes else sum(size or 0 for size in sizes)
-    return (tuple(first),)
+    first = kinds[0].shape or ()
+    at = axis % (len(first) + 1)
+    return ((*first[:at], len(kinds), *first[at:]),)
 
 
 def product_sizes(site: Site) -> Shapes:
@@ -254,12 +205,6 @@ def convolved_sizes(site: Site) -> Shapes:
             if size is not None and tap is not None:
                 sides[side] = (size + 2 * padding[side] - dilation[side] * (tap - 1) - 1) // stride[side] + 1
     return ((image[0], kernel[0], *sides),)
-
-
-def made_sizes(site: Site) -> Shapes:
-    """The sizes asked for by the first operand."""
-    known = site.listed(0)
-    return None if known is None else (known,)
 
 
 def ranged_sizes(site: Site) -> Shapes:

@@ -56,16 +56,17 @@ def dialect_rules() -> DialectRules:
 
     rules: dict[str, Rule] = {}
     structure: dict[str, str] = {}
-    result: Mapping[str, Dialect] = discover(package, "DIALECT")
-    for dialect in result.values():
-        twice = (rules.keys() | structure.keys()) & (dialect.rules.keys() | dialect.structure.keys())
-        strange = set(dialect.structure.values()) - set(STRUCTURES)
+    dialects: Mapping[str, Dialect] = discover(package, "DIALECT")
+    for dialect in dialects.values():
+        words = {name: word for word, names in dialect.structure.items() for name in names.split()}
+        twice = (rules.keys() | structure.keys()) & (dialect.rules.keys() | words.keys())
+        strange = dialect.structure.keys() - set(STRUCTURES)
         if twice or strange:
             raise ValueError(
                 f"dialect {dialect.name} has rules for what another has, or strange words: {sorted(twice | strange)}"
             )
         rules |= dialect.rules
-        structure |= dialect.structure
+        structure |= words
     return DialectRules(rules, structure)
 
 
