@@ -36,7 +36,8 @@ from .campaign import (
 from .chunking import PACE, Pace, chunks, worker_key
 from .collector import Collector, WorkerLostError
 from .cpu.worker import local_workers
-from .host import machine_facts, state_facts, utc_now
+from .host import machine_facts, state_facts
+from .runner import row_without_result
 
 SENTINEL_CASES = (
     KernelSpec.of("gemm", "fp32", impl="torch", threads=1, m=384, n=384, k=384),
@@ -227,8 +228,7 @@ class _KernelCampaign(Campaign[tuple[str, int], Collector]):
         try:
             return collector.collect([spec])[0]
         except WorkerLostError as lost:
-            return Measurement(spec=spec, device=self.device, status=lost.status, block="", message=str(lost),
-                               measured_at=utc_now())  # fmt: skip
+            return row_without_result(spec, self.device, lost.status, str(lost))
 
     def _collector(self, spec: KernelSpec) -> Collector:
         key = self.key_of(spec)

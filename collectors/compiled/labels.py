@@ -39,9 +39,9 @@ from ...features.kernel import KernelSpec
 from ...process import ChildLostError, JsonChild, python_command
 from ...version import __version__
 from ..campaign import rows_text
-from ..gpu.kernels.tiled_matmul import MAX_TILE
-from ..gpu.kernels.triton_launches import triton_binaries
 from ..gpu.plan.tiled_kernels import AttentionCode, GemmCode, attention_codes, gemm_codes
+from ..gpu.runners.cupy import MAX_TILE
+from ..gpu.runners.triton import triton_binaries
 from ..host import source_hash, utc_now
 
 ATTENTION_SHARE = 0.3

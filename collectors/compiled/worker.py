@@ -29,9 +29,9 @@ from ...features.cost.occupancy import LIMITS, WARP_SIZE, occupancy
 from ...features.kernel import KernelSpec
 from ...features.spec_io.rows import spec_from_row
 from ...process import die_with_parent, private_stdout, send
-from ..cpu.runner import UnsupportedCaseError
-from ..gpu.kernels.tiled_matmul import SOURCE, defines, tile_of
-from ..gpu.kernels.triton_launches import triton_binaries
+from ..gpu.runners.cupy import SOURCE, defines, tile_of
+from ..gpu.runners.triton import triton_binaries
+from ..runner import UnsupportedCaseError
 from .sass import Code, OpcodeTable, read_code
 
 _TARGET = re.compile(r"sm_(\d{2,3})")
@@ -145,7 +145,7 @@ def _label(target: str, build: Callable[[int], Build], read: Callable[[int, Path
 
 
 def _triton(spec: KernelSpec, capability: int, folder: Path) -> Build:  # noqa: ARG001  Triton writes into its cache
-    from ..gpu.kernels.triton_launches import build
+    from ..gpu.runners.triton import build
 
     # The product or attention itself; what sums partial products up is the same for all.
     binary = triton_binaries(spec)[0]

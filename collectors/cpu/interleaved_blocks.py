@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from ...datasets.rows.schema import Measurement, Status
+from ...datasets.rows.schema import Measurement
 from ...features.kernel import KernelSpec
 from ..chunking import grouped
 from ..host import utc_now
 from ..meters.protocol import EnergyMeter, NoMeter
-from .runner import Prepared, Runner, UnsupportedCaseError
+from ..runner import Prepared, Runner, row_of_error
 from .timing import COLD, HOT, Clock, Sampler, StoppingRule, SystemClock, quiet_interpreter, steady_energy
 
 
@@ -61,8 +61,6 @@ def _pin(core: int, barrier: threading.Barrier) -> None:
 def _touch(part: np.ndarray[Any, np.dtype[np.float64]]) -> None:
     np.add(part, 1.0, out=part)
 
-
-_MESSAGE_CHARS = 300
 
 KEEP_OVER_S = 0.15
 """A case that takes longer to prepare (it is compiled, or huge) keeps its operands over all blocks."""
@@ -174,10 +172,7 @@ class _Group:
         try:
             step()
         except Exception as error:  # noqa: BLE001  whatever a library raises is this case's result, not the campaign's end
-            self._end(spec, Measurement(
-                spec=spec, device=self.bench.device, status=status_of(error), block="", measured_at=utc_now(),
-                message=f"{type(error).__name__}: {error}".splitlines()[0][:_MESSAGE_CHARS],
-            ))  # fmt: skip
+            self._end(spec, row_of_error(spec, self.bench.device, error))
             return False
         return True
 
@@ -195,17 +190,6 @@ class _Group:
             power_w=None if energy is None else energy.power_w, energy_j=None if energy is None else energy.energy_j,
             energy_source=None if energy is None else self.bench.meter.name, message=message, measured_at=utc_now(),
         ))  # fmt: skip
-
-
-def status_of(error: Exception) -> Status:
-    """The row status an error stands for."""
-    if isinstance(error, UnsupportedCaseError | NotImplementedError):
-        return "unsupported"
-    # Allocators of native libraries raise plain runtime errors; both phrases are theirs.
-    words = str(error).lower()
-    if isinstance(error, MemoryError) or "allocate memory" in words or "resource_exhausted" in words:
-        return "out_of_memory"
-    return "failed"
 
 
 def _unheard(spec: KernelSpec) -> None:

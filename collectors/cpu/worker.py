@@ -23,8 +23,8 @@ from ...features.spec_io.rows import spec_from_row, spec_row
 from ...process import ChildLostError, JsonChild, die_with_parent, private_stdout, python_command, send
 from ..collector import Collector, WorkerLostError
 from ..host import STEADY_MEMORY, cache_sizes_b, memory_b
+from ..runner import Runner, runners
 from .interleaved_blocks import Bench, CacheFlush, measure_chunk
-from .runner import Runner, runners
 from .timing import COLD, HOT, StoppingRule
 
 _NICE = -10

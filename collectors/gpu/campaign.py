@@ -33,14 +33,14 @@ from ..chunking import Pace
 from ..kernel_campaign import run_campaign, store_sink
 from ..meters.nvml import NvmlReader, gpu_facts, gpu_state
 from ..meters.protocol import NoMeter
+from ..runner import gpu_runners
 from .kernels.compile_ahead import cache_environment, compile_ahead
-from .kernels.cutlass_build import has_cutlass
-from .measure.runner import gpu_runners
 from .measure.worker import GpuCollector, GpuWorkerOptions
 from .plan.cutlass_tiles import cutlass_gpu_plan
 from .plan.plan import energy_cases, energy_order, gpu_plan, seed_after
 from .plan.sweeps import SWEEPS
 from .plan.tiled_kernels import tiled_gpu_plan
+from .runners.cutlass import has_cutlass
 
 SENTINELS = (
     KernelSpec.of("gemm", "bf16", impl="torch", m=1024, n=1024, k=1024),

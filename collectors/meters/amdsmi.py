@@ -9,8 +9,7 @@ import contextlib
 import io
 from typing import Any
 
-from .board import BoardMeter, EnergyRule
-from .protocol import Clock, MonotonicClock, SensorMissingError
+from .protocol import SensorMissingError
 
 THROTTLE_COUNTERS = (
     ("prochot_residency_acc", "thermal"),
@@ -22,7 +21,6 @@ THROTTLE_COUNTERS = (
 """Counters of `amdsmi_get_gpu_metrics_info` that advance while clocks are limited, and our words for why."""
 
 _POWERS = ("current_socket_power", "average_socket_power")  # MI300 and newer tell the first, older boards the second
-_HOTTEST_C = 500.0
 _INSTALL = "install ROCm with its amdsmi package, and check that amd-smi runs"
 
 
@@ -53,16 +51,6 @@ class AmdReader:
         """Power of the socket: now, or the driver's average where only that is told."""
         info = self._call("amdsmi_get_power_info") or {}
         return next((watts for name in _POWERS if (watts := _number(info.get(name))) is not None), None)
-
-    def temperature_c(self) -> float | None:
-        """Temperature of the hottest spot."""
-        try:
-            kind = self._amdsmi.AmdSmiTemperatureType.HOTSPOT, self._amdsmi.AmdSmiTemperatureMetric.CURRENT
-        except AttributeError:
-            return None
-        temperature = _number(self._call("amdsmi_get_temp_metric", *kind))
-        # The reference says millidegrees, releases give degrees; no board lives at 500 °C.
-        return temperature / 1000 if temperature is not None and temperature > _HOTTEST_C else temperature
 
     def throttle(self) -> tuple[str, ...] | None:
         """Words for what limited the clocks since the call before, by `THROTTLE_COUNTERS`."""
@@ -104,18 +92,6 @@ def amd_reader(index: int = 0, *, library: Any = None) -> AmdReader:
     if index >= len(handles):
         raise AmdMissingError(f"AMD SMI knows no GPU {index}, there are {len(handles)}; see amd-smi list")
     return AmdReader(library, handles[index])
-
-
-def amd_meter(index: int = 0, rule: EnergyRule | None = None, clock: Clock | None = None) -> BoardMeter | None:
-    """The meter of AMD GPU `index`; None where the board has no energy counter.
-
-    Raises:
-        AmdMissingError: see `amd_reader`.
-    """
-    reader = amd_reader(index)
-    if reader.energy_j() is None:
-        return None
-    return BoardMeter("amdsmi", reader, rule or EnergyRule(), clock or MonotonicClock())
 
 
 def _number(value: Any) -> float | None:

@@ -32,10 +32,6 @@ class BoardReader(Protocol):
         """Power now, or its average over a short time."""
         ...
 
-    def temperature_c(self) -> float | None:
-        """Temperature of the die."""
-        ...
-
     def throttle(self) -> tuple[str, ...] | None:
         """Words for what limits the clocks."""
         ...
@@ -112,7 +108,6 @@ class BoardMeter:
         """
         if self.reader.energy_j() is None:
             return None
-        temperature_before_c = self.reader.temperature_c()
         watch = _Watch(self.reader, self.clock, loop, self.rule.patience_s, self.period_s)
         watch.run(self.rule.settle_s)
         watch.words.clear()
@@ -120,7 +115,6 @@ class BoardMeter:
         for _ in range(windows):
             edges.append(self._window_end(watch, edges[-1]))
         watch.look()  # for the count of calls on both sides of the last edge
-        temperature_after_c = self.reader.temperature_c()
         powers = [self._check(watch, begin, end) for begin, end in itertools.pairwise(edges)]
         if slowed := SLOWDOWNS & set(watch.words):
             raise EnergyRefusedError(f"the board slowed itself down meanwhile ({', '.join(sorted(slowed))})")
@@ -136,8 +130,6 @@ class BoardMeter:
             net_energy_j=None if self.idle_power_w is None else energy_j - self.idle_power_w * seconds / done,
             power_integrated_w=statistics.mean(known) if len(known) == windows else None,
             spread=(max(each) - min(each)) / statistics.median(each) if windows > 1 else None,
-            temperature_before_c=temperature_before_c, temperature_after_c=temperature_after_c,
-            throttle=tuple(watch.words),
         )  # fmt: skip
 
     def _window_end(self, watch: _Watch, begin: _Edge) -> _Edge:
@@ -235,61 +227,50 @@ def _mean_power_w(looks: Sequence[_Look]) -> float | None:
     return total_j / seconds if seconds > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class IdleRule:
-    """When a board counts as resting. Times in seconds.
+_REST_S = 5.0
+"""Least wait for a board to rest, since clocks stay up for seconds after the last kernel."""
 
-    Attributes:
-        least_s: Least wait, since clocks stay up for seconds after the last kernel;
-        mean_s: then until the means of two successive spans of this length
-        agree: lie within this ratio of each other,
-        cap_s: or so much time has passed.
-        poll_s: Between two readings.
-    """
+_REST_MEAN_S, _REST_AGREE, REST_CAP_S = 1.0, 0.02, 30.0
+"""It rests once the means of two successive spans of this length lie within this ratio, or after so many seconds."""
 
-    least_s: float = 5.0
-    mean_s: float = 1.0
-    agree: float = 0.02
-    cap_s: float = 30.0
-    poll_s: float = 0.02
+_REST_POLL_S = 0.02
+_PERIOD_READ_S = 2.0
 
 
-def idle_power_w(reader: BoardReader, rule: IdleRule | None = None, clock: Clock | None = None) -> float | None:
+def idle_power_w(reader: BoardReader, clock: Clock | None = None) -> float | None:
     """The board's power while nothing runs on it; None when it does not tell its power.
 
     The caller's own context counts: a process that holds one keeps clocks, and power, up on many boards. Measure it as
     the loop will run, with the context open.
     """
-    rule, clock = rule or IdleRule(), clock or MonotonicClock()
+    clock = clock or MonotonicClock()
     began_s = clock.now_s()
     means: list[float] = []
     while True:
         readings: list[float] = []
-        until_s = clock.now_s() + rule.mean_s
+        until_s = clock.now_s() + _REST_MEAN_S
         while clock.now_s() < until_s:
             power_w = reader.power_w()
             if power_w is None:
                 return None
             readings.append(power_w)
-            clock.sleep(rule.poll_s)
+            clock.sleep(_REST_POLL_S)
         means.append(statistics.mean(readings))
         spent_s = clock.now_s() - began_s
-        steady = len(means) > 1 and abs(means[-1] - means[-2]) <= rule.agree * means[-2]
-        if spent_s >= rule.cap_s or (spent_s >= rule.least_s and steady):
+        steady = len(means) > 1 and abs(means[-1] - means[-2]) <= _REST_AGREE * means[-2]
+        if spent_s >= REST_CAP_S or (spent_s >= _REST_S and steady):
             return means[-1]
 
 
-def sensor_period_s(
-    reader: BoardReader, clock: Clock | None = None, loop: SteadyLoop | None = None, seconds: float = 2.0
-) -> float | None:
-    """The time between two steps of the energy counter, the median over `seconds`; None when it steps under 3 times.
+def sensor_period_s(reader: BoardReader, clock: Clock | None = None) -> float | None:
+    """The time between two steps of the energy counter, the median over two seconds; None when it steps under 3 times.
 
-    Read every millisecond at rest, or between the turns of `loop`, which sees steps only as finely as its turns.
+    Read every millisecond.
     """
     clock = clock or MonotonicClock()
     steps_s: list[float] = []
     last_j: float | None = None
-    until_s = clock.now_s() + seconds
+    until_s = clock.now_s() + _PERIOD_READ_S
     while (now_s := clock.now_s()) < until_s:
         energy_j = reader.energy_j()
         if energy_j is None:
@@ -297,10 +278,7 @@ def sensor_period_s(
         if last_j is not None and energy_j != last_j:
             steps_s.append(now_s)
         last_j = energy_j
-        if loop is None:
-            clock.sleep(1e-3)
-        else:
-            loop.turn()
+        clock.sleep(1e-3)
     if len(steps_s) < 3:
         return None
     return statistics.median(after - before for before, after in itertools.pairwise(steps_s))

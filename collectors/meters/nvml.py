@@ -7,25 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..host import utc_now
-from .board import BoardMeter, EnergyRule
-from .protocol import Clock, MonotonicClock, SensorMissingError
-
-
-def nvml_meter(
-    index: int = 0, rule: EnergyRule | None = None, clock: Clock | None = None, *, uuid: str | None = None
-) -> BoardMeter | None:
-    """The meter of CUDA device `index`; None where the board has no energy counter (before Volta, or on a MIG slice).
-
-    `uuid` names the board where the caller knows it: CUDA counts the fastest first, NVML by PCI address.
-
-    Raises:
-        NvmlMissingError: see `nvml_reader`.
-    """
-    reader = nvml_reader(index, uuid=uuid)
-    if reader.energy_j() is None:
-        return None
-    return BoardMeter("nvml", reader, rule or EnergyRule(), clock or MonotonicClock())
-
+from .protocol import SensorMissingError
 
 THROTTLE_BITS = (
     (0x1, "idle"),
@@ -74,10 +56,6 @@ class NvmlReader:
     def power_w(self) -> float | None:
         """Power now, by `power_source`."""
         return self._power_w()
-
-    def power_average_w(self) -> float | None:
-        """Mean power over the last second (NVML_FI_DEV_POWER_AVERAGE)."""
-        return self._field_w("NVML_FI_DEV_POWER_AVERAGE")
 
     def power_limit_w(self) -> float | None:
         """The limit in force."""

@@ -1,12 +1,11 @@
 """What an energy meter is: it drives a steady loop of one kernel and says what a call of it costs, in joules.
 
-With the meter of a machine without a sensor, one that replays recorded measurements, and the clock that meters read.
+With the meter of a machine without a sensor, and the clock that meters read.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,9 +51,6 @@ class Energy:
         net_energy_j: Joules per call above `idle_power_w`.
         power_integrated_w: Mean of power readings over the same time, a check on the counter.
         spread: (largest - smallest) / median of the windows' energies per call; None for one window.
-        temperature_before_c: Degrees Celsius before.
-        temperature_after_c: Degrees Celsius after.
-        throttle: Words of clock limits seen meanwhile.
     """
 
     energy_j: float
@@ -66,9 +62,6 @@ class Energy:
     net_energy_j: float | None = None
     power_integrated_w: float | None = None
     spread: float | None = None
-    temperature_before_c: float | None = None
-    temperature_after_c: float | None = None
-    throttle: tuple[str, ...] = ()
 
 
 class EnergyMeter(Protocol):
@@ -95,26 +88,6 @@ class NoMeter:
 
     def measure(self, loop: SteadyLoop, *, windows: int = 1) -> None:
         """Always None."""
-
-
-class ReplayMeter:
-    """Plays recorded measurements, one per `measure`, and raises recorded refusals; None once they run out."""
-
-    def __init__(self, recorded: Iterable[Energy | EnergyRefusedError | None], name: str = "replay") -> None:
-        self.name = name
-        self._recorded = iter(recorded)
-
-    def measure(self, loop: SteadyLoop, *, windows: int = 1) -> Energy | None:  # noqa: ARG002  what was recorded counts
-        """The next recorded measurement; the loop is turned once, as any meter would.
-
-        Raises:
-            EnergyRefusedError: that is what was recorded.
-        """
-        loop.turn()
-        measured = next(self._recorded, None)
-        if isinstance(measured, EnergyRefusedError):
-            raise measured
-        return measured
 
 
 class Clock(Protocol):

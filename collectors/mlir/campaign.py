@@ -28,8 +28,8 @@ from ...datasets.records.mlir_modules import ModuleRun, ModuleText, append_runs,
 from ...datasets.store.errors import StoreError
 from ...process import ChildStartError
 from ..campaign import Campaign, CampaignError, CampaignSummary, Progress, new_block_name, terminate_as_interrupt
-from ..cpu.runner import UnsupportedCaseError
 from ..host import machine_facts, memory_b, state_facts, utc_now
+from ..runner import UnsupportedCaseError
 from .compile_ahead import Compile, CompileAhead, give_way
 from .compiler import Job, ModuleRunner
 from .compilers.iree import TARGET_FLAGS, Compiled, compile_module

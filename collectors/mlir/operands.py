@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..cpu.runner import UnsupportedCaseError
+from ..runner import UnsupportedCaseError
 
 Array = npt.NDArray[Any]
 

@@ -20,12 +20,12 @@ from ...collectors.gpu.campaign import (
 )
 from ...collectors.gpu.characterize.characterize import characterize
 from ...collectors.gpu.kernels.compile_ahead import cache_environment
-from ...collectors.gpu.measure.runner import gpu_runners
 from ...collectors.gpu.measure.worker import GpuCollector, GpuWorkerOptions
 from ...collectors.host import machine_facts
 from ...collectors.kernel_campaign import Sink, run_campaign
 from ...collectors.meters.nvml import NvmlReader, gpu_facts, gpu_state
 from ...collectors.meters.protocol import NoMeter
+from ...collectors.runner import gpu_runners
 from ...features.device import Device
 from ...features.kernel import KernelSpec
 from ...home import home_dir

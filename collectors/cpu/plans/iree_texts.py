@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from ....features.families.conv2d import output_size
 from ....features.kernel import KernelSpec
-from ..runner import UnsupportedCaseError
+from ...runner import UnsupportedCaseError
 
 GEMM_KNOBS = ("tile_m", "tile_n", "inner_m", "inner_n", "inner_k")
 """Knobs that a product's configuration names together; `tile_k` may join them."""

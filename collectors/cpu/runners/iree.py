@@ -17,7 +17,6 @@ for a register-tiled kernel, the baseline a tuned configuration has to beat.
 
 from __future__ import annotations
 
-import math
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -30,8 +29,8 @@ import numpy as np
 
 from ....features.kernel import KernelSpec, View, get_family
 from ....version import required_versions
+from ...runner import Prepared, Runner, UnsupportedCaseError
 from ..plans.iree_texts import CONV_KNOBS, GEMM_KNOBS, LAYOUTS, conv_mlir, matmul_mlir, with_conv_config
-from ..runner import Prepared, Runner, UnsupportedCaseError
 
 COMPILE_LIMIT_S = 15.0
 """Longest compilation allowed. Sensible configurations take 0.2–0.6 s, seconds mean unrolled code without end."""
@@ -92,7 +91,7 @@ def _prepare(spec: KernelSpec) -> Prepared:
     call, result = _bind(context, function, *inputs, np.zeros(output, np.float32))
     call()
     _check_result(result(), kernel.wanted(spec, *inputs))
-    return Prepared(call, setup_s, float(sum(each.nbytes for each in inputs) + 4 * math.prod(output)))
+    return Prepared(call, setup_s)
 
 
 def _compiled(spec: KernelSpec, kernel: _Kernel) -> bytes:

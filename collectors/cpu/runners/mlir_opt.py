@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from ....features.kernel import KernelSpec
-from ..runner import Prepared, Runner, UnsupportedCaseError
+from ...runner import Prepared, Runner, UnsupportedCaseError
 
 KNOBS = ("tile_m", "tile_n", "tile_k")
 """Knobs a configuration names together, each at least 1."""
@@ -75,7 +75,7 @@ def _prepare(spec: KernelSpec) -> Prepared:
     def call() -> None:
         function(*pointers)
 
-    return Prepared(call, setup_s, float(sum(operand.nbytes for operand in operands)))
+    return Prepared(call, setup_s)
 
 
 def _transposed(operand: Matrix, turned: bool) -> Matrix:

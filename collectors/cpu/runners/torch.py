@@ -8,7 +8,7 @@ from typing import Any
 
 from ....features.kernel import Array, KernelSpec, View, get_family
 from ....version import required_versions
-from ..runner import Prepared, Runner, UnsupportedCaseError
+from ...runner import Prepared, Runner, UnsupportedCaseError
 
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
@@ -25,11 +25,10 @@ def _prepare(spec: KernelSpec) -> Prepared:
     if spec.config:
         raise UnsupportedCaseError(f"torch picks its own tiles, it takes no configuration; got {dict(spec.config)}")
     generator = torch.Generator().manual_seed(int(spec.case_id, 16) % 2**63)
-    inputs, outputs = family.inputs(View.of(spec)), family.outputs(View.of(spec))
-    operands = [_filled(torch, operand, generator) for operand in inputs]
+    operands = [_filled(torch, operand, generator) for operand in family.inputs(View.of(spec))]
     began = time.perf_counter()
     call = family.run["torch"](torch, spec, *operands)
-    return Prepared(call, time.perf_counter() - began, float(sum(a.nbytes for a in (*inputs, *outputs))))
+    return Prepared(call, time.perf_counter() - began)
 
 
 def _filled(torch: Any, operand: Array, generator: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...cpu.runner import UnsupportedCaseError
+from ...runner import UnsupportedCaseError
 
 MICRO_SOURCE = Path(__file__).with_suffix(".cu")
 """CUDA source of all of them."""

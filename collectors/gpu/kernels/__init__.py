@@ -1,1 +1,1 @@
-"""The kernels that are measured, and how they are compiled."""
+"""The kernels of our own that are measured, and how they are compiled ahead."""

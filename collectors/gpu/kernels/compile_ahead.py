@@ -16,10 +16,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ....datasets.rows.schema import Measurement, to_row
@@ -27,20 +26,12 @@ from ....features.kernel import KernelSpec
 from ....features.spec_io.rows import spec_from_row
 from ....files import lock
 from ....process import die_with_parent
-from ...cpu.runner import UnsupportedCaseError
-from ..measure.runner import gpu_runners
-from .cutlass_build import cutlass_binary
-from .triton_launches import triton_binaries
+from ...runner import UnsupportedCaseError, gpu_runners
 
 NICENESS = 10
 """Of the compiling processes: the process that launches kernels goes first."""
 
 _JOBS, _CLAIMED, _FINISHED = "jobs.json", "claimed", "finished"
-
-_BINARIES: Mapping[str, Callable[[KernelSpec], Hashable]] = MappingProxyType(
-    {"triton": triton_binaries, "cutlass": cutlass_binary}
-)
-"""What names the binaries of a case, by impl; a case of another impl that compiles has its own."""
 
 
 def cache_environment(cache_dir: Path) -> dict[str, str]:
@@ -124,12 +115,8 @@ def distinct_jobs(specs: Sequence[KernelSpec]) -> list[KernelSpec]:
         if runner is None or runner.compile is None:
             continue
         with contextlib.suppress(UnsupportedCaseError):  # the launch makes a row of it
-            first.setdefault((spec.impl, _BINARIES.get(spec.impl, _itself)(spec)), spec)
+            first.setdefault((spec.impl, spec if runner.binaries is None else runner.binaries(spec)), spec)
     return list(first.values())
-
-
-def _itself(spec: KernelSpec) -> Hashable:
-    return spec
 
 
 def main(argv: list[str]) -> None:

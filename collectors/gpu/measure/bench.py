@@ -11,17 +11,22 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ....datasets.rows.schema import Measurement, Status, message_of
+from ....datasets.rows.schema import Measurement, message_of
 from ....features.kernel import KernelSpec, get_family
-from ...cpu.runner import UnsupportedCaseError
 from ...host import utc_now
 from ...meters.protocol import SLOWDOWNS, Energy, EnergyMeter, EnergyRefusedError, NoMeter, SteadyLoop
+from ...runner import (
+    MESSAGE_CHARS,
+    GpuRunner,
+    Launch,
+    UnsupportedCaseError,
+    first_line,
+    row_of_error,
+    status_of,
+)
 from ..plan.strata import masked
 from .operands import Rotation, SetCounts, make_operands
-from .runner import GpuRunner, Launch
 from .timing import COLD, HOT, Gpu, GraphRule, Sampled, sample
-
-_MESSAGE_CHARS = 300
 
 _ATTEMPTS = 2
 """Times a case is measured where the first time was throttled, or at a clock that may be left over from another case."""
@@ -121,10 +126,7 @@ class GpuBench:
         try:
             return self._measured(spec, energy_windows)
         except Exception as error:  # noqa: BLE001  whatever a library raises is this case's result, not the campaign's end
-            return Measurement(
-                spec=spec, device=self.name, status=gpu_status_of(error), block="", measured_at=utc_now(),
-                message=_first_line(error),
-            )  # fmt: skip
+            return row_of_error(spec, self.name, error)
         finally:
             # A lost context raises its error from every call, this one too. The row must not be lost with it: that the
             # context is gone is found and said by the worker.
@@ -217,16 +219,6 @@ class GpuBench:
         )  # fmt: skip
 
 
-def gpu_status_of(error: Exception) -> Status:
-    """The row status an error stands for."""
-    if isinstance(error, UnsupportedCaseError | NotImplementedError):
-        return "unsupported"
-    # torch.OutOfMemoryError and CuPy's OutOfMemoryError share no base class with each other.
-    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "out of memory" in str(error).lower():
-        return "out_of_memory"
-    return "failed"
-
-
 def _check_result(launch: Launch) -> str | None:
     """Compare with the trusted library, once; why that was not possible, None where it was or nothing is compared.
 
@@ -240,20 +232,15 @@ def _check_result(launch: Launch) -> str | None:
         wanted = launch.expected().float()
         apart = float((got.float() - wanted).norm() / wanted.norm().clamp_min(1e-30))
     except Exception as error:
-        if gpu_status_of(error) != "out_of_memory":
+        if status_of(error) != "out_of_memory":
             raise
         # What the reference needs says nothing about the kernel, which has just run.
-        return f"result not checked, the reference needs too much memory ({_first_line(error)})"[:_MESSAGE_CHARS]
+        return f"result not checked, the reference needs too much memory ({first_line(error)})"[:MESSAGE_CHARS]
     if not apart <= launch.tolerance:
         raise WrongResultError(
             f"the result is {apart:.2g} off the reference (relative norm), {launch.tolerance:g} allowed"
         )
     return None
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"[:_MESSAGE_CHARS]
 
 
 TOLERANCE = MappingProxyType({"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1e-2, "fp8": 5e-2, "int8": 1e-5})

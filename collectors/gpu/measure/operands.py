@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....features.kernel import Array, KernelSpec, View, get_family
-from ...cpu.runner import UnsupportedCaseError
-from .runner import Tensor
+from ...runner import Tensor, UnsupportedCaseError
 
 TORCH_DTYPES = {
     "fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16",

@@ -32,13 +32,11 @@ from ....process import (
     python_command,
     send,
 )
-from ...cpu.runner import UnsupportedCaseError
-from ...host import utc_now
 from ...meters.board import EnergyRule
 from ...meters.protocol import EnergyMeter, NoMeter
+from ...runner import GpuRunner, UnsupportedCaseError, row_without_result
 from .bench import GpuBench
 from .cuda import enter_inference, need_cuda
-from .runner import GpuRunner
 
 POISONED = 70
 """Exit status of a worker whose device context is lost (EX_SOFTWARE of sysexits.h)."""
@@ -114,8 +112,8 @@ def open_bench(options: GpuWorkerOptions) -> tuple[GpuBench, dict[str, Any], Cal
 
     from ...meters.find import find_gpu_meter
     from ...meters.nvml import gpu_state, open_nvml
+    from ...runner import gpu_runners
     from .cuda import CudaGpu
-    from .runner import gpu_runners
 
     need_cuda(torch)
     enter_inference(torch)
@@ -238,14 +236,7 @@ class GpuCollector:
         self.lost += 1
         # A worker that saw its context break sent the guilty row itself, and then ended.
         if at.case_id not in rows:
-            rows[at.case_id] = Measurement(
-                spec=at,
-                device=self._device,
-                status=lost.kind,
-                block="",
-                message=f"the worker {lost}",
-                measured_at=utc_now(),
-            )
+            rows[at.case_id] = row_without_result(at, self._device, lost.kind, f"the worker {lost}")
 
 
 if __name__ == "__main__":

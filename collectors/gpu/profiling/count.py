@@ -30,12 +30,10 @@ from ....datasets.records.launch_traces import CountedCase
 from ....features.kernel import KernelSpec, View, get_family
 from ....features.spec_io.rows import spec_from_row, spec_row
 from ....process import die_with_parent
-from ...cpu.runner import UnsupportedCaseError
+from ...runner import UnsupportedCaseError, gpu_runners, status_of
 from ..characterize.probes import reason
-from ..measure.bench import gpu_status_of
 from ..measure.cuda import enter_inference, need_cuda
 from ..measure.operands import make_operands
-from ..measure.runner import gpu_runners
 from .ncu_output import METRICS, CountedKernel, by_case, parse_kernels, summed
 
 Sizes = Mapping[str, int]
@@ -275,7 +273,7 @@ def main(argv: list[str]) -> None:
             try:
                 call = _warm(torch, spec)
             except Exception as error:  # noqa: BLE001  whatever a library raises is this case's result
-                report.write(_line(at=spec.case_id) + _line(status=gpu_status_of(error), message=reason(error)))
+                report.write(_line(at=spec.case_id) + _line(status=status_of(error), message=reason(error)))
                 continue
             report.write(_line(at=spec.case_id, marked=True))
             _profiled(torch, call)

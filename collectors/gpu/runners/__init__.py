@@ -1,1 +1,1 @@
-"""Libraries that run kernels on a GPU; one file each, found by `runner.gpu_runners`."""
+"""Libraries that run kernels on a GPU; one file each, found by `collectors.runner.gpu_runners`."""

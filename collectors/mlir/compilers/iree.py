@@ -20,7 +20,7 @@ import numpy as np
 from ....datasets.records.mlir_modules import ModuleText
 from ....datasets.rows.schema import Status
 from ....version import required_versions
-from ...cpu.runner import UnsupportedCaseError
+from ...runner import UnsupportedCaseError
 from ..compiler import Built, Job, ModuleRunner
 from ..machine_code import CodeCounts, count_files, kernel_names
 from ..operands import Argument, Array, signature

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ....version import required_versions
-from ...cpu.runner import UnsupportedCaseError
+from ...runner import UnsupportedCaseError
 from ..compiler import Built, Job, ModuleRunner
 from ..operands import Argument, Array, signature
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ....datasets.records.mlir_modules import ModuleRun
-from ...cpu.interleaved_blocks import status_of
 from ...cpu.timing import Clock, Sampler, StoppingRule, SystemClock, quiet_interpreter, steady_energy
 from ...host import utc_now
 from ...meters.protocol import EnergyMeter, NoMeter
+from ...runner import first_line, status_of
 from ..compiler import Job, Loaded, ModuleRunner
 from ..operands import Array, operands
 
@@ -28,7 +28,6 @@ percent, and blocks of a module lie seconds apart because a chunk's modules take
 LONGEST_CALL_S = 1.5
 """A module whose call takes longer is given up on: in its time dozens of others are measured."""
 
-_MESSAGE_CHARS = 300
 Beat = Callable[[str], None]
 
 
@@ -184,8 +183,7 @@ class _Case:
             step()
         except Exception as error:  # noqa: BLE001  whatever a compiler raises is this module's result, not the campaign's end
             status = "timeout" if isinstance(error, SlowModuleError) else status_of(error)
-            output = f"{type(error).__name__}: {error}".splitlines()[0][:_MESSAGE_CHARS]
-            self.row = replace(self._blank(), status=status, message=output)
+            self.row = replace(self._blank(), status=status, message=first_line(error))
             self.loaded, self.inputs = None, []
             self.release()
 

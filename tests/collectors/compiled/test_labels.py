@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kernelcast.collectors.compiled import worker as labeller
 from kernelcast.collectors.compiled.labels import Labeller, compile_labels, label_plan
-from kernelcast.collectors.gpu.kernels.triton_launches import triton_binaries
+from kernelcast.collectors.gpu.runners.triton import triton_binaries
 from kernelcast.datasets.records.compiled_code import kernels_of, read_compiled
 from kernelcast.datasets.store.parquet_files import provenance_of
 from kernelcast.features.kernel import KernelSpec

@@ -8,9 +8,9 @@ import sys
 import time
 from collections.abc import Mapping
 
-from kernelcast.collectors.cpu.runner import Prepared, Runner, UnsupportedCaseError
 from kernelcast.collectors.cpu.timing import StoppingRule
 from kernelcast.collectors.cpu.worker import WorkerOptions, serve
+from kernelcast.collectors.runner import Prepared, Runner, UnsupportedCaseError
 from kernelcast.features.kernel import KernelSpec
 
 HANG, CRASH, NO_MEMORY, UNSUPPORTED, NATIVE_NO_MEMORY, BROKEN, CHATTY = 1001, 1002, 1003, 1004, 1005, 1006, 1007
@@ -30,7 +30,7 @@ def _prepare(spec: KernelSpec) -> Prepared:
         raise ValueError("first line\nsecond line")
     if rows == CHATTY:
         os.write(1, b"a native library says hello\n")
-    return Prepared(lambda: _run(rows), 0.0, 8.0)
+    return Prepared(lambda: _run(rows), 0.0)
 
 
 def _run(rows: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from kernelcast.collectors.collector import ReplayCollector
@@ -13,7 +14,7 @@ from kernelcast.collectors.cpu.characterize import (
     memory_levels,
     probes,
 )
-from kernelcast.collectors.meters.protocol import Energy, NoMeter, ReplayMeter
+from kernelcast.collectors.meters.protocol import Energy, NoMeter
 from kernelcast.datasets.rows.schema import Measurement
 from kernelcast.features.kernel import KernelSpec
 
@@ -61,7 +62,7 @@ def test_a_larger_case_that_is_much_better_is_said() -> None:
 
 
 def test_launch_floors_per_dtype_and_power() -> None:
-    meter = ReplayMeter([Energy(energy_j=0.2, power_w=21.0, window_s=0.3, calls=30)])
+    meter = SimpleNamespace(measure=lambda loop: Energy(energy_j=0.2, power_w=21.0, window_s=0.3, calls=30))
     facts = characterize(
         "cpu", collector_for=recorded(1e10, 3e10, 95.0), caches_b=CACHES, threads=2, levels=levels, meter=meter
     )

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from kernelcast.collectors.cpu import interleaved_blocks as interleave
 from kernelcast.collectors.cpu.interleaved_blocks import Bench, measure_chunk
-from kernelcast.collectors.cpu.runner import Prepared, Runner, UnsupportedCaseError
 from kernelcast.collectors.cpu.timing import StoppingRule
-from kernelcast.collectors.meters.protocol import Energy, EnergyRefusedError, ReplayMeter
+from kernelcast.collectors.meters.protocol import Energy, EnergyRefusedError
+from kernelcast.collectors.runner import Prepared, Runner, UnsupportedCaseError
 from kernelcast.features.kernel import KernelSpec
 
 QUICK = StoppingRule(samples_per_block=2, fewest_per_block=1, warm_up_s=0.0, rewarm_s=0.0, sample_s=0.0, extra_blocks=0)
@@ -20,6 +20,21 @@ QUICK = StoppingRule(samples_per_block=2, fewest_per_block=1, warm_up_s=0.0, rew
 
 def case(rows: int, cache_state: str = "hot") -> KernelSpec:
     return KernelSpec.of("copy", "fp32", impl="fake", threads=1, rows=rows, cols=1, cache_state=cache_state)
+
+
+class Played:
+    """A meter that gives one measurement, or refuses."""
+
+    name = "rapl"
+
+    def __init__(self, reading: Energy | EnergyRefusedError) -> None:
+        self.reading = reading
+
+    def measure(self, loop: Any, *, windows: int = 1) -> Energy:
+        loop.turn()
+        if isinstance(self.reading, EnergyRefusedError):
+            raise self.reading
+        return self.reading
 
 
 class Log:
@@ -33,7 +48,7 @@ class Log:
         if (error := self.error(spec)) is not None:
             raise error
         self.events.append(f"prepare {spec['rows']}")
-        return Prepared(lambda: self._call(spec["rows"]), 0.5, 4.0)
+        return Prepared(lambda: self._call(spec["rows"]), 0.5)
 
     def _call(self, rows: int) -> None:
         if self.events[-1] != f"run {rows}":
@@ -88,7 +103,7 @@ def test_the_supervisor_hears_of_every_step() -> None:
 
 def test_energy_is_the_meters_and_none_without_a_sensor() -> None:
     measured = Energy(energy_j=6.0, power_w=30.0, window_s=0.3, calls=2)
-    with_sensor = measure_chunk([case(1)], Log().bench(meter=ReplayMeter([measured], "rapl")))[0]
+    with_sensor = measure_chunk([case(1)], Log().bench(meter=Played(measured)))[0]
     assert (with_sensor.energy_j, with_sensor.power_w, with_sensor.energy_source) == (6.0, 30.0, "rapl")
     without = measure_chunk([case(1)], Log().bench())[0]
     assert (without.energy_j, without.power_w, without.energy_source) == (None, None, None)
@@ -96,7 +111,7 @@ def test_energy_is_the_meters_and_none_without_a_sensor() -> None:
 
 def test_a_refused_reading_costs_the_energy_and_never_the_latency() -> None:
     log = Log()
-    row = measure_chunk([case(1)], log.bench(meter=ReplayMeter([EnergyRefusedError("it stood still")], "rapl")))[0]
+    row = measure_chunk([case(1)], log.bench(meter=Played(EnergyRefusedError("it stood still"))))[0]
     assert (row.status, row.energy_j, row.power_w, row.energy_source) == ("ok", None, None, None)
     assert row.latency_s is not None
     assert row.message == "no energy: it stood still"
@@ -104,7 +119,7 @@ def test_a_refused_reading_costs_the_energy_and_never_the_latency() -> None:
 
 def test_a_cold_case_has_no_energy() -> None:
     measured = Energy(energy_j=6.0, power_w=30.0, window_s=0.3, calls=2)
-    row = measure_chunk([case(1, "cold")], Log().bench(meter=ReplayMeter([measured], "rapl")))[0]
+    row = measure_chunk([case(1, "cold")], Log().bench(meter=Played(measured)))[0]
     assert row.energy_j is None
 
 
@@ -120,7 +135,7 @@ def test_operands_are_let_go_after_the_chunk() -> None:
         operand = Operand()
         alive.add(operand)
         made += 1
-        return Prepared(lambda: repr(operand), 0.0, 8.0)
+        return Prepared(lambda: repr(operand), 0.0)
 
     bench = Bench(Runner("fake", prepare, lambda threads: None, dict), "test", lambda: None, hot=QUICK, cold=QUICK)
     measure_chunk([case(1), case(2)], bench)

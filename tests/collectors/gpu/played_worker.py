@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fake_gpu import FakeGpu
 from kernelcast.collectors.gpu.measure.bench import GpuBench
-from kernelcast.collectors.gpu.measure.runner import GpuRunner, Launch, gpu_runners
 from kernelcast.collectors.gpu.measure.worker import GpuWorkerOptions, serve
 from kernelcast.collectors.meters.protocol import Energy, NoMeter
+from kernelcast.collectors.runner import GpuRunner, Launch, gpu_runners
 from kernelcast.features.cost.bounds import lower_bound_s
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec

@@ -166,7 +166,7 @@ sys.meta_path.insert(0, Missing())
 import kernelcast.collectors.gpu.measure.bench, kernelcast.collectors.gpu.measure.cuda
 import kernelcast.collectors.gpu.measure.worker, kernelcast.collectors.gpu.characterize.characterize
 import kernelcast.collectors.gpu.profiling.launch_worker
-from kernelcast.collectors.gpu.measure.runner import gpu_runners
+from kernelcast.collectors.runner import gpu_runners
 assert 'triton' in gpu_runners()
 from kernelcast.cli import main
 sys.exit(main(['collect-gpu', '--dry-run', '--device', 'h100-sxm', '--minutes', '0.5', '--json']))

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kernelcast.collectors.meters import amdsmi
 from kernelcast.collectors.meters.amdsmi import AmdMissingError, AmdReader, amd_reader
 
 
@@ -30,7 +29,6 @@ def library(**changes: Any) -> Any:
             "energy_accumulator": 2_000_000, "counter_resolution": 15.259, "timestamp": 1,
         },
         "amdsmi_get_power_info": lambda handle: {"current_socket_power": 612, "average_socket_power": "N/A"},
-        "amdsmi_get_temp_metric": lambda handle, kind, metric: 71 if (kind, metric) == ("hotspot", "current") else 0,
         "amdsmi_get_gpu_metrics_info": lambda handle: {"ppt_residency_acc": 10, "socket_thm_residency_acc": 3},
     }  # fmt: skip
     functions |= changes
@@ -54,11 +52,6 @@ def test_power_is_the_sockets_now_or_its_average() -> None:
     assert reader(amdsmi_get_power_info=lambda handle: dict.fromkeys(averaged, "N/A")).power_w() is None
 
 
-@pytest.mark.parametrize("told", [71, 71_000])
-def test_temperature_is_in_degrees_whichever_a_release_tells(told: int) -> None:
-    assert reader(amdsmi_get_temp_metric=lambda handle, kind, metric: told).temperature_c() == 71.0
-
-
 def test_throttling_is_what_advanced_since_the_call_before() -> None:
     counters = {"ppt_residency_acc": 10, "socket_thm_residency_acc": 3, "hbm_thm_residency_acc": "N/A"}
     board = reader(amdsmi_get_gpu_metrics_info=lambda handle: counters)
@@ -74,7 +67,7 @@ def test_what_is_not_supported_is_none_everywhere() -> None:
     names = [name for name in vars(library()) if name.startswith("amdsmi_get") and "handles" not in name]
     for missing in (refuse, None):
         board = reader(**dict.fromkeys(names, missing))
-        assert {board.energy_j(), board.power_w(), board.temperature_c(), board.throttle()} == {None}
+        assert {board.energy_j(), board.power_w(), board.throttle()} == {None}
 
 
 def test_missing_amd_smi_is_one_clear_sentence() -> None:
@@ -84,12 +77,3 @@ def test_missing_amd_smi_is_one_clear_sentence() -> None:
         reader(amdsmi_init=refuse)
     with pytest.raises(AmdMissingError, match="AMD SMI knows no GPU 3, there are 1"):
         amd_reader(3, library=library())
-
-
-def test_the_meter_needs_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(amdsmi, "amd_reader", lambda index: reader())
-    meter = amdsmi.amd_meter()
-    assert meter is not None
-    assert meter.name == "amdsmi"
-    monkeypatch.setattr(amdsmi, "amd_reader", lambda index: reader(amdsmi_get_energy_count=refuse))
-    assert amdsmi.amd_meter() is None

@@ -6,14 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kernelcast.collectors.meters.board import BoardMeter, EnergyRule
-from kernelcast.collectors.meters.find import GPU_SENSORS, find_gpu_meter, find_meter
+from kernelcast.collectors.meters.board import BoardMeter
+from kernelcast.collectors.meters.find import find_gpu_meter, find_meter
 from kernelcast.collectors.meters.protocol import (
-    Clock,
-    Energy,
     EnergyRefusedError,
     NoMeter,
-    ReplayMeter,
     SensorMissingError,
 )
 from kernelcast.collectors.meters.rapl import RaplMeter
@@ -120,16 +117,6 @@ def test_without_a_readable_sensor_energy_is_none_never_a_guess(tmp_path: Path) 
     assert work.turns == 0
 
 
-def test_a_replay_plays_its_measurements_then_nothing() -> None:
-    one = Energy(energy_j=1.5, power_w=30.0, window_s=0.3, calls=6)
-    meter, work = ReplayMeter([one, None, EnergyRefusedError("stood still")]), Work()
-    assert [meter.measure(work) for _ in range(2)] == [one, None]
-    with pytest.raises(EnergyRefusedError, match="stood still"):
-        meter.measure(work)
-    assert meter.measure(work) is None
-    assert work.turns == 4
-
-
 class Sensors:
     """A board at rest and its clock: 50 W, a counter that steps every 0.1 s unless it has none."""
 
@@ -142,9 +129,6 @@ class Sensors:
     def power_w(self) -> float | None:
         return 50.0
 
-    def temperature_c(self) -> float | None:
-        return 30.0
-
     def throttle(self) -> tuple[str, ...] | None:
         return ()
 
@@ -155,13 +139,13 @@ class Sensors:
         self.time_s += seconds
 
 
-def opens(name: str, sensors: Sensors | None) -> Callable[[int, EnergyRule, Clock], BoardMeter | None]:
-    def open_meter(index: int, rule: EnergyRule, clock: Clock) -> BoardMeter | None:
+def opens(name: str, sensors: Sensors | None) -> Callable[[int], Sensors]:
+    def open_reader(index: int) -> Sensors:
         if sensors is None:
             raise SensorMissingError(f"{name} is not here")
-        return None if sensors.energy_j() is None else BoardMeter(name, sensors, rule, clock)
+        return sensors
 
-    return open_meter
+    return open_reader
 
 
 def test_the_first_gpu_sensor_that_is_there_is_taken_and_calibrated() -> None:
@@ -184,7 +168,7 @@ def test_a_board_without_a_counter_has_no_meter_and_the_sentence_says_so() -> No
 
 
 def test_real_sensors_are_looked_for_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    meter, why = find_gpu_meter(1000, sensors=GPU_SENSORS)
+    meter, why = find_gpu_meter(1000)
     assert meter.name == "none"
     assert why.startswith("energy of GPU 1000 is not read: ")
     assert "\n" not in why

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kernelcast.collectors.meters import nvml
+from kernelcast.collectors.meters import find
 from kernelcast.collectors.meters.find import find_gpu_meter
 from kernelcast.collectors.meters.nvml import (
     NvmlMissingError,
@@ -69,7 +69,6 @@ def test_readings_are_in_si_units() -> None:
     assert board.energy_j() == pytest.approx(123.456)
     assert board.power_w() == pytest.approx(512.3)
     assert board.power_source == "instant"
-    assert board.power_average_w() == pytest.approx(490.0)
     assert board.temperature_c() == 61.0
     assert board.throttle() == ("power_cap",)
 
@@ -99,7 +98,6 @@ def test_what_is_not_supported_is_none_everywhere() -> None:
         state.pop("utc")
         assert set(state.values()) | set(gpu_facts(board).values()) == {None}
         assert board.energy_j() is None
-        assert board.power_average_w() is None
 
 
 @pytest.mark.parametrize(
@@ -197,19 +195,9 @@ def test_missing_nvml_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> 
     assert open_nvml() is None
 
 
-def test_the_meter_reads_through_the_reader_and_needs_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
-    board = reader()
-    monkeypatch.setattr(nvml, "nvml_reader", lambda index, uuid: board)
-    meter = nvml.nvml_meter()
-    assert meter is not None
-    assert (meter.name, meter.reader) == ("nvml", board)
-    monkeypatch.setattr(nvml, "nvml_reader", lambda index, uuid: reader(nvmlDeviceGetTotalEnergyConsumption=refuse))
-    assert nvml.nvml_meter() is None
-
-
 def test_the_board_that_cuda_names_is_the_one_whose_energy_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     boards = {None: 1.0, "GPU-77": 2.0}
-    monkeypatch.setattr(nvml, "nvml_reader", lambda index, uuid: SimpleNamespace(energy_j=lambda: boards[uuid]))
+    monkeypatch.setattr(find, "nvml_reader", lambda index, uuid: SimpleNamespace(energy_j=lambda: boards[uuid]))
     for uuid, energy_j in boards.items():
         meter, _ = find_gpu_meter(0, uuid=uuid, calibrate=False)
         assert meter.reader.energy_j() == energy_j  # type: ignore[attr-defined]
@@ -221,7 +209,7 @@ def test_a_board_that_nvml_does_not_know_by_its_name_is_not_replaced_by_another(
     def lost(index: int, uuid: str | None) -> Any:
         raise SensorMissingError(f"NVML knows no GPU {uuid}")
 
-    monkeypatch.setattr(nvml, "nvml_reader", lost)
+    monkeypatch.setattr(find, "nvml_reader", lost)
     meter, why = find_gpu_meter(0, uuid="GPU-77", calibrate=False)
     assert meter.name == "none"
     assert "NVML knows no GPU GPU-77" in why

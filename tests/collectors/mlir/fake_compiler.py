@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kernelcast.collectors.cpu.runner import UnsupportedCaseError
 from kernelcast.collectors.cpu.timing import StoppingRule
 from kernelcast.collectors.mlir.compiler import Built, Job, ModuleRunner
 from kernelcast.collectors.mlir.measure.worker import ModuleWorkerOptions, serve
 from kernelcast.collectors.mlir.operands import Argument, Array, signature
+from kernelcast.collectors.runner import UnsupportedCaseError
 
 QUICK = StoppingRule(samples_per_block=2, fewest_per_block=1, warm_up_s=0.0, warm_up_calls=1, rewarm_s=0.0, extra_blocks=0,
                      attempts=50)  # fmt: skip

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernelcast.collectors.cpu.runner import UnsupportedCaseError
 from kernelcast.collectors.mlir.measure.bench import relative_error, sample
 from kernelcast.collectors.mlir.operands import BELOW, Argument, Signature, operands, signature
+from kernelcast.collectors.runner import UnsupportedCaseError
 from kernelcast.datasets.records.mlir_modules import main_dialect
 
 JAX = """module @jit_f attributes {mhlo.num_partitions = 1 : i32} {

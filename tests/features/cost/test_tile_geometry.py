@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernelcast.collectors.gpu.kernels.triton_launches import triton_steps
+from kernelcast.collectors.gpu.runners.triton import triton_steps
 from kernelcast.features.batch.cases import Cases
 from kernelcast.features.cost.tile_geometry import TILING_NAMES, has_tiling, tiling_columns
 from kernelcast.features.device import catalogue

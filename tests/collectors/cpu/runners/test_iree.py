@@ -10,7 +10,7 @@ from kernelcast.collectors.cpu.plans import iree_gemm_tiles as tiled
 from kernelcast.collectors.cpu.plans import iree_texts
 from kernelcast.collectors.cpu.plans.iree_conv_tiles import tiled_conv_plan
 from kernelcast.collectors.cpu.plans.iree_gemm_tiles import tiled_gemm_plan
-from kernelcast.collectors.cpu.runner import Prepared, UnsupportedCaseError, runners
+from kernelcast.collectors.runner import Prepared, UnsupportedCaseError, runners
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.features.tuning.cpu_block import MAX_FILLED, MAX_UNROLLED
 
@@ -44,7 +44,6 @@ def test_every_kind_of_configuration_gives_the_right_product(config: dict[str, i
     prepared = prepare(gemm(**config))
     prepared.call()
     assert 0.0 < prepared.setup_s < 15.0
-    assert prepared.working_set_b == 4 * (33 * 29 + 29 * 47 + 33 * 47)
 
 
 @pytest.mark.slow
@@ -53,7 +52,7 @@ def test_every_kind_of_configuration_gives_the_right_product(config: dict[str, i
 def test_every_operand_layout_gives_the_right_product(variant: str, config: dict[str, int]) -> None:
     batch = 3 if variant == "batched" else 1
     spec = KernelSpec.of("gemm", "fp32", variant=variant, impl="iree", config=config, batch=batch, m=33, n=47, k=29)
-    assert prepare(spec).working_set_b == 4 * batch * (33 * 29 + 29 * 47 + 33 * 47)
+    prepare(spec).call()  # prepare() itself compares with numpy
 
 
 @pytest.mark.slow
@@ -61,7 +60,7 @@ def test_every_operand_layout_gives_the_right_product(variant: str, config: dict
 @pytest.mark.parametrize("variant", ["", "nhwc"])
 def test_a_convolution_takes_its_configuration_and_gives_the_right_result(variant: str, config: dict[str, int]) -> None:
     # prepare() itself compares with numpy.
-    assert prepare(conv(variant, **config)).working_set_b == 4 * (3 * 11 * 13 + 3 * 24 * 9 + 24 * 9 * 11)
+    prepare(conv(variant, **config)).call()
 
 
 def test_a_convolution_that_is_lowered_otherwise_is_unsupported() -> None:

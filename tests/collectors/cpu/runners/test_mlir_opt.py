@@ -1,4 +1,4 @@
-"""The mlir-opt runner compiles, runs and checks tiled products; its plan is legal and repeatable."""
+"""The mlir-opt runner compiles, runs and checks tiled products."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from kernelcast.collectors.cpu.plans.mlir_opt_tiles import FLOPS, mlir_tiles_plan
-from kernelcast.collectors.cpu.runner import Prepared, UnsupportedCaseError, runners
 from kernelcast.collectors.cpu.runners import mlir_opt
+from kernelcast.collectors.runner import Prepared, UnsupportedCaseError, runners
 from kernelcast.features.kernel import KernelSpec
 
 TILES = {"tile_m": 4, "tile_n": 16, "tile_k": 2}
-DEVICE = "amd-epyc-9005-vm-2c"
 
 
 def gemm(variant: str = "", batch: int = 1, **config: int) -> KernelSpec:
@@ -41,7 +39,6 @@ def test_every_layout_gives_the_right_product(variant: str, batch: int, config: 
     for _ in range(3):
         prepared.call()
     assert 0.0 < prepared.setup_s < mlir_opt.COMPILE_LIMIT_S
-    assert prepared.working_set_b == 4 * batch * (17 * 65 + 65 * 33 + 17 * 33)
 
 
 @pytest.mark.parametrize(
@@ -66,20 +63,3 @@ def test_a_missing_plugin_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv(mlir_opt.PLUGIN_VARIABLE, str(tmp_path / "none.so"))
     with pytest.raises(UnsupportedCaseError, match="make mlir-plugin"):
         runners()["mlir-opt"].prepare(gemm(**TILES))
-
-
-def test_the_plan_is_legal_and_repeatable() -> None:
-    plan = mlir_tiles_plan(20, 6, 7, DEVICE)
-    assert plan == mlir_tiles_plan(20, 6, 7, DEVICE)
-    assert plan != mlir_tiles_plan(20, 6, 8, DEVICE)
-    assert len(plan) == len({spec.case_id for spec in plan}) == 20 * 7
-    assert {spec.variant for spec in plan} == {"", "nt", "tn", "batched"}
-    assert sum(not spec.config for spec in plan) == 20
-    for spec in plan:
-        assert 2.0 * spec["m"] * spec["n"] * spec["k"] <= FLOPS[1]
-        assert set(dict(spec.config)) in (set(), set(mlir_opt.KNOBS))
-
-
-def test_too_few_tiles_are_an_error() -> None:
-    with pytest.raises(ValueError, match="different tiles"):
-        mlir_tiles_plan(20, 1000, 7, DEVICE)

@@ -29,9 +29,9 @@ from kernelcast.collectors.gpu.characterize.probes import (
     SensorPeriod,
     ThrongRate,
 )
-from kernelcast.collectors.gpu.kernels.tiled_matmul import tile_of
-from kernelcast.collectors.gpu.kernels.triton_launches import triton_binaries
 from kernelcast.collectors.gpu.measure.cuda import device_attributes
+from kernelcast.collectors.gpu.runners.cupy import tile_of
+from kernelcast.collectors.gpu.runners.triton import triton_binaries
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.process import ChildStartError, JsonChild
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from kernelcast.collectors.gpu.characterize.probes import PROBES
-from kernelcast.collectors.gpu.kernels.tiled_matmul import tile_of
-from kernelcast.collectors.gpu.kernels.triton_launches import triton_binaries
 from kernelcast.collectors.gpu.measure.operands import TORCH_DTYPES
-from kernelcast.collectors.gpu.measure.runner import gpu_runners
+from kernelcast.collectors.gpu.runners.cupy import tile_of
+from kernelcast.collectors.gpu.runners.triton import triton_binaries
+from kernelcast.collectors.runner import gpu_runners
 from kernelcast.features.kernel import KernelSpec, View, get_family
 
 CASES = {

@@ -63,8 +63,8 @@ def test_the_launch_finds_what_was_compiled_ahead(tmp_path):
     (metadata,) = (tmp_path / "triton").rglob("__grp__gemm.json")
     code = (
         "import json, sys, triton\n"
-        "from kernelcast.collectors.gpu.kernels.triton_launches import compiled\n"
-        "from kernelcast.collectors.gpu.kernels.triton_launches import triton_binaries\n"
+        "from kernelcast.collectors.gpu.runners.triton import compiled\n"
+        "from kernelcast.collectors.gpu.runners.triton import triton_binaries\n"
         "from kernelcast.features.spec_io.rows import spec_from_row\n"
         "hits = []\n"
         "triton.knobs.compilation.listener = lambda cache_hit, **_: hits.append(cache_hit)\n"

@@ -6,16 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kernelcast.collectors.cpu.runner import UnsupportedCaseError
 from kernelcast.collectors.gpu.measure.bench import (
     MAX_ENERGY_CALLS,
     Clocks,
     GpuBench,
     expected_attention,
-    gpu_status_of,
 )
-from kernelcast.collectors.gpu.measure.runner import GpuRunner, Launch
 from kernelcast.collectors.meters.protocol import Energy, EnergyRefusedError
+from kernelcast.collectors.runner import GpuRunner, Launch, UnsupportedCaseError, status_of
 from kernelcast.features.kernel import KernelSpec
 
 torch = pytest.importorskip("torch")
@@ -261,7 +259,7 @@ def raising(error: Exception):
 def test_what_a_library_raises_becomes_a_row(fake_gpu, error: Exception, status: str) -> None:
     bench = bench_of(fake_gpu, raising(error))
     row = bench.measure(HOT)
-    assert row.status == status == gpu_status_of(error)
+    assert row.status == status == status_of(error)
     assert row.latency_s is None
     assert "more" not in str(row.message)
     assert bench.gpu.released == 1

@@ -2,8 +2,6 @@ from collections import Counter, defaultdict
 
 import pytest
 from kernelcast.collectors.gpu.kernels.compile_ahead import distinct_jobs
-from kernelcast.collectors.gpu.kernels.tiled_matmul import tile_of
-from kernelcast.collectors.gpu.kernels.triton_launches import triton_steps
 from kernelcast.collectors.gpu.plan.tiled_kernels import (
     MAX_FLOPS,
     ROWS_PER_BINARY,
@@ -11,6 +9,8 @@ from kernelcast.collectors.gpu.plan.tiled_kernels import (
     GemmCode,
     tiled_gpu_plan,
 )
+from kernelcast.collectors.gpu.runners.cupy import tile_of
+from kernelcast.collectors.gpu.runners.triton import triton_steps
 from kernelcast.features.kernel import View, get_family
 
 

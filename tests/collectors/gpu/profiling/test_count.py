@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernelcast.collectors.cpu.runner import UnsupportedCaseError
 from kernelcast.collectors.gpu.measure import cuda as cuda_start
 from kernelcast.collectors.gpu.profiling import count
 from kernelcast.collectors.gpu.profiling.count import (
@@ -21,6 +20,7 @@ from kernelcast.collectors.gpu.profiling.count import (
     run_command,
 )
 from kernelcast.collectors.gpu.profiling.ncu_output import METRICS, CounterOutputError, by_case, parse_kernels, summed
+from kernelcast.collectors.runner import UnsupportedCaseError
 from kernelcast.datasets.records.launch_traces import CountedCase, read_records, write_records
 from kernelcast.features.kernel import KernelSpec, families
 from kernelcast.features.spec_io.rows import spec_row

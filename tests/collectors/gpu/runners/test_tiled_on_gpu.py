@@ -1,9 +1,8 @@
 """The tiled kernels on a real device: right results, also out of a CUDA graph, and what their compilers say."""
 
 import pytest
-from kernelcast.collectors.cpu.runner import UnsupportedCaseError
 from kernelcast.collectors.gpu.measure.operands import make_operands
-from kernelcast.collectors.gpu.measure.runner import gpu_runners
+from kernelcast.collectors.runner import UnsupportedCaseError, gpu_runners
 from kernelcast.features.kernel import KernelSpec
 
 pytestmark = pytest.mark.gpu

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from kernelcast.collectors.cpu.runner import UnsupportedCaseError
-from kernelcast.collectors.gpu.kernels.torch_quantised import special_launch
+from kernelcast.collectors.gpu.measure import bench
 from kernelcast.collectors.gpu.measure.operands import make_operands
-from kernelcast.collectors.gpu.measure.runner import gpu_runners
-from kernelcast.collectors.gpu.runners import torch_attention, torch_grouped
+from kernelcast.collectors.gpu.runners import torch as torch_runner
+from kernelcast.collectors.gpu.runners.torch import special_launch
+from kernelcast.collectors.runner import UnsupportedCaseError, gpu_runners
 from kernelcast.features.kernel import KernelSpec, get_family
 
 ATTENTION = {"batch": 2, "heads": 4, "kv_heads": 4, "head_dim": 32}
@@ -46,12 +46,12 @@ def test_attention_sees_the_keys_its_mask_says() -> None:
     assert _apart(get_family("attention").run["torch"](torch, spec, q, k, v)(), wanted) < 1e-5
 
 
-@pytest.mark.parametrize("impl", torch_attention.BACKENDS)
+@pytest.mark.parametrize("impl", torch_runner.BACKENDS)
 def test_only_the_chosen_backend_is_allowed_and_only_during_the_call(impl: str) -> None:
     cuda = torch.backends.cuda
     enabled = {"torch-flash": cuda.flash_sdp_enabled, "torch-efficient": cuda.mem_efficient_sdp_enabled,
                "torch-cudnn": cuda.cudnn_sdp_enabled, "torch-math": cuda.math_sdp_enabled}  # fmt: skip
-    call = torch_attention.with_backend(torch, impl, lambda: [name for name, on in enabled.items() if on()])
+    call = torch_runner.with_backend(torch, impl, lambda: [name for name, on in enabled.items() if on()])
     before = [on() for on in enabled.values()]
     assert call() == [impl]
     assert [on() for on in enabled.values()] == before
@@ -84,20 +84,20 @@ def test_a_backend_that_refuses_says_why_and_running_out_of_memory_is_something_
         raise RuntimeError("No available kernel. Aborting execution.")
 
     with pytest.raises(UnsupportedCaseError, match=r"requires fp16$"):
-        torch_attention._try(torch, "torch-flash", refused)
+        torch_runner._try(torch, "torch-flash", refused)
 
     def full() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(torch.OutOfMemoryError):
-        torch_attention._try(torch, "torch-flash", full)
+        torch_runner._try(torch, "torch-flash", full)
 
 
 def test_huge_masked_cases_are_not_compared_with_what_would_fill_the_memory(monkeypatch: Any) -> None:
-    monkeypatch.setattr(torch_attention, "_MAX_CHECKED_SCORES", 10)
+    monkeypatch.setattr(bench, "MAX_CHECKED_SCORES", 10)
     spec = KernelSpec.of("attention", "fp32", impl="torch-math", **ATTENTION, q_len=4, kv_len=9)
     assert gpu_runners()["torch-math"].launch(spec, _operands(spec)).expected is None
-    monkeypatch.setattr(torch_attention, "_try", lambda *_: None)
+    monkeypatch.setattr(torch_runner, "_try", lambda *_: None)
     flash = KernelSpec.of("attention", "bf16", impl="torch-flash", **ATTENTION, q_len=4, kv_len=9)
     assert gpu_runners()["torch-flash"].launch(flash, _operands(flash)).expected is None
 
@@ -116,13 +116,13 @@ def test_grouped_experts_give_the_familys_result(variant: str) -> None:
 
 def test_routing_is_by_shares_sorted_by_expert_and_the_same_every_time() -> None:
     spec = KernelSpec.of("moe", "bf16", variant="power_law_1.2", tokens=1000, hidden=8, inter=8, topk=4, experts=8)
-    rows, ends = torch_grouped.routing(torch, spec, 8)
+    rows, ends = torch_runner.routing(torch, spec, 8)
     assert rows.shape == (4000,)
     assert ends.dtype == torch.int32
     assert ends[-1] == 4000
     counts = torch.diff(ends, prepend=torch.zeros(1, dtype=torch.int32)).tolist()
     assert counts == sorted(counts, reverse=True)
-    assert torch.equal(rows, torch_grouped.routing(torch, spec, 8)[0])
+    assert torch.equal(rows, torch_runner.routing(torch, spec, 8)[0])
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,13 @@ def test_what_the_grouped_product_does_not_take_is_said(dtype: str, sizes: dict[
 def test_the_grouped_product_of_an_older_torch_or_none() -> None:
     old: Any = types.SimpleNamespace(nn=torch.nn, _grouped_mm="private", __version__="2.9")
     old.nn = types.SimpleNamespace(functional=types.SimpleNamespace())
-    assert torch_grouped.grouped_product(old) == "private"
+    assert torch_runner.grouped_product(old) == "private"
     del old._grouped_mm
     with pytest.raises(UnsupportedCaseError, match=r"torch 2\.9 has no grouped product"):
-        torch_grouped.grouped_product(old)
+        torch_runner.grouped_product(old)
 
 
-@pytest.mark.parametrize("impl", [*torch_attention.BACKENDS, "torch-grouped"])
+@pytest.mark.parametrize("impl", [*torch_runner.BACKENDS, "torch-grouped"])
 def test_runners_take_their_own_family_without_configuration(impl: str) -> None:
     runner = gpu_runners()[impl]
     other = KernelSpec.of("softmax", "bf16", impl=impl, rows=4, cols=4)

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from kernelcast.collectors.cpu.runner import UnsupportedCaseError
-from kernelcast.collectors.gpu.kernels.triton_launches import triton_binaries, triton_steps
 from kernelcast.collectors.gpu.measure.bench import TOLERANCE
+from kernelcast.collectors.gpu.runners.triton import triton_binaries, triton_steps
+from kernelcast.collectors.runner import UnsupportedCaseError
 from kernelcast.datasets.rows.schema import Measurement, to_row
 from kernelcast.features.kernel import KernelSpec
 

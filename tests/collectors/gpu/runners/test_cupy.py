@@ -3,8 +3,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from kernelcast.collectors.cpu.runner import UnsupportedCaseError
-from kernelcast.collectors.gpu.kernels.tiled_matmul import defines, grid_of, source, tile_of
+from kernelcast.collectors.gpu.runners.cupy import defines, grid_of, source, tile_of
+from kernelcast.collectors.runner import UnsupportedCaseError
 from kernelcast.features.kernel import KernelSpec
 
 # Blocks one after the other, the threads of a block as threads of the host with a barrier: slow, and the same indices.

@@ -7,9 +7,8 @@ import json
 import sys
 
 import torch
-from kernelcast.collectors.gpu.kernels.triton_launches import bound, kernel_function, triton_steps
 from kernelcast.collectors.gpu.measure.bench import expected_attention, expected_product
-from kernelcast.collectors.gpu.runners.triton import outputs
+from kernelcast.collectors.gpu.runners.triton import bound, kernel_function, outputs, triton_steps
 from kernelcast.features.kernel import View, get_family
 from kernelcast.features.spec_io.rows import spec_from_row
 from triton.runtime import interpreter

@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from kernelcast.collectors.cpu.runner import UnsupportedCaseError
-from kernelcast.collectors.gpu.kernels import cutlass_build
-from kernelcast.collectors.gpu.kernels.cutlass_build import build, cutlass_binary, cutlass_version, include_dir
 from kernelcast.collectors.gpu.measure.operands import make_operands
 from kernelcast.collectors.gpu.plan.cutlass_tiles import ALIGNMENT, CONFIGS_PER_SHAPE, TILES, cutlass_gpu_plan
 from kernelcast.collectors.gpu.runners import cutlass
+from kernelcast.collectors.gpu.runners.cutlass import build, cutlass_binary, cutlass_version, include_dir
+from kernelcast.collectors.runner import UnsupportedCaseError
 from kernelcast.features.kernel import KernelSpec
 
 CONFIG = {"tile_m": 64, "tile_n": 64, "tile_k": 32, "inner_m": 32, "inner_n": 32, "stages": 4}
@@ -56,8 +55,8 @@ def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     nvcc.write_text(FAKE_NVCC)
     nvcc.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setenv(cutlass_build.HEADERS_ENV, str(tmp_path / "cutlass"))
-    monkeypatch.setenv(cutlass_build.CACHE_ENV, str(tmp_path / "cache"))
+    monkeypatch.setenv(cutlass.HEADERS_ENV, str(tmp_path / "cutlass"))
+    monkeypatch.setenv(cutlass.CACHE_ENV, str(tmp_path / "cache"))
     return tmp_path
 
 
@@ -104,7 +103,7 @@ def test_the_number_of_parts_does_not_change_the_library() -> None:
 def test_refused_configurations_are_remembered_and_accidents_are_not(
     toolkit: Path, monkeypatch: pytest.MonkeyPatch, times: int, stages: int, deadline_s: float, message: str
 ) -> None:
-    monkeypatch.setattr(cutlass_build, "_DEADLINE_S", deadline_s)
+    monkeypatch.setattr(cutlass, "_DEADLINE_S", deadline_s)
     for _ in range(2):
         with pytest.raises(UnsupportedCaseError, match=message):
             build(cutlass_binary(_spec(config=CONFIG | {"stages": stages})), 90)
@@ -115,15 +114,15 @@ def test_refused_configurations_are_remembered_and_accidents_are_not(
 
 def test_missing_headers_and_compiler_say_what_to_install(toolkit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cutlass_version() == "4.2.0"
-    monkeypatch.setenv(cutlass_build.HEADERS_ENV, str(toolkit))
+    monkeypatch.setenv(cutlass.HEADERS_ENV, str(toolkit))
     with pytest.raises(UnsupportedCaseError, match=r"has no include/cutlass/cutlass.h; clone .* pip install"):
         build(cutlass_binary(_spec()), 90)
-    monkeypatch.delenv(cutlass_build.HEADERS_ENV)
-    monkeypatch.setattr(cutlass_build.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delenv(cutlass.HEADERS_ENV)
+    monkeypatch.setattr(cutlass.importlib.util, "find_spec", lambda name: None)
     assert cutlass.RUNNER.versions() == {"cutlass": "none"}
     package = types.SimpleNamespace(submodule_search_locations=[str(toolkit)])
     (toolkit / "cutlass").rename(toolkit / "source")
-    monkeypatch.setattr(cutlass_build.importlib.util, "find_spec", lambda name: package)
+    monkeypatch.setattr(cutlass.importlib.util, "find_spec", lambda name: package)
     assert include_dir() == toolkit / "source" / "include"
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UnsupportedCaseError, match="no nvcc on PATH; install the CUDA toolkit"):
@@ -180,7 +179,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> PlayedLibrary:
     library = PlayedLibrary()
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: types.SimpleNamespace(cuda_stream=7))
-    monkeypatch.setattr(cutlass, "build", lambda binary, capability: cutlass_build.Built(Path("x"), 96, capability))
+    monkeypatch.setattr(cutlass, "build", lambda binary, capability: cutlass.Built(Path("x"), 96, capability))
     monkeypatch.setattr(cutlass, "_library", lambda path: library)
     return library
 
@@ -216,7 +215,7 @@ def test_a_real_library_knows_its_needs(tmp_path: Path, monkeypatch: pytest.Monk
         include_dir()
     except UnsupportedCaseError as missing:
         pytest.skip(str(missing))
-    monkeypatch.setenv(cutlass_build.CACHE_ENV, str(tmp_path))
+    monkeypatch.setenv(cutlass.CACHE_ENV, str(tmp_path))
     built = build(cutlass_binary(_spec(config=CONFIG | {"split_k": 2})), 90)
     library = cutlass._library(built.path)
     assert 32 <= built.registers <= 255
