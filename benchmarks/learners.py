@@ -129,14 +129,17 @@ def judged(held: Held, seed: int) -> dict[str, dict[str, Any]]:
 
 
 def table(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """A Markdown table of mean APE: learners down, tables across, then the mean over tables and the CPU seconds of all."""
+    """A Markdown table of mean APE: learners down, the mean over each source's tables across, over all, and the CPU seconds."""
     names = dict.fromkeys(name for item in found.values() for name in item)
-    rows = [["learner", *found, "mean of means", "CPU s"], ["---"] * (len(found) + 3)]
+    sources = dict.fromkeys(name.split()[0] for name in found)
+    rows = [["learner", *sources, "all tables", "CPU s"], ["---"] * (len(sources) + 3)]
     for name in names:
-        there = [item[name] for item in found.values() if name in item]
-        mean = np.mean([item["mean_ape_pct"] for item in there])
-        cells = [f"{item[name]['mean_ape_pct']:.1f}" if name in item else "" for item in found.values()]
-        rows.append([name, *cells, f"{mean:.2f}", f"{sum(item['cpu_s'] for item in there):.0f}"])
+        errors = {key: item[name]["mean_ape_pct"] for key, item in found.items() if name in item}
+        columns = [[error for key, error in errors.items() if key.split()[0] == source] for source in sources]
+        columns.append(list(errors.values()))
+        cells = [f"{np.mean(column):.1f}" if column else "" for column in columns]
+        seconds = sum(item[name]["cpu_s"] for item in found.values() if name in item)
+        rows.append([name, *cells, f"{seconds:.0f}"])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 

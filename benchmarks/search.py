@@ -229,7 +229,7 @@ def _ratio(one: Mapping[str, Any], base: Mapping[str, float]) -> float:
 
 
 def summary(record: Mapping[str, Any]) -> str:
-    """The best setting, and its error on other rows against that of today's setting. Every trial is in the JSON file."""
+    """The error of the best setting on other rows against that of today's. Every trial is in the JSON file."""
     confirmed = record["confirmed"]
     base = {
         name: float(np.mean([trial["error_pct"][name] for trial in confirmed["today"]])) for name in record["families"]
@@ -238,17 +238,12 @@ def summary(record: Mapping[str, Any]) -> str:
     gain = 1.0 - float(np.mean(ratios["best"]))
     # The standard error of a difference of two means, both of whose seeds scatter as today's do.
     noise = float(np.std(ratios["today"], ddof=1)) * (2 / len(SEEDS)) ** 0.5
-    best = min(record["trials"], key=lambda trial: trial["objective"])
     way, sure = "lower" if gain > 0 else "higher", "more" if abs(gain) > 2 * noise else "no more"
     text = (
-        f"* {record['learner']}, {len(record['trials'])} trials: the best is {_words(best['parameters'])}. On other rows its "
-        f"error is {abs(gain):.1%} {way} than the present setting's, {sure} than twice the standard error ({noise:.1%})."
+        f"* {record['learner']}, {len(record['trials'])} trials: on other rows the error of the best setting is {abs(gain):.1%} "
+        f"{way} than the present one's, {sure} than twice the standard error ({noise:.1%})."
     )
     return textwrap.fill(text, 128, subsequent_indent="  ", break_on_hyphens=False)
-
-
-def _words(parameters: Parameters) -> str:
-    return ", ".join(f"{name} {value:g}" for name, value in parameters.items())
 
 
 if __name__ == "__main__":

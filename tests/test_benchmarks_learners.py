@@ -91,7 +91,7 @@ def test_every_learner_is_judged_kept_and_told(
     assert found["blend as trained"]["mean_ape_pct"] < found["random forest on raw sizes"]["mean_ape_pct"]
     assert found["analytic model alone"]["mean_ape_pct"] < found["roofline: the lower bound"]["mean_ape_pct"]
     text = page.read_text()
-    assert text.startswith("before\n<!-- learners -->\n| learner | neusight softmax | mean of means | CPU s |")
+    assert text.startswith("before\n<!-- learners -->\n| learner | neusight | all tables | CPU s |")
     assert text.endswith("<!-- /learners -->\nafter\n")
     assert "old" not in text
     # A second run reads what was kept.
