@@ -240,8 +240,8 @@ def summary(record: Mapping[str, Any]) -> str:
     noise = float(np.std(ratios["today"], ddof=1)) * (2 / len(SEEDS)) ** 0.5
     way, sure = "lower" if gain > 0 else "higher", "more" if abs(gain) > 2 * noise else "no more"
     text = (
-        f"* {record['learner']}, {len(record['trials'])} trials: on other rows the error of the best setting is {abs(gain):.1%} "
-        f"{way} than the present one's, {sure} than twice the standard error ({noise:.1%})."
+        f"* {record['learner']}, {len(record['trials'])} trials: on other rows the error of the best setting is "
+        f"{abs(gain):.1%} {way} than the present one's, {sure} than twice the standard error ({noise:.1%})."
     )
     return textwrap.fill(text, 128, subsequent_indent="  ", break_on_hyphens=False)
 
