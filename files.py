@@ -1,4 +1,4 @@
-"""Files that are whole or not there, lines that survive a crash, and locks between the processes of one machine.
+"""Files that are whole or not there, lines that survive a crash, locks between processes, and the folder of a user's own files.
 
 Everything here raises plain `OSError`s; each room says in its own words what they mean for its user. `filename` of such an
 error is the file that was to be written, never the temporary one beside it.
@@ -19,6 +19,14 @@ TEMPORARY = ".tmp"
 """End of a temporary name. The name also starts with a dot, so that no reader takes the file for a finished one."""
 
 _POLL_S = 0.05
+
+HOME_ENV = "KERNELCAST_HOME"
+
+
+def home_dir() -> Path:
+    """Where a user's own measurements and models live, `~` understood; default `~/.local/share/kernelcast`."""
+    folder = os.environ.get(HOME_ENV)
+    return Path(folder).expanduser() if folder else Path.home() / ".local" / "share" / "kernelcast"
 
 
 class LockedError(BlockingIOError):

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from ..client.answers import Health, ServedModel, ServedModels
 from ..features.device import Catalogue, catalogue
 from ..features.mlir.parse.parser_process import NativeReader
-from ..home import home_dir
+from ..files import home_dir
 from ..models.engine.runtime import chosen_engine
 from ..models.family_model.artifact import default_model_dir
 from ..version import __version__

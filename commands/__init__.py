@@ -7,12 +7,9 @@ from collections.abc import Callable
 import typer
 
 from ..version import __version__
-from . import catalogue, tune
-from .learn import calibrate, evaluate, train
+from . import calibrate, catalogue, data, evaluate, import_rows, models, nightly, serve, train, tune
 from .measure import characterize, collect, fleet, gpu_records
 from .predict import predict, predict_code, predict_model
-from .service import models, nightly, serve
-from .store import data, import_rows
 
 app = typer.Typer(
     name="kernelcast",

@@ -15,8 +15,7 @@ from ..features.device import Catalogue
 from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
 from ..features.spec_io.rows import spec_from_row, spec_row
-from ..files import write_whole
-from ..home import home_dir
+from ..files import home_dir, write_whole
 from .measuring.protocol import Measurer
 from .record.budget import Budget
 from .record.folders import CHALLENGERS, CHOSEN, blocks_of

@@ -19,8 +19,7 @@ from ..datasets.rows.checks import catalogue_bounds
 from ..datasets.store.store import Store
 from ..features.device import Catalogue
 from ..features.errors import SpecError, listed
-from ..files import write_whole
-from ..home import home_dir
+from ..files import home_dir, write_whole
 from .context import Night, Progress
 from .measuring.protocol import Measurer
 from .record.budget import Budget, reserve_s

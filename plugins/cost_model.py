@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..features.dtypes import parse_dtype
 from ..features.errors import SpecError, listed
 from ..features.tuning.kind import Candidates, check_sizes
-from ..home import home_dir
+from ..files import home_dir
 from ..models.pretrained import TUNING as SHIPPED
 from ..models.tuning.corrections import Configurations, Memory, TaskKey, configurations
 from ..models.tuning.flat_model import SUFFIX, FlatModel, read_model, write_model

@@ -16,7 +16,7 @@ from ...features.device import Device
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec, get_family
 from ...features.tuning.kind import Candidates, Task, TuningKind, kinds
-from ...home import home_dir
+from ...files import home_dir
 from ...models.predict.prediction import Interval
 from ...models.pretrained import TUNING
 from ...models.tuning.corrections import Memory, configurations

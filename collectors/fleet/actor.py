@@ -15,7 +15,7 @@ from ...datasets.store.store import Store, StoreError
 from ...features.device import Catalogue, Device, parse_device
 from ...features.errors import SpecError
 from ...features.spec_io.rows import spec_from_row
-from ...home import home_dir
+from ...files import home_dir
 from ...process import ChildStartError
 from ..collector import Collector, WorkerLostError
 from ..cpu.worker import local_workers

@@ -26,7 +26,7 @@ from ...datasets.store.store import FINAL_STATUSES, Store
 from ...features.device import Device
 from ...features.kernel import KernelSpec, get_family
 from ...features.spec_io.rows import spec_from_row
-from ...home import home_dir
+from ...files import home_dir
 from ...process import ChildStartError
 from ..campaign import CampaignError, CampaignSummary, Progress
 from ..chunking import Pace

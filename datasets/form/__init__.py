@@ -1,1 +1,1 @@
-"""The form in which users bring and take measured rows: one table per kernel family."""
+"""The form in which users bring and take measured rows, one table per kernel family, and what importers share."""

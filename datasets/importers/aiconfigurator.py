@@ -34,7 +34,7 @@ import numpy.typing as npt
 from ...features.batch.cases import Floats, Strings
 from ...features.device import catalogue
 from ...features.errors import SpecError
-from ..importing.importer import (
+from ..form.importer import (
     MS,
     SHORT_KERNEL_S,
     Harvest,

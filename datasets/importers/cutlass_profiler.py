@@ -17,7 +17,9 @@ cuBLAS rows (`--providers=cublas`) have no tile of their own and become `impl` `
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...features.batch.cases import Floats, Strings
-from ..importing.foreign_kernels import CUTLASS_FORMATS, variant_of
-from ..importing.importer import (
+from ..form.importer import (
     MS,
     Harvest,
     ImportedTables,
@@ -39,6 +40,72 @@ from ..importing.importer import (
     header_of,
     read_sheet,
 )
+
+CUTLASS_FORMATS: Mapping[str, str] = {
+    "f64": "fp64", "f32": "fp32", "tf32": "tf32", "f16": "fp16", "bf16": "bf16", "e4m3": "fp8", "fe4m3": "fp8", "s8": "int8",
+}  # fmt: skip
+"""Element types of `cutlass/library/util.h` that the project has a format for."""
+
+_NAME = re.compile(
+    r"cutlass\w*?_(?P<kind>simt|tensorop)_(?P<accumulate>[sdh])(?P<instruction>\d*)(?P<inside>tf32|bf16|f16)?gemm_"
+    r"(?:(?P<element>f16|bf16|tf32|f32)_)?(?P<m>\d+)x(?P<n>\d+)_(?P<k>\d+)x(?P<stages>\d+)_(?P<layout>[nt]{2})_align\d+"
+)
+_PLAIN = {"s": "fp32", "d": "fp64", "h": "fp16"}
+
+
+@dataclass(frozen=True, slots=True)
+class CutlassKernel:
+    """What the name of a CUTLASS 2 kernel says.
+
+    Attributes:
+        dtype: Format of the operands.
+        tile_m: Rows of the block tile.
+        tile_n: Columns of the block tile.
+        tile_k: Depth of the block tile.
+        stages: Pipeline stages.
+        layout: Layouts of A and B: `nn`, `tn` …
+    """
+
+    dtype: str
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    stages: int
+    layout: str
+
+
+def parse_kernel(name: str) -> CutlassKernel | None:
+    """The kernel of a name like `cutlass_simt_sgemm_128x128_8x2_nn_align1`, None where it is no plain product.
+
+    The parts are those `GemmOperation.procedural_name` puts together (CUTLASS, python/cutlass_library/gemm_operation.py):
+    accumulator, instruction, operands' type where it differs, block tile `m x n`, `k x stages`, layouts, alignment.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    word = match["element"] or match["inside"]
+    if match["kind"] == "simt":
+        dtype = _PLAIN[match["accumulate"]] if word is None else None
+    else:
+        dtype = CUTLASS_FORMATS[word] if word else ("fp16" if match["accumulate"] == "h" else None)
+    # Tensor cores compute fp32 operands in tf32.
+    dtype = "tf32" if dtype == "fp32" and match["kind"] == "tensorop" else dtype
+    if dtype is None:
+        return None
+    m, n, k, stages = (int(match[part]) for part in ("m", "n", "k", "stages"))
+    return CutlassKernel(dtype, m, n, k, stages, match["layout"])
+
+
+def variant_of(a_by_column: bool, b_by_column: bool, c_by_column: bool) -> str:
+    """The gemm variant of operands that lie row by row or column by column, as the product with C row by row.
+
+    With C by column the operands change places: B, transposed, is then the left one. A left or right operand that lies
+    column by column after that is `t`.
+    """
+    left, right = (not b_by_column, not a_by_column) if c_by_column else (a_by_column, b_by_column)
+    word = f"{'t' if left else 'n'}{'t' if right else 'n'}"
+    return "" if word == "nn" else word
+
 
 _COLUMNS = {"Problem", "Provider", "OperationKind", "Operation", "Disposition", "Status", "Runtime"}
 _ADVICE = {"not_verified": "; profile with --verification-enabled=true"}

@@ -30,8 +30,7 @@ import numpy.typing as npt
 from ...features.batch.cases import Floats
 from ...features.device import catalogue
 from ...features.errors import SpecError
-from ..importing.foreign_kernels import CutlassKernel, parse_kernel, variant_of
-from ..importing.importer import (
+from ..form.importer import (
     MS,
     Harvest,
     ImportedTables,
@@ -44,6 +43,7 @@ from ..importing.importer import (
     header_of,
     read_sheet,
 )
+from .cutlass_profiler import CutlassKernel, parse_kernel, variant_of
 
 _DEVICE = "NVIDIA GeForce RTX 4070"
 _TILED = {"m", "n", "k", "tilesize", "executiontime"}
@@ -132,7 +132,7 @@ def _cutlass(sheet: Sheet, device: str | None, harvest: Harvest) -> None:
     harvest.remark(
         int(idle.sum()), "imported without power: the reading caught an idle card, the product keeps it busy"
     )
-    # GPPerf's kernels write C column by column, as all of CUTLASS's SIMT generators do; see `cutlass_names`.
+    # GPPerf's kernels write C column by column, as all of CUTLASS's SIMT generators do; see `parse_kernel`.
     harvest.add(
         "gemm", len(rows), device=devices, dtype=dtypes, impl="cutlass", batch=1, latency_s=latency,
         variant=np.array([_variant(kernel) for kernel in chosen], dtype=np.str_),

@@ -36,7 +36,7 @@ import numpy.typing as npt
 from ...features.device import catalogue
 from ...features.errors import SpecError
 from ...features.families.elementwise import FLOPS_PER_ELEMENT
-from ..importing.importer import (
+from ..form.importer import (
     MS,
     Harvest,
     ImportedTables,

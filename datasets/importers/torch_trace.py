@@ -13,24 +13,207 @@ What is known of the file (Chrome trace events as Kineto writes them, `libkineto
 
 Kernels that CUDA graphs replay or compiled code launches belong to no operator and are counted, not imported. The
 torch version is not in the trace: `impl` is `torch`.
+
+Operand shapes and the order of arguments are those of the operators' schemas (`aten/src/ATen/native/native_functions.yaml`).
 """
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 import re
 import statistics
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from ...features.errors import SpecError
-from ..importing.foreign_kernels import OPERATORS, TORCH_FORMATS, Recorded
-from ..importing.importer import US, Harvest, ImportedTables, Importer, Progress, agreed_device, any_file, find_files
+from ..form.importer import US, Harvest, ImportedTables, Importer, Progress, agreed_device, any_file, find_files
+
+Shape = tuple[int, ...]
+Case = tuple[str, dict[str, Any]]
+
+TORCH_FORMATS: Mapping[str, str] = {
+    "float": "fp32", "double": "fp64", "c10::half": "fp16", "c10::bfloat16": "bf16", "signed char": "int8",
+    "c10::float8_e4m3fn": "fp8", "int": "int32", "long int": "int64", "long": "int64",
+}  # fmt: skip
+"""C++ types a profiler names, in lower case, that the project has a format for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One recorded call of an operator. What the profiler did not record is empty.
+
+    Attributes:
+        name: The operator, such as `aten::mm`.
+        shapes: Shape of each argument in order; empty for an argument that is no tensor.
+        types: Element type of each argument.
+        strides: Strides of each argument; empty with older profilers.
+        values: Arguments that are no tensors, as text; empty with older profilers.
+    """
+
+    name: str
+    shapes: tuple[Shape, ...]
+    types: tuple[str, ...]
+    strides: tuple[Shape, ...]
+    values: tuple[str, ...]
+
+    def shape(self, at: int) -> Shape:
+        """Shape of an argument, empty where it is no tensor."""
+        return self.shapes[at] if at < len(self.shapes) else ()
+
+    def value(self, at: int) -> Any:
+        """An argument that is no tensor, as Python reads it; None where it was not recorded."""
+        try:
+            return ast.literal_eval(self.values[at])
+        except (IndexError, ValueError, SyntaxError):
+            return None
+
+    def is_given(self, at: int) -> bool:
+        """Whether an optional tensor was passed."""
+        return bool(self.shape(at)) or (at < len(self.types) and self.types[at].lower() in TORCH_FORMATS)
+
+
+def _column_first(call: Recorded, at: int) -> bool:
+    """Whether an operand of two dimensions lies column by column; False where strides were not recorded."""
+    if at >= len(call.strides) or len(call.strides[at]) != 2:
+        return False
+    (rows, columns), (_, width) = call.strides[at], call.shape(at)
+    return rows == 1 and columns != 1 and width > 1
+
+
+def _mm(call: Recorded) -> Case | str:
+    a, b = call.shape(0), call.shape(1)
+    if len(a) != 2 or len(b) != 2:
+        return "products without recorded shapes"
+    word = f"{'t' if _column_first(call, 0) else 'n'}{'t' if _column_first(call, 1) else 'n'}"
+    return "gemm", {"variant": "" if word == "nn" else word, "batch": 1, "m": a[0], "n": b[1], "k": a[1]}
+
+
+def _addmm(call: Recorded) -> Case | str:
+    bias, a, b = (call.shape(at) for at in range(3))
+    if len(a) != 2 or len(b) != 2:
+        return "products without recorded shapes"
+    if len(bias) != 1:
+        return "products that add a whole matrix"
+    return "gemm", {"variant": "bias", "batch": 1, "m": a[0], "n": b[1], "k": a[1]}
+
+
+def _bmm(call: Recorded) -> Case | str:
+    a, b = call.shape(0), call.shape(1)
+    if len(a) != 3 or len(b) != 3:
+        return "products without recorded shapes"
+    return "gemm", {"variant": "batched", "batch": a[0], "m": a[1], "n": b[2], "k": a[2]}
+
+
+def _flat(shape: Shape) -> dict[str, int]:
+    return {"rows": prod(shape[:-1]), "cols": shape[-1]}
+
+
+def _softmax(call: Recorded) -> Case | str:
+    shape, dim = call.shape(0), call.value(1)
+    if not shape or dim is None:
+        return "softmax without a recorded shape and dimension"
+    if dim not in (-1, len(shape) - 1):
+        return "softmax over another dimension than the last"
+    return "softmax", {"variant": ""} | _flat(shape)
+
+
+def _norm(variant: str) -> Callable[[Recorded], Case | str]:
+    def read(call: Recorded) -> Case | str:
+        shape, over = call.shape(0), call.value(1)
+        if not shape or not isinstance(over, list):
+            return "norms without a recorded shape and dimensions"
+        if len(over) != 1 or not call.is_given(2):
+            return "norms over several dimensions, or without a learned scale"
+        return "layernorm", {"variant": variant} | _flat(shape)
+
+    return read
+
+
+def _unary(variant: str) -> Callable[[Recorded], Case | str]:
+    def read(call: Recorded) -> Case | str:
+        shape = call.shape(0)
+        return ("elementwise", {"variant": variant} | _flat(shape)) if shape else "operators without recorded shapes"
+
+    return read
+
+
+def _binary(variant: str) -> Callable[[Recorded], Case | str]:
+    def read(call: Recorded) -> Case | str:
+        a, b = call.shape(0), call.shape(1)
+        if not a:
+            return "operators without recorded shapes"
+        if not b:
+            scalar = f"{variant}u"
+            if scalar not in ("addu", "mulu", "divu", "powu"):
+                return "a tensor and a scalar, for an operator the family has with two tensors only"
+            return "elementwise", {"variant": scalar} | _flat(a)
+        if a != b:
+            return "element-wise operators that broadcast one operand"
+        if call.types[:2] and len(set(call.types[:2])) > 1:
+            return "element-wise operators on two formats"
+        return "elementwise", {"variant": variant} | _flat(a)
+
+    return read
+
+
+def _conv2d(call: Recorded) -> Case | str:
+    image, weight = call.shape(0), call.shape(1)
+    stride, padding, dilation, groups = (call.value(at) for at in range(3, 7))
+    if len(image) != 4 or len(weight) != 4 or not all(isinstance(item, list) for item in (stride, padding, dilation)):
+        return "convolutions without recorded shapes, stride and padding"
+    if call.is_given(2):
+        return "convolutions with a bias, which is a kernel more"
+    sides = (weight[2:], stride, padding, dilation)
+    if any(len(set(side)) != 1 for side in sides) or dilation[0] != 1 or groups != 1:
+        return "convolutions that are grouped, dilated or not square"
+    return "conv2d", {
+        "variant": "", "batch": image[0], "in_channels": image[1], "out_channels": weight[0], "height": image[2],
+        "width": image[3], "kernel": weight[2], "stride": stride[0], "padding": padding[0],
+    }  # fmt: skip
+
+
+def _attention(call: Recorded) -> Case | str:
+    q, k, v = (call.shape(at) for at in range(3))
+    if len(q) != 4 or len(k) != 4 or k != v or q[3] != k[3]:
+        return "attention without recorded shapes, or whose values have another size than its keys"
+    if call.is_given(3):
+        return "attention with a mask of its own"
+    case = {
+        "batch": q[0],
+        "heads": q[1],
+        "kv_heads": k[1],
+        "q_len": q[2],
+        "kv_len": k[2],
+        "head_dim": q[3],
+        "window": 0,
+    }
+    if q[2] == 1:
+        return "attention", {"variant": "decode"} | case
+    causal = call.value(5)
+    if causal is not True or q[2] != k[2]:
+        return "attention without a causal mask, or not said to have one"
+    return "attention", {"variant": "prefill"} | case
+
+
+_UNARY = ("relu", "gelu", "silu", "tanh", "exp", "sigmoid", "sqrt", "log", "neg", "abs")
+_BINARY = ("add", "sub", "mul", "div", "pow", "maximum")
+
+OPERATORS: Mapping[str, Callable[[Recorded], Case | str]] = {
+    "aten::mm": _mm, "aten::addmm": _addmm, "aten::bmm": _bmm, "aten::softmax": _softmax, "aten::_softmax": _softmax,
+    "aten::layer_norm": _norm("layernorm"), "aten::rms_norm": _norm("rmsnorm"), "aten::conv2d": _conv2d,
+    "aten::scaled_dot_product_attention": _attention,
+    **{f"aten::{name}{end}": _unary(name) for name in _UNARY for end in ("", "_")},
+    **{f"aten::{name}{end}": _binary(name) for name in _BINARY for end in ("", "_")},
+}  # fmt: skip
+"""Operators by the name a profiler records; in-place ones do the same work."""
+
 
 _GPU_WORK = ("kernel", "gpu_memset", "gpu_memcpy")
 _LAUNCHING = ("cuda_runtime", "cuda_driver")

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...features.batch.cases import Floats
-from ..importing.importer import (
+from ..form.importer import (
     MS,
     Harvest,
     ImportedTables,

@@ -24,8 +24,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ...files import TEMPORARY, write_together
-from ...home import home_dir
+from ...files import TEMPORARY, home_dir, write_together
 from .errors import (
     FormatError,
     MissingFileError,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...features.vector.schema import FeatureSchema
-from ...home import home_dir
+from ...files import home_dir
 from ..pretrained import KERNELS
 from .analytic import AnalyticModel
 from .artifact_files import ArtifactError, ArtifactFormat, StoreGraph, read_graph, reading

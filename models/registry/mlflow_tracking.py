@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...home import home_dir
+from ...files import home_dir
 from ..family_model.artifact import read_manifest
 from ..family_model.artifact_files import MANIFEST
 

@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...files import LockedError, lock, write_whole
-from ...home import home_dir
+from ...files import LockedError, home_dir, lock, write_whole
 from ..family_model.artifact import CHAMPION_POINTER, read_manifest
 from ..family_model.artifact_files import MANIFEST, ArtifactError
 from ..predict.predictor import load_predictor

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...datasets.store.store import StoreError, StoreWarning
-from ...home import home_dir
+from ...files import home_dir
 from ..context import Night
 from ..record.record import Finding
 from ..rows import in_blocks, short_rows

@@ -29,8 +29,7 @@ from ...features.batch.cases import Floats
 from ...features.device import Device
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec
-from ...files import append_line
-from ...home import home_dir
+from ...files import append_line, home_dir
 from ..record.record import Finding
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")

@@ -18,8 +18,7 @@ from typing import Any
 from ...datasets.store.location import LocalLocation
 from ...datasets.store.store import Store, StoreError
 from ...datasets.store.verify import QUARANTINE, Verified, quarantine, verify
-from ...files import write_whole
-from ...home import home_dir
+from ...files import home_dir, write_whole
 from ..context import Night
 from ..record.record import Finding, FindingKind, Level
 

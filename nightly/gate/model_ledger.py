@@ -17,8 +17,7 @@ from typing import Any
 
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError, listed
-from ...files import append_line
-from ...home import home_dir
+from ...files import append_line, home_dir
 from ...models.evaluation.scoring import canonical
 from ...models.family_model.artifact import read_manifest
 from ...models.family_model.artifact_files import ArtifactError

@@ -28,7 +28,7 @@ from ...collectors.meters.protocol import NoMeter
 from ...collectors.runner import gpu_runners
 from ...features.device import Device
 from ...features.kernel import KernelSpec
-from ...home import home_dir
+from ...files import home_dir
 from ...process import ChildStartError
 from ..record.plan import Plan
 from ..record.record import Finding

@@ -13,8 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from ...features.errors import SpecError
-from ...files import LockedError, append_line, is_locked, lock
-from ...home import home_dir
+from ...files import LockedError, append_line, home_dir, is_locked, lock
 from .record import NightRecord, RecordError
 
 STATE, REPORT_JSON, REPORT_HTML, PLAN_JSON = "state.json", "report.json", "report.html", "plan.json"

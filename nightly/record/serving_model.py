@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ...features.device import Catalogue, catalogue
-from ...home import home_dir
+from ...files import home_dir
 from ...models.family_model.artifact import CHAMPION_POINTER, default_model_dir
 from ...models.family_model.artifact_files import ArtifactError
 from ...models.predict.predictor import ArtifactPredictor, load_predictor

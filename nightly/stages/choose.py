@@ -11,7 +11,7 @@ from typing import Any
 
 from ...datasets.records.usage_log import read_usage_log
 from ...features.kernel import KernelSpec
-from ...home import home_dir
+from ...files import home_dir
 from ...models.family_model.artifact import CHAMPION_POINTER
 from ...models.family_model.artifact_files import ArtifactError
 from ...models.predict.predictor import ArtifactPredictor

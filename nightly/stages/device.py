@@ -17,8 +17,7 @@ from typing import Any
 from ...datasets.rows.schema import software_of
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
-from ...files import write_whole
-from ...home import home_dir
+from ...files import home_dir, write_whole
 from ..checks.device_check import check_device, record_readings
 from ..checks.device_drift import DeviceNight, anchor_cases
 from ..context import Night, StageResult

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from kernelcast.api.settings import PREFIX, Settings
-from kernelcast.home import HOME_ENV
+from kernelcast.files import HOME_ENV
 from kernelcast.models.registry.mlflow_tracking import ARTIFACT_ROOT_ENV, URI_ENV
 
 ROOT = Path(__file__).parents[2]

@@ -17,8 +17,8 @@ import typer
 import yaml
 from kernelcast.api.settings import Settings
 from kernelcast.commands import app
-from kernelcast.commands.service.nightly import NIGHT_RUNNING
-from kernelcast.home import HOME_ENV
+from kernelcast.commands.nightly import NIGHT_RUNNING
+from kernelcast.files import HOME_ENV
 from kernelcast.nightly.record.plan import Plan
 from kernelcast.nightly.record.plan_file import plan_of, read_plan
 

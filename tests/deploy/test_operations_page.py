@@ -15,7 +15,7 @@ import typer
 from kernelcast import cli
 from kernelcast.api.settings import PREFIX, Settings
 from kernelcast.commands import app
-from kernelcast.home import HOME_ENV
+from kernelcast.files import HOME_ENV
 from kernelcast.models.engine.runtime import ENGINE_ENV
 from kernelcast.models.registry.mlflow_tracking import ARTIFACT_ROOT_ENV, URI_ENV
 

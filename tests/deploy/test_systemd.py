@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from kernelcast.api.settings import PREFIX, Settings
-from kernelcast.home import HOME_ENV
+from kernelcast.files import HOME_ENV
 from kernelcast.models.registry.mlflow_tracking import ARTIFACT_ROOT_ENV, URI_ENV
 
 pytestmark = pytest.mark.slow

@@ -25,8 +25,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ....features.kernel import KernelSpec
-from ....files import lock, write_whole
-from ....home import home_dir
+from ....files import home_dir, lock, write_whole
 from ...runner import GpuRunner, Launch, Tensor, UnsupportedCaseError
 from ..measure.bench import TOLERANCE, expected_product
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
-from kernelcast.datasets.importing.import_source import import_source
-from kernelcast.datasets.importing.importer import ImportedTables, get_importer
+from kernelcast.datasets.form.import_source import import_source
+from kernelcast.datasets.form.importer import ImportedTables, get_importer
 from kernelcast.datasets.store.store import Store
 from kernelcast.features.errors import SpecError
 

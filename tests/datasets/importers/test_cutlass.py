@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kernelcast.datasets.importing.foreign_kernels import parse_kernel, variant_of
-from kernelcast.datasets.importing.importer import ImportedTables, get_importer
+from kernelcast.datasets.form.importer import ImportedTables, get_importer
+from kernelcast.datasets.importers.cutlass_profiler import parse_kernel, variant_of
 from kernelcast.features.errors import SpecError
 
 HEAD = ("Problem,Provider,OperationKind,Operation,Disposition,Status,gemm_kind,m,n,k,A,B,C,D,alpha,beta,split_k_mode,"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kernelcast.datasets.importing.importer import ImportedTables, get_importer
+from kernelcast.datasets.form.importer import ImportedTables, get_importer
 
 T4, P4 = "Tesla T4", "Tesla P4"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernelcast.datasets.importing.importer import ImportedTables, get_importer
+from kernelcast.datasets.form.importer import ImportedTables, get_importer
 from kernelcast.features.errors import SpecError
 
 GPU = "NVIDIA H100 80GB HBM3"

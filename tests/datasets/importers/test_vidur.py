@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kernelcast.datasets.importing.importer import ImportedTables, get_importer
+from kernelcast.datasets.form.importer import ImportedTables, get_importer
 from kernelcast.features.errors import SpecError
 
 MODEL = "n_head,n_kv_head,n_embd,n_expanded_embd,vocab_size,use_gated_mlp,num_tokens,num_tensor_parallel_workers"

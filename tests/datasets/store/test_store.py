@@ -15,7 +15,7 @@ from kernelcast.datasets.store.parquet_files import METADATA_KEY, provenance_of
 from kernelcast.datasets.store.store import RowsRefused, Store, StoreError, StoreWarning
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.home import home_dir
+from kernelcast.files import home_dir
 
 APPEND = """
 import sys

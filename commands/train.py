@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...features.errors import SpecError, listed
-from ...home import home_dir
-from ..console import (
+from ..features.errors import SpecError, listed
+from ..files import home_dir
+from .console import (
     DeviceFiles,
     Json,
     Model,
@@ -27,10 +27,10 @@ from ..console import (
 )
 
 if TYPE_CHECKING:
-    from ...models.training.training import TrainingReport
-    from ...models.tuning.distillation import Errors
-    from ...models.tuning.export import Exported
-    from ...workloads.mlir.learned.training import ProgramReport
+    from ..models.training.training import TrainingReport
+    from ..models.tuning.distillation import Errors
+    from ..models.tuning.export import Exported
+    from ..workloads.mlir.learned.training import ProgramReport
 
 
 _DATA = typer.Option("--data", metavar="FILE", help="Measured rows (.parquet, .csv); may be given again.")
@@ -70,9 +70,9 @@ def train(
     paths = [*(data or []), *(more_data or [])]
     _check_given(paths, store, most_rows, families, split)
     try:
-        from ...datasets.store.store import Store
-        from ...models.training.store_rows import MOST_ROWS
-        from ...models.training.training import DEFAULT_REGRESSOR, train_files
+        from ..datasets.store.store import Store
+        from ..models.training.store_rows import MOST_ROWS
+        from ..models.training.training import DEFAULT_REGRESSOR, train_files
 
         with store_errors(), progress_bar() as progress:
             report = train_files(
@@ -150,7 +150,7 @@ def train_mlir(
 ) -> None:
     """Train a model of whole MLIR programs on measured ones: kernelcast train-mlir --data programs/ --out my-model."""
     try:
-        from ...workloads.mlir.learned.training import TrainingConfig, train_modules
+        from ..workloads.mlir.learned.training import TrainingConfig, train_modules
 
         with progress_bar() as progress:
             report = train_modules(
@@ -202,7 +202,7 @@ def train_triton(
 ) -> None:
     """Train a model of compiled code on Triton programs: kernelcast train-triton --out my-model."""
     try:
-        from ...workloads.mlir.triton.training import TrainingConfig, train_labels
+        from ..workloads.mlir.triton.training import TrainingConfig, train_labels
 
         with progress_bar() as progress:
             report = train_labels(data or [], out_dir, TrainingConfig(folds=folds, rounds=rounds, seed=seed), progress)
@@ -253,7 +253,7 @@ def train_tuning(
     if out_dir is not None:
         check_folder(folder)
     try:
-        from ...models.tuning.training import train_files
+        from ..models.tuning.training import train_files
 
         with progress_bar() as progress:
             report = train_files(data, folder, names=kind, progress=progress)
@@ -318,9 +318,9 @@ def export_ops(
     if out_dir is not None:
         check_folder(folder)
     try:
-        from ...models.predict.predictor import load_predictor
-        from ...models.tuning.distillation import TrainingConfig, families
-        from ...models.tuning.export import export_files
+        from ..models.predict.predictor import load_predictor
+        from ..models.tuning.distillation import TrainingConfig, families
+        from ..models.tuning.export import export_files
 
         catalogue = read_catalogue(device_file)
         devices = [catalogue.get(name) for name in dict.fromkeys(device or catalogue.names())]

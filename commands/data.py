@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...features.errors import SpecError
-from ..console import (
+from ..features.errors import SpecError
+from .console import (
     DeviceFiles,
     Json,
     StoreRoot,
@@ -30,7 +30,7 @@ from ..console import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...datasets.store.sql import Answer
+    from ..datasets.store.sql import Answer
 
 
 app = typer.Typer(help="Look at, check and write out measured rows.", no_args_is_help=True)
@@ -41,7 +41,7 @@ def list_data(store: StoreRoot = None, as_json: Json = False) -> None:
     """Count the stored rows by family, device and status."""
     from collections import Counter
 
-    from ...datasets.store.store import Store
+    from ..datasets.store.store import Store
 
     counts: Counter[tuple[str, str, str]] = Counter()
     with store_errors():
@@ -76,8 +76,8 @@ def compact(
     as_json: Json = False,
 ) -> None:
     """Write the stored rows, with their provenance, as one sorted table per family."""
-    from ...datasets.shipped import read_shipped, shipped_families
-    from ...datasets.store.store import Store
+    from ..datasets.shipped import read_shipped, shipped_families
+    from ..datasets.store.store import Store
 
     with store_errors():
         beside = {family: read_shipped(family) for family in shipped_families()} if with_shipped else {}
@@ -110,15 +110,15 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write stored rows to files: kernelcast data export --family gemm --out gemm.parquet."""
-    from ...datasets.form.export import SUFFIXES
-    from ...datasets.store.store import Store
+    from ..datasets.form.export import SUFFIXES
+    from ..datasets.store.store import Store
 
     if re.match(r"[a-z0-9]+:/", str(out)):
         raise SpecError(
             f"--out {out} is a URL; rows are exported to files of this machine, copy them from there", field="out"
         )
     try:
-        from ...datasets.form.export import export as export_rows
+        from ..datasets.form.export import export as export_rows
 
         (check_file if out.suffix.lower() in SUFFIXES else check_folder)(out)
         with store_errors(), progress_bar() as progress:
@@ -152,9 +152,9 @@ def verify_data(
     as_json: Json = False,
 ) -> None:
     """Read every file and judge every row; ends with 0 when all is well, with 2 when something was found."""
-    from ...datasets.store.store import Store
-    from ...datasets.store.verify import quarantine as move_away
-    from ...datasets.store.verify import verify
+    from ..datasets.store.store import Store
+    from ..datasets.store.verify import quarantine as move_away
+    from ..datasets.store.verify import verify
 
     known = read_catalogue(device_file)
     with store_errors():
@@ -229,8 +229,8 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Ask the stored rows in SQL: kernelcast data query "SELECT device, count(*) FROM measurements GROUP BY device"."""
-    from ...datasets.form.export import check_suffix, write_answer
-    from ...datasets.store.store import Store
+    from ..datasets.form.export import check_suffix, write_answer
+    from ..datasets.store.store import Store
 
     if csv is not None and parquet is not None:
         raise SpecError("give --csv or --parquet, not both", field="csv")
@@ -243,7 +243,7 @@ def query(
             )
         check_file(file)
     try:
-        from ...datasets.store.sql import open_query
+        from ..datasets.store.sql import open_query
 
         with store_errors():
             measured = Store(store)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...features.errors import SpecError
-from ..console import (
+from ..features.errors import SpecError
+from .console import (
     DeviceFiles,
     Json,
     Model,
@@ -24,9 +24,9 @@ from ..console import (
 from .train import Data, KeepGood
 
 if TYPE_CHECKING:
-    from ...models.evaluation.evaluation import Evaluation
-    from ...models.evaluation.learning_curve import LearningCurves
-    from ...models.metrics import Metrics
+    from ..models.evaluation.evaluation import Evaluation
+    from ..models.evaluation.learning_curve import LearningCurves
+    from ..models.metrics import Metrics
 
 
 Splits = Annotated[
@@ -64,8 +64,8 @@ def evaluate(
     devices = read_catalogue(device_file)
     try:
         if compare:
-            from ...models.evaluation.evaluation import compare as compare_regressors
-            from ...models.training.labelled_cases import labelled_files
+            from ..models.evaluation.evaluation import compare as compare_regressors
+            from ..models.training.labelled_cases import labelled_files
 
             only = split[0] if split else None
             tables = labelled_files(files, split=only, family=family, keep_good=keep_good, devices=devices)
@@ -74,15 +74,15 @@ def evaluate(
                     tables, held_out=compare, coverage=coverage, devices=devices, progress=progress
                 )
         else:
-            from ...models.evaluation.evaluation import evaluate_files
+            from ..models.evaluation.evaluation import evaluate_files
 
             evaluation = evaluate_files(
                 model_dir(model), files, split=split or (), family=family, keep_good=keep_good, coverage=coverage,
                 devices=devices,
             )  # fmt: skip
         if html is not None:
-            from ...models.evaluation.charts import write_page
-            from ...models.evaluation.reports import report_html
+            from ..models.evaluation.charts import write_page
+            from ..models.evaluation.reports import report_html
 
             write_page(report_html(evaluation), html)
     except ImportError as error:
@@ -156,8 +156,8 @@ def learning_curve(
 ) -> None:
     """Show how errors fall with what was measured: train on more and more rows, judge by the same ones."""
     try:
-        from ...models.evaluation.learning_curve import learning_curve_files
-        from ...models.training.training import DEFAULT_REGRESSOR
+        from ..models.evaluation.learning_curve import learning_curve_files
+        from ..models.training.training import DEFAULT_REGRESSOR
 
         with progress_bar() as progress:
             curves = learning_curve_files(
@@ -166,8 +166,8 @@ def learning_curve(
                 regressor=regressor or DEFAULT_REGRESSOR, progress=progress,
             )  # fmt: skip
         if html is not None:
-            from ...models.evaluation.charts import write_page
-            from ...models.evaluation.learning_curve import curves_html
+            from ..models.evaluation.charts import write_page
+            from ..models.evaluation.learning_curve import curves_html
 
             write_page(curves_html(curves), html)
     except ImportError as error:

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ...features.errors import SpecError
-from ...home import home_dir
-from ..console import DeviceFiles, Json, Model, new_table, note, out, print_json
+from ..features.errors import SpecError
+from ..files import home_dir
+from .console import DeviceFiles, Json, Model, new_table, note, out, print_json
 
 _EXAMPLE_TIMEOUT_S = 120.0
 
@@ -50,9 +50,9 @@ def serve(
 
     What is not given here is read from KERNELCAST_HOST, KERNELCAST_PORT, KERNELCAST_MODEL … where they are set.
     """
-    from ...api.middleware.access import check_exposure
-    from ...api.server.server import serve as run
-    from ...api.settings import Settings
+    from ..api.middleware.access import check_exposure
+    from ..api.server.server import serve as run
+    from ..api.settings import Settings
 
     chosen: dict[str, Any] = {
         "host": host, "port": port, "model": model, "device_files": tuple(device_file) if device_file else None,
@@ -81,7 +81,7 @@ def serve(
 
 
 def _prefix(text: str) -> str:
-    from ...api.middleware.proxy import root_path
+    from ..api.middleware.proxy import root_path
 
     try:
         return root_path(text)
@@ -110,8 +110,8 @@ def _show_example(address: str, as_json: bool) -> None:
 
 def _example_spec(models: dict[str, Any]) -> dict[str, Any]:
     """A spec of a family and a device that the loaded model was trained on."""
-    from ...features.kernel import get_family
-    from ...features.spec_io.json_schema import family_example
+    from ..features.kernel import get_family
+    from ..features.spec_io.json_schema import family_example
 
     manifest = models["models"][0]["manifest"] if models["models"] else {}
     families = manifest.get("families") or {"gemm": {}}
@@ -159,7 +159,7 @@ def new(
     as_json: Json = False,
 ) -> None:
     """Make a key and print it, this once; the file keeps only its hash."""
-    from ...api.middleware.api_keys import add_key, new_key
+    from ..api.middleware.api_keys import add_key, new_key
 
     path = _file(file)
     token, key = new_key(name, scope)
@@ -177,7 +177,7 @@ def new(
 @keys.command("list")
 def list_keys(file: File = None, as_json: Json = False) -> None:
     """Show the names and scopes of a file's keys."""
-    from ...api.middleware.api_keys import read_key_file
+    from ..api.middleware.api_keys import read_key_file
 
     listed = [
         {"name": key.name, "scope": key.scope, "made": key.created or None, "hash": key.digest.hex()}
@@ -199,7 +199,7 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Take a key out of the file; a service that runs on it stops taking the key within seconds."""
-    from ...api.middleware.api_keys import revoke_key
+    from ..api.middleware.api_keys import revoke_key
 
     path = _file(file)
     key = revoke_key(path, name)

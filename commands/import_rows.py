@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...features.errors import SpecError
-from ..console import DeviceFiles, Json, note, print_json, progress_bar, read_catalogue, store_errors
+from ..features.errors import SpecError
+from .console import DeviceFiles, Json, note, print_json, progress_bar, read_catalogue, store_errors
 
 if TYPE_CHECKING:
-    from ...datasets.form.import_form import ImportReport
-    from ...datasets.importing.import_source import SourceReport
-    from ...datasets.importing.importer import Importer
+    from ..datasets.form.import_form import ImportReport
+    from ..datasets.form.import_source import SourceReport
+    from ..datasets.form.importer import Importer
 
 _SHOWN = 10
 _FORM = (".csv", ".parquet")
@@ -64,7 +64,7 @@ def import_(
                 )
         _import_forms(files, source, licence, family, keep_good, store, as_json)
         return
-    from ...datasets.importing.importer import get_importer
+    from ..datasets.form.importer import get_importer
 
     if family is not None:
         raise SpecError("leave --family out: with --from, the source says of which family its rows are", field="family")
@@ -94,8 +94,8 @@ def _import_source(
     importer: Importer, path: Path, source: str | None, licence: str | None, device: str | None, out: Path | None,
     store: str | None, device_file: list[Path] | None,
 ) -> SourceReport:  # fmt: skip
-    from ...datasets.importing.import_source import import_source
-    from ...datasets.store.store import Store, StoreError
+    from ..datasets.form.import_source import import_source
+    from ..datasets.store.store import Store, StoreError
 
     try:
         with progress_bar() as progress:
@@ -118,8 +118,8 @@ def _import_forms(
     files: list[Path], source: str | None, licence: str | None, family: str | None, keep_good: bool, store: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    from ...datasets.form.import_form import import_form
-    from ...datasets.store.store import Store, StoreError
+    from ..datasets.form.import_form import import_form
+    from ..datasets.store.store import Store, StoreError
 
     for path in files:
         if path.suffix.lower() not in _FORM and (looks := _looks_like(path)):
@@ -145,6 +145,6 @@ def _import_forms(
 
 
 def _looks_like(path: Path) -> str | None:
-    from ...datasets.importing.importer import guess_importer
+    from ..datasets.form.importer import guess_importer
 
     return guess_importer(path)

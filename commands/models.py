@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...features.errors import SpecError
-from ..console import Json, need_extra, new_table, note, out, print_json
+from ..features.errors import SpecError
+from .console import Json, need_extra, new_table, note, out, print_json
 
 if TYPE_CHECKING:
-    from ...nightly.gate.model_ledger import Ledger, ModelEntry
+    from ..nightly.gate.model_ledger import Ledger, ModelEntry
 
 
 app = typer.Typer(help="List models and choose the one that serves.", no_args_is_help=True)
@@ -28,7 +28,7 @@ def list_models(
     as_json: Json = False,
 ) -> None:
     """Show the model that serves by default, and any others named."""
-    from ...models.family_model.artifact import default_model_dir, read_manifest
+    from ..models.family_model.artifact import default_model_dir, read_manifest
 
     serving = default_model_dir()
     listed: list[dict[str, Any]] = []
@@ -99,7 +99,7 @@ def promote(
         with _registry("promote") as registry:
             promoted = registry.promote(int(what))
     else:
-        from ...models.registry.registry import promote_directory
+        from ..models.registry.registry import promote_directory
 
         promoted = promote_directory(Path(what))
     if as_json:
@@ -114,8 +114,8 @@ def _registry(command: str) -> Iterator[Any]:
     Raises:
         SpecError: the registry cannot be used.
     """
-    from ...models.registry import registry
-    from ...models.registry.mlflow_tracking import RegistryError
+    from ..models.registry import registry
+    from ..models.registry.mlflow_tracking import RegistryError
 
     try:
         yield registry
@@ -129,9 +129,9 @@ def _registry(command: str) -> Iterator[Any]:
 def history(as_json: Json = False) -> None:
     """List the models kept by nights and promotions, oldest first, and which of them serves."""
     try:
-        from ...models.registry.registry import pointer
-        from ...nightly.gate.model_ledger import Ledger
-        from ...nightly.record.serving_model import SHIPPED
+        from ..models.registry.registry import pointer
+        from ..nightly.gate.model_ledger import Ledger
+        from ..nightly.record.serving_model import SHIPPED
     except ImportError as error:
         raise need_extra("models history", "train", error) from error
     ledger = Ledger()
@@ -168,7 +168,7 @@ def rollback(
 ) -> None:
     """Have an earlier model serve again; a running server takes it within seconds."""
     try:
-        from ...nightly.gate.promotion import roll_back
+        from ..nightly.gate.promotion import roll_back
     except ImportError as error:
         raise need_extra("models rollback", "train", error) from error
     done = roll_back(version, why="asked for on the command line")

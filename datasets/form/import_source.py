@@ -22,13 +22,13 @@ from ...features.batch.cases import Cases, Floats
 from ...features.cost.bounds import work
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError
-from ..form.form import FormRows, judge_form
-from ..form.import_form import store_rows
 from ..rows.checks import BOUND_SLACK
 from ..rows.schema import Provenance
 from ..store.location import commit_files
 from ..store.parquet_files import parquet_bytes
 from ..store.store import Store
+from .form import FormRows, judge_form
+from .import_form import store_rows
 from .importer import Importer, Note, Progress, guess_importer
 
 SUSPICIOUS_SHARE = 0.05

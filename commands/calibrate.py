@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...features.errors import SpecError
-from ..console import (
+from ..features.errors import SpecError
+from .console import (
     DeviceFiles,
     Json,
     Model,
@@ -27,9 +27,9 @@ from .train import KeepGood
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...features.batch.cases import Cases
-    from ...models.selection.suggest import Suggestion
-    from ...models.training.device_calibration import CalibratedDevice
+    from ..features.batch.cases import Cases
+    from ..models.selection.suggest import Suggestion
+    from ..models.training.device_calibration import CalibratedDevice
 
 
 def calibrate(
@@ -57,9 +57,9 @@ def calibrate(
     --device-file my-gpu.yaml --descriptor my-gpu. Other devices are answered as before.
     """
     try:
-        from ...models.family_model.artifact import read_manifest
-        from ...models.training.device_calibration import calibrate_to_devices
-        from ...models.training.labelled_cases import labelled_files, with_descriptors
+        from ..models.family_model.artifact import read_manifest
+        from ..models.training.device_calibration import calibrate_to_devices
+        from ..models.training.labelled_cases import labelled_files, with_descriptors
 
         devices = read_catalogue(device_file)
         files, base = data or [], model_dir(model)
@@ -128,7 +128,7 @@ def suggest(
         _check_out(out_file)
     devices = read_catalogue(device_file)
     try:
-        from ...models.selection.suggest import suggest as find
+        from ..models.selection.suggest import suggest as find
 
         pool = None if candidates is None else _read_candidates(candidates, devices.get(device).name, family)
         suggestions = find(model_dir(model), device, n, pool, family, impls=impl or (), seed=seed, devices=devices)
@@ -157,8 +157,8 @@ def _read_candidates(path: Path, device: str, families: Sequence[str] | None) ->
     """The cases of a form table, by family; no label and no device is looked at."""
     import pyarrow as pa
 
-    from ...datasets.form.form import TEXT_COLUMNS, judge_form
-    from ...datasets.rows.table_columns import read_table
+    from ..datasets.form.form import TEXT_COLUMNS, judge_form
+    from ..datasets.rows.table_columns import read_table
 
     table = read_table(path, TEXT_COLUMNS)
     if "device" in table.column_names:
@@ -202,7 +202,7 @@ def _check_out(path: Path) -> None:
     Raises:
         SpecError: why not.
     """
-    from ...datasets.rows.table_columns import SUFFIXES
+    from ..datasets.rows.table_columns import SUFFIXES
 
     if path.suffix.lower() not in SUFFIXES:
         raise SpecError(f"--out {path} must end in {' or '.join(SUFFIXES)}", field="out")
@@ -213,9 +213,9 @@ def _write(table: pa.Table, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.csv as pa_csv
 
-    from ...datasets.store.errors import StoreError
-    from ...datasets.store.location import commit_files
-    from ...datasets.store.parquet_files import parquet_bytes
+    from ..datasets.store.errors import StoreError
+    from ..datasets.store.location import commit_files
+    from ..datasets.store.parquet_files import parquet_bytes
 
     if path.suffix.lower() == ".csv":
         sink = pa.BufferOutputStream()
@@ -244,7 +244,7 @@ def _plain(case: Suggestion) -> dict[str, Any]:
 
 
 def _show_suggestions(suggestions: Sequence[Suggestion]) -> None:
-    from ..console import seconds
+    from .console import seconds
 
     heads = ("", "case", "predicted", "to measure", "then ±")
     table = new_table(

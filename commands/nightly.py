@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...features.errors import SpecError
-from ..console import (
+from ..features.errors import SpecError
+from .console import (
     DeviceFiles,
     Json,
     failed,
@@ -23,9 +23,9 @@ from ..console import (
 )
 
 if TYPE_CHECKING:
-    from ...nightly.open_night import NightSetup
-    from ...nightly.record.plan import Plan
-    from ...nightly.record.record import NightRecord
+    from ..nightly.open_night import NightSetup
+    from ..nightly.record.plan import Plan
+    from ..nightly.record.record import NightRecord
 
 NIGHT_RUNNING = 3
 """Exit code where another night is running on this machine."""
@@ -66,10 +66,10 @@ def nightly(
     if new and (resume or from_stage):
         raise SpecError("--new begins a new night; leave out --resume and --from", field="new")
     try:
-        from ...collectors.campaign import CampaignError, terminate_as_interrupt
-        from ...datasets.store.store import StoreError
-        from ...nightly.record.plan_file import read_plan
-        from ...process import ChildStartError
+        from ..collectors.campaign import CampaignError, terminate_as_interrupt
+        from ..datasets.store.store import StoreError
+        from ..nightly.record.plan_file import read_plan
+        from ..process import ChildStartError
 
     except ImportError as error:
         raise need_extra("nightly", "train", error) from error
@@ -95,7 +95,7 @@ def nights(
     as_json: Json = False,
 ) -> None:
     """List the nights on this machine, the newest first."""
-    from ...nightly.record.folders import nights_dir, records
+    from ..nightly.record.folders import nights_dir, records
 
     summaries = [_summary(record) for _, record in islice(records(nights_dir(), plan), most)]
     if as_json:
@@ -104,7 +104,7 @@ def nights(
     if not summaries:
         note(f"no nights in {nights_dir()}; begin one with `kernelcast nightly PLAN.yaml`")
         return
-    from ...nightly.record.folders import is_running
+    from ..nightly.record.folders import is_running
 
     running = is_running(nights_dir())
     table = new_table("night", "outcome", "device", "rows", "minutes", "serves", "needs a person")
@@ -116,7 +116,7 @@ def nights(
 
 
 def _summary(record: NightRecord) -> dict[str, Any]:
-    from ...nightly.report_facts import rows_measured
+    from ..nightly.report_facts import rows_measured
 
     return {
         "id": record.id, "plan": record.plan, "outcome": record.outcome, "device": record.device, "began": record.began,
@@ -133,37 +133,37 @@ def _setup(plan: Plan, device_files: list[Path] | None) -> NightSetup:
     Raises:
         SpecError: the device is unknown, or is not what this machine has.
     """
-    from ...nightly.measuring.cpu import CpuMeasurer
-    from ...nightly.measuring.protocol import Measurer
-    from ...nightly.open_night import NightSetup
-    from ..catalogue import this_device, this_gpu
+    from ..nightly.measuring.cpu import CpuMeasurer
+    from ..nightly.measuring.protocol import Measurer
+    from ..nightly.open_night import NightSetup
+    from .catalogue import this_device, this_gpu
 
     known = read_catalogue(device_files)
     measurer: Measurer
     if plan.collector == "cpu":
         measurer = CpuMeasurer(plan, this_device(plan.device, known))
     elif plan.collector == "gpu":
-        from ...nightly.measuring.gpu import GpuMeasurer
+        from ..nightly.measuring.gpu import GpuMeasurer
 
         device, reader = this_gpu(plan.device, 0, known)
         measurer = GpuMeasurer(plan, device, reader)
     elif plan.collector == "replay":
-        from ...nightly.measuring.replay import ReplayMeasurer, recorded_rows
+        from ..nightly.measuring.replay import ReplayMeasurer, recorded_rows
 
         wanted = None if plan.device is None else known.get(plan.device).name
         measurer = ReplayMeasurer(plan, recorded_rows(Path(plan.replay.rows).expanduser(), wanted), known)
     else:
-        from ...nightly.measuring.fleet import FleetMeasurer
+        from ..nightly.measuring.fleet import FleetMeasurer
 
         measurer = FleetMeasurer(plan, known, [path.read_text(encoding="utf-8") for path in device_files or ()])
     return NightSetup(plan, measurer, known, tuple(device_files or ()))
 
 
 def _run(setup: NightSetup, resume: str | None, from_stage: str | None, new: bool, as_json: bool) -> None:
-    from ...nightly.open_night import open_night
-    from ...nightly.record.folders import STATE, NightRunningError, night_lock, nights_dir
-    from ...nightly.record.record import NightRecord
-    from ...nightly.run_night import InterruptedNight, run_night
+    from ..nightly.open_night import open_night
+    from ..nightly.record.folders import STATE, NightRunningError, night_lock, nights_dir
+    from ..nightly.record.record import NightRecord
+    from ..nightly.run_night import InterruptedNight, run_night
 
     try:
         with night_lock(nights_dir(), setup.plan.name), progress_bar() as tell:
@@ -183,7 +183,7 @@ def _run(setup: NightSetup, resume: str | None, from_stage: str | None, new: boo
 
 
 def _tell(record: NightRecord, as_json: bool) -> None:
-    from ...nightly.report_page import outcome_sentence
+    from ..nightly.report_page import outcome_sentence
 
     if as_json:
         print_json(_report_answer(record))
@@ -202,7 +202,7 @@ def _report_answer(record: NightRecord) -> dict[str, Any]:
 
 
 def _show_outlook(setup: NightSetup, new: bool, as_json: bool) -> None:
-    from ...nightly.open_night import outlook
+    from ..nightly.open_night import outlook
 
     night = outlook(setup, fresh=new)
     if as_json:

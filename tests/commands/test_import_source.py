@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from kernelcast.datasets.form.form import read_form
-from kernelcast.datasets.importing.importer import importers
+from kernelcast.datasets.form.importer import importers
 
 HEAD = "OPName,Latency,Device,Kernel Name,B,M,N,K\n"
 
@@ -95,7 +95,7 @@ def test_nothing_to_import_says_why(run, tmp_path):
 
 
 def test_a_device_file_adds_a_device(run, clone, tmp_path):
-    text = (Path(__file__).parents[3] / "features/devices/nvidia-t4.yaml").read_text()
+    text = (Path(__file__).parents[2] / "features/devices/nvidia-t4.yaml").read_text()
     mine = text.replace("name: nvidia-t4", "name: my-t9")
     start = mine.index("aliases:")
     (tmp_path / "t9.yaml").write_text(mine[:start] + 'aliases: ["Tesla T9"]\n' + mine[mine.index("\n", start) + 1 :])
@@ -105,7 +105,7 @@ def test_a_device_file_adds_a_device(run, clone, tmp_path):
 
 
 def test_every_importer_is_in_the_docs():
-    page = (Path(__file__).parents[3] / "docs/importing.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/importing.md").read_text()
     for name, importer in importers().items():
         assert f"`{name}`" in page
         assert importer.title

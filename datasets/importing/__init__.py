@@ -1,1 +1,0 @@
-"""What the importers of other projects' measurements share."""
