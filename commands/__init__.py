@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 from ..version import __version__
-from . import calibrate, catalogue, data, evaluate, import_rows, models, nightly, serve, train, tune
+from . import calibrate, catalogue, data, evaluate, models, nightly, serve, train, tune
 from .measure import characterize, collect, fleet, gpu_records
 from .predict import predict, predict_code, predict_model
 
@@ -49,7 +49,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "characterize": characterize.characterize,
     "trace-launches": gpu_records.trace_launches,
     "count-traffic": gpu_records.count_traffic,
-    "import": import_rows.import_,
+    "import": data.import_,
     "train": train.train,
     "train-mlir": train.train_mlir,
     "train-triton": train.train_triton,

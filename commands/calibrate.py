@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..features.errors import SpecError
 from .console import (
     DeviceFiles,
+    Family,
     Json,
+    KeepGood,
     Model,
-    check_file,
+    ModelOut,
+    OptionalData,
+    Seed,
+    check_table,
     model_dir,
-    need_extra,
-    new_table,
     note,
-    out,
+    plain_errors,
     print_json,
     read_catalogue,
+    seconds,
+    show_table,
+    write_table,
 )
-from .train import KeepGood
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,11 +37,8 @@ if TYPE_CHECKING:
 
 
 def calibrate(
-    out_dir: Annotated[Path, typer.Option("--out", metavar="MODEL_DIR", help="Where the adapted model goes.")],
-    data: Annotated[
-        list[Path] | None,
-        typer.Option("--data", metavar="FILE", help="Measured rows (.parquet, .csv); may be given again."),
-    ] = None,
+    out_dir: ModelOut,
+    data: OptionalData = None,
     descriptor: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,7 +47,7 @@ def calibrate(
     ] = None,
     model: Model = None,
     split: Annotated[str | None, typer.Option(help="Only rows whose split column says this.")] = None,
-    family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
+    family: Family = None,
     keep_good: KeepGood = False,
     device_file: DeviceFiles = None,
     as_json: Json = False,
@@ -56,7 +57,7 @@ def calibrate(
     `kernelcast suggest` says which cases to measure for it. Where `kernelcast characterize` ran, its file has some already:
     --device-file my-gpu.yaml --descriptor my-gpu. Other devices are answered as before.
     """
-    try:
+    with plain_errors("calibrate", "train"):
         from ..models.family_model.artifact import read_manifest
         from ..models.training.device_calibration import calibrate_to_devices
         from ..models.training.labelled_cases import labelled_files, with_descriptors
@@ -68,8 +69,6 @@ def calibrate(
         )
         tables = with_descriptors(tables, descriptor or [], devices, read_manifest(base)["families"])
         reports = calibrate_to_devices(base, tables, out_dir, devices=devices, files=files)
-    except ImportError as error:
-        raise need_extra("calibrate", "train", error) from error
     if as_json:
         print_json(reports)
     else:
@@ -79,13 +78,15 @@ def calibrate(
 
 def _show_reports(reports: Sequence[CalibratedDevice]) -> None:
     heads = ("family", "device", "rows", "target", "before", "after")
-    table = new_table(*heads, numbers=("rows",), title="mean / median APE, each case answered without itself")
+    rows = []
     for report in reports:
         used = str(report.rows) if report.rows == report.n_given else f"{report.rows} of {report.n_given}"
-        for i, target in enumerate(report.before):
-            head = (report.family, report.device, used) if i == 0 else ("", "", "")
-            table.add_row(*head, target, _words(report.before[target]), _words(report.after[target]))
-    out().print(table)
+        head = (report.family, report.device, used)
+        for target, before in report.before.items():
+            rows.append((*head, target, _words(before), _words(report.after[target])))
+            head = ("", "", "")
+    title = "mean / median APE, each case answered without itself"
+    show_table(heads, rows, numbers=("rows",), title=title)
 
 
 def _words(errors: Any) -> str:
@@ -116,7 +117,7 @@ def suggest(
     out_file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write them as a .csv or .parquet to fill in.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    seed: Seed = 0,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:
@@ -125,17 +126,15 @@ def suggest(
     Fill in latency_s, in seconds, and give the file to `kernelcast calibrate`. The most useful come first.
     """
     if out_file is not None:
-        _check_out(out_file)
+        check_table(out_file)
     devices = read_catalogue(device_file)
-    try:
+    with plain_errors("suggest", "train"):
         from ..models.selection.suggest import suggest as find
 
         pool = None if candidates is None else _read_candidates(candidates, devices.get(device).name, family)
         suggestions = find(model_dir(model), device, n, pool, family, impls=impl or (), seed=seed, devices=devices)
-    except ImportError as error:
-        raise need_extra("suggest", "train", error) from error
     if out_file is not None:
-        _write(_form(suggestions), out_file)
+        write_table(_form(suggestions), out_file)
     total = sum(case.measuring_s for case in suggestions)
     if as_json:
         print_json(
@@ -169,91 +168,40 @@ def _read_candidates(path: Path, device: str, families: Sequence[str] | None) ->
     return [rows.cases for rows in form.parts.values()]
 
 
-def _row(case: Suggestion) -> dict[str, Any]:
-    """A case as a row of the form; what is empty is None."""
-    settings = {name: getattr(case.spec, name) or None for name in _SETTINGS}
-    return {
-        "family": case.spec.family,
-        "device": case.device,
-        **settings,
-        **dict(case.spec.dims),
-        **dict(case.spec.config),
-    }
-
-
 def _form(suggestions: Sequence[Suggestion]) -> pa.Table:
     """The cases in the bring-your-own-measurements form, with nothing in `latency_s`."""
     import pyarrow as pa
 
-    rows = [_row(case) for case in suggestions]
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    filled = {
-        name: column for name, column in columns.items() if name in _ALWAYS or any(cell is not None for cell in column)
-    }
+    settings = [{name: getattr(case.spec, name) or None for name in _SETTINGS} for case in suggestions]
+    rows: list[dict[str, Any]] = [
+        {"family": case.spec.family, "device": case.device, **words, **dict(case.spec.dims), **dict(case.spec.config)}
+        for case, words in zip(suggestions, settings, strict=True)
+    ]
+    columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
     text = {"family", "device", *_SETTINGS} - {"threads"}
-    cells = {name: pa.array(column, pa.string() if name in text else pa.int64()) for name, column in filled.items()}
+    cells = {
+        name: pa.array(column, pa.string() if name in text else pa.int64())
+        for name, column in columns.items()
+        if name in _ALWAYS or any(cell is not None for cell in column)
+    }
     return pa.table(cells | {"latency_s": pa.nulls(len(suggestions), pa.float64())})
-
-
-def _check_out(path: Path) -> None:
-    """That the form has a place.
-
-    Raises:
-        SpecError: why not.
-    """
-    from ..datasets.rows.table_columns import SUFFIXES
-
-    if path.suffix.lower() not in SUFFIXES:
-        raise SpecError(f"--out {path} must end in {' or '.join(SUFFIXES)}", field="out")
-    check_file(path)
-
-
-def _write(table: pa.Table, path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.csv as pa_csv
-
-    from ..datasets.store.errors import StoreError
-    from ..datasets.store.location import commit_files
-    from ..datasets.store.parquet_files import parquet_bytes
-
-    if path.suffix.lower() == ".csv":
-        sink = pa.BufferOutputStream()
-        pa_csv.write_csv(table, sink)
-        content = bytes(sink.getvalue())
-    else:
-        content = parquet_bytes(table)
-    try:
-        commit_files([(path, content)])
-    except StoreError as error:
-        raise SpecError(str(error), field="out") from error
 
 
 def _plain(case: Suggestion) -> dict[str, Any]:
     """A case under the names of `/v1/predict`, and what is said of it."""
     spec = case.spec
     settings = {name: getattr(spec, name) for name in _SETTINGS}
-    estimates = {
-        "latency_s": case.latency_s,
-        "measuring_s": case.measuring_s,
-        "gain": case.gain,
-        "deviation": case.deviation,
-    }
+    estimates = {name: getattr(case, name) for name in ("latency_s", "measuring_s", "gain", "deviation")}
     return {"family": spec.family, "device": case.device, "sizes": dict(spec.dims), "config": dict(spec.config),
             **settings, **estimates}  # fmt: skip
 
 
 def _show_suggestions(suggestions: Sequence[Suggestion]) -> None:
-    from .console import seconds
-
     heads = ("", "case", "predicted", "to measure", "then ±")
-    table = new_table(
-        *heads,
-        numbers=set(heads) - {"case"},
-        title=f"what to measure on {suggestions[0].device}, the most useful first",
+    rows = (
+        (str(i), str(case.spec), seconds(case.latency_s), seconds(case.measuring_s), f"{100 * case.deviation:.0f} %")
+        for i, case in enumerate(suggestions, start=1)
     )
-    for i, case in enumerate(suggestions, start=1):
-        left = f"{100 * case.deviation:.0f} %"
-        table.add_row(str(i), str(case.spec), seconds(case.latency_s), seconds(case.measuring_s), left)
-    out().print(table)
+    title = f"what to measure on {suggestions[0].device}, the most useful first"
+    show_table(heads, rows, numbers=set(heads) - {"case"}, title=title)
     note("then ±: the typical error expected of the family's other cases once these are measured (one deviation)")

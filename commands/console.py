@@ -8,9 +8,9 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import singledispatch
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial, singledispatch
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -18,6 +18,7 @@ import typer
 from ..features.errors import SpecError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from rich.console import Console
     from rich.table import Table
 
@@ -34,6 +35,41 @@ DeviceFiles = Annotated[
 Model = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Model directory; default: the champion, or the shipped model.")
 ]
+
+Coverage = Annotated[float, typer.Option(help="Share of cases the intervals are to contain.")]
+Devices = Annotated[
+    list[str] | None, typer.Option(help="Device name or alias, may be given again; see `kernelcast devices`.")
+]
+GpuName = Annotated[
+    str | None, typer.Option("--device", help="Catalogue name of the GPU; default: found by the name it reports.")
+]
+GpuIndex = Annotated[int, typer.Option(min=0, help="Index of the GPU, in CUDA's order.")]
+Families = Annotated[str, typer.Option(help="Kernel families with commas between; default: all.")]
+Family = Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")]
+KeepGood = Annotated[
+    bool, typer.Option("--skip-bad-rows", "--keep-good", help="Leave refused rows out instead of stopping at them.")
+]
+_DATA = typer.Option("--data", metavar="FILE", help="Measured rows (.parquet, .csv); may be given again.")
+Data = Annotated[list[Path], _DATA]
+OptionalData = Annotated[list[Path] | None, _DATA]
+MoreData = Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files, as after --data.")]
+ModelOut = Annotated[Path, typer.Option("--out", metavar="MODEL_DIR", help="Where the model goes.")]
+Folds = Annotated[int, typer.Option(min=2, max=20, help="Parts the programs are dealt into, one held out at a time.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+# A string: a path would take the second slash out of a URL.
+StoreRoot = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="DIR|URL",
+        help="Measured rows: a folder, or a URL (s3://bucket/prefix); default: KERNELCAST_HOME/measurements.",
+    ),
+]
+RowsTo = Annotated[
+    str | None,
+    typer.Option("--store", metavar="DIR|URL", help="Where rows go; default: KERNELCAST_HOME/measurements."),
+]
+RowsFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where rows go; run again to go on there.")]
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, steps done, steps in all."""
@@ -65,6 +101,16 @@ def new_table(*heads: str, numbers: Collection[str] = (), title: str | None = No
     return table
 
 
+def show_table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[str] = (), title: str | None = None
+) -> None:
+    """Print `new_table` with these rows."""
+    table = new_table(*heads, numbers=numbers, title=title)
+    for row in rows:
+        table.add_row(*row)
+    out().print(table)
+
+
 def totals_table(name_cells: int = 9) -> Table:
     """An empty table of values without heads: name, value, interval, remark; names take `name_cells` columns."""
     from rich.table import Table
@@ -80,6 +126,14 @@ def totals_table(name_cells: int = 9) -> Table:
 def note(message: str) -> None:
     """A message on stderr."""
     print(message, file=sys.stderr, flush=True)  # noqa: T201 - this is the one place messages are printed
+
+
+def note_some(lines: Sequence[object], most: int) -> None:
+    """The first `most` lines on stderr, indented, and how many more there are."""
+    for line in lines[:most]:
+        note(f"  {line}")
+    if len(lines) > most:
+        note(f"  and {len(lines) - most} more")
 
 
 def failed(message: str) -> None:
@@ -124,7 +178,7 @@ def _(value: float) -> float | None:
 
 
 @_plain.register
-def _(value: Path) -> str:
+def _(value: PurePath) -> str:
     return str(value)
 
 
@@ -191,17 +245,9 @@ def model_dir(path: Path | None) -> Path:
     return default_model_dir()
 
 
-def need_extra(name: str, extra: str, error: ImportError) -> SpecError:
-    """The error for a command whose optional dependencies are not installed.
-
-    Raises:
-        ImportError: what is missing is a part of kernelcast itself, which is no fault of the user.
-    """
-    if (error.name or "kernelcast").startswith("kernelcast"):
-        raise error
-    return SpecError(
-        f"`kernelcast {name}` needs {error.name or 'more packages'}; run: pip install 'kernelcast[{extra}]'"
-    )
+def words(text: str) -> list[str]:
+    """The words of a list with commas between."""
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def check_file(out: Path) -> None:
@@ -215,6 +261,39 @@ def check_file(out: Path) -> None:
     if not out.parent.is_dir():
         raise SpecError(f"the folder of --out {out} does not exist; make it first", field="out")
     _check_writable(out.parent, f"the folder of --out {out}")
+
+
+def check_table(out: Path) -> None:
+    """That a table can be written to the file `out`, .csv or .parquet.
+
+    Raises:
+        SpecError: why it cannot.
+    """
+    from ..datasets.rows.table_columns import SUFFIXES
+
+    if out.suffix.lower() not in SUFFIXES:
+        raise SpecError(f"--out {out} must end in {' or '.join(SUFFIXES)}", field="out")
+    check_file(out)
+
+
+def write_table(table: pa.Table, out: Path) -> None:
+    """Write a table to a .csv or .parquet file, whole or not at all.
+
+    Raises:
+        SpecError: it cannot be written.
+    """
+    import pyarrow as pa
+
+    from ..datasets.form.export import row_file
+    from ..datasets.store.errors import StoreError
+
+    try:
+        with row_file(out, table.schema, table.schema.metadata) as file:
+            file.write_table(table)
+    except StoreError as error:
+        raise SpecError(str(error), field="out") from error
+    except pa.ArrowException as error:
+        raise SpecError(f"cannot write {out}: {str(error).splitlines()[0]}", field="out") from error
 
 
 def check_folder(out: Path) -> None:
@@ -236,15 +315,17 @@ def _check_writable(folder: Path, what: str) -> None:
         raise SpecError(f"cannot write to {what}; choose another, or change its permissions", field="out")
 
 
-STORE_HELP = "Measured rows: a folder, or a URL (s3://bucket/prefix); default: KERNELCAST_HOME/measurements."
-
-# A string: a path would take the second slash out of a URL.
-StoreRoot = Annotated[str | None, typer.Option("--store", metavar="DIR|URL", help=STORE_HELP)]
-
-
 @contextlib.contextmanager
-def store_errors() -> Iterator[None]:
-    """Turn a `StoreError` into what the command line shows as one sentence, and a `StoreWarning` into a note."""
+def plain_errors(command: str = "", extra: str = "") -> Iterator[None]:
+    """Turn what a user can put right into what the command line shows as one sentence, and a `StoreWarning` into a note.
+
+    Args:
+        command: The command, in the advice for a package that is missing.
+        extra: The extra of kernelcast that has its packages; empty where it needs none.
+
+    Raises:
+        SpecError: a package is missing, or a store, a campaign or a child process cannot do what was asked.
+    """
     from ..datasets.store.errors import StoreError, StoreWarning
 
     show = warnings.showwarning
@@ -264,56 +345,53 @@ def store_errors() -> Iterator[None]:
             yield
         except StoreError as error:
             raise SpecError(str(error), field="store") from error
+        except ImportError as error:
+            # A missing part of kernelcast itself is no fault of the user.
+            if not extra or (error.name or "kernelcast").startswith("kernelcast"):
+                raise
+            raise SpecError(
+                f"`kernelcast {command}` needs {error.name}; run: pip install 'kernelcast[{extra}]'"
+            ) from error
+        except Exception as error:
+            from ..collectors.campaign import CampaignError
+            from ..process import ChildStartError
+
+            if isinstance(error, ChildStartError) and extra:
+                raise SpecError(f"{error}; `kernelcast {command}` needs: pip install 'kernelcast[{extra}]'") from error
+            if isinstance(error, CampaignError | ChildStartError):
+                raise SpecError(str(error)) from error
+            raise
 
 
-_TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-_ENERGY = ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"))
-_POWER = ((1e3, "kW"), (1.0, "W"), (1e-3, "mW"))
-_RATE = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s"))
-_WORK = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP"))
-_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+def _scaled(steps: Sequence[tuple[float, str]], value: float) -> str:
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g} {steps[-1][1]}"
+    # 999.6 must become 1000 of this unit, that is 1 of the next.
+    factor, unit = next((step for step in steps if abs(value) >= 0.9995 * step[0]), steps[-1])
+    number = float(f"{value / factor:.3g}")
+    digits = max(0, 2 - math.floor(math.log10(abs(number)))) if abs(number) < 1000 else 0
+    return f"{number:.{digits}f} {unit}"
 
 
-def seconds(value: float) -> str:
-    """`1.23e-5` as `12.3 µs`."""
-    return _scaled(value, _TIME)
-
-
-def joules(value: float) -> str:
-    """`0.0123` as `12.3 mJ`."""
-    return _scaled(value, _ENERGY)
-
-
-def watts(value: float) -> str:
-    """`12.3` as `12.3 W`."""
-    return _scaled(value, _POWER)
+seconds = partial(_scaled, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")))
+"""`1.23e-5` as `12.3 µs`."""
+joules = partial(_scaled, ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ")))
+"""`0.0123` as `12.3 mJ`."""
+watts = partial(_scaled, ((1e3, "kW"), (1.0, "W"), (1e-3, "mW")))
+"""`12.3` as `12.3 W`."""
+flops = partial(
+    _scaled, ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP"))
+)
+"""`2.5e9` as `2.50 GFLOP`."""
+num_bytes = partial(_scaled, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")))
+"""`8e10` as `80 GB`."""
 
 
 def flops_per_s(value: float) -> str:
     """`9.9e14` as `990 TFLOP/s`."""
-    return _scaled(value, _RATE)
-
-
-def flops(value: float) -> str:
-    """`2.5e9` as `2.50 GFLOP`."""
-    return _scaled(value, _WORK)
-
-
-def num_bytes(value: float) -> str:
-    """`8e10` as `80 GB`."""
-    return _scaled(value, _BYTES)
+    return flops(value) + "/s"
 
 
 def bytes_per_s(value: float) -> str:
     """`3.35e12` as `3.35 TB/s`."""
     return num_bytes(value) + "/s"
-
-
-def _scaled(value: float, scale: Sequence[tuple[float, str]]) -> str:
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g} {scale[-1][1]}"
-    # 999.6 must become 1000 of this unit, that is 1 of the next.
-    factor, unit = next((step for step in scale if abs(value) >= 0.9995 * step[0]), scale[-1])
-    number = float(f"{value / factor:.3g}")
-    digits = max(0, 2 - math.floor(math.log10(abs(number)))) if abs(number) < 1000 else 0
-    return f"{number:.{digits}f} {unit}"

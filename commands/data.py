@@ -1,9 +1,9 @@
-"""`kernelcast data`: list, check, query in SQL and write out measured rows."""
+"""`kernelcast data`: list, check, query in SQL and write out measured rows; and `kernelcast import`, which takes them in."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,18 +13,22 @@ import typer
 from ..features.errors import SpecError
 from .console import (
     DeviceFiles,
+    Family,
     Json,
+    KeepGood,
+    RowsTo,
     StoreRoot,
     check_file,
     check_folder,
-    need_extra,
     new_table,
     note,
+    note_some,
     out,
+    plain_errors,
     print_json,
     progress_bar,
     read_catalogue,
-    store_errors,
+    show_table,
 )
 
 if TYPE_CHECKING:
@@ -39,12 +43,10 @@ app = typer.Typer(help="Look at, check and write out measured rows.", no_args_is
 @app.command("list")
 def list_data(store: StoreRoot = None, as_json: Json = False) -> None:
     """Count the stored rows by family, device and status."""
-    from collections import Counter
-
     from ..datasets.store.store import Store
 
     counts: Counter[tuple[str, str, str]] = Counter()
-    with store_errors():
+    with plain_errors():
         measured = Store(store)
         for family in measured.families():
             for batch in measured.scan(family, columns=["device", "status"]):
@@ -53,14 +55,10 @@ def list_data(store: StoreRoot = None, as_json: Json = False) -> None:
     groups = [{"family": f, "device": d, "status": s, "rows": n} for (f, d, s), n in sorted(counts.items())]
     if as_json:
         print_json(groups)
-        return
-    if not groups:
+    elif groups:
+        show_table(list(groups[0]), ([str(value) for value in row.values()] for row in groups), numbers=("rows",))
+    else:
         note(f"no rows in {measured.location.name}; measure some with `kernelcast collect`")
-        return
-    table = new_table("family", "device", "status", "rows", numbers=("rows",))
-    for row in groups:
-        table.add_row(*(str(value) for value in row.values()))
-    out().print(table)
 
 
 @app.command("compact")
@@ -79,7 +77,7 @@ def compact(
     from ..datasets.shipped import read_shipped, shipped_families
     from ..datasets.store.store import Store
 
-    with store_errors():
+    with plain_errors():
         beside = {family: read_shipped(family) for family in shipped_families()} if with_shipped else {}
         measured = Store(store)
         if not measured.families() and not beside:
@@ -88,8 +86,11 @@ def compact(
             )
         written = measured.compact(out_dir, beside=beside)
     if as_json:
-        print_json([str(path) for path in written])
+        print_json(written)
     note(f"{len(written)} tables written to {out_dir}")
+
+
+Memory = Annotated[float, typer.Option(metavar="GB", help="Memory a query may use; beyond it, it writes to disk.")]
 
 
 @app.command()
@@ -111,23 +112,19 @@ def export(
 ) -> None:
     """Write stored rows to files: kernelcast data export --family gemm --out gemm.parquet."""
     from ..datasets.form.export import SUFFIXES
+    from ..datasets.form.export import export as export_rows
     from ..datasets.store.store import Store
 
     if re.match(r"[a-z0-9]+:/", str(out)):
         raise SpecError(
             f"--out {out} is a URL; rows are exported to files of this machine, copy them from there", field="out"
         )
-    try:
-        from ..datasets.form.export import export as export_rows
-
-        (check_file if out.suffix.lower() in SUFFIXES else check_folder)(out)
-        with store_errors(), progress_bar() as progress:
-            done = export_rows(
-                Store(store), out, fmt=form, families=family or [], devices=device or [], where=where, memory_b=memory * 1e9,
-                progress=progress,
-            )  # fmt: skip
-    except ImportError as error:
-        raise need_extra("data export --where", "storage", error) from error
+    (check_file if out.suffix.lower() in SUFFIXES else check_folder)(out)
+    with plain_errors("data export --where", "storage"), progress_bar() as progress:
+        done = export_rows(
+            Store(store), out, fmt=form, families=family or [], devices=device or [], where=where, memory_b=memory * 1e9,
+            progress=progress,
+        )  # fmt: skip
     if as_json:
         print_json({"files": done.files, "rows": done.rows, "families": done.families})
     for path in done.files:
@@ -135,10 +132,9 @@ def export(
     note(f"{done.rows} rows of {len(done.families)} {'family' if len(done.families) == 1 else 'families'}")
 
 
+_SHOWN = 20
 HAS_FINDINGS = 2
 """Exit code when something was found: `cli.py`'s for what the user can correct."""
-
-_SHOWN = 20
 
 
 @app.command("verify")
@@ -157,7 +153,7 @@ def verify_data(
     from ..datasets.store.verify import verify
 
     known = read_catalogue(device_file)
-    with store_errors():
+    with plain_errors():
         measured = Store(store)
         with progress_bar() as progress:
             report = verify(measured, devices=known, progress=progress)
@@ -173,11 +169,16 @@ def verify_data(
             f"{report.unnamed} files carry no digest of their content in their names; they were read, which flipped bits may "
             "escape"
         )
-    _tell("damaged", report.damaged)
-    _tell("of another format", report.other_format)
-    _tell("with rows that cannot be true", report.refused)
-    _tell("with rows that are there twice", [(name, f"{count} rows") for name, count in report.twice])
-    _tell("of a family this kernelcast does not know", [(name, "not judged") for name in report.unknown_families])
+    for what, cases in (
+        ("damaged", report.damaged),
+        ("of another format", report.other_format),
+        ("with rows that cannot be true", report.refused),
+        ("with rows that are there twice", [(name, f"{count} rows") for name, count in report.twice]),
+        ("of a family this kernelcast does not know", [(name, "not judged") for name in report.unknown_families]),
+    ):
+        if cases:
+            note(f"{len(cases)} {what}:")
+            note_some([f"{name}: {reason}" for name, reason in cases], _SHOWN)
     if report.leftovers:
         note(
             f"{len(report.leftovers)} files of killed writers hold no stored rows; delete them when nothing is being measured: "
@@ -192,23 +193,8 @@ def verify_data(
     note("clean")
 
 
-def _tell(what: str, cases: Sequence[tuple[str, str]]) -> None:
-    if not cases:
-        return
-    note(f"{len(cases)} {what}:")
-    for name, reason in cases[:_SHOWN]:
-        note(f"  {name}: {reason}")
-    if len(cases) > _SHOWN:
-        note(f"  and {len(cases) - _SHOWN} more")
-
-
-SHOWN_ROWS = 40
-SHOWN_CHARACTERS = 200
-LONG_ROWS = 3
-_WIDEST = 100_000
-JSON_ROWS = 100_000
-
-Memory = Annotated[float, typer.Option(metavar="GB", help="Memory a query may use; beyond it, it writes to disk.")]
+SHOWN_ROWS, SHOWN_CHARACTERS, LONG_ROWS = 40, 200, 3
+JSON_ROWS, _WIDEST = 100_000, 100_000
 
 
 @app.command()
@@ -234,22 +220,19 @@ def query(
 
     if csv is not None and parquet is not None:
         raise SpecError("give --csv or --parquet, not both", field="csv")
-    file = csv or parquet
+    file, option = csv or parquet, "csv" if csv is not None else "parquet"
     if file is not None:
-        if file.suffix.lower() != (".csv" if csv is not None else ".parquet"):
-            check_suffix(file)
-            raise SpecError(
-                f"--{'csv' if csv is not None else 'parquet'} {file} has the other format's name", field="csv"
-            )
+        check_suffix(file)
+        if file.suffix.lower() != f".{option}":
+            raise SpecError(f"--{option} {file} has the other format's name", field=option)
         check_file(file)
-    try:
+    with plain_errors("data query", "storage"):
         from ..datasets.store.sql import open_query
 
-        with store_errors():
-            measured = Store(store)
-            if file is not None:
-                measured.check_outside(file)
-        with store_errors(), open_query(measured, memory_b=memory * 1e9, spill=spill) as rows_query:
+        measured = Store(store)
+        if file is not None:
+            measured.check_outside(file)
+        with open_query(measured, memory_b=memory * 1e9, spill=spill) as rows_query:
             answer = rows_query.ask(sql)
             if file is not None:
                 note(f"{write_answer(answer.batches, answer.schema, file)} rows written to {file}")
@@ -257,19 +240,17 @@ def query(
                 print_json(_rows(answer))
             else:
                 _show(answer)
-    except ImportError as error:
-        raise need_extra("data query", "storage", error) from error
 
 
 def _rows(answer: Answer) -> list[dict[str, Any]]:
-    """The rows as objects of plain values.
+    """The rows as objects.
 
     Raises:
         SpecError: too many for one JSON document.
     """
     rows: list[dict[str, Any]] = []
     for batch in answer.batches:
-        rows.extend({name: _plain(value) for name, value in row.items()} for row in _objects(batch))
+        rows += _objects(batch)
         if len(rows) > JSON_ROWS:
             raise SpecError(
                 f"the answer has more than {JSON_ROWS} rows, too many for JSON; add LIMIT, or write them to a file with "
@@ -279,23 +260,22 @@ def _rows(answer: Answer) -> list[dict[str, Any]]:
 
 
 def _objects(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows as Python has them.
+    """The rows with values that JSON has a form for: sums of whole numbers as such, dates and intervals as text.
 
     Raises:
         SpecError: a time that Python has no form for.
     """
     try:
-        rows: list[dict[str, Any]] = batch.to_pylist()
+        rows = batch.to_pylist()
     except (OverflowError, ValueError) as error:
         raise SpecError(
             f"the answer holds times that only SQL has a form for ({error}); make text of them: CAST(… AS VARCHAR)",
             field="sql",
         ) from error
-    return rows
+    return [{name: _plain(value) for name, value in row.items()} for row in rows]
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has a form for: whole decimals (sums of whole numbers) as such, dates and intervals as text."""
     from decimal import Decimal
 
     if isinstance(value, Decimal):
@@ -310,23 +290,20 @@ def _plain(value: Any) -> Any:
 
 
 def _show(answer: Answer) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for field in answer.schema:
-        number = str(field.type).startswith(("int", "uint", "double", "float", "decimal"))
-        table.add_column(field.name, justify="right" if number else "left")
+    names = answer.schema.names
+    numbers = [f.name for f in answer.schema if str(f.type).startswith(("int", "uint", "double", "float", "decimal"))]
     # One more than is shown says whether there are more; further ones are never computed.
     rows = list(islice((row for batch in answer.batches for row in _objects(batch)), SHOWN_ROWS + 1))
     shown = [[_shown(value) for value in row.values()] for row in rows[:SHOWN_ROWS]]
+    table = new_table(*names, numbers=numbers)
     for values in shown:
         table.add_row(*values)
     console, most = out(), SHOWN_ROWS
     wide = console.measure(table, options=console.options.update(width=_WIDEST)).maximum > console.width
-    if wide and shown and len(answer.schema) > 1:
+    if wide and shown and len(names) > 1:
         # Columns that do not fit beside each other would be cut to nothing; they fit below each other.
-        table, most = Table("column", *("" for _ in shown[:LONG_ROWS]), box=None, pad_edge=False), LONG_ROWS
-        for column in zip(answer.schema.names, *shown[:LONG_ROWS], strict=True):
+        table, most = new_table("column", *("" for _ in shown[:LONG_ROWS])), LONG_ROWS
+        for column in zip(names, *shown[:LONG_ROWS], strict=True):
             table.add_row(*column)
     console.print(table)
     if len(rows) > most:
@@ -336,8 +313,88 @@ def _show(answer: Answer) -> None:
 
 
 def _shown(value: Any) -> str:
-    plain = _plain(value)
-    if plain is None:
-        return ""
-    text = f"{plain:.6g}" if isinstance(plain, float) else str(plain)
+    text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+
+
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Tables of measured rows (.parquet, .csv); with --from, files or folders."
+        ),
+    ],
+    source: Annotated[
+        str | None,
+        typer.Option(help="Who measured the rows, in a word or a link; with --from, the source's own by default."),
+    ] = None,
+    licence: Annotated[str | None, typer.Option(help="What the rows may be used for.")] = None,
+    family: Family = None,
+    keep_good: KeepGood = False,
+    store: RowsTo = None,
+    source_form: Annotated[
+        str | None,
+        typer.Option("--from", metavar="SOURCE", help="Whose form the files have; a wrong name lists what there is."),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="With --from: the device, where the files do not name it.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="With --from: write the form there (a .parquet file or a folder); store nothing."
+        ),
+    ] = None,
+    device_file: DeviceFiles = None,
+    as_json: Json = False,
+) -> None:
+    """Check measured rows, row by row, and store them; rows stored before are left out."""
+    from ..datasets.form.import_form import import_form
+    from ..datasets.form.import_source import import_source
+    from ..datasets.form.importer import get_importer, guess_importer
+    from ..datasets.rows.table_columns import SUFFIXES
+    from ..datasets.store.store import Store, StoreError
+
+    if source_form is None:
+        for value, option in ((device, "--device"), (out, "--out"), (device_file, "--device-file")):
+            if value is not None:
+                raise SpecError(
+                    f"{option} goes with --from; tables of the form name their devices", field=option.strip("-")
+                )
+        for path in files:
+            if path.suffix.lower() not in SUFFIXES and (looks := guess_importer(path)):
+                raise SpecError(f"{path} looks like {looks}; add --from {looks}", field="from")
+        if source is None:
+            raise SpecError("missing option '--source': say who measured the rows, in a word or a link", field="source")
+    elif family is not None:
+        raise SpecError("leave --family out: with --from, the source says of which family its rows are", field="family")
+    elif out is not None and store is not None:
+        raise SpecError("give --out or --store, not both", field="out")
+    elif out is not None and len(files) > 1:
+        raise SpecError("give one file or folder with --out", field="out")
+    with plain_errors():
+        target = Store(store)
+    answers: dict[str, Any] = {}
+    for path in files:
+        try:
+            if source_form is None:
+                rows = import_form(path, target, source or "", family=family, licence=licence, keep_good=keep_good)
+                answers[str(path)] = {"kept": rows.stored, "duplicates": rows.duplicates, "unmeasured": rows.unmeasured,
+                                      "refused": rows.refused, "files": rows.files}  # fmt: skip
+                note(f"{path}: {rows}")
+                note_some(rows.refused, _SHOWN)
+                continue
+            with progress_bar() as progress:
+                done = import_source(
+                    get_importer(source_form), path, out or target, source=source or "", licence=licence, device=device,
+                    devices=read_catalogue(device_file), progress=progress,
+                )  # fmt: skip
+        except StoreError as error:
+            raise SpecError(f"{path}: {error}") from error
+        notes = [{"rows": entry.rows, "reason": entry.reason, "kept": entry.included} for entry in done.notes]
+        answers[str(path)] = {"kept": done.imported, "duplicates": done.duplicates, "notes": notes, "files": done.files}
+        note(f"{path}: {done}")
+        for remark in sorted(done.notes, key=lambda entry: entry.included):
+            note(f"  {remark}")
+        for file in done.files if out is not None else ():
+            note(f"wrote {file}")
+    if as_json:
+        print_json(answers)

@@ -9,19 +9,24 @@ import typer
 
 from ..features.errors import SpecError
 from .console import (
+    Coverage,
+    Data,
     DeviceFiles,
+    Family,
     Json,
+    KeepGood,
     Model,
+    MoreData,
     model_dir,
-    need_extra,
-    new_table,
     note,
     out,
+    plain_errors,
     print_json,
     progress_bar,
     read_catalogue,
+    show_table,
+    words,
 )
-from .train import Data, KeepGood
 
 if TYPE_CHECKING:
     from ..models.evaluation.evaluation import Evaluation
@@ -29,16 +34,13 @@ if TYPE_CHECKING:
     from ..models.metrics import Metrics
 
 
-Splits = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="Only rows of this split, or of all that 'val_*' names; may be given again."),
-]  # fmt: skip
-
-
 def evaluate(
     data: Data,
     model: Model = None,
-    split: Splits = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only rows of this split, or of all that 'val_*' names; may be given again."),
+    ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a report with plots.")] = None,
     compare: Annotated[
         str,
@@ -46,12 +48,10 @@ def evaluate(
             metavar="HELD_OUT", help="Train every regressor anew; judge on held-out rows: hash, region, device."
         ),
     ] = "",
-    coverage: Annotated[float, typer.Option(help="Share of cases the intervals are to contain.")] = 0.9,
-    family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
+    coverage: Coverage = 0.9,
+    family: Family = None,
     keep_good: KeepGood = False,
-    more_data: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files, as after --data.")
-    ] = None,
+    more_data: MoreData = None,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:
@@ -62,7 +62,7 @@ def evaluate(
         raise SpecError("--compare holds rows out by itself and takes one --split at most", field="split")
     files = [*data, *(more_data or [])]
     devices = read_catalogue(device_file)
-    try:
+    with plain_errors("evaluate", "train"):
         if compare:
             from ..models.evaluation.evaluation import compare as compare_regressors
             from ..models.training.labelled_cases import labelled_files
@@ -85,8 +85,6 @@ def evaluate(
             from ..models.evaluation.reports import report_html
 
             write_page(report_html(evaluation), html)
-    except ImportError as error:
-        raise need_extra("evaluate", "train", error) from error
     if as_json:
         print_json(evaluation.to_json())
     else:
@@ -101,19 +99,19 @@ _TARGETS = {"latency_s": "latency", "power_w": "power", "energy_j": "energy"}
 
 def show_evaluation(evaluation: Evaluation) -> None:
     """Every regressor by family, then the slices of the one the evaluation tells of."""
-    screen = out()
-    title = f"{evaluation.title}; intervals for {evaluation.coverage * 100:g} %"
-    compared = new_table("family", "target", "regressor", "left out", *_HEADS, numbers=_HEADS, title=title)
-    sliced = new_table(
-        "target", "family", "slice", "", *_HEADS, numbers=_HEADS, title=f"{evaluation.regressor} by slice"
+    compared = (
+        (row.family, _TARGETS[row.target], row.regressor, row.device, *_cells(row.metrics))
+        for row in evaluation.compared
     )
-    for row in evaluation.compared:
-        compared.add_row(row.family, _TARGETS[row.target], row.regressor, row.device, *_cells(row.metrics))
-    for part in evaluation.slices:
-        sliced.add_row(_TARGETS[part.target], part.family or "all", part.by, part.name, *_cells(part.metrics))
-    screen.print(compared)
-    screen.print()
-    screen.print(sliced)
+    heads, title = ("family", "target", "regressor", "left out", *_HEADS), evaluation.title
+    show_table(heads, compared, numbers=_HEADS, title=f"{title}; intervals for {evaluation.coverage * 100:g} %")
+    out().print()
+    sliced = (
+        (_TARGETS[part.target], part.family or "all", part.by, part.name, *_cells(part.metrics))
+        for part in evaluation.slices
+    )
+    heads = ("target", "family", "slice", "", *_HEADS)
+    show_table(heads, sliced, numbers=_HEADS, title=f"{evaluation.regressor} by slice")
     for remark in evaluation.notes:
         note(f"note: {remark}")
 
@@ -146,16 +144,14 @@ def learning_curve(
     ] = None,
     regressor: Annotated[str | None, typer.Option(help="Regressor to train (default: blend).")] = None,
     html: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write an HTML report.")] = None,
-    family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
+    family: Family = None,
     keep_good: KeepGood = False,
-    more_data: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files, as after --data.")
-    ] = None,
+    more_data: MoreData = None,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:
     """Show how errors fall with what was measured: train on more and more rows, judge by the same ones."""
-    try:
+    with plain_errors("learning-curve", "train"):
         from ..models.evaluation.learning_curve import learning_curve_files
         from ..models.training.training import DEFAULT_REGRESSOR
 
@@ -170,8 +166,6 @@ def learning_curve(
             from ..models.evaluation.learning_curve import curves_html
 
             write_page(curves_html(curves), html)
-    except ImportError as error:
-        raise need_extra("learning-curve", "train", error) from error
     if as_json:
         print_json(curves.to_json())
     else:
@@ -182,7 +176,7 @@ def learning_curve(
 
 def _numbers(text: str) -> list[int]:
     try:
-        return [int(word) for word in text.split(",")]
+        return [int(word) for word in words(text)]
     except ValueError as error:
         raise SpecError(
             f"--rows is {text!r}; give whole numbers joined by commas, such as 100,300", field="rows"
@@ -190,20 +184,21 @@ def _numbers(text: str) -> list[int]:
 
 
 def _show(curves: LearningCurves) -> None:
-    from ...models.evaluation.learning_curve import FIGURES
+    from ..models.evaluation.learning_curve import FIGURES
 
     heads = ("family", "target", "rows", "seconds", "mean APE", "median APE", "within 10 %", "coverage", "width")
     title = f"{curves.regressor}: errors by rows trained on; median over orders (least–most)"
-    table = new_table(*heads, numbers=heads[2:], title=title)
+    rows = []
     for curve in curves.curves:
-        for i, point in enumerate(curve.points):
+        names = (curve.family, curve.target)
+        for point in curve.points:
             bands = [getattr(point, name) for name in FIGURES]
             bands_shown = [
                 f"{band.median:.1f} ({band.low:.1f}–{band.high:.1f})" if band.low < band.high else f"{band.median:.1f}"
                 for band in bands
             ]
-            names = (curve.family, curve.target) if i == 0 else ("", "")
-            table.add_row(*names, str(point.rows), f"{point.seconds.median:.0f}", *bands_shown)
-    out().print(table)
+            rows.append((*names, str(point.rows), f"{point.seconds.median:.0f}", *bands_shown))
+            names = ("", "")
+    show_table(heads, rows, numbers=heads[2:], title=title)
     for remark in curves.notes:
         note(f"note: {remark}")

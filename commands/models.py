@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..features.errors import SpecError
-from .console import Json, need_extra, new_table, note, out, print_json
+from .console import Json, note, out, plain_errors, print_json, show_table
 
 if TYPE_CHECKING:
-    from ..nightly.gate.model_ledger import Ledger, ModelEntry
+    from ..nightly.gate.model_ledger import ModelEntry
 
 
 app = typer.Typer(help="List models and choose the one that serves.", no_args_is_help=True)
@@ -43,12 +43,12 @@ def list_models(
     if as_json:
         print_json(listed)
         return
-    table = new_table("model", "serves", "regressor", "made", "families", "devices", "rows")
-    for model in listed:
-        rows = sum(count or 0 for count in model["families"].values())
-        table.add_row(model["path"], "yes" if model["serves"] else "", model["regressor"], model["created"],
-                      ", ".join(model["families"]), str(len(model["devices"])), str(rows))  # fmt: skip
-    out().print(table)
+    rows = (
+        (model["path"], "yes" if model["serves"] else "", model["regressor"], model["created"], ", ".join(model["families"]),
+         str(len(model["devices"])), str(sum(count or 0 for count in model["families"].values())))
+        for model in listed
+    )  # fmt: skip
+    show_table(("model", "serves", "regressor", "made", "families", "devices", "rows"), rows)
 
 
 @app.command("register")
@@ -72,16 +72,11 @@ def list_versions(as_json: Json = False) -> None:
     if as_json:
         print_json([asdict(version) for version in versions])
         return
-    table = new_table("version", "alias", "regressor", "made", "families")
-    for version in versions:
-        table.add_row(
-            str(version.version),
-            ", ".join(version.aliases),
-            version.regressor,
-            version.created_at,
-            ", ".join(version.families),
-        )
-    out().print(table)
+    rows = (
+        (str(item.version), ", ".join(item.aliases), item.regressor, item.created_at, ", ".join(item.families))
+        for item in versions
+    )
+    show_table(("version", "alias", "regressor", "made", "families"), rows)
 
 
 @app.command("promote")
@@ -114,46 +109,54 @@ def _registry(command: str) -> Iterator[Any]:
     Raises:
         SpecError: the registry cannot be used.
     """
-    from ..models.registry import registry
-    from ..models.registry.mlflow_tracking import RegistryError
+    with plain_errors(f"models {command}", "train"):
+        from ..models.registry import registry
+        from ..models.registry.mlflow_tracking import RegistryError
 
-    try:
-        yield registry
-    except RegistryError as error:
-        raise SpecError(str(error), field="registry") from error
-    except ImportError as error:
-        raise need_extra(f"models {command}", "train", error) from error
+        try:
+            yield registry
+        except RegistryError as error:
+            raise SpecError(str(error), field="registry") from error
 
 
 @app.command()
 def history(as_json: Json = False) -> None:
     """List the models kept by nights and promotions, oldest first, and which of them serves."""
-    try:
+    with plain_errors("models history", "train"):
         from ..models.registry.registry import pointer
         from ..nightly.gate.model_ledger import Ledger
         from ..nightly.record.serving_model import SHIPPED
-    except ImportError as error:
-        raise need_extra("models history", "train", error) from error
     ledger = Ledger()
     serving = pointer().version or SHIPPED
     listed = [_shown(entry, serving) for entry in ledger.entries()]
-    _tell_damage(ledger)
+    if ledger.damaged:
+        note(f"warning: {ledger.damaged} damaged lines of {ledger.path} were passed over")
     if as_json:
         print_json(listed)
         return
     if not listed:
         note(f"no model was kept yet; {serving} serves. `kernelcast nightly` keeps what it promotes")
         return
-    table = new_table(
-        "version", "serves", "kind", "night", "promoted", "rolled back", "in place of", "rows", "software", "error"
+    heads = (
+        "version",
+        "serves",
+        "kind",
+        "night",
+        "promoted",
+        "rolled back",
+        "in place of",
+        "rows",
+        "software",
+        "error",
     )
+    rows = []
     for model in listed:
         recent = model["recent_error_pct"]
         software = "; ".join(sorted(set(model["software"].values())))
-        table.add_row(model["version"], "yes" if model["serves"] else "", model["kind"], model["night"],
-                      model["promoted_at"] or "", model["rolled_back"] or "", model["previous"] or "", str(model["rows"]),
-                      software, "" if recent is None else f"{recent:.1f} %")  # fmt: skip
-    out().print(table)
+        rows.append((model["version"], "yes" if model["serves"] else "", model["kind"], model["night"],
+                     model["promoted_at"] or "", model["rolled_back"] or "", model["previous"] or "", str(model["rows"]),
+                     software, "" if recent is None else f"{recent:.1f} %"))  # fmt: skip
+    show_table(heads, rows)
 
 
 @app.command()
@@ -167,10 +170,8 @@ def rollback(
     as_json: Json = False,
 ) -> None:
     """Have an earlier model serve again; a running server takes it within seconds."""
-    try:
+    with plain_errors("models rollback", "train"):
         from ..nightly.gate.promotion import roll_back
-    except ImportError as error:
-        raise need_extra("models rollback", "train", error) from error
     done = roll_back(version, why="asked for on the command line")
     if as_json:
         print_json(done.facts())
@@ -190,8 +191,3 @@ def _shown(entry: ModelEntry, serving: str) -> dict[str, Any]:
         "first_row": entry.first_row, "last_row": entry.last_row,
         "recent_error_pct": sum(error.n * error.mean_ape_pct for error in recent) / rows if rows else None,
     }  # fmt: skip
-
-
-def _tell_damage(ledger: Ledger) -> None:
-    if ledger.damaged:
-        note(f"warning: {ledger.damaged} damaged lines of {ledger.path} were passed over")

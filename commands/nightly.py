@@ -13,13 +13,12 @@ from .console import (
     DeviceFiles,
     Json,
     failed,
-    need_extra,
-    new_table,
     note,
-    out,
+    plain_errors,
     print_json,
     progress_bar,
     read_catalogue,
+    show_table,
 )
 
 if TYPE_CHECKING:
@@ -65,15 +64,11 @@ def nightly(
                         field="dry-run")  # fmt: skip
     if new and (resume or from_stage):
         raise SpecError("--new begins a new night; leave out --resume and --from", field="new")
-    try:
-        from ..collectors.campaign import CampaignError, terminate_as_interrupt
-        from ..datasets.store.store import StoreError
+    # Within a night a stage says what a store or campaign cannot do; here none was begun.
+    with plain_errors("nightly", "train"):
+        from ..collectors.campaign import terminate_as_interrupt
         from ..nightly.record.plan_file import read_plan
-        from ..process import ChildStartError
 
-    except ImportError as error:
-        raise need_extra("nightly", "train", error) from error
-    try:
         plan = read_plan(plan_file)
         with terminate_as_interrupt():
             setup = _setup(plan, device_file)
@@ -81,12 +76,6 @@ def nightly(
                 _show_outlook(setup, new, as_json)
                 return
             _run(setup, resume, from_stage, new, as_json)
-    except ImportError as error:
-        raise need_extra("nightly", "train", error) from error
-    except (CampaignError, StoreError, ChildStartError) as error:
-        # Within a night a stage would say so; here none was begun.
-        failed(str(error))
-        raise typer.Exit(2) from error
 
 
 def nights(
@@ -107,12 +96,13 @@ def nights(
     from ..nightly.record.folders import is_running
 
     running = is_running(nights_dir())
-    table = new_table("night", "outcome", "device", "rows", "minutes", "serves", "needs a person")
+    rows = []
     for night in summaries:
         outcome = _KILLED if night["outcome"] == "running" and not running else night["outcome"]
-        table.add_row(night["id"], outcome, night["device"], str(night["rows"]), f"{night['minutes']:.1f}",
-                      night["champion_after"] or night["champion_before"] or "", str(night["needs_person"] or ""))  # fmt: skip
-    out().print(table)
+        serves = night["champion_after"] or night["champion_before"] or ""
+        rows.append((night["id"], outcome, night["device"], str(night["rows"]), f"{night['minutes']:.1f}", serves,
+                     str(night["needs_person"] or "")))  # fmt: skip
+    show_table(("night", "outcome", "device", "rows", "minutes", "serves", "needs a person"), rows)
 
 
 def _summary(record: NightRecord) -> dict[str, Any]:
@@ -208,15 +198,16 @@ def _show_outlook(setup: NightSetup, new: bool, as_json: bool) -> None:
     if as_json:
         print_json(night)
         return
-    lines = [f"{'plan':14}{night.plan}", f"{'devices':14}{', '.join(night.devices)}", f"{'rows go to':14}{night.store}",
-             f"{'serves now':14}{night.serves or 'nothing that can be read'}",
-             f"{'continues':14}{night.resumes or 'no unfinished night; a new one begins'}",
-             f"{'minutes':14}{night.budget_s / 60:.1f}: {night.measuring_s / 60:.1f} for measuring, "
-             f"{night.kept_back_s / 60:.1f} reserved for training and what follows",
-             f"{'cases':14}{night.cases} of {night.candidates}, about {night.predicted_s:.0f} s",
-             f"{'why':14}{_counts(night.why)}", f"{'families':14}{_counts(night.families)}"]  # fmt: skip
-    lines += [f"{name:14}{stage}" for name, stage in night.stages.items()]
-    print("\n".join(lines))  # noqa: T201 - the answer
+    lines = {
+        "plan": night.plan, "devices": ", ".join(night.devices), "rows go to": night.store,
+        "serves now": night.serves or "nothing that can be read",
+        "continues": night.resumes or "no unfinished night; a new one begins",
+        "minutes": f"{night.budget_s / 60:.1f}: {night.measuring_s / 60:.1f} for measuring, "
+                   f"{night.kept_back_s / 60:.1f} reserved for training and what follows",
+        "cases": f"{night.cases} of {night.candidates}, about {night.predicted_s:.0f} s",
+        "why": _counts(night.why), "families": _counts(night.families), **night.stages,
+    }  # fmt: skip
+    print("\n".join(f"{name:14}{what}" for name, what in lines.items()))  # noqa: T201 - the answer
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,37 +12,38 @@ from ..features.errors import SpecError, listed
 from ..files import home_dir
 from .console import (
     DeviceFiles,
+    Family,
+    Folds,
     Json,
+    KeepGood,
     Model,
+    ModelOut,
+    MoreData,
+    OptionalData,
+    Seed,
     check_folder,
     model_dir,
-    need_extra,
-    new_table,
     note,
-    out,
+    plain_errors,
     print_json,
     progress_bar,
     read_catalogue,
-    store_errors,
+    show_table,
+    words,
 )
 
 if TYPE_CHECKING:
     from ..models.training.training import TrainingReport
     from ..models.tuning.distillation import Errors
-    from ..models.tuning.export import Exported
+    from ..models.tuning.export import ExportReport
+    from ..models.tuning.training import TuningReport
     from ..workloads.mlir.learned.training import ProgramReport
-
-
-_DATA = typer.Option("--data", metavar="FILE", help="Measured rows (.parquet, .csv); may be given again.")
-Data = Annotated[list[Path], _DATA]
-KeepGood = Annotated[
-    bool, typer.Option("--skip-bad-rows", "--keep-good", help="Leave refused rows out instead of stopping at them.")
-]
+    from ..workloads.mlir.triton.training import CodeReport
 
 
 def train(
-    out_dir: Annotated[Path, typer.Option("--out", metavar="MODEL_DIR", help="Where the model goes.")],
-    data: Annotated[list[Path] | None, _DATA] = None,
+    out_dir: ModelOut,
+    data: OptionalData = None,
     store: Annotated[
         str | None, typer.Option(metavar="DIR|URL", help="A store to train on, alone or beside --data; streamed.")
     ] = None,
@@ -57,41 +58,40 @@ def train(
     regressor: Annotated[
         str | None, typer.Option(help="Regressor to train (default: blend); a wrong name lists the known ones.")
     ] = None,
-    family: Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")] = None,
+    family: Family = None,
     keep_good: KeepGood = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
-    more_data: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files, as after --data.")
-    ] = None,
+    seed: Seed = 0,
+    more_data: MoreData = None,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:
     """Train a model on measured rows: kernelcast train --data mine.parquet --out my-model."""
     paths = [*(data or []), *(more_data or [])]
     _check_given(paths, store, most_rows, families, split)
-    try:
+    families = families and [name for text in families for name in words(text)]
+    with plain_errors("train", "train"):
         from ..datasets.store.store import Store
         from ..models.training.store_rows import MOST_ROWS
         from ..models.training.training import DEFAULT_REGRESSOR, train_files
 
-        with store_errors(), progress_bar() as progress:
+        with progress_bar() as progress:
             report = train_files(
                 paths, out=out_dir, split=split, regressor=regressor or DEFAULT_REGRESSOR, family=family,
                 keep_good=keep_good, seed=seed, devices=read_catalogue(device_file), progress=progress,
-                store=None if store is None else Store(store), families=_separate(families), most_rows=most_rows or MOST_ROWS,
+                store=None if store is None else Store(store), families=families, most_rows=most_rows or MOST_ROWS,
             )  # fmt: skip
-    except ImportError as error:
-        raise need_extra("train", "train", error) from error
-    if as_json:
-        print_json(report)
-    else:
-        _show(report)
+    _answer(report, as_json, _show_regressor, ())
     note(f"the model is in {out_dir}")
 
 
-def _separate(names: list[str] | None) -> list[str] | None:
-    """Names given one by one or separated by commas."""
-    return None if names is None else [name.strip() for text in names for name in text.split(",") if name.strip()]
+def _answer(report: Any, as_json: bool, show: Callable[[Any], None], left_out: Sequence[object]) -> None:
+    """Print a report, and on stderr what training left out."""
+    if as_json:
+        print_json(report)
+    else:
+        show(report)
+    for refusal in left_out:
+        note(f"left out: {refusal}")
 
 
 def _check_given(
@@ -111,27 +111,27 @@ def _check_given(
         raise SpecError("--split goes with --data; a store is thinned, not split", field="split")
 
 
-def _show(report: TrainingReport) -> None:
+def _show_regressor(report: TrainingReport) -> None:
     heads = ("family", "rows", "devices", "target", "mean APE", "median APE", "within 10 %", "unseen device, mean APE")
-    table = new_table(
-        *heads, numbers=set(heads) - {"family", "target"}, title=f"{report.regressor}: errors on held-out shapes"
-    )
+    rows = []
     for family, facts in report.families.items():
-        for i, (target, errors) in enumerate(_targets(facts, "held_out").items()):
-            away = _targets(facts, "device_left_out").get(target)
-            head = (family, str(facts["rows"]), str(len(facts["devices"]))) if i == 0 else ("", "", "")
-            held_out = (
-                f"{errors['mean_ape_pct']:.1f} %",
-                f"{errors['median_ape_pct']:.1f} %",
-                f"{errors['within_10_pct']:.0f} %",
-            )
+        head = (family, str(facts["rows"]), str(len(facts["devices"])))
+        for target, errors in (facts.get("held_out") or {}).items():
+            away = (facts.get("device_left_out") or {}).get(target)
             # A target that only one device has (power, say) cannot be judged with that device left out.
-            table.add_row(*head, target, *held_out, f"{away['mean_ape_pct']:.1f} %" if away and away["n"] else "")
-    out().print(table)
+            unseen = f"{away['mean_ape_pct']:.1f} %" if away and away["n"] else ""
+            rows.append((*head, target, *_apes(errors), unseen))
+            head = ("", "", "")
+    title = f"{report.regressor}: errors on held-out shapes"
+    show_table(heads, rows, numbers=set(heads) - {"family", "target"}, title=title)
 
 
-def _targets(facts: Any, what: str) -> dict[str, Any]:
-    return dict(facts.get(what) or {})
+def _apes(errors: Mapping[str, Any]) -> tuple[str, str, str]:
+    return (
+        f"{errors['mean_ape_pct']:.1f} %",
+        f"{errors['median_ape_pct']:.1f} %",
+        f"{errors['within_10_pct']:.0f} %",
+    )
 
 
 def train_mlir(
@@ -139,17 +139,15 @@ def train_mlir(
         list[Path],
         typer.Option("--data", metavar="DIR", help="What `collect-mlir` wrote, stored or packed; may be given again."),
     ],
-    out_dir: Annotated[Path, typer.Option("--out", metavar="MODEL_DIR", help="Where the model goes.")],
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
-    folds: Annotated[
-        int, typer.Option(min=2, max=20, help="Parts the programs are dealt into, one held out at a time.")
-    ] = 5,
+    out_dir: ModelOut,
+    seed: Seed = 0,
+    folds: Folds = 5,
     epochs: Annotated[float, typer.Option(min=0.01, help="Factor on how long the networks learn.")] = 1.0,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:
     """Train a model of whole MLIR programs on measured ones: kernelcast train-mlir --data programs/ --out my-model."""
-    try:
+    with plain_errors("train-mlir", "train"):
         from ..workloads.mlir.learned.training import TrainingConfig, train_modules
 
         with progress_bar() as progress:
@@ -157,34 +155,28 @@ def train_mlir(
                 data, out_dir, config=TrainingConfig(folds=folds, seed=seed).lasting(epochs),
                 devices=read_catalogue(device_file), progress=progress,
             )  # fmt: skip
-    except ImportError as error:
-        raise need_extra("train-mlir", "train", error) from error
-    if as_json:
-        print_json(report)
-    else:
-        _show_programs(report)
+    _answer(report, as_json, _show_programs, report.left_out)
     note(f"the model is in {out_dir}")
 
 
 def _show_programs(report: ProgramReport) -> None:
+    heads = ("", "rows", "mean APE", "median APE", "within 10 %", "Kendall τ")
     for device, members in report.errors.items():
-        title = f"{device}: errors for {report.n_programs[device]} programs, each held out once"
-        heads = ("", "rows", "mean APE", "median APE", "within 10 %", "Kendall τ")
-        table = new_table(*heads, numbers=heads[1:], title=title)
-        rows = {**{name: member["all"] for name, member in members.items()},
-                **{f"  blend, {name}": member for name, member in members["blend"].items() if name != "all"}}  # fmt: skip
-        for name, errors in rows.items():
-            table.add_row(
-                name, f"{errors['n']:.0f}", f"{errors['mean_ape_pct']:.1f} %", f"{errors['median_ape_pct']:.1f} %",
-                f"{errors['within_10_pct']:.0f} %", f"{errors['kendall_tau']:.3f}",
-            )  # fmt: skip
-        out().print(table)
-    for refusal in report.left_out:
-        note(f"left out: {refusal}")
+        parts = {f"  blend, {name}": errors for name, errors in members["blend"].items() if name != "all"}
+        rows = {name: member["all"] for name, member in members.items()} | parts
+        show_table(
+            heads,
+            (
+                (name, f"{errors['n']:.0f}", *_apes(errors), f"{errors['kendall_tau']:.3f}")
+                for name, errors in rows.items()
+            ),
+            numbers=heads[1:],
+            title=f"{device}: errors for {report.n_programs[device]} programs, each held out once",
+        )
 
 
 def train_triton(
-    out_dir: Annotated[Path, typer.Option("--out", metavar="MODEL_DIR", help="Where the model goes.")],
+    out_dir: ModelOut,
     data: Annotated[
         list[Path] | None,
         typer.Option(
@@ -193,39 +185,31 @@ def train_triton(
             help="What `compile-triton-programs` wrote; may be given again; default: the shipped table.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
-    folds: Annotated[
-        int, typer.Option(min=2, max=20, help="Parts the programs are dealt into, one held out at a time.")
-    ] = 8,
+    seed: Seed = 0,
+    folds: Folds = 8,
     rounds: Annotated[int, typer.Option(min=1, help="Trees of each member.")] = 300,
     as_json: Json = False,
 ) -> None:
     """Train a model of compiled code on Triton programs: kernelcast train-triton --out my-model."""
-    try:
+    with plain_errors("train-triton", "train"):
         from ..workloads.mlir.triton.training import TrainingConfig, train_labels
 
         with progress_bar() as progress:
             report = train_labels(data or [], out_dir, TrainingConfig(folds=folds, rounds=rounds, seed=seed), progress)
-    except ImportError as error:
-        raise need_extra("train-triton", "train", error) from error
-    if as_json:
-        print_json(report)
-    else:
-        _show_code(report.errors)
-    for refusal in report.left_out:
-        note(f"left out: {refusal}")
+    _answer(report, as_json, _show_code, report.left_out)
     note(f"{report.n_rows} rows of {report.n_programs} programs; the model is in {out_dir}")
 
 
-def _show_code(errors: dict[str, dict[str, float]]) -> None:
+def _show_code(report: CodeReport) -> None:
     heads = ("", "rows", "registers R²", "off by", "spills AUC", "instructions off by", "shared memory exact")
-    table = new_table(*heads, numbers=heads[1:], title="errors for programs, each held out once")
-    for name, error in errors.items():
-        table.add_row(
+    rows = (
+        (
             name, f"{error['n']:.0f}", f"{error['registers_r2']:.3f}", f"{error['registers_mae']:.1f}",
             f"{error['spill_auc']:.3f}", f"{error['instructions_median_ape_pct']:.1f} %", f"{error['shared_exact_pct']:.0f} %",
-        )  # fmt: skip
-    out().print(table)
+        )
+        for name, error in report.errors.items()
+    )  # fmt: skip
+    show_table(heads, rows, numbers=heads[1:], title="errors for programs, each held out once")
 
 
 def train_tuning(
@@ -252,41 +236,30 @@ def train_tuning(
     folder = out_dir if out_dir is not None else home_dir() / "tuning"
     if out_dir is not None:
         check_folder(folder)
-    try:
+    with plain_errors("train-tuning", "train"):
         from ..models.tuning.training import train_files
 
         with progress_bar() as progress:
             report = train_files(data, folder, names=kind, progress=progress)
-    except ImportError as error:
-        raise need_extra("train-tuning", "train", error) from error
-    if as_json:
-        print_json(report)
-    else:
-        _show_scores(report.scores, report.n_rows)
-    for refusal in report.left_out:
-        note(f"left out: {refusal}")
+    _answer(report, as_json, _show_scores, report.left_out)
     note(f"the models are in {folder}")
 
 
-def _show_scores(scores: Mapping[str, Mapping[str, float | None]], n_rows: Mapping[str, int]) -> None:
-    heads = ("", "rows", "operations", "error", "median", "within 10 %", "Kendall tau", "top-1 regret", "top-5 regret")
-    table = new_table(*heads, numbers=heads[1:], title="operations of shapes that were held out, means over operations")
-    for name, score in scores.items():
-        table.add_row(
-            name, f"{n_rows[name]:,}", f"{score['n_tasks']:.0f}", *(_score(score, *column) for column in _COLUMNS)
-        )
-    out().print(table)
-
-
-_COLUMNS = (
-    ("task_mean_mean_ape_pct", "{:.1f} %"), ("task_mean_median_ape_pct", "{:.1f} %"), ("task_mean_within_10_pct", "{:.0f} %"),
-    ("task_mean_kendall_tau", "{:.2f}"), ("task_mean_top_1_regret_pct", "{:.1f} %"), ("task_mean_top_5_regret_pct", "{:.1f} %"),
+_SCORES = (
+    ("n_tasks", "{:.0f}"), ("task_mean_mean_ape_pct", "{:.1f} %"), ("task_mean_median_ape_pct", "{:.1f} %"),
+    ("task_mean_within_10_pct", "{:.0f} %"), ("task_mean_kendall_tau", "{:.2f}"),
+    ("task_mean_top_1_regret_pct", "{:.1f} %"), ("task_mean_top_5_regret_pct", "{:.1f} %"),
 )  # fmt: skip
 
 
-def _score(scores: Mapping[str, float | None], name: str, form: str) -> str:
-    value = scores[name]
-    return "" if value is None else form.format(value)
+def _show_scores(report: TuningReport) -> None:
+    heads = ("", "rows", "operations", "error", "median", "within 10 %", "Kendall tau", "top-1 regret", "top-5 regret")
+    rows = []
+    for name, score in report.scores.items():
+        shown = ("" if score[column] is None else form.format(score[column]) for column, form in _SCORES)
+        rows.append((name, f"{report.n_rows[name]:,}", *shown))
+    title = "operations of shapes that were held out, means over operations"
+    show_table(heads, rows, numbers=heads[1:], title=title)
 
 
 def export_ops(
@@ -317,7 +290,7 @@ def export_ops(
     folder = home_dir() / "tuning" if out_dir is None else out_dir
     if out_dir is not None:
         check_folder(folder)
-    try:
+    with plain_errors("export-ops", "train"):
         from ..models.predict.predictor import load_predictor
         from ..models.tuning.distillation import TrainingConfig, families
         from ..models.tuning.export import export_files
@@ -333,30 +306,22 @@ def export_ops(
         predictor = load_predictor(model_dir(model), catalogue)
         with progress_bar() as progress:
             report = export_files(predictor, wanted, devices, folder, config=config, progress=progress)
-    except ImportError as error:
-        raise need_extra("export-ops", "train", error) from error
-    if as_json:
-        print_json(report)
-    else:
-        _show_exported(report.exported)
-    for refusal in report.left_out:
-        note(f"left out: {refusal}")
+    _answer(report, as_json, _show_exported, report.left_out)
     took_s = sum(kind.asking_s + kind.fitting_s for kind in report.exported)
     size_b = sum(kind.size_b for kind in report.exported)
     note(f"{len(report.exported)} models of {size_b / 1e6:.2f} MB together, made in {took_s:.0f} s, are in {folder}")
 
 
-def _show_exported(exported: Iterable[Exported]) -> None:
+def _show_exported(report: ExportReport) -> None:
     heads = ("model", "device", "numbers", "against the predictor's fresh answers", "against measured rows")
-    title = "errors in latency: mean / median absolute, and share within 10 %"
-    table = new_table(*heads, numbers=heads[3:], title=title)
-    for kind in exported:
+    rows = []
+    for kind in report.exported:
         by_rows = {(errors.device, errors.dtype): errors for errors in kind.against_rows}
         for errors in kind.against_teacher:
-            rows = by_rows.get((errors.device, errors.dtype))
             carried = "" if errors.measured else " (carried over)"
-            table.add_row(kind.kind, errors.device + carried, errors.dtype, _errors(errors), _errors(rows))
-    out().print(table)
+            measured = by_rows.get((errors.device, errors.dtype))
+            rows.append((kind.kind, errors.device + carried, errors.dtype, _errors(errors), _errors(measured)))
+    show_table(heads, rows, numbers=heads[3:], title="errors in latency: mean / median absolute, and share within 10 %")
 
 
 def _errors(errors: Errors | None) -> str:

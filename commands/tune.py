@@ -21,9 +21,10 @@ from .console import (
     DeviceFiles,
     Json,
     check_folder,
-    need_extra,
+    new_table,
     note,
     out,
+    plain_errors,
     print_json,
     progress_bar,
     read_catalogue,
@@ -53,20 +54,15 @@ def measuring(
     Raises:
         SpecError: another campaign holds the machine, or measuring failed as a whole.
     """
-    from ..collectors.campaign import CampaignError
     from ..datasets.rows.checks import catalogue_bounds
-    from ..datasets.store.store import Store, StoreError
-    from ..process import ChildStartError
+    from ..datasets.store.store import Store
 
     store = Store(lower_bounds=partial(catalogue_bounds, known=known))
-    try:
-        with store.lock(device):
-            yield (
-                lambda tried: _measured(tried, store if keep else None, device, progress),
-                lambda modules: _raced(text, program, device, threads, modules, progress),
-            )
-    except (CampaignError, StoreError, ChildStartError) as error:
-        raise SpecError(str(error)) from error
+    with plain_errors(), store.lock(device):
+        yield (
+            lambda tried: _measured(tried, store if keep else None, device, progress),
+            lambda modules: _raced(text, program, device, threads, modules, progress),
+        )
 
 
 def _measured(tried: Sequence[Candidates], store: Store | None, device: str, progress: Progress) -> list[list[float]]:
@@ -159,10 +155,8 @@ def tune(
     check_folder(folder)
     _check_threads(threads, known.get(name))
     here = bool(measure) and _check_machine(name, threads, known, force=force)
-    try:
+    with plain_errors("tune", "programs" if measure else "mlir"):
         result = _tuned(text, model.stem, name, threads, measure, target_cpu, known, keep=here)
-    except ImportError as error:
-        raise need_extra("tune", "programs" if measure else "mlir", error) from error
     _write(result, model, folder, as_json=as_json)
 
 
@@ -188,8 +182,6 @@ def _check_machine(name: str, threads: int, known: Catalogue, *, force: bool) ->
     Raises:
         SpecError: this machine is another one, or has fewer cores than threads.
     """
-    import os
-
     cores = len(os.sched_getaffinity(0))
     if threads > cores:
         raise SpecError(f"--measure with --threads {threads}: this machine has {cores} cores to use", field="threads")
@@ -248,14 +240,12 @@ def _write(result: TuningResult, model: Path, folder: Path, *, as_json: bool) ->
 
 
 def _show(result: TuningResult, report: dict[str, Any]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     screen = out()
     if result.choices:
-        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-        for head in ("kernel", "calls", "default", "data tiling", "chosen", "configuration"):
-            table.add_column(head, justify="right" if head in _NUMBERS else "left", overflow="fold")
+        heads = ("kernel", "calls", "default", "data tiling", "chosen", "configuration")
+        table = new_table(*heads, numbers=heads[1:5])
         for choice in result.choices:
             packed = "" if choice.data_tiling_s is None else seconds(choice.data_tiling_s)
             config = ", ".join(f"{name} {value}" for name, value in choice.config.items()) or "the compiler's own"
@@ -276,6 +266,3 @@ def _show(result: TuningResult, report: dict[str, Any]) -> None:
     screen.print(f"compile  {report['command']}", soft_wrap=True)
     if report["hook_command"]:
         screen.print(f"or       {report['hook_command']}", soft_wrap=True)
-
-
-_NUMBERS = ("calls", "default", "data tiling", "chosen")

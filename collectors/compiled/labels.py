@@ -57,7 +57,7 @@ def label_plan(n_cases: int, seed: int) -> list[KernelSpec]:
     Sizes only stand for their divisibility by 16. Equal arguments give equal plans, in random order.
 
     Raises:
-        ValueError: there are not so many different binaries.
+        SpecError: there are not so many different binaries.
     """
     rng = np.random.default_rng(seed)
     textbook = [_textbook(tile) for tile in range(1, MAX_TILE + 1)][:n_cases]
@@ -77,8 +77,9 @@ def _different(specs: Iterator[KernelSpec], wanted: int) -> list[KernelSpec]:
         first.setdefault(triton_binaries(spec), spec)
     distinct = list(first.values())
     if len(distinct) < wanted:
-        raise ValueError(
-            f"only {len(distinct)} different binaries of {distinct[0].family} were found, not {wanted}; ask for fewer"
+        raise SpecError(
+            f"only {len(distinct)} different binaries of {distinct[0].family} were found, not {wanted}; ask for fewer",
+            field="rows",
         )
     return distinct
 

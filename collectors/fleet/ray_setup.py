@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..campaign import CampaignError
+
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Without it Ray hides the GPUs from an actor that asks for none by Ray's own count: devices are asked for by label here.
@@ -32,7 +34,7 @@ _VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 NO_AMDSMI = Path(__file__).parent / "no_amdsmi"
 
 
-class FleetError(Exception):
+class FleetError(CampaignError):
     """The fleet cannot be used; the message is one sentence that says why and what to do."""
 
 

@@ -15,7 +15,18 @@ from ...features.dtypes import DTYPES
 from ...features.errors import SpecError
 from ...files import write_whole
 from ..catalogue import known_machine, machine_id, machine_name, named
-from ..console import DeviceFiles, Json, Progress, need_extra, note, print_json, progress_bar, read_catalogue
+from ..console import (
+    DeviceFiles,
+    GpuIndex,
+    Json,
+    Progress,
+    check_file,
+    note,
+    plain_errors,
+    print_json,
+    progress_bar,
+    read_catalogue,
+)
 
 if TYPE_CHECKING:
     from ...collectors.gpu.characterize.characterize import Characterised
@@ -210,7 +221,7 @@ def characterize(
     gpu: Annotated[
         bool | None, typer.Option("--gpu/--cpu", help="Which to measure; default: the GPU where NVML finds one.")
     ] = None,
-    index: Annotated[int, typer.Option(min=0, help="Index of the GPU, in CUDA's order.")] = 0,
+    index: GpuIndex = 0,
     launches: Annotated[
         bool, typer.Option("--launches/--no-launches", help="Trace a GPU's kernel launches and queues as well.")
     ] = True,
@@ -225,14 +236,11 @@ def characterize(
     Takes half a minute for a CPU, one to two for a GPU. The file has the datasheet facts of the catalogue's entry where
     there is one.
     """
-    if not out_file.parent.is_dir():
-        raise SpecError(f"the folder of --out {out_file} does not exist; make it first", field="out")
+    check_file(out_file)
     known = read_catalogue(device_file)
     measure = _gpu if _wants_gpu(gpu, index) else _cpu
-    try:
+    with plain_errors(*(("characterize --gpu", "gpu") if measure is _gpu else ("characterize", "collect"))):
         entry, measured = measure(device, index, known, launches)
-    except ImportError as error:
-        raise need_extra("characterize", "gpu" if measure is _gpu else "collect", error) from error
     for what, fact in measured.items():
         if fact["value"] is None:
             note(f"{what}: {fact['source']}")
@@ -255,12 +263,8 @@ def _cpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tu
     name = cpu.name if cpu else machine_id()
     note(f"measuring {name}; keep the machine idle for about half a minute")
     from ...collectors.cpu.characterize import characterize as run
-    from ...process import ChildStartError
 
-    try:
-        measured = run(name)
-    except ChildStartError as error:
-        raise SpecError(f"{error}; `kernelcast characterize` needs: pip install 'kernelcast[collect]'") from error
+    measured = run(name)
     return known_entry(cpu) if cpu else cpu_entry(name, measured), measured
 
 
@@ -287,14 +291,10 @@ def _gpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tu
 
 def _measured_gpu(index: int, launches: bool) -> Characterised:
     from ...collectors.gpu.characterize.characterize import characterize as run
-    from ...process import ChildStartError
 
-    try:
-        with progress_bar() as progress:
-            done = run(index=index, progress=progress)
-            return replace(done, facts=done.facts | _launch_facts(index, progress)) if launches else done
-    except ChildStartError as error:
-        raise SpecError(f"{error}; `kernelcast characterize --gpu` needs: pip install 'kernelcast[gpu]'") from error
+    with progress_bar() as progress:
+        done = run(index=index, progress=progress)
+        return replace(done, facts=done.facts | _launch_facts(index, progress)) if launches else done
 
 
 def _launch_facts(index: int, progress: Progress) -> dict[str, dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import sys
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,14 +21,19 @@ from ...features.kernel import get_family
 from ..catalogue import named, this_device, this_gpu
 from ..console import (
     DeviceFiles,
+    Families,
+    GpuIndex,
+    GpuName,
     Json,
+    RowsFolder,
+    RowsTo,
     check_folder,
-    need_extra,
     note,
+    plain_errors,
     print_json,
     progress_bar,
     read_catalogue,
-    store_errors,
+    words,
 )
 
 if TYPE_CHECKING:
@@ -44,15 +50,13 @@ CASES_PER_MINUTE = 130
 
 
 def collect(
-    families: Annotated[str, typer.Option(help="Kernel families with commas between; default: all.")] = "",
+    families: Families = "",
     rows: Annotated[int | None, typer.Option(min=1, help="Cases to measure (default: 2000).")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Cases for about this many minutes instead.")] = None,
     threads: Annotated[str, typer.Option(help="Thread counts with commas between; default: 1 and all cores.")] = "",
     dtypes: Annotated[str, typer.Option(help="Number formats with commas between.")] = "fp32,bf16",
     seed: Annotated[int, typer.Option(help="Equal seeds give equal plans, so a stopped campaign can go on.")] = 0,
-    store: Annotated[
-        str | None, typer.Option(metavar="DIR|URL", help="Where rows go; default: KERNELCAST_HOME/measurements.")
-    ] = None,
+    store: RowsTo = None,
     device: Annotated[
         str | None, typer.Option(help="Catalogue name of this machine; default: by its CPU's name.")
     ] = None,
@@ -65,51 +69,55 @@ def collect(
     """Measure kernels on this machine's CPU and store every row; run again to go on where it stopped."""
     if rows is not None and minutes is not None:
         raise SpecError("give --rows or --minutes, not both")
-    if tiled and (other := sorted(set(_words(families)) - set(_TILED_FAMILIES))):
+    if tiled and (other := sorted(set(words(families)) - set(_TILED_FAMILIES))):
         raise SpecError(f"--tiled measures {listed(_TILED_FAMILIES)}, not {other[0]}", field="families")
     known = read_catalogue(device_file)
     name = this_device(device, known)
     wanted = rows or (math.ceil(minutes * CASES_PER_MINUTE) if minutes else 2000)
-    try:
-        from ...collectors.campaign import CampaignError, progress_bar
+    with plain_errors("collect", "collect"):
+        from ...collectors.campaign import progress_bar
         from ...collectors.kernel_campaign import run_campaign, store_sink
         from ...datasets.rows.checks import catalogue_bounds
-        from ...datasets.store.store import Store, StoreError
+        from ...datasets.store.store import Store
 
-        counts = _counts(threads)
-        specs = (
-            _tiled(families, wanted, seed, counts) if tiled else _plan(families, wanted, seed, _words(dtypes), counts)
-        )
+        counts = thread_counts(threads)
+        if tiled:
+            specs = _tiled_plan(families, wanted, seed, counts)
+        else:
+            specs = cpu_plan(families, wanted, seed, counts, words(dtypes))
         measured = Store(store, lower_bounds=partial(catalogue_bounds, known=known))
         with measured.lock(name), progress_bar(f"measuring {name}") as progress:
             done = run_campaign(
                 specs, device=name, sink=store_sink(measured), skip=measured.case_ids(name), progress=progress
             )
-    except ImportError as error:
-        raise need_extra("collect", "collect", error) from error
-    except (CampaignError, StoreError) as error:
-        raise SpecError(str(error)) from error
     tell(done, measured.location.name, as_json)
 
 
-def _plan(families: str, rows: int, seed: int, dtypes: Sequence[str], threads: Sequence[int]) -> list[KernelSpec]:
+def cpu_plan(
+    families: str, rows: int, seed: int, threads: Sequence[int], dtypes: Sequence[str] = ("fp32", "bf16")
+) -> list[KernelSpec]:
+    """The cases of a campaign on a CPU.
+
+    Raises:
+        SpecError: an unknown family or dtype, or a family has not so many cases.
+    """
     from ...collectors.cpu.plans.shapes import plan
     from ...features.kernel import families as all_families
 
     try:
-        return plan(_words(families) or list(all_families()), rows, seed, dtypes=dtypes, threads=threads)
+        return plan(words(families) or list(all_families()), rows, seed, dtypes=dtypes, threads=threads)
     except SpecError:
         raise
     except ValueError as error:
         raise SpecError(str(error), field="rows") from error
 
 
-def _tiled(families: str, rows: int, seed: int, threads: Sequence[int]) -> list[KernelSpec]:
+def _tiled_plan(families: str, rows: int, seed: int, threads: Sequence[int]) -> list[KernelSpec]:
     from ...collectors.cpu.plans.iree_conv_tiles import tiled_conv_plan
     from ...collectors.cpu.plans.iree_gemm_tiles import tiled_gemm_plan
 
     plans = {"gemm": tiled_gemm_plan, "conv2d": tiled_conv_plan}
-    chosen = [plans[name] for name in _words(families) or _TILED_FAMILIES]
+    chosen = [plans[name] for name in words(families) or _TILED_FAMILIES]
     each = rows / (len(chosen) * len(threads))
     n_shapes = math.ceil(each / _TILED_CONFIGS_PER_SHAPE)
     return [
@@ -117,38 +125,21 @@ def _tiled(families: str, rows: int, seed: int, threads: Sequence[int]) -> list[
     ]
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+def thread_counts(text: str) -> list[int]:
+    """The CPU thread counts of `text`, by default one and all cores.
 
-
-def _counts(text: str) -> list[int]:
-    import os
-
+    Raises:
+        SpecError: it names none, or more than there are cores.
+    """
     cores = len(os.sched_getaffinity(0))
-    if not _words(text):
-        return sorted({1, cores})
-    try:
-        counts = [int(word) for word in _words(text)]
-    except ValueError:
-        counts = [0]
-    if any(not 1 <= count <= cores for count in counts):
-        raise SpecError(
-            f"--threads is {text!r}; thread counts on this machine: {listed(map(str, range(1, cores + 1)))}"
-        )
-    return counts
+    counts = words(text) or ["1", str(cores)]
+    if any(not count.isdecimal() or not 1 <= int(count) <= cores for count in counts):
+        raise SpecError(f"--threads is {text!r}; thread counts on this machine: 1 to {cores}", field="threads")
+    return list(dict.fromkeys(map(int, counts)))
 
 
-class Done(Protocol):
-    """What a campaign says of itself."""
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether someone stopped it."""
-        ...
-
-
-def tell(done: Done, root: object, as_json: bool) -> None:
-    """Print what was done.
+def tell(done: Any, root: object, as_json: bool) -> None:
+    """Print what a campaign says of itself.
 
     Raises:
         KeyboardInterrupt: it was interrupted, and what it measured is stored.
@@ -171,14 +162,12 @@ def collect_gpu(
         typer.Option("--out", metavar="DIR|URL", help="Where rows go; default: KERNELCAST_HOME/measurements."),
     ] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Most cases of latency, and most of energy.")] = None,
-    families: Annotated[str, typer.Option(help="Kernel families with commas between; default: all.")] = "",
+    families: Families = "",
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the plan; the same seed and the same stored rows give the same plan.")
     ] = 0,
-    index: Annotated[int, typer.Option(min=0, help="Index of the GPU, in CUDA's order.")] = 0,
-    device: Annotated[
-        str | None, typer.Option(help="Catalogue name of the GPU; default: found by the name it reports.")
-    ] = None,
+    index: GpuIndex = 0,
+    device: GpuName = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be measured; needs no GPU.")] = False,
     device_file: DeviceFiles = None,
     as_json: Json = False,
@@ -187,9 +176,7 @@ def collect_gpu(
     energy = minutes / 3 if energy_minutes is None else energy_minutes
     if energy > minutes:
         raise SpecError(f"--energy-minutes is {energy:g}, more than --minutes, {minutes:g}", field="energy_minutes")
-    wanted = [word.strip() for word in families.split(",") if word.strip()]
-    for name in wanted:
-        get_family(name)
+    wanted = [get_family(name).name for name in words(families)]
     known = read_catalogue(device_file)
     if dry_run:
         if device is None:
@@ -197,11 +184,10 @@ def collect_gpu(
         _show_plan(named(device, "gpu", known), out, minutes, seed, rows, wanted, as_json)
         return
     gpu, reader = this_gpu(device, index, known)
-    try:
-        from ...collectors.campaign import CampaignError
+    with plain_errors("collect-gpu", "gpu"):
         from ...collectors.gpu.campaign import GpuBudget, run_gpu_campaign
         from ...datasets.rows.checks import catalogue_bounds
-        from ...datasets.store.store import Store, StoreError
+        from ...datasets.store.store import Store
 
         measured = Store(out, lower_bounds=partial(catalogue_bounds, known=known))
         with measured.lock(gpu.name):
@@ -209,10 +195,6 @@ def collect_gpu(
                 measured, gpu, reader, GpuBudget(60 * minutes, 60 * energy, rows), seed=seed, index=index, families=wanted,
                 progress=lambda phase: _phase_bar(f"{phase} on {gpu.name}"),
             )  # fmt: skip
-    except ImportError as error:
-        raise need_extra("collect-gpu", "gpu", error) from error
-    except (CampaignError, StoreError) as error:
-        raise SpecError(str(error)) from error
     tell(done, measured.location.name, as_json)
 
 
@@ -235,7 +217,7 @@ def _show_plan(
     from ...collectors.gpu.campaign import latency_plan, measured_specs
     from ...datasets.store.store import Store
 
-    with store_errors():
+    with plain_errors():
         known = measured_specs(Store(out), device.name)
     planned = latency_plan(60 * minutes, seed, known.all, device, families)[:rows]
     counts = Counter((spec.family, spec.impl, spec.dtype) for spec in planned)
@@ -251,7 +233,7 @@ _TARGETS = ("cpu", "cuda")
 
 
 def collect_mlir(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where rows go; run again to go on there.")],
+    out: RowsFolder,
     minutes: Annotated[float, typer.Option(min=0.1, help="Minutes to measure; run again to continue.")] = 60.0,
     count: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Most modules; default: all.")] = None,
     compiler: Annotated[str, typer.Option(help="Compilers with commas between: iree, xla.")] = "iree,xla",
@@ -280,14 +262,14 @@ def collect_mlir(
         raise SpecError(f"--target is {target!r}; targets: {listed(_TARGETS)}", field="target")
     check_folder(out)
     known = read_catalogue(device_file)
-    try:
-        from ...collectors.campaign import CampaignError, progress_bar
+    with plain_errors("collect-mlir", "programs"):
+        from ...collectors.campaign import progress_bar
         from ...collectors.mlir.campaign import Plan, run_modules
         from ...collectors.mlir.compiler import module_runners
         from ...collectors.mlir.machine_code import objdump
         from ...collectors.mlir.measure.executed_instructions import count_modules, valgrind
         from ...datasets.records.mlir_modules import PROGRAMS_DIR
-        from ...datasets.store.store import Store, StoreError
+        from ...datasets.store.store import Store
 
         if target == "cpu":
             name, counts = this_device(device, known), tuple[int | None, ...](thread_counts(threads))
@@ -308,10 +290,6 @@ def collect_mlir(
                     out, name, count_instructions, until=until, now=time.monotonic, progress=progress
                 )
                 note(f"{counted} modules of which executed instructions were counted")
-    except ImportError as error:
-        raise need_extra("collect-mlir", "programs", error) from error
-    except (CampaignError, StoreError) as error:
-        raise SpecError(str(error)) from error
     tell(done, out, as_json)
 
 
@@ -332,7 +310,7 @@ def _chosen(wanted: str, known: Sequence[ModuleRunner]) -> list[ModuleRunner]:
     from importlib.metadata import PackageNotFoundError
 
     by_name = {runner.name: runner for runner in known}
-    names = list(dict.fromkeys(word.strip() for word in wanted.split(",") if word.strip()))
+    names = list(dict.fromkeys(words(wanted)))
     if not names or set(names) - set(by_name):
         raise SpecError(f"--compiler is {wanted!r}; compilers: {listed(by_name)}", field="compiler")
     for name in names:
@@ -341,23 +319,6 @@ def _chosen(wanted: str, known: Sequence[ModuleRunner]) -> list[ModuleRunner]:
         except PackageNotFoundError as error:
             raise ImportError(name=str(error.name)) from error
     return [by_name[name] for name in names]
-
-
-def thread_counts(text: str) -> list[int]:
-    """The CPU thread counts of `text`, by default one and all cores.
-
-    Raises:
-        SpecError: it names none, or more than there are cores.
-    """
-    import os
-
-    cores = len(os.sched_getaffinity(0))
-    counts = [count.strip() for count in text.split(",") if count.strip()]
-    if not counts:
-        return sorted({1, cores})
-    if any(not count.isdecimal() or not 1 <= int(count) <= cores for count in counts):
-        raise SpecError(f"--threads is {text!r}; thread counts on this machine: 1 to {cores}", field="threads")
-    return list(dict.fromkeys(map(int, counts)))
 
 
 def read_modules(path: Path) -> list[ModuleText]:

@@ -13,8 +13,8 @@ import typer
 
 from ...features.errors import SpecError
 from ..catalogue import known_machine, this_gpu
-from ..console import DeviceFiles, Json, need_extra, note, print_json, read_catalogue
-from .collect import tell
+from ..console import DeviceFiles, Families, Json, RowsTo, note, plain_errors, print_json, read_catalogue, words
+from .collect import cpu_plan, tell
 
 if TYPE_CHECKING:
     from ...datasets.store.store import Store
@@ -54,15 +54,11 @@ def start(
 @app.command()
 def devices(address: Address = "", as_json: Json = False) -> None:
     """List the devices of a cluster's nodes."""
-    try:
+    with plain_errors("fleet", "fleet"):
         from ...collectors.fleet.device_labels import instances
-        from ...collectors.fleet.ray_setup import FleetError, connect
+        from ...collectors.fleet.ray_setup import connect
 
         devices = instances(connect(_checked_address(address)))
-    except ImportError as error:
-        raise need_extra("fleet", "fleet", error) from error
-    except FleetError as error:
-        raise SpecError(str(error)) from error
     if as_json:
         print_json(devices)
         return
@@ -79,24 +75,21 @@ def run(
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Cases of each device name.")] = 2000,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Begin nothing new after this many minutes.")] = None,
-    families: Annotated[str, typer.Option(help="Kernel families with commas between; default: all.")] = "",
+    families: Families = "",
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal plans.")] = 0,
-    store: Annotated[
-        str | None, typer.Option(metavar="DIR|URL", help="Where rows go; default: KERNELCAST_HOME/measurements.")
-    ] = None,
+    store: RowsTo = None,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:
     """Measure on every device of the cluster and store every row here; run again to go on where it stopped."""
     known = read_catalogue(device_file)
     wanted = [known.get(name).name for name in device or ()]
-    try:
-        from ...collectors.campaign import CampaignError
+    with plain_errors("fleet", "fleet"):
         from ...collectors.fleet.device_labels import instances
         from ...collectors.fleet.driver import run_fleet
-        from ...collectors.fleet.ray_setup import FleetError, connect
+        from ...collectors.fleet.ray_setup import connect
         from ...datasets.rows.checks import catalogue_bounds
-        from ...datasets.store.store import Store, StoreError
+        from ...datasets.store.store import Store
 
         measured = Store(store, lower_bounds=partial(catalogue_bounds, known=known))
         names = wanted or sorted({instance.device for instance in instances(connect(_checked_address(address)))})
@@ -107,10 +100,6 @@ def run(
                 until=None if minutes is None else time.monotonic() + 60 * minutes,
                 device_files=[path.read_text() for path in device_file or ()],
             )  # fmt: skip
-    except ImportError as error:
-        raise need_extra("fleet", "fleet", error) from error
-    except (CampaignError, FleetError, StoreError) as error:
-        raise SpecError(str(error)) from error
     tell(done, measured.location.name, as_json)
 
 
@@ -148,23 +137,13 @@ def _plan(
     device: Device, store: Store, rows: int, minutes: float | None, seed: int, families: str
 ) -> Sequence[KernelSpec]:
     """What `collect` or `collect-gpu` would measure on this device."""
-    chosen = [word.strip() for word in families.split(",") if word.strip()]
     if device.kind == "gpu":
         from ...collectors.gpu.campaign import SECONDS_PER_CASE, latency_plan, measured_specs
 
         known = measured_specs(store, device.name)
         budget_s = 60 * minutes if minutes is not None else rows * SECONDS_PER_CASE
-        return latency_plan(budget_s, seed, known.all, device, chosen)[:rows]
-    from ...collectors.cpu.plans.shapes import plan
-    from ...features.kernel import families as all_families
-
-    threads = sorted({1, int(device.required("compute_units"))})
-    try:
-        return plan(chosen or list(all_families()), rows, seed, threads=threads)
-    except SpecError:
-        raise
-    except ValueError as error:
-        raise SpecError(str(error), field="rows") from error
+        return latency_plan(budget_s, seed, known.all, device, words(families))[:rows]
+    return cpu_plan(families, rows, seed, sorted({1, int(device.required("compute_units"))}))
 
 
 @contextmanager

@@ -14,18 +14,24 @@ from ...features.kernel import get_family
 from ..catalogue import this_gpu
 from ..console import (
     DeviceFiles,
+    Families,
+    GpuIndex,
+    GpuName,
     Json,
+    RowsFolder,
     check_file,
     check_folder,
-    need_extra,
     note,
     num_bytes,
-    out,
+    plain_errors,
     print_json,
     progress_bar,
     read_catalogue,
     seconds,
+    show_table,
+    words,
 )
+from .collect import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def compile_labels(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where rows go; run again to go on there.")],
+    out: RowsFolder,
     rows: Annotated[int, typer.Option(min=1, max=100_000, help="Rows over all targets together.")] = 2500,
     targets: Annotated[str, typer.Option(help="GPU architectures with commas between.")] = "sm_80,sm_90",
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal kernels, so a stopped run can go on.")] = 0,
@@ -45,17 +51,15 @@ def compile_labels(
     as_json: Json = False,
 ) -> None:
     """Compile tiled kernels for GPUs that need not be there; store registers, shared memory, occupancy, instructions."""
-    wanted = list(dict.fromkeys(word.strip() for word in targets.split(",") if word.strip()))
+    wanted = list(dict.fromkeys(words(targets)))
     check_folder(out)
     if tables is not None:
         check_folder(tables)
-    try:
+    with plain_errors("compile-labels", "gpu"):
         from ...collectors.compiled.labels import compile_labels as run
         from ...collectors.compiled.labels import label_plan
         from ...datasets.records.compiled_code import compact_compiled
-        from ...datasets.store.errors import StoreError
         from ...features.cost.occupancy import LIMITS
-        from ...process import ChildStartError
 
         known = [f"sm_{capability}" for capability in LIMITS]
         if not wanted or set(wanted) - set(known):
@@ -64,24 +68,13 @@ def compile_labels(
         with progress_bar() as progress:
             done = run(specs, wanted, out, progress, processes)
         written = [] if tables is None else compact_compiled(out, tables)
-    except ImportError as error:
-        raise need_extra("compile-labels", "gpu", error) from error
-    except (StoreError, ChildStartError) as error:
-        raise SpecError(str(error)) from error
-    except SpecError:
-        raise
-    except ValueError as error:
-        raise SpecError(str(error), field="rows") from error
-    if as_json:
-        print_json(done)
-    note(str(done))
-    note(f"rows are in {out}" + "".join(f"\ntable {path}" for path in written))
-    if done.interrupted:
-        raise KeyboardInterrupt
+    for path in written:
+        note(f"table {path}")
+    tell(done, out, as_json)
 
 
 def compile_triton_programs(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where rows go; run again to go on there.")],
+    out: RowsFolder,
     minutes: Annotated[
         float, typer.Option(min=0, help="Stop after the block in which these are over; 0 only packs.")
     ] = 60,
@@ -98,56 +91,39 @@ def compile_triton_programs(
     check_folder(out)
     if table is not None:
         check_file(table)
-    try:
+    with plain_errors("compile-triton-programs", "gpu"):
         from ...collectors.compiled.labels import compile_texts, read_text_jobs
         from ...datasets.records.compiled_code import TRITON_FILE, pack_modules
-        from ...datasets.store.errors import StoreError
-        from ...process import ChildStartError
-    except ImportError as error:
-        raise need_extra("compile-triton-programs", "gpu", error) from error
-    jobs = read_text_jobs(TRITON_FILE if texts is None else texts)
-    random.Random(seed).shuffle(jobs)  # noqa: S311  an order, no secret
-    try:
+
+        jobs = read_text_jobs(TRITON_FILE if texts is None else texts)
+        random.Random(seed).shuffle(jobs)  # noqa: S311  an order, no secret
         with progress_bar() as progress:
             done = compile_texts(jobs, out, progress, minutes * 60)
         packed = None if table is None else pack_modules(out, table)
-    except StoreError as error:
-        raise SpecError(str(error)) from error
-    except ChildStartError as error:
-        raise SpecError(
-            f"{error}; `kernelcast compile-triton-programs` needs: pip install 'kernelcast[gpu]'"
-        ) from error
-    if as_json:
-        print_json(done)
-    note(str(done))
-    note(f"rows are in {out}" + ("" if packed is None else f"\ntable {table}, {packed.num_rows} rows"))
-    if done.interrupted:
-        raise KeyboardInterrupt
+    if packed is not None:
+        note(f"table {table}, {packed.num_rows} rows")
+    tell(done, out, as_json)
 
 
 def count_traffic(
     out_file: Annotated[Path, typer.Option("--out", metavar="PARQUET", help="Where the rows go.")],
-    families: Annotated[str, typer.Option(help="Kernel families with commas between; default: all.")] = "",
+    families: Families = "",
     per_family: Annotated[int, typer.Option(min=1, max=3, help="Cases of each family.")] = 3,
     dtype: Annotated[str, typer.Option(help="Dtype of the cases.")] = "bf16",
-    index: Annotated[int, typer.Option(min=0, help="Index of the GPU, in CUDA's order.")] = 0,
-    device: Annotated[
-        str | None, typer.Option(help="Catalogue name of the GPU; default: found by the name it reports.")
-    ] = None,
+    index: GpuIndex = 0,
+    device: GpuName = None,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:
     """Count memory traffic and arithmetic of a few cases of every family with Nsight Compute (ncu)."""
-    wanted = [get_family(word.strip()).name for word in families.split(",") if word.strip()]
+    wanted = [get_family(word).name for word in words(families)]
     check_file(out_file)
     gpu, _ = this_gpu(device, index, read_catalogue(device_file))
-    try:
+    with plain_errors("count-traffic", "gpu"):
         from ...collectors.gpu.profiling.count import CountersUnavailableError, count_cases, counted_cases
         from ...collectors.gpu.profiling.ncu_output import METRICS, CounterOutputError
         from ...collectors.host import utc_now
         from ...datasets.records.launch_traces import CountedCase, as_dicts, write_records
-    except ImportError as error:
-        raise need_extra("count-traffic", "gpu", error) from error
     try:
         with progress_bar() as progress:
             counted = count_cases(counted_cases(wanted, per_family, dtype), gpu.name, index=index, progress=progress)
@@ -166,18 +142,17 @@ def count_traffic(
 
 
 def _show_traffic(counted: Sequence[CountedCase]) -> None:
-    from rich.table import Table
-
-    table = Table("case", "kernels", "time", "memory", "of paper", "L2", "flops of paper", "tensor", "SM")
-    for case in counted:
-        if case.status == "ok":
-            table.add_row(
-                case.spec, str(case.kernels), _or_dash(seconds, case.time_s), _or_dash(num_bytes, case.dram_b),
-                _or_dash("{:.2f}".format, case.traffic_ratio), _or_dash(num_bytes, case.l2_b),
-                _or_dash("{:.2f}".format, case.flops_ratio), _or_dash("{:.0%}".format, case.tensor_utilisation),
-                _or_dash("{:.0%}".format, case.sm_utilisation),
-            )  # fmt: skip
-    out().print(table)
+    heads = ("case", "kernels", "time", "memory", "of paper", "L2", "flops of paper", "tensor", "SM")
+    rows = (
+        (
+            case.spec, str(case.kernels), _or_dash(seconds, case.time_s), _or_dash(num_bytes, case.dram_b),
+            _or_dash("{:.2f}".format, case.traffic_ratio), _or_dash(num_bytes, case.l2_b),
+            _or_dash("{:.2f}".format, case.flops_ratio), _or_dash("{:.0%}".format, case.tensor_utilisation),
+            _or_dash("{:.0%}".format, case.sm_utilisation),
+        )
+        for case in counted if case.status == "ok"
+    )  # fmt: skip
+    show_table(heads, rows)
 
 
 def _or_dash(show: Callable[[float], str], value: float | None) -> str:
@@ -186,10 +161,8 @@ def _or_dash(show: Callable[[float], str], value: float | None) -> str:
 
 def trace_launches(
     out_dir: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the Parquet files go.")],
-    index: Annotated[int, typer.Option(min=0, help="Index of the GPU, in CUDA's order.")] = 0,
-    device: Annotated[
-        str | None, typer.Option(help="Catalogue name of the GPU; default: found by the name it reports.")
-    ] = None,
+    index: GpuIndex = 0,
+    device: GpuName = None,
     device_file: DeviceFiles = None,
     as_json: Json = False,
 ) -> None:
@@ -199,20 +172,16 @@ def trace_launches(
     """
     check_folder(out_dir)
     gpu, _ = this_gpu(device, index, read_catalogue(device_file))
-    try:
+    with plain_errors("trace-launches", "gpu"):
         from ...collectors.gpu.profiling.launch_trace import LaunchTraceError, gpu_bound_from
         from ...collectors.gpu.profiling.launch_trace import trace_launches as run
         from ...datasets.records.launch_traces import KernelLaunch, LaunchSummary, as_dicts, write_records
-        from ...process import ChildStartError
-    except ImportError as error:
-        raise need_extra("trace-launches", "gpu", error) from error
-    try:
-        with progress_bar() as progress:
-            traced = run(gpu.name, index=index, progress=progress)
-    except LaunchTraceError as error:
-        raise SpecError(f"launches cannot be traced here: {error}") from error
-    except ChildStartError as error:
-        raise SpecError(f"{error}; `kernelcast trace-launches` needs: pip install 'kernelcast[gpu]'") from error
+
+        try:
+            with progress_bar() as progress:
+                traced = run(gpu.name, index=index, progress=progress)
+        except LaunchTraceError as error:
+            raise SpecError(f"launches cannot be traced here: {error}") from error
     write_records(traced.launches, KernelLaunch, out_dir / "launches.parquet", traced.facts)
     write_records(traced.summaries, LaunchSummary, out_dir / "launch-summaries.parquet", traced.facts)
     for batch, why in traced.failed.items():
@@ -227,10 +196,9 @@ def trace_launches(
 
 
 def _show_launches(summaries: Sequence[LaunchSummary]) -> None:
-    from rich.table import Table
-
-    table = Table("batch", "kernels", "launch", "queue", "TKLQT", "kernels busy", "from first to last", "bound by")
+    heads = ("batch", "kernels", "launch", "queue", "TKLQT", "kernels busy", "from first to last", "bound by")
+    rows = []
     for summary in summaries:
         times = (summary.launch_s, summary.queue_s, summary.tklqt_s, summary.busy_s, summary.span_s)
-        table.add_row(str(summary.batch), str(summary.kernels), *map(seconds, times), summary.bound)
-    out().print(table)
+        rows.append((str(summary.batch), str(summary.kernels), *map(seconds, times), summary.bound))
+    show_table(heads, rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...datasets.form.form import FormRows, FormTable, read_form
-from ...datasets.rows.table_columns import SUFFIXES
 from ...features.device import Catalogue
 from ...features.errors import SpecError
-from ...files import whole_file
 from ...models.predict.prediction import Predictions
 from ...models.predict.predictor import load_predictor
-from ..console import note, progress_bar
+from ..console import check_table, note, progress_bar, write_table
 
 if TYPE_CHECKING:
     from ...models.predict.predictor import Predictor
@@ -39,7 +36,9 @@ def predict_table(
         SpecError: the table or some of its rows cannot be predicted (unless `keep_good`), or `out` cannot be written.
         ArtifactError: the model cannot be used.
     """
-    _check_out(path, out)
+    check_table(out)
+    if out.exists() and path.exists() and out.samefile(path):
+        raise SpecError(f"--out {out} is the table that is read; give another file", field="out")
     predictor = load_predictor(model, devices)
     form = read_form(path, family=family, keep_good=keep_good, need_labels=False,
                      known_devices=lambda name: devices.get(name).name)  # fmt: skip
@@ -54,7 +53,7 @@ def predict_table(
                 done += len(part)
     if refused and not keep_good:
         raise SpecError(_complaint(path, refused, form.table.num_rows))
-    _write(_joined(form, columns, refused, with_reasons=keep_good), out)
+    write_table(_joined(form, columns, refused, with_reasons=keep_good), out)
     note(f"{form.table.num_rows - len(refused)} rows predicted, {len(refused)} refused, written to {out}")
     return {"out": str(out), "rows": form.table.num_rows, "predicted": form.table.num_rows - len(refused),
             "refused": len(refused)}  # fmt: skip
@@ -134,37 +133,3 @@ def _joined(form: FormTable, columns: _Columns, refused: dict[int, str], *, with
     for name, column in added.items():
         table = table.append_column(name, column)
     return table
-
-
-def _check_out(path: Path, out: Path) -> None:
-    """Say early, before minutes of work, that the output has no place.
-
-    Raises:
-        SpecError: why.
-    """
-    if out.suffix.lower() not in SUFFIXES:
-        raise SpecError(f"--out {out} must end in {' or '.join(SUFFIXES)}", field="out")
-    if out.exists() and path.exists() and out.samefile(path):
-        raise SpecError(f"--out {out} is the table that is read; give another file", field="out")
-    if out.is_dir():
-        raise SpecError(f"--out {out} is a folder; give a file", field="out")
-    if not out.parent.is_dir():
-        raise SpecError(f"the folder of --out {out} does not exist; make it first", field="out")
-    if not os.access(out.parent, os.W_OK):
-        raise SpecError(f"cannot write to the folder of --out {out}", field="out")
-
-
-def _write(table: pa.Table, out: Path) -> None:
-    """Write under a temporary name beside `out`, flush, rename: `out` is the old file or the whole new one."""
-    import pyarrow.csv as pa_csv
-    import pyarrow.parquet as pq
-
-    try:
-        with whole_file(out) as temporary:
-            if out.suffix.lower() == ".csv":
-                pa_csv.write_csv(table, temporary)
-            else:
-                pq.write_table(table, temporary, compression="zstd")
-    except (OSError, pa.ArrowException) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise SpecError(f"cannot write {out}: {reason}", field="out") from error

@@ -167,7 +167,7 @@ def test_a_full_disk_leaves_the_old_file(run, fake, tmp_path, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pq, "write_table", full)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
     done = run("predict", "--model", tmp_path, "--table", tmp_path / "in.parquet", "--out", out)
     assert "No space left" in done.error
     assert out.read_text() == "old"
