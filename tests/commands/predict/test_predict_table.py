@@ -169,6 +169,6 @@ def test_a_full_disk_leaves_the_old_file(run, fake, tmp_path, monkeypatch):
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
     done = run("predict", "--model", tmp_path, "--table", tmp_path / "in.parquet", "--out", out)
-    assert "No space left" in done.error
+    assert "no space left" in done.error
     assert out.read_text() == "old"
     assert {path.name for path in tmp_path.iterdir()} <= {"in.parquet", "out.parquet", "home"}
