@@ -34,8 +34,8 @@ def devices_page() -> str:
     """The whole of docs/devices.md."""
     head = (
         "# Devices\n\nWritten by `docs/tables.py` from `features/devices/`, where every figure has its source. Peaks are "
-        "dense; a blank is a figure that is not public. Rates in TFLOP/s, memory bandwidth in GB/s, power limit in W. Devices have "
-        "further names, such as those of NVML and ROCm: `kernelcast devices NAME --json` lists them.\n"
+        "dense; a blank is a figure that is not public. Rates in TFLOP/s, memory bandwidth in GB/s, power limit in W. "
+        "Further names, such as those of NVML and ROCm, are in `kernelcast devices NAME --json`.\n"
     )
     columns = (
         "device",
@@ -70,7 +70,7 @@ def _idea(path: Path) -> str:
     if not path.is_file():
         return ""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
+    return " ".join(text.split()).split(". ")[0].rstrip(".").replace("|", "\\|")
 
 
 def _dims(family: KernelFamily) -> Iterable[tuple[str, ...]]:
