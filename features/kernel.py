@@ -275,16 +275,17 @@ def operand_sizes(operands: Sequence[Array]) -> tuple[list[Size], list[Size]]:
 
 
 def discover(package: ModuleType, attr: str) -> dict[str, Any]:
-    """Import every module of `package` and return `{object.name: object}` for its `attr`, sorted by name.
+    """Import every module of `package` and return `{object.name: object}` for its `attr`, one or a tuple, sorted by name.
 
     The one plug-in mechanism of the product: families, regressors, importers and runners are all found this way.
     """
     members: dict[str, Any] = {}
     for info in pkgutil.iter_modules(package.__path__):
-        thing = getattr(importlib.import_module(f"{package.__name__}.{info.name}"), attr)
-        if thing.name in members:
-            raise ValueError(f"two modules in {package.__name__} define {attr} {thing.name!r}")
-        members[thing.name] = thing
+        value = getattr(importlib.import_module(f"{package.__name__}.{info.name}"), attr)
+        for thing in value if isinstance(value, tuple) else (value,):
+            if thing.name in members:
+                raise ValueError(f"two modules in {package.__name__} define {attr} {thing.name!r}")
+            members[thing.name] = thing
     return dict(sorted(members.items()))
 
 

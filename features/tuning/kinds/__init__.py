@@ -1,1 +1,1 @@
-"""Kinds of tuning problems: one file each, with a module constant `KIND`."""
+"""Kinds of tuning problems: a module constant `KIND` in each file, one kind or a tuple of them."""
