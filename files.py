@@ -12,8 +12,11 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 TEMPORARY = ".tmp"
 """End of a temporary name. The name also starts with a dot, so that no reader takes the file for a finished one."""
@@ -140,6 +143,25 @@ def append_line(path: Path, line: str) -> None:
         torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
         _write(handle, f"{chr(10) if torn else ''}{line}\n".encode())
         os.fsync(handle)
+
+
+def read_lines(path: Path, read: Callable[[str], T]) -> tuple[list[T], int]:
+    """What `read` makes of each line of a file, and how many lines it refused; none where there is no file.
+
+    Raises:
+        OSError: the file is there and cannot be read.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return [], 0
+    entries, damaged = [], 0
+    for line in filter(None, text.split("\n")):
+        try:
+            entries.append(read(line))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            damaged += 1
+    return entries, damaged
 
 
 @contextlib.contextmanager

@@ -15,11 +15,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from ...collectors.gpu.campaign import SENTINELS as GPU_SENTINELS
@@ -27,9 +28,9 @@ from ...collectors.kernel_campaign import SENTINEL_CASES
 from ...datasets.store.store import StoreError
 from ...features.batch.cases import Floats
 from ...features.device import Device
-from ...features.errors import SpecError, listed
+from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
-from ...files import append_line, home_dir
+from ...files import append_line, home_dir, read_lines
 from ..record.record import Finding
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -123,11 +124,9 @@ def cusum(logs: Floats, rule: DriftRule) -> Sums:
     return Sums(moved, scale, slower, faster)
 
 
-def device_drift(
-    device: str, nights: Sequence[DeviceNight], rule: DriftRule | None = None
-) -> tuple[list[Finding], dict[str, Any]]:
+def device_drift(device: str, nights: Sequence[DeviceNight]) -> tuple[list[Finding], dict[str, Any]]:
     """Findings and plain facts of a device whose `nights` ran one software; in order of time, the last is tonight."""
-    rule = rule or DriftRule()
+    rule = DriftRule()
     nights = [night for night in nights if any(map(_is_time, night.readings.values()))]
     facts: dict[str, Any] = {
         "state": "not enough history", "nights": len(nights), "log_ratio": None, "since": None, "confirmed_nights": 0,
@@ -199,9 +198,8 @@ def write_readings(device: str, night: DeviceNight, folder: Path | None = None) 
         StoreError: the disk is full or not writable.
     """
     path = readings_path(device, folder)
-    line = {"night": night.night, "software": night.software, "readings": dict(night.readings)}
     try:
-        append_line(path, json.dumps(line, ensure_ascii=False, allow_nan=False))
+        append_line(path, json.dumps(asdict(night), ensure_ascii=False, allow_nan=False))
     except (OSError, ValueError) as error:
         raise StoreError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
 
@@ -215,31 +213,14 @@ def read_readings(device: str, folder: Path | None = None) -> tuple[list[DeviceN
     """
     path = readings_path(device, folder)
     try:
-        text = path.read_bytes().decode("utf-8", errors="replace")
-    except FileNotFoundError:
-        return [], 0
+        lines, damaged = read_lines(path, msgspec.json.Decoder(DeviceNight).decode)
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
     nights: dict[str, DeviceNight] = {}
-    damaged = 0
-    for line in filter(None, text.split("\n")):
-        try:
-            night = _night(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            damaged += 1
-            continue
+    for night in lines:
         before = nights.get(night.night, night)
         nights[night.night] = replace(night, readings={**before.readings, **night.readings})
     return [nights[name] for name in sorted(nights)], damaged
-
-
-def _night(content: Mapping[str, Any]) -> DeviceNight:
-    night, software, readings = content["night"], content["software"], content.get("readings", {})
-    if not isinstance(night, str) or not isinstance(software, str):
-        raise TypeError("a night or its software is no text")
-    if any(value is not None and not isinstance(value, int | float) for value in readings.values()):
-        raise TypeError("a reading is no number")
-    return DeviceNight(night, software, dict(readings))
 
 
 def _is_time(value: float | None) -> bool:
@@ -275,8 +256,6 @@ def _versions(software: str) -> dict[str, str]:
     return {name.strip(): value for name, _, value in parts if name.strip()}
 
 
-_IMPL = "torch"
-
 _WIDE = {"rows": 4096, "cols": 4096}
 _ON_GPU: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("gemm", {"m": 2048, "n": 2048, "k": 2048}),
@@ -302,21 +281,15 @@ _ON_CPU: tuple[tuple[str, Mapping[str, Any]], ...] = (
 )  # fmt: skip
 
 
-def anchor_cases(device: Device, families: Collection[str] | None = None) -> list[KernelSpec]:
-    """The kind of device's two sentinels and twelve cases over the families, or those of `families`; always the same.
+def anchor_cases(device: Device) -> list[KernelSpec]:
+    """The kind of device's two sentinels and twelve cases over the families; always the same.
 
     On a CPU on one thread in float32, on a GPU in bfloat16, or float16 where the datasheet gives no bfloat16 rate.
-
-    Raises:
-        SpecError: a family that has no anchor.
     """
-    on_cpu = device.kind == "cpu"
-    table = _ON_CPU if on_cpu else _ON_GPU
-    known = sorted({family for family, _ in table})
-    if families is not None and (unknown := sorted(set(families) - set(known))):
-        raise SpecError(f"no anchor case of {unknown[0]!r}; families with one: {listed(known)}", field="family")
-    half = "bf16" if "bf16" in device.matrix_flops_per_s else "fp16"
-    dtype, threads = ("fp32", 1) if on_cpu else (half, None)
-    anchors = [KernelSpec.of(family, dtype, impl=_IMPL, threads=threads, **fields) for family, fields in table]
-    return [spec for spec in (*(SENTINEL_CASES if on_cpu else GPU_SENTINELS), *anchors)
-            if families is None or spec.family in families]  # fmt: skip
+    if device.kind == "cpu":
+        return [*SENTINEL_CASES, *_cases(_ON_CPU, "fp32", 1)]
+    return [*GPU_SENTINELS, *_cases(_ON_GPU, "bf16" if "bf16" in device.matrix_flops_per_s else "fp16", None)]
+
+
+def _cases(table: Sequence[tuple[str, Mapping[str, Any]]], dtype: str, threads: int | None) -> list[KernelSpec]:
+    return [KernelSpec.of(family, dtype, impl="torch", threads=threads, **fields) for family, fields in table]

@@ -52,12 +52,6 @@ class Changes:
     largest: tuple[Mapping[str, Any], ...]
     unknown: int
 
-    def facts(self) -> dict[str, Any]:
-        """What a night's record says of it."""
-        return {"cases": self.cases, "median_pct": self.median_pct, "p95_pct": self.p95_pct,
-                "largest_pct": self.largest_pct, "by_family": {name: dict(figures) for name, figures in self.by_family.items()},
-                "largest": [dict(figures) for figures in self.largest], "unknown": self.unknown}  # fmt: skip
-
 
 def probes(
     model: Path, usage: Iterable[KernelSpec] = (), *, devices: Catalogue | None = None, each: int = PROBES_PER_DEVICE

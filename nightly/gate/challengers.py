@@ -17,11 +17,10 @@ import numpy as np
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError
 from ...models.evaluation.scoring import canonical
-from ...models.family_model.artifact import Artifact, FamilyModel, load_family, read_manifest, save_artifact
-from ...models.family_model.artifact_files import ArtifactError, write_manifest
+from ...models.family_model.artifact import Artifact, load_family, read_manifest, save_artifact
+from ...models.family_model.artifact_files import write_manifest
 from ...models.predict.predictor import load_predictor
 from ...models.registry.mlflow_tracking import manifest_sha256
-from ...models.regressor import Progress
 from ...models.training.device_calibration import calibrate_to_devices
 from ...models.training.fitting import MIN_ROWS
 from ...models.training.labelled_cases import LabelledCases, joined
@@ -94,7 +93,8 @@ def adapted(
         raise SpecError("no new row is of a family and kind of device that the champion knows: nothing to adapt it with",
                         field="data")  # fmt: skip
     done = calibrate_to_devices(champion, usable, out, devices=known, seed=seed)
-    _stamp(out, {"challenger": {"kind": "adapted", "from": _version(champion), **dict(facts or {})}})
+    provenance = {"kind": "adapted", "from": _version(champion), **dict(facts or {})}
+    write_manifest(out, {**read_manifest(out), "challenger": provenance})
     families = tuple(sorted({adaptation.family for adaptation in done}))
     left = {family: "no new rows" for family in manifest["families"] if family not in families} | left
     return _loaded(
@@ -111,12 +111,10 @@ def retrained(
     name: str = "retrained",
     regressor: str = DEFAULT_REGRESSOR,
     fresh: AbstractSet[str] | None = None,
-    least_rows: int = MIN_ROWS,
     may_forget: bool = False,
     facts: Mapping[str, Any] | None = None,
     devices: Catalogue | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
 ) -> Challenger:
     """A model trained on `tables`, family by family; where they do not suffice, the champion's family as it is.
 
@@ -127,12 +125,10 @@ def retrained(
         name: of the challenger.
         regressor: what is trained.
         fresh: families with new rows; others are taken over. Default: all of them have.
-        least_rows: fewer rows of a family than this are too few.
         may_forget: train a family again even where the champion knows devices of it that the rows do not.
         facts: remembered in the model beside what it was made of.
         devices: the catalogue; default: the shipped one.
         seed: of the training.
-        progress: called as `models.training.train` calls it.
 
     Raises:
         SpecError: no family has enough rows, or see `models.training.train`.
@@ -144,7 +140,7 @@ def retrained(
     chosen: list[LabelledCases] = []
     left = {family: "no rows" for family in manifest["families"] if family not in by_family}
     for family, rows in by_family.items():
-        why = _too_little(family, rows, manifest["families"].get(family, {}), fresh, least_rows, may_forget)
+        why = _too_little(family, rows, manifest["families"].get(family, {}), fresh, may_forget)
         if why is None:
             chosen.append(rows)
         else:
@@ -152,12 +148,11 @@ def retrained(
     if not chosen:
         reasons = "; ".join(f"{family}: {why}" for family, why in sorted(left.items())) or "no rows"
         raise SpecError(f"no family can be trained again ({reasons})", field="data")
-    trained = train(chosen, regressor=regressor, seed=seed, devices=known, progress=progress)
-    families = dict(trained.families)
-    taken: dict[str, str] = {}
+    trained = train(chosen, regressor=regressor, seed=seed, devices=known)
+    families, taken = dict(trained.families), {}
     if champion is not None:
         over = {family: load_family(champion, manifest, family) for family in manifest["families"] if family in left}
-        families = merged(families, over)
+        families = dict(sorted((over | families).items()))
         taken = dict.fromkeys(over, _version(champion))
     provenance = {"kind": "retrained", "taken_over": taken, **dict(facts or {})}
     save_artifact(Artifact(regressor, families, {**trained.facts, "challenger": provenance}), out)
@@ -180,32 +175,11 @@ def past(path: Path, name: str, *, devices: Catalogue | None = None) -> Challeng
     )
 
 
-def merged(first: Mapping[str, FamilyModel], second: Mapping[str, FamilyModel]) -> dict[str, FamilyModel]:
-    """The families of both, `first` before `second`.
-
-    `artifact.load_family` has checked that features of a family read from disk are those of this version; that a model stands
-    under its own family's name is checked here.
-
-    Raises:
-        ArtifactError: a model stands under another family's name.
-    """
-    families = {**second, **first}
-    for family, model in families.items():
-        if model.schema.family != family:
-            raise ArtifactError(f"a model of {model.schema.family} stands under {family}; it cannot be merged")
-    return dict(sorted(families.items()))
-
-
 def _too_little(
-    family: str,
-    rows: LabelledCases,
-    entry: Mapping[str, Any],
-    fresh: AbstractSet[str] | None,
-    least: int,
-    may_forget: bool,
+    family: str, rows: LabelledCases, entry: Mapping[str, Any], fresh: AbstractSet[str] | None, may_forget: bool
 ) -> str | None:
     """Why a family cannot or need not be trained again, None where it can."""
-    if len(rows) < max(least, MIN_ROWS):
+    if len(rows) < MIN_ROWS:
         return f"{len(rows)} rows are too few"
     if fresh is not None and family not in fresh and entry:
         return "no new rows"
@@ -227,11 +201,6 @@ def _by_family(tables: Sequence[LabelledCases], devices: Catalogue) -> dict[str,
         if len(rows):
             parts.setdefault(rows.cases.family.name, []).append(replace(canonical(rows, devices), source=None))
     return {family: joined(parts[family]) for family in sorted(parts)}
-
-
-def _stamp(directory: Path, facts: Mapping[str, Any]) -> None:
-    """Add facts to the manifest of an artifact that does not serve yet; its graphs stay as they are."""
-    write_manifest(directory, {**read_manifest(directory), **facts})
 
 
 def _version(directory: Path) -> str:

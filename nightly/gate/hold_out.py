@@ -8,6 +8,7 @@ made of earlier rows, nor a challenger has seen it then.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,6 @@ import numpy as np
 
 from ...datasets.rows.splits import Mask, held_out_shapes, mixed, shape_hashes, word_hash
 from ...features.batch.cases import Cases, Strings
-from ...features.errors import SpecError
 from ...models.training.labelled_cases import LabelledCases, joined
 
 HOLD_OUT, LAST_NIGHT = "hold-out", "last night"
@@ -43,10 +43,6 @@ class Evidence:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, index: Mask) -> Evidence:
-        """The rows of a mask."""
-        return Evidence(self.rows.take(index), self.origin[index])
-
 
 @dataclass(frozen=True, slots=True)
 class RowSplit:
@@ -60,12 +56,11 @@ class RowSplit:
     learn: tuple[LabelledCases, ...]
     evidence: tuple[Evidence, ...]
 
-    def judged(self) -> dict[str, int]:
-        """Rows that judge by where they come from, the keys as facts of a record write them."""
-        origins = (
-            np.concatenate([part.origin for part in self.evidence]) if self.evidence else np.array([], dtype=np.str_)
-        )
-        return {"hold_out": int((origins == HOLD_OUT).sum()), "last_night": int((origins == LAST_NIGHT).sum())}
+
+def judging_rows(evidence: Iterable[Evidence]) -> dict[str, int]:
+    """Rows that judge by where they come from, the keys as facts of a record write them."""
+    counts = Counter(origin for part in evidence for origin in part.origin.tolist())
+    return {"hold_out": counts[HOLD_OUT], "last_night": counts[LAST_NIGHT]}
 
 
 def frozen(cases: Cases, share: float = HELD_OUT_SHARE) -> Mask:
@@ -73,18 +68,10 @@ def frozen(cases: Cases, share: float = HELD_OUT_SHARE) -> Mask:
     return held_out_shapes(cases, share, _SEED)
 
 
-def judges_tonight(cases: Cases, night: str, share: float = JUDGED_SHARE) -> Mask:
-    """True for the cases whose shape judges in the night of this id, shape `(n,)`; another night has another half.
-
-    Raises:
-        SpecError: the share is not between 0 and 1.
-    """
-    if not 0 < share < 1:
-        raise SpecError(
-            f"the share of last night's rows that judges must be between 0 and 1, got {share}", field="gate"
-        )
+def judges_tonight(cases: Cases, night: str) -> Mask:
+    """True for the cases whose shape judges in the night of this id, shape `(n,)`; another night has another half."""
     drawn = mixed(shape_hashes(cases) ^ np.uint64(word_hash(f"judges-{night}")))
-    return (drawn >> np.uint64(11)).astype(np.float64) / 2.0**53 < share
+    return (drawn >> np.uint64(11)).astype(np.float64) / 2.0**53 < JUDGED_SHARE
 
 
 def teachable(tables: Iterable[LabelledCases], share: float = HELD_OUT_SHARE) -> list[LabelledCases]:
@@ -94,12 +81,7 @@ def teachable(tables: Iterable[LabelledCases], share: float = HELD_OUT_SHARE) ->
 
 
 def split_rows(
-    earlier: Sequence[LabelledCases],
-    tonight: Sequence[LabelledCases],
-    night: str,
-    *,
-    share: float = HELD_OUT_SHARE,
-    judged: float = JUDGED_SHARE,
+    earlier: Sequence[LabelledCases], tonight: Sequence[LabelledCases], night: str, *, share: float = HELD_OUT_SHARE
 ) -> RowSplit:
     """Split rows into those that teach and those that judge.
 
@@ -108,10 +90,6 @@ def split_rows(
         tonight: rows of this night.
         night: its id, which chooses the half that judges.
         share: of all shapes, the frozen hold-out.
-        judged: of tonight's other shapes, those that judge.
-
-    Raises:
-        SpecError: a share is not between 0 and 1.
     """
     learn: list[LabelledCases] = []
     evidence: list[Evidence] = []
@@ -124,14 +102,12 @@ def split_rows(
         fresh = np.arange(len(rows)) >= sum(map(len, before))
         held_out = frozen(rows.cases, share)
         shapes = shape_hashes(rows.cases)
-        judge = fresh & ~held_out & judges_tonight(rows.cases, night, judged) & ~np.isin(shapes, shapes[~fresh])
+        judge = fresh & ~held_out & judges_tonight(rows.cases, night) & ~np.isin(shapes, shapes[~fresh])
         teach = np.flatnonzero(~held_out & ~judge)
         if len(teach):
             learn.append(rows.take(teach))
-        if (chosen := np.flatnonzero(held_out | judge)).size:
-            origin = np.where(held_out, HOLD_OUT, LAST_NIGHT)[chosen]
-            evidence.append(Evidence(rows.take(chosen), origin))
-    return RowSplit(tuple(learn), tuple(evidence))
+        evidence.append(_evidence(rows, held_out, judge))
+    return RowSplit(tuple(learn), tuple(filter(len, evidence)))
 
 
 def unseen(
@@ -147,10 +123,14 @@ def unseen(
         known = [shape_hashes(table.cases) for table in earlier if table.cases.family.name == name]
         seen = np.isin(shapes, np.concatenate(known)) if known else np.zeros(len(rows), dtype=np.bool_)
         held_out = frozen(rows.cases, share)
-        if (chosen := np.flatnonzero(held_out | ~seen)).size:
-            origin = np.where(held_out, HOLD_OUT, LAST_NIGHT)[chosen]
-            evidence.append(Evidence(rows.take(chosen), origin))
-    return tuple(evidence)
+        evidence.append(_evidence(rows, held_out, ~seen))
+    return tuple(filter(len, evidence))
+
+
+def _evidence(rows: LabelledCases, held_out: Mask, judge: Mask) -> Evidence:
+    """The rows of either mask; those of both are of the hold-out."""
+    chosen = np.flatnonzero(held_out | judge)
+    return Evidence(rows.take(chosen), np.where(held_out, HOLD_OUT, LAST_NIGHT)[chosen])
 
 
 def joined_evidence(evidence: Iterable[Evidence]) -> list[Evidence]:

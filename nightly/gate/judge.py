@@ -252,19 +252,23 @@ def _slices(scored: _Scored) -> Iterator[_Slice]:
 def _judged(scored: Sequence[_Scored], rules: Rules) -> tuple[JudgedSlice, ...]:
     parts = [part for errors_of_family in scored for part in _slices(errors_of_family)]
     resamples = resamples_for(len(parts), rules.alpha / 2, rules.resamples)
-    compared: list[tuple[_Slice, Difference | None]] = []
-    for part in parts:
-        errors, index = part.scored, part.index
-        gap = errors.challenger[index] - errors.champion[index]
-        enough = len(np.unique(errors.clusters[index])) >= rules.fewest_shapes and not np.isnan(gap).any()
-        compared.append((part, difference(gap, errors.clusters[index], tolerance=rules.tolerance_pct, resamples=resamples,
-                                       seed=rules.seed) if enough else None))  # fmt: skip
+    gaps = [part.scored.challenger - part.scored.champion for part in parts]
+    compared = [(part, _difference(part, gap, rules, rules.tolerance_pct, resamples))
+                for part, gap in zip(parts, gaps, strict=True)]  # fmt: skip
     whole = [part.whole for part, gap in compared if gap is not None]
     tested = [gap for _, gap in compared if gap is not None]
     worse = iter(_rejected([gap.p_above for gap in tested], whole, rules.alpha))
     better = iter(_rejected([gap.p_below for gap in tested], whole, rules.alpha))
     return tuple(_judged_slice(part, gap, *((next(worse), next(better)) if gap is not None else (False, False)))
                  for part, gap in compared)  # fmt: skip
+
+
+def _difference(part: _Slice, values: Floats, rules: Rules, tolerance: float, resamples: int) -> Difference | None:
+    """The mean of paired `values` of all rows on a slice; None for few shapes, or where the champion does not know it."""
+    values, clusters = values[part.index], part.scored.clusters[part.index]
+    if np.isnan(values).any() or len(np.unique(clusters)) < rules.fewest_shapes:
+        return None
+    return difference(values, clusters, tolerance=tolerance, resamples=resamples, seed=rules.seed)
 
 
 def _rejected(p_values: Sequence[float], whole: Sequence[bool], alpha: float) -> list[bool]:
@@ -302,18 +306,15 @@ def _judged_slice(part: _Slice, gap: Difference | None, worse: bool, better: boo
 def _coverage_worse(scored: Sequence[_Scored], rules: Rules) -> list[str]:
     """Families on devices whose intervals hold less often than the champion's, beyond noise, and less often than asked."""
     parts = [part for errors_of_family in scored for part in _slices(errors_of_family) if part.whole]
-    compared, gaps = [], []
+    resamples = resamples_for(len(parts), rules.alpha, rules.resamples)
+    compared = []
     for part in parts:
-        errors, index = part.scored, part.index
-        lost = errors.champion_inside[index] - errors.challenger_inside[index]
-        if np.isnan(lost).any() or len(np.unique(errors.clusters[index])) < rules.fewest_shapes:
-            continue
-        compared.append(part)
-        gaps.append(difference(lost, errors.clusters[index], tolerance=rules.coverage_tolerance_pct,
-                               resamples=resamples_for(len(parts), rules.alpha, rules.resamples), seed=rules.seed))  # fmt: skip
-    worse = holm([gap.p_above for gap in gaps], rules.alpha)
+        lost = part.scored.champion_inside - part.scored.challenger_inside
+        if (gap := _difference(part, lost, rules, rules.coverage_tolerance_pct, resamples)) is not None:
+            compared.append((part, gap.p_above))
+    worse = holm([p_value for _, p_value in compared], rules.alpha)
     reasons = []
-    for part, bad in zip(compared, worse, strict=True):
+    for (part, _), bad in zip(compared, worse, strict=True):
         now, before = (
             _mean(column[part.index]) for column in (part.scored.challenger_inside, part.scored.champion_inside)
         )

@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError, listed
-from ...files import append_line, home_dir
+from ...files import append_line, home_dir, read_lines
 from ...models.evaluation.scoring import canonical
 from ...models.family_model.artifact import read_manifest
 from ...models.family_model.artifact_files import ArtifactError
@@ -119,20 +121,21 @@ class Ledger:
             SpecError: the file cannot be read.
         """
         by_version: dict[str, ModelEntry] = {}
-        for line in self._lines():
-            version = line["version"]
-            if line["event"] == "kept":
+        for event in self._events():
+            version = event["version"]
+            if event["event"] == "kept":
                 old = by_version.get(version)
-                by_version[version] = replace(_entry(line), errors=old.errors if old else ())
+                by_version[version] = replace(event["entry"], errors=old.errors if old else ())
+            elif event["event"] == "pruned":
+                by_version.pop(version, None)
             elif version in by_version:
-                by_version[version] = _changed(by_version[version], line)
-                if line["event"] == "pruned":
-                    del by_version[version]
+                by_version[version] = _changed(by_version[version], event)
         return list(by_version.values())
 
     def served(self) -> list[tuple[str, str, str]]:
         """(when, what, version) of every promotion and rollback, oldest first; `what` is `promoted` or `rolled-back`."""
-        return [(line["at"], line["event"], line["version"]) for line in self._lines() if line["event"] in _EVENTS[1:3]]
+        events = (event for event in self._events() if event["event"] in _EVENTS[1:3])
+        return [(event["at"], event["event"], event["version"]) for event in events]
 
     def find(self, version: str) -> ModelEntry:
         """The kept model of this version.
@@ -140,12 +143,14 @@ class Ledger:
         Raises:
             SpecError: it is not kept.
         """
-        entries = self.entries()
-        for entry in entries:
-            if entry.version == version:
-                return entry
-        have = listed([entry.version for entry in entries]) or "none"
+        if (entry := self.get(version)) is not None:
+            return entry
+        have = listed(entry.version for entry in self.entries()) or "none"
         raise SpecError(f"no model {version!r} is kept; kept: {have}", field="version")
+
+    def get(self, version: str | None) -> ModelEntry | None:
+        """The kept model of this version; None where it is not kept."""
+        return next((entry for entry in self.entries() if entry.version == version), None)
 
     def keep(
         self,
@@ -169,8 +174,8 @@ class Ledger:
         sha256 = manifest_sha256(challenger.path)
         version = version or sha256[:12]
         path = path or pin(challenger.path, version)
-        same = next((entry for entry in self.entries() if (entry.version, entry.sha256) == (version, sha256)), None)
-        if same is not None and Path(same.path) == path:
+        same = self.get(version)
+        if same is not None and (same.sha256, Path(same.path)) == (sha256, path):
             return same
         entry = ModelEntry(version, str(path), challenger.kind, night, sha256, challenger.rows,
                            tuple(read_manifest(path)["families"]), dict(software or {}), *measured,
@@ -217,23 +222,12 @@ class Ledger:
             raise SpecError(f"cannot write {self.path}: {error.strerror or error}; free space or make it writable",
                             field="ledger") from error  # fmt: skip
 
-    def _lines(self) -> list[dict[str, Any]]:
+    def _events(self) -> list[dict[str, Any]]:
         try:
-            text = self.path.read_bytes().decode("utf-8", errors="replace")
-        except FileNotFoundError:
-            return []
+            events, self.damaged = read_lines(self.path, _event)
         except OSError as error:
             raise SpecError(f"cannot read {self.path}: {error.strerror or error}", field="ledger") from error
-        lines, self.damaged = [], 0
-        for line in filter(None, text.split("\n")):
-            try:
-                document = json.loads(line)
-                _check(document)
-            except (ValueError, KeyError, TypeError, AttributeError):
-                self.damaged += 1
-                continue
-            lines.append(document)
-        return lines
+        return events
 
 
 def recent_errors(
@@ -266,39 +260,30 @@ def newest_by_software(entries: Sequence[ModelEntry]) -> set[str]:
     return {entry.version for entry in newest.values()}
 
 
-def _check(line: Mapping[str, Any]) -> None:
-    if line["event"] not in _EVENTS or not isinstance(line["version"], str):
+def _event(text: str) -> dict[str, Any]:
+    """An event from its line, a model in `entry`. Fields that earlier versions wrote, such as `regime`, are passed over.
+
+    Raises:
+        ValueError: no line of a ledger. So do KeyError, TypeError and msgspec.ValidationError.
+    """
+    event = json.loads(text)
+    if event["event"] not in _EVENTS or not isinstance(event["version"], str):
         raise ValueError("no event of a ledger")
-    if line["event"] == "kept":
-        _entry(line)
-    elif line["event"] == "errors":
-        _errors(line)
-    elif line["event"] != "pruned" and not isinstance(line["at"], str):
+    if event["event"] == "kept":
+        event["entry"] = msgspec.convert(event, ModelEntry)
+    elif event["event"] == "errors":
+        event["errors"] = msgspec.convert(event["errors"], tuple[RecentError, ...])
+    elif event["event"] != "pruned" and not isinstance(event["at"], str):
         raise ValueError("no time")
+    return dict(event)
 
 
-def _entry(line: Mapping[str, Any]) -> ModelEntry:
-    return ModelEntry(**_known(ModelEntry, line) | {"families": tuple(line.get("families", ()))})
-
-
-def _errors(line: Mapping[str, Any]) -> list[RecentError]:
-    return [RecentError(**_known(RecentError, error)) for error in line["errors"]]
-
-
-def _known(kind: type[ModelEntry | RecentError], content: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a line that are read now; lines of earlier versions have others too, such as `regime`."""
-    names = {known_field.name for known_field in fields(kind)}
-    return {name: value for name, value in content.items() if name in names}
-
-
-def _changed(entry: ModelEntry, line: Mapping[str, Any]) -> ModelEntry:
-    if line["event"] == "promoted":
-        return replace(entry, promoted_at=line["at"], previous=line["previous"], rolled_back=None)
-    if line["event"] == "rolled-back":
-        return replace(entry, rolled_back=line["at"])
-    if line["event"] == "errors":
-        return replace(entry, errors=(*entry.errors, *_errors(line)))
-    return entry
+def _changed(entry: ModelEntry, event: Mapping[str, Any]) -> ModelEntry:
+    if event["event"] == "promoted":
+        return replace(entry, promoted_at=event["at"], previous=event["previous"], rolled_back=None)
+    if event["event"] == "rolled-back":
+        return replace(entry, rolled_back=event["at"])
+    return replace(entry, errors=(*entry.errors, *event["errors"]))
 
 
 HALF_LIFE_DAYS = 7.0

@@ -17,6 +17,9 @@ import numpy.typing as npt
 
 from ...features.batch.cases import Floats
 
+_LEVEL = 0.9
+"""Of the two-sided interval."""
+
 _PIECE = 2_000_000
 """Most weights held at a time: 16 MB."""
 
@@ -27,7 +30,7 @@ class Difference:
 
     Attributes:
         mean: The mean difference.
-        low: Lower end of its two-sided interval.
+        low: Lower end of its two-sided 90 % interval.
         high: Upper end of it.
         p_above: One-sided p-value of the hypothesis that the mean is not above the tolerance.
         p_below: One-sided p-value of the hypothesis that the mean is not below zero.
@@ -47,7 +50,6 @@ def difference(
     clusters: npt.NDArray[np.uint64],
     *,
     tolerance: float = 0.0,
-    level: float = 0.9,
     resamples: int = 4999,
     seed: int = 0,
 ) -> Difference:
@@ -57,7 +59,6 @@ def difference(
         values: one difference a row, shape `(n,)`, finite.
         clusters: which rows belong together, shape `(n,)`.
         tolerance: by how much the mean may be above zero without counting as above.
-        level: of the two-sided interval.
         resamples: draws of as many clusters as there are.
         seed: of the draws; equal arguments give equal answers.
     """
@@ -72,7 +73,7 @@ def difference(
         return Difference(mean, -math.inf, math.inf, 1.0, 1.0, count)
     error = math.sqrt(count / (count - 1) * float(((sums - mean * sizes) ** 2).sum())) / float(sizes.sum())
     drawn = _means(sums, sizes, resamples, seed)
-    tail = (1.0 - level) / 2.0
+    tail = (1.0 - _LEVEL) / 2.0
     wider = float(t.isf(tail, count - 1) / norm.isf(tail)) * math.sqrt(count / (count - 1))
     low, high = (mean + wider * (float(np.quantile(drawn, q)) - mean) for q in (tail, 1.0 - tail))
 

@@ -7,7 +7,7 @@ first, and the alias follows when the registry answers again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,7 +63,6 @@ def promote_challenger(
     *,
     registry: bool,
     probes: Sequence[Cases],
-    ledger: Ledger | None = None,
     software: Mapping[str, str] | None = None,
     measured: tuple[str | None, str | None] = (None, None),
     devices: Catalogue | None = None,
@@ -75,7 +74,6 @@ def promote_challenger(
         night: the id of the night.
         registry: go through the model registry; without it only the pointer moves.
         probes: cases whose answers before and after must agree.
-        ledger: where it is written down; default: that of `KERNELCAST_HOME`.
         software: by device, what its rows were measured under.
         measured: when its first and last row were measured.
         devices: the catalogue.
@@ -84,7 +82,7 @@ def promote_challenger(
         ArtifactError: the challenger cannot be loaded, pinned or pointed at; the model before keeps serving.
         SpecError: the ledger cannot be written; the model before serves.
     """
-    known, book = devices or catalogue(), ledger or Ledger()
+    known, book = devices or catalogue(), Ledger()
     before = pointer()
     expected, sha256 = _answers(challenger.path, probes, known), manifest_sha256(challenger.path)
     try:
@@ -107,7 +105,8 @@ def promote_challenger(
         point_back(before)
         raise
     if wrong is not None:
-        state = _restore(before, registry)
+        point_back(before)
+        state, _ = _alias_to(before, registry)
         message = f"{challenger.name} was promoted as version {done.version} and rolled back at once: {wrong}"
         return Promotion(None, before.version or SHIPPED, state, message,
                          (Finding("rollback", "needs-person", done.version, message),))  # fmt: skip
@@ -115,22 +114,18 @@ def promote_challenger(
     return Promotion(done.version, before.version or SHIPPED, "ok" if registry else "", message)
 
 
-def roll_back(
-    version: str | None = None, *, why: str, ledger: Ledger | None = None, registry: bool | None = None
-) -> Promotion:
+def roll_back(version: str | None = None, *, why: str) -> Promotion:
     """Have an earlier model serve again: the one of this version, or the one that served before the present one.
 
     Args:
         version: a kept version, or `shipped`; default: the present model's predecessor.
         why: for the ledger.
-        ledger: which models there are; default: that of `KERNELCAST_HOME`.
-        registry: move the registry's alias too; default: when the version is one of the registry's.
 
     Raises:
         SpecError: no such model is kept, or nothing says what served before.
         ArtifactError: the model cannot be loaded; the model that serves keeps serving.
     """
-    book = ledger or Ledger()
+    book = Ledger()
     try:
         now = pointer()
     except ArtifactError:
@@ -148,7 +143,7 @@ def roll_back(
         target = Pointer(Path(entry.path), entry.version)
         in_registry = entry.registry
     point_back(target)
-    state, failed = _alias_to(target, in_registry if registry is None else registry)
+    state, failed = _alias_to(target, in_registry)
     left = now.version or SHIPPED
     book.rolled_back(left, to, _now(), why)
     message = f"{to} serves again in place of {left}: {why}"
@@ -159,46 +154,30 @@ def roll_back(
     return Promotion(to, left, state, message, findings)
 
 
-def has_predecessor(ledger: Ledger | None = None) -> bool:
-    """Whether the ledger knows the model that serves and what served before it: whether `review` has anything to compare.
-
-    Raises:
-        SpecError: the ledger cannot be read.
-        ArtifactError: the pointer cannot be read.
-    """
-    book, now = ledger or Ledger(), pointer()
-    return now.version is not None and any(
-        entry.version == now.version and entry.previous is not None for entry in book.entries()
-    )
-
-
 def review(
-    evidence: Sequence[Evidence],
-    *,
-    rules: Rules | None = None,
-    ledger: Ledger | None = None,
-    devices: Catalogue | None = None,
+    read_evidence: Callable[[], Sequence[Evidence]], *, rules: Rules | None = None, devices: Catalogue | None = None
 ) -> tuple[Verdict | None, Promotion | None]:
     """Look at the champion by rows measured since; go back where it is worse than its predecessor or does not load.
 
-    `evidence` are tonight's rows of shapes that neither has learned from (`hold_out.unseen`). Gives the verdict on the champion
-    as if it challenged its predecessor (None: there is no predecessor, or it does not load), and the rollback, if any.
+    `read_evidence` gives tonight's rows of shapes that neither has learned from (`hold_out.unseen`); it is called only where
+    there is a predecessor. Gives the verdict on the champion as if it challenged its predecessor (None: there is no
+    predecessor, or it does not load), and the rollback, if any.
 
     Raises:
         SpecError: the ledger cannot be read or written.
         ArtifactError: neither of the two models can be loaded.
     """
-    known, book = devices or catalogue(), ledger or Ledger()
-    now = pointer()
-    entry = next((candidate for candidate in book.entries() if candidate.version == now.version), None)
+    known, book, now = devices or catalogue(), Ledger(), pointer()
+    entry = book.get(now.version)
     if now.version is None or entry is None or entry.previous is None:
         return None, None
     try:
         load_predictor(default_model_dir(), known).load_all()
     except (ArtifactError, GraphError) as error:
-        return None, _taken_back(book, f"version {now.version} cannot be loaded: {error}")
+        return None, _taken_back(f"version {now.version} cannot be loaded: {error}")
     before = _path_of(book, entry.previous)
-    if before is None or not any(len(candidate) for candidate in evidence):
+    evidence = [] if before is None else read_evidence()
+    if before is None or not any(map(len, evidence)):
         return None, None
     # What it forgot was decided when it was promoted.
     rules_now = replace(rules or Rules(), may_forget=True)
@@ -206,14 +185,12 @@ def review(
     if verdict.passed:
         return verdict, None
     why = "; ".join(verdict.reasons[:3])
-    return verdict, _taken_back(book, f"on rows measured since, beside {entry.previous}: {why}")
+    return verdict, _taken_back(f"on rows measured since, beside {entry.previous}: {why}")
 
 
 def _write_down(before: Pointer, book: Ledger, devices: Catalogue) -> None:
     """Have the ledger name what served until now, so that there is a way back to a model that was promoted by hand."""
-    if before.artifact is None or before.version is None:
-        return
-    if any(entry.version == before.version for entry in book.entries()):
+    if before.artifact is None or before.version is None or book.get(before.version) is not None:
         return
     try:
         model = past(before.artifact, before.version, devices=devices)
@@ -223,19 +200,14 @@ def _write_down(before: Pointer, book: Ledger, devices: Catalogue) -> None:
     book.keep(model, "", version=before.version, path=before.artifact, registry=before.version.isdecimal())
 
 
-def _taken_back(book: Ledger, why: str) -> Promotion:
-    done = roll_back(why=why, ledger=book)
-    finding = Finding(
-        "rollback",
-        "needs-person",
-        done.previous,
-        f"{done.summary}. Look at what it learned from before retraining on it.",
-    )
-    return Promotion(done.version, done.previous, done.registry, done.summary, (finding, *done.findings))
+def _taken_back(why: str) -> Promotion:
+    done = roll_back(why=why)
+    message = f"{done.summary}. Look at what it learned from before retraining on it."
+    return replace(done, findings=(Finding("rollback", "needs-person", done.previous, message), *done.findings))
 
 
 def _predecessor(book: Ledger, now: Pointer) -> str:
-    entry = next((candidate for candidate in book.entries() if candidate.version == now.version), None)
+    entry = book.get(now.version)
     if entry is None or entry.previous is None:
         raise SpecError(
             f"nothing says what served before {now.version or SHIPPED}; name a version of `kernelcast models history`",
@@ -248,7 +220,7 @@ def _path_of(book: Ledger, version: str) -> Path | None:
     """Where a version's model is; None where it is not kept or does not load, so nothing can be compared."""
     from ...models.family_model.artifact import shipped_model_dir
 
-    entry = next((candidate for candidate in book.entries() if candidate.version == version), None)
+    entry = book.get(version)
     path = shipped_model_dir() if version == SHIPPED else Path(entry.path) if entry is not None else None
     try:
         if path is not None:
@@ -282,11 +254,6 @@ def _answers(path: Path, probes: Sequence[Cases], devices: Catalogue) -> list[Fl
         else np.zeros(0)
         for probe in probes
     ]
-
-
-def _restore(before: Pointer, registry: bool) -> str:
-    point_back(before)
-    return _alias_to(before, registry)[0]
 
 
 def _alias_to(target: Pointer, registry: bool) -> tuple[str, bool]:

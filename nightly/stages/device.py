@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from ...datasets.rows.schema import software_of
-from ...features.errors import SpecError
-from ...features.kernel import KernelSpec
 from ...files import home_dir, write_whole
 from ..checks.device_check import check_device, record_readings
 from ..checks.device_drift import DeviceNight, anchor_cases
@@ -45,12 +43,10 @@ def characterise(night: Night) -> StageResult:
     """
     every, device = night.plan.characterise.every_days, night.measurer.devices[0]
     before = _before(device)
-    age = (
-        None if before is None else (datetime.now(UTC) - datetime.fromisoformat(before["at"])).total_seconds() / _DAY_S
-    )
-    known: dict[str, Any] = {} if before is None else {
-        "reused": True, "age_days": round(age or 0.0, 3), "descriptor": before["descriptor"],
-    }  # fmt: skip
+    age, known = None, {}
+    if before is not None:
+        age = (datetime.now(UTC) - datetime.fromisoformat(before["at"])).total_seconds() / _DAY_S
+        known = {"reused": True, "age_days": round(age, 3), "descriptor": before["descriptor"]}
     if every == 0:
         return StageResult("The plan asks for no characterisation.", known, status="skipped")
     # A clock that was set back gives an age below zero, which says nothing: then it is measured.
@@ -70,7 +66,8 @@ def characterise(night: Night) -> StageResult:
         return StageResult("The devices cannot be characterised from here.", known, status="skipped")
     values = {name: fact["value"] for name, fact in measured.items() if fact["value"] is not None}
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    content = json.dumps({"at": at, "descriptor": values, "measured": measured, "before": _short(before)})
+    earlier = None if before is None else {"at": before["at"], "descriptor": before["descriptor"]}
+    content = json.dumps({"at": at, "descriptor": values, "measured": measured, "before": earlier})
     write_whole(descriptor_file(device), content + "\n")
     missing = sorted(set(measured) - set(values))
     message = f"{len(values)} facts of {device} were measured in {time.monotonic() - began:.0f} s."
@@ -89,10 +86,6 @@ def _before(device: str) -> dict[str, Any] | None:
         return None
 
 
-def _short(before: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if before is None else {"at": before["at"], "descriptor": before["descriptor"]}
-
-
 _TIMES = 3
 """Readings of each case; their median is the night's. A dozen cases take some seconds a reading."""
 
@@ -104,7 +97,11 @@ def sentinels(night: Night) -> StageResult:
         StoreError: the device is being measured by another process, or the store cannot be read.
         CampaignError: the device cannot be used.
     """
-    cases = {device: _anchors(night, device) for device in night.measurer.devices}
+    families = night.plan.families
+    cases = {
+        device: [spec for spec in anchor_cases(night.devices.get(device)) if not families or spec.family in families]
+        for device in night.measurer.devices
+    }
     with night.lock():
         readings = night.measurer.look(cases, _TIMES)
     if not readings:
@@ -145,15 +142,6 @@ def _of_device(night: Night, device: str, reading: DeviceReading) -> tuple[dict[
         "temperature_c": reading.temperature_c, "drift": drift,
     }  # fmt: skip
     return facts, findings
-
-
-def _anchors(night: Night, device: str) -> list[KernelSpec]:
-    try:
-        anchors = anchor_cases(night.devices.get(device))
-    except SpecError:
-        # A device whose kind has no anchors, or lacks a peak they need.
-        return []
-    return [spec for spec in anchors if not night.plan.families or spec.family in night.plan.families]
 
 
 def _medians(reading: DeviceReading) -> dict[str, float | None]:

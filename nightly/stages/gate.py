@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..checks.model_check import gate_rules
 from ..context import Night, StageResult
 from ..gate.answer_changes import prediction_changes, probes, unexplained
 from ..gate.challengers import Challenger
-from ..gate.hold_out import Evidence, RowSplit
+from ..gate.hold_out import Evidence, judging_rows
 from ..gate.judge import Verdict, chosen, judge
 from ..gate.model_ledger import Ledger, recent_errors
 from ..record.record import Finding
@@ -41,7 +42,8 @@ def gate(night: Night) -> StageResult:
     champion, problem = serving_model()
     if problem is not None:
         return StageResult(f"Nothing was judged: the serving model cannot be loaded ({problem}).", status="skipped")
-    evidence = _evidence(night)
+    rows = TrainingRows.of_night(night)
+    evidence = night_split(rows, night.record.id, night.measurer.devices, night.blocks()).evidence
     verdicts = _verdicts(night, champion, challengers, evidence)
     winner = chosen(verdicts)
     findings = [
@@ -49,7 +51,7 @@ def gate(night: Night) -> StageResult:
     ]  # fmt: skip
     findings += _record_errors(night, evidence)
     facts: dict[str, Any] = {
-        "champion": serving_version(), "judged": _judged(evidence), "verdicts": [verdict.facts() for verdict in verdicts],
+        "champion": serving_version(), "judged": judging_rows(evidence), "verdicts": [verdict.facts() for verdict in verdicts],
         "winner": winner.name if winner else None,
     }  # fmt: skip
     if winner is None:
@@ -61,43 +63,28 @@ def gate(night: Night) -> StageResult:
     moved = prediction_changes(champion, path, probes(champion, most, devices=night.devices), devices=night.devices)
     fresh = set(night.facts("collect").get("families", {}))
     findings += unexplained(moved, explained=fresh)
-    return StageResult(f"{winner.name}: {winner.summary}", {**facts, "changes": moved.facts()}, tuple(findings))
+    return StageResult(f"{winner.name}: {winner.summary}", {**facts, "changes": asdict(moved)}, tuple(findings))
 
 
 def _none_of(count: int) -> str:
     return "The one challenger is not" if count == 1 else f"None of {count} challengers is"
 
 
-def _evidence(night: Night) -> tuple[Evidence, ...]:
-    rows = TrainingRows.of_night(night)
-    return night_split(rows, night.record.id, night.measurer.devices, night.blocks()).evidence
-
-
 def _verdicts(
     night: Night, champion: Path, challengers: Sequence[Challenger], evidence: Sequence[Evidence]
 ) -> list[Verdict]:
-    verdicts: list[Verdict] = []
+    verdicts, rules = [], gate_rules(night)
     for step, challenger in enumerate(challengers):
         night.progress(f"judging {challenger.name}", step, len(challengers))
         try:
-            verdicts.append(
-                judge(
-                    champion,
-                    challenger.path,
-                    evidence,
-                    name=challenger.name,
-                    rules=gate_rules(night),
-                    devices=night.devices,
-                )
+            verdict = judge(
+                champion, challenger.path, evidence, name=challenger.name, rules=rules, devices=night.devices
             )
         except ArtifactError as error:
             reason = f"Refused: it cannot be loaded ({error})."
-            verdicts.append(Verdict(challenger.name, False, False, 0.0, reason, (), (reason,)))
+            verdict = Verdict(challenger.name, False, False, 0.0, reason, (), (reason,))
+        verdicts.append(verdict)
     return verdicts
-
-
-def _judged(evidence: Sequence[Evidence]) -> dict[str, int]:
-    return RowSplit((), tuple(evidence)).judged()
 
 
 def _record_errors(night: Night, evidence: Sequence[Evidence]) -> list[Finding]:

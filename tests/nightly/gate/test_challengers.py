@@ -11,7 +11,7 @@ from kernelcast.features.errors import SpecError
 from kernelcast.models.family_model.artifact import read_manifest
 from kernelcast.models.family_model.artifact_files import ArtifactError
 from kernelcast.models.predict.predictor import load_predictor
-from kernelcast.nightly.gate.challengers import adapted, merged, past, retrained
+from kernelcast.nightly.gate.challengers import adapted, past, retrained
 
 T4, P4, CPU = "nvidia-t4", "nvidia-p4", "amd-epyc-9005-vm-2c"
 
@@ -56,7 +56,6 @@ def test_retrained_takes_over_what_the_rows_cannot_teach(rows, champion: Path, t
     ("given", "why"),
     [
         ({"fresh": {"softmax"}}, "no new rows"),
-        ({"least_rows": 1000}, "80 rows are too few"),
         ({"device": P4}, "it would forget nvidia-t4"),
     ],
 )
@@ -78,14 +77,6 @@ def test_retrained_without_a_champion_and_with_a_new_family(rows, champion: Path
     both = retrained(alone.path, [rows(80, family="softmax")], tmp_path / "both", regressor="analytic")
     assert list(read_manifest(both.path)["families"]) == ["gemm", "softmax"]
     assert both.left == {"gemm": "no rows"}
-
-
-def test_a_model_under_another_name_is_not_merged(rows, champion: Path, tmp_path: Path) -> None:
-    from kernelcast.models.family_model.artifact import load_family
-
-    model = load_family(champion, read_manifest(champion), "gemm")
-    with pytest.raises(ArtifactError, match="a model of gemm stands under softmax"):
-        merged({"softmax": model}, {})
 
 
 def test_a_past_model_that_no_longer_loads_is_told(rows, save, tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernelcast.datasets.rows.splits import shape_hashes
-from kernelcast.features.errors import SpecError
 from kernelcast.models.training.labelled_cases import joined
 from kernelcast.nightly.gate.hold_out import (
     HOLD_OUT,
     LAST_NIGHT,
     frozen,
     judges_tonight,
+    judging_rows,
     split_rows,
     teachable,
     unseen,
@@ -40,15 +40,15 @@ def test_nothing_that_teaches_judges(rows) -> None:
     assert not np.isin(shape_hashes(evidence.rows.cases), taught).any()
     assert len(learn) + len(evidence) == 600
     assert set(evidence.origin.tolist()) == {HOLD_OUT, LAST_NIGHT}
-    assert split.judged()["last_night"] == pytest.approx(135, abs=30)
+    assert judging_rows(split.evidence)["last_night"] == pytest.approx(135, abs=30)
     assert not frozen(learn.cases).any()
 
 
 def test_a_shape_measured_before_does_not_judge_the_night(rows) -> None:
     earlier = rows(200, seed=1)
     split = split_rows([earlier], [earlier], NIGHT)
-    assert split.judged()["last_night"] == 0
-    assert split.judged()["hold_out"] == 2 * frozen(earlier.cases).sum()
+    assert judging_rows(split.evidence)["last_night"] == 0
+    assert judging_rows(split.evidence)["hold_out"] == 2 * frozen(earlier.cases).sum()
 
 
 def test_another_night_has_another_half(rows) -> None:
@@ -61,7 +61,7 @@ def test_families_are_dealt_apart_and_empty_ones_left_out(rows) -> None:
     nothing = rows(10, family="softmax").take(np.zeros(0, dtype=np.intp))
     split = split_rows([], [rows(50, seed=1), nothing], NIGHT)
     assert [one.rows.cases.family.name for one in split.evidence] == ["gemm"]
-    assert split_rows([], [], NIGHT).judged() == {"hold_out": 0, "last_night": 0}
+    assert judging_rows(split_rows([], [], NIGHT).evidence) == {"hold_out": 0, "last_night": 0}
 
 
 def test_teachable_leaves_the_hold_out_out(rows) -> None:
@@ -74,9 +74,3 @@ def test_unseen_are_new_shapes_and_the_hold_out(rows) -> None:
     (found,) = unseen([earlier], [tonight])
     assert len(found) == 50 + frozen(earlier.cases).sum()
     assert unseen([], [rows(5).take(np.zeros(0, dtype=np.intp))]) == ()
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])
-def test_shares_are_checked(rows, share: float) -> None:
-    with pytest.raises(SpecError, match="between 0 and 1"):
-        split_rows([], [rows(10)], NIGHT, judged=share)

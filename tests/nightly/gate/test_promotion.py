@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -115,8 +116,8 @@ def test_without_its_registry_nothing_is_promoted(
     assert found.registry.startswith("unreachable: the model registry's address")
     assert pointer().version == first.version
     # A rollback does not wait for it.
-    assert roll_back(why="try", registry=True).version == "shipped"
-    again = roll_back(first.version, why="try", registry=True)
+    assert roll_back(why="try").version == "shipped"
+    again = roll_back(first.version, why="try")
     assert pointer().version == first.version
     assert again.version == first.version
 
@@ -124,7 +125,7 @@ def test_without_its_registry_nothing_is_promoted(
 def test_a_champion_that_turns_out_worse_goes_back_by_itself(home: Path, rows, champion: Path, better: Path) -> None:
     first, second = promoted(better), promoted(champion)
     tonight = unseen([], [rows(seed=11), rows(family="softmax", seed=11)])
-    verdict, back = review(tonight)
+    verdict, back = review(lambda: tonight)
     assert verdict is not None
     assert not verdict.passed
     assert back is not None
@@ -134,21 +135,21 @@ def test_a_champion_that_turns_out_worse_goes_back_by_itself(home: Path, rows, c
 
 
 def test_a_champion_that_is_fine_stays(home: Path, rows, champion: Path, better: Path) -> None:
-    assert review(unseen([], [rows(seed=11)])) == (None, None)
+    assert review(lambda: unseen([], [rows(seed=11)])) == (None, None)
     promoted(champion)
     second = promoted(better)
-    verdict, back = review(unseen([], [rows(seed=11)]))
+    verdict, back = review(lambda: unseen([], [rows(seed=11)]))
     assert verdict is not None
     assert verdict.passed
     assert back is None
-    assert review([]) == (None, None)
+    assert review(list) == (None, None)
     assert pointer().version == second.version
 
 
 def test_a_champion_that_does_not_load_goes_back_without_any_rows(home: Path, champion: Path, better: Path) -> None:
     first, second = promoted(champion), promoted(better)
     (home / "models" / str(second.version) / "manifest.json").write_text("{}")
-    verdict, back = review([])
+    verdict, back = review(list)
     assert verdict is None
     assert back is not None
     assert back.version == first.version
@@ -190,7 +191,7 @@ def test_changes_are_told_by_family_and_need_a_person_when_unexplained(champion:
     assert found.largest[0]["before_s"] > found.largest[0]["after_s"]
     assert {one.subject for one in unexplained(found)} == {"gemm", "softmax"}
     assert [one.subject for one in unexplained(found, ["gemm"])] == ["softmax"]
-    json.dumps(found.facts(), allow_nan=False)
+    json.dumps(asdict(found), allow_nan=False)
 
 
 def test_probes_stay_the_same_and_take_in_what_users_ask(champion: Path, rows) -> None:

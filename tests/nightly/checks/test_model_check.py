@@ -10,7 +10,7 @@ from kernelcast.features.batch.cases import Cases
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.predict.prediction import Predictions, TargetColumns
 from kernelcast.models.training.labelled_cases import LabelledCases
-from kernelcast.nightly.checks.model_drift import FreshRows, _share_interval, fresh_rows, model_drift
+from kernelcast.nightly.checks.model_check import FreshRows, _share_interval, fresh_rows, model_drift
 
 HELD_OUT = {"gemm": 5.0, "softmax": 5.0}
 
@@ -28,9 +28,7 @@ def _rows(nights: int, per_night: int = 40, moved: float = 0.0, since: int = 0, 
     predicted = 10.0 ** rng.uniform(-5, -3, n)
     half = np.exp(1.6449 * 0.05)
     names = np.array([f"202611{i:02d}" for i in range(nights)])
-    return FreshRows(
-        names[night], family, predicted * np.exp(error), predicted, predicted / half, predicted * half, 0.9
-    )
+    return FreshRows(names[night], family, predicted * np.exp(error), predicted, predicted / half, predicted * half)
 
 
 def test_a_model_that_holds_says_nothing_and_gives_its_numbers() -> None:
