@@ -16,6 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ..datasets.store.store import Store, StoreError
 from ..features.device import Catalogue, catalogue, load_device_file
 from ..features.errors import SpecError
@@ -25,7 +27,6 @@ from .gate.challengers import Challenger, adapted, retrained
 from .gate.model_ledger import Ledger
 from .record.folders import CHALLENGERS, PLAN_JSON, STATE, blocks_of
 from .record.plan import Plan
-from .record.plan_file import plan_of
 from .record.record import NightRecord
 from .record.serving_model import serving_model
 from .rows import TrainingRows, night_software, night_split, other_rows, together
@@ -78,12 +79,8 @@ def read_setup(folder: Path) -> tuple[Plan, Catalogue, dict[str, Any]]:
     path = folder / PLAN_JSON
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        extra = [load_device_file(Path(name)) for name in content["device_files"]]
-        return (
-            plan_of(_nested(content["plan"]), str(path)),
-            Catalogue(extra=tuple(extra)) if extra else catalogue(),
-            content,
-        )
+        extra = tuple(load_device_file(Path(name)) for name in content["device_files"])
+        return msgspec.convert(content["plan"], Plan), Catalogue(extra) if extra else catalogue(), content
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SpecError(f"{path} is damaged or missing ({error}); begin a new night") from error
 
@@ -130,15 +127,6 @@ def main(argv: list[str]) -> int:
         challenger = str(error) or type(error).__name__
     write_challenger(folder, name, challenger)
     return 0
-
-
-def _nested(content: Mapping[str, Any]) -> dict[object, object]:
-    """A plan's JSON as a plan file has it: empty parts left out, lists as lists."""
-    return {
-        key: _nested(value) if isinstance(value, dict) else value
-        for key, value in content.items()
-        if not (isinstance(value, dict) and not any(value.values())) and value != ""
-    }
 
 
 if __name__ == "__main__":

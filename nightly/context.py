@@ -1,29 +1,110 @@
-"""What every stage of a night works with, and what a stage gives back."""
+"""What every stage of a night works with, its minutes among it, and what a stage gives back."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..collectors.campaign import CampaignError
 from ..datasets.rows.splits import word_hash
-from ..datasets.store.store import Store
+from ..datasets.store.store import Store, StoreBusyError, StoreFullError
 from ..features.device import Catalogue
 from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
 from ..features.spec_io.rows import spec_from_row, spec_row
 from ..files import home_dir, write_whole
 from .measuring.protocol import Measurer
-from .record.budget import Budget
 from .record.folders import CHALLENGERS, CHOSEN, blocks_of
 from .record.plan import Plan
-from .record.record import Finding, NightRecord, StageStatus
+from .record.record import Finding, FindingKind, NightRecord, StageStatus
+
+LOCKED = ("cpu", "gpu")
+"""Collectors that measure devices of this machine."""
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, steps done, steps in all."""
+
+
+_AFTER = ("check", "train", "gate", "promote", "report")
+"""The stages that follow measuring."""
+
+_FIRST_SHARE, _FIRST_AFTER_SHARE = 0.4, 0.08
+"""Reserved in a first night for what follows measuring, and training: nothing is known of how long that takes here."""
+
+_LEAST_S, _MOST_SHARE = 5.0, 0.6
+_HEADROOM = 1.25
+"""Earlier nights' longest is taken a quarter longer: rows grow from night to night."""
+
+_NIGHTS = 3
+
+
+def reserve_s(budget_s: float, earlier: Iterable[NightRecord]) -> float:
+    """Seconds to keep back for the stages after measuring, by what they took in earlier nights of the plan (newest first).
+
+    Only nights that trained count; between five seconds and three fifths of the night.
+    """
+    expected_s = _expected_s(earlier, "train", _AFTER, _FIRST_SHARE * budget_s)
+    return min(max(expected_s, _LEAST_S), _MOST_SHARE * budget_s)
+
+
+def after_training_s(budget_s: float, earlier: Iterable[NightRecord]) -> float:
+    """Seconds of `reserve_s` that training must leave to what follows it, by what that took in earlier nights."""
+    return min(_expected_s(earlier, "gate", _AFTER[2:], _FIRST_AFTER_SHARE * budget_s), _FIRST_SHARE * budget_s)
+
+
+def _expected_s(earlier: Iterable[NightRecord], done: str, stages: Sequence[str], otherwise_s: float) -> float:
+    """Seconds that `stages` are expected to take, by the newest nights in which the stage `done` was."""
+    took = [sum(record.stage(name).seconds for name in stages) for record in earlier
+            if record.stage(done).status == "done"][:_NIGHTS]  # fmt: skip
+    return _HEADROOM * max(took) if took else otherwise_s
+
+
+@dataclass(slots=True)
+class Budget:
+    """The time of one night.
+
+    Attributes:
+        total_s: Seconds of the whole night.
+        used_s: Seconds of them used before this process began.
+        reserved_s: Seconds reserved for the stages after measuring.
+        clock: Gives the time in seconds, only ever forward.
+        began: When this process began, by the clock.
+    """
+
+    total_s: float
+    used_s: float
+    reserved_s: float
+    clock: Callable[[], float] = time.monotonic
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
+
+    @property
+    def ends(self) -> float:
+        """When the night has to be over, on the monotonic clock: a wall clock that is set changes no budget."""
+        return self.began + self.total_s - self.used_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left of the night, not below 0."""
+        return max(0.0, self.ends - self.clock())
+
+    @property
+    def measuring_until(self) -> float:
+        """When no further case may be begun."""
+        return self.ends - self.reserved_s
+
+    @property
+    def measuring_s(self) -> float:
+        """Seconds left for measuring, not below 0."""
+        return max(0.0, self.measuring_until - self.clock())
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +122,16 @@ class StageResult:
     facts: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     status: StageStatus = "done"
+
+
+def kind_of_error(error: BaseException, otherwise: FindingKind) -> FindingKind:
+    """What a failure is about: what the error says of itself, else what was done."""
+    if isinstance(error, StoreBusyError):
+        return "lock"
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or isinstance(error, StoreFullError) or (isinstance(error, CampaignError) and error.kind == "storage"):
+        return "storage"
+    return otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +173,6 @@ class Night:
         store: Where rows go.
         budget: Its time.
         progress: Shows what is being done.
-        lock: Locks the devices of this machine while they are measured.
-        rehearsal: Whether rows are replayed.
         opening: Findings of opening the night; the first stage reports them.
     """
 
@@ -95,13 +184,24 @@ class Night:
     store: Store
     budget: Budget
     progress: Progress
-    lock: Callable[[], AbstractContextManager[None]]
-    rehearsal: bool = False
     opening: tuple[Finding, ...] = ()
 
     def facts(self, stage: str) -> Mapping[str, Any]:
         """The facts of an earlier stage; empty where it did not get so far."""
         return self.record.stage(stage).facts
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether rows are replayed."""
+        return self.plan.rehearsal
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold this machine's devices while they are measured; a fleet's are held by those who measure there."""
+        with contextlib.ExitStack() as locks:
+            for device in self.measurer.devices if self.plan.collector in LOCKED else ():
+                locks.enter_context(self.store.lock(device))
+            yield
 
     @property
     def seed(self) -> int:

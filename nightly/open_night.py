@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -20,9 +17,8 @@ from ..datasets.store.store import Store
 from ..features.device import Catalogue
 from ..features.errors import SpecError, listed
 from ..files import home_dir, write_whole
-from .context import Night, Progress
+from .context import LOCKED, Budget, Night, Progress, reserve_s
 from .measuring.protocol import Measurer
-from .record.budget import Budget, reserve_s
 from .record.folders import (
     PLAN_JSON,
     STATE,
@@ -45,8 +41,6 @@ LAST = "last"
 """What `--resume` calls the plan's newest night."""
 
 _CPU_IMPLS = ("torch",)
-LOCKED = ("cpu", "gpu")
-"""Collectors that measure devices of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +60,10 @@ class NightSetup:
     device_files: tuple[Path, ...] = ()
 
     @property
-    def rehearsal(self) -> bool:
-        """Whether rows are replayed."""
-        return self.plan.collector == "replay"
-
-    @property
     def store_place(self) -> str | None:
         """Where rows go; None for the default. A rehearsal never writes where real rows are unless told to."""
         if self.plan.store is None:
-            return str(home_dir() / "rehearsals") if self.rehearsal else None
+            return str(home_dir() / "rehearsals") if self.plan.rehearsal else None
         return self.plan.store if "://" in self.plan.store else str(Path(self.plan.store).expanduser())
 
 
@@ -96,12 +85,7 @@ def open_night(
     findings: tuple[Finding, ...] = ()
     if resume is not None or from_stage is not None:
         folder = _named(setup.plan, resume or LAST)
-        if not (before := _plan_of(folder)):
-            raise SpecError(
-                f"{folder / PLAN_JSON} cannot be read, so nothing says what night {folder.name} was to do; begin a new night "
-                "without --resume and --from", field="resume",
-            )  # fmt: skip
-        if changed := differences(before, setup.plan.to_json()):
+        if changed := plan_changes(folder, setup.plan):
             raise SpecError(
                 f"the plan is not that of night {folder.name} any more ({'; '.join(changed[:3])}); give that plan, or begin a "
                 "new night without --resume and --from", field="plan",
@@ -109,11 +93,17 @@ def open_night(
     else:
         going_on = None if fresh else unfinished(nights_dir(), setup.plan.name, datetime.now(UTC))
         if going_on is not None and (changed := plan_changes(going_on, setup.plan)):
-            findings = (_other_plan(going_on, changed),)
+            message = (
+                f"Night {going_on.name} did not finish, and the plan has changed since ({'; '.join(changed[:3])}). A new night "
+                "begins. The unfinished one stays as it is; its rows stay in the store."
+            )
+            findings = (Finding("stage", "warning", going_on.name, message),)
             going_on = None
         folder = going_on or _new(setup)
     record = NightRecord.read(folder / STATE)
-    return _night(setup, store, folder, _reopened(record, from_stage), tell, findings)
+    night = _night(setup, store, folder, _reopened(record, from_stage), tell)
+    night.opening = findings
+    return night
 
 
 def ready_store(setup: NightSetup) -> Store:
@@ -154,8 +144,14 @@ def _new(setup: NightSetup) -> Path:
     """A folder with its plan and an empty record."""
     now = datetime.now(UTC)
     folder = new_night(nights_dir(), setup.plan.name, now)
+    content = {
+        "plan": setup.plan.to_json(), "hash": setup.plan.hash, "devices": list(setup.measurer.devices),
+        "device_files": [str(path.absolute()) for path in setup.device_files], "store": setup.store_place,
+    }  # fmt: skip
     try:
-        _furnish(setup, folder, now)
+        write_whole(folder / PLAN_JSON, json.dumps(content, indent=1) + "\n")
+        reserve_report_space(folder)
+        _new_record(setup, folder, now).write(folder / STATE)
     except BaseException:
         # A night that cannot be written down leaves nothing behind that a disk gets fuller of.
         shutil.rmtree(folder, ignore_errors=True)
@@ -163,43 +159,18 @@ def _new(setup: NightSetup) -> Path:
     return folder
 
 
-def _furnish(setup: NightSetup, folder: Path, now: datetime) -> None:
-    content = {
-        "plan": setup.plan.to_json(), "hash": setup.plan.hash, "devices": list(setup.measurer.devices),
-        "device_files": [str(path.absolute()) for path in setup.device_files], "store": setup.store_place,
-    }  # fmt: skip
-    write_whole(folder / PLAN_JSON, json.dumps(content, indent=1) + "\n")
-    reserve_report_space(folder)
-    NightRecord(
-        folder.name, setup.plan.name, ", ".join(setup.measurer.devices), "running", now.isoformat(timespec="seconds"),
-        None, setup.plan.budget_s, serving_version(), None,
-    ).write(folder / STATE)  # fmt: skip
+def _new_record(setup: NightSetup, folder: Path, now: datetime) -> NightRecord:
+    devices, began = ", ".join(setup.measurer.devices), now.isoformat(timespec="seconds")
+    return NightRecord(folder.name, setup.plan.name, devices, "running", began, None, setup.plan.budget_s, serving_version(),
+                       None)  # fmt: skip
 
 
-def _night(
-    setup: NightSetup, store: Store, folder: Path, record: NightRecord, tell: Progress, findings: tuple[Finding, ...]
-) -> Night:
+def _night(setup: NightSetup, store: Store, folder: Path, record: NightRecord, tell: Progress) -> Night:
     earlier = earlier_nights(setup.plan.name, folder)
     total = setup.plan.budget_s
     used = sum(stage.seconds for stage in record.stages if stage.status in ("done", "failed", "skipped"))
     budget = Budget(total, min(used, total), reserve_s(total, earlier))
-    return Night(
-        setup.plan, folder, record, setup.devices, setup.measurer, store, budget, tell,
-        device_lock(setup, store), setup.rehearsal, findings,
-    )  # fmt: skip
-
-
-def device_lock(setup: NightSetup, store: Store) -> Callable[[], AbstractContextManager[None]]:
-    """Holds this machine's devices while they are measured; a fleet's are held by those who measure there."""
-
-    @contextlib.contextmanager
-    def lock() -> Iterator[None]:
-        with contextlib.ExitStack() as locks:
-            for device in setup.measurer.devices if setup.plan.collector in LOCKED else ():
-                locks.enter_context(store.lock(device))
-            yield
-
-    return lock
+    return Night(setup.plan, folder, record, setup.devices, setup.measurer, store, budget, tell)
 
 
 def _reopened(record: NightRecord, from_stage: str | None) -> NightRecord:
@@ -228,26 +199,13 @@ def _named(plan: Plan, name: str) -> Path:
     return nights_dir() / name
 
 
-def _plan_of(folder: Path) -> dict[str, Any]:
-    """The plan a night followed; empty where that cannot be read, which differs from every plan."""
-    try:
-        return dict(json.loads((folder / PLAN_JSON).read_text(encoding="utf-8"))["plan"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
 def plan_changes(folder: Path, plan: Plan) -> list[str]:
-    """What of the plan differs from that of a night."""
-    before = _plan_of(folder)
-    return differences(before, plan.to_json()) if before else [f"its {PLAN_JSON} cannot be read"]
-
-
-def _other_plan(folder: Path, changed: list[str]) -> Finding:
-    message = (
-        f"Night {folder.name} did not finish, and the plan has changed since ({'; '.join(changed[:3])}). A new night begins. "
-        "The unfinished one stays as it is; its rows stay in the store."
-    )
-    return Finding("stage", "warning", folder.name, message)
+    """What of the plan differs from that of a night; a plan that cannot be read differs from every plan."""
+    try:
+        before = json.loads((folder / PLAN_JSON).read_text(encoding="utf-8"))["plan"]
+        return differences(before, plan.to_json())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return [f"its {PLAN_JSON} cannot be read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,22 +258,17 @@ def outlook(setup: NightSetup, *, fresh: bool = False) -> Outlook:
     if going_on is not None and plan_changes(going_on, plan):
         going_on = None
     folder = going_on or nights_dir() / f"{now:%Y%m%dT%H%M%SZ}-{plan.name}"
-    devices = setup.measurer.devices
-    record = NightRecord(folder.name, plan.name, ", ".join(devices), "running", now.isoformat(timespec="seconds"), None,
-                         plan.budget_s, serving_version(), None)  # fmt: skip
-    earlier = earlier_nights(plan.name, folder)
-    budget = Budget(plan.budget_s, 0.0, reserve_s(plan.budget_s, earlier))
-    night = Night(plan, folder, record, setup.devices, setup.measurer, store, budget, lambda *_: None,
-                  device_lock(setup, store), setup.rehearsal)  # fmt: skip
+    night = _night(setup, store, folder, _new_record(setup, folder, now), lambda *_: None)
     chosen = night.chosen() if going_on else []
     candidates = len(chosen)
     if not chosen:
-        chosen, candidates, _ = cases_for(night, budget.measuring_s - 60.0 * plan.energy_minutes)
+        chosen, candidates, _ = cases_for(night, night.budget.measuring_s - 60.0 * plan.energy_minutes)
     return Outlook(
-        plan.name, devices, store.location.name, record.champion_before, going_on.name if going_on else None, plan.budget_s,
-        round(plan.budget_s - budget.reserved_s, 1), round(budget.reserved_s, 1), len(chosen), candidates,
+        plan.name, setup.measurer.devices, store.location.name, night.record.champion_before,
+        going_on.name if going_on else None, plan.budget_s,
+        round(plan.budget_s - night.budget.reserved_s, 1), round(night.budget.reserved_s, 1), len(chosen), candidates,
         round(sum(case.measuring_s for case in chosen), 1), dict(Counter(case.why for case in chosen)),
-        dict(Counter(case.spec.family for case in chosen)), _stages(setup, len(earlier)),
+        dict(Counter(case.spec.family for case in chosen)), _stages(setup, len(earlier_nights(plan.name, folder))),
     )  # fmt: skip
 
 

@@ -223,26 +223,22 @@ def measured_cases(store: Store, device: str, *, shipped: bool = True) -> Measur
     ids: set[str] = set()
     stored = _sampled(_stored(store, device), ids)
     beside = _sampled(_shipped(device), ids) if shipped else []
-    every = sorted([*stored, *beside], key=lambda item: item[0])[:MOST_SPECS]
+    every = heapq.nsmallest(MOST_SPECS, [*stored, *beside], key=lambda item: item[0])
     return MeasuredCases(frozenset(ids), tuple(_specs(every)), tuple(_specs(stored)))
 
 
 def _sampled(rows: Iterator[Mapping[str, Any]], ids: set[str]) -> list[tuple[int, Mapping[str, Any]]]:
     """The rows that gave a time with the smallest ids, with their ids as numbers; the ids of all are added to `ids`."""
-    smallest: list[tuple[int, int, Mapping[str, Any]]] = []
-    for number, row in enumerate(rows):
-        if row["case_id"] in ids:
-            continue
-        ids.add(row["case_id"])
-        if row["status"] != "ok":
-            continue
-        # A case's id is a hash: those with the smallest are a fair sample, whatever order rows come in.
-        item = (-int(row["case_id"], 16), number, row)
-        if len(smallest) < MOST_SPECS:
-            heapq.heappush(smallest, item)
-        elif item > smallest[0]:
-            heapq.heapreplace(smallest, item)
-    return sorted(((-place, row) for place, _, row in smallest), key=lambda item: item[0])
+
+    def fresh() -> Iterator[tuple[int, Mapping[str, Any]]]:
+        for row in rows:
+            if row["case_id"] not in ids:
+                ids.add(row["case_id"])
+                if row["status"] == "ok":
+                    yield int(row["case_id"], 16), row
+
+    # A case's id is a hash: those with the smallest are a fair sample, whatever order rows come in.
+    return heapq.nsmallest(MOST_SPECS, fresh(), key=lambda item: item[0])
 
 
 def _stored(store: Store, device: str) -> Iterator[Mapping[str, Any]]:

@@ -9,7 +9,6 @@ serves.
 from __future__ import annotations
 
 import contextlib
-import errno
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -18,10 +17,10 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 
 from ..collectors.campaign import CampaignError, terminate_as_interrupt
-from ..datasets.store.store import StoreBusyError, StoreError, StoreFullError
+from ..datasets.store.store import StoreError
 from ..features.errors import SpecError
 from ..process import ChildStartError
-from .context import Night, StageResult
+from .context import Night, StageResult, kind_of_error
 from .record.folders import ERRORS, STATE
 from .record.record import STAGES, Finding, FindingKind, NightRecord, Outcome, StageRecord
 from .record.serving_model import outcome_of, serving_model, serving_version
@@ -96,7 +95,7 @@ def _run_stage(night: Night, name: str, stage: Stage) -> None:
         )
         raise
     except _EXPECTED as error:
-        result = _failed(night, name, _sentence(error), _kind(name, error))
+        result = _failed(night, name, _sentence(error), kind_of_error(error, _KIND.get(name, "stage")))
     except Exception as error:  # noqa: BLE001  a fault of ours in one stage must not cost the night its report
         with contextlib.suppress(OSError), (night.folder / ERRORS).open("a", encoding="utf-8") as file:
             file.write("".join(traceback.format_exception(error)))
@@ -116,16 +115,6 @@ def _run_stage(night: Night, name: str, stage: Stage) -> None:
 def _failed(night: Night, name: str, reason: str, kind: FindingKind) -> StageResult:
     finding = Finding(kind, "needs-person", night.record.device, f"The stage {name} failed: {reason}")
     return StageResult(reason, findings=(finding,), status="failed")
-
-
-def _kind(name: str, error: BaseException) -> FindingKind:
-    """What a failure of a stage is about: what the error says of itself, else what the stage does."""
-    if isinstance(error, StoreBusyError):
-        return "lock"
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or isinstance(error, StoreFullError) or (isinstance(error, CampaignError) and error.kind == "storage"):
-        return "storage"
-    return _KIND.get(name, "stage")
 
 
 def _sentence(error: BaseException) -> str:

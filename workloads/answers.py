@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ..models.predict.prediction import Interval, Prediction
     from .mlir.prediction import ModulePrediction
     from .whole_model import Part, Whole
+
+A = TypeVar("A", bound=msgspec.Struct)
 
 
 def interval_answer(interval: Interval) -> answers.Interval:
@@ -48,22 +50,13 @@ def prediction_answer(spec: KernelSpec, device: str, prediction: Prediction) -> 
 
 def whole_answer(device: str, whole: Whole) -> answers.Whole:
     """A whole model on one device as it is sent."""
-    return answers.Whole(
-        device=device,
-        latency_s=interval_answer(whole.latency_s),
-        power_w=known_interval(whole.power_w),
-        energy_j=known_interval(whole.energy_j),
-        coverage=whole.coverage,
-        bound_s=whole.bound_s,
-        launch_s=whole.launch_s,
-        launches=whole.launches,
-        in_domain=whole.in_domain,
-        notes=list(whole.notes),
-        without_energy=list(whole.without_energy),
-        dominant=list(whole.dominant),
-        families=[msgspec.convert(part, answers.FamilyPart, from_attributes=True) for part in whole.families],
-        kernels=[_kernel_part(part) for part in whole.parts],
-    )
+    return _answer(answers.Whole, whole, device=device, kernels=[_kernel_part(part) for part in whole.parts])
+
+
+def _answer(kind: type[A], source: object, **fields: Any) -> A:
+    """`source` as it is sent: `fields`, and its attributes for the others."""
+    own = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in fields}
+    return msgspec.convert({**own, **fields}, kind, from_attributes=True)
 
 
 def _kernel_part(part: Part) -> answers.KernelPart:
@@ -89,10 +82,9 @@ def programs_answer(
 
 def program_answer(prediction: ModulePrediction) -> answers.Program:
     """A program on one device as it is sent."""
-    fields = {name: getattr(prediction, name) for name in answers.Program.__struct_fields__}
-    fields["not_understood"] = [{"op": op, "reason": reason} for op, reason in prediction.not_understood]
-    fields["characteristics"] = dict(prediction.characteristics)
-    return msgspec.convert(fields, answers.Program, from_attributes=True)
+    not_understood = [{"op": op, "reason": reason} for op, reason in prediction.not_understood]
+    characteristics = dict(prediction.characteristics)
+    return _answer(answers.Program, prediction, not_understood=not_understood, characteristics=characteristics)
 
 
 def device_answer(device: Device) -> answers.Device:

@@ -166,6 +166,11 @@ class Plan:
         """Seconds of the whole night."""
         return 60.0 * self.minutes
 
+    @property
+    def rehearsal(self) -> bool:
+        """Whether rows are replayed."""
+        return self.collector == "replay"
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; equal plans give equal JSON."""
         return dict(json.loads(json.dumps(asdict(self))))

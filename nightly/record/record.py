@@ -7,7 +7,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
+
+import msgspec
 
 from ...features.errors import SpecError, listed
 from ...files import write_whole
@@ -139,15 +141,17 @@ class NightRecord:
                 raise RecordError(
                     f"{source} has format version {content['format_version']!r}; this kernelcast reads {FORMAT_VERSION}"
                 )
-            stages = tuple(_stage(entry) for entry in content.pop("stages"))
-            if tuple(stage.name for stage in stages) != STAGES:
-                raise ValueError(f"its stages are not {listed(STAGES)}")
-            record = cls(**content, stages=stages)
-            _check(record)
+            for stage in content["stages"]:
+                stage["summary"] = stage.pop("said")
+                for finding in stage["findings"]:
+                    finding["message"] = finding.pop("said")
+            record = msgspec.convert(content, cls)
+        except RecordError:
+            raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            if isinstance(error, RecordError):
-                raise
             raise RecordError(f"{source} is damaged or no record of a night: {error}") from error
+        if tuple(stage.name for stage in record.stages) != STAGES:
+            raise RecordError(f"{source} is no record of a night: its stages are not {listed(STAGES)}")
         return record
 
     @classmethod
@@ -170,37 +174,6 @@ class NightRecord:
             OSError: the folder is full or not writable; the file is as it was.
         """
         write_whole(path, self.to_json() + "\n")
-
-
-def _stage(content: Mapping[str, Any]) -> StageRecord:
-    findings = tuple(Finding(**_fields(finding, "message")) for finding in content["findings"])
-    return StageRecord(**{**_fields(content, "summary"), "findings": findings})
-
-
-def _fields(content: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """The fields of a finding or stage from its JSON, where the field `text` has another name."""
-    fields = dict(content)
-    return {text: fields.pop(_JSON_NAMES[text]), **fields}
-
-
-def _check(record: NightRecord) -> None:
-    """Raises ValueError: a field is not of its type."""
-    texts: list[object] = [record.id, record.plan, record.device, record.began]
-    texts += [text for finding in record.findings for text in (finding.kind, finding.subject, finding.message)]
-    texts += [stage.summary for stage in record.stages]
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError("a text is missing")
-    if record.outcome not in get_args(Outcome):
-        raise ValueError(f"its outcome is {record.outcome!r}; outcomes are: {listed(get_args(Outcome))}")
-    for stage in record.stages:
-        if stage.status not in get_args(StageStatus) or not isinstance(stage.facts, dict):
-            raise ValueError(f"its stage {stage.name} has status {stage.status!r} or no facts")
-        if any(
-            finding.level not in get_args(Level) or not isinstance(finding.numbers, dict) for finding in stage.findings
-        ):
-            raise ValueError(f"a finding of its stage {stage.name} has no level or no numbers")
-    if not all(isinstance(seconds, int | float) for seconds in (record.budget_s, *(s.seconds for s in record.stages))):
-        raise ValueError("a number of seconds is missing")
 
 
 def _plain(value: Any) -> Any:

@@ -12,13 +12,13 @@ from typing import Any
 from ...collectors.campaign import CampaignError
 from ...collectors.kernel_campaign import store_sink
 from ...datasets.rows.schema import Measurement, Provenance, software_of
-from ...datasets.store.store import StoreBusyError, StoreError
+from ...datasets.store.store import StoreError
 from ...process import ChildStartError
 from ..checks.device_check import device_facts, record_readings
-from ..context import ChosenCase, Night, StageResult
+from ..context import ChosenCase, Night, StageResult, kind_of_error
 from ..measuring.protocol import CollectingEnd
 from ..record.folders import note_block
-from ..record.record import Finding, FindingKind
+from ..record.record import Finding
 from ..rows import SHORT_COLUMNS, night_tables, short_rows
 
 _LOST = ("crashed", "timeout", "failed")
@@ -58,11 +58,7 @@ def collect(night: Night) -> StageResult:
     counts = Counter(row["status"] for row in rows)
     statuses = ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "no rows"
     if problem is not None:
-        kind: FindingKind = "device"
-        if isinstance(problem, StoreError):
-            kind = "lock" if isinstance(problem, StoreBusyError) else "storage"
-        elif isinstance(problem, CampaignError) and problem.kind == "storage":
-            kind = "storage"
+        kind = kind_of_error(problem, "storage" if isinstance(problem, StoreError) else "device")
         summary = f"Measuring ended early: {str(problem).rstrip('.')}. Stored tonight: {statuses}."
         return StageResult(
             summary, facts, (*findings, Finding(kind, "needs-person", night.record.device, summary)), "failed"

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ...files import write_whole
 from ..context import Night, StageResult
-from ..record.folders import REPORT_HTML, REPORT_JSON, nights_dir, records, remove_old
+from ..record.folders import REPORT_HTML, REPORT_JSON, earlier_nights, nights_dir, remove_old
 from ..record.record import Finding, NightRecord, StageRecord
 from ..report_page import report_page
 
 _RESERVE, _RESERVE_B = ".ballast", 512 * 1024
-_EARLIER = 60
-"""Nights before this one that the page draws."""
 
 
 def reserve_report_space(folder: Path) -> None:
@@ -42,14 +39,15 @@ def report(night: Night) -> StageResult:
         OSError: the night's folder is full or not writable.
     """
     release_report_space(night.folder)
-    result = StageResult(
-        "The report was written.", {"html": str(night.folder / REPORT_HTML), "json": str(night.folder / REPORT_JSON)}
-    )
-    removed = _removed(night)
-    if isinstance(removed, Finding):
-        result = replace(result, findings=(removed,))
-    elif removed:
-        result = replace(result, summary=f"The report was written; {len(removed)} old nights were removed.")
+    summary, findings = "The report was written.", ()
+    try:
+        if removed := remove_old(nights_dir(), night.plan.keep.nights, night.folder):
+            summary = f"The report was written; {len(removed)} old nights were removed."
+    except OSError as error:
+        message = f"An old night could not be removed: {error.strerror or error} ({error.filename}). Remove it by hand."
+        findings = (Finding("storage", "warning", str(nights_dir()), message),)
+    facts = {"html": str(night.folder / REPORT_HTML), "json": str(night.folder / REPORT_JSON)}
+    result = StageResult(summary, facts, findings)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     stage = StageRecord("report", "done", now, 0.0, result.summary, result.facts, result.findings)
     write_reports(night.folder, night.record.with_stage(stage))
@@ -63,18 +61,4 @@ def write_reports(folder: Path, record: NightRecord) -> None:
         OSError: the folder is full or not writable.
     """
     record.write(folder / REPORT_JSON)
-    earlier: list[NightRecord] = []
-    for other, night in records(nights_dir()):
-        if other != folder:
-            earlier.append(night)
-        if len(earlier) == _EARLIER:
-            break
-    write_whole(folder / REPORT_HTML, report_page(record, earlier))
-
-
-def _removed(night: Night) -> list[str] | Finding:
-    try:
-        return remove_old(nights_dir(), night.plan.keep.nights, night.folder)
-    except OSError as error:
-        message = f"An old night could not be removed: {error.strerror or error} ({error.filename}). Remove it by hand."
-        return Finding("storage", "warning", str(nights_dir()), message)
+    write_whole(folder / REPORT_HTML, report_page(record, earlier_nights(None, folder)))

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from ...models.family_model.artifact_files import ArtifactError
 from ..challenger_process import ADAPTED_PAST, RETRAINED, read_challenger, write_challenger
-from ..context import Night, StageResult
+from ..context import Night, StageResult, after_training_s
 from ..gate.challengers import Challenger, past
 from ..gate.model_ledger import Ledger, ModelEntry, ranked
-from ..record.budget import after_training_s
 from ..record.folders import CHALLENGERS, earlier_nights
 from ..record.record import Finding
 from ..record.serving_model import serving_model, serving_version
@@ -45,10 +44,9 @@ def train(night: Night) -> StageResult:
         done = read_challenger(night.folder, name)
         if done is None:
             left = max(0.0, night.budget.left_s - reserve)
-            if left < _HEADROOM * took.get(_kind(name), 0.0) or left <= 0:
-                findings.append(
-                    _no_time(name, f"{left:.0f} s are left, and it took {took.get(_kind(name), 0.0):.0f} s before")
-                )
+            before = took.get(_kind(name), 0.0)
+            if left < _HEADROOM * before or left <= 0:
+                findings.append(_no_time(name, f"{left:.0f} s are left, and it took {before:.0f} s before"))
                 continue
             done = _run_process(night, name, left)
         if done is None:
@@ -57,9 +55,9 @@ def train(night: Night) -> StageResult:
             findings.append(Finding("gate", "info", name, f"No challenger {name} was made: {done}"))
         else:
             challengers.append(done)
-    if "past" in night.plan.train.challengers:
-        challengers += _past(night)
     past_entry = past_model(night)
+    if past_entry is not None:
+        challengers += _past(night, past_entry)
     facts = {
         "challengers": [{**challenger.facts(), "left": dict(challenger.left)} for challenger in challengers],
         "past": None if past_entry is None else past_entry.version,
@@ -111,22 +109,12 @@ def _run_process(night: Night, name: str, seconds: float) -> Challenger | str | 
 
 def _command(folder: Path, name: str) -> list[str]:
     """What makes a challenger; -P keeps the working directory's folders from shadowing packages."""
-    return [
-        sys.executable,
-        "-P",
-        "-m",
-        "kernelcast.nightly.challenger_process",
-        str(folder),
-        name,
-        str(os.getpid()),
-    ]
+    module = "kernelcast.nightly.challenger_process"
+    return [sys.executable, "-P", "-m", module, str(folder), name, str(os.getpid())]
 
 
-def _past(night: Night) -> list[Challenger]:
+def _past(night: Night, entry: ModelEntry) -> list[Challenger]:
     """The kept model that challenges as it is; none where it no longer loads."""
-    entry = past_model(night)
-    if entry is None:
-        return []
     try:
         challenger = past(Path(entry.path), f"past-{entry.version}", devices=night.devices)
     except ArtifactError:

@@ -25,8 +25,8 @@ from kernelcast.models.registry.registry import promote_directory
 from kernelcast.models.training.labelled_cases import LabelledCases
 from kernelcast.models.training.training import train
 from kernelcast.nightly import challenger_process as making
+from kernelcast.nightly.context import Budget
 from kernelcast.nightly.gate import judge as judging
-from kernelcast.nightly.record.budget import Budget
 from kernelcast.nightly.record.record import NightRecord
 from kernelcast.nightly.stages import train as stage_train
 

@@ -16,9 +16,9 @@ from kernelcast import cli
 from kernelcast.collectors.collector import ReplayCollector
 from kernelcast.nightly import challenger_process as making
 from kernelcast.nightly import run_night as night
+from kernelcast.nightly.context import Budget
 from kernelcast.nightly.gate import challengers, promotion  # noqa: F401 - so that no fork has to import them
 from kernelcast.nightly.gate import judge as judging
-from kernelcast.nightly.record.budget import Budget
 from kernelcast.nightly.stages import train
 
 _BLOCKS = 5

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from kernelcast.api.telemetry.usage_log import UsageLog
 from kernelcast.datasets.store.store import Store
+from kernelcast.nightly.context import reserve_s
 from kernelcast.nightly.measuring.replay import recorded_rows
 from kernelcast.nightly.record import folders
-from kernelcast.nightly.record.budget import reserve_s
 from kernelcast.nightly.record.folders import new_night, night_folders, remove_old, unfinished
 from kernelcast.nightly.record.record import STAGES, NightRecord, StageRecord
 

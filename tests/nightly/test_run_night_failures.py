@@ -18,8 +18,8 @@ from kernelcast.collectors.collector import ReplayCollector
 from kernelcast.datasets.store.store import Store
 from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
+from kernelcast.nightly import context
 from kernelcast.nightly import open_night as begin
-from kernelcast.nightly.record import budget
 from kernelcast.nightly.record.folders import night_lock
 from kernelcast.nightly.record.record import NightRecord
 from kernelcast.process import ChildStartError
@@ -198,7 +198,7 @@ def test_two_nights_at_once(home) -> None:
 
 
 def test_the_device_is_measured_by_something_else(home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(begin, "LOCKED", ("replay",))
+    monkeypatch.setattr(context, "LOCKED", ("replay",))
     store = Store(home.path / "rehearsals")
     with store.lock("amd-epyc-9005-vm-2c"):
         assert home.run() == 1
@@ -274,7 +274,7 @@ def test_a_clock_that_goes_backwards(home, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(home.folders) == 2
     assert home.folders[0].name == first
     ticks = iter([100.0, 40.0, 40.0])
-    spent = budget.Budget(60.0, 0.0, 20.0, clock=lambda: next(ticks))
+    spent = context.Budget(60.0, 0.0, 20.0, clock=lambda: next(ticks))
     assert spent.left_s == 120.0
     assert spent.measuring_s == 100.0
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
-from kernelcast.nightly.challenger_process import _nested
 from kernelcast.nightly.record.plan import Plan, differences
-from kernelcast.nightly.record.plan_file import PlanError, plan_of, read_plan
+from kernelcast.nightly.record.plan_file import PlanError, read_plan
 
 
 def test_two_lines_are_a_plan(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_every_key(tmp_path: Path) -> None:
     plan = read_plan(path)
     assert plan.train.regressors == ("analytic", "roofline")
     assert plan.keep.nights == 3
-    assert plan_of(_nested(plan.to_json())) == plan  # as it is written into a night's folder, and read again
+    assert msgspec.convert(plan.to_json(), Plan) == plan  # as it is written into a night's folder, and read again
 
 
 def test_equal_plans_have_equal_hashes_and_others_differ() -> None:

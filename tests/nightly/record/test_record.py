@@ -35,12 +35,11 @@ def test_numbers_that_are_none_are_null() -> None:
     ("change", "words"),
     [
         ({"format_version": 9}, "format version 9"),
-        ({"outcome": "great"}, "its outcome is 'great'"),
+        ({"outcome": "great"}, "Invalid enum value 'great' - at `.*outcome"),
         ({"stages": []}, "its stages are not"),
         ({"stages": None}, "damaged"),
-        ({"id": 3}, "a text is missing"),
-        ({"budget_s": "much"}, "a number of seconds is missing"),
-        ({"surprise": 1}, "damaged"),
+        ({"id": 3}, "Expected `str`, got `int` - at `.*id"),
+        ({"budget_s": "much"}, "Expected `float`, got `str` - at `.*budget_s"),
     ],
 )
 def test_what_is_refused(change: dict[str, Any], words: str) -> None:
@@ -57,7 +56,7 @@ def test_texts_that_are_no_record(text: str) -> None:
 
 def test_a_status_and_level_that_do_not_exist() -> None:
     for stage in (StageRecord("gate", "perhaps"), StageRecord("gate", findings=(Finding("x", "loud", "d", "s"),))):  # type: ignore[arg-type]
-        with pytest.raises(RecordError, match="gate"):
+        with pytest.raises(RecordError, match=r"Invalid enum value .* - at `\$\.stages"):
             NightRecord.from_json(RECORD.with_stage(stage).to_json())
 
 
