@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from .record.record import NightRecord, StageRecord
 
-LAST_NIGHT = "last night"
-"""What the gate calls the rows measured in the night itself."""
-
 _MOST = 1e15
-"""No count, time or percentage of a night is larger; a number beyond is damage, and would break an axis."""
+"""No count, time or percentage of a night is larger; a number beyond is damage."""
 
 
 def mapping(value: object) -> Mapping[str, Any]:
@@ -95,30 +92,6 @@ def served_slices(record: NightRecord) -> list[ErrorSlice]:
     return slices
 
 
-def champion_error_pct(record: NightRecord) -> float | None:
-    """Mean error of the model that served, on the night's own rows: the check's slices by their rows, else the gate's.
-
-    A slice `all` goes first. Of the gate's, those of a whole family on a device count, as the others are parts of them.
-    """
-    judged = [(part.name, part.n, part.mean_ape_pct) for part in served_slices(record)]
-    if not judged:
-        # The champion is the same in every verdict.
-        for verdict in rows(facts(record, "gate").get("verdicts"))[:1]:
-            judged = list(_judged(verdict))
-    judged = [entry for entry in judged if entry[0] == "all"] or judged
-    total = sum(n for _, n, _ in judged)
-    return sum(n * pct for _, n, pct in judged) / total if total else None
-
-
-def _judged(verdict: Mapping[str, Any]) -> Iterator[tuple[str, float, float]]:
-    for row in rows(verdict.get("slices")):
-        name = str(row.get("slice"))
-        n, pct = number(row.get("n")), number(row.get("champion_mean_ape_pct"))
-        is_whole = ", " not in name or name.endswith(f", origin {LAST_NIGHT}")
-        if str(row.get("rows")).replace("_", " ") == LAST_NIGHT and is_whole and n and n > 0 and pct is not None:
-            yield name, n, pct
-
-
 def sentinel_ratios(record: NightRecord) -> dict[str, float]:
     """Each sentinel's reading over what was expected of it; of several devices, with the device's name before it."""
     sentinels = facts(record, "sentinels")
@@ -136,8 +109,3 @@ def sentinel_ratios(record: NightRecord) -> dict[str, float]:
 def rows_measured(record: NightRecord) -> dict[str, float]:
     """Rows measured, by status."""
     return counts(facts(record, "collect").get("rows"))
-
-
-def begun_times(records: Sequence[NightRecord]) -> list[str]:
-    """What nights are called on an axis: month and day of their begin."""
-    return [record.began[5:10] or record.id[:8] for record in records]

@@ -5,19 +5,15 @@ A night may fail at any stage. What a stage did not report is said to be missing
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from statistics import median
 from typing import Any
 
-from ..models.evaluation.charts import Axis, Chart, figures, head, page, percent, quantity, round_steps, words
+from ..models.evaluation.charts import head, page, percent, quantity, words
 from ..models.evaluation.charts import table as plain_table
 from .record.record import NightRecord
 from .report_facts import (
-    begun_times,
-    champion_error_pct,
     counts,
     facts,
     failed_stage,
@@ -31,17 +27,11 @@ from .report_facts import (
     served_slices,
 )
 
-MOST_NIGHTS = 60
-"""Nights in the charts."""
 MOST_SLICES = 60
 """Slices of one challenger in its table; report.json has the others."""
 MOST_CHANGES = 20
 _MOST_CHARS = 1200
 """Longest text of a fact."""
-_NAMED_NIGHTS = 5
-"""Nights with a label on the axis."""
-_LEAST_MOVE_PCT, _MOST_MOVE_PCT = 5.0, 100.0
-"""The axis of sentinels reaches at least and at most so far each way, so that noise does not look like drift."""
 
 _OUTCOMES = {
     "promoted": "Promoted: {after} serves now and replaces {before}.",
@@ -54,7 +44,7 @@ _OUTCOMES = {
 _CONTENTS = (
     '<p class=small>On this page: <a href="#person">what needs a person</a>, <a href="#measured">what was measured</a>, '
     '<a href="#accuracy">how accurate the models are</a>, <a href="#changes">what changed</a>, '
-    '<a href="#nights">over the nights</a>, <a href="#stages">stages</a></p>'
+    '<a href="#stages">stages</a></p>'
 )
 _MARKS = {"needs-person": "off", "info": "ok", "better": "ok", "worse": "off", "done": "ok", "failed": "off"}
 """Class of a cell for the style sheet, by what it says."""
@@ -174,16 +164,15 @@ _STAGES = (
 )  # fmt: skip
 
 
-def report_page(record: NightRecord, earlier: Sequence[NightRecord] = ()) -> str:
-    """The whole page of a night; its charts also show the nights of `earlier` (in any order) that came before it."""
-    others = sorted((night for night in earlier if night.id < record.id), key=lambda night: night.id)
+def report_page(record: NightRecord) -> str:
+    """The whole page of a night."""
     about = {
         "outcome": record.outcome, "plan": record.plan, "measured": record.device, "began": record.began,
         "took": f"{_duration(seconds_taken(record))} of {_duration(record.budget_s)}",
         "model before": record.champion_before or "none", "model now": record.champion_after or "none",
     }  # fmt: skip
     parts = [head(f"Night {record.id}", about, [outcome_sentence(record)]), _CONTENTS, _needed(record), _measured(record),
-             _accuracy(record), _changes(record), _over_nights([*others, record][-MOST_NIGHTS:]), _stages(record)]  # fmt: skip
+             _accuracy(record), _changes(record), _stages(record)]  # fmt: skip
     return page(f"Night {record.id}: {record.outcome}", parts)
 
 
@@ -312,72 +301,6 @@ def _stages(record: NightRecord) -> str:
         f"{_facts(files)}<p class=small>The night's folder also holds report.json, with every number of this page, and the "
         f"challengers. The service shows both at /nights/{escape(record.id)} and /v1/nights/{escape(record.id)}.</p></section>"
     )
-
-
-def _over_nights(nights: Sequence[NightRecord]) -> str:
-    drawn = [(errors_chart(nights), "mean error of the served model on each night's rows"),
-             (rows_chart(nights), "rows measured; the other colour is rows that are not ok"),
-             (sentinels_chart(nights), "sentinels: each one as a dot, their median as a line")]  # fmt: skip
-    charts = [(svg, caption) for svg, caption in drawn if svg]
-    shown = figures(charts) if charts else "<p>No night has reported anything to draw yet.</p>"
-    return f"<section id=nights><h2>Over {len(nights)} night{'s' if len(nights) > 1 else ''}</h2>{shown}</section>"
-
-
-def errors_chart(nights: Sequence[NightRecord]) -> str:
-    """Mean error of the served model on each night's rows, in percent; nights without one are left out."""
-    names = begun_times(nights)
-    points = [(float(i), error) for i, night in enumerate(nights) if (error := champion_error_pct(night)) is not None]
-    if not points:
-        return ""
-    y = Axis.percent("mean error", max(max(error for _, error in points) * 1.15, 1.0))
-    chart = Chart(_night_axis(names), y, f"Mean error of the served model by night, {len(points)} nights")
-    chart.line(points, "median", (f"{names[int(i)]}: {error:.1f} %" for i, error in points))
-    return chart.svg()
-
-
-def rows_chart(nights: Sequence[NightRecord]) -> str:
-    """Rows measured each night: those that are ok, and on top of them the others."""
-    names, measured = begun_times(nights), [rows_measured(night) for night in nights]
-    most = max((sum(statuses.values()) for statuses in measured), default=0.0)
-    if not most:
-        return ""
-    top = max(most * 1.1, 1.0)
-    y = Axis("rows", 0.0, top, [(value, f"{value:g}") for value in round_steps(top)])
-    chart = Chart(_night_axis(names), y, f"Rows measured by night, {len(names)} nights")
-    for i, (name, statuses) in enumerate(zip(names, measured, strict=True)):
-        good = statuses.get("ok", 0.0)
-        bad = sum(statuses.values()) - good
-        title = f"{name}: {good:g} rows" + (f", {bad:g} of another status" if bad else "")
-        for kind, low, high in (("bar", 0.0, good), ("bar bad", good, good + bad)):
-            if high > low:
-                chart.box((i - 0.35, low), (i + 0.35, high), kind, title)
-    return chart.svg()
-
-
-def sentinels_chart(nights: Sequence[NightRecord]) -> str:
-    """Each sentinel against what was expected of it, in percent, and their median; what lies beyond the axis is on its edge."""
-    names = begun_times(nights)
-    moves = [[100.0 * (ratio - 1.0) for ratio in sentinel_ratios(night).values()] for night in nights]
-    drawn = [(float(i), move) for i, night in enumerate(moves) for move in night]
-    if not drawn:
-        return ""
-    most = min(max(_LEAST_MOVE_PCT, *(abs(move) * 1.15 for _, move in drawn)), _MOST_MOVE_PCT)
-    middles = [(float(i), median(night), len(night)) for i, night in enumerate(moves) if night]
-    x = _night_axis(names)
-    title = f"Sentinels against what was expected of them, {len(middles)} nights"
-    chart = Chart(x, Axis.percent("slower than expected", most, -most), title)
-    chart.path([(x.low, 0.0), (x.high, 0.0)], "equal")
-    chart.points(drawn, "seen")
-    titles = (f"{names[int(i)]}: median of {n} {move:+.1f} %" for i, move, n in middles)
-    chart.line([(i, move) for i, move, _ in middles], "bias", titles)
-    return chart.svg()
-
-
-def _night_axis(names: Sequence[str]) -> Axis:
-    """One place a night; a few of them have a label, the newest among them."""
-    step = max(1, math.ceil(len(names) / _NAMED_NIGHTS))
-    ticks = [(float(i), names[i]) for i in range(len(names) - 1, -1, -step)]
-    return Axis("night", -0.6, max(len(names) - 1, 0) + 0.6, ticks)
 
 
 def _facts(values: Mapping[str, object]) -> str:

@@ -27,7 +27,7 @@ RESUME_WITHIN_S = 24 * 3600.0
 
 
 _EARLIER = 60
-"""Earlier nights that say how long training takes, and that a report draws."""
+"""Earlier nights that say how long training takes."""
 
 
 def nights_dir() -> Path:
@@ -70,8 +70,8 @@ def records(nights: Path, plan: str | None = None) -> Iterator[tuple[Path, Night
             yield folder, NightRecord.read(folder / STATE)
 
 
-def earlier_nights(plan: str | None, folder: Path) -> list[NightRecord]:
-    """The newest nights of the plan of this name, or of all, but the one in `folder`; at most `_EARLIER`."""
+def earlier_nights(plan: str, folder: Path) -> list[NightRecord]:
+    """The newest nights of the plan of this name but the one in `folder`, at most `_EARLIER`."""
     return list(islice((record for path, record in records(nights_dir(), plan) if path != folder), _EARLIER))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...files import write_whole
 from ..context import Night, StageResult
-from ..record.folders import REPORT_HTML, REPORT_JSON, earlier_nights, nights_dir, remove_old
+from ..record.folders import REPORT_HTML, REPORT_JSON, nights_dir, remove_old
 from ..record.record import Finding, NightRecord, StageRecord
 from ..report_page import report_page
 
@@ -61,4 +61,4 @@ def write_reports(folder: Path, record: NightRecord) -> None:
         OSError: the folder is full or not writable.
     """
     record.write(folder / REPORT_JSON)
-    write_whole(folder / REPORT_HTML, report_page(record, earlier_nights(None, folder)))
+    write_whole(folder / REPORT_HTML, report_page(record))

@@ -68,7 +68,7 @@ def write_nights(folder: Path) -> list[NightRecord]:
                             3600.0, "v12", "v13", stages)  # fmt: skip
         night.write(folder / night.id / ("state.json" if ended is None else "report.json"))
         if ended is not None:
-            (folder / night.id / "report.html").write_text(report_page(night, found), encoding="utf-8")
+            (folder / night.id / "report.html").write_text(report_page(night), encoding="utf-8")
         found.append(night)
     damaged = folder / "20261119T220000Z-rack"
     damaged.mkdir()
