@@ -39,7 +39,8 @@ def report(night: Night) -> StageResult:
         OSError: the night's folder is full or not writable.
     """
     release_report_space(night.folder)
-    summary, findings = "The report was written.", ()
+    summary = "The report was written."
+    findings: tuple[Finding, ...] = ()
     try:
         if removed := remove_old(nights_dir(), night.plan.keep.nights, night.folder):
             summary = f"The report was written; {len(removed)} old nights were removed."
