@@ -7,42 +7,41 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from contextvars import Context
 from functools import partial
+from typing import Any
 
 from anyio import move_on_after
 from anyio.to_thread import run_sync
-from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
-from starlette.responses import Response
 from starlette.routing import Route
 
-from ..client.answers import Health, ServedModel, ServedModels
 from ..features.device import Catalogue, catalogue
 from ..features.mlir.parse.parser_process import NativeReader
 from ..files import home_dir
 from ..models.engine.runtime import chosen_engine
 from ..models.family_model.artifact import default_model_dir
-from ..version import __version__
-from .browse.catalogue import add_catalogue, add_document
-from .browse.measurements.endpoint import MAX_DEVICES as MAX_QUESTION_DEVICES
+from .browse.catalogue import cached_endpoint
 from .browse.measurements.endpoint import MeasuredRows
 from .browse.nights import NightsState
 from .browse.nights_folder import NightsFolder
-from .browse.reload import look_for_model
+from .browse.state import look_for_model
 from .middleware.access import AccessControl
 from .middleware.admission import AdmissionControl, Limits
 from .middleware.api_keys import KeyRing, read_key
-from .middleware.error_boundary import ErrorBoundary, install_problem_handlers
+from .middleware.error_boundary import PROBLEM_HANDLERS, ErrorBoundary
 from .middleware.proxy import check_prefix
-from .model_source import DirectorySource, PredictorSource, Watcher, require_model
-from .page.openapi import install_document, route_description
-from .page.static_files import add_docs, add_pages
+from .model_source import DirectorySource, PredictorSource, Watcher
+from .page.openapi import document
+from .page.static_files import page_routes
 from .routes import ROUTES, Services
 from .settings import Settings
-from .telemetry.metrics import CONTENT_TYPE, Metrics
+from .telemetry.metrics import Metrics
 from .telemetry.tracing import Tracing, tracing_from_settings
 from .telemetry.usage_log import LAST_WRITE_S, WRITE_S, UsageLog
-from .transport.bodies import json_response
+from .transport.responses import Endpoint
 
 GZIP_LEAST_B = 1024
 """Shorter answers are sent as they are: they fit one packet either way."""
@@ -53,13 +52,16 @@ GZIP_LEVEL = 1
 GZIP_THREAD_B = 32 << 10
 """Up to this size an answer is packed on the event loop (some 0.2 ms); larger ones on a thread."""
 
+_MAX_PREFIXES = 8
+"""Most prefixes whose OpenAPI document is kept."""
+
 
 def create_app(
     source: PredictorSource,
     settings: Settings | None = None,
     devices: Catalogue | None = None,
     tracing: Tracing | None = None,
-) -> FastAPI:
+) -> Starlette:
     """The ASGI application that answers from `source`; `devices` are those it lists (default: the shipped ones).
 
     `tracing` makes spans of requests (default: as the settings and the environment say).
@@ -78,7 +80,7 @@ def create_app(
     ring = KeyRing([read_key(text) for text in settings.api_keys], settings.api_keys_file)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         watcher = Watcher(partial(look_for_model, source, metrics), settings.reload_s)
         await watcher.start()
         key_watcher = Watcher(ring.refresh, settings.reload_s)
@@ -101,45 +103,34 @@ def create_app(
             await run_sync(native.close)
             await run_sync(measured.close)
 
-    app = FastAPI(
-        title="kernelcast", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None,
-        # Spans are `tracing`'s, and metrics ours: the framework's own would tell of bodies and of every function.
-        telemetry={"tracing": False, "metrics": False, "logs": False},
-        redirect_slashes=False,
-        summary="What a kernel costs on a device: latency, power and energy, with an interval, without running it",
-        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
-    )  # fmt: skip
-    install_problem_handlers(app)
     services = Services(source, settings, metrics, devices, native, measured, nights)
-    for route in ROUTES:
-        # Plain routes: the framework's own reading of bodies and building of answers costs more than a prediction.
-        app.router.routes.append(Route(route.path, route.build(services), methods=[route.method], name=route.name))
-    add_catalogue(app, devices)
-    add_document(app)
-    add_docs(app)
-    _add_state(app, source, metrics)
-    add_pages(app)
-    install_document(app, devices, ROUTES, MAX_QUESTION_DEVICES)
-    paths = [path for route in app.routes if (path := getattr(route, "path", None))]
-    limits = Limits(settings.max_concurrency, settings.max_held_b, settings.body_timeout_s, settings.request_timeout_s)
-    app.add_middleware(AdmissionControl, limits=limits, metrics=metrics)
-    app.add_middleware(
-        GZipMiddleware, minimum_size=GZIP_LEAST_B, compresslevel=GZIP_LEVEL, thread_minimum_size=GZIP_THREAD_B,
-        exclude_content_types=(*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream", "application/problem+json"),
-    )  # fmt: skip
+    routes = [Route(row.path, row.build(services), methods=[row.method], name=row.name) for row in ROUTES]
+    routes += [Route("/openapi.json", _document_endpoint(devices), methods=["GET"]), *page_routes()]
+    paths = [route.path for route in routes]
+    check_prefix(settings.root_path, paths)
     access = AccessControl(
         ring, metrics, host=settings.host, allow_open=settings.allow_open, allowed_hosts=settings.allowed_hosts
     )
-    check_prefix(settings.root_path, paths)
-    # The last added is the outermost.
-    app.add_middleware(
-        ErrorBoundary, metrics=metrics, routes=paths, access=access, prefix=settings.root_path,
-        trusted=settings.trusted_proxies, log_requests=settings.access_log, tracing=tracing,
-    )  # fmt: skip
+    limits = Limits(settings.max_concurrency, settings.max_held_b, settings.body_timeout_s, settings.request_timeout_s)
+    middleware = [
+        Middleware(
+            ErrorBoundary, metrics=metrics, routes=paths, access=access, prefix=settings.root_path,
+            trusted=settings.trusted_proxies, log_requests=settings.access_log, tracing=tracing,
+        ),
+        Middleware(
+            GZipMiddleware, minimum_size=GZIP_LEAST_B, compresslevel=GZIP_LEVEL, thread_minimum_size=GZIP_THREAD_B,
+            exclude_content_types=(
+                *DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream", "application/problem+json",
+            ),
+        ),
+        Middleware(AdmissionControl, limits=limits, metrics=metrics),
+    ]  # fmt: skip
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers=PROBLEM_HANDLERS, lifespan=lifespan)
+    app.router.redirect_slashes = False
     return app
 
 
-def build(settings: Settings) -> FastAPI:
+def build(settings: Settings) -> Starlette:
     """The application that answers from the settings' artifact directory; its source is `app.state.source`.
 
     Raises:
@@ -154,30 +145,16 @@ def build(settings: Settings) -> FastAPI:
     return app
 
 
-def _add_state(app: FastAPI, source: PredictorSource, metrics: Metrics) -> None:
-    @app.get(
-        "/v1/models", **route_description(ServedModels, "The model that answers, and why a newer one was not taken")
-    )
-    async def list_models() -> Response:
-        loaded = source.current
-        if loaded is None:
-            return json_response(ServedModels([]))
-        path = None if loaded.path is None else str(loaded.path)
-        model = ServedModel(loaded.name, path, loaded.loaded_at, dict(loaded.manifest), source.problem)
-        return json_response(ServedModels([model]))
+def _document_endpoint(devices: Catalogue) -> Endpoint:
+    """What answers `/openapi.json`, whose server is the prefix that the service is reached under."""
 
-    @app.get("/healthz", **route_description(Health, "200 while the process answers"))
-    async def healthz() -> Response:
-        return json_response(Health("ok"))
+    def make(prefix: str) -> dict[str, Any]:
+        # Without the request that happens to be first: its id would be in the examples of problems.
+        content = Context().run(document, devices)
+        return {**content, "servers": [{"url": prefix}]} if prefix else content
 
-    @app.get("/readyz", **route_description(Health, "200 once a model is loaded", 503))
-    async def readyz() -> Response:
-        require_model(source)
-        return json_response(Health("ready"))
-
-    @app.get("/metrics", **route_description("Metrics", "Counters and histograms in the Prometheus text format"))
-    async def get_metrics() -> Response:
-        return Response(await run_sync(metrics.text), media_type=CONTENT_TYPE)
+    # Prefixes may come with requests, through a trusted proxy.
+    return cached_endpoint(make, lambda request: request.scope.get("root_path", "").rstrip("/"), _MAX_PREFIXES)
 
 
 def _model_of(source: PredictorSource) -> tuple[str, str] | None:

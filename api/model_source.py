@@ -34,6 +34,8 @@ from ..models.family_model.artifact import shipped_model_dir
 from ..models.family_model.artifact_files import MANIFEST
 from ..models.predict.predictor import ArtifactPredictor, Predictor, load_predictor
 from ..workloads.mlir.predictor import ModulePredictor, load_module_predictor
+from .settings import Settings
+from .telemetry.metrics import Metrics
 from .transport.problems import ProblemError
 
 _log = logging.getLogger("kernelcast.api")
@@ -100,6 +102,23 @@ def require_model(source: PredictorSource) -> LoadedModel:
     if loaded is None:
         raise ProblemError(503, f"no model is loaded: {source.problem}", headers={"retry-after": "2"})
     return loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What endpoints that predict are built from; there is one for all routes of an application.
+
+    Attributes:
+        source: The model that answers now.
+        settings: The settings of the service.
+        metrics: Counters of requests and predictions.
+        devices: The catalogue that the service lists.
+    """
+
+    source: PredictorSource
+    settings: Settings
+    metrics: Metrics
+    devices: Catalogue
 
 
 class FixedSource:

@@ -15,47 +15,40 @@ from ..client.answers import (
     Batch,
     Columns,
     Comparison,
+    Device,
+    Devices,
+    Health,
     Prediction,
     Programs,
     Ranking,
     Roofline,
+    ServedModels,
     Sweep,
     Wholes,
 )
-from ..features.device import Catalogue
 from ..features.mlir.parse.parser_process import NativeReader
-from .browse import accuracy, model_card, nights, reload
+from .browse import accuracy, catalogue, model_card, nights, state
 from .browse.measurements import endpoint as measurements
 from .browse.measurements.answer import LikeAnswer, MeasuredSetsAnswer, MeasurementsAnswer
 from .browse.nights_folder import NightReport, NightsAnswer, NightsFolder
 from .compare import devices, rank, roofline, sweep
-from .model_source import PredictorSource
+from .model_source import Service
 from .predict import columns, mlir, model
 from .predict.open_inference import endpoint as inference
 from .predict.spec import SpecEndpoint
-from .predict.thread_endpoint import Answer, ThreadEndpoint
-from .settings import Settings
-from .telemetry.metrics import Metrics
+from .predict.thread_endpoint import Answer, JsonEndpoint
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
-    """What endpoints are built from; there is one of each for all routes of an application.
+class Services(Service):
+    """What all endpoints are built from.
 
     Attributes:
-        source: the model that answers now.
-        settings: the settings of the service.
-        metrics: counters of requests and predictions.
-        devices: the catalogue that the service lists.
         native: native MLIR parsers, in a process of their own.
         measured: questions about measured rows, to a process of their own.
         nights: the folder of nightly reports.
     """
 
-    source: PredictorSource
-    settings: Settings
-    metrics: Metrics
-    devices: Catalogue
     native: NativeReader
     measured: measurements.MeasuredRows
     nights: NightsFolder
@@ -68,7 +61,7 @@ class Route:
     Attributes:
         path: the path, with parameters in braces.
         method: the HTTP method.
-        name: its operationId, by which `page/openapi.json` describes it; one that is not in there is not in the document.
+        name: the name by which `page/openapi.json` describes it; one that is not in there is not in the document.
         build: makes what answers it.
         answers: the msgspec types it answers with, whose schemas the document gets.
     """
@@ -80,63 +73,53 @@ class Route:
     answers: tuple[type, ...] = ()
 
 
-def _on_thread(answer: Answer) -> Callable[[Services], ThreadEndpoint]:
-    return lambda services: ThreadEndpoint(
-        services.source, services.settings, services.metrics, answer, services.settings.max_body_b
-    )
+def _on_thread(answer: Answer) -> Callable[[Service], JsonEndpoint]:
+    return lambda service: JsonEndpoint(service, answer)
 
 
 ROUTES: tuple[Route, ...] = (
-    Route(
-        "/v1/predict", "POST", "predict",
-        lambda services: SpecEndpoint(services.source, services.settings, services.metrics), (Prediction, Batch),
-    ),
-    Route(
-        "/v1/predict/model", "POST", "predict_model",
-        lambda services: model.ModelEndpoint(services.source, services.settings, services.metrics), (Wholes,),
-    ),
-    Route(
-        "/v1/predict/mlir", "POST", "predict_mlir",
-        lambda services: mlir.ProgramEndpoint(services.source, services.settings, services.metrics, services.native),
-        (Programs,),
-    ),
+    Route("/v1/devices", "GET", "list_devices", lambda s: catalogue.devices_endpoint(s.devices), (Devices,)),
+    Route("/v1/devices/{name}", "GET", "get_device", lambda s: catalogue.device_endpoint(s.devices), (Device,)),
+    Route("/v1/kernels", "GET", "list_kernels", lambda _: catalogue.kernels_endpoint()),
+    Route("/v1/kernels/{family}", "GET", "get_kernel", lambda _: catalogue.kernel_endpoint()),
+    Route("/v1/models", "GET", "list_models", lambda s: state.models_endpoint(s.source), (ServedModels,)),
+    Route("/healthz", "GET", "healthz", lambda _: state.health_endpoint(), (Health,)),
+    Route("/readyz", "GET", "readyz", lambda s: state.ready_endpoint(s.source), (Health,)),
+    Route("/metrics", "GET", "get_metrics", lambda s: state.metrics_endpoint(s.metrics)),
+    Route("/v1/predict", "POST", "predict", SpecEndpoint, (Prediction, Batch)),
+    Route("/v1/predict/model", "POST", "predict_model", model.endpoint, (Wholes,)),
+    Route("/v1/predict/mlir", "POST", "predict_mlir", lambda s: mlir.ProgramEndpoint(s, s.native), (Programs,)),
     Route(
         "/v1/predict/columns", "POST", "predict_columns",
-        lambda services: ThreadEndpoint(
-            services.source, services.settings, services.metrics, columns.answer, services.settings.max_columns_b
-        ),
-        (Columns,),
+        lambda s: JsonEndpoint(s, columns.answer, s.settings.max_columns_b), (Columns,),
     ),
     Route("/v1/compare", "POST", "compare", _on_thread(devices.answer), (Comparison,)),
     Route("/v1/rank", "POST", "rank", _on_thread(rank.answer), (Ranking,)),
     Route("/v1/sweep", "POST", "sweep", _on_thread(sweep.answer), (Sweep,)),
     Route("/v1/roofline", "POST", "roofline", _on_thread(roofline.answer), (Roofline,)),
     Route(
-        "/v1/measurements/sets", "GET", "list_measurement_sets",
-        lambda services: measurements.sets_endpoint(services.measured), (MeasuredSetsAnswer,),
+        "/v1/measurements/sets", "GET", "list_measurement_sets", lambda s: measurements.sets_endpoint(s.measured),
+        (MeasuredSetsAnswer,),
     ),
     Route(
-        "/v1/measurements", "GET", "list_measurements",
-        lambda services: measurements.rows_endpoint(services.measured, services.devices),
+        "/v1/measurements", "GET", "list_measurements", lambda s: measurements.rows_endpoint(s.measured, s.devices),
         (MeasurementsAnswer,),
     ),
     Route(
         "/v1/measurements/like", "POST", "list_measurements_like",
-        lambda services: measurements.LikeEndpoint(services.measured, services.devices), (LikeAnswer,),
+        lambda s: measurements.LikeEndpoint(s.measured, s.devices), (LikeAnswer,),
     ),
     Route(
-        "/v1/accuracy", "GET", "get_accuracy",
-        lambda services: accuracy.accuracy_endpoint(services.source), (accuracy.AccuracyAnswer,),
+        "/v1/accuracy", "GET", "get_accuracy", lambda s: accuracy.accuracy_endpoint(s.source),
+        (accuracy.AccuracyAnswer,),
     ),
-    Route("/v1/model-card", "GET", "get_model_card", lambda services: model_card.card_endpoint(services.source)),
-    Route("/v1/nights", "GET", "list_nights", lambda services: nights.list_endpoint(services.nights), (NightsAnswer,)),
+    Route("/v1/model-card", "GET", "get_model_card", lambda s: model_card.card_endpoint(s.source)),
+    Route("/v1/nights", "GET", "list_nights", lambda s: nights.list_endpoint(s.nights), (NightsAnswer,)),
+    Route("/v1/nights/{id}", "GET", "get_night", lambda s: nights.night_endpoint(s.nights), (NightReport,)),
+    Route("/nights/{id}", "GET", "get_night_page", lambda s: nights.page_endpoint(s.nights)),
     Route(
-        "/v1/nights/{id}", "GET", "get_night", lambda services: nights.night_endpoint(services.nights), (NightReport,),
-    ),
-    Route("/nights/{id}", "GET", "get_night_page", lambda services: nights.page_endpoint(services.nights)),
-    Route(
-        reload.PATH, "POST", "reload_model", lambda services: reload.endpoint(services.source, services.metrics),
-        (reload.ReloadAnswer,),
+        state.RELOAD_PATH, "POST", "reload_model", lambda s: state.reload_endpoint(s.source, s.metrics),
+        (state.ReloadAnswer,),
     ),
     *(Route(*row) for row in inference.ROWS),
 )  # fmt: skip

@@ -3,103 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import Context
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 from anyio.to_thread import run_sync
-from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from ...client.answers import Device, Devices
+from ...client.answers import Devices
 from ...features.device import Catalogue
 from ...features.errors import SpecError
 from ...features.kernel import families, get_family
 from ...features.spec_io.json_schema import standalone_schema
 from ...features.spec_io.reading import MAX_TEXT
 from ...workloads.answers import device_answer
-from ..page.openapi import route_description
 from ..transport.problems import ProblemError
-from ..transport.responses import CachedContent
-
-_MAX_PREFIXES = 8
+from ..transport.responses import CachedContent, Endpoint
 
 
-class ContentCache:
-    """Contents by key, each made once, on a thread, at its first request; at most `max_contents` are kept."""
+def cached_endpoint(
+    make: Callable[[str], Any],
+    key: Callable[[Request], str] = lambda _: "",
+    most: int | None = None,
+    media_type: str = "application/json",
+) -> Endpoint:
+    """What answers with JSON that is made once for each key, on a thread.
 
-    def __init__(self, make: Callable[[str], CachedContent], max_contents: int) -> None:
-        self._make = make
-        self._max_contents = max_contents
-        self._contents: dict[str, CachedContent] = {}
+    Args:
+        make: Makes the answer of a key.
+        key: The key of a request; it must be one of a few, or `most` must be set.
+        most: How many answers are kept.
+        media_type: The media type.
+    """
+    content = lru_cache(most)(lambda name: CachedContent(msgspec.json.encode(make(name)), media_type))
 
-    async def answer(self, key: str, request: Request) -> Response:
-        """What is under the key, as the request wants it."""
-        content = self._contents.get(key)
-        if content is None:
-            content = await run_sync(self._make, key)
-            if len(self._contents) < self._max_contents:
-                self._contents[key] = content
-        return content.answer(request)
+    async def answer(request: Request) -> Response:
+        return (await run_sync(content, key(request))).answer(request)
+
+    return answer
 
 
-def add_catalogue(app: FastAPI, devices: Catalogue) -> None:
-    """Add the routes of devices and kernels; names are looked up first, so that no key but a known name is kept."""
+def devices_endpoint(devices: Catalogue) -> Endpoint:
+    """What answers `/v1/devices`."""
+    return cached_endpoint(lambda _: Devices([device_answer(device) for device in devices]))
 
-    def all_devices(_: str) -> CachedContent:
-        return _json(Devices([device_answer(device) for device in devices]))
 
-    def all_kernels(_: str) -> CachedContent:
-        return _json({"kernels": {family.name: standalone_schema(family) for family in families().values()}})
+def device_endpoint(devices: Catalogue) -> Endpoint:
+    """What answers `/v1/devices/{name}`."""
+    return cached_endpoint(lambda name: device_answer(devices.get(name)), _known("name", devices.get))
 
-    device_list, kernel_list = ContentCache(all_devices, 1), ContentCache(all_kernels, 1)
-    by_device = ContentCache(lambda name: _json(device_answer(devices.get(name))), len(devices.names()))
-    by_family = ContentCache(
-        lambda name: _json(standalone_schema(get_family(name)), "application/schema+json"), len(families())
+
+def kernels_endpoint() -> Endpoint:
+    """What answers `/v1/kernels`."""
+    return cached_endpoint(
+        lambda _: {"kernels": {family.name: standalone_schema(family) for family in families().values()}}
     )
 
-    @app.get("/v1/devices", **route_description(Devices, "Every device, with the source of each fact"))
-    async def list_devices(request: Request) -> Response:
-        return await device_list.answer("", request)
 
-    @app.get("/v1/devices/{name}", **route_description(Device, "One device by name or alias", 404))
-    async def get_device(name: str, request: Request) -> Response:
-        return await by_device.answer(_known(lambda: devices.get(name[:MAX_TEXT]).name), request)
-
-    @app.get("/v1/kernels", **route_description("KernelSchemas", "JSON Schema of a spec of every kernel family"))
-    async def list_kernels(request: Request) -> Response:
-        return await kernel_list.answer("", request)
-
-    @app.get("/v1/kernels/{family}", **route_description("KernelSchema", "JSON Schema of a spec of one family", 404))
-    async def get_kernel(family: str, request: Request) -> Response:
-        return await by_family.answer(_known(lambda: get_family(family[:MAX_TEXT]).name), request)
+def kernel_endpoint() -> Endpoint:
+    """What answers `/v1/kernels/{family}`."""
+    return cached_endpoint(
+        lambda name: standalone_schema(get_family(name)), _known("family", get_family),
+        media_type="application/schema+json",
+    )  # fmt: skip
 
 
-def add_document(app: FastAPI) -> None:
-    """Add `/openapi.json`, whose server is the prefix that the service is reached under."""
+def _known(parameter: str, get: Callable[[str], Any]) -> Callable[[Request], str]:
+    """The name of what a parameter of the path names; looked up, so that no answer of an unknown name is kept."""
 
-    def document(prefix: str) -> CachedContent:
-        # Without the request that happens to be first: its id would be in the examples of problems.
-        content = Context().run(app.openapi)
-        return _json({**content, "servers": [{"url": prefix}, *content.get("servers", [])]} if prefix else content)
+    def name(request: Request) -> str:
+        try:
+            known: str = get(request.path_params[parameter][:MAX_TEXT]).name
+        except SpecError as error:
+            raise ProblemError(404, str(error)) from error
+        return known
 
-    # Prefixes may come with requests, through a trusted proxy.
-    documents = ContentCache(document, _MAX_PREFIXES)
-
-    async def openapi(request: Request) -> Response:
-        return await documents.answer(request.scope.get("root_path", "").rstrip("/"), request)
-
-    app.router.routes.append(Route("/openapi.json", openapi, methods=["GET"], include_in_schema=False))
-
-
-def _known(name: Callable[[], str]) -> str:
-    try:
-        return name()
-    except SpecError as error:
-        raise ProblemError(404, str(error)) from error
-
-
-def _json(answer: Any, media_type: str = "application/json") -> CachedContent:
-    return CachedContent(msgspec.json.encode(answer), media_type)
+    return name

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.types import Scope
@@ -199,30 +198,6 @@ class AccessControl:
     def _wrong(self, header: str, detail: str) -> ProblemError:
         self._metrics.count_refusal("other")
         return ProblemError(403, detail, [FieldProblem(f"headers.{header}", detail)])
-
-
-def describe_access(document: dict[str, Any], refusal: Callable[[int], dict[str, Any]]) -> None:
-    """Add to an OpenAPI document how keys are sent, and what every route but those of health answers without a right one.
-
-    Keys are described as optional, since whether they are asked for is a setting of the service.
-    """
-    document["components"]["securitySchemes"] = {
-        "key": {
-            "type": "http",
-            "scheme": "bearer",
-            "description": "An API key that `kernelcast keys new` made, where keys are set",
-        }
-    }
-    document["security"] = [{}, {"key": []}]
-    for path, operations in document["paths"].items():
-        for operation in operations.values():
-            if path in HEALTH_PATHS:
-                operation["security"] = []
-                continue
-            for status in (401, 403):
-                operation["responses"].setdefault(str(status), refusal(status))
-            if path.startswith(ADMIN_FOLDER):
-                operation["security"] = [{"key": []}]
 
 
 @lru_cache(maxsize=64)

@@ -9,19 +9,18 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import compile_path
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 
 from ..telemetry.metrics import Metrics
 from ..telemetry.request_log import log_request
 from ..telemetry.tracing import Tracing
-from ..transport.problems import MEDIA_TYPE, FieldProblem, ProblemError, is_inference, problem_bytes, with_error
+from ..transport.problems import MEDIA_TYPE, ProblemError, is_inference, problem_bytes, with_error
 from ..transport.request_context import CURRENT_REQUEST, RequestContext, new_request_context
 from ..transport.responses import PAGE_POLICY, SAFE_HEADERS
 from .access import AccessControl
@@ -248,28 +247,21 @@ def problem_response(error: ProblemError, path: str = "") -> Response:
     return kind(body, error.status, error.headers, media_type=MEDIA_TYPE)
 
 
-def install_problem_handlers(app: FastAPI) -> None:
-    """Make every refusal of the application, and of the framework under it, a problem."""
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ProblemError)  # noqa: S101 - registered for this type only
+    return problem_response(error, request.scope["path"])
 
-    async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, ProblemError)  # noqa: S101 - registered for this type only
-        return problem_response(error, request.scope["path"])
 
-    async def framework(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type only
-        headers = dict(error.headers or {})
-        detail = str(error.detail)
-        if error.status_code == 404:
-            detail = f"no such address; the service is described at {request.scope['root_path']}/openapi.json"
-        elif error.status_code == 405:
-            detail = f"{request.url.path} takes {headers.get('Allow', 'another method')}"
-        return problem_response(ProblemError(error.status_code, detail, headers=headers), request.scope["path"])
+async def _refused_by_framework(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type only
+    headers = dict(error.headers or {})
+    detail = str(error.detail)
+    if error.status_code == 404:
+        detail = f"no such address; the service is described at {request.scope['root_path']}/openapi.json"
+    elif error.status_code == 405:
+        detail = f"{request.url.path} takes {headers.get('Allow', 'another method')}"
+    return problem_response(ProblemError(error.status_code, detail, headers=headers), request.scope["path"])
 
-    async def invalid(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type only
-        errors = [FieldProblem(".".join(map(str, detail["loc"][1:])), str(detail["msg"])) for detail in error.errors()]
-        return problem_response(ProblemError(422, "the request's parameters are not valid", errors))
 
-    app.add_exception_handler(ProblemError, refused)
-    app.add_exception_handler(HTTPException, framework)
-    app.add_exception_handler(RequestValidationError, invalid)
+PROBLEM_HANDLERS: Mapping[Any, ExceptionHandler] = {ProblemError: _refused, HTTPException: _refused_by_framework}
+"""Makes every refusal of the application, and of the framework under it, a problem."""

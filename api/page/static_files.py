@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,6 +16,7 @@ from starlette.routing import Route
 from ..transport.responses import PAGE_POLICY, CachedContent
 
 STATIC_DIR = Path(__file__).parent / "static"
+SWAGGER_DIR = Path(__file__).parent / "swagger"
 
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -31,7 +31,11 @@ MEDIA_TYPES = {
 }
 """Kinds of files that `static/` may hold; another kind is a mistake of whoever put it there."""
 
-_NAMED = {"/": "index.html", "/favicon.ico": "icon.svg"}
+_NAMED = {"/": STATIC_DIR / "index.html", "/favicon.ico": STATIC_DIR / "icon.svg", "/docs": SWAGGER_DIR / "page.html"}
+
+DOCS_POLICY = PAGE_POLICY.replace("img-src 'self'", "img-src 'self' data:")
+"""The policy of `/docs` alone: the style sheet's own arrows and locks are pictures inside it, as `data:` addresses. Pictures
+cannot run anything; scripts and styles are held as tightly as on the other page."""
 
 
 def media_type(path: Path) -> str:
@@ -47,62 +51,32 @@ def media_type(path: Path) -> str:
     return MEDIA_TYPES[path.suffix]
 
 
-def static_files(folder: Path = STATIC_DIR) -> Iterator[tuple[str, Path]]:
-    """Address and file of everything the page consists of."""
-    for address, name in _NAMED.items():
-        yield address, folder / name
+def static_files() -> Iterator[tuple[str, Path]]:
+    """Address and file of everything the pages consist of."""
+    yield from _NAMED.items()
+    yield from files_below("/static", STATIC_DIR)
+    # Not the page under a second address: its relative addresses would lead astray there.
+    yield from (item for item in files_below("/docs", SWAGGER_DIR) if item[1] != _NAMED["/docs"])
+
+
+def files_below(address: str, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Address and file of everything in a folder but what is hidden."""
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
-            yield f"/static/{path.relative_to(folder).as_posix()}", path
+        inside = path.relative_to(folder)
+        if path.is_file() and not any(part.startswith(".") for part in inside.parts):
+            yield f"{address}/{inside.as_posix()}", path
 
 
-def add_pages(app: FastAPI) -> None:
-    """Add the routes of the page. No path is looked up on disk while serving, so none can lead out of the folder."""
-    table = {address: CachedContent(path.read_bytes(), media_type(path)) for address, path in static_files()}
-
-    def answering(address: str | None) -> Callable[[Request], Awaitable[Response]]:
-        async def file(request: Request) -> Response:
-            # By the route's own part of the path: a proxy's prefix is not in it.
-            content = table.get(address or f"/static/{request.path_params['name']}")
-            if content is None:
-                raise HTTPException(404)
-            return content.answer(request)
-
-        return file
-
-    for address in _NAMED:
-        app.router.routes.append(Route(address, answering(address), methods=["GET"], include_in_schema=False))
-    app.router.routes.append(Route("/static/{name:path}", answering(None), methods=["GET"], include_in_schema=False))
-
-
-SWAGGER_DIR = Path(__file__).parent / "swagger"
-
-DOCS_POLICY = PAGE_POLICY.replace("img-src 'self'", "img-src 'self' data:")
-"""The policy of this one page: the style sheet's own arrows and locks are pictures inside it, as `data:` addresses. Pictures
-cannot run anything; scripts and styles are held as tightly as on the other page."""
-
-_PAGE = "page.html"
-
-
-def add_docs(app: FastAPI) -> None:
-    """Add the page at `/docs` and its files below; they are read now, so that no path is looked up while serving."""
-    files = {
-        path.name: CachedContent(path.read_bytes(), media_type(path))
-        for path in sorted(SWAGGER_DIR.iterdir())
-        if path.is_file()
-    }
-    shown = files.pop(_PAGE)
-    page = CachedContent(shown.body, shown.media_type, {"content-security-policy": DOCS_POLICY})
-
-    async def docs(request: Request) -> Response:
-        return page.answer(request)
+def page_routes() -> list[Route]:
+    """The routes of the pages. No path is looked up on disk while serving, so none can lead out of the folders."""
+    files = {address: CachedContent(path.read_bytes(), media_type(path)) for address, path in static_files()}
+    page = files["/docs"]
+    files["/docs"] = CachedContent(page.body, page.media_type, {"content-security-policy": DOCS_POLICY})
 
     async def file(request: Request) -> Response:
-        # Not the page under a second address: its relative addresses would lead astray there.
-        content = files.get(request.path_params["name"])
+        content = files.get(request.scope["path"])
         if content is None:
             raise HTTPException(404)
         return content.answer(request)
 
-    app.router.routes.append(Route("/docs", docs, methods=["GET"], include_in_schema=False))
-    app.router.routes.append(Route("/docs/{name}", file, methods=["GET"], include_in_schema=False))
+    return [Route(path, file, methods=["GET"]) for path in (*_NAMED, "/static/{name:path}", "/docs/{name}")]

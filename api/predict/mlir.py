@@ -24,9 +24,7 @@ from ...features.spec_io.reading import DEFAULT_COVERAGE, MAX_TEXT, kind_of, sho
 from ...models.family_model.intervals import check_coverage
 from ...workloads.answers import programs_answer
 from ...workloads.mlir.program_text import SHORTEN, read_bind, threads_on, whole_number
-from ..model_source import PredictorSource
-from ..settings import Settings
-from ..telemetry.metrics import Metrics
+from ..model_source import Service
 from ..transport.bodies import (
     JSON,
     MAX_DEVICES,
@@ -59,16 +57,10 @@ class ProgramEndpoint:
     neither a long text nor one that brings a parser down is felt by other requests.
     """
 
-    def __init__(
-        self,
-        source: PredictorSource,
-        settings: Settings,
-        metrics: Metrics,
-        native: NativeReader,
-    ) -> None:
-        self._source = source
-        self._max_text_b = settings.max_mlir_b
-        self._metrics = metrics
+    def __init__(self, service: Service, native: NativeReader) -> None:
+        self._source = service.source
+        self._max_text_b = service.settings.max_mlir_b
+        self._metrics = service.metrics
         self._native = native
         self._slots = anyio.Semaphore(AT_ONCE)
 

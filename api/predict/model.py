@@ -15,33 +15,34 @@ from ...features.spec_io.reading import shown_name
 from ...workloads.answers import whole_answer
 from ...workloads.kernel_reading import kernel_path, read_kernel
 from ...workloads.whole_model import MAX_LAUNCH_S, Kernel, Whole, predict_whole
-from ..model_source import LoadedModel, require_model
+from ..model_source import LoadedModel, Service
 from ..transport.bodies import MAX_DEVICES, named_devices, read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import MAX_LISTED, FieldProblem, ProblemError, field_problem, invalid, invalid_field
-from .spec import PredictEndpoint
+from .spec import INLINE_BODY_B
+from .thread_endpoint import Call, JsonEndpoint
 
 
-class ModelEndpoint(PredictEndpoint):
-    """The ASGI application behind `/v1/predict/model`: bodies are taken as by `/v1/predict`, within the same limits."""
+def endpoint(service: Service) -> JsonEndpoint:
+    """What answers `/v1/predict/model`: bodies are taken as by `/v1/predict`, within the same limits."""
+    return JsonEndpoint(service, answer, inline_b=INLINE_BODY_B)
 
-    def answer(self, body: bytes) -> bytes:
-        """The JSON answer to a JSON request.
 
-        Raises:
-            ProblemError: no model is loaded, or the request is not acceptable.
-        """
-        loaded = require_model(self._source)
-        request = read_model_request(body, loaded.catalogue, self._settings.max_specs)
-        wholes = _predict(loaded, request)
-        self._metrics.count_predictions(
-            (part.kernel.spec.family, device, part.prediction.in_domain)
-            for device, whole in zip(request.devices, wholes, strict=True)
-            for part in whole.parts
-        )
-        for device, whole in zip(request.devices, wholes, strict=True):
-            self._metrics.count_usage([part.kernel.spec for part in whole.parts], [device] * len(whole.parts))
-        answers = [whole_answer(device, whole) for device, whole in zip(request.devices, wholes, strict=True)]
-        return msgspec.json.encode(Wholes(answers))
+def answer(call: Call, body: bytes) -> bytes:
+    """The JSON answer to a JSON request.
+
+    Raises:
+        ProblemError: the request is not acceptable.
+    """
+    request = read_model_request(body, call.loaded.catalogue, call.settings.max_specs)
+    wholes = _predict(call.loaded, request)
+    for device, whole in zip(request.devices, wholes, strict=True):
+        call.metrics.count_usage([part.kernel.spec for part in whole.parts], [device] * len(whole.parts))
+    call.metrics.count_predictions(
+        (part.kernel.spec.family, device, part.prediction.in_domain)
+        for device, whole in zip(request.devices, wholes, strict=True)
+        for part in whole.parts
+    )
+    return msgspec.json.encode(Wholes(list(map(whole_answer, request.devices, wholes))))
 
 
 def _predict(loaded: LoadedModel, request: ModelRequest) -> list[Whole]:

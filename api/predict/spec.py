@@ -7,13 +7,9 @@ prediction is per call.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from ...client.answers import Batch
 from ...features.device import Catalogue
@@ -22,19 +18,10 @@ from ...features.kernel import KernelSpec
 from ...features.spec_io.reading import DEFAULT_COVERAGE, read_spec, shown_name
 from ...models.predict.prediction import Prediction
 from ...workloads.answers import prediction_answer
-from ..model_source import LoadedModel, PredictorSource, require_model
-from ..settings import Settings
-from ..telemetry.metrics import Metrics
-from ..transport.bodies import (
-    JSON,
-    media_type,
-    read_body,
-    read_coverage,
-    read_object,
-    refuse_duplicate_names,
-)
+from ..model_source import LoadedModel, Service
+from ..transport.bodies import read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import MAX_LISTED, FieldProblem, ProblemError, field_problem, invalid, invalid_field
-from .thread_endpoint import on_thread
+from .thread_endpoint import Call, JsonEndpoint, refusal_problem
 
 MAX_IMPLS = 100
 """Most different implementations in one request. What follows from a name is worked out once a name, which takes as long as
@@ -174,73 +161,46 @@ checks and small requests are answered meanwhile."""
 _MAX_PROBES = 200
 
 
-class PredictEndpoint(ABC):
-    """A route that takes a JSON body: short ones are answered on the event loop, longer ones on a thread."""
-
-    def __init__(self, source: PredictorSource, settings: Settings, metrics: Metrics) -> None:
-        self._source = source
-        self._settings = settings
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request.
-
-        Raises:
-            ProblemError: the request is refused; the boundary turns it into problem+json.
-        """
-        headers = dict(scope["headers"])
-        media_type(headers, JSON)
-        body = await read_body(headers, receive, self._settings.max_body_b)
-        answer = await self.answer_soon(body) if len(body) <= INLINE_BODY_B else await on_thread(self.answer, body)
-        await Response(answer, media_type="application/json")(scope, receive, send)
-
-    async def answer_soon(self, body: bytes) -> bytes:
-        """The same as `answer` for a short request, on the event loop."""
-        return self.answer(body)
-
-    @abstractmethod
-    def answer(self, body: bytes) -> bytes:
-        """The JSON answer to a JSON request.
-
-        Raises:
-            ProblemError: no model is loaded, or the request is not acceptable.
-        """
-
-
-class SpecEndpoint(PredictEndpoint):
+class SpecEndpoint(JsonEndpoint):
     """The ASGI application behind `/v1/predict`; single specs that come together are predicted together."""
 
-    def __init__(self, source: PredictorSource, settings: Settings, metrics: Metrics) -> None:
-        super().__init__(source, settings, metrics)
+    def __init__(self, service: Service) -> None:
+        super().__init__(service, answer, inline_b=INLINE_BODY_B)
         self._batcher = MicroBatcher()
 
-    async def answer_soon(self, body: bytes) -> bytes:
-        """See `PredictEndpoint.answer_soon`."""
-        loaded = self._source.current or require_model(self._source)
-        request = read_request(body, loaded.catalogue, self._settings.max_specs)
+    async def answer_inline(self, call: Call, body: bytes) -> bytes:
+        """See `JsonEndpoint.answer_inline`."""
+        request = read_request(body, call.loaded.catalogue, call.settings.max_specs)
         if not request.single:
-            return self._answer_request(loaded, request)
+            return _answer_request(call, request)
         spec, device = request.specs[0], request.devices[0]
         try:
-            prediction = await self._batcher.predict(loaded, spec, device, request.coverage)
+            prediction = await self._batcher.predict(call.loaded, spec, device, request.coverage)
         except SpecError as error:
-            raise _single_problem(error) from error
-        self._metrics.count_predictions(((spec.family, device, prediction.in_domain),))
-        if self._metrics.usage is not None:
-            self._metrics.count_usage(request.specs, request.devices)
+            raise refusal_problem(error, "") from error
+        call.metrics.count_predictions(((spec.family, device, prediction.in_domain),))
+        call.metrics.count_usage(request.specs, request.devices)
         return msgspec.json.encode(prediction_answer(spec, device, prediction))
 
-    def answer(self, body: bytes) -> bytes:
-        """See `PredictEndpoint.answer`."""
-        loaded = require_model(self._source)
-        return self._answer_request(loaded, read_request(body, loaded.catalogue, self._settings.max_specs))
 
-    def _answer_request(self, loaded: LoadedModel, request: Request) -> bytes:
-        predictions = _predict(loaded, request)
-        self._metrics.count_predictions(_prediction_kinds(request.specs, request.devices, predictions))
-        self._metrics.count_usage(request.specs, request.devices)
-        answers = list(map(prediction_answer, request.specs, request.devices, predictions))
-        return msgspec.json.encode(answers[0] if request.single else Batch(answers))
+def answer(call: Call, body: bytes) -> bytes:
+    """The JSON answer to a JSON request.
+
+    Raises:
+        ProblemError: the request is not acceptable.
+    """
+    return _answer_request(call, read_request(body, call.loaded.catalogue, call.settings.max_specs))
+
+
+def _answer_request(call: Call, request: Request) -> bytes:
+    predictions = _predict(call.loaded, request)
+    call.metrics.count_predictions(
+        (spec.family, device, prediction.in_domain)
+        for spec, device, prediction in zip(request.specs, request.devices, predictions, strict=True)
+    )
+    call.metrics.count_usage(request.specs, request.devices)
+    answers = list(map(prediction_answer, request.specs, request.devices, predictions))
+    return msgspec.json.encode(answers[0] if request.single else Batch(answers))
 
 
 def _predict(loaded: LoadedModel, request: Request) -> list[Prediction]:
@@ -248,13 +208,9 @@ def _predict(loaded: LoadedModel, request: Request) -> list[Prediction]:
         return loaded.predictor.predict(request.specs, request.devices, coverage=request.coverage)
     except SpecError as error:
         if error.field == "coverage" or request.single:
-            raise _single_problem(error) from error
+            raise refusal_problem(error, "") from error
         errors = _at_fault(loaded, request) or [field_problem(error, error.field or "requests")]
         raise ProblemError(422, errors[0].detail, errors) from error
-
-
-def _single_problem(error: SpecError) -> ProblemError:
-    return ProblemError(422, str(error), [field_problem(error, error.field or "")])
 
 
 def _at_fault(loaded: LoadedModel, request: Request) -> list[FieldProblem]:
@@ -283,10 +239,3 @@ def _refusal(loaded: LoadedModel, spec: KernelSpec, device: str, coverage: float
     except SpecError as error:
         return error
     return None
-
-
-def _prediction_kinds(
-    specs: list[KernelSpec], devices: list[str], predictions: list[Prediction]
-) -> Iterable[tuple[str, str, bool]]:
-    for spec, device, prediction in zip(specs, devices, predictions, strict=True):
-        yield spec.family, device, prediction.in_domain

@@ -1,4 +1,4 @@
-"""A route whose answers take long enough to be worked out on a thread, whatever the length of the question."""
+"""Routes that take a JSON body and answer it on a thread, and the limits on how many do so at a time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...features.errors import SpecError
-from ..model_source import LoadedModel, PredictorSource, require_model
+from ..model_source import LoadedModel, Service, require_model
 from ..settings import Settings
 from ..telemetry.metrics import Metrics
-from ..transport.bodies import JSON, media_type, read_body
+from ..transport.bodies import read_json_body
 from ..transport.problems import ProblemError, field_problem
 
 
@@ -40,17 +40,21 @@ Answer = Callable[[Call, bytes], bytes]
 """From the bytes of a request to those of its answer; raises ProblemError."""
 
 
-class ThreadEndpoint:
-    """The ASGI application of a route that takes a JSON body of at most `limit_b` bytes and answers by `answer`."""
+class JsonEndpoint:
+    """The ASGI application of a route that takes a JSON body and answers by `answer`.
 
-    def __init__(
-        self, source: PredictorSource, settings: Settings, metrics: Metrics, answer: Answer, limit_b: int
-    ) -> None:
-        self._source = source
-        self._settings = settings
-        self._metrics = metrics
+    Args:
+        service: What it is built from.
+        answer: Gives the answer; it works on a thread.
+        limit_b: Longest body; default: that of the settings.
+        inline_b: Bodies up to this size are answered on the event loop.
+    """
+
+    def __init__(self, service: Service, answer: Answer, limit_b: int | None = None, inline_b: int = -1) -> None:
+        self._service = service
         self._answer = answer
-        self._limit_b = limit_b
+        self._limit_b = service.settings.max_body_b if limit_b is None else limit_b
+        self._inline_b = inline_b
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request.
@@ -58,11 +62,22 @@ class ThreadEndpoint:
         Raises:
             ProblemError: the request is refused; the boundary turns it into problem+json.
         """
-        headers = dict(scope["headers"])
-        media_type(headers, JSON)
-        body = await read_body(headers, receive, self._limit_b)
-        call = Call(require_model(self._source), self._settings, self._metrics)
-        await Response(await on_thread(self._answer, call, body), media_type="application/json")(scope, receive, send)
+        body = await read_json_body(dict(scope["headers"]), receive, self._limit_b)
+        service = self._service
+        call = Call(require_model(service.source), service.settings, service.metrics)
+        if len(body) <= self._inline_b:
+            answer = await self.answer_inline(call, body)
+        else:
+            answer = await on_thread(self._answer, call, body)
+        await Response(answer, media_type="application/json")(scope, receive, send)
+
+    async def answer_inline(self, call: Call, body: bytes) -> bytes:
+        """The answer to a short body, on the event loop.
+
+        Raises:
+            ProblemError: the request is not acceptable.
+        """
+        return self._answer(call, body)
 
 
 def refusal_problem(error: SpecError, field: str) -> ProblemError:

@@ -17,7 +17,7 @@ from ..telemetry.tracing import require_packages
 from .connection import uvicorn_config
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -31,7 +31,7 @@ def cap_threads() -> None:
         os.environ.setdefault(variable, "1")
 
 
-def app_from_env() -> FastAPI:
+def app_from_env() -> Starlette:
     """The application with settings of the environment, for `uvicorn --factory kernelcast.api.server.server:app_from_env`.
 
     Give uvicorn `--no-proxy-headers` too: `ProxyHeaders` decides which proxies are trusted.
@@ -74,7 +74,7 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
         run(app, listener)
 
 
-def run(app: FastAPI, listener: socket.socket) -> None:
+def run(app: Starlette, listener: socket.socket) -> None:
     """Answer on `listener`, in this process, until a signal comes.
 
     Raises:

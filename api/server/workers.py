@@ -29,7 +29,7 @@ from ..telemetry.request_log import install
 from .connection import SHUTDOWN_S, uvicorn_config
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
 HEALTH_TIMEOUT_S = 30
 """A worker that does not answer its supervisor for so long hangs and is replaced."""
@@ -38,7 +38,7 @@ _TRIES = 3
 """Looks for a model, of every worker, after which the start is given up."""
 
 
-def worker_app(settings: Settings, tries: int | None = None) -> FastAPI:
+def worker_app(settings: Settings, tries: int | None = None) -> Starlette:
     """The application of one worker, once it has a model; without one after `tries` looks (None: never) the process ends.
 
     A worker without a model would answer 503 while others have one, so it takes no connection until it can answer.

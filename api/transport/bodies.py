@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from anyio.to_thread import run_sync
-from starlette.responses import Response
 from starlette.types import Message, Receive
 
 from ...features.device import Catalogue, Device
@@ -57,6 +56,18 @@ async def read_body(
     return await run_sync(unpack, body, limit_b, advice) if packed else body
 
 
+async def read_json_body(
+    headers: Mapping[bytes, bytes], receive: Receive, limit_b: int, advice: str = "send the specs in parts"
+) -> bytes:
+    """The body of a request that must be JSON, as `read_body` reads it.
+
+    Raises:
+        ProblemError: 415 for another media type, else see `read_body`.
+    """
+    media_type(headers, JSON)
+    return await read_body(headers, receive, limit_b, advice)
+
+
 def _too_large(limit_b: int, advice: str) -> ProblemError:
     return ProblemError(413, f"the body is longer than {limit_b} bytes; {advice}", headers={"connection": "close"})
 
@@ -76,11 +87,6 @@ def media_type(headers: Mapping[bytes, bytes], taken: Collection[str]) -> str:
     if charset not in ("", "utf-8", "utf8"):
         raise ProblemError(415, f"bodies are UTF-8; got charset {charset[:40]!r}")
     return media
-
-
-def json_response(answer: Any) -> Response:
-    """A 200 with the answer as JSON, for routes that give a response back."""
-    return Response(msgspec.json.encode(answer), media_type="application/json")
 
 
 MAX_VALUES = 64

@@ -6,10 +6,29 @@ Sources: MDN and the OWASP HTTP Headers Cheat Sheet for each header; CSP Level 3
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def json_response(answer: Any) -> Response:
+    """A 200 with the answer as JSON."""
+    return Response(msgspec.json.encode(answer), media_type="application/json")
+
+
+def json_endpoint(answer: Callable[[Request], Any]) -> Endpoint:
+    """What answers with the result of `answer` as JSON, at once and on the event loop."""
+
+    async def endpoint(request: Request) -> Response:
+        return json_response(answer(request))
+
+    return endpoint
+
 
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "

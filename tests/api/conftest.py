@@ -13,7 +13,6 @@ import httpx
 import jsonschema
 import numpy as np
 import pytest
-from fastapi import FastAPI
 from kernelcast.api.app import create_app
 from kernelcast.api.model_source import FixedSource, PredictorSource
 from kernelcast.api.settings import Settings
@@ -24,6 +23,7 @@ from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.predict.prediction import Prediction, Predictions, TargetColumns
 from kernelcast.workloads.mlir.predictor import load_module_predictor
+from starlette.applications import Starlette
 
 
 class FakePredictor:
@@ -67,7 +67,7 @@ class FakePredictor:
 class Client:
     """Requests to an application in this process, its lifespan included; a server's failure is an answer, no exception."""
 
-    def __init__(self, app: FastAPI, portal: anyio.from_thread.BlockingPortal) -> None:
+    def __init__(self, app: Starlette, portal: anyio.from_thread.BlockingPortal) -> None:
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         self._http = httpx.AsyncClient(transport=transport, base_url="http://test")
         self._portal = portal
@@ -105,7 +105,7 @@ class Client:
 
 
 @contextlib.contextmanager
-def serving(app: FastAPI) -> Iterator[Client]:
+def serving(app: Starlette) -> Iterator[Client]:
     with (
         anyio.from_thread.start_blocking_portal() as portal,
         portal.wrap_async_context_manager(app.router.lifespan_context(app)),
@@ -120,7 +120,7 @@ def serve() -> Callable[[PredictorSource, Settings], contextlib.AbstractContextM
 
 
 @pytest.fixture(scope="session")
-def serve_app() -> Callable[[FastAPI], contextlib.AbstractContextManager[Client]]:
+def serve_app() -> Callable[[Starlette], contextlib.AbstractContextManager[Client]]:
     """Serves an application in this process."""
     return serving
 

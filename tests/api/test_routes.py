@@ -96,14 +96,10 @@ def test_no_two_routes_are_one_route():
 
 def test_the_document_describes_every_route(client):
     document = client.get("/openapi.json").json()
-    routes = {(route.path, route.method.lower(), route.name) for route in ROUTES}
-    described = {
-        (path, method, operation["operationId"])
-        for path, operations in document["paths"].items()
-        for method, operation in operations.items()
-    }
+    routes = {(route.path, route.method.lower()) for route in ROUTES}
+    described = {(path, method) for path, operations in document["paths"].items() for method in operations}
     assert routes <= described
-    assert set(document["paths"]) == PLAIN | {path for path, _, _ in routes}
+    assert set(document["paths"]) == PLAIN | {path for path, _ in routes}
     assert {f"/v1/{name}" for name in ASKED} <= set(document["paths"])
     for path, operations in document["paths"].items():
         for operation in operations.values():

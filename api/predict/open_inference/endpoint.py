@@ -13,9 +13,7 @@ from starlette.types import Receive, Scope, Send
 from ....features.batch.categorical import Categorical
 from ....features.errors import SpecError
 from ....models.predict.prediction import TARGETS, Predictions
-from ...model_source import LoadedModel, PredictorSource, require_model
-from ...settings import Settings
-from ...telemetry.metrics import Metrics
+from ...model_source import LoadedModel, Service, require_model
 from ...transport.bodies import media_type, read_body
 from ..columns import prediction_counts
 from ..spec import INLINE_BODY_B
@@ -35,10 +33,10 @@ INLINE_ROWS = 64
 class InferEndpoint:
     """The ASGI application behind the infer routes; a large body is worked on by a thread."""
 
-    def __init__(self, source: PredictorSource, settings: Settings, metrics: Metrics) -> None:
-        self._source = source
-        self._settings = settings
-        self._metrics = metrics
+    def __init__(self, service: Service) -> None:
+        self._source = service.source
+        self._settings = service.settings
+        self._metrics = service.metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request.
@@ -129,27 +127,19 @@ def _categorical(column: Sequence[str] | Categorical) -> Categorical:
     return column if isinstance(column, Categorical) else Categorical.encode(np.array(column, dtype=np.object_))
 
 
-def _infer(services: Any) -> InferEndpoint:
-    return InferEndpoint(services.source, services.settings, services.metrics)
-
-
-def _from_source(answer: Callable[[PredictorSource], models.Answer]) -> Callable[[Any], models.Answer]:
-    return lambda services: answer(services.source)
-
-
 _MODEL = "/v2/models/{name}"
 _VERSION = "/v2/models/{name}/versions/{version}"
 
-ROWS: tuple[tuple[str, str, str, Callable[[Any], Callable[..., Any]]], ...] = (
-    ("/v2", "GET", "inference_server", _from_source(models.server_metadata)),
-    ("/v2/health/live", "GET", "inference_live", _from_source(models.server_live)),
-    ("/v2/health/ready", "GET", "inference_ready", _from_source(models.server_ready)),
-    (_MODEL, "GET", "inference_model", _from_source(models.model)),
-    (_VERSION, "GET", "inference_model_version", _from_source(models.model)),
-    (f"{_MODEL}/ready", "GET", "inference_model_ready", _from_source(models.model_ready)),
-    (f"{_VERSION}/ready", "GET", "inference_model_version_ready", _from_source(models.model_ready)),
-    (f"{_MODEL}/infer", "POST", "inference_infer", _infer),
-    (f"{_VERSION}/infer", "POST", "inference_infer_version", _infer),
-    ("/v2/repository/index", "POST", "inference_index", _from_source(models.repository_index)),
+ROWS: tuple[tuple[str, str, str, Callable[[Service], Callable[..., Any]]], ...] = (
+    ("/v2", "GET", "inference_server", models.server_metadata),
+    ("/v2/health/live", "GET", "inference_live", models.server_live),
+    ("/v2/health/ready", "GET", "inference_ready", models.server_ready),
+    (_MODEL, "GET", "inference_model", models.model),
+    (_VERSION, "GET", "inference_model_version", models.model),
+    (f"{_MODEL}/ready", "GET", "inference_model_ready", models.model_ready),
+    (f"{_VERSION}/ready", "GET", "inference_model_version_ready", models.model_ready),
+    (f"{_MODEL}/infer", "POST", "inference_infer", InferEndpoint),
+    (f"{_VERSION}/infer", "POST", "inference_infer_version", InferEndpoint),
+    ("/v2/repository/index", "POST", "inference_index", models.repository_index),
 )
-"""Every address of the protocol, as the fields of a `Route`: path, method, name, and what builds it from the `Services`."""
+"""Every address of the protocol, as the fields of a `Route`: path, method, name, and what builds it."""

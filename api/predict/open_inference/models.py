@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,9 +13,10 @@ from ....features.errors import listed
 from ....features.kernel import CACHE_STATES, KernelFamily, families
 from ....features.spec_io.reading import kind_of, shown_name
 from ....version import __version__
-from ...model_source import LoadedModel, PredictorSource, require_model
-from ...transport.bodies import json_response, read_body, read_object
+from ...model_source import LoadedModel, Service, require_model
+from ...transport.bodies import read_body, read_object
 from ...transport.problems import ProblemError, invalid_field
+from ...transport.responses import Endpoint, json_endpoint, json_response
 from .tensors import TensorKind
 
 PLATFORM = "kernelcast_onnx"
@@ -117,59 +117,53 @@ EXTENSIONS = ("binary_tensor_data", "parameters")
 
 _MAX_INDEX_B = 4096
 
-Answer = Callable[[Request], Awaitable[Response]]
 
-
-def server_metadata(_: PredictorSource) -> Answer:
+def server_metadata(_: Service) -> Endpoint:
     """`GET /v2`."""
-    return _always({"name": "kernelcast", "version": __version__, "extensions": list(EXTENSIONS)})
+    return json_endpoint(lambda _: {"name": "kernelcast", "version": __version__, "extensions": EXTENSIONS})
 
 
-def server_live(_: PredictorSource) -> Answer:
+def server_live(_: Service) -> Endpoint:
     """`GET /v2/health/live`: 200 while the process answers."""
-    return _always({"live": True})
+    return json_endpoint(lambda _: {"live": True})
 
 
-def server_ready(source: PredictorSource) -> Answer:
+def server_ready(service: Service) -> Endpoint:
     """`GET /v2/health/ready`: 200 once a model is loaded, 503 before."""
 
-    async def answer(_: Request) -> Response:
-        require_model(source)
-        return json_response({"ready": True})
+    def answer(_: Request) -> dict[str, Any]:
+        require_model(service.source)
+        return {"ready": True}
 
-    return answer
+    return json_endpoint(answer)
 
 
-def model_ready(source: PredictorSource) -> Answer:
+def model_ready(service: Service) -> Endpoint:
     """`GET /v2/models/{name}[/versions/{version}]/ready`: 200, or 404 for a model or version that is not served."""
-
-    async def answer(request: Request) -> Response:
-        loaded = require_model(source)
-        family = model_named(loaded, *_address(request.path_params))
-        return json_response({"name": family.name, "ready": True})
-
-    return answer
+    return json_endpoint(lambda request: {"name": _addressed(service, request)[1].name, "ready": True})
 
 
-def model(source: PredictorSource) -> Answer:
+def model(service: Service) -> Endpoint:
     """`GET /v2/models/{name}[/versions/{version}]`: the tensors a model takes and gives."""
-
-    async def answer(request: Request) -> Response:
-        loaded = require_model(source)
-        return json_response(model_metadata(loaded, model_named(loaded, *_address(request.path_params))))
-
-    return answer
+    return json_endpoint(lambda request: model_metadata(*_addressed(service, request)))
 
 
-def repository_index(source: PredictorSource) -> Answer:
+def _addressed(service: Service, request: Request) -> tuple[LoadedModel, KernelFamily]:
+    """What answers now, and the family that the address names."""
+    loaded, path = require_model(service.source), request.path_params
+    return loaded, model_named(loaded, path["name"], path.get("version"))
+
+
+def repository_index(service: Service) -> Endpoint:
     """`POST /v2/repository/index`: every model; all are ready, or there would be none."""
 
     async def answer(request: Request) -> Response:
         body = await read_body(dict(request.scope["headers"]), request.receive, _MAX_INDEX_B, "send {} or nothing")
         _check_index_request(body)
-        loaded = require_model(source)
-        index = [{"name": name, "version": loaded.version, "state": "READY", "reason": ""} for name in served(loaded)]
-        return json_response(index)
+        loaded = require_model(service.source)
+        return json_response(
+            [{"name": name, "version": loaded.version, "state": "READY", "reason": ""} for name in served(loaded)]
+        )
 
     return answer
 
@@ -181,16 +175,3 @@ def _check_index_request(body: bytes) -> None:
         raise invalid_field(shown_name(unknown[0]), "unknown field; an index request takes ready")
     if not isinstance(request.get("ready", False), bool):
         raise invalid_field("ready", f"must be true or false, not {kind_of(request['ready'])}")
-
-
-def _address(path: Mapping[str, str]) -> tuple[str, str | None]:
-    return path["name"], path.get("version")
-
-
-def _always(answer: Mapping[str, Any]) -> Answer:
-    body = msgspec.json.encode(answer)
-
-    async def fixed(_: Request) -> Response:
-        return Response(body, media_type="application/json")
-
-    return fixed

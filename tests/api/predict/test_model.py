@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kernelcast.api.app import create_app
 from kernelcast.api.model_source import FixedSource
+from kernelcast.api.page.openapi import document
 from kernelcast.api.settings import Settings
 from kernelcast.features.device import catalogue
 
@@ -164,11 +164,11 @@ def test_without_a_model_it_is_not_ready(serve, model):
 
 
 def test_the_document_describes_the_route_and_its_example_is_taken(client):
-    document = create_app(FixedSource(None, catalogue()), Settings()).openapi()
-    operation = document["paths"][PATH]["post"]
+    described = document(catalogue())
+    operation = described["paths"][PATH]["post"]
     content = operation["requestBody"]["content"]["application/json"]
     assert post(client, content["example"]).status_code == 200
-    schemas = document["components"]["schemas"]
+    schemas = described["components"]["schemas"]
     assert "device" not in schemas["GemmKernel"]["properties"]
     assert set(schemas["GemmKernel"]["required"]) == {"family", "dtype", "sizes"}
     answer = operation["responses"]["200"]["content"]["application/json"]["example"]["answers"][0]
