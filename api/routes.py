@@ -31,7 +31,7 @@ from .browse import accuracy, catalogue, model_card, nights, state
 from .browse.measurements import endpoint as measurements
 from .browse.measurements.answer import LikeAnswer, MeasuredSetsAnswer, MeasurementsAnswer
 from .browse.nights_folder import NightReport, NightsAnswer, NightsFolder
-from .compare import devices, rank, roofline, sweep
+from .compare import devices, rank, sweep
 from .model_source import Service
 from .predict import columns, mlir, model
 from .predict.open_inference import endpoint as inference
@@ -93,10 +93,10 @@ ROUTES: tuple[Route, ...] = (
         "/v1/predict/columns", "POST", "predict_columns",
         lambda s: JsonEndpoint(s, columns.answer, s.settings.max_columns_b), (Columns,),
     ),
-    Route("/v1/compare", "POST", "compare", _on_thread(devices.answer), (Comparison,)),
+    Route("/v1/compare", "POST", "compare", _on_thread(devices.compare), (Comparison,)),
     Route("/v1/rank", "POST", "rank", _on_thread(rank.answer), (Ranking,)),
     Route("/v1/sweep", "POST", "sweep", _on_thread(sweep.answer), (Sweep,)),
-    Route("/v1/roofline", "POST", "roofline", _on_thread(roofline.answer), (Roofline,)),
+    Route("/v1/roofline", "POST", "roofline", _on_thread(devices.roofline), (Roofline,)),
     Route(
         "/v1/measurements/sets", "GET", "list_measurement_sets", lambda s: measurements.sets_endpoint(s.measured),
         (MeasuredSetsAnswer,),

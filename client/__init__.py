@@ -28,7 +28,7 @@ from .answers import (
 
 if TYPE_CHECKING:
     from .client import Client
-    from .requests import ClientError, FieldError
+    from .connection import ClientError, FieldError
 
 __all__ = [
     "Client", "ClientError", "Columns", "Comparison", "Device", "FieldError", "Interval", "Intervals", "Prediction", "Program",
@@ -43,7 +43,7 @@ def __getattr__(name: str) -> Any:
 
         return Client
     if name in ("ClientError", "FieldError"):
-        from . import requests
+        from . import connection
 
-        return getattr(requests, name)
+        return getattr(connection, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -27,8 +27,7 @@ from .answers import (
     Whole,
     Wholes,
 )
-from .connection import Connections
-from .requests import ClientError, encode, moved, names, parts, spec
+from .connection import ClientError, Connections, encode, moved, names, parts, spec
 
 if TYPE_CHECKING:
     from ssl import SSLContext

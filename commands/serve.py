@@ -51,7 +51,7 @@ def serve(
     What is not given here is read from KERNELCAST_HOST, KERNELCAST_PORT, KERNELCAST_MODEL … where they are set.
     """
     from ..api.middleware.access import check_exposure
-    from ..api.server.server import serve as run
+    from ..api.server import serve as run
     from ..api.settings import Settings
 
     chosen: dict[str, Any] = {

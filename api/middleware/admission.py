@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..telemetry.metrics import Metrics
+from ..telemetry.request_log import CURRENT_REQUEST, RequestContext
 from ..transport.problems import ProblemError
-from ..transport.request_context import CURRENT_REQUEST, RequestContext
 from .access import HEALTH_PATHS
 from .error_boundary import problem_response
 

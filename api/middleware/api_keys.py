@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ...features.errors import SpecError
 from ...files import lock, whole_file
-from ..transport.request_context import KEY_PREFIX
+from ..telemetry.request_log import KEY_PREFIX
 
 READ, ADMIN = "read", "admin"
 SCOPES = (READ, ADMIN)

@@ -18,10 +18,9 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 
 from ..telemetry.metrics import Metrics
-from ..telemetry.request_log import log_request
+from ..telemetry.request_log import CURRENT_REQUEST, RequestContext, log_request, new_request_context
 from ..telemetry.tracing import Tracing
 from ..transport.problems import MEDIA_TYPE, ProblemError, is_inference, problem_bytes, with_error
-from ..transport.request_context import CURRENT_REQUEST, RequestContext, new_request_context
 from ..transport.responses import PAGE_POLICY, SAFE_HEADERS
 from .access import AccessControl
 from .proxy import FORWARDED, ProxyHeaders

@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...features.errors import SpecError
-from ..transport.request_context import new_request_context
+from ..telemetry.request_log import new_request_context
 from ..transport.responses import PAGE_POLICY, SAFE_HEADERS
 
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+", re.ASCII)

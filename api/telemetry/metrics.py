@@ -1,18 +1,27 @@
-"""Counters and histograms of the service, in the Prometheus text format."""
+"""Counters and histograms of the service, in the Prometheus text format, and those of several workers together.
+
+Several workers use prometheus_client's multiprocess mode: every worker writes its counts to mapped files in the folder that
+`PROMETHEUS_MULTIPROC_DIR` names, and the worker that is scraped adds up all files. The library has no `process_*` metrics
+there; `WorkerProcesses` adds them up.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from os import environ
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
-from ..transport.request_context import CURRENT_REQUEST
-from .worker_metrics import FOLDER_VARIABLE, all_workers
+from ...features.errors import SpecError
+from .request_log import CURRENT_REQUEST
 
 if TYPE_CHECKING:
     # For types alone: it loads numpy, which must come after `server.cap_threads`.
@@ -110,7 +119,7 @@ class Metrics:
         self._by_answer: dict[tuple[str, str, int], Counter] = {}
         self._by_route: dict[str, tuple[Histogram, Histogram, Histogram]] = {}
         states = (_ModelState(model), *more)
-        if FOLDER_VARIABLE in environ:
+        if FOLDER_VARIABLE in os.environ:
             self.scraped = all_workers(states)
         else:
             self.scraped = registry
@@ -191,3 +200,72 @@ class Metrics:
     def text(self) -> bytes:
         """All metrics as Prometheus reads them; call it off the event loop, it may read files."""
         return generate_latest(self.scraped)
+
+
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+
+_OLDEST = ("process_start_time_seconds", "process_max_fds")
+"""Of these the least value counts; all others are added up."""
+
+
+@contextlib.contextmanager
+def shared_metrics(parent: Path | None) -> Iterator[None]:
+    """Have processes started in this context share their metrics, through a folder in `parent` (None: a temporary one).
+
+    Raises:
+        SpecError: no folder can be made there.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="kernelcast-metrics-", dir=parent, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise SpecError(
+            f"several workers need a folder to add up their metrics, and none can be made: {error.strerror or error} "
+            f"({error.filename or 'TMPDIR'}); name one with KERNELCAST_METRICS_DIR",
+            field="metrics_dir",
+        ) from error
+    with folder:
+        os.environ[FOLDER_VARIABLE] = folder.name
+        try:
+            yield
+        finally:
+            del os.environ[FOLDER_VARIABLE]
+
+
+def all_workers(local: Iterable[Collector]) -> CollectorRegistry:
+    """A registry of the metrics of all workers, and of `local` collectors, whose answers are the same in every worker."""
+    folder = Path(os.environ[FOLDER_VARIABLE])
+    registry = CollectorRegistry()
+    # First, as it removes the gauges of dead workers that the second would read.
+    registry.register(WorkerProcesses(folder))
+    MultiProcessCollector(registry, str(folder))  # type: ignore[no-untyped-call]
+    for collector in local:
+        registry.register(collector)
+    return registry
+
+
+class WorkerProcesses(Collector):
+    """Processor time, memory and open files of all workers together; gauges of dead workers are removed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics."""
+        totals: dict[str, Metric] = {}
+        for pid in sorted({int(path.stem.rpartition("_")[2]) for path in self._folder.glob("*.db")}):
+            metrics = list(ProcessCollector(pid=lambda pid=pid: pid, registry=None).collect())  # type: ignore[misc]
+            if not metrics:
+                mark_process_dead(pid, str(self._folder))  # type: ignore[no-untyped-call]
+            for metric in metrics:
+                total = totals.setdefault(metric.name, metric)
+                if total is not metric:
+                    _add(total, metric)
+        yield from totals.values()
+
+
+def _add(total: Metric, metric: Metric) -> None:
+    merge = min if metric.name in _OLDEST else lambda values: sum(values)
+    total.samples = [
+        ours._replace(value=merge((ours.value, theirs.value)))
+        for ours, theirs in zip(total.samples, metric.samples, strict=True)
+    ]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...features.errors import SpecError
-from ..transport.request_context import RequestContext
+from .request_log import RequestContext
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from ...features.errors import SpecError
-from .request_context import CURRENT_REQUEST
+from ..telemetry.request_log import CURRENT_REQUEST
 
 MEDIA_TYPE = "application/problem+json"
 

@@ -49,9 +49,9 @@ def test_sizes_may_stand_in_an_object_of_their_own_and_options_are_sent(client):
 
 
 def test_many_predictions_keep_their_order_across_parts(client, monkeypatch):
-    from kernelcast.client import requests
+    from kernelcast.client import connection
 
-    monkeypatch.setattr(requests, "PART_SPECS", 7)
+    monkeypatch.setattr(connection, "PART_SPECS", 7)
     specs = [
         {"family": "gemm", "device": ("h200", "l40s")[i % 2], "dtype": "bf16", "m": 16 + i, "n": 512, "k": 512}
         for i in range(24)

@@ -111,7 +111,7 @@ def test_paths_and_variables_exist() -> None:
 
 # Words of the troubleshooting table, and the file that says them.
 _SAID = {
-    "in use": "api/server/server.py",
+    "in use": "api/server.py",
     "others can reach": "api/middleware/access.py",
     "this service does not allow the host name": "api/middleware/access.py",
     "the model registry at": "models/registry/mlflow_tracking.py",

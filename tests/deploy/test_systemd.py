@@ -96,7 +96,7 @@ def test_it_starts_the_program_and_stops_in_time() -> None:
     assert start.split()[:2] == [PROGRAM, "serve"]
     assert unit["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
     assert "KillSignal" not in unit
-    from kernelcast.api.server.connection import SHUTDOWN_S
+    from kernelcast.api.server import SHUTDOWN_S
 
     assert int(unit["TimeoutStopSec"][0]) > 2 * SHUTDOWN_S
 

@@ -100,7 +100,7 @@ def test_a_log_that_cannot_be_written_costs_no_answer(models, tmp_path, gemm):
     """The access log and the server's own go to a device that is full."""
     code = """
 import os, sys
-from kernelcast.api.server import server
+from kernelcast.api import server
 from kernelcast.api.settings import Settings
 from dataclasses import replace
 def ready(address):
@@ -140,7 +140,7 @@ time.time_ns = lambda: _wall_ns() + _jump() * 10**9
 def test_a_clock_that_jumps_stops_nothing(launch, models, home, promote_to, load, wait, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(_JUMPING)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    code = "import sys; from kernelcast.api.server import workers; workers.HEALTH_TIMEOUT_S = 10; " \
+    code = "import sys; from kernelcast.api import server; server.HEALTH_TIMEOUT_S = 10; " \
         "from kernelcast.cli import main; sys.exit(main(sys.argv[1:]))"  # fmt: skip
     own = tmp_path / "home"
     promote_to(own, models / "a")

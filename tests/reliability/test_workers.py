@@ -113,8 +113,8 @@ def test_no_model_is_a_clear_end_and_not_a_pool_of_503s(tmp_path):
 # A supervisor whose patience fits a test; the workers are real.
 _HASTY = """
 import sys
-from kernelcast.api.server import workers
-workers.HEALTH_TIMEOUT_S = 6
+from kernelcast.api import server
+server.HEALTH_TIMEOUT_S = 6
 from kernelcast.cli import main
 sys.exit(main(sys.argv[1:]))
 """

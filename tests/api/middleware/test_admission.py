@@ -24,7 +24,7 @@ HELD, FAILS, FAILS_LATE = 17, 13, 19
 REQUEST_S, BODY_S, WAIT_S = 5, 2, 3
 SERVER = """
 import importlib.util, pathlib, sys, time, uuid
-from kernelcast.api.server.server import cap_threads, listen, run
+from kernelcast.api.server import cap_threads, listen, run
 cap_threads()
 from kernelcast.api.app import create_app
 from kernelcast.api.middleware import admission

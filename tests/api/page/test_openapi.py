@@ -8,7 +8,7 @@ import pytest
 from kernelcast.api.browse import nights
 from kernelcast.api.browse.measurements import answer as measured
 from kernelcast.api.browse.measurements import endpoint as measurements
-from kernelcast.api.compare import rank, roofline, sweep
+from kernelcast.api.compare import devices, rank, sweep
 from kernelcast.api.compare.request import MAX_PRICE
 from kernelcast.api.page.openapi import document_parts
 from kernelcast.api.predict import mlir
@@ -44,7 +44,7 @@ def parameter(operation: str, name: str) -> dict[str, Any]:
         ("CompareRequest/properties/price_per_hour/additionalProperties/maximum", MAX_PRICE),
         ("RankRequest/properties/top/maximum", rank.MAX_TOP),
         ("RankRequest/properties/top/default", rank.DEFAULT_TOP),
-        ("RooflineRequest/properties/devices/maxItems", roofline.MAX_CURVES),
+        ("RooflineRequest/properties/devices/maxItems", devices.MAX_CURVES),
         ("SweepRequest/properties/devices/maxItems", sweep.MAX_CURVES),
         ("SweepRequest/properties/sweep/oneOf/0/properties/points/maximum", sweep.MAX_POINTS),
         ("SweepRequest/properties/sweep/oneOf/0/properties/from/maximum", MAX_DIM),

@@ -21,7 +21,7 @@ CHROMIUM = Path("/usr/bin/chromium")
 # Serves the fake predictor of conftest.py under the prefix it is given; prints its port.
 _SERVER = """
 import importlib.util, sys
-from kernelcast.api.server.server import cap_threads, listen, run
+from kernelcast.api.server import cap_threads, listen, run
 cap_threads()
 from kernelcast.api.app import create_app
 from kernelcast.api.settings import Settings

@@ -30,7 +30,7 @@ FLOPS = 2 * 64 * 1024 * 512
 # Serves the fake kernels of conftest.py, programs included, with little patience for native parsers; prints its port.
 _SERVER = """
 import importlib.util, sys
-from kernelcast.api.server.server import cap_threads, listen
+from kernelcast.api.server import cap_threads, listen
 cap_threads()
 import functools, uvicorn
 from kernelcast.api import app as application

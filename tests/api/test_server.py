@@ -22,7 +22,7 @@ _BLOCK_B = 65536
 # Serves the fake predictor of conftest.py; prints its port, and at the end what was imported.
 _FAKE_SERVER = """
 import importlib.util, signal, socket, sys
-from kernelcast.api.server.server import cap_threads, listen
+from kernelcast.api.server import cap_threads, listen
 cap_threads()
 import uvicorn
 from kernelcast.api.app import create_app
@@ -112,7 +112,7 @@ def test_bytes_that_are_no_http_do_not_harm(port):
 
 def test_the_server_imports_nothing_heavy():
     code = (
-        "import sys; from pathlib import Path; from kernelcast.api.server.server import cap_threads; cap_threads(); "
+        "import sys; from pathlib import Path; from kernelcast.api.server import cap_threads; cap_threads(); "
         "from kernelcast.api.app import build; "
         "from kernelcast.api.settings import Settings; build(Settings(model=Path('/nowhere'))); "
         f"import onnxruntime, uvicorn; print([name for name in {HEAVY} if name in sys.modules])"

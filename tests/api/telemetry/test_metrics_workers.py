@@ -15,7 +15,7 @@ from pathlib import Path
 
 import kernelcast
 import pytest
-from kernelcast.api.telemetry.worker_metrics import FOLDER_VARIABLE, shared_metrics
+from kernelcast.api.telemetry.metrics import FOLDER_VARIABLE, shared_metrics
 from kernelcast.features.errors import SpecError
 
 HEALTH = 'kernelcast_http_requests_total{method="GET",route="/healthz",status="200"}'

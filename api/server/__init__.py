@@ -1,1 +1,0 @@
-"""The server process and its workers."""
