@@ -24,7 +24,7 @@ from ..files import home_dir
 from ..models.engine.runtime import chosen_engine
 from ..models.family_model.artifact import default_model_dir
 from .browse.catalogue import cached_endpoint
-from .browse.measurements.endpoint import MeasuredRows
+from .browse.measurements import MeasuredRows
 from .browse.nights import NightsState
 from .browse.nights_folder import NightsFolder
 from .browse.state import look_for_model

@@ -27,9 +27,8 @@ from ..client.answers import (
     Wholes,
 )
 from ..features.mlir.parse.parser_process import NativeReader
-from .browse import accuracy, catalogue, model_card, nights, state
-from .browse.measurements import endpoint as measurements
-from .browse.measurements.answer import LikeAnswer, MeasuredSetsAnswer, MeasurementsAnswer
+from .browse import accuracy, catalogue, measurements, model_card, nights, state
+from .browse.measurements_wire import LikeAnswer, MeasuredSetsAnswer, MeasurementsAnswer
 from .browse.nights_folder import NightReport, NightsAnswer, NightsFolder
 from .compare import devices, rank, sweep
 from .model_source import Service
@@ -107,7 +106,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "/v1/measurements/like", "POST", "list_measurements_like",
-        lambda s: measurements.LikeEndpoint(s.measured, s.devices), (LikeAnswer,),
+        lambda s: measurements.like_endpoint(s.measured, s.devices), (LikeAnswer,),
     ),
     Route(
         "/v1/accuracy", "GET", "get_accuracy", lambda s: accuracy.accuracy_endpoint(s.source),

@@ -26,8 +26,8 @@ MAY_IMPORT = {
 }
 # What a compiler measured becomes rows: the one part of a plug-in that writes to the store.
 # Measured rows are read in a process of their own; this module runs there only, and the server never imports it.
-ALSO_MAY_IMPORT = {"plugins/inductor/row_store.py": {"datasets"}, "api/browse/measurements/tables.py": {"datasets"}}
-CHILD_ONLY = {"api/browse/measurements/reader_child.py", "api/browse/measurements/tables.py"}
+ALSO_MAY_IMPORT = {"plugins/inductor/row_store.py": {"datasets"}, "api/browse/measurements_reader.py": {"datasets"}}
+CHILD_ONLY = {"api/browse/measurements_reader.py"}
 NEVER_SERVED = {"torch", "pandas", "sklearn", "mlflow", "xgboost", "onnx", "optuna"}
 TRAINING_SIDE = {"datasets"}
 # What a service predicts with; everything these import is on the serving side too.

@@ -23,7 +23,7 @@ from ...features.spec_io.reading import MAX_TEXT
 from ...version import __version__
 from ...workloads.answers import device_answer
 from ...workloads.whole_model import MAX_COUNT
-from ..browse.measurements.endpoint import MAX_DEVICES
+from ..browse.measurements import MAX_DEVICES
 from ..middleware.access import ADMIN_FOLDER, HEALTH_PATHS
 from ..routes import ROUTES, Route
 from ..transport.problems import MEDIA_TYPE, Problem, problem_bytes

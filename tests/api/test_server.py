@@ -40,7 +40,7 @@ uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none")).run(sockets=
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    fakes = Path(__file__).parents[1] / "conftest.py"
+    fakes = Path(__file__).with_name("conftest.py")
     process = subprocess.Popen([sys.executable, "-c", _FAKE_SERVER, str(fakes)], stdout=subprocess.PIPE, text=True,
                                cwd=fakes.parent)  # fmt: skip
     assert process.stdout is not None

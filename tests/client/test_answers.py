@@ -6,16 +6,18 @@ import json
 
 import msgspec
 import pytest
-from kernelcast.api.page.openapi import document_parts
+from kernelcast.api.page.openapi import document
 from kernelcast.api.routes import ROUTES, Route
 from kernelcast.client import answers
+from kernelcast.features.device import catalogue
 
 ROWS = [route for route in ROUTES if route.answers and route.answers[0].__module__ == answers.__name__]
 
 
 @pytest.mark.parametrize("route", ROWS, ids=lambda route: route.name)
 def test_examples_are_of_the_answers_types(route: Route):
-    content = document_parts()["operations"][route.name]["answer"]["content"]["application/json"]
+    operation = document(catalogue())["paths"][route.path][route.method.lower()]
+    content = operation["responses"]["200"]["content"]["application/json"]
     examples = [content["example"]] if "example" in content else [one["value"] for one in content["examples"].values()]
     assert len(examples) == len(route.answers)
     for kind, example in zip(route.answers, examples, strict=True):

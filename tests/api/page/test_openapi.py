@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kernelcast.api.browse import nights
-from kernelcast.api.browse.measurements import answer as measured
-from kernelcast.api.browse.measurements import endpoint as measurements
+from kernelcast.api.browse import measurements, nights
+from kernelcast.api.browse import measurements_wire as measured
 from kernelcast.api.compare import devices, rank, sweep
 from kernelcast.api.compare.request import MAX_PRICE
 from kernelcast.api.page.openapi import document_parts

@@ -10,13 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from kernelcast.api.browse.measurements.answer import LikeDevice, LikeQuestion, RowsQuestion, SetsQuestion
-from kernelcast.api.browse.measurements.endpoint import MeasuredRows
+from kernelcast.api.browse.measurements import MeasuredRows
+from kernelcast.api.browse.measurements_wire import LikeDevice, LikeQuestion, RowsQuestion, SetsQuestion
 from kernelcast.api.transport.problems import ProblemError
 from kernelcast.datasets.rows.schema import Measurement, Provenance
 from kernelcast.datasets.store.store import Store
@@ -48,7 +49,7 @@ def fill(home: Path) -> Fill:
 
 @pytest.fixture
 def reader() -> Iterator[MeasuredRows]:
-    with MeasuredRows() as reader:
+    with closing(MeasuredRows()) as reader:
         yield reader
 
 
@@ -155,7 +156,7 @@ def test_a_child_killed_between_two_questions_is_not_noticed(reader: MeasuredRow
 
 
 def test_a_hang_is_an_error_and_the_next_question_gets_a_new_process() -> None:
-    with MeasuredRows(deadline_s=2.0) as reader:
+    with closing(MeasuredRows(deadline_s=2.0)) as reader:
         sets(reader)
         process = child_of(reader)
         os.kill(process.pid, signal.SIGSTOP)
@@ -165,7 +166,7 @@ def test_a_hang_is_an_error_and_the_next_question_gets_a_new_process() -> None:
         assert caught.value.status == 503
         assert time.monotonic() - start_s < 60
         assert process.returncode == -signal.SIGKILL
-    with MeasuredRows() as reader:
+    with closing(MeasuredRows()) as reader:
         assert sets(reader)["shipped"]["rows"] > 0
 
 
@@ -220,7 +221,7 @@ def test_a_child_that_cannot_start_is_an_error(
 
 
 def test_an_idle_child_ends_and_another_takes_its_place() -> None:
-    with MeasuredRows(idle_s=1.0) as reader:
+    with closing(MeasuredRows(idle_s=1.0)) as reader:
         sets(reader)
         assert child_of(reader).wait(timeout=240) == 0
         assert sets(reader)["tiles"]["rows"] > 0
@@ -229,8 +230,8 @@ def test_an_idle_child_ends_and_another_takes_its_place() -> None:
 
 def test_a_child_ends_with_its_parent() -> None:
     script = (
-        "from kernelcast.api.browse.measurements.endpoint import MeasuredRows\n"
-        "from kernelcast.api.browse.measurements.answer import SetsQuestion\n"
+        "from kernelcast.api.browse.measurements import MeasuredRows\n"
+        "from kernelcast.api.browse.measurements_wire import SetsQuestion\n"
         "reader = MeasuredRows(); reader.ask(SetsQuestion()); print(reader.child.process.pid, flush=True)\n"
         "import os, sys; assert 'pyarrow' not in sys.modules; os._exit(9)\n"
     )

@@ -9,32 +9,34 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from operator import itemgetter
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import msgspec
 from anyio.to_thread import run_sync
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
-from ....features.device import Catalogue
-from ....features.errors import SpecError, listed
-from ....features.kernel import KernelSpec, get_family
-from ....features.spec_io.reading import SPEC_FIELDS, kind_of, read_spec, shown_name
-from ....process import ChildEndedError, ChildLostError, FrameChild, python_command, small_environment
-from ...predict.thread_endpoint import acquire_slot
-from ...transport.bodies import (
-    JSON,
-    integer_parameter,
-    media_type,
-    parameters,
-    read_body,
-    read_object,
-    refuse_duplicate_names,
+from ...features.device import Catalogue
+from ...features.errors import SpecError, listed
+from ...features.kernel import KernelSpec, get_family
+from ...features.spec_io.reading import SPEC_FIELDS, kind_of, read_spec, shown_name
+from ...process import ChildEndedError, ChildLostError, FrameChild, python_command, small_environment
+from ..predict.thread_endpoint import acquire_slot
+from ..transport.bodies import integer_parameter, parameters, read_json_body, read_object, refuse_duplicate_names
+from ..transport.problems import ProblemError, field_problem, invalid, invalid_field
+from ..transport.responses import Endpoint
+from .measurements_wire import (
+    FILTERS,
+    HEAD,
+    SETS,
+    LikeDevice,
+    LikeQuestion,
+    Question,
+    Refused,
+    RowsQuestion,
+    SetsQuestion,
 )
-from ...transport.problems import ProblemError, field_problem, invalid, invalid_field
-from .answer import FILTERS, HEAD, SETS, LikeDevice, LikeQuestion, Question, Refused, RowsQuestion, SetsQuestion
 
 MAX_LIMIT = 200
 """Most rows of one page."""
@@ -54,7 +56,7 @@ def read_rows_question(query: bytes, catalogue: Catalogue) -> RowsQuestion:
         ProblemError: 422 naming the parameter.
     """
     values = parameters(query, PARAMETERS)
-    for name in PARAMETERS[len(FILTERS) :]:
+    for name in ("sort", "descending"):
         if len(values.get(name, ())) > 1:
             raise invalid_field(name, "is given more than once")
     filters = {name: values[name] for name in FILTERS if name in values}
@@ -167,7 +169,7 @@ class MeasuredRows:
 
     def __init__(self, deadline_s: float = DEADLINE_S, idle_s: float = IDLE_S) -> None:
         self.child = FrameChild(
-            python_command("kernelcast.api.browse.measurements.reader_child", str(idle_s)),
+            python_command("kernelcast.api.browse.measurements_reader", str(idle_s)),
             small_environment(*_STORE), HEAD, itemgetter(1), stderr="inherit",
         )  # fmt: skip
         self._deadline_s = deadline_s
@@ -175,14 +177,6 @@ class MeasuredRows:
         self._closing = False
         # Waiting questions hold no threads, which predictions need.
         self._slot = anyio.Semaphore(1)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     async def answer(self, question: Question) -> bytes:
         """The JSON of the answer.
@@ -206,24 +200,24 @@ class MeasuredRows:
         frame = HEAD.pack(0, len(raw)) + raw
         with self._lock:
             try:
-                try:
-                    head, reply = self.child.ask(frame, self._deadline_s)
-                except ChildEndedError:
-                    if self._closing:
-                        raise
-                    # Idle for long, or killed by the system for its memory: questions change nothing, so it is asked once more.
-                    head, reply = self.child.ask(frame, self._deadline_s)
+                head, reply = self._ask(frame)
             except ChildLostError as lost:
-                raise child_failure(
-                    503, f"the process that reads measured rows {lost}{_where_logged(lost)}; try again"
-                ) from None
-        status = head[0]
-        if status != 200:
-            refused = msgspec.json.decode(reply, type=Refused)
-            raise (
-                invalid_field(refused.field, refused.detail) if status == 422 else child_failure(status, refused.detail)
-            )
-        return reply
+                has_status = isinstance(lost, ChildEndedError) and lost.code is not None and lost.code >= 0
+                hint = "; the server's log says why" if has_status else ""
+                raise child_failure(503, f"the process that reads measured rows {lost}{hint}; try again") from None
+        if head[0] == 200:
+            return reply
+        refused = msgspec.json.decode(reply, type=Refused)
+        raise invalid_field(refused.field, refused.detail) if head[0] == 422 else child_failure(head[0], refused.detail)
+
+    def _ask(self, frame: bytes) -> tuple[tuple[int, ...], bytes]:
+        try:
+            return self.child.ask(frame, self._deadline_s)
+        except ChildEndedError:
+            if self._closing:
+                raise
+            # Idle for long, or killed by the system for its memory: questions change nothing, so it is asked once more.
+            return self.child.ask(frame, self._deadline_s)
 
     def close(self) -> None:
         """End the process, if there is one, even while it works on a question; the next question starts another."""
@@ -240,58 +234,36 @@ def child_failure(status: int, detail: str) -> ProblemError:
     return ProblemError(status, detail, headers={"retry-after": "2"} if status == 503 else {})
 
 
-def _where_logged(lost: ChildLostError) -> str:
-    ended = isinstance(lost, ChildEndedError) and lost.code is not None and lost.code >= 0
-    return "; the server's log says why" if ended else ""
-
-
-class MeasuredEndpoint:
-    """The ASGI application behind one of the GET routes; `question` makes the question of a query string."""
-
-    def __init__(self, rows: MeasuredRows, question: Callable[[bytes], Question]) -> None:
-        self._rows = rows
-        self._question = question
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request.
-
-        Raises:
-            ProblemError: the request is refused; the boundary turns it into problem+json.
-        """
-        answer = await self._rows.answer(self._question(scope["query_string"]))
-        await Response(answer, media_type="application/json")(scope, receive, send)
-
-
-class LikeEndpoint:
-    """The ASGI application behind `/v1/measurements/like`."""
-
-    def __init__(self, rows: MeasuredRows, devices: Catalogue) -> None:
-        self._rows = rows
-        self._devices = devices
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request.
-
-        Raises:
-            ProblemError: the request is refused; the boundary turns it into problem+json.
-        """
-        headers = dict(scope["headers"])
-        media_type(headers, JSON)
-        body = await read_body(headers, receive, MAX_BODY_B, "a question is one spec and a few device names")
-        answer = await self._rows.answer(read_like_question(body, self._devices))
-        await Response(answer, media_type="application/json")(scope, receive, send)
-
-
-def sets_endpoint(rows: MeasuredRows) -> MeasuredEndpoint:
+def sets_endpoint(rows: MeasuredRows) -> Endpoint:
     """What answers `/v1/measurements/sets`."""
 
-    def question(query: bytes) -> Question:
-        parameters(query, ())
+    def question(request: Request) -> Question:
+        parameters(request.scope["query_string"], ())
         return SetsQuestion()
 
-    return MeasuredEndpoint(rows, question)
+    return _endpoint(rows, question)
 
 
-def rows_endpoint(rows: MeasuredRows, devices: Catalogue) -> MeasuredEndpoint:
+def rows_endpoint(rows: MeasuredRows, devices: Catalogue) -> Endpoint:
     """What answers `/v1/measurements`; devices may be given by the catalogue's aliases."""
-    return MeasuredEndpoint(rows, lambda query: read_rows_question(query, devices))
+    return _endpoint(rows, lambda request: read_rows_question(request.scope["query_string"], devices))
+
+
+def _endpoint(rows: MeasuredRows, question: Callable[[Request], Question]) -> Endpoint:
+    async def answer(request: Request) -> Response:
+        return Response(await rows.answer(question(request)), media_type="application/json")
+
+    return answer
+
+
+def like_endpoint(rows: MeasuredRows, devices: Catalogue) -> Endpoint:
+    """What answers `/v1/measurements/like`."""
+
+    async def answer(request: Request) -> Response:
+        headers = dict(request.scope["headers"])
+        body = await read_json_body(
+            headers, request.receive, MAX_BODY_B, "a question is one spec and a few device names"
+        )
+        return Response(await rows.answer(read_like_question(body, devices)), media_type="application/json")
+
+    return answer

@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
-from kernelcast.api.browse.measurements import endpoint as measured_route
-from kernelcast.api.browse.measurements.endpoint import MeasuredRows, child_failure
+from kernelcast.api.browse import measurements as measured_route
+from kernelcast.api.browse.measurements import MeasuredRows, child_failure
 from kernelcast.api.model_source import FixedSource
 from kernelcast.api.settings import Settings
 from kernelcast.datasets.rows.schema import arrow_schema

@@ -1,1 +1,0 @@
-"""Measured rows over REST, read by a child process."""
