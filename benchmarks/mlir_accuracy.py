@@ -28,7 +28,7 @@ from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.models.training.interval_calibration import folds_of
 from kernelcast.workloads.mlir.composition import compose_program
-from kernelcast.workloads.mlir.learned.boosted_trees import fit_trees
+from kernelcast.workloads.mlir.learned.analytic_base import fit_trees
 from kernelcast.workloads.mlir.learned.measured_programs import (
     MeasuredPrograms,
     measured_programs,

@@ -41,11 +41,11 @@ class Node:
         bytes_out: Bytes of its results, likewise.
         loops: `(batch, m, n, k)` of a contraction or of the product a convolution amounts to; `(1, rows kept, 1, elements
             reduced)` of a reduction; `(1, elements, 1, 1)` of all others.
-        runs: How often it runs: the product of the trip counts around it.
-        line: Line of the text, from 1; None where the parser does not tell.
         detail: What recognising its kernel needs: `kernel`, `stride` … of a convolution, `axis` and `operator` of a
             reduction, `operator` of an elementwise operation.
         note: Why it is not, or only partly, understood; empty otherwise.
+        runs: How often it runs: the product of the trip counts around it.
+        line: Line of the text, from 1; None where the parser does not tell.
     """
 
     op: str
@@ -58,10 +58,10 @@ class Node:
     bytes_in: float = 0.0
     bytes_out: float = 0.0
     loops: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0)
-    runs: float = 1.0
-    line: int | None = None
     detail: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     note: str = ""
+    runs: float = 1.0
+    line: int | None = None
 
     @property
     def understood(self) -> bool:

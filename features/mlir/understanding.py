@@ -9,8 +9,7 @@ from ..errors import SpecError, listed
 from .parse.text_limits import no_collection
 from .program import Node, Program
 from .semantics.dynamic_sizes import bound, bound_sizes
-from .types.graph import Function, Module, Op, ValueType
-from .types.value_types import is_beyond_numbers
+from .types.graph import Function, Module, Op, ValueType, is_beyond_numbers
 from .walk.walk import Walk
 
 ENTRIES = ("main", "forward")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from ..types.graph import ValueType
-from ..types.value_types import value_type
+from ..types.graph import ValueType, value_type
 from .tolerant_statement import BLANKS, NO_ATTRIBUTES, Statement
 
 _Types = Sequence[str]

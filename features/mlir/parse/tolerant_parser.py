@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..types.graph import Block, Module, Op, Region
-from ..types.value_types import value_type
-from .functions import functions_of
-from .generic_form import Scopes
+from ..types.graph import Block, Module, Op, Region, value_type
+from .generic_form import Scopes, functions_of
 from .text_limits import MAX_DEPTH, MAX_OPS, too_deep, too_many_ops
 from .tolerant_attributes import applied, attributes_of, result_types
 from .tolerant_statement import Statement

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..types.value_types import split_types
+from ..types.graph import split_types
 from .tolerant_tokens import Token
 
 _OPENING, _CLOSING = frozenset("([<{"), frozenset(")]>}")

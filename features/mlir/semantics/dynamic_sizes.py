@@ -8,8 +8,7 @@ from math import prod
 
 from ...errors import SpecError
 from ...kernel import MAX_DIM
-from ..types.graph import ValueType
-from ..types.value_types import value_type
+from ..types.graph import ValueType, value_type
 from .op_rule import Known, Shape, Site
 
 Shapes = tuple[Shape | None, ...] | None

@@ -36,45 +36,17 @@ PRODUCTS: Mapping[str, str] = MappingProxyType(
 )
 """Indices of A, B and C of the products by name (LinalgNamedStructuredOps.yaml and LinalgStructuredOps.td of LLVM)."""
 
-_CONVOLUTIONS = [
-    "conv_1d_ncw_fcw",
-    "conv_1d_nwc_wcf",
-    "conv_2d_nchw_fchw",
-    "conv_2d_nchw_fchw_q",
-    "conv_2d_ngchw_fgchw",
-    "conv_2d_ngchw_gfchw",
-    "conv_2d_ngchw_gfchw_q",
-    "conv_2d_nhwc_fhwc",
-    "conv_2d_nhwc_fhwc_q",
-    "conv_2d_nhwc_hwcf",
-    "conv_2d_nhwc_hwcf_q",
-    "conv_2d_nhwgc_gfhwc",
-    "conv_2d_nhwgc_gfhwc_q",
-    "conv_3d_ncdhw_fcdhw",
-    "conv_3d_ndhwc_dhwcf",
-    "conv_3d_ndhwc_dhwcf_q",
-    "depthwise_conv_1d_ncw_cw",
-    "depthwise_conv_1d_nwc_wc",
-    "depthwise_conv_1d_nwc_wcm",
-    "depthwise_conv_2d_nchw_chw",
-    "depthwise_conv_2d_nhwc_hwc",
-    "depthwise_conv_2d_nhwc_hwc_q",
-    "depthwise_conv_2d_nhwc_hwcm",
-    "depthwise_conv_2d_nhwc_hwcm_q",
-    "depthwise_conv_3d_ncdhw_cdhw",
-    "depthwise_conv_3d_ndhwc_dhwc",
-    "depthwise_conv_3d_ndhwc_dhwcm",
-]
-
-
-def _layouts(name: str) -> tuple[str, str]:
-    image, kernel = name.removesuffix("_q").split("_")[-2:]
-    return image, kernel
-
-
-CONVOLUTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
+_CONVOLUTIONS = (
+    "conv_1d_ncw_fcw conv_1d_nwc_wcf conv_2d_nchw_fchw conv_2d_nchw_fchw_q conv_2d_ngchw_fgchw conv_2d_ngchw_gfchw "
+    "conv_2d_ngchw_gfchw_q conv_2d_nhwc_fhwc conv_2d_nhwc_fhwc_q conv_2d_nhwc_hwcf conv_2d_nhwc_hwcf_q "
+    "conv_2d_nhwgc_gfhwc conv_2d_nhwgc_gfhwc_q conv_3d_ncdhw_fcdhw conv_3d_ndhwc_dhwcf conv_3d_ndhwc_dhwcf_q "
+    "depthwise_conv_1d_ncw_cw depthwise_conv_1d_nwc_wc depthwise_conv_1d_nwc_wcm depthwise_conv_2d_nchw_chw "
+    "depthwise_conv_2d_nhwc_hwc depthwise_conv_2d_nhwc_hwc_q depthwise_conv_2d_nhwc_hwcm depthwise_conv_2d_nhwc_hwcm_q "
+    "depthwise_conv_3d_ncdhw_cdhw depthwise_conv_3d_ndhwc_dhwc depthwise_conv_3d_ndhwc_dhwcm"
+)
+CONVOLUTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
-        **{name: _layouts(name) for name in _CONVOLUTIONS},
+        **{name: name.removesuffix("_q").split("_")[-2:] for name in _CONVOLUTIONS.split()},
         "conv_1d": ("w", "w"),
         "conv_2d": ("hw", "hw"),
         "conv_3d": ("dhw", "dhw"),

@@ -18,87 +18,24 @@ from ..types.graph import Op
 _FORMULAS = {name: FLOPS_PER_ELEMENT[name] for name in ("sigmoid", "gelu", "silu")}
 """As kernelcast's elementwise kernels count them."""
 
-ELEMENT_FLOPS: Mapping[str, int] = MappingProxyType(
-    {
-        # relu6 and clamp compare twice; a fused multiply-add is two. Of formulas the arithmetic of their definitions is
-        # counted: softplus log(1+exp(x)), mish x·tanh(softplus(x)), hardsigmoid clamp(x/6+1/2), elu and its kin a
-        # selection over exp(x)-1.
-        **_FORMULAS,
-        "clamp": 2,
-        "relu6": 2,
-        "fma": 2,
-        "softplus": 3,
-        "mish": 5,
-        "hardsigmoid": 4,
-        "hardswish": 5,
-        "elu": 3,
-        "selu": 4,
-        "celu": 4,
-        "leaky_relu": 2,
-        "prelu": 2,
-        "logit": 3,
-        "addcmul": 3,
-        "addcdiv": 3,
-        "lerp": 3,
-        # What changes no bits.
-        "bitcast": 0,
-        "copy": 0,
-        "real": 0,
-        "imag": 0,
-        "complex": 0,
-    }
-)
-"""Arithmetic per element where it is not 1."""
+ELEMENT_FLOPS: Mapping[str, int] = MappingProxyType({
+    **_FORMULAS,
+    **dict.fromkeys(("bitcast", "copy", "real", "imag", "complex"), 0),
+    **dict.fromkeys(("clamp", "relu6", "fma", "leaky_relu", "prelu"), 2),
+    **dict.fromkeys(("softplus", "elu", "logit", "addcmul", "addcdiv", "lerp"), 3),
+    **dict.fromkeys(("hardsigmoid", "selu", "celu"), 4),
+    **dict.fromkeys(("mish", "hardswish"), 5),
+})  # fmt: skip
+"""Arithmetic per element where it is not 1: none of what changes no bits; relu6 and clamp compare twice; a fused
+multiply-add is two. Of formulas the arithmetic of their definitions is counted: softplus log(1+exp(x)), mish
+x·tanh(softplus(x)), hardsigmoid clamp(x/6+1/2), elu and its kin a selection over exp(x)-1."""
 
-TRANSCENDENTAL = frozenset(
-    [
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "tanh",
-        "erf",
-        "erfc",
-        "erf_inv",
-        "sqrt",
-        "rsqrt",
-        "cbrt",
-        "pow",
-        "powu",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "atan2",
-        "sinh",
-        "cosh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "lgamma",
-        "digamma",
-        "div",
-        "divu",
-        "reciprocal",
-        "remainder",
-        "sigmoid",
-        "gelu",
-        "silu",
-        "softplus",
-        "mish",
-        "elu",
-        "selu",
-        "celu",
-        "hardswish",
-        "logit",
-        "addcdiv",
-    ]
-)
+TRANSCENDENTAL = frozenset((
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "erf", "erfc", "erf_inv", "sqrt", "rsqrt", "cbrt",
+    "pow", "powu", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh",
+    "lgamma", "digamma", "div", "divu", "reciprocal", "remainder", "sigmoid", "gelu", "silu", "softplus", "mish", "elu",
+    "selu", "celu", "hardswish", "logit", "addcdiv",
+))  # fmt: skip
 """Operators with one exponential, logarithm, root, division or the like per element. Divisions are among them because every
 processor takes several times as long for one as for a product."""
 
@@ -155,22 +92,10 @@ def arithmetic(name: str) -> tuple[float, float]:
     return float(ELEMENT_FLOPS.get(name, 1)), float(name in TRANSCENDENTAL)
 
 
-_NO_ARITHMETIC = frozenset(
-    {
-        "constant",
-        "yield",
-        "return",
-        "index",
-        "index_cast",
-        "assert",
-        "apply",
-        "extract",
-        "delinearize_index",
-        "linearize_index",
-        "bitcast",
-        "dim",
-    }
-)
+_NO_ARITHMETIC = frozenset((
+    "constant", "yield", "return", "index", "index_cast", "assert", "apply", "extract", "delinearize_index",
+    "linearize_index", "bitcast", "dim",
+))  # fmt: skip
 _COMBINERS = {"add": "sum", "maximum": "max", "minimum": "min", "mul": "prod", "and": "all", "or": "any", "xor": "xor"}
 _WITH_SCALAR = {"add": "addu", "mul": "mulu", "div": "divu", "pow": "powu"}
 

@@ -13,9 +13,8 @@ from math import prod
 
 from ..types.graph import Op, ValueType
 from .axis_info import Axis, unknown
-from .program_order import Flow, pointee_b, shape_of
+from .program_order import WARP, Flow, pointee_b, shape_of
 
-WARP = 32
 _WIDEST_B = 16
 _ELEMENTWISE_KEEPS = frozenset(("tt.reduce", "tt.scan", "tt.expand_dims", "tt.broadcast", "tt.splat", "tt.dot",
     "tt.trans", "tt.reshape",

@@ -19,11 +19,24 @@ import numpy as np
 from ...batch.cases import Floats
 from ..types.graph import Function, Module, Op, ValueType
 from .axis_info import Axis, axes_of
-from .compile_options import TARGETS, Options, register_limit
-from .instruction_costs import CLASSES, cost_of
-from .layouts import WARP, Layouts, layouts_of
-from .liveness import Liveness, data_of, distinct, liveness_of
-from .program_order import COUNTED, PAIRS, Flow, body_ops, counts_of, flow_of, integers, pointee_b, roots_of, shape_of
+from .layouts import Layouts, layouts_of
+from .liveness import CLASSES, Liveness, cost_of, data_of, distinct, liveness_of
+from .program_order import (
+    COUNTED,
+    PAIRS,
+    TARGETS,
+    WARP,
+    Flow,
+    Options,
+    body_ops,
+    counts_of,
+    flow_of,
+    integers,
+    pointee_b,
+    register_limit,
+    roots_of,
+    shape_of,
+)
 from .shared_memory import CANDIDATES, DESCRIPTOR_LOADS, candidates, conversions, exchanged, in_flight
 
 EXTRACT_VERSION = 1

@@ -73,7 +73,7 @@ class Hardware:
         """
         unit = "matrix" if kind in MATRIX_KINDS else "vector"
         name = dtype if dtype in DTYPES else _NAMES.get(dtype, "fp32")
-        return _peak(self.device, name, unit) * self.share
+        return _peak(_ByIdentity(self.device), name, unit) * self.share
 
     def level(self, footprint_b: Any) -> Any:
         """Position in `LEVELS` of the nearest that holds so many bytes, a number or of shape `(n,)`."""
@@ -95,8 +95,8 @@ class Hardware:
 def hardware(device: Device, threads: int | None) -> Hardware:
     """The device with that many threads; None on a CPU means all its cores."""
     if device.kind != "cpu":
-        return _gpu(device)
-    return _cpu(device, threads or int(device.required("compute_units")))
+        return _gpu(_ByIdentity(device))
+    return _cpu(_ByIdentity(device), threads or int(device.required("compute_units")))
 
 
 class _ByIdentity:
@@ -112,12 +112,8 @@ class _ByIdentity:
         return isinstance(other, _ByIdentity) and other.device is self.device
 
 
-def _peak(device: Device, dtype: str, unit: str) -> float:
-    return _peak_cached(_ByIdentity(device), dtype, unit)
-
-
 @lru_cache(maxsize=1024)
-def _peak_cached(key: _ByIdentity, dtype: str, unit: str) -> float:
+def _peak(key: _ByIdentity, dtype: str, unit: str) -> float:
     try:
         return key.device.peak_flops_per_s(dtype, unit)[0]
     except SpecError:
@@ -125,12 +121,8 @@ def _peak_cached(key: _ByIdentity, dtype: str, unit: str) -> float:
         return key.device.peak_flops_per_s("fp32", unit)[0]
 
 
-def _cpu(device: Device, threads: int) -> Hardware:
-    return _cpu_cached(_ByIdentity(device), threads)
-
-
 @lru_cache(maxsize=256)
-def _cpu_cached(key: _ByIdentity, threads: int) -> Hardware:
+def _cpu(key: _ByIdentity, threads: int) -> Hardware:
     device = key.device
     units = device.required("compute_units")
     busy = min(float(threads), units)
@@ -160,12 +152,8 @@ def _measured(device: Device, level: str, busy: float) -> float | None:
     return entry.value * busy if every is None else min(entry.value * busy, every.value)
 
 
-def _gpu(device: Device) -> Hardware:
-    return _gpu_cached(_ByIdentity(device))
-
-
 @lru_cache(maxsize=256)
-def _gpu_cached(key: _ByIdentity) -> Hardware:
+def _gpu(key: _ByIdentity) -> Hardware:
     device = key.device
     units, l2_b = device.required("compute_units"), device.required("l2_b")
     l2 = device.fact("l2_bandwidth_b_per_s")

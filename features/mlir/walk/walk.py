@@ -142,18 +142,16 @@ class Walk:
                 cost, often = _spread(cost, runs), 1.0
             if self.latest or lists or not results:
                 operands, results = self._dataflow(operands, results)
-            # As `_node`, in place: a call for every operation is a tenth of the time of this loop.
-            kind, dtype, flops, special, read, written, space, detail, note = cost
-            append(Node(
-                name, kind, operands, results, dtype, flops, special, read, written, space, often, op.line, detail, note,
-            ))  # fmt: skip
+            append(Node(name, cost.kind, operands, results, *cost[1:], often, op.line))
         return ended
 
     def unknown(self, op: Op, place: Place, why: str) -> None:
         """A node for what was not understood."""
         self.notes[why] = None
         results = tuple(place.names.get(v, v) for v in op.results)
-        self.nodes.append(_not_understood(op, place, results, self.values.types, why))
+        operand_types, result_types = ([self.values.types[v] for v in part] for part in (place.operands, results))
+        cost = _moving(operand_types, result_types, unknown(why))
+        self.nodes.append(Node(op.name, cost.kind, place.operands, results, *cost[1:], place.runs, op.line))
 
     def control(self, op: Op, place: Place, note: str, trips: float) -> None:
         """A node for a loop itself; it has no part in what values are made of."""
@@ -167,7 +165,8 @@ class Walk:
         """A node for a matrix product written as loops."""
         added_up = tuple(names.get(v, v) for v in op.results)
         operands, results = self._dataflow(nest.operands, ()) if nest.written is not None else (nest.operands, added_up)
-        self.nodes.append(_node(op.name, nest.cost, operands, results, runs / max(nest.steps, 1.0), op.line))
+        often = runs / max(nest.steps, 1.0)
+        self.nodes.append(Node(op.name, nest.cost.kind, operands, results, *nest.cost[1:], often, op.line))
 
     def _cost(self, op: Op, operands: Sequence[int], results: Sequence[int], place: Place, key: object) -> Cost:
         """What an operation costs; remembered unless sizes had to be inferred; `_NO_NODE` for what leaves none."""
@@ -252,13 +251,6 @@ def _memory(registers: bool) -> dict[object, Cost]:  # noqa: ARG001  a memory fo
     return {}
 
 
-def _node(
-    name: str, cost: Cost, operands: tuple[int, ...], results: tuple[int, ...], runs: float, line: int | None
-) -> Node:
-    kind, dtype, flops, special, read, written, loops, detail, note = cost
-    return Node(name, kind, operands, results, dtype, flops, special, read, written, loops, runs, line, detail, note)
-
-
 def values_of(region: Region) -> tuple[int, ...]:
     """All values that a region defines, those of regions inside included."""
     items: list[int] = []
@@ -338,11 +330,3 @@ def _moving(operands: Iterable[ValueType], results: Iterable[ValueType], cost: C
         sum(kind.known_nbytes for kind in kinds if kind.kind in ("tensor", "memref")) for kinds in (operands, results)
     )
     return cost._replace(bytes_in=raw, bytes_out=created)
-
-
-def _not_understood(op: Op, place: Place, results: tuple[int, ...], types: Sequence[ValueType], why: str) -> Node:
-    cost = _moving([types[v] for v in place.operands], [types[v] for v in results], unknown(why))
-    return Node(
-        op.name, "unknown", place.operands, results, "", bytes_in=cost.bytes_in, bytes_out=cost.bytes_out, runs=place.runs,
-        line=op.line, note=why,
-    )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kernelcast.features.mlir.types.value_types import (
+from kernelcast.features.mlir.types.graph import (
     element_dtype,
     first_of_list,
     split_function_type,

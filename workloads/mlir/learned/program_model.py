@@ -19,8 +19,7 @@ from ....models.engine.runtime import GraphError
 from ....models.family_model.artifact_files import ArtifactFormat, StoreGraph, read_graph, reading
 from ....models.family_model.intervals import Scores, scale_of, scores_from_json, scores_to_json
 from ....models.predict.prediction import Interval
-from .analytic_base import BASE, AnalyticBase, classes_of
-from .boosted_trees import tree_inputs
+from .analytic_base import BASE, AnalyticBase, classes_of, tree_inputs
 from .domain import ProgramDomain, widening
 from .networks import NETWORKS, serving_names
 from .ragged_batch import RaggedBatch, arrays_of, to_ragged_batch

@@ -22,8 +22,7 @@ from ....models.regressor import Progress, no_progress
 from ....models.training.interval_calibration import folds_of, held_out_error_sizes, held_out_parts
 from ....models.training.stacking import blend_weights
 from ....version import __version__
-from .analytic_base import BASE, AnalyticBase
-from .boosted_trees import fit_characteristic, fit_trees, tree_graph, tree_inputs
+from .analytic_base import BASE, AnalyticBase, fit_characteristic, fit_trees, tree_graph, tree_inputs
 from .domain import ProgramDomain
 from .measured_programs import MeasuredPrograms, measured_programs, read_modules
 from .network_training import Schedule, TrainedNetwork, answers, train_network

@@ -19,7 +19,7 @@ from ....datasets.records.compiled_code import (
 from ....datasets.store.errors import StoreError
 from ....features.batch.cases import Floats
 from ....features.errors import SpecError
-from ....features.mlir.triton.compile_options import TARGETS, Options, triton_function
+from ....features.mlir.triton.program_order import TARGETS, Options, triton_function
 from ....features.mlir.triton.vectors import extract
 from ....features.mlir.types.graph import Module
 

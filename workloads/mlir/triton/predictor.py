@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from ....features.batch.cases import Floats
 from ....features.cost.occupancy import LIMITS, WARP_SIZE, occupancy
-from ....features.mlir.triton.compile_options import TARGETS, Options, register_limit, triton_function
+from ....features.mlir.triton.program_order import TARGETS, Options, register_limit, triton_function
 from ....features.mlir.triton.vectors import NAMES, extract
 from ....features.mlir.types.graph import Function, Module
 from ....models.engine.runtime import GraphError, Runtime
