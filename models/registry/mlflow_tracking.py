@@ -1,6 +1,6 @@
 """Tracking of trainings with MLflow: parameters, metrics and the artifact itself, in SQLite or PostgreSQL.
 
-The database is `KERNELCAST_HOME/mlflow.db` unless `KERNELCAST_REGISTRY_URI` or an argument names another; files go to
+The database is `KERNELCAST_HOME/mlflow.db` unless `KERNELCAST_REGISTRY_URI` names another; files go to
 `KERNELCAST_HOME/mlruns`, or `KERNELCAST_ARTIFACT_ROOT`. Nothing else is contacted, and nothing is pickled.
 """
 
@@ -17,15 +17,11 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...files import home_dir
 from ..family_model.artifact import read_manifest
 from ..family_model.artifact_files import MANIFEST
-
-if TYPE_CHECKING:
-    from ..evaluation.evaluation import Evaluation
-    from ..training.training import TrainingReport
 
 URI_ENV = "KERNELCAST_REGISTRY_URI"
 ARTIFACT_ROOT_ENV = "KERNELCAST_ARTIFACT_ROOT"
@@ -85,36 +81,22 @@ class Tracking:
         return str(experiment.experiment_id)
 
 
-def open_tracking(uri: str | None = None, artifact_root: str | None = None) -> Tracking:
-    """The database at `uri` (default: see the module), its tables made or brought up to date.
+def open_tracking() -> Tracking:
+    """The database, its tables made or brought up to date.
 
     Raises:
         RegistryError: it is no SQLite or PostgreSQL address, unreachable or locked, or MLflow is not installed.
     """
-    uri = _address(uri or os.environ.get(URI_ENV) or f"sqlite:///{home_dir().absolute() / 'mlflow.db'}")
-    root = artifact_root or os.environ.get(ARTIFACT_ROOT_ENV) or str(home_dir().absolute() / "mlruns")
+    uri = _address(os.environ.get(URI_ENV) or f"sqlite:///{home_dir().absolute() / 'mlflow.db'}")
+    root = os.environ.get(ARTIFACT_ROOT_ENV) or str(home_dir().absolute() / "mlruns")
     client_class = _import_mlflow()
     shown = _without_password(uri)
     with clear_errors(shown), _reached(uri):
         return Tracking(uri, shown, root, client_class(tracking_uri=uri, registry_uri=uri))
 
 
-def log_training(
-    artifact_dir: Path,
-    report: TrainingReport | None = None,
-    evaluation: Evaluation | None = None,
-    *,
-    uri: str | None = None,
-    artifact_root: str | None = None,
-) -> str:
+def log_training(artifact_dir: Path) -> str:
     """Log one training: parameters and data hashes, metrics per family, and the artifact directory as files.
-
-    Args:
-        artifact_dir: the artifact; its manifest says how it was made.
-        report: what training reported; default: the metrics in the manifest.
-        evaluation: metrics on other rows, logged beside.
-        uri: the database, see `open_tracking`.
-        artifact_root: where files go, see `open_tracking`.
 
     Returns:
         The run's id.
@@ -123,12 +105,10 @@ def log_training(
         ArtifactError: `artifact_dir` is no artifact.
         RegistryError: the database or the files cannot be written.
     """
-    manifest = read_manifest(artifact_dir)
-    tracking = open_tracking(uri, artifact_root)
-    families = report.families if report is not None else _families(manifest)
-    metrics = dict(_flat(families))
-    if evaluation is not None:
-        metrics.update(_evaluation_metrics(evaluation))
+    manifest, tracking = read_manifest(artifact_dir), open_tracking()
+    families = {
+        name: {"rows": entry["n_rows"], **entry.get("metrics", {})} for name, entry in manifest["families"].items()
+    }
     with clear_errors(tracking.shown):
         tags = {"manifest_sha256": manifest_sha256(artifact_dir)}
         client = tracking.client
@@ -137,7 +117,7 @@ def log_training(
         )
         done = "FAILED"
         try:
-            _log(client, run.info.run_id, _params(manifest), metrics)
+            _log(client, run.info.run_id, _params(manifest), dict(_flat(families)))
             client.log_artifacts(run.info.run_id, str(artifact_dir), ARTIFACT_PATH)
             done = "FINISHED"
         finally:
@@ -254,18 +234,6 @@ def _params(manifest: Mapping[str, Any]) -> dict[str, str]:
     for family, entry in manifest["families"].items():
         params[f"{family}.schema"] = str(entry["schema_hash"])
     return params
-
-
-def _families(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: {"rows": entry["n_rows"], **entry.get("metrics", {})} for name, entry in manifest["families"].items()}
-
-
-def _evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
-    evaluation_metrics: dict[str, float] = {}
-    for part in evaluation.slices:
-        if part.by == "all":
-            evaluation_metrics.update(_flat(part.metrics.to_json(), f"evaluation.{part.family or 'all'}.{part.target}"))
-    return evaluation_metrics
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -69,30 +69,14 @@ class Promoted:
     Attributes:
         artifact: The pinned copy.
         version: The registry's number; a hash without a registry.
-        alias: The name that points at it now.
     """
 
     artifact: Path
     version: str
-    alias: str
 
 
-def register(
-    artifact_dir: Path,
-    name: str = NAME,
-    *,
-    run_id: str | None = None,
-    uri: str | None = None,
-    artifact_root: str | None = None,
-) -> int:
+def register(artifact_dir: Path) -> int:
     """The artifact's version in the registry; one that is there already keeps the version it has.
-
-    Args:
-        artifact_dir: the artifact; it must load completely.
-        name: of the registered model.
-        run_id: the run `log_training` logged it in; default: the artifact is logged now.
-        uri: the database, see `open_tracking`.
-        artifact_root: where files go, see `open_tracking`.
 
     Raises:
         ArtifactError: the artifact cannot be used.
@@ -100,62 +84,52 @@ def register(
     """
     load_predictor(artifact_dir).load_all()
     sha256, manifest = manifest_sha256(artifact_dir), read_manifest(artifact_dir)
-    tracking = open_tracking(uri, artifact_root)
-    same = [version.version for version in _versions(tracking, name) if version.sha256 == sha256]
+    tracking = open_tracking()
+    same = [version.version for version in _versions(tracking) if version.sha256 == sha256]
     if same:
         return max(same)
-    run_id = run_id or log_training(artifact_dir, uri=uri, artifact_root=artifact_root)
+    run_id = log_training(artifact_dir)
     with clear_errors(tracking.shown):
-        if _registered(tracking, name) is None:
-            tracking.client.create_registered_model(name)
+        if _registered(tracking) is None:
+            tracking.client.create_registered_model(NAME)
         tags = {"manifest_sha256": sha256, "regressor": str(manifest["regressor"]),
                 "families": ",".join(manifest["families"])}  # fmt: skip
-        created = tracking.client.create_model_version(name, f"runs:/{run_id}/{ARTIFACT_PATH}", run_id, tags=tags)
+        created = tracking.client.create_model_version(NAME, f"runs:/{run_id}/{ARTIFACT_PATH}", run_id, tags=tags)
     return int(created.version)
 
 
-def promote(
-    what: int | Path,
-    alias: str = CHAMPION,
-    *,
-    name: str = NAME,
-    uri: str | None = None,
-    artifact_root: str | None = None,
-) -> Promoted:
-    """Give a version, or an artifact directory (registered first), an alias; the champion serves from then on.
+def promote(what: int | Path) -> Promoted:
+    """Make a version, or an artifact directory (registered first), the champion, which serves from then on.
 
     Raises:
         ArtifactError: the artifact cannot be used or pinned; what served before goes on serving.
         RegistryError: the database cannot be used, or has no such version.
     """
-    version = what if isinstance(what, int) else register(what, name, uri=uri, artifact_root=artifact_root)
-    tracking = open_tracking(uri, artifact_root)
-    known = _versions(tracking, name)
-    version_record = next((model for model in known if model.version == version), None)
-    if version_record is None:
-        have = ", ".join(str(model.version) for model in known) or "none"
-        raise RegistryError(f"{name} has no version {version}; versions: {have}")
+    number = what if isinstance(what, int) else register(what)
+    tracking = open_tracking()
+    known = {version.version: version for version in _versions(tracking)}
+    if number not in known:
+        have = ", ".join(map(str, known)) or "none"
+        raise RegistryError(f"{NAME} has no version {number}; versions: {have}")
     with tempfile.TemporaryDirectory(prefix="kernelcast-") as folder:
         with clear_errors(tracking.shown):
-            source = Path(tracking.client.download_artifacts(version_record.run_id, ARTIFACT_PATH, folder))
-        if manifest_sha256(source) != version_record.sha256:
+            source = Path(tracking.client.download_artifacts(known[number].run_id, ARTIFACT_PATH, folder))
+        if manifest_sha256(source) != known[number].sha256:
             raise ArtifactError(
-                f"the files of {name} version {version} are not those that were registered; register again"
+                f"the files of {NAME} version {number} are not those that were registered; register again"
             )
-        pinned = pin(source, str(version))
+        pinned = pin(source, str(number))
     with _alone():
         # Asked again: another promotion may have ended since.
-        before = next((version.version for version in _versions(tracking, name) if alias in version.aliases), None)
-        with clear_errors(tracking.shown):
-            tracking.client.set_registered_model_alias(name, alias, str(version))
-        if alias == CHAMPION:
-            try:
-                _point_at(pinned, str(version))
-            except ArtifactError:
-                # Alias and pointer name the same version, or the next server to start elsewhere serves another model.
-                _put_back(tracking, name, alias, before)
-                raise
-    return Promoted(pinned, str(version), alias)
+        before = next((version.version for version in _versions(tracking) if CHAMPION in version.aliases), None)
+        _set_alias(tracking, number)
+        try:
+            _point_at(pinned, str(number))
+        except ArtifactError:
+            # Alias and pointer name the same version, or the next server to start elsewhere serves another model.
+            _set_alias(tracking, before)
+            raise
+    return Promoted(pinned, str(number))
 
 
 def promote_directory(artifact_dir: Path) -> Promoted:
@@ -169,42 +143,32 @@ def promote_directory(artifact_dir: Path) -> Promoted:
     pinned = pin(artifact_dir, version)
     with _alone():
         _point_at(pinned, version)
-    return Promoted(pinned, version, CHAMPION)
+    return Promoted(pinned, version)
 
 
-def champion(*, name: str = NAME, uri: str | None = None) -> ModelVersion | None:
-    """The version the registry's alias `champion` points at, None where nothing was promoted.
-
-    Raises:
-        RegistryError: the database cannot be used.
-    """
-    return next((version for version in versions(name=name, uri=uri) if CHAMPION in version.aliases), None)
-
-
-def versions(*, name: str = NAME, uri: str | None = None) -> list[ModelVersion]:
+def versions() -> list[ModelVersion]:
     """Every registered version, oldest first.
 
     Raises:
         RegistryError: the database cannot be used.
     """
-    return _versions(open_tracking(uri), name)
+    return _versions(open_tracking())
 
 
-def _versions(tracking: Tracking, name: str) -> list[ModelVersion]:
+def _versions(tracking: Tracking) -> list[ModelVersion]:
     with clear_errors(tracking.shown):
-        model = _registered(tracking, name)
+        model = _registered(tracking)
         if model is None:
             return []
         aliases = {alias: int(version) for alias, version in model.aliases.items()}
-        # Names are compared as they are: the filter language knows no escape for quotes.
         pages, token = [], None
         while True:
-            page = tracking.client.search_model_versions(max_results=1000, page_token=token)
-            pages += [model for model in page if model.name == name]
+            page = tracking.client.search_model_versions(f"name = '{NAME}'", max_results=1000, page_token=token)
+            pages += page
             token = page.token
             if not token:
                 break
-    return sorted((_version(model, aliases) for model in pages), key=lambda model: model.version)
+    return sorted((_version(entry, aliases) for entry in pages), key=lambda version: version.version)
 
 
 def _version(entry: Any, aliases: dict[str, int]) -> ModelVersion:
@@ -220,17 +184,16 @@ def _version(entry: Any, aliases: dict[str, int]) -> ModelVersion:
     )
 
 
-def _registered(tracking: Tracking, name: str) -> Any:
-    registered = tracking.client.search_registered_models(max_results=1000)
-    return next((model for model in registered if model.name == name), None)
+def _registered(tracking: Tracking) -> Any:
+    return next(iter(tracking.client.search_registered_models(f"name = '{NAME}'")), None)
 
 
-def _put_back(tracking: Tracking, name: str, alias: str, version: int | None) -> None:
+def _set_alias(tracking: Tracking, version: int | None) -> None:
     with clear_errors(tracking.shown):
         if version is None:
-            tracking.client.delete_registered_model_alias(name, alias)
+            tracking.client.delete_registered_model_alias(NAME, CHAMPION)
         else:
-            tracking.client.set_registered_model_alias(name, alias, str(version))
+            tracking.client.set_registered_model_alias(NAME, CHAMPION, str(version))
 
 
 @dataclass(frozen=True, slots=True)

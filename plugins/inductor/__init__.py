@@ -4,7 +4,7 @@ import kernelcast.plugins.inductor
 kernelcast.plugins.inductor.install()
 """
 
-from .installing import Handle, install, report
 from .reporting import Counts, PluginWarning
+from .session import Handle, install, report
 
 __all__ = ["Counts", "Handle", "PluginWarning", "install", "report"]

@@ -5,16 +5,85 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...features.errors import SpecError
+from ...features.kernel import KernelSpec
 from ...features.tuning.kind import Candidates, Task
 from .choices import Product, Reading
-from .measured_choices import Measured, Memory
 from .reporting import say_once
+
+if TYPE_CHECKING:
+    from ..cost_model import CostModel
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One choice on one device with the time Inductor measured, or a failure.
+
+    Attributes:
+        spec: The choice.
+        device: Catalogue name of the device.
+        status: `ok` or `failed`, as in rows.
+        latency_s: Seconds, None for a failure.
+        note: Description by Inductor.
+        stack: Versions that compiled it (`torch 2.13.0, triton 3.6.0`); results of another stack are measured again.
+        measured_at: When, ISO 8601 in UTC.
+        least: Whether `latency_s` is the least of the samples, not their median.
+    """
+
+    spec: KernelSpec
+    device: str
+    status: str
+    latency_s: float | None
+    note: str
+    stack: str
+    measured_at: str
+    least: bool = False
+
+
+FAILURES = 2
+"""Failures after which a choice is not tried again: one may have been an accident, memory taken by another process say."""
+
+
+class Memory:
+    """What is known of single choices on one device, from earlier processes and from this one."""
+
+    def __init__(self, stack: str) -> None:
+        """`stack` is that of this process: only its rows speak for single choices."""
+        self._stack = stack
+        self._least_s: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+
+    def learn(self, rows: Iterable[Measured]) -> None:
+        """Remember rows; the least time of a choice counts, as it does for Inductor."""
+        for row in rows:
+            if row.stack != self._stack:
+                continue
+            case = row.spec.case_id
+            if row.latency_s is None:
+                self._failures[case] = self._failures.get(case, 0) + 1
+            else:
+                self._least_s[case] = min(row.latency_s, self._least_s.get(case, row.latency_s))
+
+    def latency_s(self, spec: KernelSpec | None) -> float | None:
+        """The least time measured for exactly this case, None where there is none."""
+        return None if spec is None else self._least_s.get(spec.case_id)
+
+    def failed(self, spec: KernelSpec | None) -> bool:
+        """Whether exactly this case never ran and failed `FAILURES` times or more."""
+        if spec is None or spec.case_id in self._least_s:
+            return False
+        return self._failures.get(spec.case_id, 0) >= FAILURES
+
+
+def stack_of(versions: Mapping[str, str]) -> str:
+    """The words of `Measured.stack` for a mapping of versions by name."""
+    return ", ".join(f"{name} {versions[name]}" for name in ("torch", "triton") if name in versions)
+
 
 MARGIN = 1.5
 """A choice measured this much slower than the best is not timed again: Inductor's times of one kernel in two processes were up
@@ -90,17 +159,7 @@ _KNOBS = ("tile_m", "tile_n", "tile_k", "group_m", "warps", "stages", "split_k")
 _SIZES = ("batch", "m", "n", "k")
 
 
-class Model(Protocol):
-    """What is asked of a cost model; `plugins.cost_model.CostModel` is one."""
-
-    def update(self, candidates: Candidates, measured_s: NDArray[np.float64], /) -> None:
-        """Learn seconds, shape `(n,)`, measured for the candidates."""
-
-    def rank(self, candidates: Candidates, k: int, /) -> Sequence[int] | NDArray[Any]:
-        """The `k` best candidates' positions, best first."""
-
-
-Load = Callable[[str], Model]
+Load = Callable[[str], "CostModel"]
 """The model of a device by its name; raises SpecError where there is none."""
 
 
@@ -110,7 +169,7 @@ class Ranking:
     def __init__(self, device: str, load: Load) -> None:
         self._device = device
         self._load = load
-        self._model: Model | None = None
+        self._model: CostModel | None = None
         self._is_loaded = False
         self._unfed: list[Measured] = []
 
@@ -137,7 +196,7 @@ class Ranking:
             say_once(f"Triton templates are not ranked and all are timed: {error}")
             return None
 
-    def _ready(self) -> Model | None:
+    def _ready(self) -> CostModel | None:
         if not self._is_loaded:
             self._is_loaded = True
             self._model = self._load(self._device)

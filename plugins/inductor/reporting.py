@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 
 @dataclass(slots=True)
@@ -50,10 +50,6 @@ class Counts:
         this process timed nothing to take a mean of.
         """
         return self.pruned * self.timing_s / self.timed if self.timed else None
-
-    def copy(self) -> Counts:
-        """The counts as they are now."""
-        return Counts(**{field.name: getattr(self, field.name) for field in fields(self)})
 
     def __str__(self) -> str:
         saved = self.saved_s

@@ -156,6 +156,10 @@ def test_a_champion_that_does_not_load_goes_back_without_any_rows(home: Path, ch
     assert "cannot be loaded" in back.summary
 
 
+def champions() -> list[int]:
+    return [version.version for version in registry.versions() if "champion" in version.aliases]
+
+
 def test_alias_and_pointer_stay_together(
     home: Path, champion: Path, better: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,14 +170,10 @@ def test_alias_and_pointer_stay_together(
         broken.setattr(registry, "_point_at", _refuse)
         with pytest.raises(ArtifactError, match="no room"):
             promote_challenger(past(better, "newer"), NIGHT, registry=True, probes=[])
-    now = registry.champion()
-    assert now is not None
-    assert (now.version, pointer().version) == (1, "1")
+    assert (champions(), pointer().version) == ([1], "1")
     assert promote_challenger(past(better, "newer"), NIGHT, registry=True, probes=[]).version == "2"
     assert roll_back(why="try").registry == "ok"
-    again = registry.champion()
-    assert again is not None
-    assert (again.version, pointer().version) == (1, "1")
+    assert (champions(), pointer().version) == ([1], "1")
 
 
 def _refuse(*_: object) -> None:

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 from kernelcast.features.errors import SpecError
-from kernelcast.plugins.inductor import installing
+from kernelcast.plugins.inductor import session, torch_side
 from kernelcast.plugins.inductor.choices import Surroundings
-from kernelcast.plugins.inductor.measured_choices import Measured
+from kernelcast.plugins.inductor.ranking import Measured
 from kernelcast.plugins.inductor.reporting import forget_shown
 
 GPU = "nvidia-h200-sxm-141gb"
@@ -181,7 +181,7 @@ class KeptRows:
 
     def __init__(self, rows: Sequence[Measured] = ()) -> None:
         self.rows = list(rows)
-        self.closed = 0
+        self.flushed = 0
 
     def keep(self, rows: Sequence[Measured], device: str, facts: Any) -> None:
         assert facts["device"] == device
@@ -190,8 +190,8 @@ class KeptRows:
     def remembered(self, device: str) -> list[Measured]:
         return [row for row in self.rows if row.device == device]
 
-    def close(self) -> None:
-        self.closed += 1
+    def flush(self) -> None:
+        self.flushed += 1
 
 
 @pytest.fixture(autouse=True)
@@ -199,9 +199,9 @@ def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path / "home"))
     forget_shown()
     yield
-    if installing._latest is not None:
-        installing._latest.remove()
-        installing._latest = None
+    if session._latest is not None:
+        session._latest.remove()
+        session._latest = None
 
 
 @pytest.fixture
@@ -210,8 +210,12 @@ def make() -> Maker:
 
 
 @pytest.fixture
-def torch_played() -> PlayedTorch:
-    return PlayedTorch()
+def torch_played(monkeypatch: pytest.MonkeyPatch) -> PlayedTorch:
+    played = PlayedTorch()
+    for name in ("surroundings", "device_name", "versions", "timing_facts", "takes_minimum", "seconds_spent",
+                 "times_come_back"):  # fmt: skip
+        monkeypatch.setattr(torch_side, name, getattr(played, name))
+    return played
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.plugins import inductor
-from kernelcast.plugins.inductor import installing, torch_side
+from kernelcast.plugins.inductor import session, torch_side
 from kernelcast.plugins.inductor.reporting import PluginWarning
 
 TILES = [(16, 16, 16), (32, 32, 16), (64, 64, 16), (128, 128, 16)]
@@ -34,9 +34,6 @@ class Selector:
 def selector(monkeypatch: pytest.MonkeyPatch, torch_played: Any) -> Selector:
     made = Selector()
     monkeypatch.setattr(torch_side, "find_hooks", lambda: torch_side.Hooks(made))
-    for name in ("surroundings", "device_name", "versions", "timing_facts", "takes_minimum", "seconds_spent",
-                 "times_come_back"):  # fmt: skip
-        monkeypatch.setattr(torch_side, name, getattr(torch_played, name))
     return made
 
 
@@ -51,7 +48,7 @@ def test_installed_and_removed(selector: Selector, make: Any, model: Any, kept: 
     handle.remove()
     handle.remove()
     assert not handle.active
-    assert (selector.preprocessing_fns, selector.feedback_saver_fns, kept.closed) == ([len], [], 1)
+    assert (selector.preprocessing_fns, selector.feedback_saver_fns, kept.flushed) == ([len], [], 1)
     # What it did can still be asked.
     assert inductor.report().measured == 2
 
@@ -75,7 +72,7 @@ def test_cleared_by_someone_else_it_is_removed_without_trouble(selector: Selecto
     selector.preprocessing_fns.clear()
     selector.feedback_saver_fns = []
     handle.remove()
-    assert kept.closed == 1
+    assert kept.flushed == 1
 
 
 def test_report_without_an_installation_is_all_zero() -> None:
@@ -148,10 +145,11 @@ def test_a_store_that_cannot_be_written_is_one_sentence(
     selector: Selector, tmp_path: Path, make: Any, model: Any
 ) -> None:
     (tmp_path / "file").write_text("")
-    inductor.install(store=tmp_path / "file" / "store", model=model)
+    handle = inductor.install(store=tmp_path / "file" / "store", model=model)
     stay = selector.preprocessing_fns[-1](make.mm_list(512, 768, 1024, TILES))
-    with pytest.warns(PluginWarning, match="did not keep the times"):
-        selector.feedback_saver_fns[-1](dict.fromkeys(stay, 0.1), "mm")
+    selector.feedback_saver_fns[-1](dict.fromkeys(stay, 0.1), "mm")
+    with pytest.warns(PluginWarning, match="could not put away what Inductor measured"):
+        handle.remove()
 
 
 def test_a_file_in_place_of_a_store_is_one_sentence(selector: Selector, tmp_path: Path, model: Any) -> None:
@@ -192,9 +190,9 @@ def test_a_forked_child_does_not_store_its_parents_rows(
     selector: Selector, model: Any, kept: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = inductor.install(store=kept, model=model)
-    monkeypatch.setattr(installing.os, "getpid", lambda: -1)
+    monkeypatch.setattr(session.os, "getpid", lambda: -1)
     handle._close()
-    assert kept.closed == 0
+    assert kept.flushed == 0
 
 
 def test_only_what_is_needed_is_imported() -> None:

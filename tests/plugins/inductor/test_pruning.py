@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from kernelcast.plugins.inductor.choices import Reading, Surroundings, product_of, read
-from kernelcast.plugins.inductor.measured_choices import FAILURES, Measured, Memory
-from kernelcast.plugins.inductor.ranking import MARGIN, decide
+from kernelcast.plugins.inductor.ranking import FAILURES, MARGIN, Measured, Memory, decide
 
 STACK = "torch 2.13.0"
 TILES = [(16, 16, 16), (32, 32, 16), (64, 64, 16), (128, 128, 16)]

@@ -46,7 +46,7 @@ def session(make: Any, torch_played: Any, kept: Any, loaded: list[CostModel]) ->
         loaded.append(CostModel.load(KIND, name))
         return loaded[-1]
 
-    return Session(Settings({}, 3, keep_extern=True), torch_played, load, kept)
+    return Session(Settings({}, 3, keep_extern=True), load, kept)
 
 
 def numbers(kept: list[Any]) -> list[int]:

@@ -1,12 +1,9 @@
-"""Measured choices in the store: batched, and safe from crashes."""
+"""Measured choices in the store, in batches."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +13,10 @@ from kernelcast.datasets.store.errors import StoreError
 from kernelcast.datasets.store.parquet_files import provenance_of
 from kernelcast.datasets.store.store import Store
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.plugins.inductor.measured_choices import Measured
+from kernelcast.plugins.inductor import row_store
+from kernelcast.plugins.inductor.ranking import Measured
 from kernelcast.plugins.inductor.reporting import PluginWarning
-from kernelcast.plugins.inductor.row_store import JOURNALS, StoredRows
+from kernelcast.plugins.inductor.row_store import StoredRows
 
 DEVICE = "my-gpu"
 FACTS = {"device": DEVICE, "versions": {"torch": "2.13.0"}, "kind": "inductor autotuning"}
@@ -31,18 +29,13 @@ def row(m: int = 64, latency_s: float | None = 1e-3, *, device: str = DEVICE, at
     )
 
 
-def journals(root: Path) -> list[Path]:
-    return sorted((root / JOURNALS).glob("*.jsonl"))
-
-
-def test_rows_are_in_the_journal_at_once_and_in_the_store_at_the_end(tmp_path: Path) -> None:
+def test_rows_are_in_the_store_at_the_end(tmp_path: Path) -> None:
     keeper = StoredRows(tmp_path)
     for m in (16, 32, 64):
         keeper.keep([row(m, tile_m=16), row(m, None)], DEVICE, FACTS)
-    assert len(journals(tmp_path)[0].read_text().splitlines()) == 7
     assert Store(tmp_path).files() == []
-    keeper.close()
-    assert journals(tmp_path) == []
+    keeper.flush()
+    keeper.flush()
     (file,) = Store(tmp_path).files()
     table = Store(tmp_path).read("gemm")
     assert table.num_rows == 6
@@ -57,7 +50,7 @@ def test_what_comes_back_is_what_was_kept(tmp_path: Path) -> None:
     rows = [row(16, tile_m=16), row(32, None)]
     keeper = StoredRows(tmp_path)
     keeper.keep(rows, DEVICE, FACTS)
-    keeper.close()
+    keeper.flush()
     back = StoredRows(tmp_path).remembered(DEVICE)
     assert sorted(back, key=str) == sorted((rows[0], Measured(**{**_fields(rows[1]), "least": False})), key=str)
     assert StoredRows(tmp_path).remembered("another") == []
@@ -67,13 +60,14 @@ def _fields(one: Measured) -> dict[str, Any]:
     return {name: getattr(one, name) for name in one.__slots__}
 
 
-def test_a_full_batch_is_stored_without_waiting_for_the_end(tmp_path: Path) -> None:
-    keeper = StoredRows(tmp_path, batch=4)
+def test_a_full_batch_is_stored_without_waiting_for_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_store, "BATCH", 4)
+    keeper = StoredRows(tmp_path)
     for m in range(1, 7):
         keeper.keep([row(m)], DEVICE, FACTS)
     assert Store(tmp_path).read("gemm").num_rows == 4
     assert len(Store(tmp_path).files()) == 1
-    keeper.close()
+    keeper.flush()
     assert Store(tmp_path).read("gemm").num_rows == 6
 
 
@@ -81,7 +75,7 @@ def test_hundreds_of_lists_are_few_files(tmp_path: Path) -> None:
     keeper = StoredRows(tmp_path)
     for m in range(1, 301):
         keeper.keep([row(m), row(m, 2e-3, tile_m=16)], DEVICE, FACTS)
-    keeper.close()
+    keeper.flush()
     assert Store(tmp_path).read("gemm").num_rows == 600
     assert len(Store(tmp_path).files()) == 2
 
@@ -91,12 +85,12 @@ def test_times_inductor_hands_back_again_from_its_cache_are_stored_once(tmp_path
         keeper = StoredRows(tmp_path)
         for at in ("t1", "t2"):
             keeper.keep([row(16, at=at), row(32, None, at="t0")], DEVICE, FACTS)
-        keeper.close()
+        keeper.flush()
     assert Store(tmp_path).read("gemm").num_rows == 2
     keeper = StoredRows(tmp_path)
     # Measured anew, and failed anew.
     keeper.keep([row(16, 1.1e-3), row(32, None, at="t9")], DEVICE, FACTS)
-    keeper.close()
+    keeper.flush()
     assert Store(tmp_path).read("gemm").num_rows == 4
 
 
@@ -104,74 +98,9 @@ def test_rows_of_several_devices_have_their_own_files_and_facts(tmp_path: Path) 
     keeper = StoredRows(tmp_path)
     keeper.keep([row(16)], DEVICE, FACTS)
     keeper.keep([row(16, device="other")], "other", {**FACTS, "device": "other"})
-    keeper.close()
+    keeper.flush()
     assert len(Store(tmp_path).files()) == 2
     assert provenance_of(Store(tmp_path).read("gemm", ["other"])).popitem()[1]["device"] == "other"
-
-
-_CRASH = """
-import os, sys
-from pathlib import Path
-from kernelcast.features.kernel import KernelSpec
-from kernelcast.plugins.inductor.row_store import StoredRows
-from kernelcast.plugins.inductor.measured_choices import Measured
-keeper = StoredRows(Path(sys.argv[1]))
-for m in (16, 32):
-    m += 1 if sys.argv[2] == "live" else 0
-    spec = KernelSpec.of("gemm", "bf16", m=m, n=64, k=64, impl="triton", cache_state="cold")
-    keeper.keep([Measured(spec, "my-gpu", "ok", 1e-3, "", "torch 2.13.0", "t0")], "my-gpu", {"device": "my-gpu"})
-print("kept", flush=True)
-if sys.argv[2] == "crash":
-    os.abort()
-sys.stdin.read()
-"""
-
-
-def test_a_crash_loses_nothing_and_a_living_process_is_left_its_journal(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-c", _CRASH, str(tmp_path)]
-    crashed = subprocess.run([*command, "crash"], capture_output=True, text=True, timeout=120)
-    assert crashed.stdout == "kept\n"
-    assert crashed.returncode == -signal.SIGABRT
-    assert len(journals(tmp_path)) == 1
-    assert Store(tmp_path).files() == []
-    with subprocess.Popen([*command, "live"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as living:
-        assert living.stdout is not None
-        assert living.stdout.readline() == "kept\n"
-        # The one that lives has taken the rows of the one that died over; its own are still its own.
-        assert len(StoredRows(tmp_path).remembered(DEVICE)) == 2
-        (journal,) = journals(tmp_path)
-        living.kill()
-    StoredRows(tmp_path)
-    assert not journal.exists()
-    assert sorted(Store(tmp_path).read("gemm")["m"].to_pylist()) == [16, 17, 32, 33]
-
-
-@pytest.mark.parametrize(
-    "end", ['{"row": {"family": "ge', "null\n", "[]\n", "\x00\x01\n", '{"row": {"family": "x"}}\n']
-)
-def test_a_journal_cut_short_or_spoilt_gives_what_can_be_read(tmp_path: Path, end: str) -> None:
-    keeper = StoredRows(tmp_path)
-    keeper.keep([row(16)], DEVICE, FACTS)
-    text = journals(tmp_path)[0].read_text()
-    keeper.close()
-    for file in Store(tmp_path).files():
-        file.unlink()
-    (tmp_path / JOURNALS / "old.jsonl").write_text(text + end)
-    with pytest.warns(PluginWarning, match="1 lines of .* cannot be read"):
-        assert len(StoredRows(tmp_path).remembered(DEVICE)) == 1
-    assert journals(tmp_path) == []
-
-
-def test_a_journal_that_cannot_be_stored_stays_and_is_told(tmp_path: Path) -> None:
-    (tmp_path / JOURNALS).mkdir()
-    stray = {"family": "gemm", "dtype": "bf16", "m": 1, "n": 1, "k": 1, "device": "../../evil", "status": "ok",
-             "latency_s": 1.0, "block": "b"}  # fmt: skip
-    lines = [{"device": "../../evil", "facts": {"a": 1}}, {"row": stray}]
-    (tmp_path / JOURNALS / "old.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    with pytest.warns(PluginWarning, match="stay in .*old.jsonl: device name"):
-        StoredRows(tmp_path)
-    assert len(journals(tmp_path)) == 1
-    assert not (tmp_path.parent.parent / "evil").exists()
 
 
 def test_a_time_that_beats_physics_is_not_kept_and_that_is_said(tmp_path: Path) -> None:
@@ -180,7 +109,7 @@ def test_a_time_that_beats_physics_is_not_kept_and_that_is_said(tmp_path: Path) 
     keeper = StoredRows(tmp_path)
     keeper.keep([Measured(impossible, device, "ok", 1e-9, "", "", "t0"), row(16, device=device)], device, FACTS)
     with pytest.warns(PluginWarning, match="1 of 2 times .* cannot be true"):
-        keeper.close()
+        keeper.flush()
     assert Store(tmp_path).read("gemm").num_rows == 1
 
 
@@ -192,7 +121,7 @@ def test_rows_others_measured_are_not_taken_for_inductors(tmp_path: Path) -> Non
     assert StoredRows(tmp_path).remembered(DEVICE) == []
 
 
-def test_a_full_disk_leaves_the_journal_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_rows_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = StoredRows(tmp_path)
     keeper.keep([row(16)], DEVICE, FACTS)
 
@@ -202,16 +131,15 @@ def test_a_full_disk_leaves_the_journal_for_later(tmp_path: Path, monkeypatch: p
     with monkeypatch.context() as patched:
         patched.setattr(Store, "append", full)
         with pytest.raises(StoreError):
-            keeper.close()
-    assert len(journals(tmp_path)) == 1
-    keeper.close()
+            keeper.flush()
+    keeper.flush()
     assert Store(tmp_path).read("gemm").num_rows == 1
 
 
 def test_the_command_line_reads_the_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keeper = StoredRows()
     keeper.keep([row(16), row(32, None)], DEVICE, FACTS)
-    keeper.close()
+    keeper.flush()
     assert Path(os.environ["KERNELCAST_HOME"]) in keeper.store.root.parents
     assert main(["data", "list", "--json"]) == 0
     assert {(one["device"], one["status"], one["rows"]) for one in json.loads(capsys.readouterr().out)} == {

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from kernelcast.plugins.inductor.measured_choices import Measured
+from kernelcast.plugins.inductor.ranking import Measured
 from kernelcast.plugins.inductor.reporting import PluginWarning
 from kernelcast.plugins.inductor.session import Session, Settings
 
@@ -14,8 +14,8 @@ TILES = [(16, 16, 16), (32, 32, 16), (64, 64, 16), (128, 128, 16), (128, 256, 32
 INF = float("inf")
 
 
-def session_of(torch: Any, load: Any, keeper: Any, *, top_k: int = 2, **devices: str) -> Session:
-    return Session(Settings(devices, top_k, keep_extern=True), torch, load, keeper)
+def session_of(load: Any, keeper: Any, *, top_k: int = 2, **devices: str) -> Session:
+    return Session(Settings(devices, top_k, keep_extern=True), load, keeper)
 
 
 def tiles_of(choices: list[Any]) -> list[str]:
@@ -25,7 +25,7 @@ def tiles_of(choices: list[Any]) -> list[str]:
 def test_the_model_is_asked_once_for_all_templates_of_a_list(
     make: Any, torch_played: Any, model: Any, kept: Any
 ) -> None:
-    session = session_of(torch_played, lambda device: model, kept)
+    session = session_of(lambda device: model, kept)
     choices = make.mm_list(512, 768, 1024, TILES)
     assert tiles_of(session.before(choices)) == ["mm", "(128, 16, 128)", "(128, 32, 256)"]
     (asked,) = model.asked
@@ -39,7 +39,7 @@ def test_the_model_is_asked_once_for_all_templates_of_a_list(
 
 
 def test_every_time_becomes_a_row_and_teaches_the_model(make: Any, torch_played: Any, model: Any, kept: Any) -> None:
-    session = session_of(torch_played, lambda device: model, kept)
+    session = session_of(lambda device: model, kept)
     stay = session.before(make.mm_list(512, 768, 1024, TILES))
     session.after(dict(zip(stay, [0.02, 0.5, INF], strict=True)), "mm", [], stay, None, {})
     assert [(row.spec.impl, row.status, row.latency_s) for row in kept.rows] == [
@@ -56,11 +56,11 @@ def test_every_time_becomes_a_row_and_teaches_the_model(make: Any, torch_played:
 
 
 def test_the_next_process_knows_what_this_one_measured(make: Any, torch_played: Any, model: Any, kept: Any) -> None:
-    first = session_of(torch_played, lambda device: model, kept)
+    first = session_of(lambda device: model, kept)
     stay = first.before(make.mm_list(512, 768, 1024, TILES))
     # The model's favourite turned out to be slow.
     first.after(dict(zip(stay, [0.02, 0.5, 0.9], strict=True)), "mm")
-    later = session_of(torch_played, lambda device: model, kept)
+    later = session_of(lambda device: model, kept)
     assert tiles_of(later.before(make.mm_list(512, 768, 1024, TILES))) == ["mm", "(128, 16, 128)"]
     assert later.counts.pruned_by_memory == 4
     # A like shape: the model was told what the product before took.
@@ -69,7 +69,7 @@ def test_the_next_process_knows_what_this_one_measured(make: Any, torch_played: 
 
 
 def test_a_template_that_did_not_compile_is_a_failed_row(make: Any, torch_played: Any, model: Any, kept: Any) -> None:
-    session = session_of(torch_played, lambda device: model, kept)
+    session = session_of(lambda device: model, kept)
     stay = session.before(make.mm_list(512, 768, 1024, TILES))
     stay[1].failed = True
     # do_autotuning takes out what failed to compile before it times the rest.
@@ -80,7 +80,7 @@ def test_a_template_that_did_not_compile_is_a_failed_row(make: Any, torch_played
 
 
 def test_wrapped_choices_of_a_cpu_are_kept(make: Any, torch_played: Any, no_model: Any, kept: Any) -> None:
-    session = session_of(torch_played, no_model, kept)
+    session = session_of(no_model, kept)
     choices = make.cpu_list(48, 80, 96)
     assert session.before(choices) == choices
     session.after({choices[0]: 0.005, choices[1]: 0.015}, "packed_linear", [], choices, None, {})
@@ -94,7 +94,7 @@ def test_wrapped_choices_of_a_cpu_are_kept(make: Any, torch_played: Any, no_mode
 def test_without_a_model_everything_is_timed_and_the_reason_is_said_once(
     make: Any, torch_played: Any, no_model: Any, kept: Any
 ) -> None:
-    session = session_of(torch_played, no_model, kept)
+    session = session_of(no_model, kept)
 
     def compile_two() -> list[int]:
         return [len(session.before(make.mm_list(512, 768, k, TILES))) for k in (1024, 2048)]
@@ -111,7 +111,7 @@ def test_the_device_given_is_meant_for_its_own_kind(make: Any, torch_played: Any
         asked.append(device)
         return model
 
-    session = session_of(torch_played, load, kept, gpu="nvidia-a100-sxm-80gb")
+    session = session_of(load, kept, gpu="nvidia-a100-sxm-80gb")
     stay = session.before(make.mm_list(512, 768, 1024, TILES))
     session.after(dict.fromkeys(stay, 0.1), "mm")
     on_cpu = make.cpu_list(48, 80, 96)
@@ -123,7 +123,7 @@ def test_the_device_given_is_meant_for_its_own_kind(make: Any, torch_played: Any
 def test_templates_of_other_operations_are_left_alone_and_that_is_said(
     make: Any, torch_played: Any, model: Any, kept: Any
 ) -> None:
-    session = session_of(torch_played, lambda device: model, kept)
+    session = session_of(lambda device: model, kept)
     nodes = [make.Node((8, 3, 32, 32)), make.Node((16, 3, 3, 3))]
     conv = [make.triton((64, 64, 16), nodes, (8, 16, 30, 30), template="convolution2d", number=n) for n in range(9)]
     with pytest.warns(PluginWarning, match="triton_convolution2d are no matrix products"):
@@ -133,7 +133,7 @@ def test_templates_of_other_operations_are_left_alone_and_that_is_said(
 
 
 def test_lists_without_templates_are_left_alone_in_silence(make: Any, torch_played: Any, model: Any, kept: Any) -> None:
-    session = session_of(torch_played, lambda device: model, kept)
+    session = session_of(lambda device: model, kept)
     call = make.extern("convolution", [make.Node((8, 3, 32, 32))], (8, 16, 30, 30))
     assert session.before([call]) == [call]
     assert session.before([]) == []
@@ -142,7 +142,7 @@ def test_lists_without_templates_are_left_alone_in_silence(make: Any, torch_play
 def test_a_template_without_readable_knobs_stays_and_that_is_said(
     make: Any, torch_played: Any, model: Any, kept: Any
 ) -> None:
-    session = session_of(torch_played, lambda device: model, kept)
+    session = session_of(lambda device: model, kept)
     choices = make.mm_list(512, 768, 1024, TILES)
     choices[1].log_info = {}
     with pytest.warns(PluginWarning, match="kept and timed"):
@@ -150,7 +150,7 @@ def test_a_template_without_readable_knobs_stays_and_that_is_said(
 
 
 def test_what_no_row_can_stand_for_is_counted(make: Any, torch_played: Any, model: Any, kept: Any) -> None:
-    session = session_of(torch_played, lambda device: model, kept)
+    session = session_of(lambda device: model, kept)
     nodes = [make.Node((16, 24)), *make.operands(16, 24, 32)]
     choice = make.extern("addmm", nodes, (16, 24))
     session.after({choice: 0.1}, "addmm")
@@ -161,14 +161,14 @@ def test_what_no_row_can_stand_for_is_counted(make: Any, torch_played: Any, mode
 
 @pytest.mark.parametrize("timings", [None, {}])
 def test_nothing_measured_is_nothing_learnt(torch_played: Any, model: Any, kept: Any, timings: Any) -> None:
-    session = session_of(torch_played, lambda device: model, kept)
+    session = session_of(lambda device: model, kept)
     session.after(timings, "mm", [], [], None, {})
     assert session.counts.measured == 0
 
 
 @pytest.mark.parametrize("time", [math.nan, -INF, INF])
 def test_times_that_are_none_are_failures(make: Any, torch_played: Any, model: Any, kept: Any, time: float) -> None:
-    session = session_of(torch_played, lambda device: model, kept)
+    session = session_of(lambda device: model, kept)
     session.after({make.extern("mm", make.operands(16, 24, 32), (16, 24)): time}, "mm")
     assert [(row.status, row.latency_s) for row in kept.rows] == [("failed", None)]
 
@@ -176,7 +176,7 @@ def test_times_that_are_none_are_failures(make: Any, torch_played: Any, model: A
 def test_what_was_saved_is_estimated_from_what_was_timed_here(
     make: Any, torch_played: Any, model: Any, kept: Any
 ) -> None:
-    session = session_of(torch_played, lambda device: model, kept)
+    session = session_of(lambda device: model, kept)
     stay = session.before(make.mm_list(512, 768, 1024, TILES))
     assert session.counts.saved_s is None
     session.after(dict.fromkeys(stay, 0.1), "mm")
@@ -190,7 +190,7 @@ def test_what_was_saved_is_estimated_from_what_was_timed_here(
 
 def test_pipelined_autotuning_is_said_to_teach_nothing(make: Any, torch_played: Any, model: Any, kept: Any) -> None:
     torch_played.comes_back = False
-    session = session_of(torch_played, lambda device: model, kept)
+    session = session_of(lambda device: model, kept)
     with pytest.warns(PluginWarning, match="hands no times back"):
         assert len(session.before(make.mm_list(512, 768, 1024, TILES))) == 3
 
@@ -198,10 +198,10 @@ def test_pipelined_autotuning_is_said_to_teach_nothing(make: Any, torch_played: 
 def test_rows_of_other_versions_teach_the_model_but_settle_nothing(
     make: Any, torch_played: Any, model: Any, kept: Any
 ) -> None:
-    first = session_of(torch_played, lambda device: model, kept)
+    first = session_of(lambda device: model, kept)
     first.after(dict.fromkeys(first.before(make.mm_list(512, 768, 1024, TILES)), 0.1), "mm")
     assert isinstance(kept.rows[0], Measured)
     torch_played.stack = "2.14.0"
-    later = session_of(torch_played, lambda device: model, kept)
+    later = session_of(lambda device: model, kept)
     later.before(make.mm_list(512, 768, 1024, TILES))
     assert (later.counts.pruned_by_memory, later.counts.pruned_by_model, len(model.told)) == (0, 3, 1)
