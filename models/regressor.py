@@ -106,8 +106,7 @@ def get_regressor(name: str) -> Regressor:
     """
     if name not in regressors():
         raise SpecError(f"no regressor {name!r}; regressors: {listed(regressors())}", field="regressor")
-    regressor: Regressor = regressors()[name]
-    return regressor
+    return regressors()[name]
 
 
 def training_threads() -> int:

@@ -197,7 +197,7 @@ def _whole(values: Floats) -> Floats:
 
 
 def _clustered(rows: Sheet) -> npt.NDArray[Any]:
-    return np.any([rows.numbers(f"cluster_{side}") > 1 for side in "mnk"], axis=0)  # type: ignore[no-any-return]
+    return np.any([rows.numbers(f"cluster_{side}") > 1 for side in "mnk"], axis=0)
 
 
 def _operand(sheet: Sheet, name: str) -> tuple[Strings, npt.NDArray[np.bool_]]:

@@ -77,8 +77,7 @@ class AnalyticModel:
             sum((self.offsets.get(name, nothing) for name in names), self.shared) for names in attributes.distinct
         ]
         weights = np.stack(by_category)[attributes.code]
-        parts: Floats = np.log(terms) + weights
-        return parts
+        return np.log(terms) + weights
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the manifest."""

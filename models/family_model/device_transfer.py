@@ -199,8 +199,7 @@ class FamilyRegressor:
         # A row of terms after the other, so that sums do not depend on how many categories there are.
         parts = np.add(np.log(features.terms), weights if len(inputs) == 1 else weights[code], order="C")
         top = parts.max(axis=1)
-        base: Floats = top + np.log(np.exp(parts - top[:, None]).sum(axis=1))
-        return base
+        return top + np.log(np.exp(parts - top[:, None]).sum(axis=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,8 +354,7 @@ def _average(
     # With no source at all and nothing general either, the lower bound is what is left.
     mean = np.where(there.any(axis=0), np.nansum(stacked, axis=0) / np.maximum(there.sum(axis=0), 1), log_bound)
     share = np.where(np.isnan(transferred), 0.0, near_duplicate)
-    answer: Floats = share * np.nan_to_num(transferred) + (1.0 - share) * (mean + shift)
-    return answer
+    return share * np.nan_to_num(transferred) + (1.0 - share) * (mean + shift)
 
 
 def distance(a: Device, b: Device) -> float:

@@ -136,8 +136,7 @@ def _nearest(space: Floats, known: Any, enough: float = -1.0) -> Floats:
     columns = space.T.astype(np.float32)
     if len(space) <= _FEW:
         # One comparison of all costs less than the loop's steps.
-        distances: Floats = np.abs(known[:, :, None] - columns[:, None, :]).max(axis=0).min(axis=0).astype(np.float64)
-        return distances
+        return np.abs(known[:, :, None] - columns[:, None, :]).max(axis=0).min(axis=0).astype(np.float64)
     out = np.full(len(space), np.inf, dtype=np.float32)
     left = np.arange(len(space))
     for start in range(0, known.shape[1], _SLICE):
@@ -284,8 +283,7 @@ def log2_excess(sizes: Mapping[str, Floats], limits: Floats) -> Floats:
     `limits` of shape `(n_sizes, n)` or `(n_sizes, 1)` are those largest sizes (`size_limits` of each category).
     """
     ratios = np.maximum(np.array(list(sizes.values())), 1.0) / np.maximum(limits, 1.0)
-    excess: Floats = np.log2(np.maximum(ratios.max(axis=0), 1.0))
-    return excess
+    return np.log2(np.maximum(ratios.max(axis=0), 1.0))
 
 
 def extrapolate(

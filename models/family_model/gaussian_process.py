@@ -106,18 +106,15 @@ class Process:
 
         Closed form: Rasmussen and Williams, equations 5.10–5.12.
         """
-        errors: Floats = self.weights / self._precisions()
-        return errors
+        return self.weights / self._precisions()
 
     def left_out_deviations(self) -> Floats:
         """The standard deviation claimed for each row, had it been left out, shape `(n,)`; closed form as above."""
-        deviations: Floats = 1.0 / np.sqrt(self._precisions())
-        return deviations
+        return 1.0 / np.sqrt(self._precisions())
 
     def _precisions(self) -> Floats:
         inverse = np.linalg.inv(self.factor)
-        variance: Floats = (inverse**2).sum(axis=0)
-        return variance
+        return (inverse**2).sum(axis=0)
 
 
 def covariance(a: Points, b: Points, scales: Mapping[str, float]) -> Floats:
@@ -158,8 +155,7 @@ class _Parts:
     def variance(points: Points, scales: Mapping[str, float]) -> Floats:
         """The covariance of each point with itself, shape `(n,)`."""
         fixed = scales["common"] ** 2 + 1.5 * scales["group"] ** 2 + scales["smooth"] ** 2 + scales["own"] ** 2
-        result: Floats = fixed + scales["direction"] ** 2 * (points.direction**2).sum(axis=1)
-        return result
+        return fixed + scales["direction"] ** 2 * (points.direction**2).sum(axis=1)
 
 
 def _noise(scales: Mapping[str, float], points: Points) -> Floats:

@@ -71,8 +71,7 @@ def fit_scale(x: Matrix, y: Any, seed: int) -> bytes:
 
 
 def _document(booster: Any) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(bytes(booster.save_raw("json")))
-    return document
+    return json.loads(bytes(booster.save_raw("json")))
 
 
 def base_score(booster: Any) -> float:

@@ -195,5 +195,4 @@ def _tidy(logs: Floats, steps: float) -> Floats:
     sizes = 2.0**logs
     step = 2.0 ** np.maximum(np.floor(np.log2(np.maximum(sizes, 1.0) / steps)), 0.0)
     # Half a size stands for none at all.
-    tidied: Floats = np.where(logs < -0.5, 0.0, np.rint(sizes / step) * step)
-    return tidied
+    return np.where(logs < -0.5, 0.0, np.rint(sizes / step) * step)

@@ -85,8 +85,7 @@ class Space:
             if name in settings:
                 other = self.settings[:, column] != self.settings[i, column]
                 apart = apart - np.log(LIKENESS[name]) * other
-        similarity: Floats = np.exp(-apart)
-        return similarity
+        return np.exp(-apart)
 
     def directions(self, most: int = MOST_DIRECTIONS) -> tuple[Floats, Floats]:
         """Places `(n, r)` whose products are the correlations, and the variance of each case they leave out, `(n,)`.
@@ -151,8 +150,7 @@ class Gains:
 
     def gain(self) -> Floats:
         """By how much measuring each case lowers the weighted sum of variances, shape `(n,)`."""
-        gains: Floats = self._sums / (self.variance + self._noise2)
-        return gains
+        return self._sums / (self.variance + self._noise2)
 
     def left(self) -> float:
         """The weighted sum of variances that is left."""

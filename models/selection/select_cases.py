@@ -269,13 +269,11 @@ class _Family:
         """What each candidate is worth per second, shape `(n,)`; -inf for those taken."""
         gain = self.gains.gain() if self.rule.updated else self._first
         value = gain if self.rule.by == "gain" else self.size
-        worth: Floats = np.where(self.free, value / self.offer.seconds**self.rule.cost_power * self.chance, -np.inf)
-        return worth
+        return np.where(self.free, value / self.offer.seconds**self.rule.cost_power * self.chance, -np.inf)
 
     def _lacking(self) -> npt.NDArray[np.bool_]:
         """Whether each candidate is free and of a stratum with too few rows, shape `(n,)`."""
-        lacking: npt.NDArray[np.bool_] = (self.rows < self.first)[self.stratum] & self.free
-        return lacking
+        return (self.rows < self.first)[self.stratum] & self.free
 
     def best(self) -> tuple[bool, float]:
         """Whether strata lack rows, and the worth of the best candidate: what families are compared by."""

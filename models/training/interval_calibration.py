@@ -31,8 +31,7 @@ def folds_of(names: Sequence[str], k: int, seed: int = 0) -> Folds:
     drawn = [zlib.crc32(f"{seed}:{name.partition('#')[0]}".encode()) for name in names]
     # CRC of like texts differ little in their low bits; a multiplication by the golden ratio mixes them (Knuth, TAOCP 3, 6.4).
     mixed = (np.array(drawn, dtype=np.uint64) * np.uint64(11400714819323198485)) >> np.uint64(40)
-    folds: Folds = (mixed % np.uint64(k)).astype(np.int64)
-    return folds
+    return (mixed % np.uint64(k)).astype(np.int64)
 
 
 def held_out_parts(folds: Folds) -> Iterator[tuple[int, npt.NDArray[np.intp], npt.NDArray[np.intp]]]:

@@ -113,8 +113,7 @@ class _Vocabulary:
 
     def at(self, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.str_]:
         """The words themselves."""
-        words: npt.NDArray[np.str_] = np.array(list(self._number), dtype=np.str_)[codes]
-        return words
+        return np.array(list(self._number), dtype=np.str_)[codes]
 
 
 def _add(sample: Sample, table: pa.Table, family: KernelFamily, words: dict[str, _Vocabulary]) -> None:

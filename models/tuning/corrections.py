@@ -118,8 +118,7 @@ class Correction:
         Never beyond what was seen, nor beyond 0 on the other side.
         """
         across = _covariance(place, np.zeros(len(place), dtype=np.intp), self.place, self.task)
-        error: Column = np.clip(across @ self.weights, self.least, self.most)
-        return error
+        return np.clip(across @ self.weights, self.least, self.most)
 
 
 def _covariance(a: Column, task_a: NDArray[np.intp], b: Column, task_b: NDArray[np.intp]) -> Column:
@@ -127,8 +126,7 @@ def _covariance(a: Column, task_a: NDArray[np.intp], b: Column, task_b: NDArray[
     squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None] - 2.0 * (a @ b.T)
     near = np.exp(np.maximum(squares, 0.0) / (-2.0 * LENGTH**2))
     same = task_a[:, None] == task_b[None]
-    covariance: Column = OF_KIND**2 + NEAR_KIND**2 * near + same * (OF_TASK**2 + NEAR_TASK**2 * near)
-    return covariance
+    return OF_KIND**2 + NEAR_KIND**2 * near + same * (OF_TASK**2 + NEAR_TASK**2 * near)
 
 
 TaskKey = tuple[str, str, tuple[int, ...]]

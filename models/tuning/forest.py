@@ -154,8 +154,7 @@ class Judge:
         for bit in bits[1:]:
             number <<= 1
             number |= bit
-        added: Column = np.add.reduce(self._leaves.take(number + self._first_leaf), axis=0) + self._bias
-        return added
+        return np.add.reduce(self._leaves.take(number + self._first_leaf), axis=0) + self._bias
 
 
 _END = -1

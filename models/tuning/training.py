@@ -228,8 +228,7 @@ def dealt(shapes: NDArray[np.int64], config: TrainingConfig) -> NDArray[np.int64
     """The fold of every row, `(n,)`: shapes are dealt as wholes."""
     distinct, place = np.unique(shapes, return_inverse=True)
     order = np.random.default_rng(config.seed).permutation(len(distinct))
-    folds: NDArray[np.int64] = (order % min(config.folds, len(distinct)))[place]
-    return folds
+    return (order % min(config.folds, len(distinct)))[place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +280,7 @@ class Problem:
         """Predicted ln(latency / bound) of the chosen rows."""
         import xgboost
 
-        predicted: Floats = booster.predict(xgboost.DMatrix(self.features[chosen], nthread=1)).astype(np.float64)
-        return predicted
+        return booster.predict(xgboost.DMatrix(self.features[chosen], nthread=1)).astype(np.float64)
 
 
 def weights(rows: TuningRows, config: TrainingConfig) -> Floats:

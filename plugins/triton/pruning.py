@@ -161,8 +161,7 @@ class _Scorer:
         values: dict[str, Any] = {**task.sizes, **facts, **dict.fromkeys(self._kind.knobs, np.zeros(len(candidates)))}
         values |= {name: column.astype(np.float64) for name, column in candidates.knobs.items()}
         few = given_warps(values["warps"]) * facts["lanes"] <= BLOCK_THREADS
-        fits: NDArray[np.bool_] = few & (staged_b(values) <= facts["shared_block_b"])
-        return fits
+        return few & (staged_b(values) <= facts["shared_block_b"])
 
     def _model_of(self, device: str) -> CostModel:
         if self._model is not None and not isinstance(self._model, str | Path):
@@ -191,8 +190,7 @@ class _Scorer:
 
 def _parameters(config: Any) -> Mapping[str, Any]:
     """Meta-parameters of a configuration, its warps, stages, blocks per cluster and register limit among them."""
-    all_kwargs: Mapping[str, Any] = config.all_kwargs()
-    return all_kwargs
+    return config.all_kwargs()
 
 
 def _checked_top_k(top_k: object) -> int | float:
