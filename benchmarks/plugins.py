@@ -25,8 +25,7 @@ from kernelcast.datasets.shipped import SHIPPED_DIR, TILES_DIR, read_shipped
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.features.spec_io.rows import spec_from_row
-from kernelcast.plugins.iree.compiler import compile_file
-from kernelcast.plugins.iree.files import compile_with
+from kernelcast.plugins.iree.compiler import compile_file, compile_with
 from kernelcast.plugins.iree.tuning import TuningResult, tune
 from plugin_programs import Program, drawn, modules, operations
 

@@ -3,8 +3,8 @@
 `tune` chooses for a module's text; `imposed` writes any choice into files and gives the flags of `iree-compile` that name them.
 """
 
+from .compiler import Instructions, imposed
 from .dispatches import Dispatch, LeftAlone
-from .files import Instructions, imposed
 from .tuning import Choice, TuningResult, tune
 
 __all__ = ["Choice", "Dispatch", "Instructions", "LeftAlone", "TuningResult", "imposed", "tune"]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...features.device import Device
-from ...features.errors import SpecError
 from ...features.tuning.cpu_block import CORES_FOR_MEMORY
 from ...features.tuning.kind import Candidates, Task, get_kind
-from .dispatches import CONTRACTION, DTYPE, Dispatch
+from ..cost_model import CostModel
+from .dispatches import DTYPE, Dispatch
 from .spec_text import DATA_TILING, Config, is_tiled
 
 Seconds = NDArray[np.float64]
@@ -27,20 +26,6 @@ LEAST_GAIN = 1.1
 """A configuration replaces the compiler's own only where it is predicted to be at least so many times faster.
 
 Of 1.0 to 1.5 this gained most on held-out products (3.1 times IREE's default), and made fewest slower than IREE's own (5 %)."""
-
-
-class Model(Protocol):
-    """What is asked of a cost model; `plugins.cost_model.CostModel` is one."""
-
-    def predict(self, candidates: Candidates, /) -> Seconds:
-        """Seconds of the candidates, shape `(n,)`."""
-
-    def update(self, candidates: Candidates, measured_s: Seconds, /) -> None:
-        """Learn seconds, shape `(n,)`, measured for the candidates."""
-
-
-Models = Callable[[str], Model]
-"""The model of a kind by its name; raises SpecError where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +87,7 @@ class Scored:
         return replace(self, seconds=predicted, measured=measured)
 
 
-def score(dispatch: Dispatch, model: Model, device: Device, threads: int) -> Scored:
+def score(dispatch: Dispatch, model: CostModel, device: Device, threads: int) -> Scored:
     """What the model says of every sensible configuration of a dispatch.
 
     Raises:
@@ -197,26 +182,3 @@ def to_measure(scored: Scored, k: int) -> list[int]:
     tiled = np.flatnonzero(scored.tiled)
     best = tiled[np.argsort(scored.seconds[tiled], kind="stable")][:k]
     return [i for i in range(len(scored.candidates)) if not scored.tiled[i]] + [int(i) for i in best]
-
-
-def model_for(models: Models | Mapping[str, Model] | None, device: str) -> Models:
-    """Models as a function of the kind; by default those that come with the product or are the user's own."""
-    if models is None:
-        from ..cost_model import CostModel
-
-        return lambda kind: CostModel.load(kind, device)
-    if callable(models):
-        return models
-
-    def model_of(kind: str) -> Model:
-        if kind not in models:
-            raise SpecError(f"no model of kind {kind!r} was given; kinds given: {', '.join(models) or 'none'}")
-        return models[kind]
-
-    return model_of
-
-
-__all__ = [
-    "CONTRACTION", "DEFAULT", "MIXED", "PACKED", "TUNED", "TUNED_PACKED", "Model", "Models", "Scored", "Variant", "model_for",
-    "score", "to_measure", "total_s", "variants",
-]  # fmt: skip

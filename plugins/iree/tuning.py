@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,27 @@ import numpy as np
 from ...features.device import Device, catalogue
 from ...features.errors import SpecError
 from ...features.tuning.kind import Candidates
-from .compiler import HOST, CompileError, compile_text, target_flags
+from ..cost_model import CostModel
+from .compiler import (
+    HOST,
+    CompileError,
+    Instructions,
+    compile_text,
+    compile_with,
+    failing,
+    not_applied,
+    packed_as_told,
+    target_flags,
+)
 from .dispatches import CONTRACTION, CONVOLUTION, Dispatch, Dispatches, LeftAlone, read_dispatches
-from .files import Instructions, compile_with, failing, not_applied, packed_as_told
-from .hook_text import HOOK_NAME
-from .scoring import DEFAULT, PACKED, Model, Models, Scored, Variant, model_for, score, to_measure, total_s, variants
-from .spec_text import Config
+from .scoring import DEFAULT, PACKED, Scored, Variant, score, to_measure, total_s, variants
+from .spec_text import HOOK_NAME, Config
 
 Measure = Callable[[Sequence[Candidates]], Sequence[Sequence[float]]]
 """Measures the candidates of several tasks, interleaved: seconds of each, not finite where it could not be measured."""
+
+Models = Callable[[str], CostModel]
+"""The model of a kind by its name; raises SpecError where there is none."""
 
 Race = Callable[[Mapping[str, Path]], Mapping[str, float]]
 """Times whole compiled modules, interleaved: seconds by the name of each that ran."""
@@ -171,7 +183,7 @@ def tune(
     text: str,
     device: str | Device,
     threads: int = 1,
-    models: Models | Mapping[str, Model] | None = None,
+    models: Models | None = None,
     *,
     target_cpu: str = HOST,
     top: int = 0,
@@ -184,7 +196,7 @@ def tune(
         text: MLIR that `iree-compile` takes: linalg, tosa, stablehlo or torch.
         device: the CPU it runs on, by its name in the catalogue.
         threads: threads it runs on, of `local-task`; 1 for `local-sync`.
-        models: cost models by kind; default: those that come with the product or are the user's own.
+        models: gives the cost model of a kind; default: those that come with the product or are the user's own.
         target_cpu: what the compiler makes code for, as `--iree-llvmcpu-target-cpu` takes it.
         top: how many configurations of each dispatch `measure` is given, beside the compiler's own choices.
         measure: measures configurations; without it the models' word counts.
@@ -197,11 +209,12 @@ def tune(
     known = catalogue().get(device) if isinstance(device, str) else device
     if known.kind != "cpu":
         raise SpecError(f"{known.name} is a {known.kind}; IREE's kernels are tuned for CPUs", field="device")
-    load = _once(model_for(models, known.name))
+    # Loaded once each: what one learns must not be forgotten.
+    load = cache(models or (lambda kind: CostModel.load(kind, known.name)))
     target = target_flags(text, target_cpu)
     result = read_dispatches(compile_text(text, *target, "--compile-to=flow", brief=True))
-    with _scratch() as scratch:
-        session = _Session(text, known, threads, target, scratch)
+    with tempfile.TemporaryDirectory(prefix="kernelcast-tune-") as scratch:
+        session = _Session(text, known, threads, target, Path(scratch))
         scores, unknown = session.scored(result, load)
         if measure is not None and scores:
             scores = session.measured(scores, top, measure, load)
@@ -253,24 +266,6 @@ def _choice(scored: Scored, i: int) -> Choice:
         scored.dispatch, scored.config(i), float(scored.seconds[i]), float(scored.seconds[0]),
         None if packed is None else float(scored.seconds[packed]), bool(scored.measured[i]),
     )  # fmt: skip
-
-
-def _once(models: Models) -> Models:
-    """Models that are loaded once each: what one learns must not be forgotten."""
-    ready: dict[str, Model] = {}
-
-    def load(kind: str) -> Model:
-        if kind not in ready:
-            ready[kind] = models(kind)
-        return ready[kind]
-
-    return load
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="kernelcast-tune-") as folder:
-        yield Path(folder)
 
 
 def command_line(result: TuningResult, model: Path | str, folder: Path) -> str:

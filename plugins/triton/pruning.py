@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +24,6 @@ Config = TypeVar("Config")
 """A `triton.Config`: something with `all_kwargs()`."""
 
 _STAGED_B = {triton_gemm.KIND.name: triton_gemm.staged_b, triton_attention.KIND.name: triton_attention.staged_b}
-_LEAST_S = 0.0
 
 logger = logging.getLogger("kernelcast.plugins.triton")
 
@@ -50,27 +49,7 @@ def prune(
     Raises:
         SpecError: `top_k` is neither, the device is not in the catalogue, or the map is none.
     """
-    return Pruner(_checked_top_k(top_k), _Scorer(device, maps, model))
-
-
-def perf_model(
-    device: str | None = None, maps: KernelMap = GEMM, model: CostModel | Path | str | None = None
-) -> Callable[..., float]:
-    """The hook for `prune_configs_by={"perf_model": …, "top_k": k}`; arguments as in `prune`.
-
-    It is asked configuration by configuration and predicts seconds: infinite for what cannot fit the device, 0 for what
-    cannot be ranked, so that Triton keeps that, in the order given. `prune` scores all at once and is faster.
-
-    Raises:
-        SpecError: the device is not in the catalogue, or the map is none or names unknown sizes or knobs.
-    """
-    scorer = _Scorer(device, maps, model)
-
-    def predicted_s(**arguments: Any) -> float:
-        score = scorer.score([arguments], arguments)
-        return _LEAST_S if score is None or np.isnan(score[0]) else float(score[0])
-
-    return predicted_s
+    return Pruner(_checked_top_k(top_k), device, maps, model)
 
 
 class Pruner:
@@ -80,34 +59,13 @@ class Pruner:
     that cannot fit the device come last, and are kept only if the others do not fill `top_k`.
     """
 
-    def __init__(self, top_k: int | float, scorer: _Scorer) -> None:
-        self._top_k = top_k
-        self._scorer = scorer
-        self.note: str | None = None
-        """What is worth knowing of the model: that none of its rows were measured on this device."""
-
-    def __call__(self, configs: Sequence[Config], named_args: Arguments, /, **kwargs: Any) -> list[Config]:
-        """The configurations to time, those predicted fastest first; at least one where there is one."""
-        distinct = list(dict.fromkeys(configs))
-        if not distinct:
-            return []
-        arguments = {**named_args, **kwargs}
-        score = self._scorer.score([{**arguments, **_parameters(config)} for config in distinct], arguments)
-        self.note = self._scorer.note
-        if score is None:
-            return distinct
-        unread = np.isnan(score)
-        order = [int(i) for i in np.argsort(score, kind="stable") if not unread[i]]
-        remaining = order[: _count(self._top_k, len(distinct))]
-        return [distinct[i] for i in (*remaining, *np.flatnonzero(unread))]
-
-
-class _Scorer:
-    """Predicted seconds of configurations of one kernel; what keeps it from predicting is said once each."""
-
-    def __init__(self, device: str | None, maps: KernelMap, model: CostModel | Path | str | None) -> None:
+    def __init__(
+        self, top_k: int | float, device: str | None, maps: KernelMap, model: CostModel | Path | str | None
+    ) -> None:
+        """The arguments of `prune`, `top_k` checked."""
         if not isinstance(maps, KernelMap):
             raise SpecError(f"maps is {maps!r}; give GEMM, FLASH_ATTENTION or a KernelMap of your own", field="maps")
+        self._top_k = top_k
         self._kind = get_kind(maps.kind)
         _check_names(maps, self._kind)
         self._device = None if device is None else catalogue().get(device).name
@@ -116,8 +74,24 @@ class _Scorer:
         self._loaded: dict[str, CostModel] = {}
         self._shown: set[str] = set()
         self.note: str | None = None
+        """What is worth knowing of the model: that none of its rows were measured on this device."""
 
-    def score(self, settings: Sequence[Arguments], arguments: Arguments) -> NDArray[np.float64] | None:
+    def __call__(self, configs: Sequence[Config], named_args: Arguments, /, **kwargs: Any) -> list[Config]:
+        """The configurations to time, those predicted fastest first; at least one where there is one."""
+        distinct: list[Any] = list(dict.fromkeys(configs))
+        if not distinct:
+            return []
+        arguments = {**named_args, **kwargs}
+        # A configuration's meta-parameters hold its warps, stages, blocks per cluster and register limit.
+        score = self._score([{**arguments, **config.all_kwargs()} for config in distinct], arguments)
+        if score is None:
+            return distinct
+        unread = np.isnan(score)
+        order = [int(i) for i in np.argsort(score, kind="stable") if not unread[i]]
+        remaining = order[: _count(self._top_k, len(distinct))]
+        return [distinct[i] for i in (*remaining, *np.flatnonzero(unread))]
+
+    def _score(self, settings: Sequence[Arguments], arguments: Arguments) -> NDArray[np.float64] | None:
         """Seconds `(n,)` of a launch with each of `settings`: infinite for what cannot fit, NaN for what cannot be read.
 
         None where nothing can be predicted.
@@ -182,15 +156,10 @@ class _Scorer:
             return
         self._shown.add(sentence)
         try:
-            warnings.warn(sentence, PruneWarning, stacklevel=4)
+            warnings.warn(sentence, PruneWarning, stacklevel=3)
         except PruneWarning:
             # Where warnings are errors, tuning must go on all the same.
             sys.stderr.write(f"kernelcast: {sentence}\n")
-
-
-def _parameters(config: Any) -> Mapping[str, Any]:
-    """Meta-parameters of a configuration, its warps, stages, blocks per cluster and register limit among them."""
-    return config.all_kwargs()
 
 
 def _checked_top_k(top_k: object) -> int | float:

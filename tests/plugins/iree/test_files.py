@@ -9,11 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernelcast.plugins.iree.compiler import CONFIGURED, compile_text, target_flags
+from kernelcast.plugins.iree.compiler import (
+    CONFIGURED,
+    Instructions,
+    compile_text,
+    compile_with,
+    failing,
+    imposed,
+    not_applied,
+    packed_as_told,
+    target_flags,
+)
 from kernelcast.plugins.iree.dispatches import CONVOLUTION
-from kernelcast.plugins.iree.files import Instructions, compile_with, failing, imposed, not_applied, packed_as_told
-from kernelcast.plugins.iree.hook_text import HOOK_NAME, hook_program
-from kernelcast.plugins.iree.spec_text import lowering_config, tuning_spec
+from kernelcast.plugins.iree.spec_text import HOOK_NAME, hook_program, lowering_config, tuning_spec
 
 from .conftest import BIASED, CONV_TILES, TILES, TUNABLE, VECTOR_TILES, function
 
@@ -127,7 +135,7 @@ def test_a_tuned_module_computes_the_same(tunable: dict[str, Any], tmp_path: Pat
 def test_configurations_that_do_not_compile_are_found(
     tunable: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kernelcast.plugins.iree import files
+    from kernelcast.plugins.iree import compiler as files
     from kernelcast.plugins.iree.compiler import CompileError
 
     bad = lowering_config(tunable["turned"], TILES | {"inner_k": 1})

@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kernelcast.features.device import catalogue
-from kernelcast.features.errors import SpecError
 from kernelcast.features.tuning.kind import Candidates, Task
 from kernelcast.plugins.iree.dispatches import CONTRACTION, CONVOLUTION, Dispatch
-from kernelcast.plugins.iree.scoring import Scored, model_for, score, to_measure, variants
+from kernelcast.plugins.iree.scoring import Scored, score, to_measure, variants
 
 from .conftest import DEVICE, LaidDown
 
@@ -94,8 +93,3 @@ def test_sums_are_not_sliced_where_something_is_fused_behind() -> None:
         "tile_k" in score(one, model, device, 1).candidates.knobs for one in (PRODUCT, replace(PRODUCT, fused=True))
     ]
     assert sliced == [True, False]
-
-
-def test_a_kind_without_a_model_is_named() -> None:
-    with pytest.raises(SpecError, match="iree-conv2d"):
-        model_for({CONTRACTION: LaidDown(1.0, 1.0, {})}, DEVICE)(CONVOLUTION)

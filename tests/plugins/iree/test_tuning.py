@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.features.tuning.kind import Candidates
-from kernelcast.plugins.iree import files
+from kernelcast.plugins.iree import compiler
 from kernelcast.plugins.iree.compiler import CompileError
 from kernelcast.plugins.iree.dispatches import CONTRACTION
 from kernelcast.plugins.iree.tuning import command_line, hook_command_line, summary, tune
@@ -24,7 +24,11 @@ TEXT = function("main", "linalg.matmul", "32x32xf32", "32x64xf32", "32x64xf32")
 
 
 def tuned(model: LaidDown, text: str = TEXT, **options: Any) -> Any:
-    return tune(text, DEVICE, 1, {CONTRACTION: model}, **options)
+    return tune(text, DEVICE, 1, {CONTRACTION: model}.__getitem__, **options)
+
+
+def no_model(kind: str) -> Any:
+    raise SpecError(f"there is no model of kind {kind}")
 
 
 def test_tiles_that_are_predicted_fastest_are_imposed(tmp_path: Path) -> None:
@@ -54,7 +58,7 @@ def test_the_compilers_own_ways_need_no_files(
 
 
 def test_without_a_model_everything_is_left_and_the_reason_said_once() -> None:
-    found = tune(TEXT, DEVICE, 1, {})
+    found = tune(TEXT, DEVICE, 1, no_model)
     assert (found.variant, found.choices) == ("default", ())
     assert len(found.notes) == 1
     assert "no model of kind" in found.notes[0]
@@ -62,14 +66,14 @@ def test_without_a_model_everything_is_left_and_the_reason_said_once() -> None:
 
 
 def test_what_does_not_compile_is_dropped_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = files.compile_file
+    compiled = compiler.compile_file
 
     def compile_file(text: str, flags: Sequence[str], path: Path) -> None:
         if any("tuning-spec" in flag for flag in flags):
             raise CompileError("iree-compile: large vectors")
         compiled(text, flags, path)
 
-    monkeypatch.setattr(files, "compile_file", compile_file)
+    monkeypatch.setattr(compiler, "compile_file", compile_file)
     found = tuned(LaidDown(4e-5, 5e-5, {32: 1e-5}))
     assert (found.variant, dict(found.choices[0].config)) == ("default", {})
     assert "dropped for the compiler's own choice (iree-compile: large vectors)" in found.notes[0]
@@ -110,4 +114,4 @@ def test_a_race_that_did_not_take_place_is_said() -> None:
 
 def test_a_gpu_is_refused() -> None:
     with pytest.raises(SpecError, match="is a gpu"):
-        tune(TEXT, "nvidia-h200-sxm-141gb", 1, {})
+        tune(TEXT, "nvidia-h200-sxm-141gb")

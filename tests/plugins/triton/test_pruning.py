@@ -5,11 +5,10 @@ import types
 import warnings
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.features.tuning.kinds import triton_attention
-from kernelcast.plugins.triton import FLASH_ATTENTION, GEMM, KernelMap, perf_model, prune
+from kernelcast.plugins.triton import FLASH_ATTENTION, GEMM, KernelMap, prune
 from kernelcast.plugins.triton.pruning import PruneWarning
 
 H200 = "nvidia-h200-sxm-141gb"
@@ -212,15 +211,6 @@ def test_attention_arguments_of_the_tutorial(stage, causal):
     found = FLASH_ATTENTION.read_knobs({**args, **config.all_kwargs()})
     assert set(found) <= set(triton_attention.KIND.knobs)
     assert found == {"tile_m": 128, "tile_n": 64, "warps": 8, "stages": 3}
-
-
-def test_the_old_hook_asks_one_by_one(model_files):
-    predicted = perf_model(H200, GEMM, model_files["triton-gemm"])
-    good, bad = (predicted(**ARGS, **config.all_kwargs()) for config in (tile(128, 128), tile(16, 16)))
-    assert 0.0 < good < bad < 1.0
-    assert predicted(**ARGS, **tile(256, 256, 128, num_stages=4).all_kwargs()) == np.inf
-    with pytest.warns(PruneWarning):
-        assert predicted(M=4) == 0.0
 
 
 def test_a_missing_model_file_keeps_everything(tmp_path):
