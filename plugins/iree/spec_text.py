@@ -10,8 +10,8 @@ Both were tried with IREE 3.13.
 The external *hook* for `--iree-hal-preprocess-executables-with` is a program that IREE hands one executable after another as
 MLIR on standard input, and goes on with what it writes. It has the tuning spec in it and runs it with IREE's own interpreter of
 the transform dialect, so that a hook and a spec choose the same. It must never break a compilation: what it does not know
-passes through as it came, at once (the types of an operation's operands are looked for first, which needs no parser), and the work is
-done in a forked child, so that whatever goes wrong there leaves the input as it was and one sentence on standard error.
+passes through as it came, at once (the types of an operation's operands are looked for first, which needs no parser), and the
+work is done in a forked child, so that whatever goes wrong there leaves the input as it was and one sentence on standard error.
 """
 
 from __future__ import annotations
