@@ -139,7 +139,7 @@ def _table(evaluations: Sequence[Evaluation], names: Sequence[str]) -> str:
 
 def _parts_table(evaluations: Sequence[Evaluation]) -> str:
     """The errors of the regressor that ships on the parts of each family: devices and implementations."""
-    header = ("family", "part", "rows", SHIPS, "median", "covers")
+    header = ("family", "part", "rows", SHIPS, "median")
     return _markdown(header, [row for evaluation in evaluations for row in _part_rows(evaluation)])
 
 
@@ -176,7 +176,7 @@ def _part_rows(evaluation: Evaluation) -> Iterable[Sequence[str]]:
     for part in evaluation.slices:
         if part.target == "latency_s" and part.by in PARTS:
             m = part.metrics
-            yield [_family(evaluation), str(part.name), str(m.n), *_errors(m), _interval(m)[0]]
+            yield [_family(evaluation), str(part.name), str(m.n), *_errors(m)]
 
 
 def _family(evaluation: Evaluation) -> str:

@@ -20,9 +20,7 @@ def families_page() -> str:
     """The whole of docs/families.md."""
     parts = ["# Kernel families\n\nWritten by `docs/tables.py` from `features/families/`; one file each.\n"]
     for family in families().values():
-        parts.append(
-            f"## {family.name}\n\n{family.doc.strip()}\n\n{_table(('size', 'meaning', 'default'), _dims(family))}"
-        )
+        parts.append("\n".join([f"## {family.name}\n\n{family.doc.strip()}\n", *_dims(family), ""]))
         parts.append(f"Variants: {_words(family.variants)}.")
         if family.config:
             parts.append(f"Configuration: {_words(family.config)}.")
@@ -52,18 +50,23 @@ def devices_page() -> str:
 
 
 def modules_page() -> str:
-    """The whole of docs/modules.md: every folder of the package with its idea."""
+    """The whole of docs/modules.md: every folder of the package with its idea, folders inside folders by name."""
     parts = [
         "# Modules\n\nWritten by `docs/tables.py`: every folder and its idea. Files say theirs in their first line.\n"
     ]
-    root = HERE.parent
     for room in ROOMS:
-        folders = sorted({path.parent for path in (root / room).rglob("*.py")})
-        ideas = [
-            f"* `{folder.relative_to(root)}/`: {idea}" for folder in folders if (idea := _idea(folder / "__init__.py"))
-        ]
-        parts.append("\n".join([f"## {room}\n", *ideas, ""]))
+        top = HERE.parent / room
+        folders = sorted({path.parent for path in top.rglob("*.py") if len(path.relative_to(top).parts) <= 2})
+        parts.append("\n".join([f"## {room}\n", *(_folder(folder, top) for folder in folders), ""]))
     return "\n".join(parts)
+
+
+def _folder(folder: Path, top: Path) -> str:
+    line = f"* `{folder.relative_to(HERE.parent)}/`: {_idea(folder / '__init__.py')}"
+    inner = (
+        sorted({f"{path.parent.relative_to(folder)}/" for path in folder.glob("*/**/*.py")}) if folder != top else []
+    )
+    return f"{line} ({_words(inner)})" if inner else line
 
 
 def _idea(path: Path) -> str:
@@ -73,8 +76,9 @@ def _idea(path: Path) -> str:
     return " ".join(text.split()).split(". ")[0].rstrip(".").replace("|", "\\|")
 
 
-def _dims(family: KernelFamily) -> Iterable[tuple[str, ...]]:
-    return ((f"`{dim.name}`", dim.doc, "" if dim.default is None else str(dim.default)) for dim in family.dims)
+def _dims(family: KernelFamily) -> Iterable[str]:
+    for dim in family.dims:
+        yield f"* `{dim.name}`: {dim.doc}" + ("" if dim.default is None else f" (default {dim.default})")
 
 
 def _row(device: Device) -> tuple[str, ...]:
