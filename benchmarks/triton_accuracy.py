@@ -103,9 +103,8 @@ def page(found: Mapping[str, Mapping[str, float]], rows: CompiledRows, metrics: 
     lines = [
         "# Accuracy for compiled code of Triton programs", "",
         f"Written by `benchmarks/triton_accuracy.py`: {len(rows)} rows ({len(set(rows.programs))} programs of "
-        f"{len(set(rows.families))} families, with options and target), each predicted by a model that never saw its program. "
-        f"`R² kept` leaves out the {int(rows.collapsed.sum())} rows of which the assembler gave up on registers: thousands of "
-        "bytes of stack, few registers.", "",
+        f"{len(set(rows.families))} families, with options and target), each predicted by a model that never saw its "
+        "program.", "",
         *_table("model", found), "",
         "By slice, with the folds of training:", "", *_table("held out", metrics["out of fold"]), "",
         f"The expected calibration error of the probability of spilling is {metrics['spill calibration error']:.3f}. "
@@ -119,12 +118,12 @@ def page(found: Mapping[str, Mapping[str, float]], rows: CompiledRows, metrics: 
 
 def _table(head: str, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
     lines = [
-        f"| {head} | n | registers R² | R² kept | registers MAE | spills AUC | instructions, mean APE (%) | median APE (%) "
+        f"| {head} | n | registers R² | registers MAE | spills AUC | instructions, mean APE (%) | median APE (%) "
         "| shared memory exact (%) |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     return lines + [
-        f"| {name} | {row['n']:.0f} | {row['registers_r2']:.3f} | {row['registers_r2_kept']:.3f} | {row['registers_mae']:.1f} "
+        f"| {name} | {row['n']:.0f} | {row['registers_r2']:.3f} | {row['registers_mae']:.1f} "
         f"| {row['spill_auc']:.3f} | {row['instructions_mean_ape_pct']:.1f} | {row['instructions_median_ape_pct']:.1f} "
         f"| {row['shared_exact_pct']:.0f} |"
         for name, row in rows.items()
