@@ -8,7 +8,8 @@ tables are taken over (`import_source`).
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -96,6 +97,44 @@ class Importer:
     origin: str = ""
 
 
+def table_importer(
+    name: str,
+    title: str,
+    is_table: Callable[[Path], bool],
+    take: Callable[[Sheet, str | None, Harvest], None],
+    *,
+    looks_like: Callable[[Path], bool] | None = None,
+    names_devices: bool = True,
+    origin: str = "",
+) -> Importer:
+    """An importer of CSV or Parquet tables.
+
+    Args:
+        name: see `Importer`.
+        title: see `Importer`.
+        is_table: whether a file is a table to read.
+        take: puts the rows of one table into the harvest: `take(sheet, device, harvest)`.
+        looks_like: whether a file tells that a path is of this source; `is_table` by default.
+        names_devices: see `Importer`.
+        origin: see `Importer`.
+    """
+
+    def read(path: Path, device: str | None, progress: Progress) -> ImportedTables:
+        harvest = Harvest()
+        files = list(find_files(path, is_table))
+        for done, file in enumerate(files):
+            progress("reading tables", done, len(files))
+            sheet = read_sheet(file)
+            harvest.files += 1
+            harvest.leave_out(sheet.ragged, "lines with more or fewer cells than the header")
+            take(sheet, device, harvest)
+        progress("reading tables", len(files), len(files))
+        return harvest.done()
+
+    wanted = looks_like or is_table
+    return Importer(name, title, lambda path: any_file(path, wanted), read, names_devices, origin)
+
+
 @cache
 def importers() -> Mapping[str, Importer]:
     """Every importer by name."""
@@ -142,25 +181,26 @@ def agreed_device(in_file: str, named: str | None, origin: str) -> str:
 
 
 class Harvest:
-    """Gathers rows of the form by family, and notes by reason."""
+    """Gathers rows of the form by family, and notes by reason.
 
-    def __init__(self, source: str) -> None:
-        self._source = source
+    Attributes:
+        files: How many files were read.
+        seen: How often rows stood in the tables read before, for sources that repeat theirs.
+    """
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.seen: Counter[tuple[object, ...]] = Counter()
         self._parts: dict[str, list[pa.Table]] = {}
-        self._notes: dict[tuple[str, bool], int] = {}
-        self._files = 0
-
-    def file_read(self) -> None:
-        """Count one file."""
-        self._files += 1
+        self._notes: Counter[tuple[str, bool]] = Counter()
 
     def leave_out(self, rows: int, reason: str) -> None:
         """Say that rows were left out, and why; equal reasons add up."""
-        self._note(rows, reason, included=False)
+        self._notes[reason, False] += int(rows)
 
     def remark(self, rows: int, reason: str) -> None:
         """Say something of rows that are kept."""
-        self._note(rows, reason, included=True)
+        self._notes[reason, True] += int(rows)
 
     def add(self, family: str, rows: int, /, **columns: Any) -> None:
         """Add rows of one family: every column an array of shape `(rows,)`, or one value for all of them.
@@ -169,8 +209,7 @@ class Harvest:
         """
         if not rows:
             return
-        cells = {"family": family, "source": self._source} | columns
-        table = pa.table({name: _arrow(values, rows) for name, values in cells.items()})
+        table = pa.table({name: _arrow(values, rows) for name, values in {"family": family, **columns}.items()})
         self._parts.setdefault(family, []).append(table)
 
     def done(self) -> ImportedTables:
@@ -179,12 +218,30 @@ class Harvest:
             family: pa.concat_tables(parts, promote_options="permissive")
             for family, parts in sorted(self._parts.items())
         }
-        notes = tuple(Note(rows, reason, included) for (reason, included), rows in self._notes.items())
-        return ImportedTables(tables, notes, self._files)
+        notes = tuple(Note(rows, reason, included) for (reason, included), rows in self._notes.items() if rows)
+        return ImportedTables(tables, notes, self.files)
 
-    def _note(self, rows: int, reason: str, *, included: bool) -> None:
-        if rows:
-            self._notes[reason, included] = self._notes.get((reason, included), 0) + int(rows)
+
+class Sieve:
+    """Which rows of a table stay; a row is left out for the first reason that fits it.
+
+    Attributes:
+        out: Rows that do not stay, shape `(n,)`.
+    """
+
+    def __init__(self, harvest: Harvest, rows: int) -> None:
+        self.out = np.zeros(rows, dtype=np.bool_)
+        self._harvest = harvest
+
+    def leave_out(self, mask: npt.NDArray[np.bool_], reason: str) -> None:
+        """Leave out the rows of `mask`, shape `(n,)`."""
+        self._harvest.leave_out(int((mask & ~self.out).sum()), reason)
+        self.out |= mask
+
+    def only(self, words: Strings, known: Iterable[str], reason: Callable[[str], str]) -> None:
+        """Leave out the rows whose word, of `words` of shape `(n,)`, is none of `known`."""
+        for word in sorted(set(words.tolist()) - set(known)):
+            self.leave_out(words == word, reason(word))
 
 
 def _arrow(cells: Any, rows: int) -> pa.Array:

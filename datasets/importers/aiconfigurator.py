@@ -29,23 +29,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...features.batch.cases import Floats, Strings
 from ...features.device import catalogue
 from ...features.errors import SpecError
-from ..form.importer import (
-    MS,
-    SHORT_KERNEL_S,
-    Harvest,
-    ImportedTables,
-    Importer,
-    Progress,
-    Sheet,
-    any_file,
-    find_files,
-    read_sheet,
-)
+from ..form.importer import MS, SHORT_KERNEL_S, Harvest, Sheet, Sieve, table_importer
 
 _DTYPES: Mapping[str, str] = {
     "bfloat16": "bf16",
@@ -106,52 +94,30 @@ _TABLES: Mapping[str, _Table] = {
 }
 
 
-def _kind(path: Path) -> str | None:
-    """Which of the tables a file is by its name; empty for one that no family covers, None for another file."""
-    match = _NAME.fullmatch(path.name)
-    if match is None:
-        return None
-    return match["table"] if match["table"] in _TABLES else ""
-
-
 def _is_table(path: Path) -> bool:
-    return bool(_kind(path))
+    match = _NAME.fullmatch(path.name)
+    copied = path.suffix != ".parquet" and path.with_suffix(".parquet").exists()
+    return match is not None and match["table"] in _TABLES and not copied
 
 
-def _read(path: Path, _device: str | None, progress: Progress) -> ImportedTables:
-    harvest = Harvest("aiconfigurator")
-    files = list(find_files(path, _is_table))
-    for done, file in enumerate(files):
-        progress("reading tables", done, len(files))
-        if file.suffix != ".parquet" and file.with_suffix(".parquet").exists():
-            continue
-        sheet = read_sheet(file)
-        harvest.file_read()
-        harvest.leave_out(sheet.ragged, "lines with more or fewer cells than the header")
-        if (file.parent / "INCOMPLETE.txt").exists() and not (file.parent / "collection_meta.yaml").exists():
-            harvest.leave_out(len(sheet), "tables of a collection marked incomplete (INCOMPLETE.txt)")
-        elif len(sheet):
-            _table(sheet, _TABLES[_kind(file) or ""], harvest)
-    progress("reading tables", len(files), len(files))
-    return harvest.done()
-
-
-def _table(sheet: Sheet, kind: _Table, harvest: Harvest) -> None:
-    refused = np.zeros(len(sheet), dtype=np.bool_)
-
-    def refuse(mask: npt.NDArray[np.bool_], reason: str) -> None:
-        harvest.leave_out(int((mask & ~refused).sum()), reason)
-        np.logical_or(refused, mask, out=refused)
-
+def _take(sheet: Sheet, _device: str | None, harvest: Harvest) -> None:
+    folder = sheet.path.parent
+    if (folder / "INCOMPLETE.txt").exists() and not (folder / "collection_meta.yaml").exists():
+        harvest.leave_out(len(sheet), "tables of a collection marked incomplete (INCOMPLETE.txt)")
+        return
+    match = _NAME.fullmatch(sheet.path.name)
+    if match is None or not len(sheet):
+        return
+    kind, sieve = _TABLES[match["table"]], Sieve(harvest, len(sheet))
     devices, words, source = sheet.text("device"), sheet.text(kind.dtype), sheet.text("kernel_source")
     for device in sorted(set(devices.tolist())):
         if other := _other_system(sheet.path, device):
-            refuse(devices == device, f"the rows say {device}, their folder {other}")
-    for word in sorted(set(words.tolist()) - set(_DTYPES)):
-        refuse(words == word, f"dtype {word!r} is none of {', '.join(_DTYPES)}")
-    refuse(np.char.endswith(source, "_nongated"), "experts without a gate are another amount of work than the family's")
-    refuse(sheet.numbers("beam_width") > 1, "attention over several beams")
-    rows = sheet.at(~refused)
+            sieve.leave_out(devices == device, f"the rows say {device}, their folder {other}")
+    sieve.only(words, _DTYPES, lambda word: f"dtype {word!r} is none of {', '.join(_DTYPES)}")
+    nongated = np.char.endswith(source, "_nongated")
+    sieve.leave_out(nongated, "experts without a gate are another amount of work than the family's")
+    sieve.leave_out(sheet.numbers("beam_width") > 1, "attention over several beams")
+    rows = sheet.at(~sieve.out)
     harvest.remark(
         int((rows.text(kind.dtype) == "float16").sum()), "called float16, taken as bf16, which the collector ran"
     )
@@ -208,10 +174,10 @@ def _other_system(path: Path, device: str) -> str | None:
     return None
 
 
-IMPORTER = Importer(
-    name="aiconfigurator",
-    title="a clone of aiconfigurator, or its tables (…_perf.parquet, …_perf.txt)",
-    looks_like=lambda path: any_file(path, _is_table),
-    read=_read,
+IMPORTER = table_importer(
+    "aiconfigurator",
+    "a clone of aiconfigurator, or its tables (…_perf.parquet, …_perf.txt)",
+    _is_table,
+    _take,
     origin="https://github.com/ai-dynamo/aiconfigurator",
 )

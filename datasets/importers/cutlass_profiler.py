@@ -18,7 +18,7 @@ cuBLAS rows (`--providers=cublas`) have no tile of their own and become `impl` `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,19 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...features.batch.cases import Floats, Strings
-from ..form.importer import (
-    MS,
-    Harvest,
-    ImportedTables,
-    Importer,
-    Progress,
-    Sheet,
-    agreed_device,
-    any_file,
-    find_files,
-    header_of,
-    read_sheet,
-)
+from ..form.importer import MS, Harvest, Sheet, Sieve, agreed_device, header_of, table_importer
 
 CUTLASS_FORMATS: Mapping[str, str] = {
     "f64": "fp64", "f32": "fp32", "tf32": "tf32", "f16": "fp16", "bf16": "bf16", "e4m3": "fp8", "fe4m3": "fp8", "s8": "int8",
@@ -116,44 +104,21 @@ def _is_table(path: Path) -> bool:
     return path.suffix.lower() == ".csv" and set(header_of(path)) >= _COLUMNS
 
 
-def _read(path: Path, device: str | None, progress: Progress) -> ImportedTables:
-    harvest = Harvest("cutlass_profiler")
-    device = agreed_device("", device, str(path))
-    files = list(find_files(path, _is_table))
-    for done, file in enumerate(files):
-        progress("reading tables", done, len(files))
-        sheet = read_sheet(file)
-        harvest.file_read()
-        harvest.leave_out(sheet.ragged, "lines with more or fewer cells than the header")
-        _products(sheet, device, harvest)
-    progress("reading tables", len(files), len(files))
-    return harvest.done()
-
-
-def _products(sheet: Sheet, device: str, harvest: Harvest) -> None:
-    refused = np.zeros(len(sheet), dtype=np.bool_)
-
-    def refuse(mask: npt.NDArray[np.bool_], reason: str) -> None:
-        harvest.leave_out(int((mask & ~refused).sum()), reason)
-        np.logical_or(refused, mask, out=refused)
-
-    kinds, provider = sheet.text("OperationKind"), np.char.lower(sheet.text("Provider"))
-    for word in _other(kinds, ("gemm",)):
-        refuse(kinds == word, f"operation {word!r} is no plain matrix product")
-    for word in _other(provider, _PROVIDERS):
-        refuse(provider == word, f"provider {word!r} is none of {', '.join(_PROVIDERS)}")
-    disposition, status = (np.char.lower(sheet.text(name)) for name in ("Disposition", "Status"))
-    for word in _other(disposition, ("passed",)):
-        refuse(disposition == word, f"disposition {word!r}, not 'passed'{_ADVICE.get(word, '')}")
-    for word in _other(status, ("success",)):
-        refuse(status == word, f"status {word!r}, not 'success'")
-    refuse(~(sheet.numbers("Runtime") > 0), "no runtime")
-    refuse(np.nan_to_num(sheet.numbers("beta")) != 0, "beta is not 0: the kernel reads C too")
+def _take(sheet: Sheet, device: str | None, harvest: Harvest) -> None:
+    device, sieve = agreed_device("", device, str(sheet.path)), Sieve(harvest, len(sheet))
+    kinds, provider, disposition, status = (
+        np.char.lower(sheet.text(name)) for name in ("OperationKind", "Provider", "Disposition", "Status")
+    )
+    sieve.only(kinds, ("gemm",), lambda word: f"operation {word!r} is no plain matrix product")
+    sieve.only(provider, _PROVIDERS, lambda word: f"provider {word!r} is none of {', '.join(_PROVIDERS)}")
+    sieve.only(disposition, ("passed",), lambda word: f"disposition {word!r}, not 'passed'{_ADVICE.get(word, '')}")
+    sieve.only(status, ("success",), lambda word: f"status {word!r}, not 'success'")
+    sieve.leave_out(~(sheet.numbers("Runtime") > 0), "no runtime")
+    sieve.leave_out(np.nan_to_num(sheet.numbers("beta")) != 0, "beta is not 0: the kernel reads C too")
     (a, a_column), (b, b_column), (_, c_column) = (_operand(sheet, name) for name in "ABC")
-    refuse(a != b, "operands of two formats")
-    for word in _other(a, CUTLASS_FORMATS):
-        refuse(a == word, f"no format {word!r}; formats: {', '.join(CUTLASS_FORMATS)}")
-    keep = np.flatnonzero(~refused)
+    sieve.leave_out(a != b, "operands of two formats")
+    sieve.only(a, CUTLASS_FORMATS, lambda word: f"no format {word!r}; formats: {', '.join(CUTLASS_FORMATS)}")
+    keep = np.flatnonzero(~sieve.out)
     rows = sheet.at(keep)
     swap = c_column[keep]
     simt = np.char.lower(rows.text("op_class")) == "simt"
@@ -206,14 +171,6 @@ def _operand(sheet: Sheet, name: str) -> tuple[Strings, npt.NDArray[np.bool_]]:
     return cells[:, 0], np.char.startswith(cells[:, 2], "col")
 
 
-def _other(words: Strings, known: Iterable[str]) -> list[str]:
-    return sorted(set(words.tolist()) - set(known))
-
-
-IMPORTER = Importer(
-    name="cutlass-profiler",
-    title="tables of cutlass_profiler (--output=NAME.csv)",
-    looks_like=lambda path: any_file(path, _is_table),
-    read=_read,
-    names_devices=False,
+IMPORTER = table_importer(
+    "cutlass-profiler", "tables of cutlass_profiler (--output=NAME.csv)", _is_table, _take, names_devices=False
 )

@@ -30,19 +30,7 @@ import numpy.typing as npt
 from ...features.batch.cases import Floats
 from ...features.device import catalogue
 from ...features.errors import SpecError
-from ..form.importer import (
-    MS,
-    Harvest,
-    ImportedTables,
-    Importer,
-    Progress,
-    Sheet,
-    agreed_device,
-    any_file,
-    find_files,
-    header_of,
-    read_sheet,
-)
+from ..form.importer import MS, Harvest, Sheet, Sieve, agreed_device, header_of, table_importer
 from .cutlass_profiler import CutlassKernel, parse_kernel, variant_of
 
 _DEVICE = "NVIDIA GeForce RTX 4070"
@@ -74,28 +62,17 @@ def _kind(path: Path) -> str:
     return next((kind for kind, wanted in kinds if names >= wanted), "")
 
 
-def _read(path: Path, device: str | None, progress: Progress) -> ImportedTables:
-    harvest = Harvest("gpperf")
-    files = list(find_files(path, lambda file: bool(_kind(file))))
-    for done, file in enumerate(files):
-        progress("reading tables", done, len(files))
-        raw = read_sheet(file)
-        sheet = Sheet(file, raw.table.rename_columns([_plain(name) for name in raw.names]))
-        harvest.file_read()
-        harvest.leave_out(raw.ragged, "lines with more or fewer cells than the header")
-        kind = _kind(file)
-        if kind == "cutlass":
-            _cutlass(sheet, device, harvest)
-        elif kind == "tiled":
-            _tiled(sheet, agreed_device(_DEVICE, device, str(file)), harvest)
-        elif kind == "raw":
-            harvest.leave_out(len(sheet), "raw results, whose header does not name their columns in order")
-        else:
-            harvest.leave_out(
-                len(sheet), "power of a whole process (start-up, copies, cuBLAS check), not of the kernel"
-            )
-    progress("reading tables", len(files), len(files))
-    return harvest.done()
+def _take(raw: Sheet, device: str | None, harvest: Harvest) -> None:
+    sheet = Sheet(raw.path, raw.table.rename_columns([_plain(name) for name in raw.names]))
+    kind = _kind(raw.path)
+    if kind == "cutlass":
+        _cutlass(sheet, device, harvest)
+    elif kind == "tiled":
+        _tiled(sheet, agreed_device(_DEVICE, device, str(raw.path)), harvest)
+    elif kind == "raw":
+        harvest.leave_out(len(sheet), "raw results, whose header does not name their columns in order")
+    else:
+        harvest.leave_out(len(sheet), "power of a whole process (start-up, copies, cuBLAS check), not of the kernel")
 
 
 def _tiled(sheet: Sheet, device: str, harvest: Harvest) -> None:
@@ -113,13 +90,12 @@ def _tiled(sheet: Sheet, device: str, harvest: Harvest) -> None:
 def _cutlass(sheet: Sheet, device: str | None, harvest: Harvest) -> None:
     kernels = {name: parse_kernel(name) for name in set(sheet.text("kernelname").tolist())}
     matched = [kernels[name] for name in sheet.text("kernelname").tolist()]
-    known = np.array([kernel is not None for kernel in matched], dtype=np.bool_)
-    timed = sheet.numbers("runtime") > 0
-    plain = np.nan_to_num(sheet.numbers("beta")) == 0
-    harvest.leave_out(int((~known).sum()), "names that are no plain CUTLASS product")
-    harvest.leave_out(int((known & ~timed).sum()), "no runtime")
-    harvest.leave_out(int((known & timed & ~plain).sum()), "beta is not 0: the kernel reads C too")
-    keep = np.flatnonzero(known & timed & plain)
+    sieve = Sieve(harvest, len(sheet))
+    unknown = np.array([kernel is None for kernel in matched], dtype=np.bool_)
+    sieve.leave_out(unknown, "names that are no plain CUTLASS product")
+    sieve.leave_out(~(sheet.numbers("runtime") > 0), "no runtime")
+    sieve.leave_out(np.nan_to_num(sheet.numbers("beta")) != 0, "beta is not 0: the kernel reads C too")
+    keep = np.flatnonzero(~sieve.out)
     rows, chosen = sheet.at(keep), [kernel for kernel in (matched[i] for i in keep) if kernel is not None]
     if not chosen:
         return
@@ -171,11 +147,12 @@ def _idle(
     return (rate >= BUSY * peaks) & (power <= threshold)
 
 
-IMPORTER = Importer(
-    name="gpperf",
-    title="a clone of GPPerf, or its tables of CUTLASS and tiled products",
-    looks_like=lambda path: any_file(path, lambda file: _kind(file) not in ("", "raw")),
-    read=_read,
+IMPORTER = table_importer(
+    "gpperf",
+    "a clone of GPPerf, or its tables of CUTLASS and tiled products",
+    lambda file: bool(_kind(file)),
+    _take,
+    looks_like=lambda file: _kind(file) not in ("", "raw"),
     names_devices=False,
     origin="https://github.com/pavlyhalim/GPPerf",
 )

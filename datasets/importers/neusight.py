@@ -36,18 +36,7 @@ import numpy.typing as npt
 from ...features.device import catalogue
 from ...features.errors import SpecError
 from ...features.families.elementwise import FLOPS_PER_ELEMENT
-from ..form.importer import (
-    MS,
-    Harvest,
-    ImportedTables,
-    Importer,
-    Progress,
-    Sheet,
-    any_file,
-    find_files,
-    header_of,
-    read_sheet,
-)
+from ..form.importer import MS, Harvest, Sheet, header_of, table_importer
 
 _OPERATORS = {"OPName", "Latency", "Device"}
 _LAYERS = {"Name", "input_shapes", "output_shape", "fw_latency"}
@@ -60,13 +49,8 @@ _Key = tuple[object, ...]
 
 
 def _linear(s: Sheet) -> _Columns:
-    return {
-        "variant": "bias",
-        "batch": 1,
-        "m": s.numbers("B") * s.numbers("M"),
-        "n": s.numbers("K"),
-        "k": s.numbers("N"),
-    }
+    sizes = _bmm(s)
+    return sizes | {"variant": "bias", "batch": 1, "m": sizes["batch"] * sizes["m"]}
 
 
 def _bmm(s: Sheet) -> _Columns:
@@ -105,24 +89,14 @@ def _is_table(path: Path) -> bool:
     return columns >= _OPERATORS or columns >= _LAYERS
 
 
-def _read(path: Path, _device: str | None, progress: Progress) -> ImportedTables:
-    harvest = Harvest("neusight")
-    files = list(find_files(path, _is_table))
-    seen: Counter[_Key] = Counter()
-    for done, file in enumerate(files):
-        progress("reading tables", done, len(files))
-        sheet = read_sheet(file)
-        harvest.file_read()
-        harvest.leave_out(sheet.ragged, "lines with more or fewer cells than the header")
-        if set(sheet.names) >= _OPERATORS:
-            _operators(sheet, harvest, seen)
-        else:
-            _layers(sheet, harvest)
-    progress("reading tables", len(files), len(files))
-    return harvest.done()
+def _take(sheet: Sheet, _device: str | None, harvest: Harvest) -> None:
+    if set(sheet.names) >= _OPERATORS:
+        _operators(sheet, harvest)
+    else:
+        _layers(sheet, harvest)
 
 
-def _operators(sheet: Sheet, harvest: Harvest, seen: Counter[_Key]) -> None:
+def _operators(sheet: Sheet, harvest: Harvest) -> None:
     split = next((part for part in reversed(sheet.path.parts[:-1]) if part in ("train", "test")), "")
     names, devices = sheet.text("OPName"), sheet.text("Device")
     for word, device in sorted(set(zip(names.tolist(), devices.tolist(), strict=True))):
@@ -138,7 +112,7 @@ def _operators(sheet: Sheet, harvest: Harvest, seen: Counter[_Key]) -> None:
         columns = {"variant": word if family == "elementwise" else ""} | sizes(part)
         latency = part.numbers("Latency") * MS
         fresh = _fresh(
-            (word, device, split), [*(columns[n] for n in columns if n != "variant"), latency], len(part), seen
+            (word, device, split), [*(columns[n] for n in columns if n != "variant"), latency], len(part), harvest.seen
         )
         harvest.leave_out(int((~fresh).sum()), "the same row stands in another table of the clone")
         new_columns = {n: column[fresh] if isinstance(column, np.ndarray) else column for n, column in columns.items()}
@@ -233,10 +207,10 @@ def _binary(operator: str, inputs: _SHAPES, out: tuple[int, ...], flat: _Columns
     return "elementwise", {"variant": operator if len(tensors) > 1 else f"{operator}u"} | flat
 
 
-IMPORTER = Importer(
-    name="neusight",
-    title="a clone of NeuSight, or its tables of operators and layers",
-    looks_like=lambda path: any_file(path, _is_table),
-    read=_read,
+IMPORTER = table_importer(
+    "neusight",
+    "a clone of NeuSight, or its tables of operators and layers",
+    _is_table,
+    _take,
     origin="https://github.com/sitar-lab/NeuSight",
 )

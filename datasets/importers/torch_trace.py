@@ -252,13 +252,13 @@ def _is_trace(path: Path) -> bool:
 
 
 def _read(path: Path, device: str | None, progress: Progress) -> ImportedTables:
-    harvest = Harvest("torch-trace")
+    harvest = Harvest()
     files = list(find_files(path, _is_trace))
     times: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for done, file in enumerate(files):
         progress("reading traces", done, len(files))
         _trace(file, _load(file), device, times, harvest)
-        harvest.file_read()
+        harvest.files += 1
     progress("reading traces", len(files), len(files))
     by_family: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for (name, dtype, family, *case), durations_us in times.items():

@@ -27,19 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...features.batch.cases import Floats
-from ..form.importer import (
-    MS,
-    Harvest,
-    ImportedTables,
-    Importer,
-    Progress,
-    Sheet,
-    agreed_device,
-    any_file,
-    find_files,
-    header_of,
-    read_sheet,
-)
+from ..form.importer import MS, Harvest, Sheet, agreed_device, header_of, table_importer
 
 _MODEL = {"n_embd", "num_tensor_parallel_workers"}
 _FILES: Mapping[str, set[str]] = {
@@ -145,20 +133,11 @@ def _is_table(path: Path) -> bool:
     return wanted is not None and set(header_of(path)) >= wanted
 
 
-def _read(path: Path, device: str | None, progress: Progress) -> ImportedTables:
-    harvest = Harvest("vidur")
-    files = list(find_files(path, _is_table))
-    for done, file in enumerate(files):
-        progress("reading tables", done, len(files))
-        sheet = read_sheet(file)
-        harvest.file_read()
-        harvest.leave_out(sheet.ragged, "lines with more or fewer cells than the header")
-        where = agreed_device(_device(file), device, str(file))
-        operators = _OPERATORS if file.name == "mlp.csv" else _ATTENTION
-        for operator in _timed(sheet):
-            _operator(sheet, operator, operators.get(operator), where, harvest)
-    progress("reading tables", len(files), len(files))
-    return harvest.done()
+def _take(sheet: Sheet, device: str | None, harvest: Harvest) -> None:
+    where = agreed_device(_device(sheet.path), device, str(sheet.path))
+    operators = _OPERATORS if sheet.path.name == "mlp.csv" else _ATTENTION
+    for operator in _timed(sheet):
+        _operator(sheet, operator, operators.get(operator), where, harvest)
 
 
 def _operator(sheet: Sheet, name: str, operator: _Operator | None, device: str, harvest: Harvest) -> None:
@@ -171,15 +150,8 @@ def _operator(sheet: Sheet, name: str, operator: _Operator | None, device: str, 
     wanted = covered(sheet)
     harvest.leave_out(int((timed & ~wanted).sum()), why)
     rows = sheet.at(timed & wanted)
-    harvest.add(
-        family,
-        len(rows),
-        device=device,
-        dtype="fp16",
-        impl=_impls(rows),
-        latency_s=latency[timed & wanted],
-        **sizes(rows),
-    )
+    columns = {"device": device, "dtype": "fp16", "impl": _impls(rows), **sizes(rows)}
+    harvest.add(family, len(rows), latency_s=latency[timed & wanted], **columns)
 
 
 def _impls(rows: Sheet) -> npt.NDArray[np.str_]:
@@ -198,11 +170,11 @@ def _device(path: Path) -> str:
     return parts[parts.index("compute") + 1] if "compute" in parts[:-2] else ""
 
 
-IMPORTER = Importer(
-    name="vidur",
-    title="a clone of Vidur, or its profiles (mlp.csv, attention.csv)",
-    looks_like=lambda path: any_file(path, _is_table),
-    read=_read,
+IMPORTER = table_importer(
+    "vidur",
+    "a clone of Vidur, or its profiles (mlp.csv, attention.csv)",
+    _is_table,
+    _take,
     names_devices=False,
     origin="https://github.com/microsoft/vidur",
 )
