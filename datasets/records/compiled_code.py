@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -23,7 +22,7 @@ from ...features.kernel import KernelSpec, get_family
 from ...features.spec_io.rows import spec_from_row
 from ..store.errors import StoreError
 from ..store.location import commit_files
-from ..store.parquet_files import file_metadata, parquet_bytes, provenance_of, read_file, read_files
+from ..store.parquet_files import block_file, latest_rows, read_file, read_files, sorted_bytes, with_own_provenance
 
 COMPILED_DIR = Path(__file__).parents[1] / "data" / "compiled"
 """The tables of kernels that come with kernelcast: `{family}.parquet`."""
@@ -210,10 +209,6 @@ def triton_schema() -> pa.Schema:
     return pa.schema(_fields(("module_id", *_TRITON_FIELDS, *MIX_COLUMNS)))
 
 
-def _table(records: Iterable[CompiledKernel | TritonModule], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_pylist([record.to_row() for record in records], schema)
-
-
 def kernels_of(table: pa.Table) -> Iterable[CompiledKernel]:
     """The rows of a family's table as records."""
     return map(CompiledKernel.from_row, table.to_pylist())
@@ -232,8 +227,8 @@ def append_compiled(root: Path, kernels: Sequence[CompiledKernel], facts: Mappin
     """
     files = []
     for family in sorted({kernel.spec.family for kernel in kernels}):
-        rows = (kernel for kernel in kernels if kernel.spec.family == family)
-        files.append(_block_file(root / family, _table(rows, compiled_schema(family)), facts))
+        rows = [kernel for kernel in kernels if kernel.spec.family == family]
+        files.append(_block_file(root / family, rows, compiled_schema(family), facts))
     commit_files(files)
     return [path for path, _ in files]
 
@@ -246,32 +241,21 @@ def append_modules(root: Path, modules: Sequence[TritonModule], facts: Mapping[s
     """
     if not modules:
         return None
-    path, content = _block_file(root, _table(modules, triton_schema()), facts)
+    path, content = _block_file(root, modules, triton_schema(), facts)
     commit_files([(path, content)])
     return path
 
 
-def _block_file(folder: Path, table: pa.Table, facts: Mapping[str, Any]) -> tuple[Path, bytes]:
-    """A new name in `folder` and the content of a file of compiled rows, with the provenance of their blocks.
-
-    Raises:
-        StoreError: `facts` are no plain JSON.
-    """
-    metadata = file_metadata(dict.fromkeys(sorted(set(table["block"].to_pylist())), facts))
-    content = parquet_bytes(table.replace_schema_metadata(metadata))
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    return folder / f"{stamp}-{hashlib.sha256(content).hexdigest()[:12]}.parquet", content
+def _block_file(
+    folder: Path, records: Sequence[CompiledKernel | TritonModule], schema: pa.Schema, facts: Mapping[str, Any]
+) -> tuple[Path, bytes]:
+    table = pa.Table.from_pylist([record.to_row() for record in records], schema)
+    return block_file(folder, table, dict.fromkeys(sorted({record.block for record in records}), facts))
 
 
-def _latest_rows(folder: Path, schema: pa.Schema) -> pa.Table:
+def _latest(folder: Path, schema: pa.Schema) -> pa.Table:
     """The last row of every case and target in a folder, with the provenance of their blocks in the metadata."""
-    table = read_files(sorted(folder.glob("*.parquet")), schema)
-    keys = zip(table["case_id"].to_pylist(), table["target"].to_pylist(), strict=True)
-    latest = dict(zip(keys, range(table.num_rows), strict=True))
-    rows = table.take(pa.array(sorted(latest.values()), pa.int64()))
-    blocks = set(rows["block"].to_pylist())
-    facts = {block: content for block, content in provenance_of(table).items() if block in blocks}
-    return rows.replace_schema_metadata(file_metadata(facts))
+    return with_own_provenance(latest_rows(read_files(sorted(folder.glob("*.parquet")), schema), ("case_id", "target")))
 
 
 def stored_families(root: Path) -> list[str]:
@@ -281,12 +265,12 @@ def stored_families(root: Path) -> list[str]:
 
 def read_compiled(root: Path, family: str) -> pa.Table:
     """The rows of one family under `root`, the latest of every case and target, with provenance in the metadata."""
-    return _latest_rows(root / family, compiled_schema(family))
+    return _latest(root / family, compiled_schema(family))
 
 
 def read_modules(root: Path) -> pa.Table:
     """The Triton programs under `root`, the latest of every case and target, with provenance in the metadata."""
-    return _latest_rows(root, triton_schema())
+    return _latest(root, triton_schema())
 
 
 def compact_compiled(root: Path, directory: Path) -> list[Path]:
@@ -298,13 +282,13 @@ def compact_compiled(root: Path, directory: Path) -> list[Path]:
     files = []
     for family in stored_families(root):
         order = ["target", "impl", "dtype", *get_family(family).config, *get_family(family).dim_names]
-        files.append((directory / f"{family}.parquet", _sorted_file(read_compiled(root, family), order)[1]))
+        files.append((directory / f"{family}.parquet", sorted_bytes(read_compiled(root, family), order)))
     commit_files(files)
     return [path for path, _ in files]
 
 
 def pack_modules(root: Path, path: Path = TRITON_FILE) -> pa.Table:
-    """Write the Triton programs under `root` as one table, sorted by program and text; returns it.
+    """Write the Triton programs under `root` as one table, sorted by program and text; returns its rows.
 
     Raises:
         StoreError: nothing is under `root`, or `path` is not writable.
@@ -312,15 +296,8 @@ def pack_modules(root: Path, path: Path = TRITON_FILE) -> pa.Table:
     table = read_modules(root)
     if not table.num_rows:
         raise StoreError(f"no compiled Triton programs under {root}")
-    table, content = _sorted_file(table, _TRITON_ORDER)
-    commit_files([(path, content)])
+    commit_files([(path, sorted_bytes(table, _TRITON_ORDER))])
     return table
-
-
-def _sorted_file(table: pa.Table, order: Sequence[str]) -> tuple[pa.Table, bytes]:
-    """The sorted table and the content of its file: like rows compress well, and the order of compiling leaves no trace."""
-    table = table.sort_by([(name, "ascending") for name in order])
-    return table, parquet_bytes(table)
 
 
 def read_shipped_compiled(family: str, *, directory: Path = COMPILED_DIR) -> pa.Table:

@@ -7,10 +7,8 @@ where they come from in the file's metadata. SI units, missing is None.
 from __future__ import annotations
 
 import json
-import types
-import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,12 +17,12 @@ import pyarrow.parquet as pq
 
 from ...features.errors import SpecError
 from ...files import whole_file
+from ..rows.schema import record_columns
 
 TRACE_FORMAT_VERSION = 1
 """Version of these records, kept in every file's metadata. History: 1, the first."""
 
 _FACTS, _KIND, _VERSION = b"kernelcast.facts", b"kernelcast.record", b"kernelcast.trace_format"
-_ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +154,8 @@ def write_records(records: Sequence[Record], kind: type[Record], path: Path, fac
     Raises:
         OSError: it cannot be written.
     """
-    schema = _schema(kind)
-    columns = {name: [getattr(record, name) for record in records] for name in schema.names}
     note = {_FACTS: json.dumps(dict(facts)), _KIND: kind.__name__, _VERSION: str(TRACE_FORMAT_VERSION)}
-    table = pa.table(columns, schema=schema).replace_schema_metadata(note)
+    table = pa.Table.from_pylist(as_dicts(records), pa.schema(record_columns(kind), note))
     with whole_file(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
     return path
@@ -185,14 +181,3 @@ def read_records(kind: type[Record], path: Path) -> tuple[list[Record], dict[str
 def as_dicts(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Records as plain mappings, for JSON."""
     return [asdict(record) for record in records]
-
-
-def _schema(kind: type[Any]) -> pa.Schema:
-    hints = typing.get_type_hints(kind)
-    columns: list[pa.Field] = []
-    for field in fields(kind):
-        hint = hints[field.name]
-        optional = isinstance(hint, types.UnionType)
-        (plain,) = (kind_ for kind_ in (typing.get_args(hint) if optional else (hint,)) if kind_ is not types.NoneType)
-        columns.append(pa.field(field.name, _ARROW[plain], nullable=optional))
-    return pa.schema(columns)

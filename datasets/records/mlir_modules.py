@@ -7,24 +7,22 @@ threads; rows name their text by `module_id`, a hash of it. A failed run is a ro
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...features.errors import SpecError, listed
-from ..rows.schema import Status
+from ..rows.schema import Status, record_columns
 from ..store.errors import StoreError
 from ..store.location import commit_files
-from ..store.parquet_files import file_metadata, parquet_bytes, provenance_of, read_file, read_files
+from ..store.parquet_files import block_file, latest_rows, read_file, read_files, sorted_bytes, with_own_provenance
 from ..store.store import FINAL_STATUSES
 
 
@@ -140,16 +138,7 @@ _TEXT_COLUMNS = ("module_id", "program", "source", "dialect", "text")
 TEXT_SCHEMA = pa.schema([(name, pa.string()) for name in _TEXT_COLUMNS])
 """Columns and types of the table of texts."""
 
-_ARROW = MappingProxyType(
-    {"str": pa.string(), "Status": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
-)
-
-
-def _column_type(annotation: str) -> pa.DataType:
-    return _ARROW[annotation.removesuffix(" | None")]
-
-
-RUN_SCHEMA = pa.schema([(f.name, _column_type(str(f.type))) for f in fields(ModuleRun)])
+RUN_SCHEMA = pa.schema(record_columns(ModuleRun))
 """Columns and types of the table of runs."""
 
 _SORTED_BY = ("device", "compiler", "threads", "module_id", "measured_at")
@@ -163,7 +152,8 @@ def append_texts(root: Path, texts: Sequence[ModuleText], facts: Mapping[str, An
     """
     known = set(read_files(_files(root, "texts"), pa.schema([TEXT_SCHEMA.field("module_id")]))["module_id"].to_pylist())
     fresh = {text.module_id: text for text in texts if text.module_id not in known}
-    return [_append(root, "texts", texts_table(fresh.values()), facts, f"texts-{_stamp()}")] if fresh else []
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    return [_append(root / "texts", texts_table(fresh.values()), {f"texts-{stamp}": facts})] if fresh else []
 
 
 def append_runs(root: Path, runs: Sequence[ModuleRun], facts: Mapping[str, Any]) -> list[Path]:
@@ -177,20 +167,13 @@ def append_runs(root: Path, runs: Sequence[ModuleRun], facts: Mapping[str, Any])
     blocks = {run.block for run in runs}
     if len(blocks) != 1 or not min(blocks) or not facts:
         raise StoreError("rows are stored only with their provenance: one block name and at least one fact")
-    return [_append(root, "runs", runs_table(runs), facts, min(blocks))]
+    return [_append(root / "runs", pa.Table.from_pylist(list(map(asdict, runs)), RUN_SCHEMA), {min(blocks): facts})]
 
 
-def _append(root: Path, kind: str, table: pa.Table, facts: Mapping[str, Any], block: str) -> Path:
-    content = parquet_bytes(table.replace_schema_metadata(file_metadata({block: facts})))
-    # Salted: two collectors that store equal rows in the same microsecond still get two names.
-    digest = hashlib.blake2b(content, digest_size=6, salt=os.urandom(16)).hexdigest()
-    path = root / kind / f"{_stamp()}-{digest}.parquet"
+def _append(folder: Path, table: pa.Table, facts: Mapping[str, Mapping[str, Any]]) -> Path:
+    path, content = block_file(folder, table, facts)
     commit_files([(path, content)])
     return path
-
-
-def _stamp() -> str:
-    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
 
 
 def _files(root: Path, kind: str) -> list[Path]:
@@ -199,19 +182,7 @@ def _files(root: Path, kind: str) -> list[Path]:
 
 def texts_table(texts: Iterable[ModuleText]) -> pa.Table:
     """Texts as an Arrow table of `TEXT_SCHEMA`."""
-    rows = list(texts)
-    return pa.table(
-        {name: pa.array([getattr(row, name) for row in rows], pa.string()) for name in _TEXT_COLUMNS},
-        schema=TEXT_SCHEMA,
-    )
-
-
-def runs_table(runs: Iterable[ModuleRun]) -> pa.Table:
-    """Rows as an Arrow table of `RUN_SCHEMA`."""
-    rows = list(runs)
-    return pa.table(
-        {f.name: pa.array([getattr(row, f.name) for row in rows], f.type) for f in RUN_SCHEMA}, schema=RUN_SCHEMA
-    )
+    return pa.Table.from_pylist([asdict(text) | {"module_id": text.module_id} for text in texts], TEXT_SCHEMA)
 
 
 def texts_of(table: pa.Table) -> list[ModuleText]:
@@ -251,8 +222,7 @@ def read_texts_file(path: Path) -> list[ModuleText]:
 
 def read_texts(root: Path) -> pa.Table:
     """All texts stored under `root`, one row per module, with provenance in the metadata (`files.provenance_of`)."""
-    table = read_files(_files(root, "texts"), TEXT_SCHEMA)
-    return _latest(table, ["module_id"])
+    return latest_rows(read_files(_files(root, "texts"), TEXT_SCHEMA), ["module_id"])
 
 
 def read_runs(root: Path) -> pa.Table:
@@ -261,13 +231,7 @@ def read_runs(root: Path) -> pa.Table:
     failed = pc.not_equal(table["status"], "ok")
     # Stable: among equals the order of storing stays, and the last of a key is kept.
     order = pc.sort_indices(failed.cast(pa.int8()), sort_keys=[("", "descending")])
-    return _latest(table.take(order), ["module_id", "compiler", "device", "threads"])
-
-
-def _latest(table: pa.Table, key: Sequence[str]) -> pa.Table:
-    keys = zip(*(table[name].to_pylist() for name in key), strict=True)
-    last = dict(zip(keys, range(table.num_rows), strict=False))
-    return table.take(pa.array(sorted(last.values()), pa.int64()))
+    return latest_rows(table.take(order), ["module_id", "compiler", "device", "threads"])
 
 
 def measured_keys(root: Path, device: str) -> set[tuple[str, str, int | None]]:
@@ -291,20 +255,12 @@ def pack_modules(root: Path, out: Path) -> list[Path]:
     if not runs.num_rows:
         raise StoreError(f"no measured modules in {root}; measure some with `kernelcast collect-mlir --out {root}`")
     texts = texts.filter(pc.is_in(texts["module_id"], runs["module_id"].combine_chunks()))
-    used = set(runs["block"].to_pylist())
-    facts = {block: block_facts for block, block_facts in provenance_of(runs).items() if block in used}
     files = [
-        (out / "texts.parquet", _sorted(texts, ("program", "module_id"), provenance_of(texts))),
-        (out / "runs.parquet", _sorted(runs, _SORTED_BY, facts)),
+        (out / "texts.parquet", sorted_bytes(texts, ("program", "module_id"))),
+        (out / "runs.parquet", sorted_bytes(with_own_provenance(runs), _SORTED_BY)),
     ]
     commit_files(files)
     return [path for path, _ in files]
-
-
-def _sorted(table: pa.Table, by: Sequence[str], facts: Mapping[str, Mapping[str, Any]]) -> bytes:
-    return parquet_bytes(
-        table.sort_by([(name, "ascending") for name in by]).replace_schema_metadata(file_metadata(facts))
-    )
 
 
 def read_packed(directory: Path = PROGRAMS_DIR) -> tuple[list[ModuleText], list[ModuleRun]]:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
@@ -20,7 +20,38 @@ MAX_FILE_B = 16 << 20
 """Longest file that is read, several times what a service writes."""
 
 _FILE_NAME = re.compile(r"\d{4}-\d{2}-\d{2}-\d+-[0-9a-f]{8}\.jsonl")
-_SPEC = ("family", "dtype", "kv_dtype", "variant", "impl", "config", "threads", "cache_state")
+
+
+class _Head(msgspec.Struct):
+    format_version: int
+
+
+class _Kernel(msgspec.Struct):
+    """A line of a usage log: a kernel, its device, and how often it was asked for."""
+
+    family: str
+    dtype: str
+    variant: str
+    impl: str
+    cache_state: str
+    device: str
+    sizes: dict[str, int]
+    config: dict[str, int]
+    count: Annotated[float, msgspec.Meta(gt=0)]
+    kv_dtype: str | None = None
+    threads: int | None = None
+
+    def counted(self) -> tuple[KernelSpec, str, float]:
+        """The kernel, its device and the count.
+
+        Raises:
+            SpecError: this kernelcast does not know the kernel.
+        """
+        spec = KernelSpec.of(
+            self.family, self.dtype, kv_dtype=self.kv_dtype, variant=self.variant, impl=self.impl, config=self.config,
+            threads=self.threads, cache_state=self.cache_state, **dict[str, Any](self.sizes),
+        )  # fmt: skip
+        return spec, self.device, self.count
 
 
 @dataclass(slots=True)
@@ -80,56 +111,22 @@ def _read_file(path: Path, usage: Usage) -> None:
         usage.refused.append(f"{path.name} is longer than {MAX_FILE_B >> 20} MiB, which no service writes")
         return
     first, *lines = content.split(b"\n")
-    head = _object(first)
-    version = None if head is None else head.get("format_version")
+    try:
+        version = msgspec.json.decode(first, type=_Head).format_version
+    except msgspec.DecodeError:
+        usage.refused.append(f"{path.name} has no head that can be read")
+        return
     if version != FORMAT_VERSION:
-        usage.refused.append(
-            f"{path.name} has no head that can be read"
-            if version is None
-            else f"{path.name} has format version {version!r}; this kernelcast reads {FORMAT_VERSION}"
-        )
+        usage.refused.append(f"{path.name} has format version {version!r}; this kernelcast reads {FORMAT_VERSION}")
         return
     usage.files += 1
     for line in lines:
         if not line.strip():
             continue
-        counted = _kernel(line)
-        if counted is None:
+        try:
+            spec, device, count = msgspec.json.decode(line, type=_Kernel).counted()
+        except (msgspec.DecodeError, SpecError, TypeError, OverflowError, RecursionError):
             usage.damaged += 1
             continue
-        spec, device, count = counted
         for counts in (usage.total, usage.by_device.setdefault(device, {})):
             counts[spec] = counts.get(spec, 0.0) + count
-
-
-def _kernel(line: bytes) -> tuple[KernelSpec, str, float] | None:
-    """The kernel, device and count of a line; None where it holds none that this kernelcast knows."""
-    fields_of_line = _object(line)
-    if fields_of_line is None:
-        return None
-    sizes, device, count = fields_of_line.get("sizes"), fields_of_line.get("device"), fields_of_line.get("count")
-    if not isinstance(sizes, dict) or not isinstance(device, str) or isinstance(count, bool):
-        return None
-    if not isinstance(count, int | float) or not math.isfinite(count) or count <= 0:
-        return None
-    if not all(
-        isinstance(fields_of_line.get(name), str) for name in ("family", "dtype", "variant", "impl", "cache_state")
-    ):
-        return None
-    if not isinstance(fields_of_line.get("config"), dict) or not isinstance(fields_of_line.get("kv_dtype"), str | None):
-        return None
-    if set(sizes) & set(_SPEC):
-        return None
-    try:
-        fields: dict[str, Any] = {name: fields_of_line.get(name) for name in _SPEC}
-        return KernelSpec.of(**fields, **sizes), device, float(count)
-    except (SpecError, OverflowError):
-        return None
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None

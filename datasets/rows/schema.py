@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -144,23 +144,20 @@ class Measurement:
 
 
 _ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-_SPEC_COLUMNS = (("family", str), ("device", str), ("dtype", str), ("kv_dtype", str), ("variant", str), ("impl", str),
-                 ("threads", int), ("cache_state", str))  # fmt: skip
-_RESULT_COLUMNS = (("status", str), ("latency_s", float), ("latency_q1_s", float), ("latency_q3_s", float),
-                   ("latency_min_s", float), ("n_samples", int), ("first_call_s", float), ("converged", bool),
-                   ("noisy", bool), ("rejected_samples", int), ("power_w", float), ("power_limit_w", float),
-                   ("energy_j", float), ("energy_source", str), ("energy_mode", str), ("net_energy_j", float),
-                   ("idle_power_w", float), ("power_integrated_w", float), ("steady_latency_s", float),
-                   ("energy_windows", int),
-                   ("energy_spread", float), ("sm_clock_hz", float), ("temperature_c", float), ("throttle", str),
-                   ("registers", float), ("spill_b", float), ("shared_b", float), ("source", str),
-                   ("split", str), ("message", str),
-                   ("measured_at", str), ("block", str), ("software", str), ("case_id", str))  # fmt: skip
 
-LABEL_COLUMNS = frozenset({"latency_s", "latency_q1_s", "latency_q3_s", "latency_min_s", "power_w", "energy_j",
-                           "net_energy_j", "power_integrated_w", "steady_latency_s", "energy_spread", "sm_clock_hz",
-                           "temperature_c", "throttle"})  # fmt: skip
-"""Columns a prediction must never read."""
+
+def record_columns(kind: type[Any]) -> dict[str, pa.DataType]:
+    """The fields of a dataclass as columns of a table; a literal is text, and what may be None is of its other type."""
+    hints = {name: next(iter(get_args(hint) or (hint,))) for name, hint in get_type_hints(kind).items()}
+    return {f.name: _ARROW.get(hints[f.name], pa.string()) for f in fields(kind)}
+
+
+_SPEC_COLUMNS = {name: pa.string() for name in ("family", "device", "dtype", "kv_dtype", "variant", "impl")} | {
+    "threads": pa.int64(), "cache_state": pa.string()}  # fmt: skip
+_LAST = ("block", "software", "case_id")
+_RESULT_COLUMNS = {
+    name: kind for name, kind in record_columns(Measurement).items() if name not in ("spec", "device", *_LAST)
+} | dict.fromkeys(_LAST, pa.string())
 
 
 def arrow_schema(family: str) -> pa.Schema:
@@ -170,14 +167,14 @@ def arrow_schema(family: str) -> pa.Schema:
         SpecError: unknown family.
     """
     fam = get_family(family)
-    sizes = [(name, int) for name in (*fam.dim_names, *fam.config)]
-    return pa.schema([pa.field(name, _ARROW[kind]) for name, kind in (*_SPEC_COLUMNS, *sizes, *_RESULT_COLUMNS)])
+    sizes = dict.fromkeys((*fam.dim_names, *fam.config), pa.int64())
+    return pa.schema(_SPEC_COLUMNS | sizes | _RESULT_COLUMNS)
 
 
 def to_row(measurement: Measurement) -> dict[str, Any]:
     """The measurement as one flat row of its family's table."""
     spec = measurement.spec
-    row: dict[str, Any] = {name: getattr(spec, name) for name, _ in _SPEC_COLUMNS if name != "device"}
+    row: dict[str, Any] = {name: getattr(spec, name) for name in _SPEC_COLUMNS if name != "device"}
     row.update(spec.dims)
     row.update(spec.config)
     row.update({f.name: getattr(measurement, f.name) for f in fields(measurement) if f.name != "spec"})
@@ -186,10 +183,7 @@ def to_row(measurement: Measurement) -> dict[str, Any]:
 
 def to_table(measurements: list[Measurement], family: str) -> pa.Table:
     """Rows of one family as an Arrow table of `arrow_schema(family)`."""
-    schema = arrow_schema(family)
-    rows = [to_row(m) for m in measurements]
-    return pa.table({name: pa.array([row.get(name) for row in rows], schema.field(name).type) for name in schema.names},
-                    schema=schema)  # fmt: skip
+    return pa.Table.from_pylist([to_row(m) for m in measurements], arrow_schema(family))
 
 
 def from_row(row: Mapping[str, Any]) -> Measurement:
@@ -271,12 +265,6 @@ def software_of(facts: Mapping[str, Any]) -> str:
             parts["power_limit_w"] = f"{limit:.0f}"
             break
     return "; ".join(f"{name}={parts[name]}" for name in sorted(parts))
-
-
-def software_by_block(provenance: Mapping[str, Mapping[str, Any]]) -> Callable[[str | None], str | None]:
-    """A function from a block's name to its software; None for an unknown block or one that says nothing of it."""
-    known = {block: software_of(facts) or None for block, facts in provenance.items()}
-    return lambda block: None if block is None else known.get(block)
 
 
 def _versions(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from ...features.errors import SpecError, listed
 from ..rows.schema import FORMAT_VERSION, arrow_schema
 from .errors import FormatError, StoreError, StoreWarning, UnreachableError
-from .location import Location, list_folders
+from .location import Location, digest_of, list_folders, new_name
 
 METADATA_KEY = b"kernelcast"
 """Key of the files' schema metadata: JSON `{"format_version": int, "provenance_zlib": text}`.
@@ -91,6 +91,35 @@ def parquet_bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **WRITE_OPTIONS)
     return bytes(sink.getvalue())
+
+
+def sorted_bytes(table: pa.Table, by: Sequence[str]) -> bytes:
+    """`parquet_bytes` of the rows in order of the columns `by`: like rows compress well, and no order of collecting is left."""
+    return parquet_bytes(table.sort_by([(name, "ascending") for name in by]))
+
+
+def block_file(folder: Path, table: pa.Table, facts: Mapping[str, Mapping[str, Any]]) -> tuple[Path, bytes]:
+    """A new name in `folder` and the content of a file of rows with `{block: facts}`.
+
+    Raises:
+        StoreError: the facts are not plain JSON.
+    """
+    content = parquet_bytes(table.replace_schema_metadata(file_metadata(facts)))
+    return folder / new_name(digest_of([content])), content
+
+
+def latest_rows(table: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The last of the rows that are equal in the columns `key`, in the table's order."""
+    keys = zip(*(table[name].to_pylist() for name in key), strict=True)
+    last = dict(zip(keys, range(table.num_rows), strict=False))
+    return table.take(pa.array(sorted(last.values()), pa.int64()))
+
+
+def with_own_provenance(table: pa.Table, facts: Mapping[str, Mapping[str, Any]] | None = None) -> pa.Table:
+    """The table with the facts of the blocks that its rows name, and of no others; by default out of its own metadata."""
+    known = provenance_of(table) if facts is None else facts
+    blocks = table["block"].unique().to_pylist()
+    return table.replace_schema_metadata(file_metadata({block: known[block] for block in blocks if block in known}))
 
 
 def family_schema(family: str, columns: Sequence[str] | None = None) -> pa.Schema:

@@ -51,6 +51,8 @@ from .parquet_files import (
     provenance_of,
     read_rows,
     scan_rows,
+    sorted_bytes,
+    with_own_provenance,
 )
 
 Mask = npt.NDArray[np.bool_]
@@ -300,10 +302,9 @@ def pack(tables: Mapping[str, Sequence[pa.Table]], out_dir: Path) -> list[Path]:
             facts.update(provenance_of(part))
         rows = pa.concat_tables([part.replace_schema_metadata(None) for part in parts])
         rows = rows.filter(pa.array(_first_of_each(rows)))
-        rows = rows.filter(pa.array(~_superseded(rows))).sort_by([(key, "ascending") for key in _sort_keys(family)])
-        used = {block: facts[block] for block in rows["block"].unique().to_pylist() if block in facts}
+        rows = with_own_provenance(rows.filter(pa.array(~_superseded(rows))), facts)
         path = Path(out_dir) / f"{family}.parquet"
-        commit_files([(path, parquet_bytes(rows.replace_schema_metadata(file_metadata(used))))])
+        commit_files([(path, sorted_bytes(rows, _sort_keys(family)))])
         written.append(path)
     return written
 
