@@ -17,7 +17,6 @@ from .console import (
     ModelOut,
     OptionalData,
     Seed,
-    check_table,
     model_dir,
     note,
     plain_errors,
@@ -25,7 +24,6 @@ from .console import (
     read_catalogue,
     seconds,
     show_table,
-    write_table,
 )
 
 if TYPE_CHECKING:
@@ -125,6 +123,8 @@ def suggest(
 
     Fill in latency_s, in seconds, and give the file to `kernelcast calibrate`. The most useful come first.
     """
+    from .predict.predict_table import check_table, write_table
+
     if out_file is not None:
         check_table(out_file)
     devices = read_catalogue(device_file)

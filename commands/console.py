@@ -18,12 +18,15 @@ import typer
 from ..features.errors import SpecError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from rich.console import Console
     from rich.table import Table
 
     from ..features.device import Catalogue
+    from ..models.predict.prediction import Interval, Prediction
+    from ..workloads.mlir.prediction import ModulePrediction
+    from ..workloads.whole_model import Whole
 
+    Targets = Prediction | ModulePrediction | Whole
 
 PIPE_WIDTH = 140
 """Columns of a table that goes to a pipe or a file, where there is no terminal to ask."""
@@ -121,6 +124,39 @@ def totals_table(name_cells: int = 9) -> Table:
         table.add_column(justify="right", no_wrap=True)
     table.add_column()
     return table
+
+
+def targets_table(prediction: Targets, rate: str, unknown: str) -> Table:
+    """`totals_table` with latency, power and energy; `rate` is the remark of the latency, `unknown` says why one is None."""
+    from rich.text import Text
+
+    table = totals_table()
+    for name, target, show, remark in (
+        ("latency", prediction.latency_s, seconds, rate), ("power", prediction.power_w, watts, ""),
+        ("energy", prediction.energy_j, joules, ""),
+    ):  # fmt: skip
+        if target is None:
+            table.add_row(name, "unknown", "", unknown)
+        else:
+            table.add_row(name, Text(show(target.value), "bold"), between(target, show), remark)
+    return table
+
+
+def between(target: Interval, show: Callable[[float], str]) -> str:
+    """The interval of a target as text."""
+    return f"[{show(target.lower)} … {show(target.upper)}]"
+
+
+def show_fact(name: str, fact: str, *, cells: int = 10, style: str = "dim") -> None:
+    """Print a line with a name of `cells` columns before it."""
+    from rich.text import Text
+
+    out().print(Text.assemble((name.ljust(cells), style), fact), soft_wrap=True)
+
+
+def bar(share: float) -> str:
+    """A share of the longest bar, drawn."""
+    return "█" * round(24 * share) or "▏"
 
 
 def note(message: str) -> None:
@@ -261,39 +297,6 @@ def check_file(out: Path) -> None:
     if not out.parent.is_dir():
         raise SpecError(f"the folder of --out {out} does not exist; make it first", field="out")
     _check_writable(out.parent, f"the folder of --out {out}")
-
-
-def check_table(out: Path) -> None:
-    """That a table can be written to the file `out`, .csv or .parquet.
-
-    Raises:
-        SpecError: why it cannot.
-    """
-    from ..datasets.rows.table_columns import SUFFIXES
-
-    if out.suffix.lower() not in SUFFIXES:
-        raise SpecError(f"--out {out} must end in {' or '.join(SUFFIXES)}", field="out")
-    check_file(out)
-
-
-def write_table(table: pa.Table, out: Path) -> None:
-    """Write a table to a .csv or .parquet file, whole or not at all.
-
-    Raises:
-        SpecError: it cannot be written.
-    """
-    import pyarrow as pa
-
-    from ..datasets.form.export import row_file
-    from ..datasets.store.errors import StoreError
-
-    try:
-        with row_file(out, table.schema, table.schema.metadata) as file:
-            file.write_table(table)
-    except StoreError as error:
-        raise SpecError(str(error), field="out") from error
-    except pa.ArrowException as error:
-        raise SpecError(f"cannot write {out}: {str(error).splitlines()[0]}", field="out") from error
 
 
 def check_folder(out: Path) -> None:

@@ -8,16 +8,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...features.errors import SpecError, listed
-from ..console import DeviceFiles, Json, Model, model_dir, out, print_json, read_catalogue, totals_table
-from .predict_mlir import TextOptions, is_mlir, predict_mlir
+from ..console import (
+    Coverage,
+    DeviceFiles,
+    Json,
+    Model,
+    bar,
+    flops_per_s,
+    model_dir,
+    out,
+    print_json,
+    read_catalogue,
+    seconds,
+    show_fact,
+    targets_table,
+)
+from .predict_mlir import is_mlir, predict_mlir
 
 if TYPE_CHECKING:
     from ...features.device import Device
     from ...features.kernel import KernelSpec
-    from ...models.predict.prediction import Interval, Prediction
+    from ...models.predict.prediction import Prediction
 
 _SETTINGS = ("dtype", "variant", "impl", "kv_dtype", "threads", "cache_state")
-_BAR_CELLS = 24
 
 
 def predict(
@@ -36,7 +49,7 @@ def predict(
         typer.Option(help="Device name or alias; see `kernelcast devices`. For MLIR it may be given again."),
     ] = None,
     model: Model = None,
-    coverage: Annotated[float, typer.Option(help="Share of cases the intervals are to contain.")] = 0.9,
+    coverage: Coverage = 0.9,
     table: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Predict every row of a .parquet or .csv table instead.")
     ] = None,
@@ -77,15 +90,19 @@ def predict(
     A table: kernelcast predict --model DIR --table IN.parquet --out OUT.parquet
     """
     known = read_catalogue(device_file)
-    only_text = TextOptions(function, tuple(bind or ()), compiler, threads, flame, show_all)
+    only_text = {"--function": function, "--bind": bind, "--compiler": compiler or None, "--threads": threads,
+                 "--flame": flame, "--all": show_all or None}  # fmt: skip
     if table is None and what is not None and is_mlir(what):
         if values:
             raise SpecError(f"{values[0]!r} goes with a kernel family; sizes of MLIR are given with --bind NAME=SIZE")
         if out_file is not None or table_family is not None or keep_good:
             raise SpecError("--out, --family and --skip-bad-rows are options of --table, not of MLIR; leave them out")
-        predict_mlir(what, device or (), known, only_text, model=model, coverage=coverage, as_json=as_json)
+        predict_mlir(
+            what, device or (), known, function=function, bind=bind or (), compiler=compiler, threads=threads, flame=flame,
+            show_all=show_all, model=model, coverage=coverage, as_json=as_json,
+        )  # fmt: skip
         return
-    if mlir_options := only_text.names():
+    if mlir_options := [name for name, value in only_text.items() if value is not None]:
         raise SpecError(
             f"{listed(mlir_options)} go{'es' if len(mlir_options) == 1 else ''} with MLIR: kernelcast predict FILE.mlir …"
         )
@@ -162,51 +179,24 @@ def _whole(name: str, value: str) -> int:
 
 
 def _show(spec: KernelSpec, device: Device, prediction: Prediction) -> None:
+    from rich.table import Table
     from rich.text import Text
 
     from ...features.kernel import View, get_family
-    from ..console import flops_per_s, joules, seconds, watts
 
     screen = out()
     screen.print(Text.assemble((str(spec), "bold"), f" on {device.title} ({device.name})"), soft_wrap=True)
-    table = totals_table()
     flops = float(get_family(spec.family).flops(View.of(spec)))
-    rate = f"{flops_per_s(flops / prediction.latency_s.value)}" if flops else ""
-    for name, target, show, remark in (
-        ("latency", prediction.latency_s, seconds, rate), ("power", prediction.power_w, watts, ""),
-        ("energy", prediction.energy_j, joules, ""),
-    ):  # fmt: skip
-        if target is None:
-            table.add_row(
-                name, "unknown", "", "too few rows of this family with power were measured on devices like this"
-            )
-        else:
-            table.add_row(name, Text(show(target.value), "bold"), _between(target, show), remark)
-    screen.print(table)
-    screen.print(Text.assemble(("interval  ", "dim"), f"{prediction.coverage * 100:g} % of cases fall inside"))
-    screen.print(Text.assemble(("bound     ", "dim"), f"{prediction.bound}; each limit alone would take"))
-    screen.print(_breakdown(prediction))
-    screen.print(
-        Text.assemble(
-            ("method    ", "dim"), prediction.method, "" if prediction.in_domain else " — outside what was measured"
-        )
-    )
-    for remark in prediction.notes:
-        screen.print(Text.assemble(("note      ", "dim"), remark), soft_wrap=True)
-
-
-def _between(target: Interval, show: Any) -> str:
-    return f"[{show(target.lower)} … {show(target.upper)}]"
-
-
-def _breakdown(prediction: Prediction) -> Any:
-    from rich.table import Table
-
-    from ..console import seconds
-
+    rate = flops_per_s(flops / prediction.latency_s.value) if flops else ""
+    unknown = "too few rows of this family with power were measured on devices like this"
+    screen.print(targets_table(prediction, rate, unknown))
+    show_fact("interval", f"{prediction.coverage * 100:g} % of cases fall inside")
+    show_fact("bound", f"{prediction.bound}; each limit alone would take")
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
     longest = max(prediction.breakdown.values(), default=0.0) or 1.0
     for name, value in prediction.breakdown.items():
-        cells = round(_BAR_CELLS * value / longest)
-        table.add_row("         ", name, "█" * cells or "▏", seconds(value))
-    return table
+        table.add_row("         ", name, bar(value / longest), seconds(value))
+    screen.print(table)
+    show_fact("method", prediction.method + ("" if prediction.in_domain else " — outside what was measured"))
+    for remark in prediction.notes:
+        show_fact("note", remark)

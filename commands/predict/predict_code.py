@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..console import Json, out, print_json, totals_table
+from ..console import Json, between, num_bytes, out, print_json, show_fact, totals_table
 from .predict_mlir import STDIN, safe
 
 if TYPE_CHECKING:
-    from ...models.predict.prediction import Interval
     from ...workloads.mlir.triton.predictor import CodePrediction
 
 
@@ -53,40 +52,31 @@ def predict_code(
 def _show(title: str, prediction: CodePrediction) -> None:
     from rich.text import Text
 
-    from ..console import num_bytes
-
     screen = out()
     options = f"{prediction.target}, {prediction.num_warps} warps, {prediction.num_stages} stages"
     screen.print(Text.assemble((safe(title), "bold"), f": {safe(prediction.function)} for {options}"), soft_wrap=True)
     table = totals_table(13)
     spills = f"{100 * prediction.spill_probability:.0f} %"
     limits = prediction.limits
-    for name, value, between, remark in (
-        ("registers", f"{prediction.registers.value:.0f}", _between(prediction.registers, "{:.0f}".format),
+    for name, value, interval, remark in (
+        ("registers", f"{prediction.registers.value:.0f}", between(prediction.registers, "{:.0f}".format),
         f"per thread, of {limits['registers']}"),
         ("spilling", spills, "",
         f"about {num_bytes(prediction.spill_b)} of stack per thread" if prediction.spill_b else "probability"),
-        ("shared memory", num_bytes(prediction.shared_b.value), _between(prediction.shared_b, num_bytes),
+        ("shared memory", num_bytes(prediction.shared_b.value), between(prediction.shared_b, num_bytes),
          f"per block, of {num_bytes(limits['shared_b'])}"),
-        ("instructions", f"{prediction.instructions.value:.0f}", _between(prediction.instructions, "{:.0f}".format),
+        ("instructions", f"{prediction.instructions.value:.0f}", between(prediction.instructions, "{:.0f}".format),
         "each once, however often it runs"),
-        ("occupancy", _percent(prediction.occupancy.value), _between(prediction.occupancy, _percent),
+        ("occupancy", _percent(prediction.occupancy.value), between(prediction.occupancy, _percent),
         f"{prediction.blocks_per_sm} blocks at once"),
     ):  # fmt: skip
-        table.add_row(name, Text(value, "bold"), between, remark)
+        table.add_row(name, Text(value, "bold"), interval, remark)
     screen.print(table)
-    for name, item in (
-        ("interval", f"{prediction.coverage * 100:g} % of functions fall inside"),
-        ("read by", prediction.reader),
-    ):
-        screen.print(Text.assemble((name.ljust(14), "dim"), safe(item)), soft_wrap=True)
+    show_fact("interval", f"{prediction.coverage * 100:g} % of functions fall inside", cells=14)
+    show_fact("read by", safe(prediction.reader), cells=14)
     for remark in prediction.notes:
-        screen.print(Text.assemble(("note".ljust(14), "dim"), safe(remark)), soft_wrap=True)
+        show_fact("note", safe(remark), cells=14)
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-def _between(target: Interval, show: Any) -> str:
-    return f"[{show(target.lower)} … {show(target.upper)}]"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...features.errors import SpecError
 from ..console import (
     PIPE_WIDTH,
+    between,
     flops,
     flops_per_s,
     joules,
@@ -19,14 +19,14 @@ from ..console import (
     out,
     print_json,
     seconds,
-    totals_table,
+    show_fact,
+    targets_table,
     watts,
 )
 
 if TYPE_CHECKING:
     from ...features.device import Catalogue, Device
     from ...features.mlir.types.graph import Module
-    from ...models.predict.prediction import Interval
     from ...workloads.mlir.prediction import GroupCost, ModulePrediction
 
 SUFFIXES = (".mlir", ".mlirbc", ".ttir", ".ttgir", ".stablehlo")
@@ -42,35 +42,6 @@ _LIKE = "≈"
 """Before a kernel that is only like what the operations do; how it differs stands under the table."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextOptions:
-    """Options that only MLIR text has.
-
-    Attributes:
-        function: Name of the function; None for the only public one.
-        bind: Sizes of dynamic dimensions as `NAME=SIZE`.
-        compiler: `iree` or `xla`; empty for the compiler the device's programs were measured with.
-        threads: CPU threads; None for all cores.
-        flame: File the flame graph is written to, None for none.
-        show_all: Whether every kernel is listed, not only the longest.
-    """
-
-    function: str | None = None
-    bind: Sequence[str] = ()
-    compiler: str = ""
-    threads: int | None = None
-    flame: Path | None = None
-    show_all: bool = False
-
-    def names(self) -> list[str]:
-        """Names of the options that are set."""
-        is_set = {
-            "--function": self.function is not None, "--bind": bool(self.bind), "--compiler": bool(self.compiler),
-            "--threads": self.threads is not None, "--flame": self.flame is not None, "--all": self.show_all,
-        }  # fmt: skip
-        return [name for name, present in is_set.items() if present]
-
-
 def is_mlir(word: str) -> bool:
     """Whether the first argument of `predict` is MLIR text rather than a kernel family: a path, or stdin."""
     if word == STDIN or "/" in word or word.lower().endswith(SUFFIXES):
@@ -84,13 +55,18 @@ def predict_mlir(
     word: str,
     devices: Sequence[str],
     known: Catalogue,
-    options: TextOptions,
     *,
+    function: str | None,
+    bind: Sequence[str],
+    compiler: str,
+    threads: int | None,
+    flame: Path | None,
+    show_all: bool,
     model: Path | None,
     coverage: float,
     as_json: bool,
 ) -> None:
-    """Predict the text in a file or on stdin on each device, and print it.
+    """Predict the text in a file or on stdin on each device, and print it; the options are those of `predict`.
 
     Raises:
         SpecError: the text, an option or a device cannot be used; the message says what is possible.
@@ -105,32 +81,33 @@ def predict_mlir(
     from ...workloads.mlir.program_text import read_bind, read_file, threads_on
 
     names = [known.get(name).name for name in devices]
-    if options.flame is not None:
+    if flame is not None:
         from .flame_graph import check_flame
 
-        check_flame(options.flame, len(names))
-    bind = read_bind(options.bind)
+        check_flame(flame, len(names))
+    sizes = read_bind(bind)
     # A text made to bring a native parser down must not take the command with it.
     with NativeReader() as native:
         module = read(read_file(None if word == STDIN else Path(word)), native=native)
-    program = understand(module, options.function, bind)
+    program = understand(module, function, sizes)
     predictor = load_module_predictor(load_predictor(model_dir(model), known))
-    ask = partial(predictor.predict, program, compiler=options.compiler, coverage=coverage)
-    threads = threads_on([known.get(name) for name in names], options.threads)
-    predictions = [ask(name, threads=count) for name, count in zip(names, threads, strict=True)]
+    ask = partial(predictor.predict, program, compiler=compiler, coverage=coverage)
+    asked_of = [known.get(name) for name in names]
+    counts = threads_on(asked_of, threads)
+    predictions = [ask(name, threads=count) for name, count in zip(names, counts, strict=True)]
     title = "stdin" if word == STDIN else safe(Path(word).name)
-    answers = [(known.get(name), prediction) for name, prediction in zip(names, predictions, strict=True)]
-    if options.flame is not None:
+    answers = list(zip(asked_of, predictions, strict=True))
+    if flame is not None:
         from .flame_graph import write_flame
 
-        write_flame(options.flame, title, answers)
+        write_flame(flame, title, answers)
     if as_json:
         from ...workloads.answers import programs_answer
 
         print_json(programs_answer(module, functions(module), predictions))
         return
     for device, prediction in answers:
-        _show(title, device, module, prediction, show_all=options.show_all)
+        _show(title, device, module, prediction, show_all=show_all)
     if len(answers) > 1:
         _compare(answers)
 
@@ -147,7 +124,7 @@ def _show(title: str, device: Device, module: Module, prediction: ModulePredicti
     )
     screen.print(_totals(prediction))
     for name, fact in _facts(module, prediction).items():
-        screen.print(Text.assemble((name.ljust(10), "dim"), safe(fact)), soft_wrap=True)
+        show_fact(name, safe(fact))
     for line in flame(prediction.groups, screen.width):
         screen.print(line, soft_wrap=True)
     if prediction.groups:
@@ -158,27 +135,19 @@ def _show(title: str, device: Device, module: Module, prediction: ModulePredicti
             fact = f"{_LIKE} {', '.join(map(str, numbers))}: {safe(reason)}"
             screen.print(Text(fact, "dim"), soft_wrap=True)
     for op, reason in prediction.not_understood:
-        screen.print(Text.assemble(("unknown   ", "red"), f"{safe(op)}: {safe(reason)}"), soft_wrap=True)
+        show_fact("unknown", f"{safe(op)}: {safe(reason)}", style="red")
     for remark in prediction.notes:
-        screen.print(Text.assemble(("note      ", "dim"), safe(remark)), soft_wrap=True)
+        show_fact("note", safe(remark))
 
 
 def _totals(prediction: ModulePrediction) -> Any:
     from rich.text import Text
 
-    table = totals_table()
     rate = flops_per_s(prediction.flops / prediction.latency_s.value) if prediction.flops else ""
-    for name, target, show, remark in (
-        ("latency", prediction.latency_s, seconds, rate), ("power", prediction.power_w, watts, ""),
-        ("energy", prediction.energy_j, joules, ""),
-    ):  # fmt: skip
-        if target is None:
-            table.add_row(name, "unknown", "", _without_power(prediction))
-        else:
-            table.add_row(name, Text(show(target.value), "bold"), _between(target, show), remark)
+    table = targets_table(prediction, rate, _without_power(prediction))
     for name, code in prediction.characteristics.items():
         title, written, meaning = _CODE.get(name, (name, "{:.3g}".format, ""))
-        table.add_row(title, Text(written(code.value), "bold"), _between(code, written), meaning)
+        table.add_row(title, Text(written(code.value), "bold"), between(code, written), meaning)
     return table
 
 
@@ -299,16 +268,12 @@ def _compare(answers: Sequence[tuple[Device, ModulePrediction]]) -> None:
     first = answers[0][1].latency_s.value
     for device, item in sorted(answers, key=lambda answer: answer[1].latency_s.value):
         table.add_row(
-            device.name, seconds(item.latency_s.value), _between(item.latency_s, seconds),
+            device.name, seconds(item.latency_s.value), between(item.latency_s, seconds),
             f"{item.latency_s.value / first:.3g} ×", "unknown" if item.power_w is None else watts(item.power_w.value),
             "unknown" if item.energy_j is None else joules(item.energy_j.value),
             "" if item.utilization is None else f"{100 * item.utilization:.3g} %",
         )  # fmt: skip
     out().print(table)
-
-
-def _between(target: Interval, show: Any) -> str:
-    return f"[{show(target.lower)} … {show(target.upper)}]"
 
 
 def safe(text: str) -> str:

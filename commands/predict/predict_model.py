@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,24 +12,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...features.errors import SpecError, listed
-from ..console import DeviceFiles, Json, Model, model_dir, out, print_json, read_catalogue, totals_table
+from ..console import (
+    Coverage,
+    DeviceFiles,
+    Devices,
+    Json,
+    Model,
+    bar,
+    joules,
+    model_dir,
+    out,
+    print_json,
+    read_catalogue,
+    seconds,
+    show_fact,
+    targets_table,
+)
 
 if TYPE_CHECKING:
     from ...features.device import Device
     from ...workloads.whole_model import Whole
 
-_BAR_CELLS = 24
 _SHOWN = 12
 _TEXT_COLUMNS = ("family", "dtype", "variant", "impl", "kv_dtype", "cache_state", "name")
 
 
 def predict_model(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The kernels: a .json, .yaml or .csv list.")],
-    device: Annotated[
-        list[str] | None, typer.Option(help="Device name or alias, may be given again; see `kernelcast devices`.")
-    ] = None,
+    device: Devices = None,
     model: Model = None,
-    coverage: Annotated[float, typer.Option(help="Share of cases the intervals are to contain.")] = 0.9,
+    coverage: Coverage = 0.9,
     launch_s: Annotated[
         float, typer.Option("--launch-s", help="Seconds between two kernels; 0: they run back to back.")
     ] = 0.0,
@@ -121,45 +133,26 @@ def _value(name: str | None, word: Any) -> Any:
 def _show(path: Path, device: Device, whole: Whole) -> None:
     from rich.text import Text
 
-    from ..console import joules, seconds, watts
-
     screen = out()
     runs = f"{len(whole.parts)} kernels, {whole.launches} runs"
     screen.print(Text.assemble((path.name, "bold"), f" on {device.title} ({device.name}): {runs}"), soft_wrap=True)
-    totals = totals_table()
-    for name, target, show in (
-        ("latency", whole.latency_s, seconds),
-        ("power", whole.power_w, watts),
-        ("energy", whole.energy_j, joules),
-    ):
-        if target is None:
-            totals.add_row(name, "unknown", "", f"no power is known of {_first_of(whole.without_energy)}")
-        else:
-            between = f"[{show(target.lower)} … {show(target.upper)}]"
-            totals.add_row(name, Text(show(target.value), "bold"), between, "")
-    screen.print(totals)
-    screen.print(Text.assemble(("interval  ", "dim"), f"{whole.coverage * 100:g} % of cases fall inside"))
-    screen.print(
-        Text.assemble(("bound     ", "dim"), f"no run of these kernels takes less than {seconds(whole.bound_s)}")
-    )
+    without = whole.without_energy
+    others = f" and {len(without) - 1} others" if len(without) > 1 else ""
+    screen.print(targets_table(whole, "", f"no power is known of {without[0]}{others}" if without else ""))
+    show_fact("interval", f"{whole.coverage * 100:g} % of cases fall inside")
+    show_fact("bound", f"no run of these kernels takes less than {seconds(whole.bound_s)}")
     if whole.launch_s:
-        screen.print(Text.assemble(("gaps      ", "dim"), f"{seconds(whole.launch_s)} between kernels, in the latency"))
+        show_fact("gaps", f"{seconds(whole.launch_s)} between kernels, in the latency")
     screen.print(_kernels(whole))
     if len(whole.families) > 1:
         screen.print(_families(whole))
     for remark in whole.notes:
-        screen.print(Text.assemble(("note      ", "dim"), remark), soft_wrap=True)
-
-
-def _first_of(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
+        show_fact("note", remark)
 
 
 def _kernels(whole: Whole) -> Any:
     """The kernels that take most of the time, a bar each."""
     from rich.text import Text
-
-    from ..console import joules, seconds
 
     table = _table("kernel", "runs", "one run", "all runs", "energy", "time", "")
     order = sorted(range(len(whole.parts)), key=lambda i: whole.parts[i].latency_s, reverse=True)
@@ -170,7 +163,7 @@ def _kernels(whole: Whole) -> Any:
         style = "bold" if i in whole.dominant else ""
         table.add_row(
             Text(part.kernel.title, style), str(part.kernel.count), seconds(part.prediction.latency_s.value),
-            seconds(part.latency_s), energy, f"{100 * part.time_share:.1f} %", _bar(part.time_share / longest),
+            seconds(part.latency_s), energy, f"{100 * part.time_share:.1f} %", bar(part.time_share / longest),
         )  # fmt: skip
     if rest := order[_SHOWN:]:
         left = [whole.parts[i] for i in rest]
@@ -182,19 +175,17 @@ def _kernels(whole: Whole) -> Any:
 
 
 def _families(whole: Whole) -> Any:
-    from ..console import joules, seconds
-
     table = _table("family", "runs", "all runs", "energy", "time", "")
     for family in whole.families:
         energy = "" if family.energy_j is None else joules(family.energy_j)
-        bar = _bar(family.time_share / whole.families[0].time_share)
+        drawn = bar(family.time_share / whole.families[0].time_share)
         table.add_row(
             family.family,
             str(family.launches),
             seconds(family.latency_s),
             energy,
             f"{100 * family.time_share:.1f} %",
-            bar,
+            drawn,
         )
     return table
 
@@ -208,7 +199,3 @@ def _table(*heads: str) -> Any:
         middle = 0 < place < len(heads) - 1
         table.add_column(head, justify="right" if middle else "left", no_wrap=middle, overflow="fold")
     return table
-
-
-def _bar(share: float) -> str:
-    return "█" * round(_BAR_CELLS * share) or "▏"

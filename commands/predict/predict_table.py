@@ -10,12 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...datasets.form.export import row_file
 from ...datasets.form.form import FormRows, FormTable, read_form
+from ...datasets.rows.table_columns import SUFFIXES
+from ...datasets.store.errors import StoreError
 from ...features.device import Catalogue
 from ...features.errors import SpecError
 from ...models.predict.prediction import Predictions
 from ...models.predict.predictor import load_predictor
-from ..console import check_table, note, progress_bar, write_table
+from ..console import check_file, note, progress_bar
 
 if TYPE_CHECKING:
     from ...models.predict.predictor import Predictor
@@ -133,3 +136,29 @@ def _joined(form: FormTable, columns: _Columns, refused: dict[int, str], *, with
     for name, column in added.items():
         table = table.append_column(name, column)
     return table
+
+
+def check_table(out: Path) -> None:
+    """That a table can be written to the file `out`, .csv or .parquet.
+
+    Raises:
+        SpecError: why it cannot.
+    """
+    if out.suffix.lower() not in SUFFIXES:
+        raise SpecError(f"--out {out} must end in {' or '.join(SUFFIXES)}", field="out")
+    check_file(out)
+
+
+def write_table(table: pa.Table, out: Path) -> None:
+    """Write a table to a .csv or .parquet file, whole or not at all.
+
+    Raises:
+        SpecError: it cannot be written.
+    """
+    try:
+        with row_file(out, table.schema, table.schema.metadata) as file:
+            file.write_table(table)
+    except StoreError as error:
+        raise SpecError(str(error), field="out") from error
+    except pa.ArrowException as error:
+        raise SpecError(f"cannot write {out}: {str(error).splitlines()[0]}", field="out") from error

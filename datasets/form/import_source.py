@@ -18,11 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...features.batch.cases import Cases, Floats
-from ...features.cost.bounds import work
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError
-from ..rows.checks import BOUND_SLACK
+from ..rows.checks import BOUND_SLACK, paper_bounds
 from ..rows.schema import Provenance
 from ..store.location import commit_files
 from ..store.parquet_files import parquet_bytes
@@ -157,7 +155,7 @@ def _known(name: str, known: Catalogue) -> str:
 def _too_fast(rows: FormRows, known: Catalogue, notes: list[Note]) -> npt.NDArray[np.bool_]:
     """Rows that beat their device's lower bound, with a note per table-like group of them."""
     cases = rows.cases
-    bounds = _bounds(cases, known)
+    bounds = paper_bounds(cases, known)
     fast = rows.latency_s < (1 - BOUND_SLACK) * bounds
     for index, category in cases.groups("device", "impl", "dtype", "kv_dtype", "variant"):
         for size in np.unique(cases.sizes["head_dim"][index]) if "head_dim" in cases.sizes else (None,):
@@ -181,17 +179,6 @@ def _too_fast(rows: FormRows, known: Catalogue, notes: list[Note]) -> npt.NDArra
                     "device can be; these may be mislabelled too", included=True,
                 ))  # fmt: skip
     return fast
-
-
-def _bounds(cases: Cases, known: Catalogue) -> Floats:
-    """Lower bounds in seconds, shape `(n,)`; NaN where the device has no peak for the dtype."""
-    bounds = np.full(len(cases), np.nan)
-    for index, _ in cases.groups("device", "dtype"):
-        try:
-            bounds[index] = work(cases.take(index), known).lower_bound_s
-        except SpecError:
-            continue
-    return bounds
 
 
 def _write(parts: Mapping[str, tuple[pa.Table, FormRows]], target: Path, source: str) -> Sequence[PurePath]:

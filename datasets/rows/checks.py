@@ -5,6 +5,7 @@ The rules work on columns, so a block of a campaign and a table of 100,000 rows 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -88,21 +89,29 @@ def check_measurements(measurements: Sequence[Measurement], lower_bounds: LowerB
     `lower_bounds` defaults to the paper bounds of the device catalogue; a device not in it has none and is not judged
     by them.
     """
-    refusals = Refusals(len(measurements))
     columns: dict[str, Any] = {
         name: np.array([_number(getattr(m, name)) for m in measurements], dtype=np.float64) for name in _NUMBERS
     }
     columns["status"] = np.array([m.status for m in measurements], dtype=np.str_)
     columns["energy_source"] = np.array([m.energy_source or "" for m in measurements], dtype=np.str_)
+
+    def bounds_of(timed: Indices) -> Floats:
+        rows = [measurements[i] for i in timed.tolist()]
+        return (lower_bounds or catalogue_bounds)([row.spec for row in rows], [row.device for row in rows])
+
+    return list(check_rows(columns, bounds_of))
+
+
+def check_rows(columns: Mapping[str, Any], bounds_of: Callable[[Indices], Floats]) -> Refusals:
+    """What is wrong with rows in columns; `bounds_of` gives the lower bounds in seconds of the rows at these positions."""
+    refusals = Refusals(len(columns["status"]))
     check_statuses(columns, refusals)
     check_labels(columns, refusals)
-    timed = [i for i, m in enumerate(measurements) if not refusals.bad[i] and m.latency_s is not None]
-    bounds = np.full(len(measurements), np.nan)
-    bounds[timed] = (lower_bounds or catalogue_bounds)(
-        [measurements[i].spec for i in timed], [measurements[i].device for i in timed]
-    )
+    timed = np.flatnonzero(~refusals.bad & ~np.isnan(columns["latency_s"]))
+    bounds = np.full(len(refusals.bad), np.nan)
+    bounds[timed] = bounds_of(timed)
     check_bounds(columns["latency_s"], bounds, refusals)
-    return list(refusals)
+    return refusals
 
 
 def check_statuses(columns: Mapping[str, Any], refusals: Refusals) -> None:
@@ -160,19 +169,23 @@ def check_bounds(latency_s: Floats, bound_s: Floats, refusals: Refusals) -> None
 
 def catalogue_bounds(specs: Sequence[KernelSpec], devices: Sequence[str], *, known: Catalogue | None = None) -> Floats:
     """Lower bounds in seconds from the datasheets of `known` (default: shipped), NaN where it has no device or no peak."""
-    groups: dict[tuple[str, str, str], list[int]] = {}
-    for i, (spec, device) in enumerate(zip(specs, devices, strict=True)):
-        groups.setdefault((spec.family, device, spec.dtype), []).append(i)
+    groups: dict[str, list[int]] = {}
+    for i, spec in enumerate(specs):
+        groups.setdefault(spec.family, []).append(i)
     bounds = np.full(len(specs), np.nan)
-    for (_, device, _), rows in groups.items():
-        try:
-            bounds_of_group = work(
-                Cases.from_specs([specs[i] for i in rows], [device] * len(rows)), known or catalogue()
-            )
-        except SpecError:
-            # A user's own machine need not be in the catalogue: its rows are kept, only this one check is not made.
-            continue
-        bounds[rows] = bounds_of_group.lower_bound_s
+    for rows in groups.values():
+        cases = Cases.from_specs([specs[i] for i in rows], [devices[i] for i in rows])
+        bounds[rows] = paper_bounds(cases, known or catalogue())
+    return bounds
+
+
+def paper_bounds(cases: Cases, known: Catalogue) -> Floats:
+    """Seconds that no run of the cases can beat, shape `(n,)`; NaN where `known` lacks the device or its peak for the dtype."""
+    bounds = np.full(len(cases), np.nan)
+    for index, _ in cases.groups("device", "dtype"):
+        # A user's own machine need not be in the catalogue: its rows are kept, only this one check is not made.
+        with contextlib.suppress(SpecError):
+            bounds[index] = work(cases.take(index), known).lower_bound_s
     return bounds
 
 

@@ -22,11 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...features.batch.cases import Cases
-from ...features.cost.bounds import work
 from ...features.device import Catalogue, catalogue
-from ...features.errors import SpecError
 from ...features.kernel import families, get_family
-from ..rows.checks import Refusals, check_bounds, check_labels, check_statuses
+from ..rows.checks import Refusals, check_rows, paper_bounds
 from ..rows.schema import case_ids_of
 from ..rows.table_columns import numbers, text
 from .errors import FormatError, MissingFileError, StoreError, UnreachableError
@@ -215,47 +213,24 @@ def _verify_rows(
             row = next(i for i, (a, b) in enumerate(zip(ids, stored, strict=True)) if a != b)
             raise StoreError(f"row {start + row + 1} is called {stored[row]} but its columns are those of {ids[row]}")
         seen.append(_fingerprints(rows))
-        refused.extend(
-            f"row {start + refusal.row + 1}: {refusal.column}: {refusal.reason}" for refusal in _refusals(rows, devices)
-        )
+        refused += [
+            f"row {start + item.row + 1}: {item.column}: {item.reason}"
+            for item in _refusals(rows, folder.family, devices)
+        ]
         start += rows.num_rows
     result.rows += start
     if refused:
         result.refused.append((name, f"{len(refused)} of {start} rows cannot be true, the first: {refused[0]}"))
 
 
-def _refusals(rows: pa.Table, devices: Catalogue) -> Iterator[Any]:
-    refusals = Refusals(rows.num_rows)
+def _refusals(rows: pa.Table, family: str, devices: Catalogue) -> Refusals:
     columns: dict[str, Any] = {name: numbers(rows, name).values for name in _CHECKED}
     columns |= {name: text(rows, name) for name in ("status", "energy_source")}
-    check_statuses(columns, refusals)
-    check_labels(columns, refusals)
-    timed = np.flatnonzero(~refusals.bad & ~np.isnan(columns["latency_s"]))
-    bounds = np.full(rows.num_rows, np.nan)
-    bounds[timed] = _bounds(rows.take(pa.array(timed)), devices)
-    check_bounds(columns["latency_s"], bounds, refusals)
-    return iter(refusals)
+    return check_rows(columns, lambda timed: paper_bounds(_cases(rows.take(pa.array(timed)), family), devices))
 
 
-def _bounds(rows: pa.Table, devices: Catalogue) -> npt.NDArray[np.float64]:
-    """Seconds no run of the rows can beat, NaN where the catalogue does not know their device or its peak."""
-    bounds = np.full(rows.num_rows, np.nan)
-    if not rows.num_rows:
-        return bounds
-    cases = _cases(rows)
-    try:
-        return work(cases, devices).lower_bound_s
-    except SpecError:
-        # A user's own machine need not be in the catalogue, nor all number formats of one that is: the rest is judged.
-        for dtype in np.unique(cases.dtype):
-            at = np.flatnonzero(cases.dtype == dtype)
-            with contextlib.suppress(SpecError):
-                bounds[at] = work(cases.take(at), devices).lower_bound_s
-    return bounds
-
-
-def _cases(rows: pa.Table) -> Cases:
-    fam = get_family(str(rows["family"][0].as_py()))
+def _cases(rows: pa.Table, family: str) -> Cases:
+    fam = get_family(family)
     dtype, kv_dtype = text(rows, "dtype"), text(rows, "kv_dtype")
     return Cases(
         family=fam, device=text(rows, "device"), dtype=dtype, kv_dtype=np.where(kv_dtype == "", dtype, kv_dtype),
