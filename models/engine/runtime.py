@@ -284,11 +284,11 @@ class GraphError(SpecError):
 
 
 def weighted_sum(outputs: Mapping[int, Floats], members: Sequence[tuple[int, int, float]]) -> Floats:
-    """The sum of the answers in the (graph, column, weight) triples `members`, shape `(n,)`."""
-    total: Any = 0.0
-    for graph, column, weight in members:
-        total = total + weight * outputs[graph][:, column]
-    answer: Floats = total
+    """The sum of the answers in the (graph, column, weight) triples `members` (at least one), shape `(n,)`."""
+    parts = [weight * outputs[graph][:, column] for graph, column, weight in members]
+    answer: Floats = parts[0]
+    for part in parts[1:]:
+        answer = answer + part
     return answer
 
 

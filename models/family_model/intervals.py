@@ -26,6 +26,9 @@ the device; adapted: a device calibrated by a few rows, whose errors its own pro
 errors with each device left out, also for a variant or dtype never measured on a device that was; unseen_kind: no learned model
 applies (a kind of processor never trained on), errors are those of the lower bound times its median ratio."""
 
+SCORED = ("latency", "power", "energy")
+"""The targets that have interval scores, in the order of their columns."""
+
 COVERAGE_RANGE = (0.5, 0.99)
 """Levels that can be asked for; beyond them the held-out errors are too few to say."""
 
@@ -148,7 +151,10 @@ def log_scale_target(errors: Floats) -> Floats:
 
 def scale_of(log_scale: Floats) -> Floats:
     """Scale from the scale model's answer, held within limits so that one odd leaf cannot give an absurd interval."""
-    return np.exp(np.clip(log_scale, np.log(0.004), np.log(2.0)))
+    return np.exp(np.minimum(np.maximum(log_scale, _LEAST_LOG_SCALE), _MOST_LOG_SCALE))
+
+
+_LEAST_LOG_SCALE, _MOST_LOG_SCALE = np.log(0.004), np.log(2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,41 +208,37 @@ def score_row(scores: Scores, regime: str, coverage: float) -> tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What the intervals of `n` cases are made of.
+    """What the intervals of `n` cases are made of, for each of `SCORED` that has scores (all, or latency alone).
 
     Attributes:
-        rows: By target, lower and upper score, whether the regime is unseen_kind, unseen_device or adapted, and what is added
-            outside the domain, shape `(6, n)` or `(6, 1)`.
-        scales: By target, the size of errors, shape `(n,)`.
+        rows: Lower and upper score, whether the regime is unseen_kind, unseen_device or adapted, and what is added
+            outside the domain, shape `(n_targets, 6, n)` or `(n_targets, 6, 1)`.
+        scales: The size of errors, shape `(n_targets, n)`.
         factor: Widening outside the domain, shape `(n,)`.
         near_duplicate: How far another edition of the chip was measured, shape `(n,)`.
-        deviation: By target, the standard deviation that an adaptation claims, shape `(n,)`.
+        deviation: The standard deviation that an adaptation claims, shape `(n_targets, n)`, NaN where none does.
     """
 
-    rows: Mapping[str, Floats]
-    scales: Mapping[str, Floats]
+    rows: Floats
+    scales: Floats
     factor: Floats
     near_duplicate: Floats
-    deviation: Mapping[str, Floats]
+    deviation: Floats | None
 
-    def around(self, target: str, value: Floats, floor: Floats, ceiling: Floats | None = None) -> TargetColumns:
-        """Values with their intervals, kept between `floor` and `ceiling`, shape `(n,)`."""
-        low, high, plain, unseen, adapted, growth = self.rows[target]
-        scale = self.scales[target]
-        if plain.any():
+    def ends(self) -> tuple[Floats, Floats]:
+        """Lower and upper ends of the intervals as multiples of the values, shape `(n_targets, n)` each."""
+        low, high, plain, unseen, adapted, growth = self.rows.transpose(1, 0, 2)
+        scale = self.scales
+        has_plain, has_unseen, has_adapted = self.rows[:, 2:5].max(axis=(0, 2)).tolist()
+        if has_plain:
             # This regime's scores are plain log errors.
             scale = np.where(plain > 0, 1.0, scale)
-        if unseen.any():
+        if has_unseen:
             scale = np.where(unseen > 0, scale * near_duplicate_factor(self.near_duplicate), scale)
-        if adapted.any():
-            scale = np.where(adapted > 0, self.deviation.get(target, scale), scale)
-        spread = scale * self.factor
-        outside = growth * (self.factor - 1.0)
-        top = np.inf if ceiling is None else ceiling
-        lower = np.minimum(np.maximum(value * np.exp(low * spread - outside), floor), np.minimum(value, top))
-        upper = value * np.exp(np.minimum(high * spread + outside, _MAX_LOG_WIDTH))
-        upper = np.minimum(np.maximum(upper, value), np.maximum(top, value))
-        return TargetColumns(value, lower, upper)
+        if has_adapted and self.deviation is not None:
+            scale = np.where((adapted > 0) & ~np.isnan(self.deviation), self.deviation, scale)
+        spread, outside = scale * self.factor, growth * (self.factor - 1.0)
+        return np.exp(low * spread - outside), np.exp(np.minimum(high * spread + outside, _MAX_LOG_WIDTH))
 
     def targets(
         self, latency_s: Floats, bound_s: Floats, log_power: Floats | None, limit_w: Floats, idle_w: Floats
@@ -250,23 +252,36 @@ class Spread:
             limit_w: Power limit, NaN where none is public, shape `(n,)` or `(1,)`.
             idle_w: Least power, likewise.
         """
-        latency = self.around("latency", latency_s, bound_s)
+        lower, upper = self.ends()
+        latency = _between(latency_s, lower[0], upper[0], bound_s)
         if log_power is None:
             unknown = TargetColumns(*np.full((3, len(latency_s)), np.nan))
             return latency, unknown, unknown
         value = np.minimum(np.maximum(limit_w * np.exp(log_power), idle_w), limit_w)
-        power = self.around("power", value, idle_w, limit_w)
+        power = _between(value, lower[1], upper[1], idle_w, limit_w)
         # No energy outside what the ends of latency and power give together.
-        energy = self.around("energy", latency_s * value, latency.lower * power.lower, latency.upper * power.upper)
-        adapted = (self.rows["latency"][4] > 0) | (self.rows["power"][4] > 0)
-        if adapted.any():
+        energy = _between(latency_s * value, lower[2], upper[2], latency.lower * power.lower, latency.upper * power.upper)
+        if self.deviation is not None:
+            adapted = (self.rows[0, 4] > 0) | (self.rows[1, 4] > 0)
             energy = _chosen(adapted, _product(latency, power), energy)
         # A kind of device whose power was never measured, or without a public limit, has no power.
-        known = (self.rows["power"][2] == 0) & ~np.isnan(value)
+        known = (self.rows[1, 2] == 0) & ~np.isnan(value)
         if known.all():
             return latency, power, energy
         unknown = TargetColumns(*np.full((3, len(latency_s)), np.nan))
         return latency, _chosen(known, power, unknown), _chosen(known, energy, unknown)
+
+
+def _between(
+    value: Floats, lower: Floats, upper: Floats, floor: Floats, ceiling: Floats | None = None
+) -> TargetColumns:
+    """Values with intervals whose ends are multiples of them, kept between `floor` and `ceiling`, shape `(n,)`."""
+    low, high = np.maximum(value * lower, floor), np.maximum(value * upper, value)
+    if ceiling is None:
+        return TargetColumns(value, np.minimum(low, value), high)
+    return TargetColumns(
+        value, np.minimum(low, np.minimum(value, ceiling)), np.minimum(high, np.maximum(ceiling, value))
+    )
 
 
 def _product(latency: TargetColumns, power: TargetColumns) -> TargetColumns:

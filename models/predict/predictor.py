@@ -24,9 +24,9 @@ from ..family_model.device_correction import points_by_target
 from ..family_model.device_transfer import FamilyRegressor, Query, transfer
 from ..family_model.domain import WIDENING_PER_STEP, extrapolate, log2_excess
 from ..family_model.gaussian_process import Points
-from ..family_model.intervals import COVERAGE_RANGE, Spread, check_coverage, scale_of
+from ..family_model.intervals import COVERAGE_RANGE, SCORED, Spread, check_coverage, scale_of
 from .prediction import TARGETS, Prediction, Predictions
-from .training_support import SCORED, CategoryRecord, Novelty, RecordColumns, notes, training_support
+from .training_support import CategoryRecord, Novelty, RecordColumns, notes, training_support
 
 _STEPS_PER_UNKNOWN_LABEL = 2.0
 """A dtype, variant or impl never measured widens like a case two typical spacings outside the domain: doubled."""
@@ -64,10 +64,14 @@ class FamilyPredictor:
         self._records = CategoryCache(self._find_record)
 
     @cached_property
+    def _scale_graphs(self) -> tuple[int | None, ...]:
+        """The graph of each target's error sizes, as `Spread.scales` has them; None where there is none."""
+        names = SCORED if "power" in self._targets else SCORED[:1]
+        return tuple(self.model.targets[name].scale_graph for name in names)
+
+    @cached_property
     def _error_graphs(self) -> tuple[int, ...]:
-        """The graphs of error sizes."""
-        graphs = (target.scale_graph for target in self.model.targets.values())
-        return tuple(dict.fromkeys(graph for graph in graphs if graph is not None))
+        return tuple(dict.fromkeys(graph for graph in self._scale_graphs if graph is not None))
 
     @cached_property
     def _runtime(self) -> Runtime:
@@ -103,20 +107,22 @@ class FamilyPredictor:
         columns, work = RecordColumns.of(records, code) if len(records) > 1 else records[0].columns, query.features.work
         larger = log2_excess(cases.sizes, columns.largest_sizes)
         excess, tiles = model.domain.excess(query.features)
-        excess = np.where(columns.learned > 0, np.maximum(excess, larger), 0.0)
+        excess, learned = np.maximum(excess, larger), all(record.support.is_learned for record in records)
+        if not learned:
+            excess = np.where(columns.learned > 0, excess, 0.0)
         factor = 1.0 + WIDENING_PER_STEP * (excess + _STEPS_PER_UNKNOWN_LABEL * columns.novelty)
         adapted = any(record.adaptations for record in records)
         estimates, scales = self._estimate(query, records, columns, larger, with_points=adapted)
-        deviation = self._correct(estimates, records, code) if adapted else {}
+        deviation = self._correct(estimates, records, code) if adapted else None
         latency_s = np.exp(estimates.logs["latency"])
-        if not columns.learned.all():
+        if not learned:
             # Off the device kinds it was trained on, what was learned means nothing: the median ratio stands in.
             scaled = work.lower_bound_s * np.exp(model.median_log_ratio)
             latency_s = np.where(columns.learned > 0, latency_s, scaled)
         scores = [record.scores[coverage] for record in records]
-        # Rows of six numbers by target, see `Spread.rows`; one column where all cases share a category.
+        # One column where all cases share a category.
         rows = scores[0][:, :, None] if len(scores) == 1 else np.array(scores).transpose(1, 2, 0)[:, :, code]
-        spread = Spread(dict(zip(SCORED, rows, strict=False)), scales, factor, estimates.near_duplicate, deviation)
+        spread = Spread(rows, scales, factor, estimates.near_duplicate, deviation)
         targets = spread.targets(np.maximum(latency_s, work.lower_bound_s), work.lower_bound_s,
                                  estimates.logs.get("power"), columns.limit_w, columns.idle_w)  # fmt: skip
         places = code.tolist()
@@ -157,21 +163,17 @@ class FamilyPredictor:
         larger: Floats,
         *,
         with_points: bool,
-    ) -> tuple[RawEstimates, Mapping[str, Floats]]:
+    ) -> tuple[RawEstimates, Floats]:
         """Own answers where a case's like was measured on its device, else transferred ones; and the sizes of errors.
 
-        `larger` is the `log2_excess` of the cases.
+        `larger` is the `log2_excess` of the cases. The sizes have shape `(n_targets, n)`, see `Spread.scales`.
         """
         code, members = query.categories.code, self._learned.members
         supports = [record.support for record in records]
         # Where others answer for all cases, running the graphs would be in vain.
-        items = [
-            target for target in self._targets
-            if any(target not in support.transferred and support.own_regime[target] != "unseen_kind"
-                   for support in supports)
-        ]  # fmt: skip
+        items = [target for target in self._targets if any(target in support.direct for support in supports)]
         graphs = [graph for target in items for graph, _, _ in members[target]]
-        unseen = ["unseen_device" in support.answer_regime.values() for support in supports]
+        unseen = [support.is_unseen for support in supports]
         if not any(unseen):
             outputs = errors = self._runtime.run(query.x, (*graphs, *self._error_graphs))
         else:
@@ -181,13 +183,9 @@ class FamilyPredictor:
                 x = np.where(np.array(unseen)[code][:, None], x, query.x)
             outputs = self._runtime.run(query.x, graphs) if graphs else {}
             errors = self._runtime.run(x, self._error_graphs)
-        sizes = scale_of(np.array([errors[graph][:, 0] for graph in self._error_graphs]))
-        by_graph = dict(zip(self._error_graphs, sizes, strict=True))
-        plain = np.ones(len(query.x))
-        scales = {
-            name: plain if target.scale_graph is None else by_graph[target.scale_graph]
-            for name, target in self.model.targets.items()
-        }
+        # A target whose errors were not learned has errors of size 1.
+        plain = np.zeros(len(query.x))
+        scales = scale_of(np.array([plain if graph is None else errors[graph][:, 0] for graph in self._scale_graphs]))
         logs = {
             target: weighted_sum(outputs, members[target]) if target in items else np.zeros(len(code))
             for target in self._targets
@@ -239,14 +237,14 @@ class FamilyPredictor:
         outputs = self._runtime.run(part.x, [graph for graph, _, _ in triples])
         return weighted_sum(outputs, triples) + part.log_base, part.features.work
 
-    def _correct(self, estimates: RawEstimates, records: Sequence[CategoryRecord], code: Indices) -> dict[str, Floats]:
-        """Add what calibration taught to the estimates; returns the standard deviations left, 0 where it taught nothing."""
-        deviation = {target: np.zeros(len(code)) for target in estimates.logs}
+    def _correct(self, estimates: RawEstimates, records: Sequence[CategoryRecord], code: Indices) -> Floats:
+        """Add what calibration taught to the estimates; returns the standard deviations left, see `Spread.deviation`."""
+        deviation = np.full((len(self._scale_graphs), len(code)), np.nan)
         names = [record.inputs.features.device.name for record in records]
         for device in dict.fromkeys(name for name in names if name in self.model.adaptations):
             rows = np.flatnonzero(np.array([name == device for name in names])[code])
             for target, adaptation in self.model.adaptations[device].items():
-                mean, deviation[target][rows] = adaptation.at(estimates.points[target].take(rows))
+                mean, deviation[SCORED.index(target), rows] = adaptation.at(estimates.points[target].take(rows))
                 estimates.logs[target][rows] += mean
         return deviation
 

@@ -18,7 +18,7 @@ from ..family_model.artifact import FamilyModel
 from ..family_model.device_correction import Adaptation
 from ..family_model.device_transfer import CategoryInputs, Source
 from ..family_model.domain import size_limits
-from ..family_model.intervals import REGIMES, Scores, power_limits_of, score_row
+from ..family_model.intervals import REGIMES, SCORED, Scores, power_limits_of, score_row
 
 SCALED_BOUND = "scaled bound"
 """Method where no learned model applies: the lower bound times the family's median ratio to it."""
@@ -35,6 +35,9 @@ class TrainingSupport:
         own_regime: Per target, how the model itself covers it before any adaptation: one of `intervals.REGIMES`.
         answer_regime: Per target, the regime whose interval scores apply.
         transferred: Targets answered from other devices instead.
+        direct: Targets that the learned model answers.
+        is_learned: Whether a learned model applies to latency.
+        is_unseen: Whether the intervals of a target are those of a device never measured.
         method: How latency is answered, in words.
         novelty: Number of the category's labels never seen in training.
         warnings: What the prediction's notes say of it.
@@ -45,6 +48,9 @@ class TrainingSupport:
     own_regime: Mapping[str, str]
     answer_regime: Mapping[str, str]
     transferred: frozenset[str]
+    direct: frozenset[str]
+    is_learned: bool
+    is_unseen: bool
     method: str
     novelty: float
     warnings: tuple[str, ...]
@@ -56,9 +62,6 @@ class TrainingSupport:
         """The notes of a case that its sizes add nothing to."""
         return self.warnings or (() if self.fallback_warning is None else (self.fallback_warning,))
 
-
-SCORED = ("latency", "power", "energy")
-"""What has interval scores."""
 
 _MAX_COVERAGES = 64
 """Coverages of which a category's scores are kept; callers ask for few."""
@@ -150,8 +153,7 @@ class CategoryRecord:
     ) -> CategoryRecord:
         """The record of a category."""
         device = inputs.features.device
-        learned = support.answer_regime["latency"] != "unseen_kind"
-        numbers = (*power_limits_of(device), device.fact("memory_b") or math.inf, support.novelty, learned)
+        numbers = (*power_limits_of(device), device.fact("memory_b") or math.inf, support.novelty, support.is_learned)
         limit_w, idle_w, memory_b, novelty, applies = np.array(numbers, dtype=np.float64)[:, None]
         columns = RecordColumns(limit_w, idle_w, memory_b, novelty, applies, support.largest_sizes[:, None])
         adaptations = model.adaptations.get(inputs.features.category.device, {})
@@ -196,6 +198,9 @@ def training_support(
         own_regime=local,
         answer_regime=regimes,
         transferred=frozenset(transferred),
+        direct=frozenset(target for target in local if learned and target not in transferred),
+        is_learned=regimes["latency"] != "unseen_kind",
+        is_unseen="unseen_device" in regimes.values(),
         method=_method(regressor, category, read_as, regimes["latency"]),
         novelty=novelty,
         warnings=tuple(warnings),
