@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -112,11 +113,11 @@ def device_limits(category: CaseCategory, device: Device, unit: str) -> tuple[De
 
 def limit_columns(limits: Sequence[DeviceLimits], code: npt.NDArray[np.intp]) -> DeviceLimits:
     """The limits of every case, from those of every category; `code` says which each case has. One category gives `(1,)`."""
-    table = np.array([[getattr(entry, name) for name in _FIELDS] for entry in limits], dtype=np.float64)
+    table = np.array([_numbers(entry) for entry in limits], dtype=np.float64)
     return DeviceLimits(*(table.T if len(limits) == 1 else table.T[:, code]))
 
 
-_FIELDS = tuple(field.name for field in fields(DeviceLimits))
+_numbers = attrgetter(*(field.name for field in fields(DeviceLimits)))
 
 
 def _or_nan(device: Device, fact: str) -> float:

@@ -234,31 +234,29 @@ def transfer(
         rows: Which cases are wanted, shape `(n,)`; None: all.
     """
     rows = np.arange(len(query.x)) if rows is None else rows
-    code = query.categories.code[rows]
+    code, base = query.categories.code[rows], query.log_base[rows]
     members = {target: regressor.members[target] for target in targets}
     useful = [{source.device: source for source in each if not source.targets.isdisjoint(targets)} for each in sources]
     by_device = {
         name: [each.get(name) for each in useful] for name in dict.fromkeys(name for each in useful for name in each)
     }
-    parts: dict[str, dict[str, Floats]] = {target: {} for target in members}
-    similarity: dict[str, Floats] = {}
-    near = np.zeros(len(rows))
-    base = query.log_base[rows]
+    # By source and row: how near the source is, and how far it is another edition of the chip.
+    numbers = [
+        [(0.0, 0.0) if source is None else (source.similarity, source.near_duplicate) for source in by_category]
+        for by_category in by_device.values()
+    ]
+    similarity, duplicate = np.array(numbers).reshape(len(by_device), len(sources), 2).transpose(2, 0, 1)[:, :, code]
+    near = duplicate.max(axis=0, initial=0.0)
     there = _SourceRows.of(by_device, code)
-    # All sources in one go: what a run costs is mostly its start.
-    ratios = there.ratios(regressor, query, rows, members) if len(there.rows) else {}
-    for place, (name, by_category) in enumerate(by_device.items()):
-        numbers = [
-            (0.0, 0.0) if source is None else (source.similarity, source.near_duplicate) for source in by_category
-        ]
-        similarity[name], duplicate = np.array(numbers)[code].T
-        near = np.maximum(near, duplicate)
-        here = there.place == place
-        for target, ratio in ratios.items():
-            answer = np.full(len(rows), np.nan)
-            answer[there.rows[here]] = ratio[here]
-            parts[target][name] = answer + base if target == "latency" else answer
-    logs = {target: _weighted_mean(answers, similarity, len(rows)) for target, answers in parts.items()}
+    answers = {target: np.full(similarity.shape, np.nan) for target in members}
+    if len(there.rows):
+        # All sources in one go: what a run costs is mostly its start.
+        for target, ratio in there.ratios(regressor, query, rows, members).items():
+            answers[target][there.place, there.rows] = ratio
+    if "latency" in members:
+        answers["latency"] += base
+    parts = {target: dict(zip(by_device, table, strict=True)) for target, table in answers.items()}
+    logs = {target: _weighted_mean(table, similarity) for target, table in answers.items()}
     if "latency" not in members:
         return TransferEstimate(logs, parts, near)
     log_bound = np.log(query.features.work.lower_bound_s[rows])
@@ -335,26 +333,29 @@ class _SourceRows:
         return ratios
 
 
-def _weighted_mean(answers: Mapping[str, Floats], similarity: Mapping[str, Floats], n: int) -> Floats:
-    """The mean of the sources' answers, the nearer the heavier, shape `(n,)`; NaN where there is none."""
-    total, weight = np.zeros(n), np.zeros(n)
-    for source, answer in answers.items():
-        known = ~np.isnan(answer)
-        total[known] += (similarity[source] * answer)[known]
-        weight[known] += similarity[source][known]
-    return np.where(weight > 0, total / np.where(weight > 0, weight, 1.0), np.nan)
+def _weighted_mean(answers: Floats, weights: Floats) -> Floats:
+    """The mean of the answers, shape `(n_sources, n)` like their weights, NaN where there is none; shape `(n,)`."""
+    total, weight = np.zeros(answers.shape[1]), np.zeros(answers.shape[1])
+    missing = np.isnan(answers)
+    # One source after the other, so that a row's mean does not depend on how many rows there are.
+    for part, part_weight in zip(
+        np.where(missing, 0.0, answers * weights), np.where(missing, 0.0, weights), strict=True
+    ):
+        total, weight = total + part, weight + part_weight
+    return total / np.where(weight > 0, weight, np.nan)
 
 
 def _average(
     transferred: Floats, general: Mapping[str, Floats], log_bound: Floats, near_duplicate: Floats, shift: float
 ) -> Floats:
     """The mean of the answers there are, or the transferred one alone as far as it comes from a near duplicate."""
-    stacked = np.stack([transferred, *general.values()])
-    there = ~np.isnan(stacked)
+    stacked = np.array([transferred, *general.values()])
+    missing = np.isnan(stacked)
+    count = len(stacked) - missing.sum(axis=0)
     # With no source at all and nothing general either, the lower bound is what is left.
-    mean = np.where(there.any(axis=0), np.nansum(stacked, axis=0) / np.maximum(there.sum(axis=0), 1), log_bound)
-    share = np.where(np.isnan(transferred), 0.0, near_duplicate)
-    return share * np.nan_to_num(transferred) + (1.0 - share) * (mean + shift)
+    mean = np.where(count > 0, np.where(missing, 0.0, stacked).sum(axis=0) / np.maximum(count, 1), log_bound)
+    share = np.where(missing[0], 0.0, near_duplicate)
+    return share * np.where(missing[0], 0.0, transferred) + (1.0 - share) * (mean + shift)
 
 
 def distance(a: Device, b: Device) -> float:

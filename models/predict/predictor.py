@@ -200,7 +200,7 @@ class FamilyPredictor:
         parts: dict[str, dict[str, Floats]] = {target: {} for target in logs}
         near_duplicate = np.zeros(len(code))
         if any(support.transferred for support in supports):
-            self._transfer(query, records, logs, parts, near_duplicate)
+            self._transfer(query, records, logs, parts if with_points else None, near_duplicate)
         if not with_points:
             return RawEstimates(logs, {}, {}, near_duplicate, columns.limit_w), scales
         limit_w = np.broadcast_to(columns.limit_w, code.shape)
@@ -215,9 +215,9 @@ class FamilyPredictor:
 
     def _transfer(
         self, query: Query, records: Sequence[CategoryRecord], logs: Mapping[str, Floats],
-        parts: Mapping[str, dict[str, Floats]], near_duplicate: Floats,
+        parts: Mapping[str, dict[str, Floats]] | None, near_duplicate: Floats,
     ) -> None:  # fmt: skip
-        """Fill in the answers of other devices: into `logs`, what they are made of into `parts`, and `near_duplicate`."""
+        """Fill in the answers of other devices: into `logs`, their terms into `parts` if there is one, and `near_duplicate`."""
         code, supports = query.categories.code, [record.support for record in records]
         for targets in dict.fromkeys(support.transferred for support in supports if support.transferred):
             here = [support.transferred == targets for support in supports]
@@ -228,7 +228,7 @@ class FamilyPredictor:
             near_duplicate[index] = answer.near_duplicate
             for target, column in answer.logs.items():
                 logs[target][index] = column
-                for name, part in answer.parts[target].items():
+                for name, part in answer.parts[target].items() if parts is not None else ():
                     parts[target].setdefault(name, np.full(len(code), np.nan))[index] = part
 
     def _own_latency(self, cases: Cases, query: Query, code: Indices) -> tuple[Floats, Work]:
