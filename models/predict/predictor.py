@@ -26,7 +26,7 @@ from ..family_model.domain import WIDENING_PER_STEP, extrapolate, log2_excess
 from ..family_model.gaussian_process import Points
 from ..family_model.intervals import COVERAGE_RANGE, SCORED, Spread, check_coverage, scale_of
 from .prediction import TARGETS, Prediction, Predictions
-from .training_support import CategoryRecord, Novelty, RecordColumns, notes, training_support
+from .training_support import CategoryRecord, Novelty, RecordColumns, notes, per_case, training_support
 
 _STEPS_PER_UNKNOWN_LABEL = 2.0
 """A dtype, variant or impl never measured widens like a case two typical spacings outside the domain: doubled."""
@@ -125,22 +125,22 @@ class FamilyPredictor:
         spread = Spread(rows, scales, factor, estimates.near_duplicate, deviation)
         targets = spread.targets(np.maximum(latency_s, work.lower_bound_s), work.lower_bound_s,
                                  estimates.logs.get("power"), columns.limit_w, columns.idle_w)  # fmt: skip
-        places = code.tolist()
         too_large = work.footprint_b > columns.memory_b
-        if too_large.any() or excess.any():
-            every = notes(model, cases, query.features, Novelty(excess, tiles, too_large), records, places)
-        else:
-            # Cases of a category that have nothing of their own to say share one tuple.
-            every = [records[i].notes for i in places]
+        is_ordinary = not (too_large.any() or excess.any())
+        # Cases of a category that have nothing of their own to say share one tuple.
+        every = (
+            per_case([record.notes for record in records], code) if is_ordinary
+            else notes(model, cases, query.features, Novelty(excess, tiles, too_large), records, code)
+        )  # fmt: skip
         return Predictions(
             targets=dict(zip(TARGETS, targets, strict=True)),
             coverage=coverage,
-            method=[records[i].support.method for i in places],
+            method=per_case([record.support.method for record in records], code),
             in_domain=np.array([not note for note in every], dtype=np.bool_),
             notes=every,
             bound=work.binding(),
             breakdown=work.bounds_s,
-            regimes=[records[i].support.answer_regime["latency"] for i in places],
+            regimes=per_case([record.support.answer_regime["latency"] for record in records], code),
         )
 
     def estimate(self, cases: Cases) -> RawEstimates:

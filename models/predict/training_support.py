@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -161,6 +162,14 @@ class CategoryRecord:
         return cls(inputs, sources, support, support.notes, adaptations, columns, scores)
 
 
+_Value = TypeVar("_Value")
+
+
+def per_case(values: Sequence[_Value], code: Indices) -> list[_Value]:
+    """The value of each case's category; `code` of shape `(n,)` says which it is."""
+    return [values[0]] * len(code) if len(values) == 1 else [values[i] for i in code.tolist()]
+
+
 def training_support(
     model: FamilyModel, regressor: str, features: CategoryFeatures, family: KernelFamily
 ) -> TrainingSupport:
@@ -274,11 +283,11 @@ def notes(
     features: Features,
     novelty: Novelty,
     records: Sequence[CategoryRecord],
-    code: Sequence[int],
+    code: Indices,
 ) -> list[tuple[str, ...]]:
     """What is unusual about each case, in words; nothing for a case like those measured."""
     # Most cases have nothing of their own to say: those of a category share one tuple.
-    every = [records[0].notes] * len(cases) if len(records) == 1 else [records[i].notes for i in code]
+    every = per_case([record.notes for record in records], code)
     for i in np.flatnonzero(novelty.too_large | (novelty.excess > 0)).tolist():
         record = records[code[i]]
         lines = list(record.support.warnings)
