@@ -228,8 +228,9 @@ class FamilyPredictor:
             near_duplicate[index] = answer.near_duplicate
             for target, column in answer.logs.items():
                 logs[target][index] = column
-                for name, part in answer.parts[target].items() if parts is not None else ():
-                    parts[target].setdefault(name, np.full(len(code), np.nan))[index] = part
+                if parts is not None:
+                    for name, part in answer.parts[target].items():
+                        parts[target].setdefault(name, np.full(len(code), np.nan))[index] = part
 
     def _own_latency(self, cases: Cases, query: Query, code: Indices) -> tuple[Floats, Work]:
         """Ln of the seconds the model answers for resized cases of a query, shape `(n,)`, and their work."""
