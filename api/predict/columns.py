@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from ...client import answers
+from ...features.batch.cases import Cases
 from ...features.batch.categorical import Categorical
 from ...features.errors import SpecError
 from ...models.predict.prediction import Predictions, TargetColumns
@@ -23,23 +24,23 @@ def answer(call: Call, body: bytes) -> bytes:
     Raises:
         ProblemError: the request is not acceptable.
     """
-    request = read_columns(body, call.loaded.catalogue, call.settings.max_columns_rows)
+    cases, coverage = read_columns(body, call.loaded.catalogue, call.settings.max_columns_rows)
     try:
-        predictions = call.loaded.predictor.predict_cases(request.cases, coverage=request.coverage)
+        predictions = call.loaded.predictor.predict_cases(cases, coverage=coverage)
     except SpecError as error:
         field = error.field or "columns"
         path = f"columns.{field}" if field in COLUMNS else field
         raise ProblemError(422, str(error), [field_problem(error, path)]) from error
-    call.metrics.count_predictions(prediction_counts(request.cases.family.name, request.device, predictions))
-    call.metrics.count_usage_cases(request.cases)
-    return msgspec.json.encode(columns_answer(request.cases.family.name, predictions))
+    call.metrics.count_predictions(prediction_counts(cases, predictions))
+    call.metrics.count_usage_cases(cases)
+    return msgspec.json.encode(columns_answer(cases.family.name, predictions))
 
 
-def prediction_counts(family: str, devices: Categorical, predictions: Predictions) -> dict[tuple[str, str, bool], int]:
-    """Predictions of one family by family, device and whether they are in domain; `devices` are those of the rows."""
-    names = devices.words
-    counts = np.bincount(2 * devices.code + predictions.in_domain, minlength=2 * len(names)).tolist()
-    return {(family, names[i // 2], bool(i % 2)): count for i, count in enumerate(counts) if count}
+def prediction_counts(cases: Cases, predictions: Predictions) -> dict[tuple[str, str, bool], int]:
+    """Predictions of cases by family, device and whether they are in domain."""
+    devices = cases.coded("device")
+    counts = np.bincount(2 * devices.code + predictions.in_domain).tolist()
+    return {(cases.family.name, devices.words[i // 2], bool(i % 2)): count for i, count in enumerate(counts) if count}
 
 
 def columns_answer(family: str, predictions: Predictions) -> answers.Columns:

@@ -6,8 +6,9 @@ and the error of that is reported, so columns and single specs are refused in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,23 +36,8 @@ _GROUPS = ("sizes", "config")
 _WANTED = '{"family": …, "columns": {"device": …, "dtype": …, "sizes": {…}}}'
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnsRequest:
-    """A checked request of `/v1/predict/columns`.
-
-    Attributes:
-        cases: The kernels in columns.
-        device: Catalogue name of each row's device.
-        coverage: Coverage of the intervals.
-    """
-
-    cases: Cases
-    device: Categorical
-    coverage: float
-
-
-def read_columns(body: bytes, catalogue: Catalogue, max_rows: int) -> ColumnsRequest:
-    """The cases in a JSON body.
+def read_columns(body: bytes, catalogue: Catalogue, max_rows: int) -> tuple[Cases, float]:
+    """The cases in a JSON body, and the coverage of the intervals.
 
     Raises:
         ProblemError: 400 for a body that is not JSON, 413 for too many rows, 422 naming what is wrong (`columns.sizes.m[17]`).
@@ -69,23 +55,41 @@ def read_columns(body: bytes, catalogue: Catalogue, max_rows: int) -> ColumnsReq
             raise invalid_field(name, f"{name} is missing; send {_WANTED}")
     refuse_duplicate_names(body, root, [root["columns"]])
     coverage = read_coverage(root)
-    table = _Table.from_columns(_family(root["family"]), root["columns"], max_rows)
+    table = Table.from_columns(_family(root["family"]), root["columns"], max_rows)
+    return checked_cases(table, catalogue, partial(_path, table)), coverage
+
+
+def checked_cases(table: Table, catalogue: Catalogue, path: Callable[[str | None, int | None], str]) -> Cases:
+    """The cases of a table; `path` is the address of a field in a row, or of a whole column (None).
+
+    Raises:
+        ProblemError: 422, naming the values that cannot be predicted.
+    """
     cases, bad = _cases(table, catalogue) if table.complete() else (None, np.ones(table.n, dtype=np.bool_))
     if cases is None or bad.any():
-        raise _explain(table, catalogue, bad)
-    return ColumnsRequest(cases, cases.coded("device"), coverage)
+        raise _explain(table, catalogue, bad, path)
+    if (named := len(cases.coded("impl").words)) > MAX_IMPLS:
+        raise invalid_field(path("impl", None), too_many_impls(named))
+    return cases
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
-    """Columns as they were sent: `n` rows; a value that is no list is that of every row."""
+class Table:
+    """Columns as they were sent, not checked yet.
+
+    Attributes:
+        family: The family of every row.
+        columns: Columns by name, `sizes` and `config` an object of columns each. A column is a list, texts with each word once
+            or an array of numbers (NaN: not set); anything else is the value of every row.
+        n: Number of rows.
+    """
 
     family: KernelFamily
     columns: Mapping[str, Any]
     n: int
 
     @classmethod
-    def from_columns(cls, family: KernelFamily, columns: Any, max_rows: int) -> _Table:
+    def from_columns(cls, family: KernelFamily, columns: Any, max_rows: int) -> Table:
         """The columns, which must be of one length.
 
         Raises:
@@ -135,6 +139,10 @@ class _Table:
         """Row `i` as a single spec; a knob of the family that is null is left out, as it is in columns."""
 
         def at(value: Any) -> Any:
+            if isinstance(value, Categorical):
+                return value.at(i)
+            if isinstance(value, np.ndarray):
+                return None if np.isnan(value[i]) else int(value[i])
             return value[i] if isinstance(value, list) else value
 
         item = {name: at(value) for name, value in self.columns.items() if name not in _GROUPS}
@@ -163,7 +171,7 @@ def _paths(columns: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f"columns.{name}", value
 
 
-def _cases(table: _Table, catalogue: Catalogue) -> tuple[Cases, Mask]:
+def _cases(table: Table, catalogue: Catalogue) -> tuple[Cases, Mask]:
     """The cases, and which of their rows are not acceptable."""
     family, columns, n = table.family, table.columns, table.n
     bad = np.zeros(n, dtype=np.bool_)
@@ -195,8 +203,6 @@ def _cases(table: _Table, catalogue: Catalogue) -> tuple[Cases, Mask]:
             text_column(columns.get("cache_state", "hot"), n, lambda name: _among(_not_null(name), CACHE_STATES))
         ),
     }
-    if (named := len(text["impl"].words)) > MAX_IMPLS:
-        raise invalid_field("columns.impl", too_many_impls(named))
     text["variant"] = column(implied_variants(family, whole, text["variant"]))
     bad |= ~text["variant"].among(family.variants)
     text["kv_dtype"] = Categorical.joined([text["kv_dtype"], text["dtype"]], lambda kv_dtype, dtype: kv_dtype or dtype)
@@ -241,14 +247,16 @@ def _without_peak(device: Categorical, dtype: Categorical, family: KernelFamily,
     return Categorical.joined([device, dtype], peak_state).is_word("none")
 
 
-def _explain(table: _Table, catalogue: Catalogue, bad: Mask) -> ProblemError:
+def _explain(
+    table: Table, catalogue: Catalogue, bad: Mask, path_of: Callable[[str | None, int | None], str]
+) -> ProblemError:
     """The problem that says what is wrong with the first rows that are not acceptable."""
     errors: dict[tuple[str, str], FieldProblem] = {}
     for i in np.flatnonzero(bad)[: MAX_LISTED * 2].tolist():
         try:
             read_spec(table.row(i), catalogue)
         except SpecError as error:
-            path = _path(table, error.field, i)
+            path = path_of(error.field, i)
             # What is wrong with a value that all rows share is said once.
             errors.setdefault((path, str(error)), field_problem(error, path))
         else:
@@ -258,8 +266,8 @@ def _explain(table: _Table, catalogue: Catalogue, bad: Mask) -> ProblemError:
     return invalid(list(errors.values()))
 
 
-def _path(table: _Table, field: str | None, i: int) -> str:
-    """The address of what a row's error is about."""
+def _path(table: Table, field: str | None, i: int | None) -> str:
+    """The address of what a row's error is about; of a whole column where `i` is None."""
     if not field or field in _GROUPS:
         return f"columns.{field}" if field else "columns"
     group, _, name = field.partition(".")
@@ -268,7 +276,7 @@ def _path(table: _Table, field: str | None, i: int) -> str:
         # A name that the family does not have is wrong in every row.
         known = (*table.family.dim_names, *table.family.config)
         value = value.get(name) if isinstance(value, dict) and name in known else None
-    return f"columns.{field}[{i}]" if isinstance(value, list) else f"columns.{field}"
+    return f"columns.{field}[{i}]" if isinstance(value, list) and i is not None else f"columns.{field}"
 
 
 def _family(name: Any) -> KernelFamily:
@@ -292,10 +300,13 @@ _NO_CHECK = next(field.default for field in fields(KernelFamily) if field.name =
 
 
 def number_column(raw: Any, n: int, low: int, high: int, *, optional: bool) -> tuple[Floats, Mask]:
-    """Whole numbers from `low` to `high`, shape `(n,)`, and which rows have none; one value that is no list is for all rows.
+    """Whole numbers from `low` to `high`, shape `(n,)`, and which rows have none; one value that is no column is for all rows.
 
     Where they are `optional` a null is NaN.
     """
+    if isinstance(raw, np.ndarray):
+        good = (raw >= low) & (raw <= high)
+        return raw, ~(good | np.isnan(raw) if optional else good)
     values = raw if isinstance(raw, list) else [raw]
     kinds = set(map(type, values))
     fit = None if kinds <= _NUMBERS else np.array([type(value) in _NUMBERS for value in values])
@@ -322,31 +333,33 @@ def _bounded(value: float) -> float:
 
 
 def text_column(raw: Any, n: int, read: Callable[[str | None], str]) -> tuple[Categorical, Mask]:
-    """Texts of shape `(n,)` as `read` gives them, and which rows have none it takes; one value that is no list is for all rows.
+    """Texts of shape `(n,)` as `read` gives them, and which rows have none it takes; one value that is no column is for all.
 
     `read` is called once per distinct text or null and raises SpecError; after `MAX_LISTED` refusals it is not asked further,
     as the request is refused anyway. A row without an acceptable text has `UNFIT`.
     """
-    values = raw if isinstance(raw, list) else [raw]
-    try:
-        known = dict.fromkeys(values)
-    except TypeError:
-        # Lists and objects cannot be keys, nor texts.
-        values = [value if isinstance(value, str | None) else False for value in values]
-        known = dict.fromkeys(values)
-    place: dict[Any, int] = {}
+    known, code = (raw.words, raw.code) if isinstance(raw, Categorical) else _distinct(raw, n)
     number: dict[str, int] = {}
+    place: list[int] = []
     n_unfit = 0
     for value in known:
         word = UNFIT if n_unfit >= MAX_LISTED else _read(value, read)
         n_unfit += word is UNFIT
-        place[value] = number.setdefault(word, len(number))
-    if isinstance(raw, list):
-        code = np.fromiter(map(place.__getitem__, values), dtype=np.intp, count=n)
-    else:
-        code = np.full(n, place[values[0]], dtype=np.intp)
-    column = Categorical(tuple(number), code)
+        place.append(number.setdefault(word, len(number)))
+    column = Categorical(tuple(number), np.array(place, dtype=np.intp)[code])
     return column, column.is_word(UNFIT) if n_unfit else np.zeros(n, dtype=np.bool_)
+
+
+def _distinct(raw: Any, n: int) -> tuple[Sequence[Any], npt.NDArray[np.intp]]:
+    """Each value once, and which of them each row has."""
+    if not isinstance(raw, list):
+        return [raw], np.zeros(n, dtype=np.intp)
+    try:
+        number = {value: i for i, value in enumerate(dict.fromkeys(raw))}
+    except TypeError:
+        # Lists and objects cannot be keys, nor texts.
+        return _distinct([value if isinstance(value, str | None) else False for value in raw], n)
+    return list(number), np.fromiter(map(number.__getitem__, raw), dtype=np.intp, count=n)
 
 
 def _read(value: Any, read: Callable[[str | None], str]) -> str:

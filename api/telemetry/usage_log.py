@@ -23,14 +23,13 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from ...features.batch.cases import Cases, Floats, Indices
+from ...features.batch.cases import Cases
 from ...features.kernel import KernelSpec
 from ...files import write_whole
 
@@ -53,13 +52,11 @@ FILE_NAME = re.compile(r"\.?(\d{4}-\d{2}-\d{2})-\d+-[0-9a-f]{8}\.jsonl(?:\..*\.t
 """Names of the files, half-written ones of workers that were killed among them; nothing else in the folder is ever touched."""
 
 _DRAWN_OF = 64
-_TEXT = ("device", "dtype", "kv_dtype", "variant", "impl", "cache_state")
 _log = logging.getLogger("kernelcast.api")
 
 Pairs = tuple[tuple[str, int], ...]
 Kernel = tuple[str, str, Pairs, str, str, str | None, Pairs, int | None, str, str]
-"""The fields of a spec in their order, and the catalogue name of the device it was asked about. A tuple, as rows in columns
-would spend most of their time on becoming specs."""
+"""The fields of a spec in their order, and the catalogue name of the device it was asked about."""
 
 
 def sample_size(n: int) -> int:
@@ -105,9 +102,8 @@ class UsageLog:
         """Count the rows of a request in columns; `cases.device` holds catalogue names."""
         n = len(cases)
         size = sample_size(n)
-        # Drawn before any row becomes an object: the rest costs nothing.
-        rows = None if size == n else np.array(self._random.sample(range(n), size), dtype=np.intp)
-        self._add(list(_rows(cases, rows)), n)
+        drawn = cases if size == n else cases.take(np.array(self._random.sample(range(n), size), dtype=np.intp))
+        self._add(list(_kernels(drawn)), n)
 
     def _add(self, kernels: Sequence[Kernel], n: int) -> None:
         if not kernels:
@@ -160,34 +156,27 @@ def _kernel(spec: KernelSpec, device: str) -> Kernel:
             spec.cache_state, device)  # fmt: skip
 
 
-def _rows(cases: Cases, rows: Indices | None) -> Iterator[Kernel]:
-    """The cases at `rows` (None: all of them); they were checked when they were read."""
-    family, n = cases.family, len(cases) if rows is None else len(rows)
-    sizes = zip(*(_whole(cases.sizes[name], rows) for name in family.dim_names), strict=True)
-    knobs = {name: column for name, column in sorted(cases.config.items()) if not np.isnan(column).all()}
-    config: Iterable[tuple[int | None, ...]] = zip(*(_whole(column, rows) for column in knobs.values()), strict=True)
-    text = zip(*(_texts(cases, name, rows, n) for name in _TEXT), strict=True)
-    columns = zip(text, sizes, config if knobs else repeat((), n), _whole(cases.threads, rows), strict=True)
-    for (device, dtype, kv_dtype, variant, impl, cache_state), size, values, threads in columns:
-        dims: Any = tuple(zip(family.dim_names, size, strict=True))
-        pairs = zip(knobs, values, strict=True) if values else ()
-        knob_values = tuple((name, value) for name, value in pairs if value is not None)
-        kv_dtype = None if kv_dtype == dtype else kv_dtype
-        yield family.name, dtype, dims, variant, impl, kv_dtype, knob_values, threads, cache_state, device
-
-
-def _whole(column: Floats, rows: Indices | None) -> list[int | None]:
-    """Numbers of a column as whole ones; NaN, the only number unlike itself, is one that was not given."""
-    numbers = (column if rows is None else column[rows]).tolist()
-    return [int(number) if number == number else None for number in numbers]
-
-
-def _texts(cases: Cases, name: str, rows: Indices | None, n: int) -> Iterable[str]:
-    """The words of a text column."""
-    coded = cases.coded(name)
-    if len(coded.words) == 1:
-        return repeat(str(coded.words[0]), n)
-    return [str(coded.words[code]) for code in (coded.code if rows is None else coded.code[rows]).tolist()]
+def _kernels(cases: Cases) -> Iterator[Kernel]:
+    """The cases; they were checked when they were read."""
+    family, categories = cases.family, cases.categories
+    for row, code in enumerate(categories.code.tolist()):
+        case = categories.distinct[code]
+        dims = tuple((name, int(cases.sizes[name][row])) for name in family.dim_names)
+        config = tuple((name, int(cases.config[name][row])) for name in case.knobs)
+        kv_dtype = None if case.kv_dtype == case.dtype else case.kv_dtype
+        threads = None if case.threads is None else int(case.threads)
+        yield (
+            family.name,
+            case.dtype,
+            dims,
+            case.variant,
+            case.impl,
+            kv_dtype,
+            config,
+            threads,
+            case.cache_state,
+            case.device,
+        )
 
 
 def _content(day: date, counts: dict[Kernel, float], total: float) -> bytes:

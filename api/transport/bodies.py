@@ -183,7 +183,7 @@ def unpack(body: bytes, limit_b: int, advice: str) -> bytes:
     return unpacked
 
 
-COVERAGE_WORDS = (
+_COVERAGE_WORDS = (
     f"must be a number between {COVERAGE_RANGE[0]:g} and {COVERAGE_RANGE[1]:g}, such as {DEFAULT_COVERAGE:g}"
 )
 
@@ -211,15 +211,15 @@ def read_object(
     return root
 
 
-def read_coverage(root: Mapping[str, Any]) -> float:
-    """The coverage asked for.
+def read_coverage(root: Mapping[str, Any], field: str = "coverage") -> float:
+    """The coverage that a request wants; `field` is its path.
 
     Raises:
         ProblemError: 422 where it is no number between 0 and 1.
     """
     coverage = root.get("coverage", DEFAULT_COVERAGE)
     if isinstance(coverage, bool) or not isinstance(coverage, int | float) or not 0 < coverage < 1:
-        raise invalid([FieldProblem("coverage", COVERAGE_WORDS)])
+        raise invalid_field(field, _COVERAGE_WORDS)
     return float(coverage)
 
 

@@ -10,19 +10,23 @@ import msgspec
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
+from ....features.batch.cases import Cases, Floats
 from ....features.batch.categorical import Categorical
+from ....features.device import Catalogue
 from ....features.errors import SpecError
+from ....features.kernel import CACHE_STATES, KernelFamily, get_family
 from ....models.predict.prediction import TARGETS, Predictions
 from ...model_source import LoadedModel, Service, require_model
 from ...transport.bodies import media_type, read_body
+from ...transport.problems import field_problem, invalid
 from ..columns import prediction_counts
+from ..columns_request import COLUMNS, Table, checked_cases
 from ..spec import INLINE_BODY_B
 from ..thread_endpoint import on_thread
 from . import models
-from .columns import read_cases, refusal
-from .models import model_named
+from .models import NOT_SET, model_named
 from .request import HEADER, InferRequest, read_infer_request
-from .tensors import to_bytes, to_json
+from .tensors import Column, to_bytes, to_json
 
 _MEDIA_TYPES = frozenset({"application/json", "application/octet-stream"})
 _ADVICE = "send the rows in parts"
@@ -79,10 +83,51 @@ class InferEndpoint:
         try:
             predictions = loaded.predictor.predict_cases(cases, coverage=request.coverage)
         except SpecError as error:
-            raise refusal(error, request) from error
-        self._metrics.count_predictions(prediction_counts(name, cases.coded("device"), predictions))
+            where = "parameters.coverage" if error.field == "coverage" else _position(request, error.field, 0)
+            raise invalid([field_problem(error, where)]) from error
+        self._metrics.count_predictions(prediction_counts(cases, predictions))
         self._metrics.count_usage_cases(cases)
         return predictions
+
+
+_MEANING_OF_EMPTY = {"cache_state": CACHE_STATES[0], "kv_dtype": None}
+"""What the empty text of an input stands for, where that is not the empty text."""
+
+
+def read_cases(request: InferRequest, name: str, catalogue: Catalogue) -> Cases:
+    """The cases of a request, one of each row, devices by their catalogue names.
+
+    Raises:
+        ProblemError: 422, naming the values that cannot be predicted.
+    """
+    family = get_family(name)
+    columns = {name: _column(name, column, request.rows, family) for name, column in request.columns.items()}
+    groups = {"sizes": family.dim_names, "config": family.config}
+    table = Table(
+        family,
+        {name: column for name, column in columns.items() if name in COLUMNS}
+        | {group: {name: columns[name] for name in names if name in columns} for group, names in groups.items()},
+        request.rows,
+    )
+    return checked_cases(table, catalogue, partial(_position, request))
+
+
+def _column(name: str, column: Column, rows: int, family: KernelFamily) -> Categorical | Floats:
+    """A column as tables have it: a value per row, and no number that stands for one not given."""
+    if isinstance(column, Categorical):
+        words: Any = tuple(word or _MEANING_OF_EMPTY.get(name, word) for word in column.words)
+        return Categorical(words, np.broadcast_to(column.code, rows))
+    numbers = np.broadcast_to(column.astype(np.float64), rows)
+    return numbers if name in family.dim_names else np.where(numbers == NOT_SET, np.nan, numbers)
+
+
+def _position(request: InferRequest, field: str | None, row: int | None) -> str:
+    """Where in the request a field of a row is, or its whole column (None)."""
+    name = (field or "").rpartition(".")[2]
+    if name not in request.positions:
+        return "inputs"
+    place = f"inputs[{request.positions[name]}]"
+    return place if row is None else f"{place}.data[{0 if len(request.columns[name]) == 1 else row}]"
 
 
 _ENDS = {"": "value", "_lower": "lower", "_upper": "upper"}
@@ -113,7 +158,7 @@ def encode_answer(
             parts.append(to_bytes(kind.datatype, values))
             output["parameters"] = {"binary_data_size": len(parts[-1])}
         else:
-            output["data"] = to_json(kind.datatype, values)
+            output["data"] = to_json(values)
         outputs.append(output)
     answer: dict[str, Any] = {"model_name": model, "model_version": version}
     if request.id is not None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....features.errors import SpecError, listed
-from ....features.spec_io.reading import DEFAULT_COVERAGE, MAX_TEXT, kind_of, shown_name
-from ...transport.bodies import COVERAGE_WORDS, read_object, refuse_duplicate_names
+from ....features.spec_io.reading import MAX_TEXT, kind_of, shown_name
+from ...transport.bodies import read_coverage, read_object, refuse_duplicate_names
 from ...transport.problems import MAX_LISTED, FieldProblem, ProblemError, field_problem, invalid, invalid_field
 from .models import OUTPUTS, inputs_of
 from .tensors import (
@@ -81,7 +81,7 @@ def read_infer_request(body: bytes, header_b: bytes | None, model: str, version:
         columns=columns,
         positions=positions,
         outputs=_read_outputs(root.get("outputs"), _flag(parameters, "binary_data_output", "parameters")),
-        coverage=_coverage(parameters),
+        coverage=read_coverage(parameters, "parameters.coverage"),
     )
 
 
@@ -208,13 +208,6 @@ def _flag(parameters: Mapping[str, Any], name: str, where: str, default: bool = 
     if not isinstance(value, bool):
         raise invalid_field(f"{where}.{name}", f"must be true or false, not {kind_of(value)}")
     return value
-
-
-def _coverage(parameters: Mapping[str, Any]) -> float:
-    value = parameters.get("coverage", DEFAULT_COVERAGE)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise invalid_field("parameters.coverage", COVERAGE_WORDS)
-    return float(value)
 
 
 def _names(value: Any) -> int:

@@ -7,8 +7,9 @@ BYTES its length in four bytes, little-endian, and then itself.
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,29 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ....features.batch.categorical import Categorical
-from ....features.errors import SpecError, listed
+from ....features.errors import SpecError
 from ....features.spec_io.reading import MAX_TEXT, kind_of, shown_name
 from ...transport.problems import ProblemError
 
 Column = Categorical | npt.NDArray[np.int64]
 """The values of an input, shape `(n,)`: text with every distinct word once, or whole numbers."""
-
-DATATYPES = (
-    "BOOL",
-    "UINT8",
-    "UINT16",
-    "UINT32",
-    "UINT64",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "FP16",
-    "FP32",
-    "FP64",
-    "BYTES",
-)
-"""The protocol's names of element types; inputs here are BYTES or INT64, outputs BYTES, FP64 or BOOL."""
 
 _LENGTH = struct.Struct("<I")
 _SHARED = ("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset")
@@ -50,7 +34,7 @@ class TensorKind:
 
     Attributes:
         name: Its name.
-        datatype: Its element type, one of `DATATYPES`.
+        datatype: Its element type as the protocol calls it; inputs are BYTES or INT64, outputs BYTES, FP64 or BOOL.
         doc: What it holds.
         optional: Whether an input may be left out.
     """
@@ -70,19 +54,15 @@ def read_rows(tensor: Mapping[str, Any], name: str, max_rows: int) -> int:
     """
     shape = tensor.get("shape")
     if not isinstance(shape, list):
+        shown = _shown_field(tensor, "shape")
+        raise SpecError(f"{name} needs a shape, a list such as [3]; it is {shown}", field="shape")
+    is_column = shape[1:] in ([], [1]) and all(type(size) is int for size in shape)
+    if not shape or not is_column or shape[0] < 1:
+        shown = _shown_field(tensor, "shape")
         raise SpecError(
-            f"{name} needs a shape, a list such as [3]; it is {_shown_field(tensor, 'shape')}", field="shape"
+            f"the shape of {name} is {shown}; it must be [n] or [n, 1], with at least one row", field="shape"
         )
-    if (
-        not shape
-        or len(shape) > 2
-        or (len(shape) == 2 and shape[1] != 1)
-        or any(type(size) is not int for size in shape)
-    ):
-        raise SpecError(f"the shape of {name} is {_shown(shape)}; it must be [n] or [n, 1]", field="shape")
     rows: int = shape[0]
-    if rows < 1:
-        raise SpecError(f"the shape of {name} is {_shown(shape)}; it must have at least one row", field="shape")
     if rows > max_rows:
         raise ProblemError(
             413, f"{name} has {rows} rows; at most {max_rows} are allowed in one request, send them in parts"
@@ -96,15 +76,9 @@ def read_datatype(tensor: Mapping[str, Any], kind: TensorKind) -> None:
     Raises:
         SpecError: it is another, or none.
     """
-    datatype = tensor.get("datatype")
-    if datatype == kind.datatype:
-        return
-    if datatype not in DATATYPES:
-        raise SpecError(
-            f"{kind.name} needs the datatype {kind.datatype}; it is {_shown_field(tensor, 'datatype')}",
-            field="datatype",
-        )
-    raise SpecError(f"{kind.name} is {datatype}; it must be {kind.datatype}", field="datatype")
+    if tensor.get("datatype") != kind.datatype:
+        shown = _shown_field(tensor, "datatype")
+        raise SpecError(f"{kind.name} needs the datatype {kind.datatype}; it is {shown}", field="datatype")
 
 
 def binary_size(tensor: Mapping[str, Any], name: str) -> int | None:
@@ -113,25 +87,21 @@ def binary_size(tensor: Mapping[str, Any], name: str) -> int | None:
     Raises:
         SpecError: no whole number of bytes, data in both places or in neither, or data in shared memory.
     """
-    parameters = tensor.get("parameters")
-    if parameters is None:
-        parameters = {}
+    parameters = {} if tensor.get("parameters") is None else tensor["parameters"]
     if not isinstance(parameters, Mapping):
         raise SpecError(f"the parameters of {name} must be an object, not {kind_of(parameters)}", field="parameters")
     if any(name in parameters for name in _SHARED):
         raise SpecError(f"{name} is in shared memory, which is not read here; send its data", field="parameters")
     size = parameters.get("binary_data_size")
-    if size is None:
-        if "data" not in tensor:
-            raise SpecError(f"{name} has neither data nor the parameter binary_data_size", field="data")
-        return None
-    if type(size) is not int or size < 0:
+    if (size is None) == ("data" not in tensor):
+        wrong = "neither data nor" if size is None else "data and"
+        raise SpecError(f"{name} has {wrong} the parameter binary_data_size; send one of them", field="data")
+    if size is not None and (type(size) is not int or size < 0):
+        shown = _shown_field(parameters, "binary_data_size")
         raise SpecError(
-            f"binary_data_size of {name} is {_shown(size)}; it must be a whole number of bytes",
+            f"binary_data_size of {name} is {shown}; it must be a whole number of bytes",
             field="parameters.binary_data_size",
         )
-    if "data" in tensor:
-        raise SpecError(f"{name} has data and the parameter binary_data_size; send only one of them", field="data")
     return size
 
 
@@ -153,7 +123,8 @@ def from_json(data: Any, kind: TensorKind, rows: int) -> Column:
     if set(map(type, data)) != {wanted}:
         index, value = next((index, value) for index, value in enumerate(data) if type(value) is not wanted)
         word = "text" if wanted is str else "a whole number"
-        raise SpecError(f"{kind.name}[{index}] must be {word}, got {_element(value)}", field=f"data[{index}]")
+        shown = value if isinstance(value, float) else kind_of(value)
+        raise SpecError(f"{kind.name}[{index}] must be {word}, got {shown}", field=f"data[{index}]")
     return _coded(data, kind.name) if wanted is str else _whole_numbers(data, kind.name)
 
 
@@ -213,41 +184,20 @@ def _coded(data: Sequence[str] | Sequence[bytes], name: str) -> Categorical:
     code = [number.setdefault(word, len(number)) for word in data]
     texts: list[str] = []
     for raw, position in number.items():
+        word, wrong = "", ""
         try:
             word = raw if isinstance(raw, str) else raw.decode()
         except UnicodeDecodeError:
+            wrong = "is not UTF-8"
+        if "\0" in word:
+            wrong = "holds a zero byte"
+        elif len(word) > MAX_TEXT:
+            wrong = f"is {len(word)} characters long; names have at most {MAX_TEXT}"
+        if wrong:
             index = code.index(position)
-            raise SpecError(f"{name}[{index}] is not UTF-8", field=f"data[{index}]") from None
-        if len(word) > MAX_TEXT or "\0" in word:
-            index = code.index(position)
-            wrong = (
-                "holds a zero byte"
-                if "\0" in word
-                else f"is {len(word)} characters long; names have at most {MAX_TEXT}"
-            )
             raise SpecError(f"{name}[{index}] {wrong}", field=f"data[{index}]")
         texts.append(word)
     return Categorical(tuple(texts), np.array(code, dtype=np.intp))
-
-
-def _plain(values: npt.NDArray[Any]) -> list[Any]:
-    listed_values: list[Any] = values.tolist()
-    return listed_values
-
-
-def _numbers_or_null(values: npt.NDArray[np.float64]) -> list[float | None]:
-    """JSON has no NaN: what is unknown is null."""
-    unknown = np.isnan(values)
-    numbers: list[float | None] = values.tolist()
-    if unknown.any():
-        for index in np.flatnonzero(unknown).tolist():
-            numbers[index] = None
-    return numbers
-
-
-def _text_list(values: Categorical) -> list[str]:
-    texts = values.words
-    return [texts[code] for code in values.code.tolist()]
 
 
 def _text_bytes(values: Categorical) -> bytes:
@@ -255,34 +205,24 @@ def _text_bytes(values: Categorical) -> bytes:
     return b"".join([encoded[code] for code in values.code.tolist()])
 
 
-_AS_JSON: Mapping[str, Callable[[Any], list[Any]]] = {"FP64": _numbers_or_null, "BOOL": _plain, "BYTES": _text_list}
-_AS_BYTES: Mapping[str, Callable[[Any], bytes]] = {
-    "FP64": lambda values: values.astype("<f8", copy=False).tobytes(),
-    "BOOL": lambda values: values.astype(np.bool_, copy=False).tobytes(),
-    "BYTES": _text_bytes,
-}
-
-
-def to_json(datatype: str, values: Any) -> list[Any]:
-    """An output's column of shape `(n,)` as a JSON array; NaN becomes null."""
-    return _AS_JSON[datatype](values)
+def to_json(values: Any) -> list[Any]:
+    """An output's column of shape `(n,)` as a JSON array; what is NaN is encoded as null."""
+    texts = values.strings() if isinstance(values, Categorical) else values
+    items: list[Any] = texts.tolist()
+    return items
 
 
 def to_bytes(datatype: str, values: Any) -> bytes:
     """An output's column of shape `(n,)` as raw bytes; NaN stays NaN."""
-    return _AS_BYTES[datatype](values)
+    if datatype == "BYTES":
+        return _text_bytes(values)
+    raw: bytes = values.astype({"FP64": "<f8", "BOOL": np.bool_}[datatype], copy=False).tobytes()
+    return raw
 
 
-def _shown_field(tensor: Mapping[str, Any], field: str) -> str:
-    return f"{_shown(tensor[field])}" if field in tensor else "missing"
-
-
-def _element(value: Any) -> str:
-    return str(value) if isinstance(value, float) else kind_of(value)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        inside = listed(map(_shown, value[:4]))
-        return f"[{inside}{', …' if len(value) > 4 else ''}]"
-    return shown_name(value) if isinstance(value, str | int | float) else kind_of(value)
+def _shown_field(holder: Mapping[str, Any], field: str) -> str:
+    """A field as an error shows it."""
+    value = holder.get(field)
+    if field not in holder:
+        return "missing"
+    return shown_name(value if isinstance(value, str) else json.dumps(value))

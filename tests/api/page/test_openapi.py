@@ -12,7 +12,6 @@ from kernelcast.api.compare.request import MAX_PRICE
 from kernelcast.api.page.openapi import document_parts
 from kernelcast.api.predict import mlir
 from kernelcast.api.predict.open_inference.models import EXTENSIONS, OUTPUTS, inputs_of
-from kernelcast.api.predict.open_inference.tensors import DATATYPES
 from kernelcast.api.transport import bodies
 from kernelcast.features.kernel import MAX_DIM, MAX_THREADS
 from kernelcast.features.spec_io.json_schema import coverage_schema
@@ -56,7 +55,6 @@ def parameter(operation: str, name: str) -> dict[str, Any]:
         ("ProgramRequest/properties/bind/maxProperties", mlir.MAX_BINDS),
         ("ProgramRequest/properties/threads/maximum", MAX_THREADS),
         ("ProgramRequest/properties/compiler/enum", ["", *COMPILERS, None]),
-        ("InferTensor/properties/datatype/enum", list(DATATYPES)),
         ("InferOutputRequest/properties/name/enum", [output.name for output in OUTPUTS]),
         ("InferRequest/properties/id/maxLength", MAX_TEXT),
         *((f"{name}/properties/coverage", coverage_schema()) for name in ("BatchRequest", "ModelRequest", "RankRequest")),

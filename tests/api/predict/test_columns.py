@@ -69,7 +69,7 @@ def without_nulls(spec: dict[str, Any]) -> dict[str, Any]:
 def test_the_cases_are_those_of_single_specs(name):
     rng, family = random.Random(name), families()[name]
     specs = [drawn(family, rng) for _ in range(40)]
-    found = read_columns(json.dumps(in_columns(specs)).encode(), catalogue(), 40).cases
+    found = read_columns(json.dumps(in_columns(specs)).encode(), catalogue(), 40)[0]
     singles = [read_spec(without_nulls(spec), catalogue()) for spec in specs]
     wanted = Cases.from_specs([spec for spec, _ in singles], [device for _, device in singles])
     for column in TEXT:
@@ -122,7 +122,7 @@ def test_one_odd_value_is_taken_or_refused_as_in_a_single_spec(name, seed):
     body = json.dumps(in_columns(specs)).encode()
     refusal = refusal_of(without_nulls(specs[row]))
     if refusal is None:
-        assert len(read_columns(body, catalogue(), 5).cases) == 5
+        assert len(read_columns(body, catalogue(), 5)[0]) == 5
         return
     with pytest.raises(ProblemError) as caught:
         read_columns(body, catalogue(), 5)
