@@ -81,23 +81,20 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        watcher = Watcher(partial(look_for_model, source, metrics), settings.reload_s)
-        await watcher.start()
-        key_watcher = Watcher(ring.refresh, settings.reload_s)
-        await key_watcher.start()
-        if usage is not None:
-            usage_writer = Watcher(metrics.write_usage, WRITE_S)
-            await usage_writer.start(wait_s=0)
+        models = Watcher(partial(look_for_model, source, metrics), settings.reload_s)
+        await models.start()
+        keys = Watcher(ring.refresh, settings.reload_s)
+        await keys.start()
+        usage_writer = Watcher(metrics.write_usage, WRITE_S)
+        await usage_writer.start(wait_s=0)
         try:
             yield
         finally:
-            watcher.stop()
-            key_watcher.stop()
-            if usage is not None:
-                usage_writer.stop()
-                # A disk that hangs does not keep the process from ending.
-                with move_on_after(LAST_WRITE_S):
-                    await run_sync(metrics.write_usage, abandon_on_cancel=True)
+            for watcher in (models, keys, usage_writer):
+                watcher.stop()
+            # A disk that hangs does not keep the process from ending.
+            with move_on_after(LAST_WRITE_S):
+                await run_sync(metrics.write_usage, abandon_on_cancel=True)
             if tracing is not None:
                 await run_sync(tracing.close)
             await run_sync(native.close)

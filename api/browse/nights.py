@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 from itertools import takewhile
 from typing import Any
 
@@ -22,6 +22,7 @@ from starlette.responses import Response
 
 from ..transport.bodies import integer_parameter, parameters
 from ..transport.problems import ProblemError
+from ..transport.responses import Endpoint
 from .nights_folder import LEVELS, OUTCOMES, NightError, NightReport, NightsAnswer, NightsFolder, NightSummary
 
 MAX_NIGHTS = 30
@@ -31,13 +32,6 @@ KINDS = ("device-drift", "data-drift", "model-drift", "software", "regime", "sen
          "rows", "gate", "rollback", "budget", "lock", "usage", "stage")  # fmt: skip
 """Kinds of findings that have a series of their own; another counts as `other`, so that no file can make series."""
 STATUSES = ("ok", "unsupported", "out_of_memory", "timeout", "crashed", "failed")
-
-NIGHT_GAUGES = (
-    "kernelcast_nights_unreadable", "kernelcast_night_running", "kernelcast_night_running_since_seconds",
-    "kernelcast_night_end_seconds", "kernelcast_night_outcome", "kernelcast_night_rows", "kernelcast_night_findings",
-    "kernelcast_night_champion_error_ratio", "kernelcast_nights_kept_in_a_row", "kernelcast_nights_failed_in_a_row",
-)  # fmt: skip
-"""Names of all gauges here."""
 
 _BAD = ("failed", "interrupted", "rolled-back")
 
@@ -83,17 +77,13 @@ class NightsState(Collector):
         newest = ended[0]
         yield _gauge("kernelcast_night_end_seconds", "When the newest ended night ended, Unix time",
                      _time(newest.ended) or _time(newest.began) or 0)  # fmt: skip
-        outcome = GaugeMetricFamily(
-            "kernelcast_night_outcome", "1 for the outcome of the newest ended night", labels=["outcome"]
-        )
-        for name in OUTCOMES[:-1]:
-            outcome.add_metric([name], newest.outcome == name)
-        yield outcome
-        rows = GaugeMetricFamily("kernelcast_night_rows", "Rows the newest ended night measured", labels=["status"])
-        for status in STATUSES:
-            rows.add_metric([status], newest.rows.get(status, 0))
-        rows.add_metric(["other"], sum(count for status, count in newest.rows.items() if status not in STATUSES))
-        yield rows
+        yield _labelled(
+            "kernelcast_night_outcome", "1 for the outcome of the newest ended night", ["outcome"],
+            {(name,): newest.outcome == name for name in OUTCOMES[:-1]},
+        )  # fmt: skip
+        rows = {(status,): newest.rows.get(status, 0) for status in STATUSES}
+        rows["other",] = sum(newest.rows.values()) - sum(rows.values())
+        yield _labelled("kernelcast_night_rows", "Rows the newest ended night measured", ["status"], rows)
         yield self._findings(newest)
         if newest.champion_error is not None:
             yield _gauge("kernelcast_night_champion_error_ratio", "Mean error of the served model on the newest night's rows",
@@ -103,9 +93,6 @@ class NightsState(Collector):
                          sum(1 for _ in takewhile(is_like, ended)))  # fmt: skip
 
     def _findings(self, newest: NightSummary) -> Metric:
-        gauge = GaugeMetricFamily(
-            "kernelcast_night_findings", "Findings of the newest ended night", labels=["kind", "level"]
-        )
         try:
             report: NightReport | None = self._nights.report(newest.id)[1]
         except NightError:
@@ -113,9 +100,7 @@ class NightsState(Collector):
         counts = {(kind, level): 0 for kind in (*KINDS, "other") for level in LEVELS}
         for finding in () if report is None else report.findings():
             counts[finding.kind if finding.kind in KINDS else "other", finding.level] += 1
-        for (kind, level), count in counts.items():
-            gauge.add_metric([kind, level], count)
-        return gauge
+        return _labelled("kernelcast_night_findings", "Findings of the newest ended night", ["kind", "level"], counts)
 
 
 _STREAKS: tuple[tuple[str, str, Callable[[NightSummary], bool]], ...] = (
@@ -126,6 +111,13 @@ _STREAKS: tuple[tuple[str, str, Callable[[NightSummary], bool]], ...] = (
 
 def _gauge(name: str, what: str, value: float) -> Metric:
     return GaugeMetricFamily(name, what, value=value)
+
+
+def _labelled(name: str, what: str, labels: list[str], values: Mapping[Any, float]) -> Metric:
+    gauge = GaugeMetricFamily(name, what, labels=labels)
+    for words, value in values.items():
+        gauge.add_metric(words, value)
+    return gauge
 
 
 def _time(text: str | None) -> float | None:
@@ -141,8 +133,6 @@ MAX_LIMIT = 200
 """Most nights of one page."""
 DEFAULT_LIMIT = 30
 _MAX_OFFSET = 10**9
-
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def list_endpoint(nights: NightsFolder) -> Endpoint:
@@ -187,36 +177,11 @@ def page_endpoint(nights: NightsFolder) -> Endpoint:
 
 def page_policy(html: str) -> str:
     """Content-Security-Policy of a report: its own style sheets by their hash, and nothing else whatever."""
-    styles = _Styles()
-    styles.feed(html)
-    styles.close()
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in styles.texts]
+    shown = re.sub(r"<!--.*?-->", "", html, flags=re.DOTALL)
+    styles = re.findall(r"<style[^>]*>(.*?)</style>", shown, re.DOTALL | re.IGNORECASE)
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in styles]
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
     return f"default-src 'none'; style-src {allowed}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-
-class _Styles(HTMLParser):
-    """The text of every style element, in `texts`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-        self._inside = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002 - the parser's signature
-        """Begin a style element."""
-        self._inside = tag == "style"
-        if self._inside:
-            self.texts.append("")
-
-    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002 - the parser's signature
-        """End it."""
-        self._inside = False
-
-    def handle_data(self, data: str) -> None:
-        """Keep its text."""
-        if self._inside:
-            self.texts[-1] += data
 
 
 def _page(nights: NightsFolder, night: str) -> tuple[str, str]:

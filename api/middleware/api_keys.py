@@ -17,7 +17,7 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -125,39 +125,37 @@ def read_key_file(path: Path) -> tuple[Key, ...]:
     Raises:
         SpecError: it cannot be read, others may write to it, or a line is of another form.
     """
+
+    def unusable(problem: str, part: str = "") -> SpecError:
+        return SpecError(f"{part}the key file {path}{problem}", field="api_keys_file")
+
     try:
         # Not to wait for the other end of a pipe.
         with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             status = os.fstat(file.fileno())
             raw = file.read(_MAX_FILE_B + 1) if stat.S_ISREG(status.st_mode) else b""
     except OSError as error:
-        raise SpecError(
-            f"the key file {path} cannot be read: {error.strerror or error}; "
-            f"`kernelcast keys new --name NAME --file {path}` makes one",
-            field="api_keys_file",
+        reason = error.strerror or error
+        raise unusable(
+            f" cannot be read: {reason}; `kernelcast keys new --name NAME --file {path}` makes one"
         ) from error
     if not stat.S_ISREG(status.st_mode):
-        raise SpecError(f"the key file {path} is no regular file", field="api_keys_file")
+        raise unusable(" is no regular file")
     if sys.platform != "win32" and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise SpecError(
-            f"others may write to the key file {path}, and so add keys to it; run: chmod 600 {path}",
-            field="api_keys_file",
-        )
+        raise unusable(f" may be written by others, who could add keys to it; run: chmod 600 {path}")
     if len(raw) > _MAX_FILE_B:
-        raise SpecError(
-            f"the key file {path} is longer than {_MAX_FILE_B} bytes; that is no key file", field="api_keys_file"
-        )
+        raise unusable(f" is longer than {_MAX_FILE_B} bytes; that is no key file")
     keys = []
     for number, line in enumerate(raw.decode("utf-8", "replace").splitlines(), 1):
         if (text := line.strip()) and not text.startswith("#"):
             try:
                 keys.append(read_key(text))
             except ValueError as error:
-                raise SpecError(f"line {number} of the key file {path}: {error}", field="api_keys_file") from error
+                raise unusable(f": {error}", f"line {number} of ") from error
     try:
         return _with_distinct_names(keys)
     except ValueError as error:
-        raise SpecError(f"the key file {path}: {error}", field="api_keys_file") from error
+        raise unusable(f": {error}") from error
 
 
 def add_key(path: Path, key: Key) -> None:
@@ -199,18 +197,10 @@ def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
-@contextlib.contextmanager
-def _file_lock(path: Path) -> Iterator[None]:
+def _file_lock(path: Path) -> contextlib.AbstractContextManager[object]:
     """Holds others that change the file off: of two that read, change and replace it at once, one would undo the other."""
-    with contextlib.ExitStack() as stack:
-        try:
-            # The folder, as the file itself is replaced.
-            stack.enter_context(lock(path.resolve().parent, wait_s=None))
-        except OSError as error:
-            raise SpecError(
-                f"the folder of the key file {path} cannot be read: {error.strerror}", field="file"
-            ) from error
-        yield
+    # The folder, as the file itself is replaced.
+    return lock(path.resolve().parent, wait_s=None)
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

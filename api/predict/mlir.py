@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
 
 import anyio
 import msgspec
@@ -30,6 +29,7 @@ from ..transport.bodies import (
     MAX_DEVICES,
     media_type,
     named_devices,
+    parameters,
     read_body,
     read_object,
     refuse_duplicate_names,
@@ -169,20 +169,11 @@ def read_text_request(body: bytes, query: bytes, catalogue: Catalogue, max_text_
     Raises:
         ProblemError: 413 for text of more than `max_text_b` bytes, 422 naming the parameter that is wrong.
     """
-    try:
-        pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_PAIRS)
-    except ValueError as error:
-        raise ProblemError(422, f"the query has more than {_MAX_PAIRS} parameters") from error
     raw: dict[str, Any] = {"text": body}
-    for name, value in pairs:
-        if name not in PARAMETERS:
-            raise invalid_field(name, f"unknown parameter; text takes {listed(PARAMETERS)}")
-        if name in _REPEATED:
-            raw.setdefault(name, []).append(value)
-        elif name in raw:
+    for name, values in parameters(query, PARAMETERS, _MAX_PAIRS, MAX_FUNCTION).items():
+        if name not in _REPEATED and len(values) > 1:
             raise invalid_field(name, "is given twice")
-        else:
-            raw[name] = value
+        raw[name] = values if name in _REPEATED else values[0]
     try:
         if "bind" in raw:
             raw["bind"] = read_bind(raw["bind"])
@@ -204,9 +195,7 @@ def read_json_request(body: bytes, query: bytes, catalogue: Catalogue, max_text_
     """
     if query:
         raise ProblemError(422, "a JSON body contains its settings; remove the query parameters")
-    if not body.strip():
-        raise ProblemError(400, 'the body is empty; send {"text": "…", "device": "…"}')
-    root = read_object(body)
+    root = read_object(body, '{"text": "…", "device": "…"}')
     if unknown := [name for name in root if name not in FIELDS]:
         raise invalid_field(unknown[0], f"unknown field; MLIR takes {listed(FIELDS)}")
     refuse_duplicate_names(body, root, [])

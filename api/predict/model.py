@@ -18,7 +18,7 @@ from ...workloads.whole_model import MAX_LAUNCH_S, Kernel, Whole, predict_whole
 from ..model_source import LoadedModel, Service
 from ..transport.bodies import MAX_DEVICES, named_devices, read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import MAX_LISTED, FieldProblem, ProblemError, field_problem, invalid, invalid_field
-from .spec import INLINE_BODY_B
+from .spec import INLINE_BODY_B, refusal
 from .thread_endpoint import Call, JsonEndpoint
 
 
@@ -66,19 +66,11 @@ def _at_fault(loaded: LoadedModel, request: ModelRequest) -> list[FieldProblem]:
     for index, kernel in enumerate(request.kernels):
         family = kernel.spec.family
         if family not in refused:
-            refused[family] = _refusal(loaded, kernel, request)
+            refusals = (refusal(loaded, kernel.spec, device, request.coverage) for device in request.devices)
+            refused[family] = next(filter(None, refusals), None)
         if (error := refused[family]) is not None and len(errors) < MAX_LISTED:
             errors.append(field_problem(error, kernel_path(index, error.field or "family"), index))
     return errors
-
-
-def _refusal(loaded: LoadedModel, kernel: Kernel, request: ModelRequest) -> SpecError | None:
-    for device in request.devices:
-        try:
-            loaded.predictor.predict([kernel.spec], [device], coverage=request.coverage)
-        except SpecError as error:
-            return error
-    return None
 
 
 MODEL_FIELDS = ("devices", "kernels", "coverage", "launch_s", "queued")

@@ -225,7 +225,7 @@ def _at_fault(loaded: LoadedModel, request: Request) -> list[FieldProblem]:
         if kind not in refused:
             if len(refused) == _MAX_PROBES:
                 break
-            refused[kind] = _refusal(loaded, spec, device, request.coverage)
+            refused[kind] = refusal(loaded, spec, device, request.coverage)
         if (error := refused[kind]) is not None:
             errors.append(field_problem(error, f"requests[{index}].{error.field or 'family'}", index))
             if len(errors) == MAX_LISTED:
@@ -233,7 +233,8 @@ def _at_fault(loaded: LoadedModel, request: Request) -> list[FieldProblem]:
     return errors
 
 
-def _refusal(loaded: LoadedModel, spec: KernelSpec, device: str, coverage: float) -> SpecError | None:
+def refusal(loaded: LoadedModel, spec: KernelSpec, device: str, coverage: float) -> SpecError | None:
+    """Why the model refuses a spec, None where it does not."""
     try:
         loaded.predictor.predict([spec], [device], coverage=coverage)
     except SpecError as error:

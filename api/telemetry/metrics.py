@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,18 +78,18 @@ class Metrics:
     ) -> None:
         self.usage = usage
         self.registry = registry = CollectorRegistry()
-        self._requests = Counter(
+        requests = Counter(
             "kernelcast_http_requests", "Requests answered", ["route", "method", "status"], registry=registry
         )
-        self._latency = Histogram(
+        latency = Histogram(
             "kernelcast_http_request_seconds", "Time from request to last byte of the answer", ["route"],
             buckets=_BUCKETS_S, registry=registry,
         )  # fmt: skip
-        self._taken = Histogram(
+        taken = Histogram(
             "kernelcast_http_request_body_bytes", "Size of request bodies as they came", ["route"],
             buckets=_BUCKETS_B, registry=registry,
         )  # fmt: skip
-        self._sent = Histogram(
+        sent = Histogram(
             "kernelcast_http_response_body_bytes", "Size of answers as they were sent, packed or not", ["route"],
             buckets=_BUCKETS_B, registry=registry,
         )  # fmt: skip
@@ -100,7 +101,7 @@ class Metrics:
         self._usage_failures = Counter(
             "kernelcast_usage_write_failures", "Times the usage log could not be written", registry=registry
         )
-        self._predictions = Counter(
+        predictions = Counter(
             "kernelcast_predictions", "Predictions made", ["family", "device", "in_domain"], registry=registry
         )
         self._texts = Counter("kernelcast_mlir_texts", "MLIR texts read", ["reader"], registry=registry)
@@ -115,9 +116,11 @@ class Metrics:
             "kernelcast_model_refusals", "Times a newly found model was not taken, or none was found", registry=registry
         )
         # What `labels` looks up takes longer than counting does.
-        self._by_kind: dict[tuple[str, str, bool], Counter] = {}
-        self._by_answer: dict[tuple[str, str, int], Counter] = {}
-        self._by_route: dict[str, tuple[Histogram, Histogram, Histogram]] = {}
+        self._answers_of = cache(lambda route, method, status: requests.labels(route, method, str(status)))
+        self._histograms_of = cache(lambda route: (latency.labels(route), taken.labels(route), sent.labels(route)))
+        self._predictions_of = cache(
+            lambda family, device, in_domain: predictions.labels(family, device, "true" if in_domain else "false")
+        )
         states = (_ModelState(model), *more)
         if FOLDER_VARIABLE in os.environ:
             self.scraped = all_workers(states)
@@ -130,16 +133,8 @@ class Metrics:
         self, route: str, method: str, status: int, seconds: float, taken_b: int | None = None, sent_b: int = 0
     ) -> None:
         """Count one request; `taken_b` is the size of its body, None where it has none, `sent_b` that of the answer's."""
-        key = (route, method if method in _METHODS else "other", status)
-        counter = self._by_answer.get(key)
-        if counter is None:
-            counter = self._by_answer[key] = self._requests.labels(route, key[1], str(status))
-        counter.inc()
-        histograms = self._by_route.get(route)
-        if histograms is None:
-            histograms = (self._latency.labels(route), self._taken.labels(route), self._sent.labels(route))
-            self._by_route[route] = histograms
-        latency, taken, sent = histograms
+        self._answers_of(route, method if method in _METHODS else "other", status).inc()
+        latency, taken, sent = self._histograms_of(route)
         latency.observe(seconds)
         if taken_b is not None:
             taken.observe(taken_b)
@@ -156,12 +151,7 @@ class Metrics:
         else:
             tally = {kind: count for kind, count in Tally(kinds).items() if count}
         for kind, count in tally.items():
-            counter = self._by_kind.get(kind)
-            if counter is None:
-                family, device, in_domain = kind
-                counter = self._predictions.labels(family, device, "true" if in_domain else "false")
-                self._by_kind[kind] = counter
-            counter.inc(count)
+            self._predictions_of(*kind).inc(count)
         if (request := CURRENT_REQUEST.get()) is not None:
             request.predictions += sum(tally.values())
             request.families = len({family for family, _, _ in tally})

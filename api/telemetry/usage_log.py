@@ -21,6 +21,7 @@ import random
 import re
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -54,9 +55,8 @@ FILE_NAME = re.compile(r"\.?(\d{4}-\d{2}-\d{2})-\d+-[0-9a-f]{8}\.jsonl(?:\..*\.t
 _DRAWN_OF = 64
 _log = logging.getLogger("kernelcast.api")
 
-Pairs = tuple[tuple[str, int], ...]
-Kernel = tuple[str, str, Pairs, str, str, str | None, Pairs, int | None, str, str]
-"""The fields of a spec in their order, and the catalogue name of the device it was asked about."""
+Kernel = tuple[KernelSpec, str]
+"""A kernel, and the catalogue name of the device it was asked about."""
 
 
 def sample_size(n: int) -> int:
@@ -86,7 +86,7 @@ class UsageLog:
         self._lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._day = self._today()
-        self._counts: dict[Kernel, float] = {}
+        self._counts: Counter[Kernel] = Counter()
         self._total = 0.0
         self._written = 0.0
         self._problem = ""
@@ -96,7 +96,7 @@ class UsageLog:
         n = len(specs)
         size = sample_size(n)
         rows: Iterable[int] = range(n) if size == n else self._random.sample(range(n), size)
-        self._add([_kernel(specs[i], devices[i]) for i in rows], n)
+        self._add([(specs[i], devices[i]) for i in rows], n)
 
     def cases(self, cases: Cases) -> None:
         """Count the rows of a request in columns; `cases.device` holds catalogue names."""
@@ -112,10 +112,10 @@ class UsageLog:
         with self._lock:
             counts = self._counts
             for kernel in kernels:
-                counts[kernel] = counts.get(kernel, 0.0) + weight
+                counts[kernel] += weight  # type: ignore[assignment]
             self._total += n
             if len(counts) > 2 * self._capacity:
-                self._counts = dict(_most_asked(counts)[: self._capacity])
+                self._counts = Counter(dict(counts.most_common(self._capacity)))
 
     def write(self) -> bool:
         """Write the day's file, begin a new one at a new day, and remove old files; False where the disk is bad.
@@ -125,9 +125,9 @@ class UsageLog:
         with self._write_lock:
             today = self._today()
             with self._lock:
-                day, counts, total = self._day, dict(self._counts), self._total
+                day, counts, total = self._day, self._counts.copy(), self._total
                 if day != today:
-                    self._day, self._counts, self._total = today, {}, 0.0
+                    self._day, self._counts, self._total = today, Counter(), 0.0
             problem = ""
             try:
                 if total != self._written:
@@ -147,42 +147,25 @@ class UsageLog:
             return not problem
 
 
-def _most_asked(counts: dict[Kernel, float]) -> list[tuple[Kernel, float]]:
-    return sorted(counts.items(), key=lambda item: item[1], reverse=True)
-
-
-def _kernel(spec: KernelSpec, device: str) -> Kernel:
-    return (spec.family, spec.dtype, spec.dims, spec.variant, spec.impl, spec.kv_dtype, spec.config, spec.threads,
-            spec.cache_state, device)  # fmt: skip
-
-
 def _kernels(cases: Cases) -> Iterator[Kernel]:
     """The cases; they were checked when they were read."""
-    family, categories = cases.family, cases.categories
+    categories = cases.categories
     for row, code in enumerate(categories.code.tolist()):
         case = categories.distinct[code]
-        dims = tuple((name, int(cases.sizes[name][row])) for name in family.dim_names)
+        dims = tuple((name, int(cases.sizes[name][row])) for name in cases.family.dim_names)
         config = tuple((name, int(cases.config[name][row])) for name in case.knobs)
         kv_dtype = None if case.kv_dtype == case.dtype else case.kv_dtype
         threads = None if case.threads is None else int(case.threads)
-        yield (
-            family.name,
-            case.dtype,
-            dims,
-            case.variant,
-            case.impl,
-            kv_dtype,
-            config,
-            threads,
-            case.cache_state,
-            case.device,
+        spec = KernelSpec(
+            cases.family.name, case.dtype, dims, case.variant, case.impl, kv_dtype, config, threads, case.cache_state
         )
+        yield spec, case.device
 
 
-def _content(day: date, counts: dict[Kernel, float], total: float) -> bytes:
+def _content(day: date, counts: Counter[Kernel], total: float) -> bytes:
     lines: list[bytes] = []
     free_b = MAX_FILE_B - 512
-    for kernel, count in _most_asked(counts):
+    for kernel, count in counts.most_common():
         line = msgspec.json.encode(_line(kernel, count))
         free_b -= len(line) + 1
         if free_b < 0:
@@ -194,10 +177,11 @@ def _content(day: date, counts: dict[Kernel, float], total: float) -> bytes:
 
 
 def _line(kernel: Kernel, count: float) -> dict[str, Any]:
-    family, dtype, dims, variant, impl, kv_dtype, config, threads, cache_state, device = kernel
+    spec, device = kernel
     return {
-        "family": family, "dtype": dtype, "kv_dtype": kv_dtype, "variant": variant, "impl": impl, "sizes": dict(dims),
-        "config": dict(config), "threads": threads, "cache_state": cache_state, "device": device, "count": round(count, 6),
+        "family": spec.family, "dtype": spec.dtype, "kv_dtype": spec.kv_dtype, "variant": spec.variant, "impl": spec.impl,
+        "sizes": dict(spec.dims), "config": dict(spec.config), "threads": spec.threads, "cache_state": spec.cache_state,
+        "device": device, "count": round(count, 6),
     }  # fmt: skip
 
 

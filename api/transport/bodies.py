@@ -93,26 +93,27 @@ MAX_VALUES = 64
 """Most parameters of a query, those given more than once among them."""
 
 
-def parameters(query: bytes, known: Sequence[str]) -> dict[str, list[str]]:
-    """The values of every parameter that has one.
+def parameters(
+    query: bytes, known: Sequence[str], most: int = MAX_VALUES, longest: int = MAX_TEXT
+) -> dict[str, list[str]]:
+    """The values of every parameter that has one; `longest` is the length of a value, in characters.
 
     Raises:
         ProblemError: 422 for a parameter not `known`, one too long, too many, and text that is not UTF-8.
     """
     try:
-        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_VALUES)
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=most)
     except UnicodeDecodeError as error:
         raise ProblemError(422, "the query is not percent-encoded UTF-8") from error
     except ValueError as error:
-        raise ProblemError(422, f"the query has more than {MAX_VALUES} parameters") from error
+        raise ProblemError(422, f"the query has more than {most} parameters") from error
     values: dict[str, list[str]] = {}
     for name, value in pairs:
         if name not in known:
             possible = f"possible are: {listed(known)}" if known else "this address takes none"
             raise invalid_field(shown_name(name), f"unknown parameter; {possible}")
-        if len(value) > MAX_TEXT:
-            wrong = f"is {len(value)} characters long; values have at most {MAX_TEXT}"
-            raise invalid_field(name, wrong)
+        if len(value) > longest:
+            raise invalid_field(name, f"is {len(value)} characters long; values have at most {longest}")
         if value:
             values.setdefault(name, []).append(value)
     return values

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from kernelcast.api.browse import nights_folder
-from kernelcast.api.browse.nights import KINDS, NIGHT_GAUGES, STATUSES, page_policy
+from kernelcast.api.browse.nights import KINDS, STATUSES, page_policy
 from kernelcast.api.browse.nights_folder import FORMAT_VERSION as READ
 from kernelcast.api.browse.nights_folder import LEVELS, NIGHT_ID, OUTCOMES
 from kernelcast.api.model_source import FixedSource
@@ -29,6 +29,12 @@ FACTS: dict[str, Any] = {
     "collect": {"rows": {"ok": 630, "failed": 10, "odd": 2}},
     "check": {"model_drift": {"gemm": {"n": 300, "mean_ape_pct": 6.0}, "copy": {"n": 100, "mean_ape_pct": 2.0}}},
 }
+
+NIGHT_GAUGES = (
+    "kernelcast_nights_unreadable", "kernelcast_night_running", "kernelcast_night_running_since_seconds",
+    "kernelcast_night_end_seconds", "kernelcast_night_outcome", "kernelcast_night_rows", "kernelcast_night_findings",
+    "kernelcast_night_champion_error_ratio", "kernelcast_nights_kept_in_a_row", "kernelcast_nights_failed_in_a_row",
+)  # fmt: skip
 
 
 def night(day: int = 22, outcome: Any = "promoted", *findings: Finding, **changes: Any) -> NightRecord:

@@ -177,7 +177,7 @@ REFUSALS: dict[str, tuple[int, str, str]] = {
     "threads on a GPU": (422, "threads", "is no CPU; leave threads out"),
     "threads that are none": (422, "threads", "threads must be a whole number"),
     "an impossible coverage": (422, "coverage", "coverage must be between 0.5 and 0.99"),
-    "an unknown parameter": (422, "colour", "unknown parameter; text takes device"),
+    "an unknown parameter": (422, "colour", "unknown parameter; possible are: device"),
     "a parameter given twice": (422, "function", "is given twice"),
     "another media type": (415, "", "send the header content-type"),
     "another charset": (415, "", "bodies are UTF-8"),
