@@ -123,7 +123,7 @@ def _registry(command: str) -> Iterator[Any]:
 def history(as_json: Json = False) -> None:
     """List the models kept by nights and promotions, oldest first, and which of them serves."""
     with plain_errors("models history", "train"):
-        from ..models.registry.registry import pointer
+        from ..models.family_model.artifact import pointer
         from ..nightly.gate.model_ledger import Ledger
         from ..nightly.record.serving_model import SHIPPED
     ledger = Ledger()

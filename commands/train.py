@@ -34,8 +34,7 @@ from .console import (
 
 if TYPE_CHECKING:
     from ..models.training.training import TrainingReport
-    from ..models.tuning.distillation import Errors
-    from ..models.tuning.export import ExportReport
+    from ..models.tuning.distillation import Errors, ExportReport
     from ..models.tuning.training import TuningReport
     from ..workloads.mlir.learned.training import ProgramReport
     from ..workloads.mlir.triton.training import CodeReport
@@ -292,8 +291,7 @@ def export_ops(
         check_folder(folder)
     with plain_errors("export-ops", "train"):
         from ..models.predict.predictor import load_predictor
-        from ..models.tuning.distillation import TrainingConfig, families
-        from ..models.tuning.export import export_files
+        from ..models.tuning.distillation import TrainingConfig, export_files, families
 
         catalogue = read_catalogue(device_file)
         devices = [catalogue.get(name) for name in dict.fromkeys(device or catalogue.names())]

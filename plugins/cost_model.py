@@ -26,8 +26,7 @@ from ..files import home_dir
 from ..models.pretrained import TUNING as SHIPPED
 from ..models.tuning.corrections import Configurations, Memory, TaskKey, configurations
 from ..models.tuning.flat_model import SUFFIX, FlatModel, read_model, write_model
-from ..models.tuning.model_container import ModelFileError
-from ..models.tuning.model_sections import Measured
+from ..models.tuning.model_file import Measured, ModelFileError
 
 MOST_MEASURED = 2**18
 """Measurements a model remembers; beyond, the oldest are forgotten."""

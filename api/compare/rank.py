@@ -19,7 +19,7 @@ from ...features.kernel import KernelSpec
 from ...features.spec_io.reading import SPEC_FIELDS, kind_of, read_spec, shown_name
 from ...models.family_model.intervals import check_coverage
 from ...models.predict.prediction import Interval, Predictions
-from ...models.tuning.model_container import ModelFileError
+from ...models.tuning.model_file import ModelFileError
 from ...workloads.answers import interval_answer, known_interval
 from ..predict.thread_endpoint import Call, refusal_problem
 from ..transport.bodies import read_coverage, read_object, refuse_duplicate_names

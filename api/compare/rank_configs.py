@@ -21,7 +21,7 @@ from ...models.predict.prediction import Interval
 from ...models.pretrained import TUNING
 from ...models.tuning.corrections import Memory, configurations
 from ...models.tuning.flat_model import SUFFIX, FlatModel, read_model
-from ...models.tuning.model_sections import Measured
+from ...models.tuning.model_file import Measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,20 +92,42 @@ class Artifact:
     facts: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """What serves; both are None where nothing was promoted and the shipped model serves.
+
+    Attributes:
+        artifact: The pinned copy.
+        version: Its version.
+    """
+
+    artifact: Path | None
+    version: str | None
+
+
+def pointer() -> Pointer:
+    """What the champion pointer names.
+
+    Raises:
+        ArtifactError: the pointer exists and cannot be read; it is never passed over silently.
+    """
+    path = home_dir() / CHAMPION_POINTER
+    if not path.exists():
+        return Pointer(None, None)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Pointer(Path(str(content["artifact"])), str(content["version"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"the champion pointer {path} is unreadable ({error}); promote a model again") from error
+
+
 def default_model_dir() -> Path:
     """The champion a promotion pointed at, if there is one, else the shipped model.
 
     Raises:
-        ArtifactError: the champion pointer exists but cannot be read; it is never passed over silently.
+        ArtifactError: the champion pointer exists but cannot be read.
     """
-    pointer = home_dir() / CHAMPION_POINTER
-    if not pointer.exists():
-        return KERNELS
-    try:
-        target = json.loads(pointer.read_text(encoding="utf-8"))["artifact"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"the champion pointer {pointer} is unreadable ({error}); promote a model again") from error
-    return Path(str(target))
+    return pointer().artifact or KERNELS
 
 
 def shipped_model_dir() -> Path:

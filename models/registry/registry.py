@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...files import LockedError, home_dir, lock, write_whole
-from ..family_model.artifact import CHAMPION_POINTER, read_manifest
+from ..family_model.artifact import CHAMPION_POINTER, Pointer, read_manifest
 from ..family_model.artifact_files import MANIFEST, ArtifactError
 from ..predict.predictor import load_predictor
 from .mlflow_tracking import (
@@ -194,35 +194,6 @@ def _set_alias(tracking: Tracking, version: int | None) -> None:
             tracking.client.delete_registered_model_alias(NAME, CHAMPION)
         else:
             tracking.client.set_registered_model_alias(NAME, CHAMPION, str(version))
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """What serves; both are None where nothing was promoted and the shipped model serves.
-
-    Attributes:
-        artifact: The pinned copy.
-        version: Its version.
-    """
-
-    artifact: Path | None
-    version: str | None
-
-
-def pointer() -> Pointer:
-    """What the champion pointer names.
-
-    Raises:
-        ArtifactError: the pointer exists and cannot be read.
-    """
-    path = home_dir() / CHAMPION_POINTER
-    if not path.exists():
-        return Pointer(None, None)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return Pointer(Path(str(content["artifact"])), str(content["version"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"the champion pointer {path} is unreadable ({error}); promote a model again") from error
 
 
 def point_back(to: Pointer) -> None:

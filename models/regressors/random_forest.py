@@ -1,4 +1,4 @@
-"""A random forest that learns latency and power together where rows have both."""
+"""A random forest for each target."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from ..regressor import Graph, Problem, Regressor, fit_rows
 
 @dataclass(frozen=True, slots=True)
 class RandomForest(Regressor):
-    """scikit-learn's RandomForestRegressor (Breiman, "Random forests", 2001), multi-output when power is measured.
-
-    Rows without power cannot join a multi-output fit, so latency and power then have a forest each.
+    """scikit-learn's RandomForestRegressor (Breiman, "Random forests", 2001).
 
     Attributes:
         name: On the command line and in artifacts.
@@ -29,25 +27,15 @@ class RandomForest(Regressor):
     features: float = 0.5
 
     def fit(self, problem: Problem) -> list[Graph]:
-        """One graph with every target where all rows have all of them and count alike, else one per target.
+        """One graph per target. Needs the `train` extra."""
+        return [Graph((target,), self._fit(target, problem)) for target in problem.targets]
 
-        Needs the `train` extra.
-        """
-        apart = any(np.isnan(column).any() for column in problem.targets.values()) or len(problem.weights) > 0
-        if not apart:
-            y = np.stack(list(problem.targets.values()), axis=1)
-            return [Graph(tuple(problem.targets), self._fit(problem.x, y, None, problem))]
-        graphs = []
-        for target in problem.targets:
-            x, y, weight = fit_rows(problem, target)
-            graphs.append(Graph((target,), self._fit(x, y[:, None], weight, problem)))
-        return graphs
-
-    def _fit(self, x: Any, y: Any, weight: Any, problem: Problem) -> bytes:
+    def _fit(self, target: str, problem: Problem) -> bytes:
         from sklearn.ensemble import RandomForestRegressor
 
         from ..engine.onnx_writer import tree_ensemble
 
+        x, y, weight = fit_rows(problem, target)
         forest = RandomForestRegressor(
             n_estimators=self.trees,
             min_samples_leaf=self.min_leaf,
@@ -55,9 +43,9 @@ class RandomForest(Regressor):
             random_state=problem.seed,
             n_jobs=problem.threads,
         )
-        forest.fit(x, y if y.shape[1] > 1 else y[:, 0], sample_weight=weight)
+        forest.fit(x, y, sample_weight=weight)
         trees = [_tree(estimator.tree_, self.trees) for estimator in forest.estimators_]
-        return tree_ensemble(trees, base=[0.0] * y.shape[1], comparison="<=", n_features=x.shape[1])
+        return tree_ensemble(trees, base=[0.0], comparison="<=", n_features=x.shape[1])
 
 
 def _tree(tree: Any, count: int) -> Any:

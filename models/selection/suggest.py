@@ -25,10 +25,11 @@ from ...features.batch.cases import Cases, Floats
 from ...features.device import Catalogue, Device, catalogue
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec
-from ..family_model.artifact import FamilyModel, load_family, read_manifest
+from ..family_model.artifact import load_family, read_manifest
 from ..family_model.device_correction import Adaptation
 from ..family_model.gaussian_process import PRIOR, Points, covariance
 from ..predict.predictor import FamilyPredictor
+from ..training.device_calibration import check_kind
 from ..training.labelled_cases import LabelledCases
 from .candidates import drawn_cases, runnable
 from .case_space import Gains
@@ -175,7 +176,7 @@ def suggest(
     for name in (names := _chosen(tuple(manifest["families"]), by_family, families)):
         family = load_family(model, manifest, name)
         try:
-            _check_kind(family, target)
+            check_kind(family, target)
             if by_family is None:
                 share = max(_FEWEST_DRAWN, min(_DRAWN // len(names), MOST_CANDIDATES))
                 cases = drawn_cases(family, target, known, share, impls=impls, seed=seed)
@@ -210,15 +211,6 @@ def _chosen(trained: Sequence[str], candidates: dict[str, Cases] | None, familie
             field="family",
         )
     return names
-
-
-def _check_kind(model: FamilyModel, device: Device) -> None:
-    if device.kind not in model.kinds:
-        raise SpecError(
-            f"{device.name} is a {device.kind}, and the model knows {model.schema.family} on {listed(model.kinds)} only: "
-            "there is nothing to calibrate from; train a model with rows of it",
-            field="device",
-        )
 
 
 def _placed_candidates(cases: Cases, device: Device, devices: Catalogue, impls: Collection[str], seed: int) -> Cases:

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...datasets.rows.splits import file_sha256
-from ...features.batch.cases import Floats
 from ...features.batch.categorical import Categorical
-from ...features.device import Catalogue, catalogue
+from ...features.device import Catalogue, Device, catalogue
 from ...features.errors import SpecError, listed
 from ..family_model.artifact import Artifact, FamilyModel, load_family, read_manifest, save_artifact
 from ..family_model.artifact_files import ArtifactError
@@ -21,6 +20,7 @@ from ..family_model.intervals import power_limits_w
 from ..metrics import error_summary
 from ..predict.predictor import FamilyPredictor
 from .labelled_cases import LabelledCases
+from .store_rows import group_medians
 
 MOST_ROWS = 512
 """Rows of a device and family that an adaptation keeps; answering takes time in proportion."""
@@ -96,7 +96,7 @@ def calibrate_to_devices(
         name = rows.cases.family.name
         rows = replace(rows, cases=rows.cases.with_catalogue_names(known).with_core_counts(known))
         for device in np.unique(rows.cases.device).tolist():
-            _check_kind(families[name], name, device, known)
+            check_kind(families[name], known.get(device))
             device_rows = _merged(rows.take(np.flatnonzero(rows.cases.device == device)))
             families[name], report = _adapt_one(families[name], device_rows, device, known, seed)
             reports.append(report)
@@ -124,7 +124,9 @@ def _adapt_one(
     adapt_one: dict[str, Adaptation] = {}
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
-    for target, labels in _log_labels(rows, estimates.limit_w).items():
+    # Seconds, and the share of the power limit.
+    log_labels = {"latency": np.log(rows.latency_s), "power": np.log(rows.power_w / estimates.limit_w)}
+    for target, labels in log_labels.items():
         if target not in estimates.points or np.isnan(estimates.logs[target]).all():
             continue
         left_over = labels - estimates.logs[target]
@@ -155,12 +157,16 @@ def _check(rows: LabelledCases, devices: Catalogue) -> None:
         )
 
 
-def _check_kind(model: FamilyModel, family: str, device: str, devices: Catalogue) -> None:
-    kind = devices.get(device).kind
-    if kind not in model.kinds:
+def check_kind(model: FamilyModel, device: Device) -> None:
+    """Refuse a device of a kind that the family was never measured on.
+
+    Raises:
+        SpecError: it is.
+    """
+    if device.kind not in model.kinds:
         raise SpecError(
-            f"{device} is a {kind}, and the model knows {family} of {listed(model.kinds)} only: there is nothing to start "
-            "from. Train a model with rows of it instead",
+            f"{device.name} is a {device.kind}, and the model knows {model.schema.family} of {listed(model.kinds)} only: "
+            "there is nothing to start from. Train a model with rows of it instead",
             field="device",
         )
 
@@ -174,17 +180,6 @@ def _merged(rows: LabelledCases) -> LabelledCases:
     ]
     words += [cases.coded(name) for name in ("dtype", "kv_dtype", "variant", "impl", "cache_state")]
     code = np.unique(np.stack([word.code for word in words], axis=1), axis=0, return_inverse=True)[1].ravel()
-    firsts = [int(np.flatnonzero(code == i)[0]) for i in range(code.max() + 1)]
-    latency = np.array([np.median(rows.latency_s[code == i]) for i in range(len(firsts))])
-    power = np.array([_median(rows.power_w[code == i]) for i in range(len(firsts))])
-    return replace(rows.take(np.array(firsts)), latency_s=latency, power_w=power)
-
-
-def _median(column: Floats) -> float:
-    known = column[~np.isnan(column)]
-    return float(np.median(known)) if len(known) else float("nan")
-
-
-def _log_labels(rows: LabelledCases, limit_w: Floats) -> dict[str, Floats]:
-    """Ln of the labels by target: seconds, and the share of the power limit."""
-    return {"latency": np.log(rows.latency_s), "power": np.log(rows.power_w / limit_w)}
+    firsts = np.unique(code, return_index=True)[1]
+    latency_s, power_w = group_medians(rows.latency_s, code), group_medians(rows.power_w, code)
+    return replace(rows.take(firsts), latency_s=latency_s, power_w=power_w)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .flat_model import FlatModel
 from .forest import Column
-from .model_sections import Measured
+from .model_file import Measured
 
 OF_KIND, OF_TASK = 0.1, 0.2
 """Standard deviations of ln(measured / predicted): of the factor common to a kind on a device, and of one operation's."""

@@ -1,4 +1,4 @@
-"""Small models of single operations, taught by a trained predictor: what compilers ask where no Python is.
+"""Small models of single operations, taught by a trained predictor and written to files: what compilers ask without Python.
 
 The predictor is asked about thousands of operations on every device, and boosted trees learn ln(latency / lower bound) of its
 answers, and ln(power) where it answers power. A model is as good as its teacher at most: both errors are told, against fresh
@@ -8,8 +8,9 @@ answers of the teacher and against measured rows.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ import numpy as np
 from ...features.batch.cases import Cases, Floats
 from ...features.device import Device
 from ...features.errors import SpecError, listed
-from ...features.kernel import get_family
 from ...features.tuning.family_kinds import (
     HAS_POWER,
     LOG_LOWER,
@@ -31,20 +31,14 @@ from ...features.tuning.family_kinds import (
 from ...features.tuning.formula import Formula
 from ...features.tuning.kind import BOUND, TuningKind, get_kind
 from ...version import __version__
-from ..family_model.artifact import FamilyModel, load_family
 from ..metrics import error_summary
 from ..predict.predictor import ArtifactPredictor
 from ..regressor import Progress, no_progress
-from ..training.labelled_cases import LabelledCases
-from .flat_model import FlatModel
+from ..training.labelled_cases import LabelledCases, joined, labelled_table
+from .flat_model import SUFFIX, FlatModel, write_model
 from .forest import Forest, forest_of
-from .operation_sampling import drawn_operations, dtypes_on, is_measured, usual_impl
-
-MOST_LATENCY_S = 1.0
-"""Longer operations are not learnt: no compiler decides anything by the time of one."""
-
-COVERAGE = 0.9
-"""Coverage of the intervals whose widths are kept."""
+from .operation_sampling import COVERAGE, MOST_LATENCY_S, TeacherAnswers, asked_teacher, family_of, usual_impl
+from .rows import read_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,24 +132,82 @@ class Distilled:
 
 
 @dataclass(frozen=True, slots=True)
-class _TeacherAnswers:
-    """What the teacher answered for operations of one device and dtype: columns of shape `(n,)`, power NaN where unknown."""
+class Exported:
+    """One family's file.
 
-    cases: Cases
-    latency_s: Floats
-    lower_s: Floats
-    upper_s: Floats
-    power_w: Floats
-    measured: bool
+    Attributes:
+        kind: Name of the kind.
+        file: Where it lies.
+        size_b: Its bytes.
+        n_rows: Rows it was fitted to.
+        asking_s: Seconds that asking the teacher took.
+        fitting_s: Seconds that fitting took.
+        against_teacher: Errors against fresh answers of the predictor.
+        against_rows: Errors against measured rows.
+    """
 
-    @property
-    def key(self) -> tuple[str, str]:
-        return str(self.cases.device[0]), str(self.cases.dtype[0])
+    kind: str
+    file: Path
+    size_b: int
+    n_rows: int
+    asking_s: float
+    fitting_s: float
+    against_teacher: tuple[Errors, ...]
+    against_rows: tuple[Errors, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What was exported.
+
+    Attributes:
+        exported: The files made.
+        left_out: One sentence for each family that has none.
+    """
+
+    exported: tuple[Exported, ...]
+    left_out: tuple[str, ...]
 
 
 def families() -> tuple[str, ...]:
     """The families that can be distilled."""
     return tuple(VARIANT_CODES)
+
+
+def export_files(
+    predictor: ArtifactPredictor,
+    families: Sequence[str],
+    devices: Sequence[Device],
+    out: Path,
+    *,
+    config: TrainingConfig | None = None,
+    progress: Progress = no_progress,
+) -> ExportReport:
+    """Teach a small model for each family and write it to `out/op-FAMILY.kcm`. Needs the `train` extra.
+
+    Measured rows to judge by are the shipped ones and those of the user's store.
+
+    Raises:
+        SpecError: no family can be exported, or a file cannot be written.
+    """
+    tables = read_tables()
+    exported, left_out = [], []
+    for family in families:
+        try:
+            distilled = distil(predictor, family, devices, config, progress)
+        except SpecError as error:
+            left_out.append(f"{family}: {error}")
+            continue
+        file = out / f"{distilled.model.kind}{SUFFIX}"
+        write_model(distilled.model, file)
+        progress(f"judging {family}", 0, 0)
+        family_rows = [labelled_table(table, family, predictor.devices) for table in tables.get(family, [])]
+        rows = errors_on_rows(distilled.model, joined(family_rows), predictor) if family_rows else ()
+        size_b, took = file.stat().st_size, (distilled.asking_s, distilled.fitting_s)
+        exported.append(Exported(distilled.model.kind, file, size_b, distilled.n_rows, *took, distilled.errors, rows))
+    if not exported:
+        raise SpecError(f"nothing to export: {'; '.join(left_out)}", field="device")
+    return ExportReport(tuple(exported), tuple(left_out))
 
 
 def distil(
@@ -173,8 +225,8 @@ def distil(
     config, kind = config or TrainingConfig(), get_kind(PREFIX + family)
     rng = np.random.default_rng(config.seed)
     started = time.perf_counter()
-    lessons = list(_ask_teacher(predictor, family, devices, (config.rows_measured, config.rows_other), rng, progress))
-    fresh = list(_ask_teacher(predictor, family, devices, (config.fresh_measured, config.fresh_other), rng, progress))
+    lessons = list(asked_teacher(predictor, family, devices, (config.rows_measured, config.rows_other), rng, progress))
+    fresh = list(asked_teacher(predictor, family, devices, (config.fresh_measured, config.fresh_other), rng, progress))
     if not lessons:
         raise SpecError(
             f"none of the devices runs a dtype of {family} that the model in {predictor.directory} was trained on: "
@@ -190,7 +242,8 @@ def distil(
     latency_s, power_w = (
         np.concatenate([getattr(lesson, name) for lesson in lessons]) for name in ("latency_s", "power_w")
     )
-    weight = np.repeat([1.0 if lesson.measured else config.weight_other for lesson in lessons], [*map(_count, lessons)])
+    counts = [len(lesson.cases) for lesson in lessons]
+    weight = np.repeat([1.0 if lesson.measured else config.weight_other for lesson in lessons], counts)
     trees = config.trees.get(family, config.trees[""])
     known = np.isfinite(power_w)
     model = FlatModel(
@@ -208,14 +261,25 @@ def distil(
     )  # fmt: skip
     for lesson, (seconds, _) in zip(fresh, answers, strict=True):
         table[lesson.key] |= _widths(lesson, seconds)
-    metadata = _metadata(predictor, family, errors, len(x), config)
+    metadata = {
+        "kernelcast": __version__,
+        "taught_by": {"regressor": str(predictor.manifest["regressor"]), "created": str(predictor.manifest["created"])},
+        "family": family,
+        "n_rows": len(x),
+        "seed": config.seed,
+        "variants": dict(VARIANT_CODES[family]),
+        "errors_against_teacher": [
+            {"device": error.device, "dtype": error.dtype, "measured": error.measured, "latency": dict(error.latency)}
+            for error in errors
+        ],
+    }
     model = replace(model, table=_rows(kind, table), metadata=metadata)
     return Distilled(model, errors, len(x), answered - started, time.perf_counter() - answered)
 
 
 def errors_on_rows(model: FlatModel, measured: LabelledCases, predictor: ArtifactPredictor) -> tuple[Errors, ...]:
     """Errors of a model against measured rows of its family: hot, without tuning knobs, run by what is usual there."""
-    cases, teacher = measured.cases, _teacher(predictor, measured.cases.family.name)
+    cases, teacher = measured.cases, family_of(predictor, measured.cases.family.name)
     errors = []
     for device, dtype in model.table:
         plain = np.all(
@@ -236,31 +300,6 @@ def errors_on_rows(model: FlatModel, measured: LabelledCases, predictor: Artifac
     return tuple(errors)
 
 
-def _ask_teacher(
-    predictor: ArtifactPredictor, family: str, devices: Sequence[Device], rows: tuple[int, int],
-    rng: np.random.Generator, progress: Progress,
-) -> Iterator[_TeacherAnswers]:  # fmt: skip
-    """The teacher's answers by device and dtype; `rows` where it was measured, and elsewhere."""
-    teacher, fam = _teacher(predictor, family), get_family(family)
-    for done, device in enumerate(devices):
-        progress(f"asking about {family}", done, len(devices))
-        for dtype in dtypes_on(teacher, device, fam):
-            measured = is_measured(teacher, device.name, dtype)
-            cases = drawn_operations(fam, teacher, device, dtype, rows[0] if measured else rows[1], rng)
-            if not len(cases):
-                continue
-            targets = predictor.predict_cases(cases, coverage=COVERAGE).targets
-            latency, power = targets["latency_s"], targets["power_w"]
-            short = np.flatnonzero(latency.value <= MOST_LATENCY_S)
-            if len(short):
-                yield _TeacherAnswers(cases.take(short), latency.value[short], latency.lower[short], latency.upper[short],
-                              power.value[short], measured)  # fmt: skip
-
-
-def _count(lesson: _TeacherAnswers) -> int:
-    return len(lesson.cases)
-
-
 def _columns(kind: TuningKind, formula: Formula, cases: Cases, facts: Mapping[str, float]) -> Floats:
     """The features `(n, n_features)` of operations that share a device and a dtype."""
     inputs: dict[str, Any] = dict(facts) | dict(cases.sizes) | {THREADS: np.nan_to_num(cases.threads)}
@@ -269,7 +308,7 @@ def _columns(kind: TuningKind, formula: Formula, cases: Cases, facts: Mapping[st
     return formula.columns({name: inputs[name] for name in kind.inputs}, len(cases))
 
 
-def _facts(kind: TuningKind, formula: Formula, lesson: _TeacherAnswers, device: Device) -> dict[str, float]:
+def _facts(kind: TuningKind, formula: Formula, lesson: TeacherAnswers, device: Device) -> dict[str, float]:
     """The facts of a device and dtype, weights fitted so that the relative error of the estimate is least."""
     from scipy.optimize import nnls
 
@@ -306,7 +345,7 @@ def _predicted(model: FlatModel, cases: Cases) -> tuple[Floats, Floats]:
     return seconds, model.joules(features, seconds) / seconds if taught else np.full(n, np.nan)
 
 
-def _widths(lesson: _TeacherAnswers, seconds: Floats) -> dict[str, float]:
+def _widths(lesson: TeacherAnswers, seconds: Floats) -> dict[str, float]:
     """Typical widths of the teacher's intervals, and what the pupil is off by, as independent errors add."""
     off = float(np.quantile(np.abs(np.log(seconds / lesson.latency_s)), COVERAGE))
     below, above = (
@@ -319,35 +358,3 @@ def _rows(
     kind: TuningKind, table: Mapping[tuple[str, str], Mapping[str, float]]
 ) -> dict[tuple[str, str], tuple[float, ...]]:
     return {key: tuple(float(facts[name]) for name in kind.facts) for key, facts in table.items()}
-
-
-def _teacher(predictor: ArtifactPredictor, family: str) -> FamilyModel:
-    """What the predictor knows of a family.
-
-    Raises:
-        SpecError: it was not trained on it.
-    """
-    if family not in predictor.families:
-        raise SpecError(
-            f"the model in {predictor.directory} was not trained on {family}; it knows: {listed(predictor.families)}",
-            field="family",
-        )
-    return load_family(predictor.directory, predictor.manifest, family)
-
-
-def _metadata(
-    predictor: ArtifactPredictor, family: str, errors: Sequence[Errors], n_rows: int, config: TrainingConfig
-) -> dict[str, Any]:
-    """What a model file says of itself."""
-    return {
-        "kernelcast": __version__,
-        "taught_by": {"regressor": str(predictor.manifest["regressor"]), "created": str(predictor.manifest["created"])},
-        "family": family,
-        "n_rows": n_rows,
-        "seed": config.seed,
-        "variants": dict(VARIANT_CODES[family]),
-        "errors_against_teacher": [
-            {"device": error.device, "dtype": error.dtype, "measured": error.measured, "latency": dict(error.latency)}
-            for error in errors
-        ],
-    }

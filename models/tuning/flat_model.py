@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,24 +19,9 @@ from ...features.errors import SpecError, listed
 from ...features.tuning.formula import MOST_EXP, Formula
 from ...features.tuning.kind import BOUND
 from ...files import write_whole
+from . import model_file as form
 from .forest import Column, Forest, Judge
-from .model_container import Cursor, ModelFileError, pack, read_bytes, unpack
-from .model_sections import (
-    Measured,
-    Strings,
-    forest_bytes,
-    formula_bytes,
-    measured_bytes,
-    names_bytes,
-    read_forest,
-    read_formula,
-    read_measured,
-    read_metadata,
-    read_names,
-    read_strings,
-    read_table,
-    table_bytes,
-)
+from .model_file import Cursor, Measured, ModelFileError
 
 SUFFIX = ".kcm"
 """What the name of a model file ends in; its stem is the kind's name."""
@@ -164,44 +150,72 @@ def read_model(path: Path | str, kind: str | None = None) -> FlatModel:
     Raises:
         ModelFileError: missing, no model file, another format, cut short, damaged, or of another kind than `kind`.
     """
-    return decode(read_bytes(Path(path)), str(path), kind)
+    return decode(_read_bytes(Path(path)), str(path), kind)
+
+
+def _read_bytes(path: Path) -> bytes:
+    """The bytes of a model file.
+
+    Raises:
+        ModelFileError: there is no such file, it cannot be read, or it is larger than any model.
+    """
+    try:
+        with path.open("rb") as file:
+            # What says it is too large need not be read to be refused; what does not say is read no further than that.
+            too_large = os.fstat(file.fileno()).st_size > form.MOST_BYTES
+            content = b"" if too_large else file.read(form.MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise ModelFileError(
+            f"there is no model file {path}; train one with `kernelcast train-tuning` (kinds named op-…: "
+            "`kernelcast export-ops`), or give the path of one",
+            field="model",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"cannot read the model file {path}: {error}", field="model") from error
+    if too_large or len(content) > form.MOST_BYTES:
+        raise ModelFileError(f"{path} is larger than {form.MOST_BYTES} bytes, which no model file is", field="model")
+    return content
 
 
 def encode(model: FlatModel) -> bytes:
     """The bytes of a model file."""
-    strings = Strings()
+    strings = form.Strings()
     sections = {
-        "KIND": names_bytes(strings, model.kind, model.sizes, model.knobs, model.facts),
-        "FACT": table_bytes(strings, model.table, len(model.facts)),
-        "FORM": formula_bytes(strings, model.formula),
-        "TREE": forest_bytes(model.latency),
+        "KIND": form.names_bytes(strings, model.kind, model.sizes, model.knobs, model.facts),
+        "FACT": form.table_bytes(strings, model.table, len(model.facts)),
+        "FORM": form.formula_bytes(strings, model.formula),
+        "TREE": form.forest_bytes(model.latency),
     }
     if model.energy is not None:
-        sections["TRE2"] = forest_bytes(model.energy)
+        sections["TRE2"] = form.forest_bytes(model.energy)
     sections["META"] = json.dumps(dict(model.metadata), sort_keys=True, allow_nan=False).encode()
     if model.measured is not None and len(model.measured):
-        sections["SEEN"] = measured_bytes(strings, model.measured)
-    return pack({**sections, "STRS": strings.content()})
+        sections["SEEN"] = form.measured_bytes(strings, model.measured)
+    return form.pack({**sections, "STRS": strings.content()})
 
 
 def decode(content: bytes, origin: str, kind: str | None = None) -> FlatModel:
     """The model in the bytes of a file that `origin` names; see `read_model`."""
-    sections = unpack(content, origin)
-    strings = read_strings(Cursor(sections, "STRS", origin))
-    names = read_names(Cursor(sections, "KIND", origin), strings)
-    if kind is not None and names.kind != kind:
-        raise ModelFileError(f"{origin} is a model of {names.kind}, not of {kind}", field="kind")
-    formula = read_formula(Cursor(sections, "FORM", origin), names.inputs, strings)
-    n_features, widths = len(formula.outputs), (len(names.sizes), len(names.knobs))
+    sections = form.unpack(content, origin)
+
+    def section(tag: str) -> Cursor:
+        return Cursor(sections, tag, origin)
+
+    strings = form.read_strings(section("STRS"))
+    name, sizes, knobs, facts = form.read_names(section("KIND"), strings)
+    if kind is not None and name != kind:
+        raise ModelFileError(f"{origin} is a model of {name}, not of {kind}", field="kind")
+    formula = form.read_formula(section("FORM"), (*sizes, *knobs, *facts), strings)
+    n_features = len(formula.outputs)
     return FlatModel(
-        kind=names.kind,
-        sizes=names.sizes,
-        knobs=names.knobs,
-        facts=names.facts,
-        table=read_table(Cursor(sections, "FACT", origin), len(names.facts), strings),
+        kind=name,
+        sizes=sizes,
+        knobs=knobs,
+        facts=facts,
+        table=form.read_table(section("FACT"), len(facts), strings),
         formula=formula,
-        latency=read_forest(Cursor(sections, "TREE", origin), n_features),
-        energy=read_forest(Cursor(sections, "TRE2", origin), n_features) if "TRE2" in sections else None,
-        metadata=read_metadata(Cursor(sections, "META", origin)),
-        measured=read_measured(Cursor(sections, "SEEN", origin), *widths, strings) if "SEEN" in sections else None,
+        latency=form.read_forest(section("TREE"), n_features),
+        energy=form.read_forest(section("TRE2"), n_features) if "TRE2" in sections else None,
+        metadata=form.read_metadata(section("META")),
+        measured=form.read_measured(section("SEEN"), len(sizes), len(knobs), strings) if "SEEN" in sections else None,
     )

@@ -161,49 +161,31 @@ _END = -1
 
 
 def forest_of(booster: Any, n_features: int) -> Forest:
-    """The forest of an `xgboost.Booster` or fitted `XGBRegressor` that predicts one number from `n_features` columns.
+    """The forest of an `xgboost.Booster` that predicts one number, the sum of its leaves, from `n_features` columns.
 
-    Rows must have no missing values; which way xgboost sends them is not kept. All trees are taken: where fitting stopped
-    early, give `booster[: best_iteration + 1]`.
+    Rows must have no missing values; which way xgboost sends them is not kept.
 
     Raises:
-        ValueError: it is no plain forest of numeric splits, it has other columns, or its trees are deeper than 12.
+        ValueError: it is no plain forest for one number, it has other columns, or its trees are deeper than 12.
     """
-    booster = booster.get_booster() if hasattr(booster, "get_booster") else booster
     learner = json.loads(bytes(booster.save_raw("json")))["learner"]
-    shape = learner["learner_model_param"]
+    shape, boosting, objective = (
+        learner["learner_model_param"],
+        learner["gradient_booster"],
+        learner["objective"]["name"],
+    )
     if int(shape["num_feature"]) != n_features:
         raise ValueError(f"the booster was fitted on {shape['num_feature']} columns, not on {n_features}")
-    boosting = learner["gradient_booster"]
-    targets = max(int(shape.get("num_class", 0)), int(shape.get("num_target", 1)))
-    if boosting["name"] != "gbtree" or targets > 1:
+    if boosting["name"] != "gbtree" or objective != "reg:squarederror":
         raise ValueError(
-            f"the booster is {boosting['name']} for {targets} outputs; only gbtree with one can be converted"
+            f"the booster is {boosting['name']} with {objective}; only gbtree with reg:squarederror can be converted"
         )
-    objective = learner["objective"]["name"]
-    if objective not in _IDENTITY:
-        raise ValueError(f"the objective {objective} transforms what trees give; use one of {', '.join(_IDENTITY)}")
     trees = boosting["model"]["trees"]
     depth = max((_depth(tree) for tree in trees), default=0)
     if depth > MOST_DEPTH or len(trees) << depth > MOST_LEAVES:
         raise ValueError(f"{len(trees)} trees of {depth} levels are more than a model file holds; fit smaller ones")
-    return _forest(trees, depth, _base_score(shape["base_score"]))
-
-
-_IDENTITY = (
-    "reg:squarederror",
-    "reg:absoluteerror",
-    "reg:pseudohubererror",
-    "reg:quantileerror",
-    "reg:squaredlogerror",
-)
-"""Objectives whose prediction is the sum of the leaves and the base score."""
-
-
-def _base_score(text: Any) -> float:
-    """Xgboost writes a number, or since 3.1 a list of one, as text."""
-    base_score = json.loads(text) if isinstance(text, str) else text
-    return float(np.float32(base_score[0] if isinstance(base_score, list) else base_score))
+    # xgboost writes the score as a number, or since 3.1 as a list of one.
+    return _forest(trees, depth, float(np.float32(shape["base_score"].strip("[]"))))
 
 
 def _depth(tree: Any) -> int:
@@ -227,8 +209,6 @@ def _forest(trees: list[Any], depth: int, bias: float) -> Forest:
     splits = np.zeros(((1 << depth) - 1, len(trees)), dtype=np.uint32)
     leaves = np.zeros((len(trees), 1 << depth), dtype=np.float32)
     for t, tree in enumerate(trees):
-        if any(tree.get("split_type", [])):
-            raise ValueError("the booster splits by categories; code them as numbers")
         _place(tree, number, splits[:, t], leaves[t])
     return Forest(
         bias=bias,

@@ -6,17 +6,26 @@ space in which there are any measured cases.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...features.batch.cases import Cases, Floats
 from ...features.device import Device
-from ...features.errors import SpecError
-from ...features.kernel import KernelFamily
-from ..family_model.artifact import FamilyModel
+from ...features.errors import SpecError, listed
+from ...features.kernel import KernelFamily, get_family
+from ..family_model.artifact import FamilyModel, load_family
+from ..predict.predictor import ArtifactPredictor
+from ..regressor import Progress
 from ..selection.candidates import runnable, space_filling
+
+MOST_LATENCY_S = 1.0
+"""Longer operations are not learnt: no compiler decides anything by the time of one."""
+
+COVERAGE = 0.9
+"""Coverage of the intervals whose widths are kept."""
 
 NO_MLIR_DTYPES = frozenset({"fp8_block", "nvfp4"})
 """Formats with scales beside the numbers: no element type of MLIR, so no compiler asks about them."""
@@ -138,3 +147,64 @@ def _tidy(logs: Floats, rng: np.random.Generator) -> Floats:
     # Half a size stands for none at all.
     tidied: Any = np.where(logs < -0.5, 0.0, np.rint(sizes / step) * step)
     return np.asarray(tidied, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherAnswers:
+    """What the teacher answered for operations of one device and dtype; columns of shape `(n,)`.
+
+    Attributes:
+        cases: The operations.
+        latency_s: Seconds.
+        lower_s: Lower end of the interval.
+        upper_s: Upper end.
+        power_w: Watts, NaN where unknown.
+        measured: Whether the teacher was measured there.
+    """
+
+    cases: Cases
+    latency_s: Floats
+    lower_s: Floats
+    upper_s: Floats
+    power_w: Floats
+    measured: bool
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Device and dtype."""
+        return str(self.cases.device[0]), str(self.cases.dtype[0])
+
+
+def asked_teacher(
+    predictor: ArtifactPredictor, family: str, devices: Sequence[Device], rows: tuple[int, int],
+    rng: np.random.Generator, progress: Progress,
+) -> Iterator[TeacherAnswers]:  # fmt: skip
+    """The teacher's answers by device and dtype; `rows` where it was measured, and elsewhere."""
+    teacher, fam = family_of(predictor, family), get_family(family)
+    for done, device in enumerate(devices):
+        progress(f"asking about {family}", done, len(devices))
+        for dtype in dtypes_on(teacher, device, fam):
+            measured = is_measured(teacher, device.name, dtype)
+            cases = drawn_operations(fam, teacher, device, dtype, rows[0] if measured else rows[1], rng)
+            if not len(cases):
+                continue
+            targets = predictor.predict_cases(cases, coverage=COVERAGE).targets
+            latency, power = targets["latency_s"], targets["power_w"]
+            short = np.flatnonzero(latency.value <= MOST_LATENCY_S)
+            if len(short):
+                yield TeacherAnswers(cases.take(short), latency.value[short], latency.lower[short], latency.upper[short],
+                              power.value[short], measured)  # fmt: skip
+
+
+def family_of(predictor: ArtifactPredictor, family: str) -> FamilyModel:
+    """What the predictor knows of a family.
+
+    Raises:
+        SpecError: it was not trained on it.
+    """
+    if family not in predictor.families:
+        raise SpecError(
+            f"the model in {predictor.directory} was not trained on {family}; it knows: {listed(predictor.families)}",
+            field="family",
+        )
+    return load_family(predictor.directory, predictor.manifest, family)

@@ -18,11 +18,11 @@ from ...features.batch.cases import Cases, Floats
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError
 from ...models.engine.runtime import GraphError
-from ...models.family_model.artifact import default_model_dir
+from ...models.family_model.artifact import Pointer, default_model_dir, pointer
 from ...models.family_model.artifact_files import ArtifactError
 from ...models.predict.predictor import load_predictor
 from ...models.registry.mlflow_tracking import RegistryError, manifest_sha256
-from ...models.registry.registry import Pointer, Promoted, point_back, pointer, promote, promote_directory
+from ...models.registry.registry import Promoted, point_back, promote, promote_directory
 from ..record.record import Finding
 from ..record.serving_model import SHIPPED
 from .challengers import Challenger, past

@@ -184,7 +184,7 @@ def test_knobs_are_not_drawn_and_threads_are_those_of_the_machine(train: Callabl
         ({"n": 0}, "must be 1 or more, got 0"),
         ({"device": "nvidia-t5"}, "no device 'nvidia-t5'"),
         ({"families": ["moe"]}, "not trained on moe; it knows gemm, softmax"),
-        ({"device": CPU}, "is a cpu, and the model knows gemm on gpu only"),
+        ({"device": CPU}, "is a cpu, and the model knows gemm of gpu only"),
     ],
 )
 def test_bad_input_is_one_clear_sentence(model_dir: Path, words: dict[str, Any], said: str) -> None:

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.models.tuning.flat_model import FlatModel, decode, encode, read_model, write_model
-from kernelcast.models.tuning.model_container import MOST_BYTES, ModelFileError
-from kernelcast.models.tuning.model_sections import Measured
+from kernelcast.models.tuning.model_file import MOST_BYTES, Measured, ModelFileError
 
 from .made_up import (
     DEVICE,

@@ -1,12 +1,15 @@
-"""The sections of a model file: each written from a value, and read back with every reference and number checked.
+"""The form of a model file: sections under a checksum, each written from a value and read without trusting anything it says.
 
-docs/flat-model.md describes them byte by byte; `Cursor` refuses a section that ends early or holds numbers that are not
-finite, and what is read here is made of references that exist and only point backwards.
+docs/flat-model.md has the format byte by byte; everything is little-endian. `Cursor` refuses a section that ends early or holds
+numbers that are not finite, and what is read here is made of references that exist and only point backwards.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import struct
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -14,12 +17,155 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from ...features.errors import SpecError
 from ...features.kernel import MAX_DIM
 from ...features.tuning.formula import Formula
 from ...features.tuning.kind import BOUND
 from ...features.tuning.operations import BY_CODE
 from .forest import MOST_DEPTH, MOST_LEAVES, Forest
-from .model_container import Cursor
+
+FORMAT = 1
+"""The format written, and the only one read."""
+
+MAGIC = b"\x89KCM\r\n\x1a\n"
+"""First bytes of a model file; like PNG's, they show when a transfer changed line ends or dropped the eighth bit."""
+
+MOST_BYTES = 2**28
+"""Largest model file read, 256 MiB; shipped ones have some hundred KiB."""
+
+MOST_SECTIONS = 64
+_HEADER = struct.Struct("<8sIIQII")
+_ENTRY = struct.Struct("<4sIQQ")
+_CRC_AT = 24
+_ALIGN = 8
+
+
+class ModelFileError(SpecError):
+    """A model file that cannot be used: missing, damaged, of another format or kind, or without the device asked for."""
+
+
+def damaged(origin: str, what: str) -> ModelFileError:
+    """The error for a file whose content is not what its checksum was made for, or was never right."""
+    return ModelFileError(f"{origin} is damaged: {what}; copy it again or train it again", field="model")
+
+
+def pack(sections: Mapping[str, bytes]) -> bytes:
+    """A model file of these sections, by their tags of four letters."""
+    at = _HEADER.size + _ENTRY.size * len(sections)
+    directory, body = b"", b""
+    for tag, content in sections.items():
+        body += bytes(-(at + len(body)) % _ALIGN)
+        directory += _ENTRY.pack(tag.encode("ascii"), 0, at + len(body), len(content))
+        body += content
+    total = at + len(body)
+    header = _HEADER.pack(MAGIC, FORMAT, len(sections), total, 0, 0)
+    rest = header[_CRC_AT + 4 :] + directory + body
+    checksum = zlib.crc32(rest, zlib.crc32(header[:_CRC_AT]))
+    return header[:_CRC_AT] + struct.pack("<I", checksum) + rest
+
+
+def unpack(content: bytes, origin: str) -> dict[str, memoryview]:
+    """The sections of a model file by tag; `origin` names it in errors.
+
+    Raises:
+        ModelFileError: no model file, another format, cut short, or damaged; each in one sentence.
+    """
+    if content[: len(MAGIC)] != MAGIC[: len(content)] or not content:
+        raise ModelFileError(
+            f"{origin} is not a kernelcast model file: its first bytes are not those of one", field="model"
+        )
+    if len(content) < _HEADER.size:
+        raise _cut_short(origin, len(content), _HEADER.size)
+    _, version, count, total, checksum, _ = _HEADER.unpack_from(content)
+    if version != FORMAT:
+        age, remedy = ("older", "train it again") if version < FORMAT else ("newer", "update kernelcast")
+        raise ModelFileError(
+            f"{origin} has format {version}, {age} than format {FORMAT} that this version reads; {remedy}",
+            field="model",
+        )
+    if len(content) < total:
+        raise _cut_short(origin, len(content), total)
+    if zlib.crc32(content[_CRC_AT + 4 :], zlib.crc32(content[:_CRC_AT])) != checksum:
+        raise damaged(origin, "its checksum does not match its content")
+    if len(content) > total or count > MOST_SECTIONS or _HEADER.size + _ENTRY.size * count > total:
+        raise damaged(origin, f"it says it has {total} bytes and {count} sections, which cannot be")
+    view = memoryview(content)
+    sections: dict[str, memoryview] = {}
+    for i in range(count):
+        tag, _, offset, length = _ENTRY.unpack_from(content, _HEADER.size + _ENTRY.size * i)
+        if offset % _ALIGN or offset > total or length > total - offset:
+            raise damaged(origin, f"section {i + 1} lies outside the file")
+        # Every byte is a letter of Latin-1, so tags that differ, of whatever writer, stay different.
+        name = tag.decode("latin-1")
+        if name in sections:
+            raise damaged(origin, f"it has the section {name!r} twice")
+        sections[name] = view[offset : offset + length]
+    return sections
+
+
+class Cursor:
+    """Reads one section from its start to its end, checking before every step that enough is left."""
+
+    def __init__(self, sections: Mapping[str, memoryview], tag: str, origin: str) -> None:
+        if tag not in sections:
+            raise damaged(origin, f"it lacks the section {tag}")
+        self._view = sections[tag]
+        self._at = 0
+        self._tag = tag
+        self._origin = origin
+
+    def array(self, kind: Any, *shape: int) -> Any:
+        """The next numbers as an array of its own; `kind` is a numpy dtype, little-endian.
+
+        Raises:
+            ModelFileError: the section ends before, or a number is not finite.
+        """
+        dtype, count = np.dtype(kind).newbyteorder("<"), math.prod(shape)
+        if count * dtype.itemsize > self.left:
+            self.fail("it ends too early")
+        values = np.frombuffer(self._view, dtype, count, self._at).astype(np.dtype(kind)).reshape(shape)
+        self._at += count * dtype.itemsize
+        if dtype.kind == "f" and not np.isfinite(values).all():
+            self.fail("it has a number that is not finite")
+        return values
+
+    def counts(self, **most: int) -> list[int]:
+        """The next 32-bit counts, each at most what is given for it by name."""
+        counts: list[int] = self.array(np.uint32, len(most)).tolist()
+        for value, (name, limit) in zip(counts, most.items(), strict=True):
+            if value > limit:
+                self.fail(f"it says {value} {name}, where at most {limit} can be")
+        return counts
+
+    def below(self, limit: int, what: str, *shape: int) -> Any:
+        """The next 32-bit numbers, each less than `limit`."""
+        indices = self.array(np.uint32, *shape)
+        if indices.size and int(indices.max()) >= limit:
+            self.fail(f"{what} {int(indices.max())} does not exist, there are {limit}")
+        return indices
+
+    def text(self, n_bytes: int) -> bytes:
+        """The next bytes."""
+        return bytes(self.array(np.uint8, n_bytes))
+
+    def end(self) -> None:
+        """Refuse a section that goes on after what it should hold."""
+        if self.left:
+            self.fail(f"it has {self.left} bytes too many")
+
+    @property
+    def left(self) -> int:
+        """Bytes not read yet."""
+        return len(self._view) - self._at
+
+    def fail(self, what: str) -> NoReturn:
+        """Raise the error for this section."""
+        raise damaged(self._origin, f"in section {self._tag} {what}")
+
+
+def _cut_short(origin: str, have: int, want: int) -> ModelFileError:
+    return ModelFileError(f"{origin} is cut short: it has {have} of {want} bytes; copy it again", field="model")
+
 
 MOST_NAMES = 2**12
 MOST_STEPS = 2**16
@@ -48,26 +194,8 @@ class Strings:
         return _u32(len(texts), *ends.tolist()) + b"".join(texts)
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """The section KIND.
-
-    Attributes:
-        kind: The kind's name.
-        sizes: Names of its sizes.
-        knobs: Names of its knobs.
-        facts: Names of its facts.
-    """
-
-    kind: str
-    sizes: tuple[str, ...]
-    knobs: tuple[str, ...]
-    facts: tuple[str, ...]
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """What the formula reads, in order."""
-        return (*self.sizes, *self.knobs, *self.facts)
+Names = tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+"""The section KIND: the kind's name, and those of its sizes, knobs and facts."""
 
 
 def names_bytes(strings: Strings, kind: str, sizes: Sequence[str], knobs: Sequence[str], facts: Sequence[str]) -> bytes:
@@ -92,14 +220,9 @@ def formula_bytes(strings: Strings, formula: Formula) -> bytes:
 def forest_bytes(forest: Forest) -> bytes:
     """The section TREE or TRE2."""
     head = np.array([forest.bias], dtype="<f8").tobytes()
-    return (
-        head
-        + _u32(len(forest.features), forest.n_trees, forest.depth, 0)
-        + forest.features.astype("<u4").tobytes()
-        + forest.thresholds.astype("<f4").tobytes()
-        + forest.splits.astype("<u4").tobytes()
-        + forest.leaves.astype("<f4").tobytes()
-    )
+    columns = [(forest.features, "<u4"), (forest.thresholds, "<f4"), (forest.splits, "<u4"), (forest.leaves, "<f4")]
+    sizes = _u32(len(forest.features), forest.n_trees, forest.depth, 0)
+    return head + sizes + b"".join(column.astype(kind).tobytes() for column, kind in columns)
 
 
 def measured_bytes(strings: Strings, measured: Measured) -> bytes:
@@ -132,7 +255,7 @@ def read_names(cursor: Cursor, strings: Sequence[str]) -> Names:
     if len(set(names)) != len(names):
         cursor.fail("two sizes, knobs or facts have one name")
     knobs_at, facts_at = n_sizes, n_sizes + n_knobs
-    return Names(kind, tuple(names[:knobs_at]), tuple(names[knobs_at:facts_at]), tuple(names[facts_at:]))
+    return kind, tuple(names[:knobs_at]), tuple(names[knobs_at:facts_at]), tuple(names[facts_at:])
 
 
 def read_table(cursor: Cursor, n_facts: int, strings: Sequence[str]) -> Table:
