@@ -106,7 +106,7 @@ def nights(
 
 
 def _summary(record: NightRecord) -> dict[str, Any]:
-    from ..nightly.report_facts import rows_measured
+    from ..nightly.report_page import rows_measured
 
     return {
         "id": record.id, "plan": record.plan, "outcome": record.outcome, "device": record.device, "began": record.began,

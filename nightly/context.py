@@ -20,7 +20,7 @@ from ..features.kernel import KernelSpec
 from ..features.spec_io.rows import spec_from_row, spec_row
 from ..files import home_dir, write_whole
 from .measuring.protocol import Measurer
-from .record.folders import CHALLENGERS, CHOSEN, blocks_of
+from .record.folders import CHOSEN, blocks_of
 from .record.plan import Plan
 from .record.record import Finding, FindingKind, NightRecord, StageStatus
 
@@ -213,11 +213,6 @@ class Night:
         """Where the service logs its requests."""
         folder = self.plan.choose.usage_log
         return Path(folder).expanduser() if folder else home_dir() / "usage"
-
-    @property
-    def challengers(self) -> Path:
-        """Where challengers are made, one folder each."""
-        return self.folder / CHALLENGERS
 
     def write_chosen(self, cases: list[ChosenCase]) -> None:
         """Write the chosen cases down, for the stage `collect` and for a night that is continued after a crash.

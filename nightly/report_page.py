@@ -7,31 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from html import escape
 from typing import Any
 
 from ..models.evaluation.charts import head, page, percent, quantity, words
 from ..models.evaluation.charts import table as plain_table
 from .record.record import NightRecord
-from .report_facts import (
-    counts,
-    facts,
-    failed_stage,
-    last_begun,
-    mapping,
-    number,
-    rows,
-    rows_measured,
-    seconds_taken,
-    sentinel_ratios,
-    served_slices,
-)
 
 MOST_SLICES = 60
 """Slices of one challenger in its table; report.json has the others."""
 MOST_CHANGES = 20
 _MOST_CHARS = 1200
 """Longest text of a fact."""
+
+_MOST_NUMBER = 1e15
+"""No count, time or percentage of a night is larger; a number beyond is damage."""
 
 _OUTCOMES = {
     "promoted": "Promoted: {after} serves now and replaces {before}.",
@@ -136,10 +127,10 @@ _FINDINGS = (
     Column("Numbers", lambda finding: _numbers(finding.numbers), numeric=True),
 )  # fmt: skip
 _SERVED = (
-    Column("Slice", lambda part: part.name), _BLANK, Column("Rows", lambda part: _count(part.n), numeric=True),
-    Column("Mean error", lambda part: _percent(part.mean_ape_pct), numeric=True),
-    Column("In its interval", lambda part: _percent(part.coverage_pct), numeric=True),
-    Column("Expected", lambda part: _percent(part.expected_pct), numeric=True),
+    Column("Slice", lambda row: row.get("slice")), _BLANK, _number_column("Rows", "n", _count),
+    _number_column("Mean error", "mean_ape_pct", _percent),
+    _number_column("In its interval", "coverage_pct", _percent),
+    _number_column("Expected", "expected_coverage_pct", _percent),
 )  # fmt: skip
 _JUDGED = (
     Column("Slice", lambda row: row.get("slice")), Column("Rows of", lambda row: row.get("rows")),
@@ -178,8 +169,10 @@ def report_page(record: NightRecord) -> str:
 
 def outcome_sentence(record: NightRecord) -> str:
     """The outcome of the night in a sentence."""
-    stage = failed_stage(record) if record.outcome == "failed" else last_begun(record)
-    if record.outcome == "failed" and stage is None and record.stage("promote").status != "not-reached":
+    failed = record.outcome == "failed"
+    stages = [stage for stage in record.stages if (stage.status == "failed" if failed else stage.began)]
+    stage = stages[0 if failed else -1] if stages else None
+    if failed and stage is None and record.stage("promote").status != "not-reached":
         return f"Failed: the model that should serve, {_named(record.champion_after)}, cannot be loaded; a person has to act."
     sentence = _OUTCOMES[record.outcome].format(
         before=_named(record.champion_before),
@@ -319,3 +312,66 @@ def _text(value: object) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}…"
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """The value where it is a mapping, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def rows(value: object) -> Sequence[Mapping[str, Any]]:
+    """The mappings of a list; nothing where it is none."""
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list | tuple) else []
+
+
+def number(value: object) -> float | None:
+    """The value where it is a number that can be meant, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_MOST_NUMBER <= value <= _MOST_NUMBER:
+        return None
+    return float(value)
+
+
+def counts(value: object) -> dict[str, float]:
+    """The entries of a mapping that are numbers."""
+    return {str(name): count for name, entry in mapping(value).items() if (count := number(entry)) is not None}
+
+
+def facts(record: NightRecord, stage: str) -> Mapping[str, Any]:
+    """The facts of a stage."""
+    return mapping(record.stage(stage).facts)
+
+
+def seconds_taken(record: NightRecord) -> float:
+    """Seconds from begin to end; of a night without an end, those of its stages."""
+    try:
+        if record.ended is not None:
+            return (datetime.fromisoformat(record.ended) - datetime.fromisoformat(record.began)).total_seconds()
+    except (ValueError, TypeError):
+        pass  # a time that is none, or one of the two without its offset: the sum of the stages' seconds stands for it
+    return sum(number(stage.seconds) or 0.0 for stage in record.stages)
+
+
+def served_slices(record: NightRecord) -> list[Mapping[str, Any]]:
+    """What the model that served was off by on the night's rows, slice by slice, as the check measured it."""
+    drift = mapping(facts(record, "check").get("model_drift"))
+    slices = [{**mapping(numbers), "slice": name} for name, numbers in drift.items()]
+    return [row for row in slices if (number(row.get("n")) or 0) > 0 and number(row.get("mean_ape_pct")) is not None]
+
+
+def sentinel_ratios(record: NightRecord) -> dict[str, float]:
+    """Each sentinel's reading over what was expected of it; of several devices, with the device's name before it."""
+    sentinels = facts(record, "sentinels")
+    several = mapping(sentinels.get("devices"))
+    parts = {f"{device}: ": mapping(device_facts) for device, device_facts in several.items()} or {"": sentinels}
+    ratios = {}
+    for prefix, part in parts.items():
+        expected = counts(part.get("expected"))
+        for case, reading in counts(part.get("readings")).items():
+            if reading > 0 and expected.get(case, 0) > 0:
+                ratios[f"{prefix}{case}"] = reading / expected[case]
+    return ratios
+
+
+def rows_measured(record: NightRecord) -> dict[str, float]:
+    """Rows measured, by status."""
+    return counts(facts(record, "collect").get("rows"))

@@ -23,7 +23,7 @@ from ..process import ChildStartError
 from .context import Night, StageResult, kind_of_error
 from .record.folders import ERRORS, STATE
 from .record.record import STAGES, Finding, FindingKind, NightRecord, Outcome, StageRecord
-from .record.serving_model import outcome_of, serving_model, serving_version
+from .record.serving_model import serving_model, serving_version
 from .stages.check import check
 from .stages.choose import choose
 from .stages.collect import collect
@@ -44,13 +44,13 @@ _EXPECTED = (SpecError, StoreError, CampaignError, ChildStartError, OSError)
 """Errors that are no fault of kernelcast; the message is enough to act on."""
 
 _KIND: Mapping[str, FindingKind] = {
-    "characterise": "device",
-    "sentinels": "device",
-    "collect": "device",
-    "gate": "gate",
-    "promote": "registry",
-}
+    **dict.fromkeys(("characterise", "sentinels", "collect"), "device"), "gate": "gate", "promote": "registry",
+}  # fmt: skip
 """What a failure of a stage is about, where it is not the stage itself."""
+
+
+_DECIDING = ("choose", "collect", "check", "train", "gate", "promote")
+"""Stages without which a night has not done what it is for."""
 
 
 class InterruptedNight(Exception):  # noqa: N818 - it names what happened
@@ -70,7 +70,7 @@ def run_night(night: Night, stages: Mapping[str, Stage] = RUN) -> NightRecord:
             for name in STAGES:
                 if name == STAGES[-1]:
                     # The report is of the night as it ended.
-                    _end(night, _outcome(night))
+                    _end(night, _outcome(night.record))
                 if night.record.stage(name).status not in ("done", "skipped"):
                     _run_stage(night, name, stages[name])
     except KeyboardInterrupt:
@@ -89,10 +89,8 @@ def _run_stage(night: Night, name: str, stage: Stage) -> None:
     try:
         result = stage(night)
     except KeyboardInterrupt:
-        took = time.monotonic() - clock
-        night.record = night.record.with_stage(
-            replace(stage_record, seconds=took, summary="The stage was interrupted.")
-        )
+        took, summary = time.monotonic() - clock, "The stage was interrupted."
+        night.record = night.record.with_stage(replace(stage_record, seconds=took, summary=summary))
         raise
     except _EXPECTED as error:
         result = _failed(night, name, _sentence(error), kind_of_error(error, _KIND.get(name, "stage")))
@@ -124,10 +122,16 @@ def _sentence(error: BaseException) -> str:
     return message if message.endswith(".") else f"{message}."
 
 
-def _outcome(night: Night) -> Outcome:
-    outcome = outcome_of(night.record)
+def _outcome(record: NightRecord) -> Outcome:
+    """The outcome of a night whose stages up to `promote` have run."""
+    promote = record.stage("promote")
+    if promote.status == "done" and promote.facts.get("version"):
+        return "promoted"
+    if promote.facts.get("rolled_back") or record.stage("check").facts.get("rolled_back"):
+        return "rolled-back"
     # A model that cannot be loaded answers nothing after the next restart, so the night failed whatever else went well.
-    return "failed" if outcome == "kept" and serving_model()[1] is not None else outcome
+    failed = any(record.stage(name).status == "failed" for name in _DECIDING) or serving_model()[1] is not None
+    return "failed" if failed else "kept"
 
 
 def _end(night: Night, outcome: Outcome) -> None:

@@ -19,6 +19,7 @@ from ...features.batch.cases import Floats, Strings
 from ...features.device import Catalogue, catalogue
 from ...models.evaluation.scoring import canonical
 from ...models.metrics import ape_pct, size_bands
+from ...models.predict.prediction import Predictions
 from ...models.predict.predictor import ArtifactPredictor, load_predictor
 from .hard_limits import answers_refused, coverage_lost, forgotten, seconds_per_answer, size_b
 from .hold_out import HOLD_OUT, LAST_NIGHT, Evidence, joined_evidence
@@ -205,22 +206,25 @@ def _score(
     predictions = new.predict_cases(cases, coverage=rules.coverage)
     if why := list(answers_refused(family, predictions)):
         return None, why
-    columns = [predictions.targets["latency_s"]]
-    if family in old.families:
-        columns.insert(0, old.predict_cases(cases, coverage=rules.coverage).targets["latency_s"])
-    errors: list[Floats] = [ape_pct(rows.latency_s, column.value).astype(np.float64) for column in columns]
-    hits = [(column.lower <= rows.latency_s) & (rows.latency_s <= column.upper) for column in columns]
-    inside: list[Floats] = [np.where(hit, 100.0, 0.0) for hit in hits]
     unknown = np.full(len(rows), np.nan)
+    champion = (unknown, unknown)
+    if family in old.families:
+        champion = _errors(rows.latency_s, old.predict_cases(cases, coverage=rules.coverage))
+    challenger = _errors(rows.latency_s, predictions)
     salted = mixed(shape_hashes(cases) ^ np.uint64(word_hash(family)))
     dtype = np.where(
         cases.dtype == cases.kv_dtype, cases.dtype, np.char.add(np.char.add(cases.dtype, "/"), cases.kv_dtype)
     )
     labels = {"device": cases.device, "origin": evidence.origin, "impl": cases.impl, "dtype": dtype,
               "size": size_bands(rows.latency_s)}  # fmt: skip
-    both = len(columns) == 2
-    return _Scored(family, errors[0] if both else unknown, errors[-1], inside[0] if both else unknown, inside[-1],
-                   salted, labels), []  # fmt: skip
+    return _Scored(family, champion[0], challenger[0], champion[1], challenger[1], salted, labels), []
+
+
+def _errors(latency_s: Floats, predictions: Predictions) -> tuple[Floats, Floats]:
+    """Errors in percent, and 100 for rows inside their interval, else 0; shape `(n,)` each."""
+    columns = predictions.targets["latency_s"]
+    inside = (columns.lower <= latency_s) & (latency_s <= columns.upper)
+    return ape_pct(latency_s, columns.value).astype(np.float64), np.where(inside, 100.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,19 +353,16 @@ def _worse(part: JudgedSlice) -> str:
 def _summary(
     reasons: Sequence[str], better: bool, gains: bool, overall: Difference | None, slices: Sequence[JudgedSlice]
 ) -> str:
-    judged = sum(part.verdict != "too few" for part in slices)
     if reasons:
         more = f"; and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
         return f"Refused: {'; '.join(reasons[:3])}{more}."
-    change = "" if overall is None else (f" by {-overall.mean:.2f} points of mean error "
-                                         f"(90 % interval {-overall.high:.2f} to {-overall.low:.2f})")  # fmt: skip
-    if overall is not None and overall.low > 0.0 and not better:
-        worse = f"{overall.mean:.2f} points of mean error (90 % interval {overall.low:.2f} to {overall.high:.2f})"
-        return (
-            f"Not promoted: none of {judged} slices alone is worse beyond noise, but all rows together are, by {worse}."
-        )
-    more = ", and it knows families that the champion does not" if gains else ""
-    if better:
-        return f"Passed: none of {judged} slices is worse beyond noise, and all rows together are better{change}{more}."
-    return (f"Passed, and not promoted: none of {judged} slices is worse beyond noise, but all rows together are not "
-            f"better beyond noise{change}.")  # fmt: skip
+    judged = sum(part.verdict != "too few" for part in slices)
+    words = [f"none of {judged} slices is worse beyond noise"]
+    if overall is not None:
+        words.append(f"the mean error of all rows changes by {overall.mean:+.2f} points (90 % interval {overall.low:+.2f} to "
+                     f"{overall.high:+.2f})")  # fmt: skip
+    if gains:
+        words.append("it knows families that the champion does not")
+    return (
+        f"{'Passed' if better else 'Passed, and not promoted since it is not better beyond noise'}: {'; '.join(words)}."
+    )

@@ -146,14 +146,16 @@ def night_lock(nights: Path, plan: str) -> Iterator[None]:
         SpecError: the folder cannot be written.
     """
     path = nights / ".lock"
-    holder = json.dumps({"pid": os.getpid(), "host": os.uname().nodename, "plan": plan,
-                         "since": datetime.now(UTC).isoformat(timespec="seconds")})  # fmt: skip
+    holder = (f"a night of plan {plan} has been running since {datetime.now(UTC).isoformat(timespec='seconds')} "
+              f"(process {os.getpid()} on {os.uname().nodename})")  # fmt: skip
     with contextlib.ExitStack() as stack:
         try:
             # `is_running` holds it for an instant, so it is tried once more after a moment.
             stack.enter_context(lock(path, holder=holder, wait_s=_MOMENT_S))
         except LockedError as error:
-            raise NightRunningError(f"{_holder(error.holder)}; wait for it or stop it ({path})") from None
+            raise NightRunningError(
+                f"{error.holder or 'another night is running'}; wait for it or stop it ({path})"
+            ) from None
         except OSError as error:
             raise SpecError(
                 f"cannot write {path}: {error.strerror or error}; set KERNELCAST_HOME to another folder"
@@ -164,12 +166,3 @@ def night_lock(nights: Path, plan: str) -> Iterator[None]:
 def is_running(nights: Path) -> bool:
     """Whether a night holds the folder: one whose record says `running` while nobody does was killed."""
     return is_locked(nights / ".lock")
-
-
-def _holder(written: str) -> str:
-    try:
-        holder = json.loads(written)
-        return (f"a night of plan {holder['plan']} has been running since {holder['since']} "
-                f"(process {holder['pid']} on {holder['host']})")  # fmt: skip
-    except (ValueError, KeyError, TypeError):
-        return "another night is running"

@@ -79,14 +79,9 @@ def _section(kind: Any, content: object, under: str, source: str) -> Any:
     """A dataclass of the plan from a mapping; what is not given has its default."""
     if content is None:
         content = {}
-    if not isinstance(content, dict):
-        raise _wrong(
-            source,
-            under.rstrip("."),
-            content,
-            f"keys with values, of {listed(plan_field.name for plan_field in fields(kind))}",
-        )
     known = {plan_field.name: plan_field for plan_field in fields(kind)}
+    if not isinstance(content, dict):
+        raise _wrong(source, under.rstrip("."), content, f"keys with values, of {listed(known)}")
     values: dict[str, Any] = {}
     for name, value in content.items():
         if name not in known:

@@ -1,4 +1,4 @@
-"""How a night ended, in one word, and what serves now."""
+"""What serves now: its version, its directory and its predictor."""
 
 from __future__ import annotations
 
@@ -11,23 +11,9 @@ from ...files import home_dir
 from ...models.family_model.artifact import CHAMPION_POINTER, default_model_dir
 from ...models.family_model.artifact_files import ArtifactError
 from ...models.predict.predictor import ArtifactPredictor, load_predictor
-from .record import NightRecord, Outcome
 
 SHIPPED = "shipped"
 """The version of the model that serves where nothing was promoted."""
-
-_DECIDING = ("choose", "collect", "check", "train", "gate", "promote")
-"""Stages without which a night has not done what it is for."""
-
-
-def outcome_of(record: NightRecord) -> Outcome:
-    """The outcome of a night whose stages up to `promote` have run."""
-    promote = record.stage("promote")
-    if promote.status == "done" and promote.facts.get("version"):
-        return "promoted"
-    if promote.facts.get("rolled_back") or record.stage("check").facts.get("rolled_back"):
-        return "rolled-back"
-    return "failed" if any(record.stage(name).status == "failed" for name in _DECIDING) else "kept"
 
 
 def serving_version() -> str | None:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from kernelcast.nightly.record.record import STAGES, Finding, NightRecord, StageRecord
-from kernelcast.nightly.report_facts import sentinel_ratios
-from kernelcast.nightly.report_page import outcome_sentence, report_page
+from kernelcast.nightly.report_page import outcome_sentence, report_page, sentinel_ratios
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
 SECTIONS = ("person", "measured", "accuracy", "changes", "stages")

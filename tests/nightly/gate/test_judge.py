@@ -31,7 +31,7 @@ def test_a_better_model_passes_and_says_by_how_much(rows, champion: Path, better
     assert found.passed
     assert found.better
     assert found.gain_pct > 20
-    assert "better by" in found.summary
+    assert found.summary.startswith("Passed: none of")
     whole = next(one for one in found.slices if one.slice == "gemm on nvidia-t4")
     assert (whole.n, whole.verdict, whole.rows) == (120, "better", "hold-out and last night")
     assert {one.slice.partition(", ")[2].split(" ")[0] for one in found.slices} == {"", "origin", "dtype", "size"}
@@ -42,7 +42,7 @@ def test_the_same_model_again_passes_and_is_not_promoted(rows, champion: Path) -
     found = judge(champion, champion, evidence(rows(seed=9)), name="same")
     assert found.passed
     assert not found.better
-    assert "not promoted" in found.summary
+    assert "not promoted since it is not better" in found.summary
     assert chosen([found]) is None
 
 
