@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,13 @@ def in_blocks(blocks: Sequence[str]) -> pc.Expression:
     return pc.field("block").isin(list(blocks))
 
 
+def scan(store: Store, family: str, *query: Any) -> Iterator[pa.RecordBatch]:
+    """What `Store.scan` gives, without warnings of files that are damaged or unknown: the check stage reports those."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)
+        yield from store.scan(family, *query)
+
+
 def night_tables(
     night: Night, columns: tuple[str, ...] | None = None, blocks: Sequence[str] | None = None
 ) -> dict[str, pa.Table]:
@@ -49,14 +56,10 @@ def night_tables(
     if not blocks:
         return {}
     tables: dict[str, pa.Table] = {}
-    with warnings.catch_warnings():
-        # The check stage reports what is damaged or unknown in the store.
-        warnings.simplefilter("ignore", StoreWarning)
-        for family in night.store.families():
-            schema = family_schema(family, columns)
-            batches = list(night.store.scan(family, night.measurer.devices, columns, in_blocks(blocks)))
-            if any(batch.num_rows for batch in batches):
-                tables[family] = pa.Table.from_batches(batches, schema)
+    for family in night.store.families():
+        batches = list(scan(night.store, family, night.measurer.devices, columns, in_blocks(blocks)))
+        if any(batch.num_rows for batch in batches):
+            tables[family] = pa.Table.from_batches(batches, family_schema(family, columns))
     return tables
 
 
@@ -98,26 +101,18 @@ class TrainingRows:
         """The rows for the models of a night."""
         return cls(night.store, night.plan, night.devices, night_software(night.record, night.measurer.devices))
 
-    def read(
-        self, devices: Sequence[str] | None, where: pc.Expression, families: Collection[str] | None = None
-    ) -> list[LabelledCases]:
+    def read(self, devices: Sequence[str] | None, where: pc.Expression) -> list[LabelledCases]:
         """The measured rows for which `where` holds, one table a family, thinned to the plan's `most_rows`.
-
-        `families` are those to read, where not all are wanted.
 
         Raises:
             StoreError: the store cannot be read.
             SpecError: a device the catalogue does not know.
         """
         tables = []
-        with warnings.catch_warnings():
-            # The check stage reports damaged files.
-            warnings.simplefilter("ignore", StoreWarning)
-            for family in self.store.families():
-                if families is None or family in families:
-                    good = (pc.field("status") == "ok") & where
-                    batches = self.store.scan(family, devices, _training_columns(family), good)
-                    tables.append(self._labelled(family, (pa.Table.from_batches([batch]) for batch in batches)))
+        good = (pc.field("status") == "ok") & where
+        for family in self.store.families():
+            batches = scan(self.store, family, devices, _training_columns(family), good)
+            tables.append(self._labelled(family, (pa.Table.from_batches([batch]) for batch in batches)))
         return [rows for rows in tables if len(rows)]
 
     def labelled(self, tables: Mapping[str, pa.Table]) -> list[LabelledCases]:
@@ -243,12 +238,9 @@ def _sampled(rows: Iterator[Mapping[str, Any]], ids: set[str]) -> list[tuple[int
 
 def _stored(store: Store, device: str) -> Iterator[Mapping[str, Any]]:
     final = pc.field("status").isin(list(FINAL_STATUSES))
-    with warnings.catch_warnings():
-        # A file that cannot be read is reported by the check stage.
-        warnings.simplefilter("ignore", StoreWarning)
-        for family in store.families():
-            for batch in store.scan(family, [device], _case_columns(family), final):
-                yield from batch.to_pylist()
+    for family in store.families():
+        for batch in scan(store, family, [device], _case_columns(family), final):
+            yield from batch.to_pylist()
 
 
 def _shipped(device: str) -> Iterator[Mapping[str, Any]]:

@@ -47,7 +47,8 @@ def nested(entry: Any) -> Any:
 
     Anything that is no such mapping is given back as it is, for `read_kernel` to say what is wrong with it.
     """
-    family = families().get(entry["family"]) if isinstance(entry, Mapping) and _names_family(entry) else None
+    names_family = isinstance(entry, Mapping) and isinstance(entry.get("family"), str)
+    family = families().get(entry["family"]) if names_family else None
     if family is None or "sizes" in entry:
         return entry
     sizes = {name: value for name, value in entry.items() if name in family.dim_names}
@@ -83,7 +84,3 @@ def read_kernels(entries: Sequence[Any], devices: Sequence[str], catalogue: Cata
 def kernel_path(index: int, field: str | None) -> str:
     """`kernels[3].sizes.m`: where in a model something is wrong."""
     return f"kernels[{index}].{field}" if field else f"kernels[{index}]"
-
-
-def _names_family(entry: Mapping[str, Any]) -> bool:
-    return isinstance(entry.get("family"), str)

@@ -30,6 +30,13 @@ NOT_A_TRUTH = (
 )
 
 
+def _operator(name: str, *, swapped: bool = False) -> Callable[[Symbol, Value], Value]:
+    """A method of arithmetic; `swapped` for the one that Python calls on the operand to the right."""
+    if swapped:
+        return lambda self, other: _call(name, other, self)
+    return lambda self, other: _call(name, self, other)
+
+
 class Symbol:
     """A value that is not known yet; computing with it writes a step of the program down."""
 
@@ -41,29 +48,10 @@ class Symbol:
         self._tape = tape
         self.slot = slot
 
-    def __add__(self, other: Value) -> Value:
-        return _call("add", self, other)
-
-    def __radd__(self, other: Value) -> Value:
-        return _call("add", other, self)
-
-    def __sub__(self, other: Value) -> Value:
-        return _call("sub", self, other)
-
-    def __rsub__(self, other: Value) -> Value:
-        return _call("sub", other, self)
-
-    def __mul__(self, other: Value) -> Value:
-        return _call("mul", self, other)
-
-    def __rmul__(self, other: Value) -> Value:
-        return _call("mul", other, self)
-
-    def __truediv__(self, other: Value) -> Value:
-        return _call("div", self, other)
-
-    def __rtruediv__(self, other: Value) -> Value:
-        return _call("div", other, self)
+    __add__, __radd__ = _operator("add"), _operator("add", swapped=True)
+    __sub__, __rsub__ = _operator("sub"), _operator("sub", swapped=True)
+    __mul__, __rmul__ = _operator("mul"), _operator("mul", swapped=True)
+    __truediv__, __rtruediv__ = _operator("div"), _operator("div", swapped=True)
 
     def __neg__(self) -> Value:
         return _call("sub", 0.0, self)

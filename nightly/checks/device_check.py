@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,19 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...datasets.store.store import StoreError, StoreWarning
+from ...datasets.store.store import StoreError
 from ...files import home_dir
 from ..context import Night
 from ..record.record import Finding
-from ..rows import in_blocks, short_rows
-from .device_drift import (
-    DeviceNight,
-    device_drift,
-    read_readings,
-    readings_path,
-    software_change,
-    write_readings,
-)
+from ..rows import in_blocks, scan, short_rows
+from .device_drift import DeviceNight, device_drift, read_readings, readings_path, software_change, write_readings
 
 _MOST_PCT = 10.0
 """Repeats that differ by more than this in the median say that tonight's rows are worth little; a quiet CPU gives 1 to 3 %."""
@@ -108,12 +100,9 @@ def check_repeats(night: Night, fresh: Mapping[str, pa.Table]) -> tuple[dict[str
     before: dict[tuple[str, str], list[float]] = {}
     where = pc.field("case_id").isin(pa.array(sorted(repeated), pa.string())) & (pc.field("status") == "ok")
     for family in sorted({row["family"] for row in now.values()}):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", StoreWarning)
-            batches = night.store.scan(
-                family, night.measurer.devices, ["device", "case_id", "latency_s"], where & ~in_blocks(night.blocks())
-            )
-            for row in (row for batch in batches for row in batch.to_pylist()):
+        columns = ["device", "case_id", "latency_s"]
+        for batch in scan(night.store, family, night.measurer.devices, columns, where & ~in_blocks(night.blocks())):
+            for row in batch.to_pylist():
                 before.setdefault((row["device"], row["case_id"]), []).append(row["latency_s"])
     moved = [math.log(row["latency_s"] / statistics.median(before[key])) for key, row in now.items() if key in before]
     if not moved:

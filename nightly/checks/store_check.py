@@ -10,10 +10,12 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ...datasets.store.location import LocalLocation
 from ...datasets.store.store import Store, StoreError
@@ -26,34 +28,18 @@ _AGAIN = 0.05
 """The share of a night for reading again what was sound before."""
 
 
-@dataclass(slots=True)
-class ReadFiles:
-    """Which files of a store were read when. Kept under KERNELCAST_HOME/verified, one file a store; without it all files
-    are read again.
+Known = dict[str, tuple[int, float, float]]
+"""By file name: size in bytes, when it was last read (seconds since 1970), and how many seconds that took."""
 
-    Attributes:
-        path: The file it is written to.
-        files: By file name: size in bytes, when it was last read (seconds since 1970), and how many seconds that took.
-    """
 
-    path: Path
-    files: dict[str, tuple[int, float, float]] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, store: Store) -> ReadFiles:
-        """What was written last; empty where that cannot be read."""
-        name = hashlib.sha256(store.location.name.encode()).hexdigest()[:16]
-        known = cls(home_dir() / "verified" / f"{name}.json")
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            content = json.loads(known.path.read_text(encoding="utf-8"))["files"]
-            known.files = {str(file): (int(size), float(at), float(took)) for file, (size, at, took) in content.items()}
-        return known
-
-    def write(self, store: Store) -> None:
-        """Keep it; a full disk costs a night's reading again and nothing else."""
-        with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self.path, json.dumps({"store": store.location.name, "files": self.files}) + "\n")
+def read_before(store: Store) -> tuple[Path, Known]:
+    """Where it is kept which files of a store were read when, and what is kept; nothing where that cannot be read."""
+    name = hashlib.sha256(store.location.name.encode()).hexdigest()[:16]
+    path = home_dir() / "verified" / f"{name}.json"
+    try:
+        return path, msgspec.convert(json.loads(path.read_text(encoding="utf-8"))["files"], Known)
+    except (OSError, ValueError, KeyError, TypeError):
+        return path, {}
 
 
 @dataclass(slots=True)
@@ -74,7 +60,7 @@ class Reading:
         at: The file being read and when it was begun.
     """
 
-    known: ReadFiles
+    known: Known
     sizes: Mapping[str, int]
     seconds: float
     clock: Callable[[], float] = time.monotonic
@@ -85,12 +71,12 @@ class Reading:
     at: tuple[str, float] | None = None
 
     def __post_init__(self) -> None:
-        files, self.began = self.known.files, self.clock()
-        old = [name for name, size in self.sizes.items() if name in files and files[name][0] == size]
+        self.began = self.clock()
+        old = {name: self.known[name] for name, size in self.sizes.items() if self.known.get(name, (None,))[0] == size}
         self.new, self.due = set(self.sizes) - set(old), set()
         left = self.seconds
-        for name in sorted(old, key=lambda item: (files[item][1], item)):
-            left -= files[name][2]
+        for name, (_, _, took) in sorted(old.items(), key=lambda item: (item[1][1], item[0])):
+            left -= took
             if left < 0:
                 break
             self.due.add(name)
@@ -105,12 +91,12 @@ class Reading:
         self.at = (name, self.clock())
         return True
 
-    def finish(self, sound: Callable[[str], bool], now: float) -> None:
-        """Remember the files read that were sound, and forget those that are gone."""
+    def finish(self, bad: Collection[str], now: float) -> Known:
+        """What is known now: the files read before or tonight without those that are `bad` or gone."""
         self._ended()
-        known = {name: self.known.files[name] for name in self.sizes if name in self.known.files}
         read_now = {name: (self.sizes[name], now, took) for name, took in self.read.items() if name in self.sizes}
-        self.known.files = {name: entry for name, entry in (known | read_now).items() if sound(name)}
+        known = {**self.known, **read_now}
+        return {name: known[name] for name in self.sizes if name in known and name not in bad}
 
     def _ended(self) -> None:
         if self.at is not None:
@@ -125,10 +111,11 @@ def check_store(night: Night) -> tuple[dict[str, Any], list[Finding]]:
         StoreError: the store cannot be reached.
     """
     store = night.store
-    reading = Reading(ReadFiles.read(store), _sizes(store), _AGAIN * night.budget.total_s)
+    path, known = read_before(store)
+    reading = Reading(known, _sizes(store), _AGAIN * night.budget.total_s)
     result = verify(store, devices=night.devices, wanted=reading.wants)
     bad = {name for name, _ in (*result.damaged, *result.other_format)}
-    reading.finish(lambda name: name not in bad, time.time())
+    known = reading.finish(bad, time.time())
     facts: dict[str, Any] = {
         "files": result.files, "files_left": len(reading.sizes) - len(reading.sizes.keys() & reading.read.keys()),
         "stored_rows": result.rows, "damaged_files": [name for name, _ in result.damaged],
@@ -136,7 +123,8 @@ def check_store(night: Night) -> tuple[dict[str, Any], list[Finding]]:
         "impossible_rows": dict(result.refused), "twice": dict(result.twice),
     }  # fmt: skip
     findings = [*_damaged(store, result), *_other_findings(store, result)]
-    reading.known.write(store)
+    with contextlib.suppress(OSError):  # a full disk costs a night's reading again and nothing else
+        write_whole(path, json.dumps({"store": store.location.name, "files": known}) + "\n")
     return facts, findings
 
 

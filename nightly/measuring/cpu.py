@@ -31,11 +31,7 @@ class CpuMeasurer:
     ) -> None:  # fmt: skip
         self._plan, self._device, self._sentinels, self._pace = plan_, device, tuple(sentinels), pace
         self._collector_for = collector_for or local_workers(device)
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """The machine."""
-        return (self._device,)
+        self.devices = (device,)
 
     def characterise(self) -> Mapping[str, Mapping[str, Any]]:
         """Half a minute of probes."""
@@ -71,15 +67,13 @@ class CpuMeasurer:
 
     def can(self, device: str, spec: KernelSpec) -> bool:  # noqa: ARG002
         """A case of the plan's impls and dtypes on a thread count of this machine."""
-        plan, cores = self._plan, len(os.sched_getaffinity(0))
         return (
-            spec.impl in (plan.impls or ("torch",))
-            and spec.threads is not None and spec.threads <= cores
-            and (not plan.threads or spec.threads in plan.threads)
-            and (not plan.families or spec.family in plan.families)
-            and (not plan.dtypes or spec.dtype in plan.dtypes)
+            self._plan.allows(spec)
+            and spec.impl in (self._plan.impls or ("torch",))
+            and spec.threads is not None
+            and spec.threads <= len(os.sched_getaffinity(0))
             and CPU_LIMITS.allow(get_family(spec.family), View.of(spec))
-        )  # fmt: skip
+        )
 
     def collect(
         self, cases: Mapping[str, Sequence[KernelSpec]], *, sink: Sink, until: float, note: Mapping[str, Any],

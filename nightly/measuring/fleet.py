@@ -37,7 +37,7 @@ class FleetMeasurer:
             raise SpecError(
                 "fleet.address is missing; give the cluster's HOST:PORT, see `kernelcast fleet`", field="fleet"
             )
-        self._plan, self._known, self._files, self._address = plan, known, tuple(device_files), plan.fleet.address
+        self._known, self._files, self._address = known, tuple(device_files), plan.fleet.address
         try:
             present = sorted({instance.device for instance in instances(connect(self._address))})
         except FleetError as error:
@@ -49,13 +49,12 @@ class FleetMeasurer:
             )
         if not wanted:
             raise SpecError(f"the cluster at {self._address} has no device that it names", field="fleet.address")
-        self._devices = tuple(wanted)
-        self._planners = {name: self._planner(name) for name in wanted}
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """The devices of the cluster that the plan wants."""
-        return self._devices
+        self.devices = tuple(wanted)
+        self._planners: dict[str, Measurer] = {}
+        for name in wanted:
+            device = known.get(name)
+            gpu = device.kind == "gpu"
+            self._planners[name] = GpuMeasurer(plan, device, None) if gpu else CpuMeasurer(plan, device.name)
 
     def characterise(self) -> None:
         """Devices of other machines are characterised there."""
@@ -99,10 +98,6 @@ class FleetMeasurer:
             if why != TIME_OVER
         )
         return CollectingEnd(summary.interrupted, findings)
-
-    def _planner(self, name: str) -> Measurer:
-        device = self._known.get(name)
-        return GpuMeasurer(self._plan, device, None) if device.kind == "gpu" else CpuMeasurer(self._plan, device.name)
 
 
 class _Through(Store):

@@ -47,11 +47,7 @@ class GpuMeasurer:
     ) -> None:  # fmt: skip
         self._plan, self._device, self._reader, self._index = plan, device, reader, index
         self._make = collector or self._worker
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """The GPU."""
-        return (self._device.name,)
+        self.devices = (device.name,)
 
     def characterise(self) -> Mapping[str, Mapping[str, Any]]:
         """One to two minutes of probes."""

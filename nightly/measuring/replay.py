@@ -68,15 +68,11 @@ class ReplayMeasurer:
     def __init__(self, plan: Plan, rows: Iterable[Measurement], devices: Catalogue) -> None:
         self._rows = {row.spec: row for row in rows}
         self._plan, self._device = plan, next(iter(self._rows.values())).device
+        self.devices = (self._device,)
         protocol = PROTOCOLS.get(devices.get(self._device).kind, PROTOCOLS["gpu"])
         latency = np.array([row.latency_s for row in self._rows.values()], dtype=float)
         first = np.array([row.first_call_s for row in self._rows.values()], dtype=float)
         self._took_s = dict(zip(self._rows, protocol.seconds(latency, first).tolist(), strict=True))
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """The device of the recording."""
-        return (self._device,)
 
     def characterise(self) -> None:
         """A recording cannot be characterised."""
@@ -95,14 +91,7 @@ class ReplayMeasurer:
 
     def can(self, device: str, spec: KernelSpec) -> bool:  # noqa: ARG002
         """Whether it was recorded and is of the families, dtypes, threads and impls the plan allows."""
-        plan = self._plan
-        return (
-            spec in self._rows
-            and (not plan.families or spec.family in plan.families)
-            and (not plan.dtypes or spec.dtype in plan.dtypes)
-            and (not plan.threads or spec.threads in plan.threads)
-            and (not plan.impls or spec.impl in plan.impls)
-        )
+        return spec in self._rows and self._plan.allows(spec)
 
     def collect(
         self, cases: Mapping[str, Sequence[KernelSpec]], *, sink: Sink, until: float, note: Mapping[str, Any],
@@ -110,16 +99,12 @@ class ReplayMeasurer:
     ) -> CollectingEnd:  # fmt: skip
         """A campaign over the recording; its provenance says so."""
         collector = _Paced(self._rows.values(), self._device, self._took_s, self._plan.replay.speed)
+        sentinels = [spec for spec in SENTINEL_CASES if spec in self._rows]
         done = run_campaign(
             cases.get(self._device, ()), device=self._device, sink=sink, collector_for=collector, pace=_PACE,
-            sentinels=self._sentinels, note={**note, "replayed_from": self._plan.replay.rows}, until=until,
-            progress=progress,
+            sentinels=sentinels, note={**note, "replayed_from": self._plan.replay.rows}, until=until, progress=progress,
         )  # fmt: skip
         return CollectingEnd(done.interrupted)
-
-    @property
-    def _sentinels(self) -> tuple[KernelSpec, ...]:
-        return tuple(spec for spec in SENTINEL_CASES if spec in self._rows)
 
 
 class _Paced(ReplayCollector):

@@ -8,6 +8,8 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from ...features.kernel import KernelSpec
+
 Collecting = Literal["cpu", "gpu", "fleet", "replay"]
 
 
@@ -170,6 +172,16 @@ class Plan:
     def rehearsal(self) -> bool:
         """Whether rows are replayed."""
         return self.collector == "replay"
+
+    def allows(self, spec: KernelSpec) -> bool:
+        """Whether a case is of the families, dtypes, thread counts and impls to measure."""
+        wanted = (
+            (self.families, spec.family),
+            (self.dtypes, spec.dtype),
+            (self.threads, spec.threads),
+            (self.impls, spec.impl),
+        )
+        return all(not values or value in values for values, value in wanted)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; equal plans give equal JSON."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ...datasets.records.usage_log import read_usage_log
 from ...features.kernel import KernelSpec
@@ -15,7 +14,6 @@ from ...files import home_dir
 from ...models.family_model.artifact import CHAMPION_POINTER
 from ...models.family_model.artifact_files import ArtifactError
 from ...models.predict.predictor import ArtifactPredictor
-from ...models.selection.select_cases import SelectedCase
 from ...models.selection.select_cases import choose as choose_cases
 from ...models.selection.suggest import PROTOCOLS
 from ..context import ChosenCase, Night, StageResult
@@ -86,12 +84,11 @@ def _model(night: Night) -> tuple[ArtifactPredictor | None, list[Finding]]:
     try:
         return serving_predictor(night.devices), []
     except ArtifactError as error:
-        problem = str(error)
-    message = (
-        f"The model that should serve cannot be loaded: {problem}. Tonight's cases fill the space, and nothing is trained "
-        "against it or promoted. Bring another back with `kernelcast models rollback` or `kernelcast models promote`."
-    )
-    return None, [Finding("registry", "needs-person", str(home_dir() / CHAMPION_POINTER), message)]
+        message = (
+            f"The model that should serve cannot be loaded: {error}. Tonight's cases fill the space, and nothing is trained "
+            "against it or promoted. Bring another back with `kernelcast models rollback` or `kernelcast models promote`."
+        )
+        return None, [Finding("registry", "needs-person", str(home_dir() / CHAMPION_POINTER), message)]
 
 
 def _usage(night: Night) -> tuple[Mapping[str, Mapping[KernelSpec, float]], list[Finding]]:
@@ -121,13 +118,13 @@ def _for_device(
     wanted_specs = [spec for spec in usage if night.measurer.can(device, spec)]
     candidates = [spec for spec in dict.fromkeys((*wanted_specs, *drawn)) if spec.case_id not in before.ids]
     left = _MORE * seconds
-    parts: list[Sequence[ChosenCase]] = []
     taken: list[KernelSpec] = []
     # Only what the store has, and the plan still measures, can be held against what it was.
     repeatable = [spec for spec in before.stored if night.measurer.can(device, spec)]
-    again = choose_cases(None, device, [], seconds=left * plan.repeats, measured=repeatable, devices=night.devices,
-                         repeats=1.0, seed=night.seed) if repeatable and plan.repeats else []  # fmt: skip
-    parts.append([ChosenCase(device, case.spec, case.why, case.measuring_s) for case in again])
+    again = _picked(
+        night, device, [], left * plan.repeats if repeatable else 0.0, None, {}, repeatable, [], repeats=1.0
+    )
+    parts: list[Sequence[ChosenCase]] = [again]
     for share, use_model, wants in ((plan.space_filling, None, {}), (plan.usage if usage else 0.0, model, usage)):
         parts.append(_picked(night, device, candidates, left * share, use_model, wants, before.specs, taken))
     used = sum(case.measuring_s for part in parts for case in part)
@@ -137,15 +134,15 @@ def _for_device(
 
 def _picked(
     night: Night, device: str, candidates: Sequence[KernelSpec], seconds: float, model: ArtifactPredictor | None,
-    usage: Mapping[KernelSpec, float], measured: Sequence[KernelSpec], taken: list[KernelSpec],
+    usage: Mapping[KernelSpec, float], measured: Sequence[KernelSpec], taken: list[KernelSpec], repeats: float = 0.0,
 ) -> list[ChosenCase]:  # fmt: skip
     """Cases for a share of the seconds; they are added to `taken`, so that no other share takes them."""
     if seconds <= 0:
         return []
     taken_set = set(taken)
-    chosen: list[SelectedCase] = choose_cases(
+    chosen = choose_cases(
         model, device, [spec for spec in candidates if spec not in taken_set], seconds=seconds, measured=[*measured, *taken],
-        usage=usage, devices=night.devices, repeats=0.0, seed=night.seed,
+        usage=usage, devices=night.devices, repeats=repeats, seed=night.seed,
     )  # fmt: skip
     taken += [case.spec for case in chosen]
     return [ChosenCase(device, case.spec, case.why, case.measuring_s) for case in chosen]
@@ -153,10 +150,8 @@ def _picked(
 
 def _interleaved(parts: Sequence[Sequence[ChosenCase]]) -> list[ChosenCase]:
     """The parts mixed evenly, each in its order, so that a night cut short has measured some of everything."""
-    placed: list[tuple[float, int, Any]] = []
-    for number, part in enumerate(parts):
-        placed += [((i + 0.5) / len(part), number, case) for i, case in enumerate(part)]
+    placed = [((i + 0.5) / len(part), case) for part in parts for i, case in enumerate(part)]
     seen: dict[KernelSpec, ChosenCase] = {}
-    for _, _, case in sorted(placed, key=lambda entry: entry[:2]):
+    for _, case in sorted(placed, key=lambda entry: entry[0]):
         seen.setdefault(case.spec, case)
     return list(seen.values())
