@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...features.errors import SpecError
 from ..checks.device_check import check_device, check_repeats, device_facts, recorded_tonight
@@ -31,35 +32,28 @@ def check(night: Night) -> StageResult:
     fresh = night_tables(night)
     rows = short_rows(fresh)
     statuses = Counter(row["status"] for row in rows)
-    refused = sum(map(_was_refused, rows))
+    # Of failed rows only those that were measured and then refused have samples (`datasets.rows.checks.as_failed`).
+    refused = sum(row["status"] == "failed" and row["n_samples"] is not None for row in rows)
     facts |= {"rows": len(rows), "refused": refused}
     if rows and refused > _REFUSED * len(rows):
         message = (f"{refused} of tonight's {len(rows)} rows broke physics (faster than the device can be, or energy that does "
                    "not fit) and are stored as failed. Look at the device file, clocks and sensors.")  # fmt: skip
-        findings.append(
-            Finding("rows", "needs-person", night.record.device, message, {"refused": refused, "rows": len(rows)})
-        )
+        numbers = {"refused": refused, "rows": len(rows)}
+        findings.append(Finding("rows", "needs-person", night.record.device, message, numbers))
     for device in night.measurer.devices:
         findings += _check_device(night, device, fresh, facts)
     if statuses["ok"]:
         reader = TrainingRows(night.store, night.plan, night.devices, facts["software"])
-        parts: Mapping[str, Callable[[], tuple[dict[str, Any], list[Finding]]]] = {
-            "repeats": lambda: check_repeats(night, fresh),
-            "intervals": lambda: check_intervals(night, fresh, reader),
-            "champion": lambda: review_champion(night, fresh, reader),
-        }
-        for name, part in parts.items():
+        for name, part in (("repeats", check_repeats), ("intervals", check_intervals), ("champion", review_champion)):
             try:
-                part_facts, part_findings = part()
+                part_facts, part_findings = part(night, fresh, reader)
             except SpecError as error:
                 # One check that fails must not keep the others from being made.
                 message = f"{error}. The night continues without this check."
                 part_facts, part_findings = {}, [Finding("stage", "warning", name, message)]
             facts |= part_facts
             findings += part_findings
-    summary = (
-        f"{statuses['ok']} of {len(rows)} rows are good; {len(facts.get('damaged_files', ()))} files were damaged."
-    )
+    summary = f"{statuses['ok']} of {len(rows)} rows are good; {len(facts['damaged_files'])} files were damaged."
     return StageResult(summary, facts, tuple(findings))
 
 
@@ -77,15 +71,8 @@ def _check_device(night: Night, device: str, fresh: Mapping[str, pa.Table], fact
 
 def _most_common(tables: Mapping[str, pa.Table], device: str) -> str:
     """The software of most of a device's rows; empty for no rows."""
-    counts = Counter(
-        software or ""
-        for table in tables.values()
-        for name, software in zip(table["device"].to_pylist(), table["software"].to_pylist(), strict=True)
-        if name == device
-    )
+    counts: Counter[str] = Counter()
+    for table in tables.values():
+        software = table.filter(pc.field("device") == device)["software"].to_pylist()
+        counts.update(word or "" for word in software)
     return max(sorted(counts), key=lambda word: counts[word], default="")
-
-
-def _was_refused(row: Mapping[str, Any]) -> bool:
-    """Whether a failed row was measured and then refused: only those have samples (`datasets.rows.checks.as_failed`)."""
-    return row["status"] == "failed" and row["n_samples"] is not None

@@ -38,10 +38,8 @@ def choose(night: Night) -> StageResult:
     """
     seconds = night.budget.measuring_s - 60.0 * night.plan.energy_minutes
     if seconds <= 0:
-        reserved = night.budget.reserved_s
-        message = (
-            f"There is no time to measure: {reserved:.0f} s are reserved for training. Increase `minutes` in the plan."
-        )
+        message = (f"There is no time to measure: {night.budget.reserved_s:.0f} s are reserved for training. Increase "
+                   "`minutes` in the plan.")  # fmt: skip
         finding = Finding("budget", "warning", night.record.device, message)
         return StageResult(message, findings=(finding,), status="skipped")
     chosen, candidates, findings = cases_for(night, seconds)
@@ -56,9 +54,8 @@ def choose(night: Night) -> StageResult:
         message = "There is nothing to measure: every case the plan allows was measured before."
         return StageResult(message, facts, (*findings, Finding("rows", "warning", night.record.device, message)))
     shares = ", ".join(f"{count} {name}" for name, count in why.most_common())
-    return StageResult(
-        f"{len(chosen)} of {candidates} cases were chosen for {seconds:.0f} s: {shares}.", facts, tuple(findings)
-    )
+    summary = f"{len(chosen)} of {candidates} cases were chosen for {seconds:.0f} s: {shares}."
+    return StageResult(summary, facts, tuple(findings))
 
 
 def cases_for(night: Night, seconds: float) -> tuple[list[ChosenCase], int, list[Finding]]:

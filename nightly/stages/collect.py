@@ -60,20 +60,18 @@ def collect(night: Night) -> StageResult:
     if problem is not None:
         kind = kind_of_error(problem, "storage" if isinstance(problem, StoreError) else "device")
         summary = f"Measuring ended early: {str(problem).rstrip('.')}. Stored tonight: {statuses}."
-        return StageResult(
-            summary, facts, (*findings, Finding(kind, "needs-person", night.record.device, summary)), "failed"
-        )
+        findings.append(Finding(kind, "needs-person", night.record.device, summary))
+        return StageResult(summary, facts, tuple(findings), "failed")
     summary = f"Stored: {statuses}."
     if remaining > 0:
         summary += f" {remaining} of {len(chosen)} cases were left when the time for measuring was over."
     lost = sum(counts[status] for status in _LOST)
     if rows and lost > len(rows) / 2:
         message = f"{lost} of {len(rows)} cases gave no time ({statuses}). Look at the device and at what measures it."
-        findings.append(
-            Finding("device", "needs-person", night.record.device, message, {"lost": lost, "rows": len(rows)})
-        )
-        return StageResult(summary, facts, tuple(findings), "done" if counts["ok"] else "failed")
-    return StageResult(summary, facts, tuple(findings))
+        numbers = {"lost": lost, "rows": len(rows)}
+        findings.append(Finding("device", "needs-person", night.record.device, message, numbers))
+    failed = rows and lost > len(rows) / 2 and not counts["ok"]
+    return StageResult(summary, facts, tuple(findings), "failed" if failed else "done")
 
 
 def _measured(night: Night, left: Sequence[ChosenCase], journal: _Journal) -> tuple[CollectingEnd, Exception | None]:

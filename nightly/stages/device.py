@@ -51,9 +51,8 @@ def characterise(night: Night) -> StageResult:
         return StageResult("The plan asks for no characterisation.", known, status="skipped")
     # A clock that was set back gives an age below zero, which says nothing: then it is measured.
     if age is not None and 0 <= age < every:
-        return StageResult(
-            f"The device was characterised {age:.1f} days ago; every {every:g} days are asked for.", known
-        )
+        message = f"The device was characterised {age:.1f} days ago; every {every:g} days are asked for."
+        return StageResult(message, known)
     takes = _TAKES_S.get(night.plan.collector, 0.0)
     if takes > _MOST_SHARE * night.plan.budget_s:
         message = (f"Characterising takes about {takes:g} s, more than a quarter of this night's {night.plan.budget_s:g} s. "
@@ -105,9 +104,8 @@ def sentinels(night: Night) -> StageResult:
     with night.lock():
         readings = night.measurer.look(cases, _TIMES)
     if not readings:
-        return StageResult(
-            "These devices cannot be read before the night; their sentinels are read between blocks.", status="skipped"
-        )
+        message = "These devices cannot be read before the night; their sentinels are read between blocks."
+        return StageResult(message, status="skipped")
     devices: dict[str, dict[str, Any]] = {}
     findings: list[Finding] = []
     for device, reading in readings.items():
@@ -117,9 +115,8 @@ def sentinels(night: Night) -> StageResult:
     facts = {**first, "devices": devices} if others else first
     count = sum(len(device_facts["readings"]) for device_facts in devices.values())
     if not count:
-        return StageResult(
-            "There is no anchor case to read, so tonight is not compared with earlier nights.", facts, tuple(findings)
-        )
+        message = "There is no anchor case to read, so tonight is not compared with earlier nights."
+        return StageResult(message, facts, tuple(findings))
     lost = [f"{device}: {name}" for device, device_facts in devices.items() for name, value in device_facts["readings"].items()
             if value is None]  # fmt: skip
     summary = f"{count} anchor cases were read {_TIMES} times each."
@@ -145,13 +142,16 @@ def _of_device(night: Night, device: str, reading: DeviceReading) -> tuple[dict[
 
 
 def _medians(reading: DeviceReading) -> dict[str, float | None]:
-    names = {name for times in reading.readings for name in times}
-    known = {name: [value for times in reading.readings if (value := times.get(name))] for name in sorted(names)}
+    names = sorted({name for times in reading.readings for name in times})
+    known = {name: [value for times in reading.readings if (value := times.get(name))] for name in names}
     return {name: statistics.median(values) if values else None for name, values in known.items()}
 
 
 def _expected(history: Sequence[DeviceNight]) -> Mapping[str, float]:
     """The median of earlier nights by case, in ln; none for a case without readings."""
-    names = sorted({name for night in history for name in night.readings})
-    logs = {name: [math.log(value) for night in history if (value := night.readings.get(name))] for name in names}
-    return {name: math.exp(statistics.median(values)) for name, values in logs.items() if values}
+    logs: dict[str, list[float]] = {}
+    for night in history:
+        for name, value in night.readings.items():
+            if value:
+                logs.setdefault(name, []).append(math.log(value))
+    return {name: math.exp(statistics.median(values)) for name, values in sorted(logs.items())}

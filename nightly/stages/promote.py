@@ -26,19 +26,16 @@ def promote(night: Night) -> StageResult:
         ArtifactError: it cannot be loaded, pinned or pointed at; the model before keeps serving.
         SpecError: the ledger cannot be written; the model before serves.
     """
-    winner = night.facts("gate").get("winner")
+    winner, nothing = night.facts("gate").get("winner"), {"version": None}
     if winner is None:
-        return StageResult("There was nothing to promote.", {"version": None}, status="skipped")
+        return StageResult("There was nothing to promote.", nothing, status="skipped")
     challenger = read_challenger(night.folder, str(winner))
     if not isinstance(challenger, Challenger):
-        return StageResult(
-            f"The challenger {winner} is missing from the night's folder.", {"version": None}, status="failed"
-        )
+        return StageResult(f"The challenger {winner} is missing from the night's folder.", nothing, status="failed")
     serving, problem = serving_model()
     if problem is not None:
-        return StageResult(
-            f"Nothing was promoted: the serving model cannot be loaded ({problem}).", {"version": None}, (), "failed"
-        )
+        summary = f"Nothing was promoted: the serving model cannot be loaded ({problem})."
+        return StageResult(summary, nothing, status="failed")
     with _registry(night.plan.registry):
         done = promote_challenger(
             challenger, night.record.id, registry=night.plan.registry is not None,
@@ -49,12 +46,11 @@ def promote(night: Night) -> StageResult:
     # After a crash between the promotion and its being written down, the model before is no longer what serves.
     if done.version is not None and done.previous == done.version:
         facts["previous"] = night.record.champion_before
+    summary = f"{done.summary[:1].upper()}{done.summary[1:].rstrip('.')}."
     if done.version is None:
-        back = any(finding.kind == "rollback" for finding in done.findings)
-        return StageResult(
-            _sentence(done.summary), {**facts, "rolled_back": back}, done.findings, "failed" if back else "done"
-        )
-    return StageResult(_sentence(done.summary), facts, (*done.findings, *_pruned(night)))
+        facts["rolled_back"] = any(finding.kind == "rollback" for finding in done.findings)
+        return StageResult(summary, facts, done.findings, "failed" if facts["rolled_back"] else "done")
+    return StageResult(summary, facts, (*done.findings, *_pruned(night)))
 
 
 @contextlib.contextmanager
@@ -74,13 +70,9 @@ def _registry(uri: str | None) -> Iterator[None]:
 
 def _span(night: Night) -> tuple[str | None, str | None]:
     """When the first and the last of tonight's rows were measured; None where rows do not say."""
-    times = [
-        time
-        for table in night_tables(night, ("measured_at", "block")).values()
-        for time in table["measured_at"].to_pylist()
-    ]
-    known = sorted(time for time in times if time)
-    return (known[0], known[-1]) if known else (None, None)
+    tables = night_tables(night, ("measured_at", "block")).values()
+    known = [time for table in tables for time in table["measured_at"].to_pylist() if time]
+    return min(known, default=None), max(known, default=None)
 
 
 def _pruned(night: Night) -> list[Finding]:
@@ -94,8 +86,3 @@ def _pruned(night: Night) -> list[Finding]:
         return []
     named = ", ".join(entry.version for entry in removed[:5])
     return [Finding("storage", "info", str(ledger.path), f"{len(removed)} old models were removed: {named}.")]
-
-
-def _sentence(text: str) -> str:
-    sentence = text[:1].upper() + text[1:]
-    return sentence if sentence.endswith(".") else f"{sentence}."

@@ -62,12 +62,10 @@ def train(night: Night) -> StageResult:
         "challengers": [{**challenger.facts(), "left": dict(challenger.left)} for challenger in challengers],
         "past": None if past_entry is None else past_entry.version,
     }
-    listed = ", ".join(
-        f"{challenger.name} ({challenger.seconds:.0f} s, {challenger.rows} rows)" for challenger in challengers
-    )
     if not challengers:
         return StageResult("No challenger could be made.", facts, tuple(findings), "failed" if findings else "skipped")
-    return StageResult(f"Challengers: {listed}.", facts, tuple(findings))
+    words = [f"{challenger.name} ({challenger.seconds:.0f} s, {challenger.rows} rows)" for challenger in challengers]
+    return StageResult(f"Challengers: {', '.join(words)}.", facts, tuple(findings))
 
 
 def challenger_names(night: Night) -> list[str]:
