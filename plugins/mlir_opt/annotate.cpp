@@ -1,7 +1,4 @@
 // kernelcast-annotate: what linalg operations cost on a device, as attributes.
-#include "attributes.hpp"
-#include "costs.hpp"
-#include "passes.hpp"
 #include "reading.hpp"
 #include "session.hpp"
 
@@ -9,6 +6,8 @@
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
 #include "mlir/Pass/Pass.h"
+
+#include <cmath>
 
 using namespace mlir;
 
@@ -42,6 +41,72 @@ std::optional<int64_t> runsOf(Operation *op) {
     }
   }
   return runs;
+}
+
+/// Predicted seconds with the ends of their interval where the model knows them, joules where it knows those, and the limit
+/// that binds ("compute", "dram" …; "" where the model's features have no named limits).
+struct Cost {
+  double latency_s = 0.0;
+  std::optional<double> lower_s, upper_s;
+  std::optional<double> energy_j;
+  std::string bound;
+};
+
+/// Features of a kernel by name, as the model's formula gives them; empty where it cannot.
+std::map<std::string, double> namedFeatures(const Model &model, const Sizes &sizes, const std::string &device,
+                                            const std::string &dtype) {
+  std::vector<double> values;
+  std::map<std::string, double> named;
+  std::string error;
+  if (model.features(sizes, device, dtype, {}, values, error))
+    for (auto [name, value] : llvm::zip_equal(model.feature_names(), values))
+      named.emplace(name, value);
+  return named;
+}
+
+/// Of the features called bound_NAME_s the name of the largest, the first of equals; "" where there are none.
+std::string bindingLimit(const Model &model, const std::map<std::string, double> &named) {
+  std::string name;
+  double largest = -1.0;
+  for (const std::string &feature : model.feature_names()) {
+    llvm::StringRef limit = feature;
+    auto found = named.find(feature);
+    if (limit.consume_front("bound_") && limit.consume_back("_s") && !limit.empty() && found != named.end() &&
+        found->second > largest) {
+      largest = found->second;
+      name = limit.str();
+    }
+  }
+  return name;
+}
+
+/// An end of the interval: the prediction times exp(sign * width); nothing where the model knows no width.
+std::optional<double> end(const Cost &cost, const std::map<std::string, double> &named, const char *width, double sign) {
+  auto found = named.find(width);
+  if (found == named.end() || found->second <= 0.0)
+    return std::nullopt;
+  return cost.latency_s * std::exp(sign * found->second);
+}
+
+/// The cost of a kernel on a device with so many CPU threads (0: all cores, or a GPU); nothing, and why, where the model
+/// does not know the dtype or has no answer for the sizes.
+std::optional<Cost> costOf(const Model &model, const Kernel &kernel, const std::string &device, int64_t threads,
+                           std::string &why) {
+  Sizes sizes = kernel.sizes;
+  sizes["threads"] = threads;
+  Cost cost;
+  double joules = 0.0;
+  if (!model.predict(sizes, device, kernel.dtype, {}, 1, &cost.latency_s, why, model.predicts_energy() ? &joules : nullptr))
+    return std::nullopt;
+  std::map<std::string, double> named = namedFeatures(model, sizes, device, kernel.dtype);
+  // One forest of power serves all devices of a file; of some of them none was ever taught.
+  auto taught = named.find("has_power");
+  if (model.predicts_energy() && (taught == named.end() || taught->second > 0.5))
+    cost.energy_j = joules;
+  cost.lower_s = end(cost, named, "log_lower", -1.0);
+  cost.upper_s = end(cost, named, "log_upper", 1.0);
+  cost.bound = bindingLimit(model, named);
+  return cost;
 }
 
 /// An operation with what was read and predicted of it.
@@ -112,24 +177,26 @@ private:
 
   static void write(const Entry &entry) {
     Builder builder(entry.op->getContext());
-    if (entry.cost) {
-      entry.op->setDiscardableAttr(kKernel, builder.getStringAttr(entry.reading.kernel->title()));
-      entry.op->setDiscardableAttr(kLatency, builder.getF64FloatAttr(entry.cost->latency_s));
-      if (entry.cost->lower_s)
-        entry.op->setDiscardableAttr(kLower, builder.getF64FloatAttr(*entry.cost->lower_s));
-      if (entry.cost->upper_s)
-        entry.op->setDiscardableAttr(kUpper, builder.getF64FloatAttr(*entry.cost->upper_s));
-      if (entry.cost->energy_j)
-        entry.op->setDiscardableAttr(kEnergy, builder.getF64FloatAttr(*entry.cost->energy_j));
-      if (!entry.cost->bound.empty())
-        entry.op->setDiscardableAttr(kBound, builder.getStringAttr(entry.cost->bound));
-      if (!entry.reading.kernel->stand_in.empty())
-        entry.op->setDiscardableAttr(kStandIn, builder.getStringAttr(entry.reading.kernel->stand_in));
-      if (entry.runs != 1)
-        entry.op->setDiscardableAttr(kRuns, builder.getI64IntegerAttr(entry.runs));
-    }
-    if (!entry.reading.why.empty())
-      entry.op->setDiscardableAttr(kSkipped, builder.getStringAttr(entry.reading.why));
+    auto number = [&](StringRef name, std::optional<double> value) {
+      if (value)
+        entry.op->setDiscardableAttr(name, builder.getF64FloatAttr(*value));
+    };
+    auto text = [&](StringRef name, StringRef value) {
+      if (!value.empty())
+        entry.op->setDiscardableAttr(name, builder.getStringAttr(value));
+    };
+    text(kSkipped, entry.reading.why);
+    if (!entry.cost)
+      return;
+    text(kKernel, entry.reading.kernel->title());
+    text(kStandIn, entry.reading.kernel->stand_in);
+    text(kBound, entry.cost->bound);
+    number(kLatency, entry.cost->latency_s);
+    number(kLower, entry.cost->lower_s);
+    number(kUpper, entry.cost->upper_s);
+    number(kEnergy, entry.cost->energy_j);
+    if (entry.runs != 1)
+      entry.op->setDiscardableAttr(kRuns, builder.getI64IntegerAttr(entry.runs));
   }
 
   /// The sum over operations whose cost and number of runs are known; energy only where it is known of all of them.

@@ -1,32 +1,101 @@
 #include "reading.hpp"
 
-#include "bodies.hpp"
 #include "contraction.hpp"
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
 
 namespace kernelcast {
 namespace {
 
-/// The codes of variants, as features/tuning/family_kinds.py lays them down for model files; a test compares answers.
-const std::map<std::string, std::map<std::string, int64_t>> &variantCodes() {
-  static const std::map<std::string, std::map<std::string, int64_t>> codes = {
-      {"gemm", {{"", 0}, {"bias", 1}, {"batched", 2}, {"nt", 3}, {"tn", 4}, {"tt", 5}}},
-      {"elementwise", {{"relu", 0},  {"gelu", 1},  {"silu", 2},  {"tanh", 3},  {"exp", 4},  {"sigmoid", 5}, {"sqrt", 6},
-                       {"log", 7},   {"neg", 8},   {"abs", 9},   {"addu", 10}, {"mulu", 11}, {"divu", 12},  {"powu", 13},
-                       {"add", 14},  {"sub", 15},  {"mul", 16},  {"div", 17},  {"pow", 18}, {"maximum", 19}}},
-      {"reduction", {{"sum", 0}, {"mean", 1}, {"max", 2}, {"sum_rows", 3}, {"mean_rows", 4}, {"max_rows", 5}}},
-      {"copy", {{"", 0}, {"transpose", 1}}},
+/// Variants of families by their codes, as features/tuning/family_kinds.py lays them down for model files; a test compares
+/// answers.
+const std::map<std::string, std::vector<std::string>> &variantsByCode() {
+  static const std::map<std::string, std::vector<std::string>> variants = {
+      {"gemm", {"", "bias", "batched", "nt", "tn", "tt"}},
+      {"elementwise", {"relu", "gelu", "silu", "tanh", "exp",  "sigmoid", "sqrt", "log", "neg", "abs",
+                       "addu", "mulu", "divu", "powu", "add",  "sub",     "mul",  "div", "pow", "maximum"}},
+      {"reduction", {"sum", "mean", "max", "sum_rows", "mean_rows", "max_rows"}},
+      {"copy", {"", "transpose"}},
   };
-  return codes;
+  return variants;
+}
+
+/// The arithmetic in a body: one name per operation that counts ("add", "exp" …), in order; changes of number format and
+/// constants do not count. `gathers` is set where the body reads memory or its own loop counters.
+struct Body {
+  std::vector<std::string> names;
+  bool gathers = false;
+};
+
+/// The name of one arithmetic operation: the family's operator that costs nearest to it, "" for one that moves or converts and
+/// does not count, "other" for one that has no name.
+std::string arithmeticName(Operation *op) {
+  return llvm::StringSwitch<const char *>(op->getName().getStringRef())
+      .Cases("arith.addf", "arith.addi", "add")
+      .Cases("arith.subf", "arith.subi", "sub")
+      .Cases("arith.mulf", "arith.muli", "math.fma", "mul")
+      .Cases("arith.divf", "arith.divsi", "arith.divui", "arith.remf", "arith.remsi", "arith.remui", "div")
+      .Cases("arith.maximumf", "arith.maxnumf", "arith.maxsi", "arith.maxui", "maximum")
+      .Cases("arith.minimumf", "arith.minnumf", "arith.minsi", "arith.minui", "maximum")
+      .Cases("arith.select", "arith.cmpf", "arith.cmpi", "maximum")
+      .Case("arith.negf", "neg")
+      .Cases("math.absf", "math.absi", "abs")
+      .Cases("math.exp", "math.exp2", "math.expm1", "exp")
+      .Cases("math.log", "math.log1p", "math.log2", "math.log10", "log")
+      .Cases("math.sqrt", "math.rsqrt", "math.cbrt", "sqrt")
+      .Cases("math.tanh", "math.sin", "math.cos", "math.tan", "math.atan", "math.atan2", "tanh")
+      .Case("math.erf", "gelu")
+      .Cases("math.powf", "math.fpowi", "math.ipowi", "pow")
+      .Cases("arith.constant", "arith.index_cast", "arith.bitcast", "")
+      .Cases("arith.extf", "arith.extsi", "arith.extui", "arith.truncf", "arith.trunci", "")
+      .Cases("arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.fptoui", "")
+      .Default("other");
+}
+
+/// The body of an operation; `skip`, where given, is left out (the operation that combines a reduction).
+Body bodyOf(linalg::LinalgOp op, Operation *skip = nullptr) {
+  Body body;
+  for (Operation &inner : op.getBlock()->without_terminator()) {
+    if (&inner == skip)
+      continue;
+    if (isa<linalg::IndexOp>(inner) || !isMemoryEffectFree(&inner) || inner.getDialect()->getNamespace() == "tensor")
+      body.gathers = true;
+    else if (std::string name = arithmeticName(&inner); !name.empty())
+      body.names.push_back(name);
+  }
+  return body;
+}
+
+/// The family elementwise's operator nearest to a chain of operations on so many large arrays: its activation, else the
+/// dearest of them.
+std::string nearestOperator(const std::vector<std::string> &names, unsigned largeArrays) {
+  auto dearest = [&](std::initializer_list<const char *> order, const char *otherwise) {
+    const auto *first = llvm::find_if(order, [&](const char *name) { return llvm::is_contained(names, name); });
+    return first == order.end() ? otherwise : *first;
+  };
+  if (largeArrays >= 2)
+    return dearest({"pow", "div", "maximum", "mul", "sub", "add"}, "add");
+  if (llvm::is_contained(names, "exp") && llvm::is_contained(names, "add") && llvm::is_contained(names, "div"))
+    return llvm::is_contained(names, "mul") ? "silu" : "sigmoid";
+  const char *name =
+      dearest({"gelu", "tanh", "pow", "log", "exp", "sqrt", "div", "maximum", "mul", "add", "sub", "neg"}, "abs");
+  // Operators of two arrays have another name where one of them is a number.
+  return llvm::StringSwitch<const char *>(name)
+      .Case("pow", "powu")
+      .Case("div", "divu")
+      .Case("maximum", "relu")
+      .Case("mul", "mulu")
+      .Cases("add", "sub", "addu")
+      .Default(name);
 }
 
 Reading kernel(std::string family, std::string dtype, std::string variant, std::map<std::string, int64_t> sizes,
                std::string standIn = "") {
-  if (auto codes = variantCodes().find(family); codes != variantCodes().end())
-    sizes["variant"] = codes->second.at(variant);
+  if (auto variants = variantsByCode().find(family); variants != variantsByCode().end())
+    sizes["variant"] = llvm::find(variants->second, variant) - variants->second.begin();
   return {Kernel{std::move(family), std::move(dtype), std::move(variant), std::move(sizes), std::move(standIn)}, ""};
 }
 

@@ -1,4 +1,4 @@
-// The models a pass asks, and how it tells a user that one cannot be used.
+// What both passes share: the models they ask, and how they tell a user that one cannot be used.
 #pragma once
 
 #include "kernelcast_model.hpp"
@@ -8,6 +8,9 @@
 #include <string>
 
 namespace kernelcast {
+
+/// The attribute that says why an operation was left out.
+constexpr llvm::StringLiteral kSkipped = "kernelcast.skipped";
 
 /// One run of a pass on one function: where models are (`directory`), the device asked about, and whether a model that
 /// cannot be used is an error. Model files are read once per process and shared by threads; every sentence is said once

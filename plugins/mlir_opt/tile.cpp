@@ -1,9 +1,6 @@
 // kernelcast-tile: cuts linalg contractions into the tiles a model predicts to be fastest.
-#include "attributes.hpp"
 #include "contraction.hpp"
-#include "passes.hpp"
 #include "session.hpp"
-#include "tiles.hpp"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -13,6 +10,7 @@
 #include "mlir/Pass/Pass.h"
 
 #include <chrono>
+#include <set>
 
 using namespace mlir;
 
@@ -23,6 +21,25 @@ constexpr llvm::StringLiteral kPrefix = "kernelcast.", kTiled = "kernelcast.tile
                               kTileSizes = "kernelcast.tile_sizes", kTiledLatency = "kernelcast.tiled_latency_s",
                               kUntiledLatency = "kernelcast.untiled_latency_s";
 constexpr const char *kKind = "mlir-opt-tiles";
+
+/// Tile sizes of m, n and k; all 0 leaves the operation as it is.
+using Tiles = std::array<int64_t, 3>;
+
+/// What is chosen from for a product of these sizes, in a fixed order, the untiled operation first. Equal to the space of the
+/// tuning kind mlir-opt-tiles (features/tuning/kinds/mlir_opt_tiles.py), which a test holds it to.
+std::vector<Tiles> tileSpace(int64_t m, int64_t n, int64_t k) {
+  std::vector<Tiles> space = {{0, 0, 0}};
+  std::set<Tiles> seen;
+  for (int64_t tileM : {1, 2, 4, 6, 8, 12, 16, 32, 64})
+    for (int64_t tileN : {16, 32, 48, 64, 128, 256})
+      for (int64_t tileK : {1, 2, 4, 8, 32}) {
+        // A tile larger than its size is the whole of it.
+        Tiles tiles = {std::min(tileM, m), std::min(tileN, n), std::min(tileK, k)};
+        if (seen.insert(tiles).second)
+          space.push_back(tiles);
+      }
+  return space;
+}
 
 /// A product whose tiles are chosen: at most one loop each for m, n and k.
 struct Product {

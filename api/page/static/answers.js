@@ -1,6 +1,6 @@
-// Pieces of an answer that several views show.
+// The region of answers: waiting, refusals, and pieces of an answer that several views show.
 import { Refusal, Stale } from "./ask.js";
-import { el } from "./dom.js";
+import { caution, el } from "./dom.js";
 import { show } from "./format.js";
 
 /** Why there is no power or energy. */
@@ -12,16 +12,7 @@ export function cautions(prediction) {
   if (!prediction.in_domain && !notes.length)
     notes.push("The model was not trained on cases like this one; the interval is wider for it.");
   if (!notes.length) return null;
-  return el(
-    "div",
-    { class: prediction.in_domain ? "cautions mild" : "cautions" },
-    el("strong", { text: prediction.in_domain ? "Note" : "Outside what was measured" }),
-    el(
-      "ul",
-      {},
-      notes.map((note) => el("li", { text: note })),
-    ),
-  );
+  return caution(prediction.in_domain ? "Note" : "Outside what was measured", notes, { mild: prediction.in_domain });
 }
 
 /** A share of cases in words. */
@@ -29,9 +20,9 @@ export function coverageWords(coverage) {
   return `${(100 * coverage).toFixed(0)} % of cases fall inside the intervals`;
 }
 
-/** The roofline of several answers as layers, stops and table rows for `plot`; each { title, series, roofline }. */
-export function rooflineParts(found) {
-  const points = found.filter(({ roofline }) => roofline.attained_flops_per_s?.value > 0 && roofline.intensity > 0);
+/** The roofline of several answers as layers and stops for `plot`; each { title, series, roofline }. */
+export function rooflineParts(answers) {
+  const points = answers.filter(({ roofline }) => roofline.attained_flops_per_s?.value > 0 && roofline.intensity > 0);
   if (!points.length) return null;
   const edges = points.flatMap(({ roofline }) => [roofline.intensity, roofline.ridge_intensity]);
   const [low, high] = [Math.min(...edges) / 4, Math.max(...edges) * 4];
@@ -39,16 +30,9 @@ export function rooflineParts(found) {
     const peak = roofline.peak_flops_per_s.value;
     const under = (intensity) => roofline.bandwidth_b_per_s.value * intensity;
     const point = { x: roofline.intensity, y: roofline.attained_flops_per_s.value, ...roofline.attained_flops_per_s };
+    const roof = [[low, under(low)], [roofline.ridge_intensity, peak], [high, peak]];
     return [
-      {
-        kind: "roof",
-        series,
-        points: [
-          { x: low, y: under(low) },
-          { x: roofline.ridge_intensity, y: peak },
-          { x: high, y: peak },
-        ],
-      },
+      { kind: "roof", series, points: roof.map(([x, y]) => ({ x, y })) },
       { kind: "gap", series, points: [{ ...point, to: Math.min(peak, under(point.x)) }] },
       { kind: "whisker", series, points: [point] },
       { kind: "dots", series, points: [point] },
@@ -70,6 +54,24 @@ export function answersPart() {
   return el("section", { class: "answers", "aria-label": "Answers", "aria-busy": "true" });
 }
 
+/** A line for refusals of views without the form of a spec: `element`, and `problem(refusal)`, null where there is none. */
+export function alertLine() {
+  const element = el("p", { class: "alert", role: "alert", hidden: true });
+  const problem = (refusal) => {
+    element.hidden = !refusal;
+    element.textContent = refusal ? [...new Set(refusal.errors.map(({ detail }) => detail))].join("; ") || refusal.message : "";
+  };
+  return { element, problem };
+}
+
+/** A view of answers alone, put into `root`; `problem` is for `whenAnswered`. */
+export function plainView(root, page) {
+  const answers = answersPart();
+  const { element, problem } = alertLine();
+  root.append(el("div", { class: "stack" }, element, answers));
+  return { page, answers, problem };
+}
+
 const turns = new WeakMap();
 
 /** Say that `part` waits for another answer: whatever was asked before is not shown any more. */
@@ -78,22 +80,21 @@ export function awaitAnother(part) {
   part.setAttribute("aria-busy", "true");
 }
 
-/** Run `work(stillAsked)`, which asks and then shows the answer in `part`; it calls `stillAsked()` before it shows anything, which
- * ends it where a newer question was asked meanwhile. `refused` gets the refusal, or null after an answer. */
-export async function whenAnswered(part, work, refused) {
+/** Show in `part` what `load()` answers, with `draw(answer)`, unless a newer question was asked meanwhile. `problem` gets the
+ * refusal, or null after an answer. */
+export async function whenAnswered(part, load, draw, problem) {
   awaitAnother(part);
   const turn = turns.get(part);
-  const stillAsked = () => {
-    if (turns.get(part) !== turn) throw new Stale();
-  };
   try {
-    await work(stillAsked);
-    stillAsked();
-    refused(null);
+    const answer = await load();
+    if (turns.get(part) !== turn) return;
+    draw(answer);
+    if (turns.get(part) !== turn) return;
+    problem(null);
     part.classList.remove("stale");
   } catch (error) {
     if (error instanceof Stale || turns.get(part) !== turn) return;
-    refused(error instanceof Refusal ? error : new Refusal(0, { detail: `The page failed: ${error.message}` }));
+    problem(error instanceof Refusal ? error : new Refusal(0, { detail: `The page failed: ${error.message}` }));
     part.querySelector(".outdated")?.remove();
     const words = part.childElementCount
       ? "What follows answers an earlier question; the last one was refused."

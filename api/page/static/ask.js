@@ -1,4 +1,5 @@
 // Asking the service: one place for keys, refusals and answers that came too late.
+import { setInvalid } from "./dom.js";
 
 const KEY = "kernelcast-key";
 const running = new Map();
@@ -9,6 +10,19 @@ export class Refusal extends Error {
     super(problem.detail ?? problem.title ?? `the service answered ${status}`);
     this.status = status;
     this.errors = problem.errors ?? [];
+  }
+}
+
+/** A refusal of the page itself, at one field. */
+export const refusalAt = (field, detail) => new Refusal(0, { errors: [{ field, detail }] });
+
+/** The answer to a question that a view can do without, or the refusal of it. */
+export async function orRefusal(question) {
+  try {
+    return await question;
+  } catch (error) {
+    if (error instanceof Refusal) return error;
+    throw error;
   }
 }
 
@@ -110,8 +124,7 @@ function askForKey(trouble) {
   const problem = dialog.querySelector(".field-error");
   problem.textContent = trouble;
   problem.hidden = !trouble;
-  input.toggleAttribute("aria-invalid", false);
-  if (trouble) input.setAttribute("aria-invalid", "true");
+  setInvalid(input, Boolean(trouble));
   input.value = "";
   dialog.showModal();
   return new Promise((resolve, reject) => {

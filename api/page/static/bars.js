@@ -1,5 +1,5 @@
 // Intervals and shares as bars: what a number is, how sure it is, and how it compares.
-import { el } from "./dom.js";
+import { el, hint } from "./dom.js";
 import { show, showInterval } from "./format.js";
 
 const LOG_FROM = 40;
@@ -11,6 +11,11 @@ export function scaleFor(values) {
   if (!(high / low > LOG_FROM)) return { log: false, at: (value) => value / high };
   const floor = low / 1.6;
   return { log: true, at: (value) => Math.max(0, Math.log(value / floor) / Math.log(high / floor)) };
+}
+
+/** The scale for the intervals of a quantity in several predictions, and for further values. */
+export function scaleOf(predictions, target, more = []) {
+  return scaleFor([...more, ...predictions.flatMap((one) => (one[target] ? [one[target].lower, one[target].upper] : []))]);
 }
 
 const share = (value) => `${(100 * Math.min(1, Math.max(0, value))).toFixed(2)}%`;
@@ -27,15 +32,29 @@ export function intervalBar(interval, scale, limit = null) {
   );
 }
 
+/** Latency, power and energy of a prediction as big numbers. `scales` are by quantity, `limits` the second marks of latency and
+ * power, `noPower` says why there is no power. */
+export function figuresOf(prediction, scales, { limits = {}, noPower }) {
+  const figure = (title, target, quantity, unknown) =>
+    figureOf(title, prediction[target], quantity, scales[target], limits[target] ?? null, unknown);
+  return el(
+    "div",
+    { class: "figures" },
+    figure("Latency", "latency_s", "s", ""),
+    figure("Power", "power_w", "w", noPower),
+    figure("Energy", "energy_j", "j", "Energy is latency times power."),
+  );
+}
+
 /** A big number with its interval in words and as a bar; `unknown` says why there is none. */
-export function figureOf(title, interval, quantity, scale, { limit = null, unknown = "" } = {}) {
+function figureOf(title, interval, quantity, scale, limit, unknown) {
   if (interval === null) {
     return el(
       "div",
       { class: "figure none" },
       el("h3", { text: title }),
       el("p", { class: "big", text: "unknown" }),
-      el("p", { class: "hint", text: unknown }),
+      hint(unknown),
     );
   }
   const shown = showInterval(interval, quantity);
@@ -45,32 +64,22 @@ export function figureOf(title, interval, quantity, scale, { limit = null, unkno
     el("h3", { text: title }),
     el("p", { class: "big" }, shown.value, el("span", { text: `\u00a0${shown.unit}` })),
     intervalBar(interval, scale, limit),
-    el(
-      "p",
-      { class: "ends" },
-      el("span", { text: shown.lower }),
-      el("span", { class: "to", text: "to" }),
-      el("span", { text: shown.upper }),
-    ),
+    el("p", { class: "ends" }, el("span", { text: shown.lower }), " to ", el("span", { text: shown.upper })),
   );
+}
+
+/** A row of a list of bars: name, bar, amount in words. */
+export function barRow(name, bar, amount, kind = null) {
+  return el("li", { class: kind }, el("span", { class: "name", text: name }), bar, el("span", { class: "amount", text: amount }));
 }
 
 /** What each limit alone would take, the one that binds first, as bars up to `whole`, which is the predicted time. */
 export function breakdownBars(breakdown, bound, whole) {
   const rows = Object.entries(breakdown).sort(([, a], [, b]) => b - a);
   const high = Math.max(whole, ...rows.map(([, seconds]) => seconds));
+  const bar = (seconds) => el("span", { css: { width: share(Math.max(0.004, seconds / high)) } });
   const row = (name, seconds, kind) =>
-    el(
-      "li",
-      { class: kind },
-      el("span", { class: "name", text: name }),
-      el(
-        "span",
-        { class: "bar", "aria-hidden": "true" },
-        el("span", { css: { width: share(Math.max(0.004, seconds / high)) } }),
-      ),
-      el("span", { class: "amount", text: show(seconds, "s") }),
-    );
+    barRow(name, el("span", { class: "bar", "aria-hidden": "true" }, bar(seconds)), show(seconds, "s"), kind);
   return el(
     "ul",
     { class: "breakdown" },
@@ -83,30 +92,23 @@ export function breakdownBars(breakdown, bound, whole) {
  * where `guess` is outside what was measured. */
 export function rangeRows(label, rows, quantity) {
   const known = rows.filter((row) => row.interval !== null);
-  if (!known.length) return el("p", { class: "hint", text: "None of these devices has a value." });
-  const scale = scaleFor(known.flatMap(({ interval }) => [interval.lower, interval.upper]));
+  if (!known.length) return hint("None of these devices has a value.");
+  const scale = scaleOf(known, "interval");
   return el(
     "div",
     {},
     el(
       "ul",
       { class: "ranges", "aria-label": label },
-      known.map(({ title, interval, guess = false }) =>
-        el(
-          "li",
-          { class: guess ? "guess" : null },
-          el("span", { class: "name", text: title }),
-          intervalBar(interval, scale),
-          el("span", { class: "amount", text: showInterval(interval, quantity).text }),
-        ),
+      known.map(({ title, interval, guess }) =>
+        barRow(title, intervalBar(interval, scale), showInterval(interval, quantity).text, guess ? "guess" : null),
       ),
     ),
-    el("p", {
-      class: "hint",
-      text: [
+    hint(
+      [
         scale.log ? "The bars are on a logarithmic scale." : "The bars start at zero.",
         known.some(({ guess }) => guess) ? "Striped: outside what was measured." : "",
       ].join(" "),
-    }),
+    ),
   );
 }

@@ -14,19 +14,19 @@ function ticksOf(low, high, log, count) {
     const decades = Math.log10(high / low);
     const steps = decades < 0.8 ? [1, 1.5, 2, 3, 4, 5, 6, 8] : decades <= count / 2.5 ? [1, 2, 5] : [1];
     const every = Math.max(1, Math.ceil(decades / count));
-    const found = [];
+    const ticks = [];
     for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
       if (steps.length === 1 && power % every) continue;
-      found.push(...steps.map((step) => step * 10 ** power));
+      ticks.push(...steps.map((step) => step * 10 ** power));
     }
-    return found.filter((one) => one >= low * 0.9999 && one <= high * 1.0001);
+    return ticks.filter((one) => one >= low * 0.9999 && one <= high * 1.0001);
   }
   const raw = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map((one) => one * power).find((one) => one >= raw);
-  const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-9); i += 1) found.push(i * step);
-  return found;
+  const ticks = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-9); i += 1) ticks.push(i * step);
+  return ticks;
 }
 
 /** At most `count` of the marks, evenly apart, the last among them. */
@@ -56,47 +56,29 @@ function axis(values, log, [start, end], floor) {
 
 const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
+const curve = (layer, x, y, kind) => svg("path", { class: kind, d: path(layer.points.map((p) => [x(p.x), y(p.y)])) });
+const circle = (p, x, y, kind, r) => svg("circle", { class: kind, cx: x(p.x), cy: y(p.y), r });
+const each = (layer, mark) => svg("g", {}, layer.points.map(mark));
+
 const DRAW = {
   band: (layer, x, y) =>
     svg("path", {
       class: "band",
       d: `${path([...layer.points.map((p) => [x(p.x), y(p.upper)]), ...layer.points.toReversed().map((p) => [x(p.x), y(p.lower)])])}Z`,
     }),
-  line: (layer, x, y) =>
-    svg("path", { class: layer.dashed ? "line dashed" : "line", d: path(layer.points.map((p) => [x(p.x), y(p.y)])) }),
-  roof: (layer, x, y) => svg("path", { class: "line roof", d: path(layer.points.map((p) => [x(p.x), y(p.y)])) }),
-  gap: (layer, x, y) =>
-    svg(
-      "g",
-      {},
-      layer.points.map((p) => svg("path", { class: "line dashed", d: `M${x(p.x)} ${y(p.y)}V${y(p.to)}` })),
-    ),
-  dots: (layer, x, y) =>
-    svg(
-      "g",
-      {},
-      layer.points.map((p) =>
-        svg("circle", { class: layer.hollow ? "dot hollow" : "dot", cx: x(p.x), cy: y(p.y), r: layer.hollow ? 4 : 5 }),
-      ),
-    ),
-  cloud: (layer, x, y) =>
-    svg(
-      "g",
-      {},
-      layer.points.map((p) => svg("circle", { class: "cloud", cx: x(p.x), cy: y(p.y), r: 3 })),
-    ),
+  line: (layer, x, y) => curve(layer, x, y, layer.dashed ? "line dashed" : "line"),
+  roof: (layer, x, y) => curve(layer, x, y, "line roof"),
+  gap: (layer, x, y) => each(layer, (p) => svg("path", { class: "line dashed", d: `M${x(p.x)} ${y(p.y)}V${y(p.to)}` })),
+  dots: (layer, x, y) => each(layer, (p) => circle(p, x, y, layer.hollow ? "dot hollow" : "dot", layer.hollow ? 4 : 5)),
+  cloud: (layer, x, y) => each(layer, (p) => circle(p, x, y, "cloud", 3)),
   reach: (layer, x, y) =>
     svg("path", { class: "reach", d: layer.points.map((p) => `M${x(p.x)} ${y(p.lower)}V${y(p.upper)}`).join("") }),
   whisker: (layer, x, y) =>
-    svg(
-      "g",
-      {},
-      layer.points.map((p) =>
-        svg("path", {
-          class: "whisker",
-          d: `M${x(p.x)} ${y(p.lower)}V${y(p.upper)}M${x(p.x) - 5} ${y(p.lower)}h10M${x(p.x) - 5} ${y(p.upper)}h10`,
-        }),
-      ),
+    each(layer, (p) =>
+      svg("path", {
+        class: "whisker",
+        d: `M${x(p.x)} ${y(p.lower)}V${y(p.upper)}M${x(p.x) - 5} ${y(p.lower)}h10M${x(p.x) - 5} ${y(p.upper)}h10`,
+      }),
     ),
 };
 
@@ -156,11 +138,7 @@ export function plot({ label, describe, x: xAxis, y: yAxis, layers, stops, legen
     );
     const levels = ticksOf(y.low, y.high, yAxis.log, 6).map((value) => [y.place(value), showTick(value, yAxis.quantity)]);
     const left = 14 + LETTER * Math.max(...levels.map(([, text]) => text.length), 3);
-    const x = axis(
-      all.map((p) => p.x),
-      xAxis.log,
-      [left, right],
-    );
+    const x = axis(all.map((p) => p.x), xAxis.log, [left, right]);
     const grid = svg("g", { class: "grid-lines" });
     for (const [level, text] of levels) {
       grid.append(

@@ -1,5 +1,5 @@
 // Choosing devices: chips of those chosen, and a searchable list of all by maker and kind.
-import { el, freshId } from "./dom.js";
+import { button, el, freshId } from "./dom.js";
 import { grouped } from "./format.js";
 
 const KINDS = { gpu: "GPUs", cpu: "CPUs" };
@@ -21,48 +21,39 @@ export function devicePicker(page, { name, label, most, nobody, coloured = true,
     "aria-label": "Search devices",
     autocomplete: "off",
   });
-  const found = el("p", { class: "hint", role: "status" });
+  const matches = el("p", { class: "hint", role: "status" });
   const options = el("div", { class: "device-options" });
   const summary = el("summary", { text: "Choose devices" });
-  const box = el("details", { class: "picker" }, summary, el("div", { class: "picker-body" }, search, found, options));
-  const error = el("p", { class: "field-error", id: `${id}-error`, hidden: true });
+  const box = el("details", { class: "picker" }, summary, el("div", { class: "picker-body" }, search, matches, options));
   const element = el(
     "fieldset",
     { class: "field", "data-field": name, "aria-describedby": `${id}-error` },
     el("legend", { text: label }),
     chips,
     box,
-    error,
+    el("p", { class: "field-error", id: `${id}-error`, hidden: true }),
   );
   const boxes = new Map();
 
-  const groups = Map.groupBy
-    ? Map.groupBy(catalogue.devices, groupOf)
-    : catalogue.devices.reduce((map, one) => map.set(groupOf(one), [...(map.get(groupOf(one)) ?? []), one]), new Map());
-  for (const [title, devices] of [...groups].sort(([a], [b]) => b.localeCompare(a))) {
-    options.append(
-      el(
-        "fieldset",
-        { class: "device-group" },
-        el("legend", { text: title }),
-        devices.map((device) => {
-          const check = el("input", {
-            type: "checkbox",
-            value: device.name,
-            onchange: () => choose(device.name, check.checked),
-          });
-          const row = el(
-            "label",
-            {},
-            check,
-            el("span", { text: device.title.replace(/^(NVIDIA|AMD|Intel) /, "") }),
-            el("small", { text: device.architecture }),
-          );
-          boxes.set(device.name, { check, row, words: wordsOf(device) });
-          return row;
-        }),
-      ),
+  const option = (device) => {
+    const check = el("input", {
+      type: "checkbox",
+      value: device.name,
+      onchange: () => choose(device.name, check.checked),
+    });
+    const row = el(
+      "label",
+      {},
+      check,
+      el("span", { text: device.title.replace(/^(NVIDIA|AMD|Intel) /, "") }),
+      el("small", { text: device.architecture }),
     );
+    boxes.set(device.name, { check, row, words: wordsOf(device) });
+    return row;
+  };
+  for (const group of [...new Set(catalogue.devices.map(groupOf))].sort((a, b) => b.localeCompare(a))) {
+    const members = catalogue.devices.filter((device) => groupOf(device) === group);
+    options.append(el("fieldset", { class: "device-group" }, el("legend", { text: group }), members.map(option)));
   }
 
   function chosen() {
@@ -77,6 +68,11 @@ export function devicePicker(page, { name, label, most, nobody, coloured = true,
     changed();
   }
 
+  function remove(device) {
+    choose(device, false);
+    summary.focus();
+  }
+
   function draw() {
     const now = chosen();
     chips.replaceChildren(
@@ -86,15 +82,7 @@ export function devicePicker(page, { name, label, most, nobody, coloured = true,
           { class: coloured ? `series-${i + 1}` : "" },
           coloured && el("span", { class: "swatch", "aria-hidden": "true" }),
           el("span", { text: catalogue.title(device) }),
-          el("button", {
-            type: "button",
-            "aria-label": `Remove ${catalogue.title(device)}`,
-            text: "×",
-            onclick: () => {
-              choose(device, false);
-              summary.focus();
-            },
-          }),
+          button("×", () => remove(device), { "aria-label": `Remove ${catalogue.title(device)}` }),
         ),
       ),
     );
@@ -115,7 +103,7 @@ export function devicePicker(page, { name, label, most, nobody, coloured = true,
     }
     for (const group of options.children) group.hidden = !group.querySelector("label:not([hidden])");
     const limit = chosen().length >= most ? `; ${most} are chosen, which is the most` : "";
-    found.textContent = `${grouped(count)} of ${catalogue.devices.length} devices${limit}`;
+    matches.textContent = `${grouped(count)} of ${catalogue.devices.length} devices${limit}`;
   }
 
   search.addEventListener("input", filter);

@@ -25,48 +25,123 @@ export function svg(name, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, name), attributes, children);
 }
 
-/** A table with headers: `columns` are texts or elements, `rows` lists of texts or elements, the first of each its header. */
-export function table(caption, columns, rows) {
-  const cell = (name, content, scope) => {
-    const made = el(name, { scope });
-    made.append(content instanceof Node ? content : String(content));
-    return made;
-  };
+/** A button; `attributes` as those of `el`. */
+export function button(text, onclick, attributes = {}) {
+  return el("button", { type: "button", text, onclick, ...attributes });
+}
+
+/** Mark a control as holding what cannot be taken, or not. */
+export function setInvalid(control, invalid) {
+  if (invalid) control.setAttribute("aria-invalid", "true");
+  else control.removeAttribute("aria-invalid");
+}
+
+/** A remark. */
+export function hint(text) {
+  return el("p", { class: "hint", text });
+}
+
+/** A part of the answers under a heading: a text, or an element in place of the heading. */
+export function panel(heading, ...children) {
+  return el("section", { class: "panel" }, heading instanceof Node ? heading : el("h2", { text: heading }), children);
+}
+
+/** A heading with controls beside it. */
+export function headed(heading, ...controls) {
+  return el("div", { class: "row" }, el("h2", { text: heading }), controls);
+}
+
+/** Content that is folded away under a summary. */
+export function details(summary, ...children) {
+  return el("details", {}, el("summary", { text: summary }), children);
+}
+
+/** A list of texts or elements. */
+export function list(items, attributes = {}) {
+  return el("ul", attributes, items.map((item) => el("li", {}, item)));
+}
+
+/** A list of [term, text]. */
+export function terms(pairs) {
+  return el("dl", {}, pairs.map(([term, text]) => [el("dt", { text: term }), el("dd", { text })]));
+}
+
+/** A warning: what it is about, then texts as a list. */
+export function caution(title, texts, { mild = false } = {}) {
+  return el("div", { class: mild ? "cautions mild" : "cautions" }, el("strong", { text: title }), list(texts));
+}
+
+/** A word in a table that unfolds to remarks. */
+export function tag(word, remarks) {
+  return el("details", { class: "tag" }, el("summary", { text: word }), list(remarks));
+}
+
+/** A table cell of a number. */
+export function numberCell(text) {
+  return el("td", { class: "number", text });
+}
+
+function cell(name, content, scope) {
+  if (content instanceof HTMLTableCellElement) return content;
+  return el(name, { scope }, content instanceof Node ? content : String(content));
+}
+
+/** A table in a region that scrolls. `columns` and the cells of `rows` are texts, elements or table cells; the first cell of a
+ * row is its header. Columns that `number(i)` is true of are aligned as numbers, `rowClass(i)` is the class of a row. */
+export function table(caption, columns, rows, { label = caption, kind = null, number = () => false, rowClass = () => null } = {}) {
+  const head = (column, i) => (number(i) ? el("th", { scope: "col", class: "number", text: column }) : cell("th", column, "col"));
+  const line = (cells, i) =>
+    el("tr", { class: rowClass(i) }, cells.map((one, at) => cell(at ? "td" : "th", one, at ? null : "row")));
   return el(
     "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
     el(
       "table",
-      {},
+      { class: kind },
       el("caption", { class: "unseen", text: caption }),
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          columns.map((column) => cell("th", column, "col")),
-        ),
-      ),
-      el(
-        "tbody",
-        {},
-        rows.map((row) =>
-          el(
-            "tr",
-            {},
-            row.map((one, i) => (i ? cell("td", one) : cell("th", one, "row"))),
-          ),
-        ),
-      ),
+      columns.length ? el("thead", {}, el("tr", {}, columns.map(head))) : "",
+      el("tbody", {}, rows.map(line)),
     ),
   );
 }
 
-let made = 0;
+/** The head of a column that rows are sorted by; `sort(descending)` is called to sort by it. */
+export function sortHead(words, { name, by, descending, sort, number = false }) {
+  const chosen = name === by;
+  const order = chosen ? (descending ? "descending" : "ascending") : null;
+  return el(
+    "th",
+    { scope: "col", class: number ? "number" : null, "aria-sort": order },
+    el(
+      "button",
+      { type: "button", class: "sort", "data-keep": `sort-${name}`, onclick: () => sort(chosen && !descending) },
+      words,
+      el("span", { "aria-hidden": "true", text: { ascending: " ↑", descending: " ↓" }[order] ?? " ↕" }),
+    ),
+  );
+}
+
+/** Buttons from page to page of a long table: `steps` are [words, offset, whether there is no such page], `go(offset)` goes. */
+export function pager(steps, go, ...more) {
+  return el(
+    "nav",
+    { class: "pager", "aria-label": "Pages" },
+    steps.map(([words, offset, disabled]) => button(words, () => go(offset), { "data-keep": words, disabled })),
+    more,
+  );
+}
+
+/** Put other children into `root`; the focus stays on the control with the same `data-keep`. */
+export function redraw(root, ...children) {
+  const focused = document.activeElement?.getAttribute("data-keep");
+  root.replaceChildren(...children.filter(Boolean));
+  if (focused) root.querySelector(`[data-keep="${CSS.escape(focused)}"]`)?.focus();
+}
+
+let count = 0;
 
 /** An id no other element has. */
 export function freshId(prefix) {
-  made += 1;
-  return `${prefix}-${made}`;
+  count += 1;
+  return `${prefix}-${count}`;
 }

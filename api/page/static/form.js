@@ -1,14 +1,14 @@
 // The spec as a form, made from the JSON Schema of its family. A control is named as its field in the API and in the address.
-import { awaitAnother } from "./answers.js";
+import { answersPart, awaitAnother, whenAnswered } from "./answers.js";
+import { refusalAt } from "./ask.js";
 import { devicePicker } from "./devices.js";
-import { el, freshId } from "./dom.js";
-import { grouped } from "./format.js";
+import { el, freshId, hint } from "./dom.js";
+import { grouped, inWords } from "./format.js";
 
 const FIRST_FAMILY = "gemm";
-export const FIRST_DEVICE = "nvidia-h200-sxm-141gb";
+const FIRST_DEVICE = "nvidia-h200-sxm-141gb";
 const SETTLE_MS = 180;
-/** Coverages to choose from. */
-export const COVERAGES = ["0.5", "0.8", "0.9", "0.95"];
+const COVERAGES = ["0.5", "0.8", "0.9", "0.95"];
 const OPTIONAL = ["variant", "impl", "kv_dtype", "cache_state"];
 
 /** A whole number as JSON's; anything else goes out as it is, and the service says what is wrong with it. */
@@ -35,36 +35,49 @@ function impliedVariant({ required, properties }) {
 
 /** Give the state what it needs to be asked about: a family, a device, a format and every size. */
 function complete({ state, catalogue }) {
-  const known = catalogue.families.includes(state.get("family"));
-  const asked = state.get("family");
-  if (!known) {
-    state.set({ family: catalogue.families.includes(FIRST_FAMILY) ? FIRST_FAMILY : catalogue.families[0] });
-    state.drop("sizes.");
-    state.drop("config.");
-    state.set({ variant: null });
-  }
+  const family = state.get("family");
+  const known = catalogue.families.includes(family);
+  if (!known) changeFamily(state, catalogue.families.includes(FIRST_FAMILY) ? FIRST_FAMILY : catalogue.families[0]);
   const schema = catalogue.schema(state.get("family"));
   const [example] = schema.examples;
-  if (!state.get("devices")) state.set({ devices: catalogue.device(FIRST_DEVICE)?.name ?? catalogue.devices[0]?.name ?? "" });
+  completeDevices({ state, catalogue });
   if (!state.get("dtype")) state.set({ dtype: example.dtype });
   if (!state.get("variant") && schema.required.includes("variant")) state.set({ variant: example.variant });
   for (const [name, one] of Object.entries(schema.properties.sizes.properties)) {
     if (!state.get(`sizes.${name}`)) state.set({ [`sizes.${name}`]: example.sizes[name] ?? one.default ?? one.minimum });
   }
-  return known || !asked ? "" : `This service knows no kernel family ${asked}; ${state.get("family")} is shown instead.`;
+  return known || !family ? "" : `This service knows no kernel family ${family}; ${state.get("family")} is shown instead.`;
 }
 
-/** A label, a control and a place for what is wrong with it. */
-export function field(name, label, control, hint = "") {
+/** Another family: sizes, tuning numbers and the variant of the one before say nothing about it. */
+function changeFamily(state, family) {
+  for (const prefix of ["sizes.", "config.", "sweep."]) state.drop(prefix);
+  state.set({ family, variant: null });
+}
+
+/** Give the state a device where it has none. */
+export function completeDevices({ state, catalogue }) {
+  if (!state.get("devices")) state.set({ devices: catalogue.device(FIRST_DEVICE)?.name ?? catalogue.devices[0]?.name ?? "" });
+}
+
+/** The devices chosen, by their names in the catalogue; a refusal where there is none. */
+export function chosenDevices({ state, catalogue }) {
+  const names = catalogue.names(state.list("devices"));
+  if (!names.length) throw refusalAt("devices", "Choose a device.");
+  return names;
+}
+
+/** A label, a control and a place for what is wrong with it. `help` is shown on hovering. */
+export function field(name, label, control, help = "") {
   const id = freshId("field");
   control.id = id;
   control.setAttribute("name", name);
   control.setAttribute("aria-describedby", `${id}-error`);
-  if (hint) control.title = hint;
+  if (help) control.title = help;
   return el(
     "div",
     { class: "field", "data-field": name },
-    el("label", { for: id, text: label, title: hint || null }),
+    el("label", { for: id, text: label, title: help || null }),
     control,
     el("p", { class: "field-error", id: `${id}-error`, hidden: true }),
   );
@@ -73,37 +86,77 @@ export function field(name, label, control, hint = "") {
 /** A choice among values; a value that is none of them is offered too, so that what an address asks for is what is sent. */
 export function choice(values, chosen, words = {}) {
   const all = values.includes(chosen) ? values : [...values, chosen];
-  const select = el(
-    "select",
-    {},
-    all.map((value) => el("option", { value, text: words[value] ?? value })),
-  );
+  const select = el("select", {}, all.map((value) => el("option", { value, text: words[value] ?? value })));
   select.value = chosen;
   return select;
 }
 
+/** A choice of how an answer is shown, which is no question to the service: it changes the state's field `name`, then calls
+ * `draw()`. `words` are the values with their words. */
+export function shownBy({ state }, name, label, words, chosen, draw) {
+  const select = choice(Object.keys(words), chosen, words);
+  select.setAttribute("aria-label", label);
+  select.setAttribute("data-keep", name);
+  select.addEventListener("change", () => {
+    state.set({ [name]: select.value });
+    state.commit();
+    select.focus(); // Not every browser focuses what is chosen with the pointer.
+    draw();
+  });
+  return select;
+}
+
 /** A field for a whole number of the state. */
-export function numberField(state, name, label, hint = "", placeholder = "") {
-  return field(
-    name,
-    label,
-    el("input", { value: state.get(name), inputmode: "numeric", autocomplete: "off", placeholder, maxlength: "16" }),
-    hint,
-  );
+export function numberField(state, name, label, help = "", placeholder = "") {
+  const attributes = { value: state.get(name), inputmode: "numeric", autocomplete: "off", placeholder, maxlength: "16" };
+  return field(name, label, el("input", attributes), help);
+}
+
+/** The field for the share of cases that intervals contain. */
+export function coverageField(state, help = "") {
+  const chosen = state.get("coverage", "0.9");
+  const words = Object.fromEntries([...COVERAGES, chosen].map((one) => [one, `${(100 * Number(one)).toFixed(0)} % of cases`]));
+  return field("coverage", "Intervals contain", choice(COVERAGES, chosen, words), help);
+}
+
+/** Fields side by side under a heading. */
+export function group(heading, ...fields) {
+  return el("fieldset", { class: "group" }, el("legend", { text: heading }), fields);
+}
+
+/** A form whose fields are the state's: `changed(control)` is called on each edit of one, and a finished edit is a step of
+ * the history. */
+export function stateForm({ state }, label, changed, ...children) {
+  const form = el("form", { class: "panel spec", novalidate: true, autocomplete: "off", "aria-label": label }, children);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("input", ({ target }) => {
+    if (!target.name) return;
+    state.set({ [target.name]: target.value.trim() });
+    changed(target);
+  });
+  form.addEventListener("change", ({ target }) => {
+    if (target.name) state.commit();
+  });
+  return form;
+}
+
+/** A view of a form of a spec and the answers to it, put into `root`: `load()` answers, `draw(answers, answer)` shows. Options are
+ * those of `specForm`, and `extra(ask)`. Returns the part of the answers, `ask()`, and what ends the form when it is left. */
+export function specView(root, page, { load, draw, extra = null, ...options }) {
+  const answers = answersPart();
+  const ask = () => whenAnswered(answers, load, (answer) => draw(answers, answer), form.problem);
+  const form = specForm(page, { answers, changed: ask, extra: extra && (() => extra(ask)), ...options });
+  root.append(el("div", { class: "columns" }, form.element, answers));
+  ask();
+  return { answers, ask, leave: form.leave };
 }
 
 /** The form of a spec. `changed` is called when the fields have settled, `answers` is busy until then; `devices: false` and
  * `knobs: false` leave their choice out, `extra()` is a part that is put behind the sizes. */
-export function specForm(page, { answers, devices = true, knobs: tuned = true, extra = null, changed }) {
+function specForm(page, { answers, devices = true, knobs: tuned = true, extra, changed }) {
   const { state, catalogue } = page;
   const alert = el("p", { class: "alert", role: "alert", hidden: true });
   const body = el("div", {});
-  const form = el(
-    "form",
-    { class: "panel spec", novalidate: true, autocomplete: "off", "aria-label": "The kernel" },
-    alert,
-    body,
-  );
   const note = complete(page);
   let timer = 0;
   const soon = () => {
@@ -115,13 +168,13 @@ export function specForm(page, { answers, devices = true, knobs: tuned = true, e
   function draw() {
     const schema = catalogue.schema(state.get("family"));
     const { properties } = schema;
-    const names = (schema_) => schema_.examples ?? schema_.enum;
+    const names = (property) => property.examples ?? property.enum;
     const plain = impliedVariant(schema) ? "by the sizes" : "plain";
     const variants = properties.variant.enum.filter((name) => name !== null);
     const variant = state.get("variant", properties.variant.default ?? (variants.includes("") ? "" : variants[0]));
     body.replaceChildren(
       field("family", "Kernel", choice(catalogue.families, state.get("family"))),
-      el("p", { class: "hint", text: schema.description.split("\n")[0] }),
+      hint(schema.description.split("\n")[0]),
       devices ? devicePicker(page, { name: "devices", label: "Devices", most: 8, nobody: "none yet", changed: soon }) : "",
       el(
         "div",
@@ -138,133 +191,77 @@ export function specForm(page, { answers, devices = true, knobs: tuned = true, e
   }
 
   function sizeFields(schema) {
+    const { properties } = schema.properties.sizes;
     const shapes = schema.examples.slice(1).map((one) => one.sizes);
-    const telling = (sizes) =>
-      Object.entries(sizes)
-        .filter(([name, size]) => schema.properties.sizes.properties[name]?.default !== size)
-        .map(([name, size]) => `${name}\u00a0${grouped(size)}`)
-        .join(" · ");
-    const same = (sizes) => Object.entries(sizes).every(([name, size]) => state.get(`sizes.${name}`) === String(size));
+    const fields = Object.entries(properties)
+      .sort(([, a], [, b]) => ("default" in a) - ("default" in b))
+      .map(([name, one]) => numberField(state, `sizes.${name}`, name, one.description));
+    return group("Sizes", shapes.length ? presets(schema, shapes) : "", el("div", { class: "grid" }, fields));
+  }
+
+  function presets(schema, shapes) {
+    const { properties } = schema.properties.sizes;
+    const unusual = (sizes) => Object.entries(sizes).filter(([name, size]) => properties[name]?.default !== size);
+    const id = freshId("preset");
     const preset = el(
       "select",
-      {
-        onchange: (event) => {
-          event.stopPropagation();
-          const sizes = shapes[event.target.value];
-          if (!sizes) return;
-          for (const [name, size] of Object.entries(sizes)) state.set({ [`sizes.${name}`]: size });
-          if (impliedVariant(schema)) state.set({ variant: null });
-          complete(page);
-          for (const input of body.querySelectorAll("input[name^='sizes.']")) input.value = state.get(input.name);
-          const select = body.querySelector("select[name=variant]");
-          if (select) select.value = state.get("variant");
-          state.commit();
-          soon();
-        },
-      },
+      { id },
       el("option", { value: "", text: "Shapes of real models…" }),
-      shapes.map((sizes, i) => el("option", { value: String(i), text: telling(sizes) })),
+      shapes.map((sizes, i) => el("option", { value: String(i), text: inWords(Object.fromEntries(unusual(sizes)), grouped) })),
     );
-    const chosen = shapes.findIndex(same);
-    preset.value = chosen < 0 ? "" : String(chosen);
-    const id = freshId("preset");
-    preset.id = id;
-    return el(
-      "fieldset",
-      { class: "group" },
-      el("legend", { text: "Sizes" }),
-      shapes.length
-        ? el("div", { class: "field" }, el("label", { class: "unseen", for: id, text: "Shapes of real models" }), preset)
-        : "",
-      el(
-        "div",
-        { class: "grid" },
-        Object.entries(schema.properties.sizes.properties)
-          .sort(([, a], [, b]) => ("default" in a) - ("default" in b))
-          .map(([name, one]) => numberField(state, `sizes.${name}`, name, one.description)),
-      ),
-    );
+    const same = (sizes) => Object.entries(sizes).every(([name, size]) => state.get(`sizes.${name}`) === String(size));
+    preset.value = String(shapes.findIndex(same)).replace("-1", "");
+    preset.addEventListener("change", (event) => {
+      event.stopPropagation();
+      const sizes = shapes[preset.value];
+      if (!sizes) return;
+      for (const [name, size] of Object.entries(sizes)) state.set({ [`sizes.${name}`]: size });
+      if (impliedVariant(schema)) state.set({ variant: null });
+      complete(page);
+      for (const input of body.querySelectorAll("input[name^='sizes.']")) input.value = state.get(input.name);
+      const select = body.querySelector("select[name=variant]");
+      if (select) select.value = state.get("variant");
+      state.commit();
+      soon();
+    });
+    return el("div", { class: "field" }, el("label", { class: "unseen", for: id, text: "Shapes of real models" }), preset);
   }
 
   function moreFields(properties, formats) {
     const knobs = tuned ? Object.keys(properties.config.properties) : [];
-    const set = ["impl", "kv_dtype", "threads", "cache_state", "coverage", ...knobs.map((one) => `config.${one}`)].filter(
-      (name) => state.get(name),
-    );
-    const coverages = Object.fromEntries(
-      [...COVERAGES, state.get("coverage", "0.9")].map((one) => [one, `${(100 * Number(one)).toFixed(0)} % of cases`]),
-    );
+    const names = ["impl", "kv_dtype", "threads", "cache_state", "coverage", ...knobs.map((one) => `config.${one}`)];
+    const impl = { value: state.get("impl"), maxlength: "64", placeholder: "what is known best", autocomplete: "off" };
+    const caches = choice(properties.cache_state.enum, state.get("cache_state", "hot"));
+    const kvFormats = choice(["", ...formats.filter((one) => one !== null)], state.get("kv_dtype"), { "": "same" });
+    const knob = (name) => numberField(state, `config.${name}`, name, properties.config.description, "not given");
     return el(
       "details",
-      { class: "more", open: set.length > 0 },
+      { class: "more", open: names.some((name) => state.get(name)) },
       el("summary", { text: "More settings" }),
       el(
         "div",
         { class: "grid" },
-        field(
-          "impl",
-          "Implementation",
-          el("input", { value: state.get("impl"), maxlength: "64", placeholder: "what is known best", autocomplete: "off" }),
-          properties.impl.description,
-        ),
-        field(
-          "cache_state",
-          "Caches",
-          choice(properties.cache_state.enum, state.get("cache_state", "hot")),
-          properties.cache_state.description,
-        ),
+        field("impl", "Implementation", el("input", impl), properties.impl.description),
+        field("cache_state", "Caches", caches, properties.cache_state.description),
         numberField(state, "threads", "CPU threads", properties.threads.description, "all"),
-        field(
-          "kv_dtype",
-          "Cache format",
-          choice(["", ...formats.filter((one) => one !== null)], state.get("kv_dtype"), { "": "same" }),
-          properties.kv_dtype.description,
-        ),
+        field("kv_dtype", "Cache format", kvFormats, properties.kv_dtype.description),
       ),
-      field(
-        "coverage",
-        "Intervals contain",
-        choice(COVERAGES, state.get("coverage", "0.9"), coverages),
-        properties.coverage.description,
-      ),
-      knobs.length
-        ? el(
-            "fieldset",
-            { class: "group" },
-            el("legend", { text: "Tuning numbers" }),
-            el(
-              "div",
-              { class: "grid" },
-              knobs.map((name) => numberField(state, `config.${name}`, name, properties.config.description, "not given")),
-            ),
-          )
-        : "",
+      coverageField(state, properties.coverage.description),
+      knobs.length ? group("Tuning numbers", el("div", { class: "grid" }, knobs.map(knob))) : "",
     );
   }
 
-  function read(control) {
-    if (!control.name) return false;
-    if (control.name === "family") {
-      state.drop("sizes.");
-      state.drop("config.");
-      state.drop("sweep.");
-      state.set({ family: control.value, variant: null });
+  function edited({ name, value }) {
+    if (name === "family") {
+      changeFamily(state, value);
       complete(page);
       draw();
       body.querySelector("[name=family]").focus();
-    } else {
-      state.set({ [control.name]: control.value.trim() });
     }
-    return true;
+    soon();
   }
 
-  form.addEventListener("input", (event) => {
-    if (read(event.target)) soon();
-  });
-  form.addEventListener("change", (event) => {
-    if (event.target.name) state.commit();
-  });
-  form.addEventListener("submit", (event) => event.preventDefault());
+  const form = stateForm(page, "The kernel", edited, alert, body);
   draw();
   if (note) showAlert(alert, note);
   return {
@@ -294,15 +291,15 @@ export function showProblem(root, alert, refusal) {
     box.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
   }
   if (!refusal) return showAlert(alert, "");
-  const said = [];
+  const messages = [];
   let first = null;
   for (const { field: path, detail } of refusal.errors) {
     const box = [...root.querySelectorAll("[data-field]")].find((one) => one.dataset.field === controlName(path));
     if (!box) {
-      said.push(path ? `${path}: ${detail}` : detail);
+      messages.push(path ? `${path}: ${detail}` : detail);
       continue;
     }
-    said.push(detail);
+    messages.push(detail);
     first ??= box;
     const place = box.querySelector(".field-error");
     place.textContent = place.hidden ? detail : `${place.textContent}; ${detail}`;
@@ -312,5 +309,5 @@ export function showProblem(root, alert, refusal) {
     box.querySelector(".field > input, .field > select, .field textarea")?.setAttribute("aria-invalid", "true");
   }
   first?.scrollIntoView({ block: "nearest" });
-  return showAlert(alert, [...new Set(said)].join("; ") || refusal.message);
+  return showAlert(alert, [...new Set(messages)].join("; ") || refusal.message);
 }

@@ -1,69 +1,28 @@
 // Numbers as people read them. Only units are changed here: every number shown is one the server gave.
 
+const PREFIXES = { P: 1e15, T: 1e12, G: 1e9, M: 1e6, k: 1e3, "": 1, m: 1e-3, µ: 1e-6, n: 1e-9, p: 1e-12, f: 1e-15 };
+
+/** A unit with its prefixes, largest first, as [factor, name]. */
+const units = (unit, ...prefixes) => prefixes.map((prefix) => [PREFIXES[prefix], prefix + unit]);
+
 const QUANTITIES = {
-  s: [
-    [1, "s"],
-    [1e-3, "ms"],
-    [1e-6, "µs"],
-    [1e-9, "ns"],
-  ],
-  w: [
-    [1e3, "kW"],
-    [1, "W"],
-    [1e-3, "mW"],
-  ],
-  j: [
-    [1e3, "kJ"],
-    [1, "J"],
-    [1e-3, "mJ"],
-    [1e-6, "µJ"],
-    [1e-9, "nJ"],
-  ],
-  "flop/s": [
-    [1e15, "PFLOP/s"],
-    [1e12, "TFLOP/s"],
-    [1e9, "GFLOP/s"],
-    [1e6, "MFLOP/s"],
-    [1e3, "kFLOP/s"],
-    [1, "FLOP/s"],
-  ],
-  flop: [
-    [1e15, "PFLOP"],
-    [1e12, "TFLOP"],
-    [1e9, "GFLOP"],
-    [1e6, "MFLOP"],
-    [1e3, "kFLOP"],
-    [1, "FLOP"],
-  ],
-  "b/s": [
-    [1e12, "TB/s"],
-    [1e9, "GB/s"],
-    [1e6, "MB/s"],
-    [1e3, "kB/s"],
-    [1, "B/s"],
-  ],
-  b: [
-    [1e12, "TB"],
-    [1e9, "GB"],
-    [1e6, "MB"],
-    [1e3, "kB"],
-    [1, "B"],
-  ],
-  "j/flop": [
-    [1e-3, "mJ/FLOP"],
-    [1e-6, "µJ/FLOP"],
-    [1e-9, "nJ/FLOP"],
-    [1e-12, "pJ/FLOP"],
-    [1e-15, "fJ/FLOP"],
-  ],
-  "flop/b": [[1, "FLOP/B"]],
-  money: [[1, ""]],
-  count: [[1, ""]],
+  s: units("s", "", "m", "µ", "n"),
+  w: units("W", "k", "", "m"),
+  j: units("J", "k", "", "m", "µ", "n"),
+  "flop/s": units("FLOP/s", "P", "T", "G", "M", "k", ""),
+  flop: units("FLOP", "P", "T", "G", "M", "k", ""),
+  "b/s": units("B/s", "T", "G", "M", "k", ""),
+  b: units("B", "T", "G", "M", "k", ""),
+  "j/flop": units("J/FLOP", "m", "µ", "n", "p", "f"),
+  "flop/b": units("FLOP/B", ""),
+  money: units("", ""),
+  count: units("", ""),
 };
 const THIN = "\u202f";
 
 /** Name and unit of each predicted quantity. */
 export const TARGETS = { latency_s: ["Latency", "s"], power_w: ["Power", "w"], energy_j: ["Energy", "j"] };
+export const TARGET_WORDS = Object.fromEntries(Object.entries(TARGETS).map(([target, [words]]) => [target, words]));
 
 /** The factor and name of the unit that suits a value. */
 function unitFor(value, quantity) {
@@ -117,4 +76,11 @@ export function showInterval(interval, quantity) {
 export function percent(share) {
   const shown = 100 * share;
   return `${shown >= 10 ? shown.toFixed(0) : shown.toPrecision(2)}\u00a0%`;
+}
+
+/** Sizes or tuning numbers in words, such as `m 512 · n 4096`. */
+export function inWords(numbers, showNumber = String) {
+  return Object.entries(numbers)
+    .map(([name, value]) => `${name}\u00a0${showNumber(value)}`)
+    .join(" · ");
 }

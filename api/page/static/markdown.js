@@ -1,6 +1,6 @@
 // Markdown as elements. The text is read by marked's lexer, and every token becomes an element made here: HTML in the text is
 // shown as it was written, pictures are named and not loaded, and a link leads to http, https or mail, or is no link.
-import { el } from "./dom.js";
+import { el, table } from "./dom.js";
 import { lexer } from "./vendor/marked.js";
 
 const SAFE = ["http:", "https:", "mailto:"];
@@ -58,40 +58,15 @@ function outline(level) {
 }
 
 function tableOf({ header, rows }, place) {
-  const named = header.some(({ text }) => text.trim());
-  const row = (cells) =>
-    el(
-      "tr",
-      {},
-      cells.map(({ tokens }, i) => (i ? el("td", {}, inline(tokens)) : el("th", { scope: "row" }, inline(tokens)))),
-    );
-  const label = named
-    ? header
-        .map(({ text }) => text)
-        .filter(Boolean)
-        .join(", ")
-    : "Facts";
+  const texts = header.map(({ text }) => text).filter((text) => text.trim());
   place.tables += 1;
-  return el(
-    "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": `${place.name}, table ${place.tables}: ${label}` },
-    el(
-      "table",
-      {},
-      // An empty head says nothing to anyone, least of all read out.
-      named
-        ? el(
-            "thead",
-            {},
-            el(
-              "tr",
-              {},
-              header.map(({ tokens, text }) => (text.trim() ? el("th", { scope: "col" }, inline(tokens)) : el("td"))),
-            ),
-          )
-        : null,
-      el("tbody", {}, rows.map(row)),
-    ),
+  const head = ({ tokens, text }) => (text.trim() ? el("th", { scope: "col" }, inline(tokens)) : el("td"));
+  const cell = ({ tokens }, i) => (i ? el("td", {}, inline(tokens)) : el("th", { scope: "row" }, inline(tokens)));
+  return table(
+    `${place.name}, table ${place.tables}: ${texts.join(", ") || "Facts"}`,
+    // An empty head says nothing to anyone, least of all read out.
+    texts.length ? header.map(head) : [],
+    rows.map((row) => row.map(cell)),
   );
 }
 

@@ -1,6 +1,6 @@
 // A measured row as people read it.
-import { el } from "./dom.js";
-import { digits, grouped, show } from "./format.js";
+import { button, el, terms } from "./dom.js";
+import { digits, grouped, inWords, show } from "./format.js";
 import { writeFragment } from "./state.js";
 
 const WORDS = {
@@ -44,34 +44,26 @@ const TYPED = ["impl", "kv_dtype", "threads", "cache_state"];
 /** What a column is called. */
 export const wordsOf = (name) => WORDS[name] ?? name;
 
+/** Whether a cell says nothing. */
+const isEmpty = (value) =>
+  value === null || value === undefined || value === "" || (typeof value === "object" && !Object.keys(value).length);
+
 const dimensions = (columns) => columns.slice(columns.indexOf("cache_state") + 1, columns.indexOf("status"));
 
 /** Columns of a page of rows that its table shows: what was run and what came of it, as far as any row says it. */
 export function columnsShown({ columns, rows }) {
-  const said = (name) => {
-    const at = columns.indexOf(name);
-    return rows.some(
-      (row) => row[at] !== null && row[at] !== "" && (typeof row[at] !== "object" || Object.keys(row[at]).length),
-    );
-  };
+  const hasValues = (name) => columns.includes(name) && rows.some((row) => !isEmpty(row[columns.indexOf(name)]));
   const failed = rows.some((row) => row[columns.indexOf("status")] !== "ok");
   const families = columns.includes("sizes") ? ["family"] : [];
-  return [...families, ...(failed ? ["status"] : []), ...RESULTS, ...dimensions(columns), ...HOW].filter(
-    (name) => columns.includes(name) && said(name),
-  );
+  return [...families, ...(failed ? ["status"] : []), ...RESULTS, ...dimensions(columns), ...HOW].filter(hasValues);
 }
 
 /** A cell in words and units. */
 export function shownIn(page, name, value) {
-  if (value === null || value === undefined || value === "") return "—";
+  if (isEmpty(value)) return "—";
   if (name === "device") return page.catalogue.title(value);
   if (typeof value === "boolean") return value ? "yes" : "no";
-  if (typeof value === "object")
-    return (
-      Object.entries(value)
-        .map(([key, one]) => `${key}\u00a0${one}`)
-        .join(" · ") || "—"
-    );
+  if (typeof value === "object") return inWords(value);
   if (typeof value !== "number") return String(value);
   const unit = UNITS[/_([a-z])$/.exec(name)?.[1]];
   if (unit) return show(value, unit);
@@ -79,49 +71,34 @@ export function shownIn(page, name, value) {
 }
 
 /** The address of the predict view with the spec of a row. */
-export function predictHref({ state, catalogue }, row) {
-  const gone = (name) => /^(sizes|config)\./.test(name) || ["family", "devices", "dtype", "variant", ...TYPED].includes(name);
-  const fields = new Map([...state.fields].filter(([name]) => !gone(name)));
+function predictHref({ state, catalogue }, row) {
+  const ofSpec = (name) => /^(sizes|config)\./.test(name) || ["family", "devices", "dtype", "variant", ...TYPED].includes(name);
+  const fields = new Map([...state.fields].filter(([name]) => !ofSpec(name)));
   const put = (name, value) => {
-    if (value !== null && value !== undefined && value !== "") fields.set(name, String(value));
+    if (!isEmpty(value)) fields.set(name, String(value));
   };
   for (const name of ["family", "dtype", "variant", ...TYPED]) put(name, row[name]);
   put("devices", row.device);
-  const { sizes, config } = specOf(catalogue, row);
-  for (const [name, value] of Object.entries(sizes)) put(`sizes.${name}`, value);
-  for (const [name, value] of Object.entries(config)) put(`config.${name}`, value);
-  return writeFragment("predict", fields);
-}
-
-/** Sizes and knobs of a row, whichever way its page has them. */
-function specOf(catalogue, row) {
-  if (row.sizes) return row;
+  // Sizes and knobs are columns of their own where all rows are of one family.
   const { properties } = catalogue.schema(row.family);
-  const given = (names) =>
-    Object.fromEntries(
-      Object.keys(names)
-        .filter((name) => name in row && row[name] !== null)
-        .map((name) => [name, row[name]]),
-    );
-  return { sizes: given(properties.sizes.properties), config: given(properties.config.properties) };
+  for (const part of ["sizes", "config"])
+    for (const name of Object.keys(row[part] ?? properties[part].properties)) put(`${part}.${name}`, (row[part] ?? row)[name]);
+  return writeFragment("predict", fields);
 }
 
 /** A row in full, with a way to its prediction; `close` is called to put it away. */
 export function rowDetail(page, row, number, close) {
-  const given = Object.entries(row).filter(
-    ([, value]) => value !== null && value !== "" && !(typeof value === "object" && !Object.keys(value).length),
-  );
-  const terms = (wanted) =>
-    el(
-      "dl",
-      {},
-      given
-        .filter(([name]) => wanted(name))
-        .map(([name, value]) => [el("dt", { text: wordsOf(name) }), el("dd", { text: shownIn(page, name, value) })]),
-    );
+  const cells = Object.entries(row).filter(([, value]) => !isEmpty(value));
   const known = page.catalogue.families.includes(row.family);
   const isSpec = (name) =>
     SPEC.includes(name) || ["sizes", "config"].includes(name) || dimensions(Object.keys(row)).includes(name);
+  const half = (heading, wanted) =>
+    el(
+      "div",
+      {},
+      el("h3", { text: heading }),
+      terms(cells.filter(([name]) => wanted(name)).map(([name, value]) => [wordsOf(name), shownIn(page, name, value)])),
+    );
   return el(
     "section",
     { class: "panel facts" },
@@ -133,19 +110,14 @@ export function rowDetail(page, row, number, close) {
         "div",
         { class: "tools" },
         known ? el("a", { class: "as-button", href: predictHref(page, row), text: "Predict this row" }) : "",
-        el("button", { type: "button", text: "Close", onclick: close }),
+        button("Close", close),
       ),
     ),
     el(
       "div",
       { class: "halves" },
-      el("div", {}, el("h3", { text: "What was run" }), terms(isSpec)),
-      el(
-        "div",
-        {},
-        el("h3", { text: "What came of it" }),
-        terms((name) => !isSpec(name)),
-      ),
+      half("What was run", isSpec),
+      half("What came of it", (name) => !isSpec(name)),
     ),
   );
 }

@@ -1,5 +1,5 @@
 // A program as text: typed, pasted, dropped or chosen, with line numbers that show where its time goes.
-import { el } from "./dom.js";
+import { button, el } from "./dom.js";
 import { percent } from "./format.js";
 
 const MOST_B = 32 * 1024 * 1024;
@@ -7,16 +7,12 @@ const BYTECODE = "ML\u00ef";
 const LINES_ABOVE = 3;
 const LONGEST_BAR = 55;
 
-/** The text of a file, or why it has none: { text } or { trouble }. */
-async function read(file) {
+/** Why the text of a file cannot be taken, or null. */
+async function problemOf(file) {
   if (file.size > MOST_B)
-    return {
-      trouble: `${file.name} has ${(file.size / 1e6).toFixed(0)} MB, which is too much for this page; print its weights short.`,
-    };
+    return `${file.name} has ${(file.size / 1e6).toFixed(0)} MB, which is too much for this page; print its weights short.`;
   const head = String.fromCharCode(...new Uint8Array(await file.slice(0, 3).arrayBuffer()));
-  if (head === BYTECODE)
-    return { trouble: `${file.name} is MLIR bytecode; print it as text first, for instance with mlir-opt.` };
-  return { text: await file.text() };
+  return head === BYTECODE ? `${file.name} is MLIR bytecode; print it as text first, for instance with mlir-opt.` : null;
 }
 
 /** An editor of the text of a program; `changed(text, whole)` is called on each edit, `whole` where another program took its place. */
@@ -79,9 +75,9 @@ export function programText({ value, changed, trouble }) {
 
   async function take(chosen) {
     if (!chosen) return;
-    const { text, trouble: words } = await read(chosen);
-    if (words) trouble(words);
-    else replace(text);
+    const problem = await problemOf(chosen);
+    if (problem) trouble(problem);
+    else replace(await chosen.text());
   }
 
   function replace(text) {
@@ -110,8 +106,7 @@ export function programText({ value, changed, trouble }) {
   element.addEventListener("drop", (event) => {
     event.preventDefault();
     element.classList.remove("over");
-    const [dropped] = event.dataTransfer.files;
-    if (dropped) take(dropped);
+    take(event.dataTransfer.files[0]);
   });
   new ResizeObserver(draw).observe(area);
   return {
@@ -120,8 +115,8 @@ export function programText({ value, changed, trouble }) {
     replace,
     text: () => area.value,
     /** Bars at the line numbers: shares of the whole by line. */
-    heat(found) {
-      shares = found;
+    heat(sharesOfLines) {
+      shares = sharesOfLines;
       draw();
     },
     /** Select a line and bring it into sight. */
@@ -147,54 +142,38 @@ export function sharesByLine(groups) {
 
 /** Where a program's time and energy go: a bar per kernel, the longest first, with the lines it is made of; at most `most`. */
 export function groupBars(groups, { most, select, energy }) {
-  const shown = groups.toSorted((a, b) => b.time_share - a.time_share).slice(0, most);
+  const longest = groups.toSorted((a, b) => b.time_share - a.time_share).slice(0, most);
+  const whole = groups.reduce((sum, one) => sum + (one.energy_j ?? 0), 0);
   const bar = (kind, share) =>
     el("span", { class: `bar ${kind}` }, el("span", { css: { width: `${(100 * Math.max(0.002, share)).toFixed(2)}%` } }));
-  const whole = groups.reduce((sum, one) => sum + (one.energy_j ?? 0), 0);
-  return el(
-    "ul",
-    { class: "groups", "aria-label": "Kernels by their share of the time" },
-    shown.map((one) =>
+  const row = (one) => {
+    const share = energy && one.energy_j !== null && whole > 0 ? one.energy_j / whole : null;
+    const line = (number) =>
+      button(`line ${number}`, () => select(number), { class: "link", "aria-label": `Select line ${number}: ${one.title}` });
+    return el(
+      "li",
+      { class: one.understood ? null : "unclear" },
       el(
-        "li",
-        { class: one.understood ? null : "unclear" },
-        el(
-          "div",
-          { class: "name" },
-          el("strong", { text: one.title }),
-          one.runs === 1 ? "" : ` × ${one.runs}`,
-          one.understood ? "" : " (a guess)",
-        ),
-        el(
-          "div",
-          { class: "bars", "aria-hidden": "true" },
-          bar("time", one.time_share),
-          energy && one.energy_j !== null && whole > 0 ? bar("energy", one.energy_j / whole) : null,
-        ),
-        el(
-          "div",
-          { class: "amount" },
-          percent(one.time_share),
-          energy && one.energy_j !== null && whole > 0
-            ? el("small", {
-                text: `${percent(one.energy_j / whole)} of energy`,
-              })
-            : "",
-        ),
-        el(
-          "div",
-          { class: "lines" },
-          one.lines.map((line) =>
-            el("button", {
-              type: "button",
-              class: "link",
-              "aria-label": `Select line ${line}: ${one.title}`,
-              text: `line ${line}`,
-              onclick: () => select(line),
-            }),
-          ),
-        ),
+        "div",
+        { class: "name" },
+        el("strong", { text: one.title }),
+        one.runs === 1 ? "" : ` × ${one.runs}`,
+        one.understood ? "" : " (a guess)",
       ),
-    ),
-  );
+      el(
+        "div",
+        { class: "bars", "aria-hidden": "true" },
+        bar("time", one.time_share),
+        share === null ? null : bar("energy", share),
+      ),
+      el(
+        "div",
+        { class: "amount" },
+        percent(one.time_share),
+        share === null ? "" : el("small", { text: `${percent(share)} of energy` }),
+      ),
+      el("div", { class: "lines" }, one.lines.map(line)),
+    );
+  };
+  return el("ul", { class: "groups", "aria-label": "Kernels by their share of the time" }, longest.map(row));
 }

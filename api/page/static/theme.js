@@ -1,26 +1,27 @@
 // Loaded before anything is drawn, so that no page flashes in the theme that was not chosen.
 (() => {
   const KEY = "kernelcast-theme";
-  const read = () => {
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const stored = () => {
     try {
       return window.localStorage.getItem(KEY);
     } catch {
       return null; // Storage is switched off: the system's theme.
     }
   };
-  const apply = (theme) => {
-    if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
-    else delete document.documentElement.dataset.theme;
+  let chosen = stored();
+  const apply = () => {
+    const system = dark.matches ? "dark" : "light";
+    document.documentElement.dataset.theme = ["light", "dark"].includes(chosen) ? chosen : system;
   };
-  apply(read());
+  apply();
+  dark.addEventListener("change", apply);
   document.addEventListener("click", (event) => {
     if (!event.target.closest("#theme")) return;
-    const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
-    const shown = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
-    const next = shown === "dark" ? "light" : "dark";
-    apply(next);
+    chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    apply();
     try {
-      window.localStorage.setItem(KEY, next);
+      window.localStorage.setItem(KEY, chosen);
     } catch {
       return; // It holds until the page is left.
     }

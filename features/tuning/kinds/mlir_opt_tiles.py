@@ -24,7 +24,7 @@ _KNOBS = ("tile_m", "tile_n", "tile_k")
 _TILE_M = (1, 2, 4, 6, 8, 12, 16, 32, 64)
 _TILE_N = (16, 32, 48, 64, 128, 256)
 _TILE_K = (1, 2, 4, 8, 32)
-"""What the choices are; plugins/mlir_opt/tiles.cpp has the same, which a test holds them to."""
+"""What the choices are; plugins/mlir_opt/tile.cpp has the same, which a test holds them to."""
 
 _LAYOUTS = {"": (0, 0), "batched": (0, 0), "nt": (0, 1), "tn": (1, 0)}
 """Variants of the family gemm as (a_transposed, b_transposed)."""

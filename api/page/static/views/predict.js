@@ -1,12 +1,12 @@
 // One kernel on one device or several: what it takes, how sure that is, what binds, and how far from the limit.
-import { NO_POWER, answersPart, cautions, coverageWords, rooflineParts, whenAnswered } from "../answers.js";
-import { Refusal } from "../ask.js";
-import { breakdownBars, figureOf, scaleFor } from "../bars.js";
+import { NO_POWER, cautions, coverageWords, rooflineParts } from "../answers.js";
+import { Refusal, orRefusal } from "../ask.js";
+import { breakdownBars, figuresOf, scaleOf } from "../bars.js";
 import { plot } from "../charts.js";
 import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
-import { el, table } from "../dom.js";
-import { controlName, specForm, specOf } from "../form.js";
-import { percent, show, showInterval } from "../format.js";
+import { details, el, hint, panel, redraw, table } from "../dom.js";
+import { chosenDevices, controlName, specOf, specView } from "../form.js";
+import { inWords, percent, show, showInterval } from "../format.js";
 
 export const id = "predict";
 export const title = "Predict";
@@ -14,11 +14,7 @@ export const title = "Predict";
 const PATH = "v1/predict";
 
 export function render(root, page) {
-  const answers = answersPart();
-  const form = specForm(page, { answers, changed: () => update(page, form, answers) });
-  root.append(el("div", { class: "columns" }, form.element, answers));
-  update(page, form, answers);
-  return form.leave;
+  return specView(root, page, { load: () => load(page), draw: (answers, answer) => draw(page, answers, answer) }).leave;
 }
 
 const bodyOf = (spec, devices) => {
@@ -32,46 +28,43 @@ const callOf = ({ requests, coverage, ...spec }) =>
     ? pythonCall("predict_many", [requests], { coverage })
     : pythonCall("predict", [spec.family], { ...pythonSpec(spec), coverage });
 
-async function update(page, form, answers) {
+async function load(page) {
   const spec = specOf(page);
-  const devices = page.catalogue.names(page.state.list("devices"));
-  await whenAnswered(
-    answers,
-    async (stillAsked) => {
-      if (!devices.length) throw new Refusal(0, { errors: [{ field: "devices", detail: "Choose a device." }] });
-      const { found, refused } = await predictions(page, spec, devices);
-      const good = devices.filter((_, i) => found[i]);
-      // What cannot be drawn must not hide what can be said.
-      const roofs = good.length
-        ? await page
-            .ask("roofline", "v1/roofline", { ...spec, devices: good })
-            .catch((error) => (error instanceof Refusal ? null : Promise.reject(error)))
-        : null;
-      stillAsked();
-      showAnswers(page, answers, spec, devices, {
-        found,
-        refused,
-        roofs: new Map(good.map((name, i) => [name, roofs?.answers[i]])),
-      });
-    },
-    form.problem,
-  );
+  const devices = chosenDevices(page);
+  const { predictions, refusals } = await predict(page, spec, devices);
+  const good = devices.filter((_, i) => predictions[i]);
+  // What cannot be drawn must not hide what can be said.
+  const roofs = good.length ? await orRefusal(page.ask("roofline", "v1/roofline", { ...spec, devices: good })) : null;
+  const roofline = new Map(good.map((name, i) => [name, roofs?.answers?.[i]]));
+  return {
+    spec,
+    rows: devices.map((device, i) => ({
+      device,
+      title: page.catalogue.title(device),
+      series: i + 1,
+      prediction: predictions[i],
+      refusal: refusals[i],
+      roofline: roofline.get(device),
+    })),
+  };
 }
 
-/** Answers by position, null where a device is refused; a refusal that is about no device is thrown. */
-async function predictions(page, spec, devices) {
-  const all = (answer) => (devices.length === 1 ? [answer] : answer.predictions);
+/** Predictions and refusals by position, null where there is none; a refusal that is about no device is thrown. */
+async function predict(page, spec, devices) {
+  const ask = async (names) => {
+    const answer = await page.ask("predict", PATH, bodyOf(spec, names));
+    return names.length === 1 ? [answer] : answer.predictions;
+  };
   try {
-    return { found: all(await page.ask("predict", PATH, bodyOf(spec, devices))), refused: [] };
+    return { predictions: await ask(devices), refusals: [] };
   } catch (error) {
     const wrong = new Set((error.errors ?? []).map((one) => one.index));
     if (devices.length === 1 || wrong.has(undefined) || !wrong.size || wrong.size === devices.length) throw onePerField(error);
     const good = devices.filter((_, i) => !wrong.has(i));
-    const answer = await page.ask("predict", PATH, bodyOf(spec, good));
-    const rest = good.length === 1 ? [answer] : answer.predictions;
+    const answers = await ask(good);
     return {
-      found: devices.map((_, i) => (wrong.has(i) ? null : rest[good.indexOf(devices[i])])),
-      refused: devices.map((_, i) => error.errors.find((one) => one.index === i)?.detail),
+      predictions: devices.map((device, i) => (wrong.has(i) ? null : answers[good.indexOf(device)])),
+      refusals: devices.map((_, i) => error.errors.find((one) => one.index === i)?.detail),
     };
   }
 }
@@ -79,94 +72,78 @@ async function predictions(page, spec, devices) {
 // Every device refuses for the same reason: it is said once.
 function onePerField(error) {
   if (!(error instanceof Refusal)) return error;
-  const byField = new Map(
-    error.errors.map((one) => [controlName(one.field), { field: controlName(one.field), detail: one.detail }]),
-  );
+  const byField = new Map(error.errors.map(({ field, detail }) => [controlName(field), { field: controlName(field), detail }]));
   return Object.assign(error, { errors: [...byField.values()] });
 }
 
-function showAnswers(page, answers, spec, devices, { found, refused, roofs }) {
-  const known = found.filter(Boolean);
-  const scale = (target, more = []) =>
-    scaleFor([...more, ...known.flatMap((one) => (one[target] ? [one[target].lower, one[target].upper] : []))]);
+function draw(page, answers, { spec, rows }) {
+  const predictions = rows.map(({ prediction }) => prediction).filter(Boolean);
   // Watts are drawn against the devices' power limits, seconds and joules against the largest of them.
-  const limits = known.map(({ device }) => page.catalogue.device(device)?.facts.tdp_w?.value ?? 0);
-  const scales = { latency_s: scale("latency_s"), power_w: scale("power_w", limits), energy_j: scale("energy_j") };
-  const cards = devices.map((device, i) =>
-    found[i]
-      ? card(page, found[i], scales, { series: i + 1, roofline: roofs.get(device), several: devices.length > 1 })
-      : el(
-          "article",
-          { class: "panel card refused" },
-          el("h2", { text: page.catalogue.title(device) }),
-          el("p", { text: refused[i] }),
-        ),
+  const limits = predictions.map(({ device }) => page.catalogue.device(device)?.facts.tdp_w?.value ?? 0);
+  const scales = {
+    latency_s: scaleOf(predictions, "latency_s"),
+    power_w: scaleOf(predictions, "power_w", limits),
+    energy_j: scaleOf(predictions, "energy_j"),
+  };
+  const several = rows.length > 1;
+  const cards = rows.map((row) =>
+    row.prediction
+      ? card(page, row, scales, several)
+      : el("article", { class: "panel card refused" }, el("h2", { text: row.title }), el("p", { text: row.refusal })),
   );
-  const drawn = devices
-    .map((device, i) => ({ title: page.catalogue.title(device), series: i + 1, roofline: roofs.get(device) }))
-    .filter(({ roofline }) => roofline);
-  const log = known.length > 1 && Object.values(scales).some(({ log: one }) => one);
-  answers.replaceChildren(
+  const roofs = rows.filter(({ roofline }) => roofline);
+  const log = predictions.length > 1 && Object.values(scales).some((scale) => scale.log);
+  const body = bodyOf(spec, rows.map(({ device }) => device));
+  redraw(
+    answers,
     el(
       "p",
       { class: "lead" },
       el("strong", { text: spec.family }),
-      ` ${sizesInWords(spec)}, ${spec.dtype}; ${known.length ? coverageWords(known[0].coverage) : "no answer"}${log ? "; bars are logarithmic" : ""}`,
+      ` ${inWords(spec.sizes)}, ${spec.dtype}; ${predictions.length ? coverageWords(predictions[0].coverage) : "no answer"}${log ? "; bars are logarithmic" : ""}`,
     ),
-    el("div", { class: devices.length > 1 ? "cards several" : "cards" }, cards),
-    drawn.length ? rooflinePanel(drawn) : "",
-    requestBlock(page, PATH, bodyOf(spec, devices), callOf(bodyOf(spec, devices))),
+    el("div", { class: several ? "cards several" : "cards" }, cards),
+    roofs.length ? rooflinePanel(roofs) : "",
+    requestBlock(page, PATH, body, callOf(body)),
   );
   page.say(
-    known.map((one) => `${page.catalogue.title(one.device)}: ${showInterval(one.latency_s, "s").text}`).join("; ") ||
+    predictions.map((one) => `${page.catalogue.title(one.device)}: ${showInterval(one.latency_s, "s").text}`).join("; ") ||
       "No device answered.",
   );
 }
 
-const sizesInWords = (spec) =>
-  Object.entries(spec.sizes)
-    .map(([name, size]) => `${name}\u00a0${size}`)
-    .join(" · ");
-
-function card(page, found, scales, { series, roofline, several }) {
-  const limit = Math.max(...Object.values(found.breakdown));
-  const tdp = page.catalogue.device(found.device)?.facts.tdp_w?.value ?? null;
+function card(page, { prediction, title: device, series, roofline }, scales, several) {
+  const power_w = page.catalogue.device(prediction.device)?.facts.tdp_w?.value;
+  const limits = { latency_s: Math.max(...Object.values(prediction.breakdown)), power_w };
   return el(
     "article",
-    { class: `panel card series-${series}${found.in_domain ? "" : " guess"}` },
-    el("h2", {}, el("span", { class: "swatch", "aria-hidden": "true" }), page.catalogue.title(found.device)),
-    el(
-      "div",
-      { class: "figures" },
-      figureOf("Latency", found.latency_s, "s", scales.latency_s, { limit }),
-      figureOf("Power", found.power_w, "w", scales.power_w, { limit: tdp, unknown: NO_POWER }),
-      figureOf("Energy", found.energy_j, "j", scales.energy_j, { unknown: "Energy is latency times power." }),
-    ),
-    cautions(found),
+    { class: `panel card series-${series}${prediction.in_domain ? "" : " guess"}` },
+    el("h2", {}, el("span", { class: "swatch", "aria-hidden": "true" }), device),
+    figuresOf(prediction, scales, { limits, noPower: NO_POWER }),
+    cautions(prediction),
     el(
       "details",
       { class: "why", open: !several },
       el(
         "summary",
         {},
-        el("strong", { text: found.bound }),
+        el("strong", { text: prediction.bound }),
         " binds",
         roofline
           ? el("span", {}, "; the lower bound is ", el("strong", { text: percent(roofline.of_limit) }), " of the predicted time")
           : "",
       ),
-      breakdownBars(found.breakdown, found.bound, found.latency_s.value),
-      el("p", {
-        class: "hint",
-        text: `The dotted mark in the bar of latency is the least time the limits allow, in that of power the device's power limit. Each bar here is what that limit alone would take on paper. Method: ${found.method}.`,
-      }),
+      breakdownBars(prediction.breakdown, prediction.bound, prediction.latency_s.value),
+      hint(
+        `The dotted mark in the bar of latency is the least time the limits allow, in that of power the device's power limit. Each bar here is what that limit alone would take on paper. Method: ${prediction.method}.`,
+      ),
     ),
   );
 }
 
-function rooflinePanel(drawn) {
-  const parts = rooflineParts(drawn);
-  const rows = drawn.map(({ title: name, roofline }) => [
+function rooflinePanel(roofs) {
+  const parts = rooflineParts(roofs);
+  const rows = roofs.map(({ title: name, roofline }) => [
     name,
     show(roofline.intensity, "flop/b"),
     roofline.attained_flops_per_s ? showInterval(roofline.attained_flops_per_s, "flop/s").text : "unknown",
@@ -175,10 +152,8 @@ function rooflinePanel(drawn) {
     show(roofline.ridge_intensity, "flop/b"),
     percent(roofline.of_limit),
   ]);
-  return el(
-    "section",
-    { class: "panel" },
-    el("h2", { text: "Roofline" }),
+  return panel(
+    "Roofline",
     parts
       ? plot({
           label: "Roofline",
@@ -186,13 +161,11 @@ function rooflinePanel(drawn) {
           x: { title: "arithmetic intensity, FLOP per byte", log: true },
           y: { log: true, quantity: "flop/s" },
           ...parts,
-          legend: drawn.map(({ title: text, series }) => ({ text, series, mark: "dot" })),
+          legend: roofs.map(({ title: text, series }) => ({ text, series, mark: "dot" })),
         })
-      : el("p", { class: "hint", text: "This kernel counts no arithmetic, so it has no place under a roofline." }),
-    el(
-      "details",
-      {},
-      el("summary", { text: "Values as a table" }),
+      : hint("This kernel counts no arithmetic, so it has no place under a roofline."),
+    details(
+      "Values as a table",
       table("Roofline", ["Device", "Intensity", "Attained", "Peak", "Memory bandwidth", "Ridge", "Of the limit"], rows),
     ),
   );

@@ -1,12 +1,12 @@
 // The best configurations of one kernel on one device, and how many of them the ranking cannot tell apart.
-import { NO_POWER, answersPart, cautions, whenAnswered } from "../answers.js";
-import { Refusal } from "../ask.js";
-import { figureOf, intervalBar, scaleFor } from "../bars.js";
+import { NO_POWER, cautions } from "../answers.js";
+import { Refusal, refusalAt } from "../ask.js";
+import { figuresOf, intervalBar, scaleOf } from "../bars.js";
 import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
-import { el } from "../dom.js";
+import { button, el, headed, hint, numberCell, panel, redraw, table, tag } from "../dom.js";
 import { download } from "../download.js";
-import { choice, field, specForm, specOf } from "../form.js";
-import { grouped, percent, show, showInterval } from "../format.js";
+import { choice, field, group, specOf, specView } from "../form.js";
+import { TARGETS, grouped, inWords, percent, show, showInterval } from "../format.js";
 import { writeFragment } from "../state.js";
 
 export const id = "tiles";
@@ -18,12 +18,13 @@ const TOP = "20";
 const EXAMPLE = '[{"tile_m": 64, "tile_n": 64, "tile_k": 32}]';
 
 export function render(root, page) {
-  const answers = answersPart();
-  const ask = () => update(page, form, answers);
-  const form = specForm(page, { answers, devices: false, knobs: false, extra: () => tileFields(page), changed: ask });
-  root.append(el("div", { class: "columns" }, form.element, answers));
-  ask();
-  return form.leave;
+  return specView(root, page, {
+    devices: false,
+    knobs: false,
+    extra: () => tileFields(page),
+    load: () => load(page),
+    draw: (answers, answer) => draw(page, answers, answer),
+  }).leave;
 }
 
 const deviceOf = ({ state, catalogue }) =>
@@ -32,24 +33,22 @@ const deviceOf = ({ state, catalogue }) =>
 function tileFields(page) {
   const { state, catalogue } = page;
   // Refusals name the field as the API does, the address by the view it belongs to.
-  const named = (apiName, made) => {
-    made.dataset.field = apiName;
-    return made;
+  const named = (apiName, element) => {
+    element.dataset.field = apiName;
+    return element;
   };
-  const titles = Object.fromEntries(catalogue.devices.map(({ name, title: text }) => [name, text]));
-  const own = el("textarea", { rows: "4", spellcheck: "false", autocomplete: "off", placeholder: EXAMPLE });
-  own.value = state.get("tiles.configs");
-  return el(
-    "fieldset",
-    { class: "group" },
-    el("legend", { text: "Configurations" }),
+  const titles = Object.fromEntries(catalogue.devices.map((device) => [device.name, device.title]));
+  const attributes = { rows: "4", spellcheck: "false", autocomplete: "off", placeholder: EXAMPLE };
+  const configs = el("textarea", { ...attributes, value: state.get("tiles.configs") });
+  return group(
+    "Configurations",
     named("devices", field("tiles.device", "Device", choice(Object.keys(titles), deviceOf(page), titles))),
     named("top", field("tiles.top", "How many of the best", choice(TOPS, state.get("tiles.top", TOP)))),
     el(
       "details",
       { open: state.get("tiles.configs") !== "" },
       el("summary", { text: "Configurations of your own" }),
-      named("configs", field("tiles.configs", "A JSON list; left empty, those known are ranked", own)),
+      named("configs", field("tiles.configs", "A JSON list; left empty, those known are ranked", configs)),
     ),
   );
 }
@@ -69,36 +68,27 @@ function bodyOf(page) {
 function ownConfigs(text) {
   if (!text) return null;
   try {
-    const found = JSON.parse(text);
-    return Array.isArray(found) ? found : [found];
+    return [JSON.parse(text)].flat();
   } catch (error) {
-    throw new Refusal(0, {
-      errors: [{ field: "configs", detail: `This is no JSON (${error.message}). Give a list such as ${EXAMPLE}.` }],
-    });
+    throw refusalAt("configs", `This is no JSON (${error.message}). Give a list such as ${EXAMPLE}.`);
   }
 }
 
-async function update(page, form, answers) {
-  await whenAnswered(
-    answers,
-    async (stillAsked) => {
-      const body = bodyOf(page);
-      const answer = await page.ask("rank", PATH, body);
-      stillAsked();
-      draw(page, answers, body, answer);
-    },
-    (refusal) => form.problem(atTheList(refusal)),
-  );
+async function load(page) {
+  const body = bodyOf(page);
+  try {
+    return { body, answer: await page.ask("rank", PATH, body) };
+  } catch (error) {
+    throw error instanceof Refusal ? atTheList(error) : error;
+  }
 }
 
 /** What is wrong with one configuration stands at the list it is in. */
 function atTheList(refusal) {
-  if (!refusal) return null;
   const errors = refusal.errors.map(({ field: path, detail }) => {
-    const found = /^configs\[(\d+)\](?:\.(.*))?$/.exec(path ?? "");
-    return found
-      ? { field: "configs", detail: `${found[2] ? `${found[2]} of ` : ""}configuration ${Number(found[1]) + 1}: ${detail}` }
-      : { field: path, detail };
+    const [, place, knob] = /^configs\[(\d+)\](?:\.(.*))?$/.exec(path ?? "") ?? [];
+    if (place === undefined) return { field: path, detail };
+    return { field: "configs", detail: `${knob ? `${knob} of ` : ""}configuration ${Number(place) + 1}: ${detail}` };
   });
   return Object.assign(refusal, { errors });
 }
@@ -106,83 +96,52 @@ function atTheList(refusal) {
 /** Knobs that differ among the configurations, and those that are the same in all. */
 function knobsOf(ranked) {
   const names = [...new Set(ranked.flatMap(({ config }) => Object.keys(config)))];
-  const same = names.filter((name) => new Set(ranked.map(({ config }) => config[name])).size === 1);
-  return ranked.length > 1 ? { differ: names.filter((name) => !same.includes(name)), same } : { differ: names, same: [] };
+  const same = names.filter((name) => ranked.length > 1 && new Set(ranked.map(({ config }) => config[name])).size === 1);
+  return { differ: names.filter((name) => !same.includes(name)), same };
 }
 
-function draw(page, answers, body, answer) {
+function draw(page, answers, { body, answer }) {
   const { ranked, tied } = answer;
   const [best] = ranked;
   const { differ, same } = knobsOf(ranked);
   const kind = [answer.impl, body.dtype].filter(Boolean).join(" ");
-  answers.replaceChildren(
+  const device = page.catalogue.title(answer.device);
+  const bestWords = inWords(best.config) || "the default";
+  const scales = Object.fromEntries(Object.keys(TARGETS).map((target) => [target, scaleOf([best], target)]));
+  const configs = JSON.stringify(ranked.map(({ config }) => config), null, 1);
+  redraw(
+    answers,
     el(
       "p",
       { class: "lead" },
       el("strong", { text: `${answer.family} ${kind}` }),
-      ` on ${page.catalogue.title(answer.device)}: ${grouped(answer.considered)} configurations considered. Ranked by: ${answer.method}.`,
+      ` on ${device}: ${grouped(answer.considered)} configurations considered. Ranked by: ${answer.method}.`,
     ),
     el(
       "article",
       { class: "panel card" },
       el("h2", { text: "The best" }),
-      el("p", { class: "config", text: inWords(best.config) }),
-      el(
-        "div",
-        { class: "figures" },
-        figureOf("Latency", best.latency_s, "s", scaleFor([best.latency_s.lower, best.latency_s.upper])),
-        figureOf("Power", best.power_w, "w", best.power_w && scaleFor([best.power_w.lower, best.power_w.upper]), {
-          unknown: NO_POWER,
-        }),
-        figureOf("Energy", best.energy_j, "j", best.energy_j && scaleFor([best.energy_j.lower, best.energy_j.upper]), {
-          unknown: "Energy is latency times power.",
-        }),
-      ),
+      el("p", { class: "config", text: bestWords }),
+      figuresOf(best, scales, { noPower: NO_POWER }),
       cautions({ ...best, in_domain: best.in_domain ?? true }),
     ),
-    el(
-      "section",
-      { class: "panel" },
-      el(
-        "div",
-        { class: "row" },
-        el("h2", { text: `The first ${ranked.length}` }),
-        el("button", {
-          type: "button",
-          class: "copy",
-          text: "Download JSON",
-          onclick: () =>
-            download(
-              `${answer.family}-tiles.json`,
-              "application/json",
-              JSON.stringify(
-                ranked.map(({ config }) => config),
-                null,
-                1,
-              ),
-            ),
-        }),
+    panel(
+      headed(
+        `The first ${ranked.length}`,
+        button("Download JSON", () => download(`${answer.family}-tiles.json`, "application/json", configs), { class: "copy" }),
       ),
       el("p", { class: "tied", text: tiedWords(tied, ranked.length) }),
       same.length
-        ? el("p", {
-            class: "hint",
-            text: `The same in all: ${same.map((name) => `${name} ${best.config[name] ?? "not given"}`).join(", ")}.`,
-          })
+        ? hint(`The same in all: ${same.map((name) => `${name} ${best.config[name] ?? "not given"}`).join(", ")}.`)
         : "",
       ranking(page, body, answer, differ),
     ),
     requestBlock(page, PATH, body, callOf(body)),
   );
   page.say(
-    `${ranked.length} configurations on ${page.catalogue.title(answer.device)}. The best: ${inWords(best.config)}, ${showInterval(best.latency_s, "s").text}. ${tiedWords(tied, ranked.length)}`,
+    `${ranked.length} configurations on ${device}. The best: ${bestWords}, ${showInterval(best.latency_s, "s").text}. ${tiedWords(tied, ranked.length)}`,
   );
 }
-
-const inWords = (config) =>
-  Object.entries(config)
-    .map(([name, value]) => `${name}\u00a0${value}`)
-    .join(" · ") || "the default";
 
 const callOf = ({ device, configs, top, ...spec }) =>
   pythonCall("rank", [spec.family], { ...pythonSpec(spec), device, configs, top });
@@ -196,76 +155,45 @@ function tiedWords(tied, shown) {
 function ranking(page, body, answer, knobs) {
   const { ranked, tied } = answer;
   const energy = ranked.some((one) => one.energy_j);
-  const scale = scaleFor(ranked.flatMap(({ latency_s: one }) => [one.lower, one.upper]));
-  const line = (one, i) =>
+  const scale = scaleOf(ranked, "latency_s");
+  const columns = ["Place", "Latency", "Slower by", ...knobs, ...(energy ? ["Energy"] : []), "Binds", "More"];
+  const energyCell = (joules) => el("td", { class: joules ? "number" : "number unknown", text: show(joules?.value ?? null, "j") });
+  const rows = ranked.map((one, i) => [
+    el("th", { scope: "row" }, `${i + 1}`, i < tied && tied > 1 ? el("span", { class: "badge", text: "tied" }) : ""),
     el(
-      "tr",
-      { class: i < tied ? "together" : null },
-      el("th", { scope: "row" }, `${i + 1}`, i < tied && tied > 1 ? el("span", { class: "badge", text: "tied" }) : ""),
-      el(
-        "td",
-        { class: "bar-cell" },
-        intervalBar(one.latency_s, scale),
-        el("span", { text: showInterval(one.latency_s, "s").text }),
-      ),
-      el("td", { class: "number", text: one.slower_than_best === 0 ? "best" : `+${percent(one.slower_than_best)}` }),
-      knobs.map((name) => el("td", { class: "number", text: one.config[name] ?? "—" })),
-      energy
-        ? el("td", { class: one.energy_j ? "number" : "number unknown", text: show(one.energy_j?.value ?? null, "j") })
-        : null,
-      el("td", { text: one.bound }),
-      el(
-        "td",
-        {},
-        el("a", {
-          href: predictHref(page, body, answer, one.config),
-          "aria-label": `Predict configuration ${i + 1}`,
-          text: "Predict",
-        }),
-        one.in_domain === false || one.notes.length
-          ? el(
-              "details",
-              { class: "tag" },
-              el("summary", { text: one.in_domain === false ? "extrapolated" : "note" }),
-              el(
-                "ul",
-                {},
-                one.notes.map((note) => el("li", { text: note })),
-              ),
-            )
-          : "",
-      ),
-    );
+      "td",
+      { class: "bar-cell" },
+      intervalBar(one.latency_s, scale),
+      el("span", { text: showInterval(one.latency_s, "s").text }),
+    ),
+    numberCell(one.slower_than_best === 0 ? "best" : `+${percent(one.slower_than_best)}`),
+    ...knobs.map((name) => numberCell(one.config[name] ?? "—")),
+    ...(energy ? [energyCell(one.energy_j)] : []),
+    one.bound,
+    el(
+      "td",
+      {},
+      el("a", {
+        href: predictHref(page, body, answer, one.config),
+        "aria-label": `Predict configuration ${i + 1}`,
+        text: "Predict",
+      }),
+      one.in_domain === false || one.notes.length ? tag(one.in_domain === false ? "extrapolated" : "note", one.notes) : "",
+    ),
+  ]);
   return el(
     "div",
     {},
-    el(
-      "div",
-      { class: "scroll", tabindex: "0", role: "region", "aria-label": "Configurations, the quickest first" },
-      el(
-        "table",
-        { class: "ranking" },
-        el("caption", { class: "unseen", text: "Configurations, the quickest first" }),
-        el(
-          "thead",
-          {},
-          el(
-            "tr",
-            {},
-            ["Place", "Latency", "Slower by", ...knobs, ...(energy ? ["Energy"] : []), "Binds", "More"].map((words) =>
-              el("th", { scope: "col", class: knobs.includes(words) || words === "Slower by" ? "number" : null, text: words }),
-            ),
-          ),
-        ),
-        el("tbody", {}, ranked.map(line)),
-      ),
-    ),
-    el("p", {
-      class: "hint",
-      text: scale.log
+    table("Configurations, the quickest first", columns, rows, {
+      kind: "ranking",
+      number: (i) => i === 2 || knobs.includes(columns[i]),
+      rowClass: (i) => (i < tied ? "together" : null),
+    }),
+    hint(
+      scale.log
         ? "The bars are on a logarithmic scale; the band is the interval."
         : "The bars start at zero; the band is the interval, the mark the prediction.",
-    }),
+    ),
   );
 }
 
