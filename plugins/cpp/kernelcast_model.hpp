@@ -273,6 +273,7 @@ class Forest {
 
   std::vector<std::uint64_t> compared(const Block &block) const {
     std::vector<std::uint64_t> right(thresholds_.size());
+    const float *const begin = thresholds_.data();
     for (std::size_t low = 0, high = 0; low < thresholds_.size(); low = high) {
       while (high < thresholds_.size() && features_[high] == features_[low]) ++high;
       const double *values = block.at[features_[low]];
@@ -282,24 +283,13 @@ class Forest {
       for (std::size_t row = 0; row < rows; ++row) {
         const float value = static_cast<float>(values[row]);
         // Rows in sequence often share a value. Where the first threshold above a value is, the row stops going right.
-        if (!(value == before)) rank = first_above(value, low, high);
+        if (!(value == before)) rank = static_cast<std::size_t>(std::upper_bound(begin + low, begin + high, value) - begin);
         before = value;
         if (rank > low) right[rank - 1] |= rows == 1 ? ~std::uint64_t{0} : std::uint64_t{1} << row;
       }
       for (std::size_t i = high - 1; i > low; --i) right[i - 1] |= right[i];
     }
     return right;
-  }
-
-  std::size_t first_above(float value, std::size_t low, std::size_t high) const {
-    std::size_t left = high - low;
-    while (left != 0) {
-      const std::size_t half = left / 2;
-      const bool above = value < thresholds_[low + half];
-      low = above ? low : low + half + 1;
-      left = above ? half : left - half - 1;
-    }
-    return low;
   }
 
   void add_leaves(const std::uint64_t *chosen, const float *leaves, const std::uint64_t *spread, std::size_t rows,
@@ -362,7 +352,7 @@ class Model {
     const char *required[] = {"STRS", "KIND", "FACT", "FORM", "TREE", "META"};
     for (const char *tag : required)
       if (sections.find(tag) == sections.end()) {
-        error = damaged(origin, std::string("it lacks the section ") + tag);
+        error = origin + damaged(std::string("it lacks the section ") + tag);
         return nullptr;
       }
     std::string what;
@@ -389,7 +379,7 @@ class Model {
     read("META", [&](detail::Cursor &cursor) { model->metadata_ = cursor.text(cursor.left()); });
     read("SEEN", [&](detail::Cursor &cursor) { model->read_measured(cursor, strings); });
     if (!what.empty()) {
-      error = damaged(origin, what);
+      error = origin + damaged(what);
       return nullptr;
     }
     return model;
@@ -419,23 +409,69 @@ class Model {
       error = "the model of " + kind_ + " predicts no energy";
       return false;
     }
+    const std::vector<const std::int64_t *> columns = columns_of(knobs);
+    std::vector<double> sums(std::min(n, detail::word));
+    visit_blocks(sizes, {device, dtype}, columns, n, [&](const detail::Block &block, std::size_t first) {
+      latency_.sums(block, sums.data());
+      for (std::size_t row = 0; row < block.rows; ++row) seconds[first + row] = block.at[bound_][row] * power(sums[row]);
+      if (joules == nullptr) return;
+      energy_.sums(block, sums.data());
+      for (std::size_t row = 0; row < block.rows; ++row) joules[first + row] = power(sums[row]);
+    });
+    if (!possible(seconds, n, "time", error)) return false;
+    remember(sizes, device, dtype, columns, n, seconds);
+    if (joules == nullptr) return true;
+    for (std::size_t row = 0; row < n; ++row) joules[row] *= seconds[row];
+    return possible(joules, n, "energy", error);
+  }
+
+  /// The features of one configuration, knobs that are not in it left out. False, with one sentence in `error`, as `predict`.
+  bool features(const Sizes &sizes, const std::string &device, const std::string &dtype,
+                const std::map<std::string, std::int64_t> &config, std::vector<double> &values, std::string &error) const {
+    Knobs knobs;
+    for (const auto &knob : config) knobs[knob.first] = {knob.second};
+    if (!known(device, dtype, error) || !valid(sizes, knobs, 1, error)) return false;
+    values.clear();
+    visit_blocks(sizes, {device, dtype}, columns_of(knobs), 1, [&](const detail::Block &block, std::size_t) {
+      for (const double *feature : block.at) values.push_back(*feature);
+    });
+    return true;
+  }
+
+ private:
+  using Key = std::pair<std::string, std::string>;
+  using Configuration = std::vector<std::int64_t>;
+
+  Model() = default;
+
+  /// The values of each knob, null for one that is left out.
+  std::vector<const std::int64_t *> columns_of(const Knobs &knobs) const {
+    std::vector<const std::int64_t *> columns;
+    for (const std::string &name : knobs_) {
+      const auto column = knobs.find(name);
+      columns.push_back(column == knobs.end() ? nullptr : column->second.data());
+    }
+    return columns;
+  }
+
+  /// Calls `visit(block, first)` with the features of `n` configurations in blocks; `first` is a block's place among them.
+  template <class Visit>
+  void visit_blocks(const Sizes &sizes, const Key &key, const std::vector<const std::int64_t *> &columns, std::size_t n,
+                    Visit visit) const {
     const std::size_t n_inputs = sizes_.size() + knobs_.size() + facts_.size();
     const std::size_t n_slots = n_inputs + constants_.size() + steps_.size(), width = std::min(n, detail::word);
     std::vector<double> cells(n_slots * width);
     std::vector<char> constant(n_slots, 1);
     const auto cell = [&](std::size_t slot) { return cells.data() + slot * width; };
     const auto fill = [&](std::size_t slot, double value) { std::fill(cell(slot), cell(slot) + width, value); };
-    std::vector<const std::int64_t *> columns(knobs_.size(), nullptr);
     std::size_t slot = 0;
     for (const std::string &name : sizes_) fill(slot++, static_cast<double>(sizes.find(name)->second));
-    for (std::size_t i = 0; i < knobs_.size(); ++i, ++slot) {
-      const auto column = knobs.find(knobs_[i]);
-      if (column == knobs.end()) continue;
-      columns[i] = column->second.data();
-      for (std::size_t row = 1; row < n && constant[slot]; ++row) constant[slot] = columns[i][row] == columns[i][0];
-      if (constant[slot] && n > 0) fill(slot, static_cast<double>(columns[i][0]));
+    for (const std::int64_t *column : columns) {
+      for (std::size_t row = 1; column != nullptr && row < n && constant[slot]; ++row) constant[slot] = column[row] == column[0];
+      if (column != nullptr && constant[slot] && n > 0) fill(slot, static_cast<double>(column[0]));
+      ++slot;
     }
-    for (double value : table_.find({device, dtype})->second) fill(slot++, value);
+    for (double value : table_.find(key)->second) fill(slot++, value);
     for (double value : constants_) fill(slot++, value);
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       const detail::Step &step = steps_[i];
@@ -456,102 +492,59 @@ class Model {
       block.at.push_back(cell(output));
       block.constant.push_back(constant[output]);
     }
-    std::vector<double> sums(width);
     for (std::size_t first = 0; first < n; first += width) {
       block.rows = std::min(width, n - first);
-      for (std::size_t i = 0; i < knobs_.size(); ++i)
+      for (std::size_t i = 0; i < columns.size(); ++i)
         if (!constant[sizes_.size() + i])
           for (std::size_t row = 0; row < block.rows; ++row)
             cell(sizes_.size() + i)[row] = static_cast<double>(columns[i][first + row]);
       run(false, block.rows);
-      latency_.sums(block, sums.data());
-      for (std::size_t row = 0; row < block.rows; ++row) seconds[first + row] = block.at[bound_][row] * power(sums[row]);
-      if (joules == nullptr) continue;
-      energy_.sums(block, sums.data());
-      for (std::size_t row = 0; row < block.rows; ++row) joules[first + row] = power(sums[row]);
+      visit(block, first);
     }
-    if (!possible(seconds, n, "time", error)) return false;
-    remember(sizes, device, dtype, columns, n, seconds);
-    if (joules == nullptr) return true;
-    for (std::size_t row = 0; row < n; ++row) joules[row] *= seconds[row];
-    return possible(joules, n, "energy", error);
   }
-
-  /// The features of one configuration, knobs that are not in it left out. False, with one sentence in `error`, as `predict`.
-  bool features(const Sizes &sizes, const std::string &device, const std::string &dtype,
-                const std::map<std::string, std::int64_t> &config, std::vector<double> &values, std::string &error) const {
-    Knobs knobs;
-    for (const auto &knob : config) knobs[knob.first] = {knob.second};
-    if (!known(device, dtype, error) || !valid(sizes, knobs, 1, error)) return false;
-    std::vector<double> slots;
-    for (const std::string &name : sizes_) slots.push_back(static_cast<double>(sizes.find(name)->second));
-    for (const std::string &name : knobs_) {
-      const auto knob = config.find(name);
-      slots.push_back(knob == config.end() ? 0.0 : static_cast<double>(knob->second));
-    }
-    for (double value : table_.find({device, dtype})->second) slots.push_back(value);
-    slots.insert(slots.end(), constants_.begin(), constants_.end());
-    for (const detail::Step &step : steps_) {
-      double value = 0.0;
-      detail::apply(step.code, &slots[step.operand[0]], &slots[step.operand[1]], &slots[step.operand[2]], &value, 1);
-      slots.push_back(value);
-    }
-    values.clear();
-    for (std::uint32_t output : outputs_) values.push_back(slots[output]);
-    return true;
-  }
-
- private:
-  using Key = std::pair<std::string, std::string>;
-  using Configuration = std::vector<std::int64_t>;
-
-  Model() = default;
 
   static double power(double log) { return std::exp(log < detail::most_exp ? log : detail::most_exp); }
 
-  static std::string damaged(const std::string &origin, const std::string &what) {
-    return origin + " is damaged: " + what + "; copy it again or train it again";
+  static std::string damaged(const std::string &what) {
+    return " is damaged: " + what + "; copy it again or train it again";
   }
 
-  static std::string cut_short(const std::string &origin, std::uint64_t have, std::uint64_t want) {
-    return origin + " is cut short: it has " + std::to_string(have) + " of " + std::to_string(want) + " bytes; copy it again";
+  static std::string cut_short(std::uint64_t have, std::uint64_t want) {
+    return " is cut short: it has " + std::to_string(have) + " of " + std::to_string(want) + " bytes; copy it again";
   }
 
   static bool unpack(const unsigned char *data, std::size_t size, const std::string &origin,
                      std::map<std::string, std::pair<std::size_t, std::size_t>> &sections, std::string &error) {
     using namespace detail;
     const unsigned char magic[8] = {0x89, 'K', 'C', 'M', '\r', '\n', 0x1a, '\n'};
-    if (size > most_bytes) {
-      error = origin + " is larger than " + std::to_string(most_bytes) + " bytes, which no model file is";
-    } else if (size == 0 || std::memcmp(data, magic, std::min<std::size_t>(size, 8)) != 0) {
-      error = origin + " is not a kernelcast model file: its first bytes are not those of one";
-    } else if (size < header_b) {
-      error = cut_short(origin, size, header_b);
-    } else if (u32_at(data + 8) != format) {
-      const bool older = u32_at(data + 8) < format;
-      error = origin + " has format " + std::to_string(u32_at(data + 8)) + (older ? ", older" : ", newer") + " than format " +
-              std::to_string(format) + " that this version reads; " + (older ? "train it again" : "update kernelcast");
-    } else if (size < u64_at(data + 16)) {
-      error = cut_short(origin, size, u64_at(data + 16));
-    } else if (crc32(crc32(0, data, checksum_at), data + checksum_at + 4, size - checksum_at - 4) != u32_at(data + checksum_at)) {
-      error = damaged(origin, "its checksum does not match its content");
-    } else if (size > u64_at(data + 16) || u32_at(data + 12) > most_sections ||
-               header_b + entry_b * u32_at(data + 12) > size) {
-      error = damaged(origin, "its length or number of sections cannot be");
-    } else {
-      for (std::uint32_t i = 0; i < u32_at(data + 12); ++i) {
-        const unsigned char *entry = data + header_b + entry_b * i;
-        const std::uint64_t offset = u64_at(entry + 8), length = u64_at(entry + 16);
-        const std::string tag(reinterpret_cast<const char *>(entry), 4);
-        if (offset % 8 != 0 || offset > size || length > size - offset || sections.find(tag) != sections.end()) {
-          error = damaged(origin, "section " + std::to_string(i + 1) + " lies outside the file or is there twice");
-          return false;
-        }
-        sections[tag] = {static_cast<std::size_t>(offset), static_cast<std::size_t>(length)};
-      }
-      return true;
+    const auto fail = [&](const std::string &why) {
+      error = origin + why;
+      return false;
+    };
+    if (size > most_bytes) return fail(" is larger than " + std::to_string(most_bytes) + " bytes, which no model file is");
+    if (size == 0 || std::memcmp(data, magic, std::min<std::size_t>(size, 8)) != 0)
+      return fail(" is not a kernelcast model file: its first bytes are not those of one");
+    if (size < header_b) return fail(cut_short(size, header_b));
+    const std::uint32_t version = u32_at(data + 8), n_sections = u32_at(data + 12);
+    const std::uint64_t length_b = u64_at(data + 16);
+    if (version != format)
+      return fail(" has format " + std::to_string(version) + (version < format ? ", older" : ", newer") + " than format " +
+                  std::to_string(format) + " that this version reads; " +
+                  (version < format ? "train it again" : "update kernelcast"));
+    if (size < length_b) return fail(cut_short(size, length_b));
+    if (crc32(crc32(0, data, checksum_at), data + checksum_at + 4, size - checksum_at - 4) != u32_at(data + checksum_at))
+      return fail(damaged("its checksum does not match its content"));
+    if (size > length_b || n_sections > most_sections || header_b + entry_b * n_sections > size)
+      return fail(damaged("its length or number of sections cannot be"));
+    for (std::uint32_t i = 0; i < n_sections; ++i) {
+      const unsigned char *entry = data + header_b + entry_b * i;
+      const std::uint64_t offset = u64_at(entry + 8), length = u64_at(entry + 16);
+      const std::string tag(reinterpret_cast<const char *>(entry), 4);
+      if (offset % 8 != 0 || offset > size || length > size - offset || sections.find(tag) != sections.end())
+        return fail(damaged("section " + std::to_string(i + 1) + " lies outside the file or is there twice"));
+      sections[tag] = {static_cast<std::size_t>(offset), static_cast<std::size_t>(length)};
     }
-    return false;
+    return true;
   }
 
   static void read_strings(detail::Cursor &cursor, std::vector<std::string> &strings) {
@@ -591,15 +584,20 @@ class Model {
     if (all.size() != sizes_.size() + knobs_.size() + facts_.size()) cursor.fail("two sizes, knobs or facts have one name");
   }
 
-  void read_table(detail::Cursor &cursor, const std::vector<std::string> &strings) {
-    const std::uint32_t rows = cursor.count("rows", detail::most_rows), width = cursor.count("facts", detail::most_names);
-    if (cursor.ok() && width != facts_.size()) cursor.fail("a row has another number of facts than the kind");
-    if (!cursor.room(rows, 8)) return;
+  static std::vector<Key> read_keys(detail::Cursor &cursor, const std::vector<std::string> &strings, std::uint32_t rows) {
     std::vector<Key> keys(rows);
     for (Key &key : keys) {
       key.first = name(cursor, strings);
       key.second = name(cursor, strings);
     }
+    return keys;
+  }
+
+  void read_table(detail::Cursor &cursor, const std::vector<std::string> &strings) {
+    const std::uint32_t rows = cursor.count("rows", detail::most_rows), width = cursor.count("facts", detail::most_names);
+    if (cursor.ok() && width != facts_.size()) cursor.fail("a row has another number of facts than the kind");
+    if (!cursor.room(rows, 8)) return;
+    const std::vector<Key> keys = read_keys(cursor, strings, rows);
     if (!cursor.room(std::uint64_t{rows} * width, 8)) return;
     for (const Key &key : keys) {
       std::vector<double> values(width);
@@ -641,11 +639,7 @@ class Model {
     cursor.count("zero", 0);
     const std::size_t width = sizes_.size() + knobs_.size();
     if (!cursor.room(std::uint64_t{rows} * (2 + width), 8)) return;
-    std::vector<Key> keys(rows);
-    for (Key &key : keys) {
-      key.first = name(cursor, strings);
-      key.second = name(cursor, strings);
-    }
+    const std::vector<Key> keys = read_keys(cursor, strings, rows);
     std::vector<double> seconds(rows);
     for (double &value : seconds) {
       value = cursor.f64();

@@ -147,18 +147,19 @@ KC_EXPORT int kc_run(const kernelcast::Model* const* models, int count, const fl
 
 KC_EXPORT void kc_free(kernelcast::Model* model) { delete model; }
 
-KC_EXPORT kernelcast::Model* kc_forest(int level, const kernelcast::ForestArrays* arrays) {
+template <class Arrays>
+static kernelcast::Model* loaded(std::unique_ptr<kernelcast::Model> (*load)(int, const Arrays&), int level, const Arrays* arrays) {
     try {
-        return kernelcast::forest_of(level, *arrays).release();
+        return load(level, *arrays).release();
     } catch (const std::bad_alloc&) {
         return nullptr;
     }
 }
 
+KC_EXPORT kernelcast::Model* kc_forest(int level, const kernelcast::ForestArrays* arrays) {
+    return loaded(kernelcast::forest_of, level, arrays);
+}
+
 KC_EXPORT kernelcast::Model* kc_network(int level, const kernelcast::NetworkArrays* arrays) {
-    try {
-        return kernelcast::network_of(level, *arrays).release();
-    } catch (const std::bad_alloc&) {
-        return nullptr;
-    }
+    return loaded(kernelcast::network_of, level, arrays);
 }

@@ -269,27 +269,23 @@ static std::unique_ptr<Model> network_of(int level, const NetworkArrays& a) {
     f.scale.resize(a.columns + kAcross, 1.0f);
     put_across(f);
     f.layers = std::vector<Layer>(a.layers);
-    std::vector<std::vector<uint32_t>> inputs;
-    for (uint32_t c = 0; c < uint32_t(a.columns); c += kGroupColumns) {
-        const uint32_t end = c + kGroupColumns < uint32_t(a.columns) ? c + kGroupColumns : uint32_t(a.columns);
-        inputs.emplace_back();
-        for (uint32_t i = c; i < end; i++) {
-            inputs.back().push_back(i);
-            for (uint32_t e = 0; i < f.numbers && e < embedding; e++) inputs.back().push_back(a.columns + i * embedding + e);
-        }
-        f.layers[0].groups.push_back({c, end, 0, 0});
-    }
-    put_layer(a, 0, f.padded, panel, inputs, f.layers[0]);
-    for (int i = 1; i < a.layers; i++) {
-        inputs.clear();
-        for (uint32_t k = 0; k < uint32_t(a.outputs); k += 40) {
-            const uint32_t end = k + 40 < uint32_t(a.outputs) ? k + 40 : uint32_t(a.outputs);
+    // A layer's inputs in groups of `each`; in the first layer the embeddings of a column follow it.
+    const auto put_groups = [&](int i, int count, int each) {
+        std::vector<std::vector<uint32_t>> inputs;
+        for (int first = 0; first < count; first += each) {
+            const int end = first + each < count ? first + each : count;
             inputs.emplace_back();
-            for (uint32_t input = k; input < end; input++) inputs.back().push_back(input);
-            f.layers[i].groups.push_back({k, end, 0, 0});
+            for (int input = first; input < end; input++) {
+                inputs.back().push_back(input);
+                for (uint32_t e = 0; i == 0 && input < a.numbers && e < embedding; e++)
+                    inputs.back().push_back(a.columns + input * embedding + e);
+            }
+            f.layers[i].groups.push_back({uint32_t(first), uint32_t(end), 0, 0});
         }
         put_layer(a, i, f.padded, panel, inputs, f.layers[i]);
-    }
+    };
+    put_groups(0, a.columns, kGroupColumns);
+    for (int i = 1; i < a.layers; i++) put_groups(i, a.outputs, kGroupInputs);
     f.out.resize(f.padded);
     std::memcpy(f.out.data, a.out_weight, a.outputs * sizeof(float));
     f.out_bias = a.out_bias;

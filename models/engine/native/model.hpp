@@ -14,6 +14,7 @@ constexpr int kThinnedRows = 512;  // from so many rows on, splits that a batch 
 constexpr int kNetworkRows = 80;  // and networks: whole vectors of any width
 constexpr int kMostEmbedding = 64;
 constexpr int kGroupColumns = 8;  // columns whose part of a network's first layer is one sum
+constexpr int kGroupInputs = 40;  // inputs of a hidden layer that are one sum
 constexpr int kMostInputs = kGroupColumns * (1 + kMostEmbedding);
 constexpr int kAcross = 16;       // room for the columns of a group side by side, whole vectors of any width
 constexpr int kMostWords = 8;     // trees of more than 32 times so many leaves are walked
@@ -40,8 +41,6 @@ struct Aligned {
         if (size < n) resize(n);
         return data;
     }
-    T& operator[](std::size_t i) { return data[i]; }
-    const T& operator[](std::size_t i) const { return data[i]; }
 
   private:
     void release() {
