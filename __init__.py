@@ -133,8 +133,7 @@ def predict_mlir(
         kernelcast.features.errors.SpecError: the text or an argument cannot be used; the message says what is possible.
     """
     from .features.mlir.parse.parser_process import NativeReader
-    from .features.mlir.reading import read
-    from .features.mlir.understanding import understand
+    from .features.mlir.understanding import read, understand
     from .workloads.mlir.predictor import load_module_predictor
     from .workloads.mlir.program_text import text_of
 

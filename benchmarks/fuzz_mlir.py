@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.parse.parser_process import NativeReader
-from kernelcast.features.mlir.reading import TOLERANT, read
+from kernelcast.features.mlir.understanding import TOLERANT, read
 
 CORPUS = Path(__file__).parents[1] / "tests" / "features" / "mlir" / "corpus"
 SLOWEST_S = 2.0

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 from kernelcast.features.batch.cases import Floats
-from kernelcast.features.mlir.reading import read
 from kernelcast.features.mlir.triton.vectors import NAMES
+from kernelcast.features.mlir.understanding import read
 from kernelcast.models.training.interval_calibration import folds_of
 from kernelcast.workloads.mlir.triton.code_model import number
 from kernelcast.workloads.mlir.triton.labels import CompiledRows, compiled_rows, read_labels

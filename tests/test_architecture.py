@@ -129,7 +129,7 @@ def test_the_server_imports_nothing_of_the_process_that_reads_tables() -> None:
 def test_no_heavy_library_is_imported_at_module_level() -> None:
     # These are imported by regressors only when they fit, so they may import onnx at the top.
     for path in product_files():
-        if path.name in ("onnx_writer.py", "network_onnx.py"):
+        if path.name == "onnx_writer.py":
             continue
         for line, package in top_level_imports(path):
             assert package not in NEVER_SERVED, f"{path.relative_to(ROOT)}:{line} imports {package} at module level"

@@ -17,8 +17,7 @@ from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
 from ...features.kernel import MAX_THREADS
 from ...features.mlir.parse.parser_process import NativeReader
-from ...features.mlir.reading import read
-from ...features.mlir.understanding import functions, understand
+from ...features.mlir.understanding import functions, read, understand
 from ...features.spec_io.reading import DEFAULT_COVERAGE, MAX_TEXT, kind_of, shown_name
 from ...models.family_model.intervals import check_coverage
 from ...workloads.answers import programs_answer

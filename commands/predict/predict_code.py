@@ -30,7 +30,7 @@ def predict_code(
     --target sm_90.
     """
     from ...features.mlir.parse.parser_process import NativeReader
-    from ...features.mlir.reading import read
+    from ...features.mlir.understanding import read
     from ...workloads.mlir.program_text import read_file
     from ...workloads.mlir.triton.predictor import load_code_predictor
 

@@ -74,8 +74,7 @@ def predict_mlir(
     if not devices:
         raise SpecError("name a device with --device; `kernelcast devices` lists them")
     from ...features.mlir.parse.parser_process import NativeReader
-    from ...features.mlir.reading import read
-    from ...features.mlir.understanding import functions, understand
+    from ...features.mlir.understanding import functions, read, understand
     from ...models.predict.predictor import load_predictor
     from ...workloads.mlir.predictor import load_module_predictor
     from ...workloads.mlir.program_text import read_bind, read_file, threads_on

@@ -8,7 +8,6 @@ from ..semantics import costs
 from ..semantics.costs import unknown
 from ..semantics.folding import constant
 from ..semantics.op_rule import Cost, Dialect, Site, rules
-from ..semantics.operators import operator
 
 _SCALAR = (
     "fadd fsub fmul fdiv frem fneg add sub mul sdiv udiv srem urem and or xor shl lshr ashr icmp fcmp select sext "
@@ -18,28 +17,11 @@ _INTRINSICS = (
     "fmuladd fma exp exp2 log log2 log10 sqrt sin cos tan tanh pow powi fabs abs maxnum minnum maximum minimum "
     "floor ceil round roundeven rint trunc copysign smax smin umax umin ctlz cttz ctpop"
 )
-_LLVM_NAMES = {
-    other: name
-    for name, others in {
-        "add": "fadd",
-        "sub": "fsub",
-        "mul": "fmul",
-        "div": "fdiv sdiv udiv",
-        "remainder": "frem srem urem",
-        "neg": "fneg",
-        "compare": "icmp fcmp",
-        "fma": "fmuladd",
-        "abs": "fabs",
-        "maximum": "maxnum",
-        "minimum": "minnum",
-        "convert": "sext zext trunc fpext fptrunc sitofp uitofp fptosi fptoui",
-    }.items()
-    for other in others.split()
-}
 
 
 def _arithmetic(site: Site) -> Cost:
-    return costs.elementwise(site, operator(_LLVM_NAMES.get(site.short, site.short)))
+    """Arithmetic by name; LLVM's `trunc` shortens an integer."""
+    return costs.elementwise(site, "convert") if site.short == "trunc" else costs.by_name(site)
 
 
 def _load(site: Site) -> Cost:

@@ -101,25 +101,20 @@ def _convolution(site: Site) -> Cost:
     return costs.convolution(site, site.arrays[:3], site.results[0], sizes, transposed=transposed)
 
 
-_REDUCED = {
-    "sum": "sum",
-    "mean": "mean",
+_REDUCED = (
+    "sum mean amax amin max min prod any all argmax argmin logsumexp norm linalg_vector_norm count_nonzero nansum "
+    "frobenius_norm var std var_mean"
+)
+_REDUCED_AS = {
     "amax": "max",
     "amin": "min",
-    "max": "max",
-    "min": "min",
-    "prod": "prod",
-    "any": "any",
-    "all": "all",
-    "argmax": "argmax",
-    "argmin": "argmin",
-    "logsumexp": "logsumexp",
-    "norm": "norm",
     "linalg_vector_norm": "norm",
+    "frobenius_norm": "norm",
     "count_nonzero": "sum",
     "nansum": "sum",
-    "frobenius_norm": "norm",
 }
+"""Operators of reductions whose own name is another."""
+
 _PER_ELEMENT = {
     "var": 3.0,
     "std": 3.0,
@@ -140,7 +135,12 @@ def _reduce(site: Site) -> Cost:
         return costs.elementwise(site, operator(name))
     axes = _axes(site)
     return costs.reduction(
-        site, _REDUCED.get(name, name), source, axes, _PER_ELEMENT.get(name, 1.0), 1.0 if name == "logsumexp" else 0.0
+        site,
+        _REDUCED_AS.get(name, name),
+        source,
+        axes,
+        _PER_ELEMENT.get(name, 1.0),
+        1.0 if name == "logsumexp" else 0.0,
     )
 
 
@@ -310,7 +310,7 @@ DIALECT = Dialect(
         **each(_ATEN, "linear", _linear, sizes.product_sizes),
         **each(_ATEN, "addmm baddbmm", _addmm, sizes.product_sizes),
         **each(_ATEN, _CONVOLUTIONS, _convolution, sizes.convolved_sizes),
-        **each(_ATEN, (*_REDUCED, "var", "std", "var_mean"), _reduce, sizes.reduced_sizes),
+        **each(_ATEN, _REDUCED, _reduce, sizes.reduced_sizes),
         **each("torch.prims", "var sum amax amin", _reduce, sizes.reduced_sizes),
         **each(_ATEN, "cumsum cumprod logcumsumexp cummax cummin", _cumulative, of_first),
         **each(_ATEN, _SOFTMAXES, _softmax, of_first),

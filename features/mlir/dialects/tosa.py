@@ -25,17 +25,7 @@ _PLAIN = (
     "logical_right_shift logical_xor maximum minimum mul negate pow reciprocal relun rescale rsqrt select sigmoid "
     "sin sub tanh cast_from_block_scaled cast_to_block_scaled reluN"
 )
-_REDUCED = {
-    "reduce_sum": "sum",
-    "reduce_max": "max",
-    "reduce_min": "min",
-    "reduce_product": "prod",
-    "reduce_prod": "prod",
-    "reduce_all": "all",
-    "reduce_any": "any",
-    "argmax": "argmax",
-    "argmin": "argmin",
-}
+_REDUCED = "reduce_sum reduce_max reduce_min reduce_product reduce_prod reduce_all reduce_any argmax argmin"
 
 
 def _matmul(site: Site) -> Cost:
@@ -108,8 +98,9 @@ def _pool(site: Site) -> Cost:
 
 
 def _reduce(site: Site) -> Cost:
-    axis = site.int_of("axis")
-    return costs.reduction(site, _REDUCED[site.short], site.operands[0], () if axis is None else (axis,))
+    axis, name = site.int_of("axis"), site.short.removeprefix("reduce_")
+    axes = () if axis is None else (axis,)
+    return costs.reduction(site, "prod" if name == "product" else name, site.operands[0], axes)
 
 
 def _scatter(site: Site) -> Cost:

@@ -273,22 +273,8 @@ _UNARY = MappingProxyType({
 _BINARY = MappingProxyType({"minimum": "maximum", "select": "maximum", "compare": "maximum", "relu": "maximum", "atan2": "div",
                             "remainder": "div", "divu": "div", "mulu": "mul", "addu": "add", "powu": "pow"})  # fmt: skip
 _TWO = frozenset({"add", "sub", "mul", "div", "pow", "maximum"})
-_DEAREST = (
-    "gelu",
-    "silu",
-    "sigmoid",
-    "tanh",
-    "powu",
-    "log",
-    "exp",
-    "sqrt",
-    "divu",
-    "relu",
-    "mulu",
-    "addu",
-    "neg",
-    "abs",
-)
+_DEAREST = ("gelu", "silu", "sigmoid", "tanh", "powu", "log", "exp", "sqrt", "divu", "relu", "mulu", "addu", "neg",
+            "abs")  # fmt: skip
 _DEAREST_OF_TWO = ("pow", "div", "maximum", "mul", "sub", "add")
 
 

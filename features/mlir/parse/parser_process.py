@@ -29,7 +29,7 @@ _FRESH_FACTOR = 2.0
 
 
 class NativeReader:
-    """Asks the native parsers in a process of their own; give it to `features.mlir.reading.read` as `native`.
+    """Asks the native parsers in a process of their own; give it to `features.mlir.understanding.read` as `native`.
 
     Never raises for a text: one that crashes the parsers, or takes longer than `deadline_s`, counts as refused, and the refusal
     says what happened. Safe to use from several threads; texts are read one after the other.

@@ -27,6 +27,9 @@ MAX_WORD = 4096
 _BYTECODE = b"ML\xefR"
 """Magic number of MLIR bytecode (MLIR Bytecode Format, mlir.llvm.org/docs/BytecodeFormat)."""
 
+_BYTECODE_AS_TEXT = ("ML\xefR", "ML\udcefR", "ML\ufffdR")
+"""The same, decoded as Latin-1, with surrogates, or with what cannot be decoded replaced."""
+
 # The closing quote may be missing: to look for it again from every later quote would take quadratic time.
 _QUOTED_OR_COMMENT = re.compile(rb'"(?:[^"\\\n]|\\.)*+"?+|//[^\n]*+')
 _ARROWS = (b"->", b">=", b"<=")
@@ -51,19 +54,15 @@ def checked_text(text: str | bytes) -> str:
     text = text.removeprefix(codecs.BOM_UTF8) if isinstance(text, bytes) else text.removeprefix("\ufeff")
     if isinstance(text, bytes):
         if text.startswith(_BYTECODE):
-            raise SpecError(
-                "this is MLIR bytecode, not text; print it as text with `mlir-opt` or `iree-opt`", field="mlir"
-            )
+            raise _bytecode()
         raw = text
         try:
             text = text.decode()
         except UnicodeDecodeError as error:
             raise SpecError(f"MLIR text must be UTF-8; byte {error.start} is not", field="mlir") from None
     else:
-        if text.startswith(("ML\xefR", "ML\udcefR", "ML\ufffdR")):
-            raise SpecError(
-                "this is MLIR bytecode, not text; print it as text with `mlir-opt` or `iree-opt`", field="mlir"
-            )
+        if text.startswith(_BYTECODE_AS_TEXT):
+            raise _bytecode()
         try:
             raw = text.encode()
         except UnicodeEncodeError as error:
@@ -86,6 +85,10 @@ def too_many_ops() -> SpecError:
 def too_deep() -> SpecError:
     """The error for brackets nested deeper than `MAX_DEPTH`."""
     return SpecError(f"the MLIR text nests more than {MAX_DEPTH} brackets; real programs nest some 20", field="mlir")
+
+
+def _bytecode() -> SpecError:
+    return SpecError("this is MLIR bytecode, not text; print it as text with `mlir-opt` or `iree-opt`", field="mlir")
 
 
 def _too_large(size_b: int) -> SpecError:

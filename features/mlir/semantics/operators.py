@@ -40,14 +40,14 @@ TRANSCENDENTAL = frozenset((
 processor takes several times as long for one as for a product."""
 
 _SAME = {
-    "add": "addf addi add_",
-    "sub": "subf subi subtract sub_",
-    "mul": "mulf muli multiply mul_ mulsi_extended mului_extended",
-    "div": "divf divsi divui divide intdiv floordivsi ceildivsi ceildivui true_divide div_ floor_divide",
-    "neg": "negf negate negative",
-    "abs": "absf absi absolute",
-    "maximum": "maximumf maxnumf maxsi maxui max maxf maximum",
-    "minimum": "minimumf minnumf minsi minui min minf minimum",
+    "add": "addf addi add_ fadd",
+    "sub": "subf subi subtract sub_ fsub",
+    "mul": "mulf muli multiply mul_ mulsi_extended mului_extended fmul",
+    "div": "divf divsi divui divide intdiv floordivsi ceildivsi ceildivui true_divide div_ floor_divide fdiv sdiv udiv",
+    "neg": "negf negate negative fneg",
+    "abs": "absf absi absolute fabs",
+    "maximum": "maximumf maxnumf maxsi maxui max maxf maximum maxnum",
+    "minimum": "minimumf minnumf minsi minui min minf minimum minnum",
     "exp": "exponential",
     "expm1": "exponential_minus_one",
     "log1p": "log_plus_one",
@@ -57,14 +57,15 @@ _SAME = {
     "sigmoid": "logistic",
     "rsqrt": "rsqrtf",
     "silu": "swish",
-    "remainder": "remf remsi remui remainder mod fmod",
+    "remainder": "remf remsi remui remainder mod fmod frem srem urem",
     "sqrt": "sqrtf",
-    "compare": "cmpf cmpi equal greater greater_equal not_equal less less_equal eq ne lt le gt ge isnan isinf isfinite "
-    "is_finite",
+    "compare": "cmpf cmpi icmp fcmp equal greater greater_equal not_equal less less_equal eq ne lt le gt ge isnan isinf "
+    "isfinite is_finite",
     "select": "where masked_fill",
     "convert": "extf truncf sitofp uitofp fptosi fptoui extsi extui trunci index_cast index_castui cast to "
     "convert_element_type convertf scaling_extf scaling_truncf to_fp fp_to_fp quantize dequantize uniform_quantize "
-    "uniform_dequantize rescale reduce_precision _to_copy",
+    "uniform_dequantize rescale reduce_precision _to_copy "
+    "sext zext fpext fptrunc",
     "and": "andi bitwise_and logical_and __and__",
     "or": "ori bitwise_or logical_or",
     "xor": "xori bitwise_xor logical_xor",
@@ -72,7 +73,7 @@ _SAME = {
     "floor": "floorf",
     "ceil": "ceilf",
     "round": "roundeven round_nearest_even round_nearest_afz roundf",
-    "fma": "multiply_add",
+    "fma": "multiply_add fmuladd",
     "hardswish": "hardswish_",
     "square": "square_",
     "shift": "shli shrsi shrui logical_left_shift logical_right_shift arithmetic_right_shift shift_left "

@@ -167,45 +167,50 @@ def _transpose(site: _Site) -> Axis | None:
     return Axis(contiguity, divisibility, constancy, item.value)
 
 
-def _pair(site: _Site) -> tuple[Axis, Axis] | None:
-    local = site.operands
-    if len(local) < 2 or len(local[0].contiguity) != len(local[1].contiguity):
-        return None
-    return local[0], local[1]
+def _of_two(rule: Callable[[Axis, Axis], Axis]) -> Callable[[_Site], Axis | None]:
+    """The rule of an operation on two operands of as many dimensions; nothing is known where they are not."""
+
+    def of_site(site: _Site) -> Axis | None:
+        local = site.operands
+        if len(local) < 2 or len(local[0].contiguity) != len(local[1].contiguity):
+            return None
+        return rule(local[0], local[1])
+
+    return of_site
 
 
 def _gcds(item: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
     return tuple(map(gcd, item, other))
 
 
-def _add(site: _Site) -> Axis | None:
-    pair = _pair(site)
-    if pair is None:
-        return None
-    a, b = pair
-    unit = int(pointee_b(site.types[site.op.operands[0]])) if site.op.name == "tt.addptr" else 1
+@_of_two
+def _add(a: Axis, b: Axis) -> Axis:
+    return _sum(a, b, 1)
+
+
+def _add_pointer(site: _Site) -> Axis | None:
+    unit = int(pointee_b(site.types[site.op.operands[0]]))
+    return _of_two(lambda a, b: _sum(a, b, unit))(site)
+
+
+def _sum(a: Axis, b: Axis, unit: int) -> Axis:
+    """A sum whose second term counts so many bytes."""
     contiguity = map(max, _gcds(a.constancy, b.contiguity), _gcds(a.contiguity, b.constancy))
     value = a.value + b.value if a.value is not None and b.value is not None else None
     scaled = tuple(min(d * unit, MOST) for d in b.divisibility)
     return Axis(tuple(contiguity), _gcds(a.divisibility, scaled), _gcds(a.constancy, b.constancy), value)
 
 
-def _subtract(site: _Site) -> Axis | None:
-    pair = _pair(site)
-    if pair is None:
-        return None
-    a, b = pair
+@_of_two
+def _subtract(a: Axis, b: Axis) -> Axis:
     value = a.value - b.value if a.value is not None and b.value is not None else None
     return Axis(
         _gcds(a.contiguity, b.constancy), _gcds(a.divisibility, b.divisibility), _gcds(a.constancy, b.constancy), value
     )
 
 
-def _multiply(site: _Site) -> Axis | None:
-    pair = _pair(site)
-    if pair is None:
-        return None
-    a, b = pair
+@_of_two
+def _multiply(a: Axis, b: Axis) -> Axis:
     if b.value == 1 or a.value == 1:
         return a if b.value == 1 else b
     # Of a run that counts up only the first is divisible; times a number, all its elements are by that number.
@@ -216,11 +221,8 @@ def _multiply(site: _Site) -> Axis | None:
     return Axis((1,) * len(product), product, _gcds(a.constancy, b.constancy), value)
 
 
-def _divide(site: _Site) -> Axis | None:
-    pair = _pair(site)
-    if pair is None:
-        return None
-    a, b = pair
+@_of_two
+def _divide(a: Axis, b: Axis) -> Axis:
     if b.value == 1:
         return a
     runs = map(gcd, a.contiguity, _gcds(a.divisibility, b.divisibility))
@@ -231,21 +233,15 @@ def _divide(site: _Site) -> Axis | None:
     return Axis((1,) * len(equal), (1,) * len(equal), equal, value)
 
 
-def _remainder(site: _Site) -> Axis | None:
-    pair = _pair(site)
-    if pair is None:
-        return None
-    a, b = pair
+@_of_two
+def _remainder(a: Axis, b: Axis) -> Axis:
     both = _gcds(a.divisibility, b.divisibility)
     runs = tuple(gcd(c, d) for c, d in zip(a.contiguity, both, strict=True))
     return Axis(runs, both, _gcds(a.constancy, b.constancy))
 
 
-def _compare(site: _Site) -> Axis | None:
-    pair = _pair(site)
-    if pair is None:
-        return None
-    a, b = pair
+@_of_two
+def _compare(a: Axis, b: Axis) -> Axis:
     equal = []
     for i in range(len(a.contiguity)):
         local = gcd(a.constancy[i], b.constancy[i])
@@ -276,7 +272,7 @@ def _elementwise(site: _Site) -> Axis | None:
 
 _RULES: dict[str, Callable[[_Site], Axis | None]] = {
     "constant": _constant, "make_range": _make_range, "splat": _splat, "expand_dims": _expand_dims, "broadcast": _broadcast,
-    "trans": _transpose, "addi": _add, "addptr": _add, "subi": _subtract, "muli": _multiply, "divsi": _divide,
+    "trans": _transpose, "addi": _add, "addptr": _add_pointer, "subi": _subtract, "muli": _multiply, "divsi": _divide,
     "divui": _divide,
     "remsi": _remainder, "remui": _remainder, "cmpi": _compare, "extsi": _same, "extui": _same, "trunci": _same,
     "index_cast": _same, "bitcast": _same, "int_to_ptr": _same, "ptr_to_int": _same,

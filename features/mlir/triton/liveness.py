@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -52,38 +51,16 @@ def distinct(value: int, types: Sequence[ValueType], axes: Mapping[int, Axis], l
     return match
 
 
-@dataclass(frozen=True, slots=True)
-class Liveness:
-    """Live registers per thread before each step, shape `(n_steps,)` each, in classes.
-
-    Attributes:
-        data: Data that was read or accumulated.
-        index: Positions and offsets.
-        addresses: Addresses of accesses.
-        truths: Predicates, 32 to a register.
-        blocks: Number of values with more than one element per thread.
-        products: Results of products.
-    """
-
-    data: Floats
-    index: Floats
-    addresses: Floats
-    truths: Floats
-    blocks: Floats
-    products: Floats
-
-    def rows(self) -> list[Floats]:
-        """What features are made of: the classes, then data with addresses, and all together."""
-        remaining = self.data + self.addresses
-        return [self.data, self.index, self.addresses, self.truths, self.blocks, self.products, remaining,
-                remaining + self.index + self.truths]  # fmt: skip
-
-
 def liveness_of(
     flow: Flow, types: Sequence[ValueType], axes: Mapping[int, Axis], layouts: Layouts, arguments: Sequence[int],
     data: set[int], *, packed: bool = False,
-) -> Liveness:  # fmt: skip
-    """The live registers along a function; `packed`: what is only widened counts as narrow as it was."""
+) -> Floats:  # fmt: skip
+    """Live registers per thread before each step, shape `(8, n_steps)`; `packed`: what is only widened counts as it was.
+
+    The rows: data that was read or accumulated, positions and offsets, addresses of accesses, predicates (32 to a
+    register), the number of values with more than one element per thread, results of products, data with addresses, and
+    all together.
+    """
     n = len(flow.steps)
     root = roots_of(flow, VIEWS | _WIDENINGS if packed else VIEWS)
     begin, end = _ranges(flow, root, arguments)
@@ -102,8 +79,9 @@ def liveness_of(
         elif amount > 1:
             columns[4, start] += 1
             columns[4, min(last, n)] -= 1
-    data_live, index, addresses, truths, blocks, products = np.cumsum(columns, axis=1)[:, :n]
-    return Liveness(data_live, index, addresses, truths, blocks, products)
+    live = np.cumsum(columns, axis=1)[:, :n]
+    kept = live[0] + live[2]
+    return np.vstack([live, kept, kept + live[1] + live[3]])
 
 
 def data_of(flow: Flow) -> set[int]:

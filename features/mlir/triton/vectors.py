@@ -20,7 +20,7 @@ from ...batch.cases import Floats
 from ..types.graph import Function, Module, Op, ValueType
 from .axis_info import Axis, axes_of
 from .layouts import Layouts, layouts_of
-from .liveness import CLASSES, Liveness, cost_of, data_of, distinct, liveness_of
+from .liveness import CLASSES, cost_of, data_of, distinct, liveness_of
 from .program_order import (
     COUNTED,
     PAIRS,
@@ -91,8 +91,8 @@ class _Read:
     flow: Flow
     axes: Mapping[int, Axis]
     layouts: Layouts
-    live: Liveness
-    packed: Liveness
+    live: Floats
+    packed: Floats
     data: set[int]
     options: Options
     in_flight: frozenset[int]
@@ -151,8 +151,8 @@ def _lives(read: _Read) -> list[float]:
     ends = np.arange(len(looped)) >= max((loop.end for loop in read.flow.loops), default=0)
     fixed = np.array([op.name in _FIXED for op in read.flow.steps], dtype=bool)
     fixed[:-1] |= np.array([op.name in _FIXED_BEFORE for op in read.flow.steps[1:]], dtype=bool)
-    plain = [float(row[mask].max(initial=0.0)) for mask in (every, looped, ends) for row in read.live.rows()]
-    return plain + [float(row[mask].max(initial=0.0)) for mask in (fixed, fixed & looped) for row in read.packed.rows()]
+    plain = [float(row[mask].max(initial=0.0)) for mask in (every, looped, ends) for row in read.live]
+    return plain + [float(row[mask].max(initial=0.0)) for mask in (fixed, fixed & looped) for row in read.packed]
 
 
 _FIXED_BEFORE = frozenset((

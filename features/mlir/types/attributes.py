@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -87,19 +88,19 @@ def _sum(tokens: list[str], names: dict[str, float | None]) -> tuple[float, list
     return left, rest
 
 
+_TIMES: Mapping[str, Callable[[float, float], float]] = {
+    "*": operator.mul,
+    "floordiv": operator.floordiv,
+    "ceildiv": lambda a, b: -(-a // b),
+    "mod": operator.mod,
+}
+
+
 def _product(tokens: list[str], names: dict[str, float | None]) -> tuple[float, list[str]]:
     left, rest = _atom(tokens, names)
-    while rest and rest[0] in ("*", "floordiv", "ceildiv", "mod"):
+    while rest and rest[0] in _TIMES:
         right, after = _atom(rest[1:], names)
-        if rest[0] == "*":
-            left = left * right
-        elif rest[0] == "floordiv":
-            left = left // right
-        elif rest[0] == "ceildiv":
-            left = -(-left // right)
-        else:
-            left = left % right
-        rest = after
+        left, rest = _TIMES[rest[0]](left, right), after
     return left, rest
 
 

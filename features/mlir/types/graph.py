@@ -238,47 +238,40 @@ def split_types(text: str) -> list[str]:
     if "<" not in text and "(" not in text:
         return [part.strip() for part in text.split(",")] if text.strip() else []
     parts, start = [], 0
-    for comma in _commas(text):
-        parts.append(text[start:comma].strip())
-        start = comma + 1
+    for comma in _outside(text, ","):
+        parts.append(text[start : comma.start()].strip())
+        start = comma.end()
     last = text[start:].strip()
     return [*parts, last] if last or parts else []
 
 
 def first_of_list(text: str) -> str:
     """What comes before the first comma that is inside no brackets."""
-    return text[: next(_commas(text), len(text))].strip()
-
-
-def _commas(text: str) -> Iterator[int]:
-    """Where the commas inside no brackets are; ends where a bracket closes that was not opened."""
-    depth = 0
-    for item in _BRACKETS.finditer(text):
-        mark = item[0]
-        if mark in "<([{":
-            depth += 1
-        elif mark in ">)]}":
-            depth -= 1
-        elif mark == "," and depth == 0:
-            yield item.start()
+    comma = next(_outside(text, ","), None)
+    return text[: len(text) if comma is None else comma.start()].strip()
 
 
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|->|[<>()\[\]{},]')
-_ARROW_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|->|[<>()\[\]{}]')
+
+
+def _outside(text: str, mark: str) -> Iterator[re.Match[str]]:
+    """Where a comma or an arrow stands inside no brackets."""
+    depth = 0
+    for item in _BRACKETS.finditer(text):
+        if item[0] in "<([{":
+            depth += 1
+        elif item[0] in ">)]}":
+            depth -= 1
+        elif depth == 0 and item[0] == mark:
+            yield item
 
 
 def split_function_type(text: str) -> tuple[list[str], list[str]]:
     """Operand and result types of `(a, b) -> (c, d)` or `(a) -> c`; without an arrow all are results."""
-    depth = 0
-    for item in _ARROW_OR_BRACKET.finditer(text):
-        mark = item[0]
-        if mark == "->" and depth == 0:
-            return split_types(_bare(text[: item.start()])), split_types(_bare(text[item.end() :]))
-        if mark in "<([{":
-            depth += 1
-        elif mark in ">)]}":
-            depth -= 1
-    return [], split_types(_bare(text))
+    arrow = next(_outside(text, "->"), None)
+    if arrow is None:
+        return [], split_types(_bare(text))
+    return split_types(_bare(text[: arrow.start()])), split_types(_bare(text[arrow.end() :]))
 
 
 def _bare(text: str) -> str:
@@ -289,7 +282,7 @@ def _bare(text: str) -> str:
 
 def _closes_at_end(text: str) -> bool:
     depth = 0
-    for item in _ARROW_OR_BRACKET.finditer(text):
+    for item in _BRACKETS.finditer(text):
         if item[0] in "<([{":
             depth += 1
         elif item[0] in ">)]}":

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.program import Program
-from kernelcast.features.mlir.reading import read
 from kernelcast.features.mlir.semantics.dynamic_sizes import broadcast_shape, open_sizes
 from kernelcast.features.mlir.types.graph import value_type
-from kernelcast.features.mlir.understanding import understand
+from kernelcast.features.mlir.understanding import read, understand
 
 MATMUL = """func.func @f(%a: tensor<?x128xf32>, %b: tensor<128x?xf32>) -> tensor<?x?xf32> {
   %c0 = arith.constant 0 : index

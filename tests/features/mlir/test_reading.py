@@ -10,8 +10,8 @@ import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.parse.generic_form import NotGenericForm, read_generic
 from kernelcast.features.mlir.parse.native_parsers import NativeReading, Reader, ReaderRefusal, installed, read_native
-from kernelcast.features.mlir.reading import TOLERANT, read
 from kernelcast.features.mlir.types.graph import Module, Op, Region, ValueType
+from kernelcast.features.mlir.understanding import TOLERANT, read
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.mlir"))
 INSTALLED = [reader.name for reader in installed()]

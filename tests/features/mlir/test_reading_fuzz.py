@@ -9,8 +9,8 @@ from types import ModuleType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernelcast.features.errors import SpecError
-from kernelcast.features.mlir.reading import TOLERANT, read
 from kernelcast.features.mlir.types.graph import split_function_type, value_type
+from kernelcast.features.mlir.understanding import TOLERANT, read
 
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "fuzz_mlir.py"
 

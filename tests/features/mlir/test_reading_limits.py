@@ -8,7 +8,7 @@ import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.parse.native_parsers import NativeReading
 from kernelcast.features.mlir.parse.text_limits import MAX_DEPTH, MAX_OPS, MAX_TEXT_B, checked_text
-from kernelcast.features.mlir.reading import TOLERANT, read
+from kernelcast.features.mlir.understanding import TOLERANT, read
 
 FAST_S = 0.1
 

@@ -10,8 +10,8 @@ import pytest
 from kernelcast.features.mlir.parse.generic_form import read_generic
 from kernelcast.features.mlir.parse.native_parsers import read_native
 from kernelcast.features.mlir.parse.tolerant_parser import read_tolerant
-from kernelcast.features.mlir.reading import TOLERANT, read
 from kernelcast.features.mlir.types.graph import Module, Op, Region
+from kernelcast.features.mlir.understanding import TOLERANT, read
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.mlir"))
 IMPLICIT = {"affine.yield", "linalg.yield", "arith.extf", "arith.mulf", "arith.addf"}

@@ -9,9 +9,8 @@ from kernelcast.features.kernel import View as SpecView
 from kernelcast.features.kernel import get_family
 from kernelcast.features.mlir.kernels.grouping import group
 from kernelcast.features.mlir.program import FREE, KINDS, Group, Node, Program
-from kernelcast.features.mlir.reading import read
 from kernelcast.features.mlir.types.graph import ValueType
-from kernelcast.features.mlir.understanding import understand
+from kernelcast.features.mlir.understanding import read, understand
 
 EXPORTED = Path(__file__).parent / "exported"
 """Programs as jax 0.10.2 (`.jax`) and torch-mlir (`.linalg`, `.stablehlo`, `.torch`, `.tosa`) exported them."""

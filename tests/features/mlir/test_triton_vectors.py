@@ -6,11 +6,11 @@ import time
 import numpy as np
 import pytest
 from kernelcast.features.errors import SpecError
-from kernelcast.features.mlir.reading import read
 from kernelcast.features.mlir.triton.axis_info import axes_of
 from kernelcast.features.mlir.triton.layouts import blocked, layouts_of
 from kernelcast.features.mlir.triton.program_order import Options, flow_of, register_limit, triton_function
 from kernelcast.features.mlir.triton.vectors import NAMES, extract, schema_hash
+from kernelcast.features.mlir.understanding import read
 
 ADD = """\
 module {

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.program import FREE, KINDS, Node, Program
-from kernelcast.features.mlir.reading import TOLERANT, read
-from kernelcast.features.mlir.understanding import functions, understand
+from kernelcast.features.mlir.understanding import TOLERANT, functions, read, understand
 
 HERE = Path(__file__).parent
 TEXTS = sorted([*(HERE / "exported").glob("*.mlir"), *(HERE / "costed").glob("*.mlir")])

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from kernelcast.features.mlir.program import Node, Program
-from kernelcast.features.mlir.reading import read
 from kernelcast.features.mlir.semantics.op_rule import STRUCTURES
-from kernelcast.features.mlir.understanding import understand
+from kernelcast.features.mlir.understanding import read, understand
 from kernelcast.features.mlir.walk.values import dialect_rules
 
 CORPUS = Path(__file__).parent / "corpus"

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from kernelcast.features.mlir.program import Node, Program
-from kernelcast.features.mlir.reading import TOLERANT, read
-from kernelcast.features.mlir.understanding import understand
+from kernelcast.features.mlir.understanding import TOLERANT, read, understand
 
 COSTED = Path(__file__).parent / "costed"
 

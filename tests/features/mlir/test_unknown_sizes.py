@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.program import Program
-from kernelcast.features.mlir.reading import read
-from kernelcast.features.mlir.understanding import understand
+from kernelcast.features.mlir.understanding import read, understand
 
 SQUARE = 16384
 

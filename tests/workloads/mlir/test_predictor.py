@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from kernelcast.datasets.records.mlir_modules import PROGRAMS_DIR, ModuleRun, read_packed
 from kernelcast.features.errors import SpecError
-from kernelcast.features.mlir.reading import read
-from kernelcast.features.mlir.understanding import functions, understand
+from kernelcast.features.mlir.understanding import functions, read, understand
 from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.models.training.interval_calibration import folds_of

@@ -13,8 +13,7 @@ from ....datasets.records.mlir_modules import ModuleRun
 from ....features.batch.cases import Floats
 from ....features.device import Catalogue, catalogue
 from ....features.errors import SpecError
-from ....features.mlir.reading import read
-from ....features.mlir.understanding import understand
+from ....features.mlir.understanding import read, understand
 from ....models.engine.runtime import Runtime
 from ....models.family_model.intervals import Scores
 from ....models.metrics import error_summary, kendall
@@ -23,11 +22,10 @@ from ....models.training.interval_calibration import folds_of, held_out_error_si
 from ....models.training.stacking import blend_weights
 from ....version import __version__
 from .analytic_base import BASE, AnalyticBase, fit_characteristic, fit_trees, tree_graph, tree_inputs
-from .domain import ProgramDomain
 from .measured_programs import MeasuredPrograms, measured_programs, read_modules
 from .network_training import Schedule, TrainedNetwork, answers, train_network
 from .networks import NETWORKS
-from .program_model import SCALE, TREES, Characteristic, ProgramModel, blended, save_models
+from .program_model import SCALE, TREES, Characteristic, ProgramDomain, ProgramModel, blended, save_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +134,7 @@ def train_programs(
 
 
 def _network_graphs(held_out: OutOfFold, weights: Mapping[str, Floats]) -> dict[str, bytes]:
-    from .network_onnx import network_graph
+    from .networks import network_graph
 
     used = {name: fits for name, fits in held_out.fits.items() if fits and np.any(weights[name] > 0)}
     return {name: network_graph(NETWORKS[name], fits) for name, fits in used.items()}
@@ -238,13 +236,6 @@ def errors(log_answer: Floats, log_measured: Floats) -> dict[str, float]:
     """Errors of answers, all of shape `(n,)`: absolute percentage errors, and the rank correlation (Kendall's τ-b)."""
     tau = kendall(log_answer, log_measured) if len(log_answer) else None
     return error_summary(log_measured - log_answer) | {"kendall_tau": float("nan") if tau is None else tau}
-
-
-def coverage_of(lower: Floats, upper: Floats, log_measured: Floats) -> float:
-    """Share of measurements inside intervals, logarithms of any shape, where something was measured."""
-    known = ~np.isnan(log_measured)
-    inside = (lower[known] <= log_measured[known]) & (log_measured[known] <= upper[known])
-    return float(inside.mean())
 
 
 LEAST_PROGRAMS = 20

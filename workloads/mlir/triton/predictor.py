@@ -67,7 +67,7 @@ class CodePredictor:
         """What a function of a module in Triton IR compiles to.
 
         Args:
-            module: as `features.mlir.reading.read` gives it.
+            module: as `features.mlir.understanding.read` gives it.
             function: its name; None: the only public one.
             target: `sm_80` or `sm_90`.
             num_warps: warps of a block, a power of two up to 32.

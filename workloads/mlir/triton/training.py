@@ -13,9 +13,9 @@ import numpy as np
 
 from ....features.batch.cases import Floats
 from ....features.errors import SpecError
-from ....features.mlir.reading import read
 from ....features.mlir.triton.program_order import COUNTED
 from ....features.mlir.triton.vectors import NAMES
+from ....features.mlir.understanding import read
 from ....models.family_model.intervals import Scores
 from ....models.regressor import Matrix, Progress, no_progress
 from ....models.training.interval_calibration import folds_of, held_out_error_sizes, held_out_parts

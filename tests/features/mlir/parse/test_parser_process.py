@@ -16,7 +16,7 @@ from kernelcast import process as child_module
 from kernelcast.features.mlir.parse import parser_process as mlir_reader
 from kernelcast.features.mlir.parse.native_parsers import installed
 from kernelcast.features.mlir.parse.parser_process import NativeReader
-from kernelcast.features.mlir.reading import TOLERANT, read
+from kernelcast.features.mlir.understanding import TOLERANT, read
 
 TEXT = "func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {\n  %0 = math.exp %x : tensor<4xf32>\n  return %0 : tensor<4xf32>\n}"
 

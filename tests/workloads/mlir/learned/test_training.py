@@ -18,9 +18,8 @@ from kernelcast.models.training.interval_calibration import folds_of
 from kernelcast.models.training.stacking import blend_weights
 from kernelcast.workloads.mlir.learned.analytic_base import AnalyticBase
 from kernelcast.workloads.mlir.learned.measured_programs import MeasuredPrograms
-from kernelcast.workloads.mlir.learned.network_onnx import network_graph
 from kernelcast.workloads.mlir.learned.network_training import Schedule, answers, train_network
-from kernelcast.workloads.mlir.learned.networks import NETWORKS
+from kernelcast.workloads.mlir.learned.networks import NETWORKS, network_graph
 from kernelcast.workloads.mlir.learned.program_model import (
     ProgramEngine,
     ProgramModel,

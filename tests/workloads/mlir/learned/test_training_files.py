@@ -12,8 +12,7 @@ from kernelcast.commands import app
 from kernelcast.datasets.records.mlir_modules import ModuleRun, ModuleText, append_runs, append_texts
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
-from kernelcast.features.mlir.reading import read
-from kernelcast.features.mlir.understanding import understand
+from kernelcast.features.mlir.understanding import read, understand
 from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.workloads.mlir.learned.measured_programs import measured_programs, read_modules

@@ -14,7 +14,7 @@ import pytest
 from kernelcast.datasets.records.compiled_code import TritonModule, append_modules
 from kernelcast.features.cost.occupancy import occupancy
 from kernelcast.features.errors import SpecError
-from kernelcast.features.mlir.reading import read
+from kernelcast.features.mlir.understanding import read
 from kernelcast.models.family_model.artifact_files import ArtifactError
 from kernelcast.models.pretrained import TRITON_CODE
 from kernelcast.workloads.mlir.triton.code_model import load_code_model
@@ -246,7 +246,7 @@ class TestShipped:
     def test_serving_imports_no_training_library(self):
         code = (
             "import sys; from kernelcast.workloads.mlir.triton.predictor import load_code_predictor; "
-            "from kernelcast.features.mlir.reading import read; p = load_code_predictor(); "
+            "from kernelcast.features.mlir.understanding import read; p = load_code_predictor(); "
             f"p.predict(read({kernel(1024, 1)!r}, readers=['tolerant']), None, 'sm_90'); "
             "never = {'torch', 'xgboost', 'sklearn', 'onnx', 'pandas', 'scipy', 'kernelcast.datasets', 'triton'}; "
             "bad = never & set(sys.modules); "
