@@ -22,7 +22,7 @@ from ...models.predict.predictor import Predictor
 from ..launch_floors import launch_floors_s, without_launch
 from ..whole_model import Kernel, Whole, compose
 from .learned.program_model import ProgramAnswer
-from .prediction import GroupCost
+from .prediction import GroupCost, ProgramCost
 
 _STAND_IN_FACTOR = 1.25
 """How much further the ends of a kernel's interval lie where its spec is only like what it does."""
@@ -73,32 +73,7 @@ _TRANSCENDENTAL_FLOPS = 12.0
 _STANDARD_COVERAGE = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class Composed:
-    """What a program costs by its kernels.
-
-    Attributes:
-        latency_s: Total latency.
-        power_w: Mean power; None where it is not known.
-        energy_j: Total energy; None where it is not known.
-        in_domain: Whether all kernels are inside the domain of their models.
-        notes: What to know of the answer.
-        bound_s: The time no run of these kernels can beat.
-        breakdown: Its parts, in seconds.
-        groups: The kernels' parts.
-    """
-
-    latency_s: Interval
-    power_w: Interval | None
-    energy_j: Interval | None
-    in_domain: bool
-    notes: tuple[str, ...]
-    bound_s: float
-    breakdown: Mapping[str, float]
-    groups: tuple[GroupCost, ...]
-
-
-def compose_program(kernels: Predictor, program: Program, on: Hardware, *, coverage: float = 0.9) -> Composed:
+def compose_program(kernels: Predictor, program: Program, on: Hardware, *, coverage: float = 0.9) -> ProgramCost:
     """A program's cost from its kernels' on one device, see the module.
 
     Args:
@@ -138,7 +113,7 @@ def compose_program(kernels: Predictor, program: Program, on: Hardware, *, cover
     outside = sum(
         part.time_share for i, part in enumerate(whole.parts) if i not in known or not part.prediction.in_domain
     )
-    return Composed(
+    return ProgramCost(
         latency_s=latency,
         power_w=whole.power_w,
         energy_j=energy,
@@ -153,7 +128,7 @@ def compose_program(kernels: Predictor, program: Program, on: Hardware, *, cover
     )
 
 
-def learned(program: Program, on: Hardware, answer: ProgramAnswer) -> Composed:
+def learned(program: Program, on: Hardware, answer: ProgramAnswer) -> ProgramCost:
     """A program's cost from what was learned on whole programs, spread over its kernels."""
     value = answer.latency_s.value
     costs = []
@@ -170,10 +145,8 @@ def learned(program: Program, on: Hardware, answer: ProgramAnswer) -> Composed:
     # A compiler that fuses further than was taken here can beat the sum of its kernels' bounds.
     possible = min(1.0, answer.latency_s.lower / bound_s) if bound_s else 1.0
     widening = _unknown_widening(program)
-    return Composed(
+    return ProgramCost(
         latency_s=_stretched(answer.latency_s, widening),
-        power_w=None,
-        energy_j=None,
         in_domain=answer.excess <= 0 and not unknown,
         notes=tuple(notes),
         bound_s=bound_s * possible,
@@ -274,9 +247,10 @@ def _wider_if_stand_in(prediction: Prediction, group: Group) -> Prediction:
     if not group.stand_in:
         return prediction
     least = min(max(prediction.breakdown.values(), default=0.0), prediction.latency_s.value)
+    wider = _stretched(prediction.latency_s, (1.0, _STAND_IN_FACTOR))
     return replace(
         prediction,
-        latency_s=_at_least(_stretched(prediction.latency_s, (1.0, _STAND_IN_FACTOR)), least),
+        latency_s=replace(wider, lower=min(max(wider.lower, least), wider.value)),
         energy_j=None if prediction.energy_j is None else _stretched(prediction.energy_j, (1.0, _STAND_IN_FACTOR)),
     )
 
@@ -310,10 +284,6 @@ def _with_tails(total: Interval, guessed: Sequence[Interval]) -> Interval:
     """
     farthest = max((interval.upper - interval.value for interval in guessed), default=0.0)
     return Interval(total.value, total.lower, max(total.upper, total.value + farthest))
-
-
-def _at_least(interval: Interval, least: float) -> Interval:
-    return Interval(interval.value, min(max(interval.lower, least), interval.value), interval.upper)
 
 
 def _unread_widening(program: Program) -> tuple[float, float]:
@@ -390,11 +360,13 @@ def _text_notes(program: Program) -> list[str]:
     return text_notes
 
 
-def _nothing_runs(on: Hardware, program: Program, coverage: float) -> Composed:
+def _nothing_runs(on: Hardware, program: Program, coverage: float) -> ProgramCost:
     """A program without a kernel: a call, and nothing in it."""
     wide = 5.0 ** _width(coverage)
     value = on.dispatch_s
     latency = Interval(value, min(max(value / wide, on.launch_s), value), value * wide)
     note = "nothing in the program computes or moves anything; only a call is left"
-    return Composed(latency, None, None, program.unread_share == 0, (note,), on.launch_s,
-                    {**dict.fromkeys(BOUNDS, 0.0), "launch": on.launch_s}, ())  # fmt: skip
+    return ProgramCost(
+        latency_s=latency, in_domain=program.unread_share == 0, notes=(note,), bound_s=on.launch_s,
+        breakdown={**dict.fromkeys(BOUNDS, 0.0), "launch": on.launch_s}, groups=(),
+    )  # fmt: skip

@@ -46,8 +46,33 @@ class GroupCost:
     understood: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ModulePrediction:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramCost:
+    """What a program costs by its kernels.
+
+    Attributes:
+        latency_s: Latency.
+        power_w: Mean power; None where nothing is known of it.
+        energy_j: Energy; None where nothing is known of power.
+        in_domain: Whether the program, or all its kernels, are inside the domain of the model.
+        notes: What to know of the answer.
+        bound_s: The time no run of these kernels can beat.
+        breakdown: Its parts, in seconds.
+        groups: The kernels' parts.
+    """
+
+    latency_s: Interval
+    power_w: Interval | None = None
+    energy_j: Interval | None = None
+    in_domain: bool
+    notes: tuple[str, ...]
+    bound_s: float
+    breakdown: Mapping[str, float]
+    groups: tuple[GroupCost, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModulePrediction(ProgramCost):
     """What one function of a module costs on one device.
 
     Attributes:
@@ -56,21 +81,13 @@ class ModulePrediction:
         device: Name of the device.
         compiler: The compiler assumed.
         threads: The thread count assumed; None on a GPU.
-        latency_s: Latency.
-        power_w: Mean power; None where nothing is known of it.
-        energy_j: Energy; None where nothing is known of power.
         coverage: Share of programs whose value the intervals are built to contain.
         method: What answered: `composition` of kernel predictions, or the learned model with what it is blended from.
-        in_domain: Whether the program is inside the domain of the model.
-        notes: What to know of the answer.
-        bound_s: The time no run of these kernels can beat.
-        breakdown: Its parts, in seconds.
         flops: Floating-point operations.
         bytes: Bytes moved.
         footprint_b: Bytes of memory used.
         intensity: Flops per byte.
         utilization: Achieved arithmetic over the device's peak, 0 to 1.
-        groups: The kernels' parts.
         not_understood: Operations whose cost is unknown, with the reason.
         characteristics: Further learned targets, such as `code_instructions`, `registers` or `spills`, by name.
     """
@@ -80,20 +97,12 @@ class ModulePrediction:
     device: str
     compiler: str
     threads: int | None
-    latency_s: Interval
-    power_w: Interval | None
-    energy_j: Interval | None
     coverage: float
     method: str
-    in_domain: bool
-    notes: tuple[str, ...]
-    bound_s: float
-    breakdown: Mapping[str, float]
     flops: float
     bytes: float
     footprint_b: float
     intensity: float
     utilization: float | None
-    groups: tuple[GroupCost, ...]
     not_understood: tuple[tuple[str, str], ...]
     characteristics: Mapping[str, Interval] = field(default_factory=lambda: MappingProxyType({}))

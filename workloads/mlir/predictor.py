@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,9 +20,9 @@ from ...models.family_model.intervals import check_coverage
 from ...models.predict.prediction import Interval
 from ...models.predict.predictor import ArtifactPredictor
 from ...models.pretrained import MLIR_PROGRAMS
-from .composition import Composed, compose_program, learned
+from .composition import compose_program, learned
 from .learned.program_model import ProgramEngine, load_models
-from .prediction import ModulePrediction
+from .prediction import ModulePrediction, ProgramCost
 
 COMPILERS = ("iree", "xla")
 """Compilers that can be asked for; empty: the one the device's programs were measured with, or kernels as libraries
@@ -146,32 +147,26 @@ def _main_dialect(program: Program) -> str:
 
 
 def assembled(
-    program: Program, on: Hardware, composed: Composed, *, compiler: str, method: str, notes: tuple[str, ...],
+    program: Program, on: Hardware, cost: ProgramCost, *, compiler: str, method: str, notes: tuple[str, ...],
     coverage: float, characteristics: Mapping[str, Interval] = MappingProxyType({}),
 ) -> ModulePrediction:  # fmt: skip
     """The answer for a program from what its kernels add up to."""
     peak = on.peak_flops_per_s(*_main_arithmetic(program))
+    by_kernels = {field.name: getattr(cost, field.name) for field in fields(cost)}
     return ModulePrediction(
+        **{**by_kernels, "notes": (*program.notes, *notes)},
         function=program.function,
         reader=program.reader,
         device=on.device.name,
         compiler=compiler,
         threads=on.threads,
-        latency_s=composed.latency_s,
-        power_w=composed.power_w,
-        energy_j=composed.energy_j,
         coverage=coverage,
         method=method,
-        in_domain=composed.in_domain,
-        notes=(*program.notes, *notes),
-        bound_s=composed.bound_s,
-        breakdown=composed.breakdown,
         flops=program.flops,
         bytes=program.bytes,
         footprint_b=program.footprint_b,
         intensity=program.intensity,
-        utilization=min(program.flops / composed.latency_s.value / peak, 1.0),
-        groups=composed.groups,
+        utilization=min(program.flops / cost.latency_s.value / peak, 1.0),
         not_understood=tuple(dict.fromkeys((node.op, node.note) for node in program.not_understood)),
         characteristics=characteristics,
     )

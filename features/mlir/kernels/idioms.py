@@ -11,7 +11,7 @@ decompositions of softmax, layer_norm and rms_norm into torch, linalg, TOSA and 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .dataflow import Flow
 
@@ -165,7 +165,7 @@ def _scaled_by(
         ]
         if not reached and operator in _SCALES and any(_from_source(flow, v, sources) for v in others):
             reached = True
-        elif operator in _AFFINE and len(others) == 1 and _is_row(flow, others[0], cols, reached):
+        elif operator in _AFFINE and len(others) == 1 and (not reached or _is_row(flow, others[0], cols)):
             vectors += 1
         elif reached:
             break
@@ -177,9 +177,9 @@ def _scaled_by(
     return lasts, vectors
 
 
-def _is_row(flow: Flow, value: int, cols: float, reached: bool) -> bool:
-    """Whether a value scales or shifts every row alike; before the source is scaled, anything the root is multiplied with."""
-    return not reached or 1 < flow.elements(flow.strip(value)) <= cols
+def _is_row(flow: Flow, value: int, cols: float) -> bool:
+    """Whether a value scales or shifts every row alike."""
+    return 1 < flow.elements(flow.strip(value)) <= cols
 
 
 def _from_source(flow: Flow, value: int, sources: tuple[int, int | None]) -> bool:
@@ -343,33 +343,41 @@ RANK = {
 """Kinds that give a kernel its name, the strongest with the largest number; all others are 1."""
 
 
+@dataclass(slots=True, eq=False)
 class Cluster:
     """A kernel being formed: its nodes, what it reads, and what may still join it.
 
-    `space` is the number of elements that an operation must have to join. `lights` are operations recomputed in it. `closed`
-    kernels take nothing in. `swapped` tells which operands of its product come transposed, `turned`
-    whether its result goes out transposed. `level` is larger than those of the
-    kernels it reads; `is_read` tells whether another kernel reads it. `parent` is what it was merged into.
+    Attributes:
+        kind: The kind of its main operation.
+        root: Position of its main operation.
+        space: The number of elements that an operation must have to join.
+        body: Number of the loop body it is in.
+        nodes: Positions of its operations.
+        lights: Operations recomputed in it.
+        reads: Values it reads.
+        level: Larger than those of the kernels it reads.
+        is_read: Whether another kernel reads it.
+        closed: Whether it takes nothing in.
+        idiom: The softmax or normalisation it is.
+        swapped: Which operands of its product come transposed.
+        turned: Whether its result goes out transposed.
+        parent: What it was merged into.
     """
 
-    __slots__ = ("body", "closed", "idiom", "is_read", "kind", "level", "lights", "nodes", "parent", "reads", "root",
-                 "space", "swapped", "turned")  # fmt: skip
-
-    def __init__(self, kind: str, root: int, space: float, body: int) -> None:
-        self.kind = kind
-        self.root = root
-        self.space = space
-        self.body = body
-        self.nodes: list[int] = []
-        self.lights: set[int] = set()
-        self.reads: set[int] = set()
-        self.level = 0
-        self.is_read = False
-        self.closed = False
-        self.idiom: Idiom | None = None
-        self.swapped: tuple[bool, bool] = (False, False)
-        self.turned = False
-        self.parent: Cluster | None = None
+    kind: str
+    root: int
+    space: float
+    body: int
+    nodes: list[int] = field(default_factory=list)
+    lights: set[int] = field(default_factory=set)
+    reads: set[int] = field(default_factory=set)
+    level: int = 0
+    is_read: bool = False
+    closed: bool = False
+    idiom: Idiom | None = None
+    swapped: tuple[bool, bool] = (False, False)
+    turned: bool = False
+    parent: Cluster | None = None
 
     def current(self) -> Cluster:
         """The kernel it is a part of now."""

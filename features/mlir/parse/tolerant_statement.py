@@ -71,10 +71,8 @@ class Statement:
         new = set(defined)
         used = [token.text for token in self.tokens if token.kind == "value" and token.text not in new]
         # `reduce(%a init: %b), (%c init: %d)` has operands a, c, b, d.
-        return used[::2] + used[1::2] if self.name in _IN_PAIRS and self._has_inits() else used
-
-    def _has_inits(self) -> bool:
-        return any(token.text == "init" for token in self.tokens)
+        has_inits = any(token.text == "init" for token in self.tokens)
+        return used[::2] + used[1::2] if self.name in _IN_PAIRS and has_inits else used
 
     def types(self) -> tuple[list[str] | None, list[str]]:
         """Types after its last arrow (None without one) and after its last colon."""

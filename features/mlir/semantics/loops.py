@@ -71,17 +71,17 @@ def first_carried(op: Op) -> int:
     return sum(segments[:-1]) if segments else len(op.operands) - len(op.results)
 
 
-def _written_range(op: Op, arguments: Sequence[int]) -> tuple[Counter, ...] | None:
+def _written_range(op: Op, arguments: Sequence[int]) -> tuple[Counter, ...]:
     match = _RANGE.search(op.attributes)
     if match is None:
-        return None
+        raise ValueError(op.attributes)
     lower, upper, step = match.groups()
     return (counted(float(lower), float(upper), float(step or 1), arguments[0] if arguments else None),)
 
 
 def _scf_for(op: Op, arguments: Sequence[int], number: Number) -> tuple[Counter, ...]:
     if len(op.operands) < 3:
-        return _written_range(op, arguments) or (Counter(arguments[0] if arguments else None, None),)
+        return _written_range(op, arguments)
     lower, upper, step = (number(value) for value in op.operands[:3])
     return (counted(lower, upper, step, arguments[0] if arguments else None),)
 
@@ -90,7 +90,7 @@ def _affine_for(op: Op, arguments: Sequence[int], number: Number) -> tuple[Count
     lower_map = parse_map(attributes.value(op.attributes, "lowerBoundMap") or "")
     upper_map = parse_map(attributes.value(op.attributes, "upperBoundMap") or "")
     if lower_map is None or upper_map is None:
-        return _written_range(op, arguments) or (Counter(arguments[0] if arguments else None, None),)
+        return _written_range(op, arguments)
     segments = attributes.integers(op.attributes, "operandSegmentSizes") or (0, 0, 0)
     known = [number(value) for value in op.operands[: segments[0] + segments[1]]]
     lower = _extreme(lower_map.values(known[: segments[0]]), max)

@@ -120,7 +120,7 @@ def layouts_of(
     flow: Flow, types: Sequence[ValueType], axes: Mapping[int, Axis], capability: int, num_warps: int
 ) -> Layouts:
     """Layouts of the blocks of a function for a compute capability (90) and so many warps."""
-    held_out: dict[int, Spread] = {}
+    spreads: dict[int, Spread] = {}
     cored: set[int] = set()
     accesses = {i: access_of(op, types, axes, num_warps) for i, op in enumerate(flow.steps) if op.name in MEMORY_OPS}
     n_dots = sum(op.name == "tt.dot" for op in flow.steps)
@@ -131,17 +131,17 @@ def layouts_of(
     }  # fmt: skip
     widths = _widths(flow, types, accesses)
     by_shape = {shape: blocked(shape, num_warps, item.run, item.along) for shape, item in widths.items()}
-    _forward(flow, types, products, held_out, cored, by_shape, num_warps)
+    _forward(flow, types, products, spreads, cored, by_shape, num_warps)
     for i in accesses:
         for value in flow.steps[i].operands:
             if (shape := shape_of(types[value])) in by_shape:
-                held_out.setdefault(value, by_shape[shape])
-    _backward(flow, types, held_out)
+                spreads.setdefault(value, by_shape[shape])
+    _backward(flow, types, spreads)
     for value in {value for op in flow.steps for value in (*op.results, *op.operands)}:
         shape = shape_of(types[value])
-        if shape and (value not in held_out or len(held_out[value].per_thread) != len(shape)):
-            held_out[value] = by_shape.get(shape) or blocked(shape, num_warps, 1, len(shape) - 1)
-    return Layouts(held_out, accesses, products, frozenset(cored), widths)
+        if shape and (value not in spreads or len(spreads[value].per_thread) != len(shape)):
+            spreads[value] = by_shape.get(shape) or blocked(shape, num_warps, 1, len(shape) - 1)
+    return Layouts(spreads, accesses, products, frozenset(cored), widths)
 
 
 _MOST_CHAINED = 32
@@ -163,8 +163,8 @@ def blocked(shape: Sequence[int], num_warps: int, width: int, along: int) -> Spr
         by_lanes[i] = min(local, lanes)
         by_warps[i] = min(max(local // by_lanes[i], 1), warps)
         lanes, warps, threads = lanes // by_lanes[i], warps // by_warps[i], threads // local
-    held_out = (size[i] * max(1, -(-shape[i] // (size[i] * by_lanes[i] * by_warps[i]))) for i in range(len(shape)))
-    return Spread(tuple(held_out), tuple(by_lanes), tuple(by_warps))
+    per_thread = (size[i] * max(1, -(-shape[i] // (size[i] * by_lanes[i] * by_warps[i]))) for i in range(len(shape)))
+    return Spread(tuple(per_thread), tuple(by_lanes), tuple(by_warps))
 
 
 def access_of(op: Op, types: Sequence[ValueType], axes: Mapping[int, Axis], num_warps: int) -> Access:

@@ -80,8 +80,8 @@ def liveness_of(
             columns[4, start] += 1
             columns[4, min(last, n)] -= 1
     live = np.cumsum(columns, axis=1)[:, :n]
-    kept = live[0] + live[2]
-    return np.vstack([live, kept, kept + live[1] + live[3]])
+    with_addresses = live[0] + live[2]
+    return np.vstack([live, with_addresses, with_addresses + live[1] + live[3]])
 
 
 def data_of(flow: Flow) -> set[int]:

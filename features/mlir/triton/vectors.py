@@ -116,18 +116,16 @@ def extract(module: Module, function: Function, options: Options) -> Floats:
     )
     work, unknown_ops = _work(read)
     lives = _lives(read)
-    memory, products = _memory(read), _products(read)
-    shared, reduced = _shared(read), _reduced(read)
-    paper = _paper(read, lives, work, memory, products, reduced)
+    memory, products, reduced = _memory(read), _products(read), _reduced(read)
     values = [
         *_option_numbers(read, unknown_ops),
         *lives,
         *work,
-        *memory,
-        *products,
-        *shared,
-        *reduced,
-        *paper,
+        *memory.values(),
+        *products.values(),
+        *_shared(read),
+        *reduced.values(),
+        *_paper(read, dict(zip(_LIVE, lives, strict=True)), work, memory, products, reduced),
         *counts_of(flow),
     ]
     result = np.array(values, dtype=np.float64)
@@ -196,13 +194,10 @@ def _in_flight(flow: Flow, types: Sequence[ValueType], layouts: Layouts, options
     return frozenset(
         i for i, op in enumerate(flow.steps)
         if flow.loop_of[i] >= 0 and op.results and op.results[0] in wanted and shape_of(types[op.results[0]])
-        and (op.name in DESCRIPTOR_LOADS or (op.name == "tt.load" and _copy_b(i, op, types, layouts) >= _LEAST_COPY_B))
+        and (op.name in DESCRIPTOR_LOADS or (
+            op.name == "tt.load" and layouts.accesses[i].width * pointee_b(types[op.operands[0]]) >= _LEAST_COPY_B
+        ))
     )  # fmt: skip
-
-
-def _copy_b(step: int, op: Op, types: Sequence[ValueType], layouts: Layouts) -> float:
-    """Bytes one copy of a load moves."""
-    return layouts.accesses[step].width * pointee_b(types[op.operands[0]])
 
 
 _READS = DESCRIPTOR_LOADS | {"tt.load"}
@@ -210,7 +205,7 @@ _LEAST_COPY_B = 4
 """The least bytes `cp.async` copies (PTX ISA, "Data Movement and Conversion Instructions: cp.async")."""
 
 
-def _memory(read: _Read) -> list[float]:
+def _memory(read: _Read) -> dict[str, float]:
     n = dict.fromkeys(_MEMORY, 0.0)
     narrow = {"tt.load": 16.0, "tt.store": 16.0}
     for i, op in enumerate(read.flow.steps):
@@ -251,10 +246,10 @@ def _memory(read: _Read) -> list[float]:
             block = prod(shape_of(read.types[pointer]))
             n["replicated"] += max(prod(spread.per_thread) * WARP * read.options.num_warps / max(block, 1) - 1.0, 0.0)
     n["narrowest load"], n["narrowest store"] = narrow["tt.load"], narrow["tt.store"]
-    return [n[name] for name in _MEMORY]
+    return n
 
 
-def _products(read: _Read) -> list[float]:
+def _products(read: _Read) -> dict[str, float]:
     n = dict.fromkeys(_PRODUCTS, 0.0)
     n["k least"] = float("inf") if read.layouts.products else 0.0
     root = roots_of(read.flow, _MOVES)
@@ -263,8 +258,8 @@ def _products(read: _Read) -> list[float]:
         op, looped = read.flow.steps[i], read.flow.loop_of[i] >= 0
         n[product.kind] += product.instructions
         n["products in loops" if looped else "products"] += 1
-        held_out = product.batch * product.m * product.n / (WARP * read.options.num_warps)
-        n["accumulators in loops" if looped else "accumulators"] += held_out
+        accumulators = product.batch * product.m * product.n / (WARP * read.options.num_warps)
+        n["accumulators in loops" if looped else "accumulators"] += accumulators
         if product.kind != "wgmma":
             # An operand is held by every warp along the other dimension.
             threads = WARP * read.options.num_warps
@@ -289,7 +284,7 @@ def _products(read: _Read) -> list[float]:
         op.name == "tt.store" and len(op.operands) > 1 and op.operands[1] in read.layouts.from_product for op in
         read.flow.steps
     ))  # fmt: skip
-    return [n[name] for name in _PRODUCTS]
+    return n
 
 
 _MOVES = frozenset(("tt.trans", "tt.reshape"))
@@ -318,7 +313,7 @@ def _axis(op: Op, rank: int) -> int:
     return numbers[0] if numbers and 0 <= numbers[0] < rank else rank - 1
 
 
-def _reduced(read: _Read) -> list[float]:
+def _reduced(read: _Read) -> dict[str, float]:
     n = dict.fromkeys(_REDUCED, 0.0)
     for i, op in enumerate(read.flow.steps):
         if op.name not in ("tt.reduce", "tt.scan") or not op.operands:
@@ -335,32 +330,25 @@ def _reduced(read: _Read) -> list[float]:
         n["reduced"] += prod(spread.per_thread) * work
         n["combined operations"] += work
         n["across warps"] += spread.warps[axis] > 1
-    return [n[name] for name in _REDUCED]
+    return n
 
 
 def _paper(
-    read: _Read, lives: Sequence[float], work: Sequence[float], memory: Sequence[float], products: Sequence[float],
-    reduced: Sequence[float],
+    read: _Read, lives: Mapping[str, float], work: Sequence[float], moved: Mapping[str, float], products: Mapping[str, float],
+    folded: Mapping[str, float],
 ) -> list[float]:  # fmt: skip
     """A rule of thumb for registers and instructions: what must be kept at once, and every operation once per
     element.
     """
     limit = register_limit(read.options.num_warps)
-    remaining = dict(zip(_LIVE, lives, strict=True))
-    by_product = dict(zip(_PRODUCTS, products, strict=True))
-    moved = dict(zip(_MEMORY, memory, strict=True))
-    folded = dict(zip(_REDUCED, reduced, strict=True))
-    demand = (
-        remaining["all at fixed points"]
-        + min(by_product["left registers"] + by_product["right registers"], 64.0)
-        + _OVERHEAD
-    )
+    operands = min(products["left registers"] + products["right registers"], 64.0)
+    demand = lives["all at fixed points"] + operands + _OVERHEAD
     half = len(CLASSES)
     looped = sum(work[half:]) + moved["loads in loops"] + moved["stores in loops"] + folded["shuffles in loops"] * 2
     in_all = (
         looped + sum(work[:half]) + moved["loads"] + moved["stores"] + moved["copies"] * 2
         + folded["shuffles"] * 2 + folded["reduced"]
-        + by_product["wgmma"] + 1.5 * by_product["mma"] + 1.5 * by_product["fma"] + moved["atomics"] * 2 + 20.0
+        + products["wgmma"] + 1.5 * products["mma"] + 1.5 * products["fma"] + moved["atomics"] * 2 + 20.0
     )  # fmt: skip
     trips = max((_trip_count(read, i) for i in range(len(read.flow.loops))), default=0.0)
     return [min(demand, limit), demand, max(demand - limit, 0.0), in_all, looped, trips]

@@ -108,7 +108,9 @@ def op_table(program: Program) -> OpTable:
     costs = _rows(map(_COSTS, nodes), n, 5)
     loops = _rows(map(_LOOPS, nodes), n, 4)
     shapes = _rows(_shape_rows(nodes, program.types), n, 8)
-    codes = np.array([_code_row(node) for node in nodes], dtype=np.int64).reshape(n, len(CODES))
+    codes = np.array(
+        [_codes(node.op, node.detail.get("operator", ""), node.kind, node.dtype) for node in nodes], dtype=np.int64
+    ).reshape(n, len(CODES))
     details = _rows(map(_detail_row, nodes), n, 6)
     rank, last_out, last_in, last_second, largest_b, elements_in, elements_out, operands = shapes.T
     distinct = np.minimum(_distinct(program, nodes), elements_out)
@@ -137,10 +139,6 @@ def bucket(name: str, size: int) -> int:
 
 def _rows(rows: Iterable[Sequence[float]], n: int, width: int) -> Floats:
     return np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=n * width).reshape(n, width)
-
-
-def _code_row(node: Node) -> tuple[int, ...]:
-    return _codes(node.op, node.detail.get("operator", ""), node.kind, node.dtype)
 
 
 @lru_cache(maxsize=16384)

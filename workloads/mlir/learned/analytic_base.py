@@ -169,28 +169,28 @@ def _minimise(table: Floats, y: Floats, counts: Floats) -> tuple[Floats, float, 
     n_own = int(slots.max()) + 1
     counts = counts / counts.mean()
 
-    def parts_of(to_ragged_batch: Floats) -> Floats:
-        shared, by_class = to_ragged_batch[2 : 2 + n_terms], to_ragged_batch[2 + n_terms :]
-        weights: Floats = np.exp(np.append((shared + by_class[slots]).ravel(), to_ragged_batch[1]))
+    def parts_of(parameters: Floats) -> Floats:
+        shared, by_class = parameters[2 : 2 + n_terms], parameters[2 + n_terms :]
+        weights: Floats = np.exp(np.append((shared + by_class[slots]).ravel(), parameters[1]))
         return weights
 
-    def loss(to_ragged_batch: Floats) -> tuple[float, Floats]:
-        weights, call = parts_of(to_ragged_batch), np.exp(to_ragged_batch[0])
+    def loss(parameters: Floats) -> tuple[float, Floats]:
+        weights, call = parts_of(parameters), np.exp(parameters[0])
         total = table @ weights + call
         error = (np.log(total) - y) / _HUBER_WIDTH
         root = np.sqrt(1.0 + error**2)
         slope = counts * error / root / _HUBER_WIDTH / total
         *by_weight, by_copy = (slope @ table) * weights
         own_slope = np.bincount(slots.ravel(), by_weight, minlength=n_own)
-        shared, by_class = to_ragged_batch[2 : 2 + n_terms], to_ragged_batch[2 + n_terms :]
+        shared, by_class = parameters[2 : 2 + n_terms], parameters[2 + n_terms :]
         pull, pull_own = _PULL["shared"] / _HUBER_WIDTH**2, _PULL["own"] / _HUBER_WIDTH**2
         value = (
             (counts * (root - 1.0)).sum()
-            + 0.5 * pull * (shared @ shared + to_ragged_batch[1] ** 2)
+            + 0.5 * pull * (shared @ shared + parameters[1] ** 2)
             + 0.5 * pull_own * by_class @ by_class
         )
         gradient = np.concatenate([
-            [slope.sum() * call, by_copy + pull * to_ragged_batch[1]],
+            [slope.sum() * call, by_copy + pull * parameters[1]],
             np.array(by_weight).reshape(N_CLASSES, n_terms).sum(axis=0) + pull * shared, own_slope + pull_own * by_class,
         ])  # fmt: skip
         return value / len(y), gradient / len(y)
@@ -198,9 +198,9 @@ def _minimise(table: Floats, y: Floats, counts: Floats) -> tuple[Floats, float, 
     start = np.zeros(2 + n_terms + n_own)
     # The quickest programs do little but be called.
     start[0] = np.quantile(y, 0.02) if len(y) else np.log(1e-5)
-    to_ragged_batch = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 300, "maxfun": 400}).x
-    *weights, copy = parts_of(to_ragged_batch)
-    return np.array(weights).reshape(N_CLASSES, n_terms), float(np.exp(to_ragged_batch[0])), float(copy)
+    parameters = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 300, "maxfun": 400}).x
+    *weights, copy = parts_of(parameters)
+    return np.array(weights).reshape(N_CLASSES, n_terms), float(np.exp(parameters[0])), float(copy)
 
 
 def tree_inputs(programs: RaggedBatch, base: AnalyticBase) -> Matrix:
