@@ -225,21 +225,6 @@ class Spread:
     near_duplicate: Floats
     deviation: Floats | None
 
-    def ends(self) -> tuple[Floats, Floats]:
-        """Lower and upper ends of the intervals as multiples of the values, shape `(n_targets, n)` each."""
-        low, high, plain, unseen, adapted, growth = self.rows.transpose(1, 0, 2)
-        scale = self.scales
-        has_plain, has_unseen, has_adapted = self.rows[:, 2:5].max(axis=(0, 2)).tolist()
-        if has_plain:
-            # This regime's scores are plain log errors.
-            scale = np.where(plain > 0, 1.0, scale)
-        if has_unseen:
-            scale = np.where(unseen > 0, scale * near_duplicate_factor(self.near_duplicate), scale)
-        if has_adapted and self.deviation is not None:
-            scale = np.where((adapted > 0) & ~np.isnan(self.deviation), self.deviation, scale)
-        spread, outside = scale * self.factor, growth * (self.factor - 1.0)
-        return np.exp(low * spread - outside), np.exp(np.minimum(high * spread + outside, _MAX_LOG_WIDTH))
-
     def targets(
         self, latency_s: Floats, bound_s: Floats, log_power: Floats | None, limit_w: Floats, idle_w: Floats
     ) -> tuple[TargetColumns, TargetColumns, TargetColumns]:
@@ -252,7 +237,19 @@ class Spread:
             limit_w: Power limit, NaN where none is public, shape `(n,)` or `(1,)`.
             idle_w: Least power, likewise.
         """
-        lower, upper = self.ends()
+        low, high, plain, unseen, adapted, growth = self.rows.transpose(1, 0, 2)
+        has_plain, has_unseen, has_adapted = self.rows[:, 2:5].max(axis=(0, 2)).tolist()
+        scale = self.scales
+        if has_plain:
+            # This regime's scores are plain log errors.
+            scale = np.where(plain > 0, 1.0, scale)
+        if has_unseen:
+            scale = np.where(unseen > 0, scale * near_duplicate_factor(self.near_duplicate), scale)
+        if has_adapted and self.deviation is not None:
+            scale = np.where((adapted > 0) & ~np.isnan(self.deviation), self.deviation, scale)
+        # The ends of the intervals as multiples of the values, all targets at once.
+        spread, outside = scale * self.factor, growth * (self.factor - 1.0)
+        lower, upper = np.exp(low * spread - outside), np.exp(np.minimum(high * spread + outside, _MAX_LOG_WIDTH))
         latency = _between(latency_s, lower[0], upper[0], bound_s)
         if log_power is None:
             unknown = TargetColumns(*np.full((3, len(latency_s)), np.nan))
@@ -263,11 +260,10 @@ class Spread:
         energy = _between(
             latency_s * value, lower[2], upper[2], latency.lower * power.lower, latency.upper * power.upper
         )
-        if self.deviation is not None:
-            adapted = (self.rows[0, 4] > 0) | (self.rows[1, 4] > 0)
-            energy = _chosen(adapted, _product(latency, power), energy)
+        if has_adapted:
+            energy = _chosen((adapted[:2] > 0).any(axis=0), _product(latency, power), energy)
         # A kind of device whose power was never measured, or without a public limit, has no power.
-        known = (self.rows[1, 2] == 0) & ~np.isnan(value)
+        known = (plain[1] == 0) & ~np.isnan(value)
         if known.all():
             return latency, power, energy
         unknown = TargetColumns(*np.full((3, len(latency_s)), np.nan))

@@ -26,7 +26,7 @@ from ..family_model.domain import WIDENING_PER_STEP, extrapolate, log2_excess
 from ..family_model.gaussian_process import Points
 from ..family_model.intervals import COVERAGE_RANGE, SCORED, Spread, check_coverage, scale_of
 from .prediction import TARGETS, Prediction, Predictions
-from .training_support import CategoryRecord, Novelty, RecordColumns, notes, per_case, training_support
+from .training_support import CategoryRecord, Novelty, RecordColumns, notes, training_support
 
 _STEPS_PER_UNKNOWN_LABEL = 2.0
 """A dtype, variant or impl never measured widens like a case two typical spacings outside the domain: doubled."""
@@ -127,20 +127,20 @@ class FamilyPredictor:
                                  estimates.logs.get("power"), columns.limit_w, columns.idle_w)  # fmt: skip
         too_large = work.footprint_b > columns.memory_b
         is_ordinary = not (too_large.any() or excess.any())
-        # Cases of a category that have nothing of their own to say share one tuple.
+        by_case = [records[i] for i in code.tolist()]
         every = (
-            per_case([record.notes for record in records], code) if is_ordinary
-            else notes(model, cases, query.features, Novelty(excess, tiles, too_large), records, code)
+            [record.notes for record in by_case] if is_ordinary
+            else notes(model, cases, query.features, Novelty(excess, tiles, too_large), by_case)
         )  # fmt: skip
         return Predictions(
             targets=dict(zip(TARGETS, targets, strict=True)),
             coverage=coverage,
-            method=per_case([record.support.method for record in records], code),
+            method=[record.support.method for record in by_case],
             in_domain=np.array([not note for note in every], dtype=np.bool_),
             notes=every,
             bound=work.binding(),
             breakdown=work.bounds_s,
-            regimes=per_case([record.support.answer_regime["latency"] for record in records], code),
+            regimes=[record.support.answer_regime["latency"] for record in by_case],
         )
 
     def estimate(self, cases: Cases) -> RawEstimates:

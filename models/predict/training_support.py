@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
@@ -162,14 +161,6 @@ class CategoryRecord:
         return cls(inputs, sources, support, support.notes, adaptations, columns, scores)
 
 
-_Value = TypeVar("_Value")
-
-
-def per_case(values: Sequence[_Value], code: Indices) -> list[_Value]:
-    """The value of each case's category; `code` of shape `(n,)` says which it is."""
-    return [values[0]] * len(code) if len(values) == 1 else [values[i] for i in code.tolist()]
-
-
 def training_support(
     model: FamilyModel, regressor: str, features: CategoryFeatures, family: KernelFamily
 ) -> TrainingSupport:
@@ -283,13 +274,12 @@ def notes(
     features: Features,
     novelty: Novelty,
     records: Sequence[CategoryRecord],
-    code: Indices,
 ) -> list[tuple[str, ...]]:
-    """What is unusual about each case, in words; nothing for a case like those measured."""
+    """What is unusual about each case, in words; nothing for a case like those measured. `records` has each case's."""
     # Most cases have nothing of their own to say: those of a category share one tuple.
-    every = per_case([record.notes for record in records], code)
+    every = [record.notes for record in records]
     for i in np.flatnonzero(novelty.too_large | (novelty.excess > 0)).tolist():
-        record = records[code[i]]
+        record = records[i]
         lines = list(record.support.warnings)
         if novelty.too_large[i]:
             needed, there = features.work.footprint_b[i] / 1e9, record.columns.memory_b[0] / 1e9
