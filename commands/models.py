@@ -124,8 +124,7 @@ def history(as_json: Json = False) -> None:
     """List the models kept by nights and promotions, oldest first, and which of them serves."""
     with plain_errors("models history", "train"):
         from ..models.family_model.artifact import pointer
-        from ..nightly.gate.model_ledger import Ledger
-        from ..nightly.record.serving_model import SHIPPED
+        from ..nightly.gate.model_ledger import SHIPPED, Ledger
     ledger = Ledger()
     serving = pointer().version or SHIPPED
     listed = [_shown(entry, serving) for entry in ledger.entries()]

@@ -24,11 +24,10 @@ from ..features.errors import SpecError
 from ..files import write_whole
 from ..process import die_with_parent
 from .gate.challengers import Challenger, adapted, retrained
-from .gate.model_ledger import Ledger
+from .gate.model_ledger import Ledger, serving_model
 from .record.folders import CHALLENGERS, PLAN_JSON, STATE, blocks_of
 from .record.plan import Plan
 from .record.record import NightRecord
-from .record.serving_model import serving_model
 from .rows import TrainingRows, night_software, night_split, other_rows, together
 
 RETRAINED = "retrained"

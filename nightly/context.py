@@ -190,11 +190,6 @@ class Night:
         """The facts of an earlier stage; empty where it did not get so far."""
         return self.record.stage(stage).facts
 
-    @property
-    def rehearsal(self) -> bool:
-        """Whether rows are replayed."""
-        return self.plan.rehearsal
-
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Hold this machine's devices while they are measured; a fleet's are held by those who measure there."""

@@ -18,6 +18,7 @@ from ..features.device import Catalogue
 from ..features.errors import SpecError, listed
 from ..files import home_dir, write_whole
 from .context import LOCKED, Budget, Night, Progress, reserve_s
+from .gate.model_ledger import serving_model, serving_version
 from .measuring.protocol import Measurer
 from .record.folders import (
     PLAN_JSON,
@@ -31,7 +32,6 @@ from .record.folders import (
 )
 from .record.plan import Plan, differences, without_password
 from .record.record import STAGES, Finding, NightRecord, StageRecord
-from .record.serving_model import serving_model, serving_version
 from .stages.choose import cases_for
 from .stages.device import descriptor_file
 from .stages.report import reserve_report_space

@@ -21,9 +21,9 @@ from ..datasets.store.store import StoreError
 from ..features.errors import SpecError
 from ..process import ChildStartError
 from .context import Night, StageResult, kind_of_error
+from .gate.model_ledger import serving_model, serving_version
 from .record.folders import ERRORS, STATE
 from .record.record import STAGES, Finding, FindingKind, NightRecord, Outcome, StageRecord
-from .record.serving_model import serving_model, serving_version
 from .stages.check import check
 from .stages.choose import choose
 from .stages.collect import collect

@@ -48,14 +48,6 @@ def _select_columns(condition: Any, a: Any, b: Any) -> Any:
     return np.where(np.not_equal(condition, 0.0), a, b)
 
 
-def _less_columns(a: Any, b: Any) -> Any:
-    return np.less(a, b).astype(np.float64)
-
-
-def _equal_columns(a: Any, b: Any) -> Any:
-    return np.equal(a, b).astype(np.float64)
-
-
 OPCODES: dict[str, Operation] = {
     "add": Operation(0, 2, lambda a, b: a + b, np.add),
     "sub": Operation(1, 2, lambda a, b: a - b, np.subtract),
@@ -71,8 +63,8 @@ OPCODES: dict[str, Operation] = {
     ),
     "exp": Operation(9, 1, lambda a: math.exp(min(a, MOST_EXP)), lambda a: np.exp(np.minimum(a, _MOST_THERE))),
     "sqrt": Operation(10, 1, lambda a: math.sqrt(a) if a > 0.0 else 0.0, lambda a: np.sqrt(np.maximum(a, _ZERO))),
-    "less": Operation(11, 2, lambda a, b: 1.0 if a < b else 0.0, _less_columns),
-    "equal": Operation(12, 2, lambda a, b: 1.0 if a == b else 0.0, _equal_columns),
+    "less": Operation(11, 2, lambda a, b: 1.0 if a < b else 0.0, lambda a, b: np.less(a, b).astype(np.float64)),
+    "equal": Operation(12, 2, lambda a, b: 1.0 if a == b else 0.0, lambda a, b: np.equal(a, b).astype(np.float64)),
     "select": Operation(13, 3, lambda condition, a, b: a if condition != 0.0 else b, _select_columns),
 }
 """Every operation by name. Codes are part of the file format and never change their meaning."""

@@ -16,7 +16,7 @@ from ...datasets.store.store import StoreError
 from ...files import home_dir
 from ..context import Night
 from ..record.record import Finding
-from ..rows import TrainingRows, in_blocks, scan, short_rows
+from ..rows import in_blocks, scan, short_rows
 from .device_drift import DeviceNight, device_drift, read_readings, readings_path, software_change, write_readings
 
 _MOST_PCT = 10.0
@@ -85,9 +85,7 @@ def check_device(
     return findings, drift, history
 
 
-def check_repeats(
-    night: Night, fresh: Mapping[str, pa.Table], _reader: TrainingRows
-) -> tuple[dict[str, Any], list[Finding]]:
+def check_repeats(night: Night, fresh: Mapping[str, pa.Table]) -> tuple[dict[str, Any], list[Finding]]:
     """By how much tonight's repeated cases differ from their medians of before, in percent of ln latency.
 
     Raises:
@@ -122,4 +120,4 @@ def check_repeats(
 
 def _folder(night: Night) -> Path | None:
     """A rehearsal's readings are of a recording: they are kept apart from those of the device."""
-    return home_dir() / "regimes" / "rehearsed" if night.rehearsal else None
+    return home_dir() / "regimes" / "rehearsed" if night.plan.rehearsal else None

@@ -24,10 +24,10 @@ from ...models.training.labelled_cases import LabelledCases
 from ..context import Night, chosen_in
 from ..gate.hold_out import Evidence, unseen
 from ..gate.judge import Rules
+from ..gate.model_ledger import serving_predictor
 from ..gate.promotion import review
 from ..record.folders import blocks_of, nights_dir, records
 from ..record.record import Finding
-from ..record.serving_model import serving_predictor
 from ..rows import TrainingRows, in_blocks, night_tables
 
 _NIGHTS = 14

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ...features.batch.cases import Cases
-from ...features.errors import listed
 from ...models.family_model.artifact import read_manifest
 from ...models.predict.prediction import Predictions
 from ...models.predict.predictor import ArtifactPredictor
@@ -46,12 +45,6 @@ def coverage_lost(champion: Path, challenger: Path) -> list[str]:
     """What the champion answers from measurements and the challenger no longer would: `family on device`, or its power."""
     before, after = (_measured(read_manifest(path)) for path in (champion, challenger))
     return sorted(before - after)
-
-
-def forgotten(lost: Sequence[str]) -> str:
-    """The sentence for a challenger that has lost something."""
-    more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
-    return f"it no longer knows {listed(lost[:5])}{more}, which the champion was measured on"
 
 
 def _measured(manifest: Mapping[str, Any]) -> set[str]:

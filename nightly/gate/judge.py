@@ -21,7 +21,7 @@ from ...models.evaluation.scoring import canonical
 from ...models.metrics import ape_pct, size_bands
 from ...models.predict.prediction import Predictions
 from ...models.predict.predictor import ArtifactPredictor, load_predictor
-from .hard_limits import answers_refused, coverage_lost, forgotten, seconds_per_answer, size_b
+from .hard_limits import answers_refused, coverage_lost, seconds_per_answer, size_b
 from .hold_out import HOLD_OUT, LAST_NIGHT, Evidence, joined_evidence
 from .paired_bootstrap import Difference, difference, holm, resamples_for
 
@@ -154,7 +154,10 @@ def judge(
     rules, known = rules or Rules(), devices or catalogue()
     old, new = load_predictor(champion, known), load_predictor(challenger, known)
     lost = coverage_lost(champion, challenger)
-    reasons = [] if not lost or rules.may_forget else [forgotten(lost)]
+    reasons: list[str] = []
+    if lost and not rules.may_forget:
+        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        reasons.append(f"it no longer knows {', '.join(lost[:5])}{more}, which the champion was measured on")
     reasons += _too_much(champion, challenger, old, new, evidence, rules)
     scored: list[_Scored] = []
     for part in joined_evidence(evidence):

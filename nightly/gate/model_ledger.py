@@ -2,7 +2,7 @@
 
 `KERNELCAST_HOME/nights/ledger.jsonl`, one JSON object a line, only ever appended to: `kept`, `promoted`, `rolled-back`,
 `errors` and `pruned`. What a model is now follows from reading the lines in order. A line that a crash cut short is
-skipped and counted in `Ledger.damaged`.
+skipped and counted in `Ledger.damaged`. Beside it, what serves now.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,17 @@ from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError, listed
 from ...files import append_line, home_dir, read_lines
 from ...models.evaluation.scoring import canonical
-from ...models.family_model.artifact import read_manifest
+from ...models.family_model.artifact import CHAMPION_POINTER, default_model_dir, pointer, read_manifest
 from ...models.family_model.artifact_files import ArtifactError
 from ...models.metrics import ape_pct
-from ...models.predict.predictor import load_predictor
+from ...models.predict.predictor import ArtifactPredictor, load_predictor
 from ...models.registry.mlflow_tracking import manifest_sha256
 from ...models.registry.registry import pin
-from ..record.serving_model import SHIPPED
 from .challengers import Challenger
 from .hold_out import Evidence
+
+SHIPPED = "shipped"
+"""The version of the model that serves where nothing was promoted."""
 
 _EVENTS = ("kept", "promoted", "rolled-back", "errors", "pruned")
 
@@ -333,3 +336,42 @@ def same_software(entry: ModelEntry, software: Mapping[str, str]) -> float:
 def days_between(entry: ModelEntry, night: str) -> float:
     """Days between the night that made the model and this one."""
     return abs((night_time(night) - entry.made_at()).total_seconds()) / _DAY_S
+
+
+def serving_version() -> str | None:
+    """The version that serves: the pointer's, `shipped` where there is none, None where the pointer cannot be read."""
+    try:
+        return pointer().version or SHIPPED
+    except ArtifactError:
+        return None
+
+
+def serving_model() -> tuple[Path, str | None]:
+    """The model directory that serves, and why it cannot be loaded; None where it can."""
+    try:
+        return serving_predictor().directory, None
+    except ArtifactError as error:
+        return home_dir() / CHAMPION_POINTER, str(error)
+
+
+def serving_predictor(devices: Catalogue | None = None) -> ArtifactPredictor:
+    """The model that serves, every family of it read and checked; read again only where its files have changed since.
+
+    Raises:
+        ArtifactError: it cannot be loaded.
+    """
+    directory = default_model_dir()
+    try:
+        files = tuple(sorted((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in directory.iterdir()))
+    except OSError:
+        # Reading it says what is wrong with it.
+        files = ()
+    return _read(directory, files, devices or catalogue())
+
+
+@lru_cache(maxsize=2)
+def _read(directory: Path, files: tuple[tuple[str, int, int], ...], devices: Catalogue) -> ArtifactPredictor:  # noqa: ARG001
+    """The predictor of a directory whose `files` are these; with others it is another."""
+    predictor = load_predictor(directory, devices)
+    predictor.load_all()
+    return predictor

@@ -24,11 +24,10 @@ from ...models.predict.predictor import load_predictor
 from ...models.registry.mlflow_tracking import RegistryError, manifest_sha256
 from ...models.registry.registry import Promoted, point_back, promote, promote_directory
 from ..record.record import Finding
-from ..record.serving_model import SHIPPED
 from .challengers import Challenger, past
 from .hold_out import Evidence
 from .judge import Rules, Verdict, judge
-from .model_ledger import Ledger
+from .model_ledger import SHIPPED, Ledger
 
 _AGREE = 1e-9
 """Relative difference of answers of equal files on one machine: none but rounding."""

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
@@ -42,11 +42,9 @@ def new_night(nights: Path, plan: str, now: datetime) -> Path:
         OSError: the folder cannot be made.
     """
     nights.mkdir(parents=True, exist_ok=True)
-    stamp = now.astimezone(UTC).replace(microsecond=0)
     # A clock that was set back would give the name of a night that was: the stamp is moved on until it is free.
     for seconds in range(86_400):
-        moved = datetime.fromtimestamp(stamp.timestamp() + seconds, UTC)
-        folder = nights / f"{moved:%Y%m%dT%H%M%SZ}-{plan}"
+        folder = nights / f"{now.astimezone(UTC) + timedelta(seconds=seconds):%Y%m%dT%H%M%SZ}-{plan}"
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
             return folder

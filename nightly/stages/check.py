@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -44,9 +45,14 @@ def check(night: Night) -> StageResult:
         findings += _check_device(night, device, fresh, facts)
     if statuses["ok"]:
         reader = TrainingRows(night.store, night.plan, night.devices, facts["software"])
-        for name, part in (("repeats", check_repeats), ("intervals", check_intervals), ("champion", review_champion)):
+        parts = {
+            "repeats": partial(check_repeats, night, fresh),
+            "intervals": partial(check_intervals, night, fresh, reader),
+            "champion": partial(review_champion, night, fresh, reader),
+        }
+        for name, part in parts.items():
             try:
-                part_facts, part_findings = part(night, fresh, reader)
+                part_facts, part_findings = part()
             except SpecError as error:
                 # One check that fails must not keep the others from being made.
                 message = f"{error}. The night continues without this check."

@@ -17,8 +17,8 @@ from ...models.predict.predictor import ArtifactPredictor
 from ...models.selection.select_cases import choose as choose_cases
 from ...models.selection.suggest import PROTOCOLS
 from ..context import ChosenCase, Night, StageResult
+from ..gate.model_ledger import serving_predictor
 from ..record.record import Finding
-from ..record.serving_model import serving_predictor
 from ..rows import measured_cases
 
 _MORE = 1.15
@@ -107,7 +107,7 @@ def _for_device(
 ) -> tuple[list[ChosenCase], int]:
     """Cases for one device, and how many there were to choose from."""
     plan = night.plan.choose
-    before = measured_cases(night.store, device, shipped=not night.rehearsal)
+    before = measured_cases(night.store, device, shipped=not night.plan.rehearsal)
     kind = night.devices.get(device).kind
     protocol = PROTOCOLS.get(kind, PROTOCOLS["gpu"])
     wanted = round(_CANDIDATES_PER_CASE * seconds / (protocol.overhead_s + protocol.first_call_s + protocol.warm_up_s))

@@ -130,7 +130,7 @@ def sentinels(night: Night) -> StageResult:
 def _of_device(night: Night, device: str, reading: DeviceReading) -> tuple[dict[str, Any], list[Finding]]:
     """Facts of one device, and findings about its anchors and software."""
     readings = _medians(reading)
-    software = "" if night.rehearsal else software_of(reading.facts)
+    software = "" if night.plan.rehearsal else software_of(reading.facts)
     findings, drift, history = check_device(night, device, software, readings)
     if readings:
         findings += record_readings(night, device, software, readings)

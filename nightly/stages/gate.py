@@ -16,9 +16,8 @@ from ..gate.answer_changes import prediction_changes, probes, unexplained
 from ..gate.challengers import Challenger
 from ..gate.hold_out import Evidence, judging_rows
 from ..gate.judge import Verdict, chosen, judge
-from ..gate.model_ledger import Ledger, recent_errors
+from ..gate.model_ledger import Ledger, recent_errors, serving_model, serving_version
 from ..record.record import Finding
-from ..record.serving_model import serving_model, serving_version
 from ..rows import TrainingRows, night_split
 
 _MOST_REQUESTED = 200

@@ -12,10 +12,9 @@ from ..challenger_process import read_challenger
 from ..context import Night, StageResult
 from ..gate.answer_changes import probes
 from ..gate.challengers import Challenger
-from ..gate.model_ledger import Ledger
+from ..gate.model_ledger import Ledger, serving_model, serving_version
 from ..gate.promotion import promote_challenger
 from ..record.record import Finding
-from ..record.serving_model import serving_model, serving_version
 from ..rows import night_software, night_tables
 
 

@@ -12,10 +12,9 @@ from ...models.family_model.artifact_files import ArtifactError
 from ..challenger_process import ADAPTED_PAST, RETRAINED, read_challenger, write_challenger
 from ..context import Night, StageResult, after_training_s
 from ..gate.challengers import Challenger, past
-from ..gate.model_ledger import Ledger, ModelEntry, ranked
+from ..gate.model_ledger import Ledger, ModelEntry, ranked, serving_model, serving_version
 from ..record.folders import CHALLENGERS, earlier_nights
 from ..record.record import Finding
-from ..record.serving_model import serving_model, serving_version
 from ..rows import night_software
 
 _HEADROOM = 1.25

@@ -20,7 +20,8 @@ from kernelcast.features.batch.cases import Cases
 from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.models.family_model.artifact import save_artifact
+from kernelcast.models.family_model.artifact import default_model_dir, save_artifact
+from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.models.registry.registry import promote_directory
 from kernelcast.models.training.labelled_cases import LabelledCases
 from kernelcast.models.training.training import train
@@ -119,6 +120,15 @@ class Home:
     def record(self, name: str = "report.json") -> NightRecord:
         """The newest night's report."""
         return NightRecord.read(self.folders[-1] / name)
+
+    def said(self, kind: str) -> str:
+        """What the newest night's findings of a kind say."""
+        return " | ".join(one.message for one in self.record().findings if one.kind == kind)
+
+    def still_serves(self, version: str) -> None:
+        """The state before the night serves, and loads."""
+        assert self.served["version"] == version
+        load_predictor(default_model_dir()).load_all()
 
     @property
     def served(self) -> dict[str, Any]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kernelcast.api.telemetry.usage_log import UsageLog
-from kernelcast.datasets.store.store import Store
 from kernelcast.nightly.context import reserve_s
-from kernelcast.nightly.measuring.replay import recorded_rows
 from kernelcast.nightly.record import folders
 from kernelcast.nightly.record.folders import new_night, night_folders, remove_old, unfinished
 from kernelcast.nightly.record.record import STAGES, NightRecord, StageRecord
@@ -24,32 +20,6 @@ def a_record(folder: Path, outcome: str = "kept", **seconds: float) -> NightReco
     for name in STAGES:
         record = record.with_stage(StageRecord(name, "done", None, seconds.get(name, 1.0)))
     return record
-
-
-def test_a_second_night_measures_other_cases_and_some_again(home) -> None:
-    assert home.run(train=UNTRAINED, minutes=0.4, choose={"repeats": 0.2}) == 0, home.err
-    first = home.record().stage("choose").facts
-    assert "repeat" not in first["why"]  # nothing was measured before
-    assert home.run(train=UNTRAINED, minutes=0.4, choose={"repeats": 0.2}) == 0, home.err
-    facts, checked = home.record().stage("choose").facts, home.record().stage("check").facts
-    assert facts["why"]["repeat"] > 0
-    assert checked["repeats"] == facts["why"]["repeat"]
-    assert checked["repeat_median_pct"] == 0.0  # a recording repeats itself
-    ids = Store(home.path / "rehearsals").read("softmax", columns=["case_id"])["case_id"].to_pylist()
-    assert len(ids) - len(set(ids)) == facts["why"]["repeat"]
-
-
-def test_what_users_ask_for_is_measured_first(home) -> None:
-    spec = recorded_rows(home.recorded, None)[5].spec
-    plan = {"usage": 0.5, "space_filling": 0.0, "repeats": 0}
-    usage = home.path / "usage"
-    usage.mkdir()
-    log = UsageLog(usage)
-    log.specs([spec] * 50, ["amd-epyc-9005-vm-2c"] * 50)
-    log.write()
-    assert home.run(train=UNTRAINED, choose=plan) == 0, home.err
-    chosen = [json.loads(line) for line in (home.folders[-1] / "chosen.jsonl").read_text().splitlines()]
-    assert any(one["why"] == "usage" for one in chosen)
 
 
 def test_a_stage_can_be_done_again(home) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -14,11 +13,8 @@ from kernelcast.datasets.store.store import Store
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.selection import offers as choosing_offer
 from kernelcast.nightly import run_night as nights
-from kernelcast.nightly.checks import model_check as reviewing
 from kernelcast.nightly.context import Night
-from kernelcast.nightly.gate import hold_out
-from kernelcast.nightly.gate.model_ledger import Ledger, RecentError
-from kernelcast.nightly.record import serving_model as outcome
+from kernelcast.nightly.gate import model_ledger as outcome
 from kernelcast.nightly.stages import check
 
 DEVICE = "amd-epyc-9005-vm-2c"
@@ -89,44 +85,3 @@ def test_other_nights_draw_other_cases_at_the_same_time_of_day() -> None:
 
     assert len({seed(f"202611{day:02}T220000Z-n") for day in range(1, 29)}) == 28
     assert seed("20261101T220000Z-n") == seed("20261101T220000Z-n")
-
-
-def test_the_review_holds_out_what_the_plan_says(home, monkeypatch: pytest.MonkeyPatch) -> None:
-    shares: list[float] = []
-
-    def unseen(*given: Any, share: float = -1.0, **named: Any) -> Any:
-        shares.append(share)
-        return hold_out.unseen(*given, share=share, **named)
-
-    monkeypatch.setattr(reviewing, "unseen", unseen)
-    plan: dict[str, Any] = {"gate": {"hold_out": 0.3}, "minutes": 0.5}
-    assert home.run(**plan) == 0, home.err
-    assert (home.record().outcome, shares) == ("promoted", [])  # the shipped model has no predecessor in the ledger
-    assert home.run("--new", seed=3, **plan) == 0, home.err
-    assert shares == [0.3]
-
-
-def test_the_best_past_model_challenges_as_it_is_and_adapted(home) -> None:
-    plan: dict[str, Any] = {"minutes": 0.5}
-    challengers = {"regressors": ["analytic"], "with_shipped": False, "challengers": ["past"]}
-    assert home.run(**plan) == 0, home.err
-    first = home.served["version"]
-    entry = Ledger().entries()[0]
-    night = home.folders[-1].name
-    # Two more that were kept: one nearer in time, one with smaller errors.
-    near, good = (
-        replace(entry, version=f"{i}" * 12, night=f"2026110{i}T000000Z-n", sha256=f"{i}" * 64) for i in (2, 1)
-    )
-    with Ledger().path.open("a") as file:
-        for one in (near, good):
-            file.write(json.dumps({"event": "kept", **{k: v for k, v in asdict(one).items() if k != "errors"}}) + "\n")
-    for version, error in ((near.version, 50.0), (good.version, 1.0)):
-        Ledger().record_errors(version, [RecentError(night, DEVICE, "softmax", 500, error)])
-    assert home.run("--new", seed=3, train=challengers, **plan) == 0, home.err
-    facts = home.record().stage("train").facts
-    assert facts["past"] == good.version
-    made = {one["name"]: one["kind"] for one in facts["challengers"]}
-    assert made == {
-        f"adapted-past-{good.version}": "adapted", f"past-{good.version}": "past",
-    }  # fmt: skip
-    assert first not in " ".join(made)

@@ -38,7 +38,7 @@ def readings(number: int, moved: float = 0.0) -> dict[str, float | None]:
 
 def a_night(number: int) -> Any:
     """What of a night these parts use."""
-    return SimpleNamespace(record=SimpleNamespace(id=night_id(number)), rehearsal=False)
+    return SimpleNamespace(record=SimpleNamespace(id=night_id(number)), plan=SimpleNamespace(rehearsal=False))
 
 
 @pytest.fixture(autouse=True)
