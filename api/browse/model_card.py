@@ -71,18 +71,26 @@ def model_card(name: str, manifest: Mapping[str, Any], model: str) -> str:
     What the manifest does not hold is not in the card; a damaged entry counts as one that is not there.
     """
     families = _mappings(manifest.get("families"))
+    reach = [
+        (family, _figure(entry, "n_rows", ""), *(", ".join(_words(entry.get(key))) for key in ("targets", "devices")))
+        for family, entry in families.items()
+    ]
+    calibrated = ", ".join(map(_plain, calibrated_devices(manifest)))
+    versions = manifest.get("versions")
+    made_with = versions.items() if isinstance(versions, Mapping) else ()
     parts = [
         f"# Model {_plain(name)}",
         "Written by the service from the manifest of the model it serves.",
         _facts(manifest, families, model),
         "## Families and devices",
-        _table(("family", "rows", "predicted", "devices measured"), (_reach(*item) for item in families.items())),
+        _table(("family", "rows", "predicted", "devices measured"), reach),
         "Predictions on other devices of the catalogue are transferred from measured ones: `method` says so, `in_domain` is "
         "false and intervals are those of devices left out of training.",
-        *_calibration(manifest),
+        f"Calibrated after training on: {calibrated}." if calibrated else "",
         *_trained_on(manifest),
         *_errors(manifest),
-        *_versions(manifest),
+        "## Made with" if made_with else "",
+        ", ".join(f"{_plain(key)} {_plain(value)}" for key, value in made_with),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -96,17 +104,6 @@ def _facts(manifest: Mapping[str, Any], families: Mapping[str, Mapping[str, Any]
         "SHA-256 of the manifest": model,
     }  # fmt: skip
     return _table(("", ""), ((key, _cell(value)) for key, value in facts.items() if value is not None))
-
-
-def _reach(family: str, entry: Mapping[str, Any]) -> Sequence[str]:
-    targets = ", ".join(_mappings(entry.get("targets")))
-    devices = ", ".join(_words(entry.get("devices")))
-    return family, f"{entry['n_rows']:,}" if isinstance(entry.get("n_rows"), int) else "", targets, devices
-
-
-def _calibration(manifest: Mapping[str, Any]) -> Iterable[str]:
-    if devices := calibrated_devices(manifest):
-        yield f"Calibrated after training on: {', '.join(_plain(device) for device in devices)}."
 
 
 def _trained_on(manifest: Mapping[str, Any]) -> Iterable[str]:
@@ -153,13 +150,6 @@ def _errors(manifest: Mapping[str, Any]) -> Iterable[str]:
 _FIGURES = ("mean_ape", "median_ape", "within_10")
 
 
-def _versions(manifest: Mapping[str, Any]) -> Iterable[str]:
-    versions = manifest.get("versions")
-    if isinstance(versions, Mapping) and versions:
-        yield "## Made with"
-        yield ", ".join(f"{_plain(key)} {_plain(value)}" for key, value in versions.items()) + "."
-
-
 def _figure(metric: Mapping[str, Any], name: str, unit: str) -> str:
     value = metric.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -179,7 +169,8 @@ def _entries(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _words(value: Any) -> list[str]:
-    return [str(entry) for entry in value] if isinstance(value, list | tuple) else []
+    """The entries of a list, or the names of a mapping."""
+    return [str(entry) for entry in value] if isinstance(value, list | tuple | Mapping) else []
 
 
 def _cell(value: Any) -> str:

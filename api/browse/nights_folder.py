@@ -11,8 +11,8 @@ import math
 import os
 import re
 import stat
-import threading
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
@@ -247,8 +247,7 @@ class NightsFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._cache: dict[str, tuple[tuple[Stamp | None, ...], NightSummary]] = {}
-        self._lock = threading.Lock()
+        self._summary = lru_cache(_MAX_CACHED)(self._new_summary)
 
     def ids(self) -> list[str]:
         """The nights, newest first.
@@ -301,20 +300,13 @@ class NightsFolder:
 
     def summary(self, night: str) -> NightSummary:
         """A night's line in the list; one that cannot be read says why."""
-        stamps = tuple(self._stamp(night, name) for name in (REPORT, STATE, PAGE))
-        with self._lock:
-            cached = self._cache.get(night)
-        if cached is not None and cached[0] == stamps:
-            return cached[1]
+        return self._summary(night, tuple(self._stamp(night, name) for name in (REPORT, STATE, PAGE)))
+
+    def _new_summary(self, night: str, stamps: tuple[Stamp | None, ...]) -> NightSummary:
         try:
-            summary = summary_of(self.report(night)[1], has_page=stamps[2] is not None)
+            return summary_of(self.report(night)[1], has_page=stamps[2] is not None)
         except NightError as error:
-            summary = NightSummary(night, problem=str(error))
-        with self._lock:
-            while len(self._cache) >= _MAX_CACHED:
-                self._cache.pop(next(iter(self._cache)))
-            self._cache[night] = (stamps, summary)
-        return summary
+            return NightSummary(night, problem=str(error))
 
     def _check_place(self, night: str) -> None:
         if NIGHT_ID.fullmatch(night) is None:

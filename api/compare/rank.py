@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from ...client import answers
-from ...features.batch.cases import Cases, Floats
+from ...features.batch.cases import Cases
 from ...features.cost.bounds import work
 from ...features.device import Catalogue, Device
 from ...features.errors import SpecError, listed
@@ -101,45 +101,35 @@ def _by_tuning(call: Call, request: RankRequest, model: TuningModel, coverage: f
     cases = Cases.from_specs(specs, [request.device.name] * len(specs))
     paper = work(cases.with_core_counts(call.loaded.catalogue), call.loaded.catalogue)
     bound, least_s = paper.binding(), paper.lower_bound_s
-    served = _served(call, request, specs, coverage)
+    try:
+        served: Predictions | None = _predicted(call, request, specs, coverage)
+    except SpecError:
+        served = None  # it does not know the family
     best = float(seconds[order[0]])
     ranked = []
     for place, (i, spec) in enumerate(zip(top, specs, strict=True)):
         latency = model.interval(float(seconds[i]), float(least_s[place]), coverage)
-        watts = None if served is None else served.targets["power_w"].at(place)
+        power = None if served is None else served.targets["power_w"].at(place)
+        energy = (
+            None
+            if power is None
+            else Interval(latency.value * power.value, latency.lower * power.lower, latency.upper * power.upper)
+        )
         in_domain = served is not None and bool(served.in_domain[place])
         ranked.append(
             answers.Ranked(
-                dict(spec.config), interval_answer(latency), known_interval(watts),
-                None if watts is None else interval_answer(_product(latency, watts)),
+                dict(spec.config), interval_answer(latency), known_interval(power), known_interval(energy),
                 float(seconds[i]) / best - 1.0, str(bound[place]), in_domain or None, [] if in_domain else [_UNKNOWN_SIZES],
             )
         )  # fmt: skip
-    tied = _leading(seconds[order] / best - 1.0, model.error)
+    tied = int(np.searchsorted(seconds[order] / best - 1.0, model.error, side="right"))
     method = f"tuning model {model.kind}, median error {100 * model.error:.1f} % on rows held out"
     return _answer(request, ranked, method, tied)
-
-
-def _leading(slower: Floats, error: float) -> int:
-    """How many leading ones are no more than `error` slower than the best; `slower` rises."""
-    return int(np.searchsorted(slower, error, side="right"))
 
 
 def _predicted(call: Call, request: RankRequest, specs: list[KernelSpec], coverage: float) -> Predictions:
     cases = Cases.from_specs(specs, [request.device.name] * len(specs))
     return call.loaded.predictor.predict_cases(cases, coverage=coverage)
-
-
-def _served(call: Call, request: RankRequest, specs: list[KernelSpec], coverage: float) -> Predictions | None:
-    """What the served model says of the specs, None where it does not know the family."""
-    try:
-        return _predicted(call, request, specs, coverage)
-    except SpecError:
-        return None
-
-
-def _product(latency: Interval, power: Interval) -> Interval:
-    return Interval(latency.value * power.value, latency.lower * power.lower, latency.upper * power.upper)
 
 
 def _answer(request: RankRequest, ranked: list[answers.Ranked], method: str, tied: int) -> answers.Ranking:

@@ -13,11 +13,11 @@ from ...client import answers
 from ...features.batch.cases import Cases
 from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
-from ...features.kernel import MAX_DIM, KernelFamily, KernelSpec, get_family
+from ...features.kernel import MAX_DIM, KernelFamily, KernelSpec
 from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
 from ..predict.columns import interval_columns, known_columns
 from ..predict.thread_endpoint import Call, refusal_problem
-from ..transport.bodies import read_coverage
+from ..transport.bodies import named_family, read_coverage
 from ..transport.problems import field_problem, invalid, invalid_field
 from .request import BARE_NEEDED, AcrossDevices, check_peaks, on_device, read_bare, read_devices, read_root
 
@@ -128,12 +128,7 @@ class _SweptSpec:
         for name in BARE_NEEDED:
             if name not in root:
                 raise invalid_field(name, f"{name} is missing; a spec needs {listed(BARE_NEEDED)}")
-        if not isinstance(root["family"], str):
-            raise invalid_field("family", f"family must be text, not {kind_of(root['family'])}")
-        try:
-            family = get_family(root["family"][:MAX_TEXT])
-        except SpecError as error:
-            raise invalid([field_problem(error, "family")]) from error
+        family = named_family(root["family"])
         known = (*family.dim_names, *family.config)
         if not isinstance(dim, str) or dim not in known:
             shown = repr(dim[:MAX_TEXT]) if isinstance(dim, str) else kind_of(dim)

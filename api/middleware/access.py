@@ -137,15 +137,15 @@ class AccessControl:
 
     def _key(self, headers: Mapping[bytes, bytes]) -> Key:
         scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        if not scheme:
-            raise self._refused(
-                "key_missing", 401, "this address needs an API key; send the header `Authorization: Bearer kc_…`",
-                'Bearer realm="kernelcast"',
-            )  # fmt: skip
         if scheme.lower() != "bearer":
+            wrong = (
+                f"the header Authorization has the scheme {scheme[:20]!r}"
+                if scheme
+                else "this address needs an API key"
+            )
             raise self._refused(
                 "key_missing", 401,
-                f"the header Authorization has the scheme {scheme[:20]!r}; send `Authorization: Bearer kc_…`",
+                f"{wrong}; send {'' if scheme else 'the header '}`Authorization: Bearer kc_…`",
                 'Bearer realm="kernelcast"',
             )  # fmt: skip
         key = self._ring.find(token.strip())

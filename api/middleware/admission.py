@@ -9,8 +9,10 @@ pile up nor keep the health routes, which take no slot, from answering.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 
+import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..telemetry.metrics import Metrics
@@ -31,25 +33,16 @@ MAX_WAITING = 256
 _BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 
-class Slots(asyncio.Semaphore):
-    """A number of slots, taken in the order in which requests came for them."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(count)
-        self._n_waiting = 0
-
-    async def wait(self) -> bool:
-        """Take a slot, waiting at most `WAIT_S`; False where none came free or too many requests wait."""
-        if self._n_waiting >= MAX_WAITING:
-            return False
-        self._n_waiting += 1
-        try:
-            await asyncio.wait_for(self.acquire(), WAIT_S)
-        except TimeoutError:
-            return False
-        finally:
-            self._n_waiting -= 1
+async def take_slot(slots: anyio.Semaphore, max_waiting: int, wait_s: float) -> bool:
+    """Take a slot, a free one at once; False where `max_waiting` others wait already, or none came free within `wait_s`."""
+    with contextlib.suppress(anyio.WouldBlock):
+        slots.acquire_nowait()
         return True
+    if slots.statistics().tasks_waiting >= max_waiting:
+        return False
+    with anyio.move_on_after(wait_s) as wait:
+        await slots.acquire()
+    return not wait.cancelled_caught
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +72,7 @@ class AdmissionControl:
         self._app = app
         self.limits = limits
         self.metrics = metrics
-        self.slots = Slots(limits.max_concurrency)
+        self.slots = anyio.Semaphore(limits.max_concurrency)
         self.held_b = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -194,8 +187,7 @@ class _Admission:
         if self.has_slot:
             return
         control = self._control
-        # A slot that is free is taken at once.
-        if not (await control.slots.wait() if control.slots.locked() else await control.slots.acquire()):
+        if not await take_slot(control.slots, MAX_WAITING, WAIT_S):
             raise self._refused(
                 "concurrency", 503,
                 f"{control.limits.max_concurrency} requests are being answered, the most this server works on at once; "

@@ -19,9 +19,9 @@ from ...features.batch.categorical import Categorical
 from ...features.device import Catalogue
 from ...features.dtypes import parse_dtype
 from ...features.errors import SpecError, listed
-from ...features.kernel import CACHE_STATES, MAX_DIM, MAX_THREADS, KernelFamily, get_family
+from ...features.kernel import CACHE_STATES, MAX_DIM, MAX_THREADS, KernelFamily
 from ...features.spec_io.reading import IMPL, MAX_TEXT, SPEC_FIELDS, kind_of, read_spec, shown_name
-from ..transport.bodies import read_coverage, read_object, refuse_duplicate_names
+from ..transport.bodies import named_family, read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import MAX_LISTED, FieldProblem, ProblemError, field_problem, invalid, invalid_field
 from .spec import MAX_IMPLS, too_many_impls
 
@@ -55,7 +55,7 @@ def read_columns(body: bytes, catalogue: Catalogue, max_rows: int) -> tuple[Case
             raise invalid_field(name, f"{name} is missing; send {_WANTED}")
     refuse_duplicate_names(body, root, [root["columns"]])
     coverage = read_coverage(root)
-    table = Table.from_columns(_family(root["family"]), root["columns"], max_rows)
+    table = Table.from_columns(named_family(root["family"]), root["columns"], max_rows)
     return checked_cases(table, catalogue, partial(_path, table)), coverage
 
 
@@ -277,15 +277,6 @@ def _path(table: Table, field: str | None, i: int | None) -> str:
         known = (*table.family.dim_names, *table.family.config)
         value = value.get(name) if isinstance(value, dict) and name in known else None
     return f"columns.{field}[{i}]" if isinstance(value, list) and i is not None else f"columns.{field}"
-
-
-def _family(name: Any) -> KernelFamily:
-    if not isinstance(name, str):
-        raise invalid_field("family", f"family must be text, not {kind_of(name)}")
-    try:
-        return get_family(name[:MAX_TEXT])
-    except SpecError as error:
-        raise ProblemError(422, f"family: {error}", [field_problem(error, "family")]) from error
 
 
 Mask = npt.NDArray[np.bool_]

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...features.errors import SpecError
+from ..middleware.admission import take_slot
 from ..model_source import LoadedModel, Service, require_model
 from ..settings import Settings
 from ..telemetry.metrics import Metrics
@@ -114,11 +115,7 @@ async def acquire_slot(
     Raises:
         ProblemError: `busy`, where `max_waiting` others wait already, or no slot came free within `wait_s`.
     """
-    if slots.statistics().tasks_waiting >= max_waiting:
-        raise busy
-    with anyio.move_on_after(wait_s) as wait:
-        await slots.acquire()
-    if wait.cancelled_caught:
+    if not await take_slot(slots, max_waiting, wait_s):
         raise busy
     try:
         yield

@@ -66,8 +66,6 @@ def new_request_context(client_id: bytes) -> RequestContext:
     return RequestContext()
 
 
-LEVELS = ("debug", "info", "warning", "error", "critical")
-
 _FIELDS = "kernelcast_fields"
 _MAX_PATH = 200
 _MAX_METHOD = 20
@@ -76,7 +74,7 @@ _access = logging.getLogger("kernelcast.access")
 
 
 def install(style: str, level: str) -> None:
-    """Log everything of this process to stderr, one way: `style` is one of `STYLES`, `level` one of `LEVELS`.
+    """Log everything of this process to stderr, one way: `style` is one of `STYLES`, `level` a level's name.
 
     For a process that serves and does nothing else. Libraries are heard from `warning` on.
     """

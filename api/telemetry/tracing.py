@@ -11,7 +11,6 @@ import importlib
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...features.errors import SpecError
@@ -30,17 +29,8 @@ _INSTALL = "pip install 'kernelcast[otel]'"
 _log = logging.getLogger("kernelcast.api")
 
 
-@dataclass(slots=True)
-class OpenSpan:
-    """A span that has not ended yet.
-
-    Attributes:
-        span: The span.
-        token: What `opentelemetry.context.detach` needs to restore the context before the span.
-    """
-
-    span: Span
-    token: Any
+OpenSpan = tuple["Span", Any]
+"""A span that has not ended yet, and what `opentelemetry.context.detach` needs to restore the context before it."""
 
 
 class Tracing:
@@ -77,11 +67,11 @@ class Tracing:
             f"{method[:20]} {route}", parent, kind=self._trace.SpanKind.SERVER, attributes=attributes
         )
         request.trace_id = f"{span.get_span_context().trace_id:032x}"
-        return OpenSpan(span, self._context.attach(self._trace.set_span_in_context(span, parent)))
+        return span, self._context.attach(self._trace.set_span_in_context(span, parent))
 
     def end(self, open_span: OpenSpan, request: RequestContext, status: int) -> None:
         """Close the span of a request that was answered with `status`, 0 where it was not."""
-        span = open_span.span
+        span, token = open_span
         if span.is_recording():
             span.set_attributes({"http.response.status_code": status, "kernelcast.model_version": self._version()})
             if request.predictions:
@@ -93,7 +83,7 @@ class Tracing:
             if status >= 500 or not status:
                 span.set_status(self._trace.StatusCode.ERROR)
         span.end()
-        self._context.detach(open_span.token)
+        self._context.detach(token)
 
     def close(self) -> None:
         """Send what waits; may take seconds where the collector does not answer."""

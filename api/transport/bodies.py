@@ -18,6 +18,7 @@ from starlette.types import Message, Receive
 
 from ...features.device import Catalogue, Device
 from ...features.errors import SpecError, listed
+from ...features.kernel import KernelFamily, get_family
 from ...features.spec_io.reading import DEFAULT_COVERAGE, MAX_TEXT, kind_of, shown_name
 from ...models.family_model.intervals import COVERAGE_RANGE
 from .problems import FieldProblem, ProblemError, field_problem, invalid, invalid_field
@@ -257,6 +258,20 @@ def refuse_duplicate_names(body: bytes, root: dict[str, Any], items: list[Any]) 
 
 MAX_DEVICES = 100
 """Most devices of one request: more than any catalogue has, so that a body cannot be spent on names."""
+
+
+def named_family(name: Any) -> KernelFamily:
+    """The family of a request's `family`.
+
+    Raises:
+        ProblemError: 422, it is no text, or not known.
+    """
+    if not isinstance(name, str):
+        raise invalid_field("family", f"family must be text, not {kind_of(name)}")
+    try:
+        return get_family(name[:MAX_TEXT])
+    except SpecError as error:
+        raise invalid([field_problem(error, "family")]) from error
 
 
 def named_devices(names: Sequence[Any], catalogue: Catalogue, field: str | None = None) -> list[Device]:

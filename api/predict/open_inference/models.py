@@ -25,8 +25,6 @@ PLATFORM = "kernelcast_onnx"
 NOT_SET = -1
 """The number that stands for threads or a tuning number not given."""
 
-TEXT_INPUTS = ("device", "dtype", "variant", "impl", "kv_dtype", "cache_state")
-
 OUTPUTS = (
     TensorKind("latency_s", "FP64", "time of one run in seconds"),
     TensorKind("latency_s_lower", "FP64", "lower end of its interval"),
@@ -48,31 +46,22 @@ OUTPUTS = (
 def inputs_of(name: str) -> Mapping[str, TensorKind]:
     """The inputs of a family's model by name: its sizes and tuning numbers, and what every kernel has."""
     family = families()[name]
-    return {tensor.name: tensor for tensor in (*_common_inputs(family), *_numbers(family))}
-
-
-def _common_inputs(family: KernelFamily) -> tuple[TensorKind, ...]:
-    return (
+    variants = f"one of {listed(family.variants)}; empty: the plain or implied one"
+    unset = f"tuning number; {NOT_SET}: not given"
+    tensors = [
         TensorKind("device", "BYTES", "catalogue name or alias"),
         TensorKind("dtype", "BYTES", "number format of the operands"),
-        TensorKind(
-            "variant", "BYTES", f"one of {listed(family.variants)}; empty: the plain or implied one", optional=True
-        ),
+        TensorKind("variant", "BYTES", variants, optional=True),
         TensorKind("impl", "BYTES", "what runs it; empty: what the model knows best", optional=True),
         TensorKind("kv_dtype", "BYTES", "number format of the cache; empty: the same as dtype", optional=True),
         TensorKind("cache_state", "BYTES", f"one of {listed(CACHE_STATES)}; empty: hot", optional=True),
         TensorKind("threads", "INT64", f"CPU threads; {NOT_SET}: all cores, or a GPU", optional=True),
-    )
-
-
-def _numbers(family: KernelFamily) -> tuple[TensorKind, ...]:
-    sizes = (
-        TensorKind(dim.name, "INT64", dim.doc if dim.default is None else f"{dim.doc}; left out: {dim.default}",
-                   optional=dim.default is not None)
-        for dim in family.dims
-    )  # fmt: skip
-    knobs = (TensorKind(name, "INT64", f"tuning number; {NOT_SET}: not given", optional=True) for name in family.config)
-    return (*sizes, *knobs)
+    ]
+    for dim in family.dims:
+        doc = dim.doc if dim.default is None else f"{dim.doc}; left out: {dim.default}"
+        tensors.append(TensorKind(dim.name, "INT64", doc, optional=dim.default is not None))
+    tensors += [TensorKind(knob, "INT64", unset, optional=True) for knob in family.config]
+    return {tensor.name: tensor for tensor in tensors}
 
 
 def served(loaded: LoadedModel) -> tuple[str, ...]:

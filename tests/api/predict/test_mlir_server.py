@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -144,12 +145,13 @@ def test_a_reader_that_is_killed_while_it_reads_is_no_error_of_the_server(server
     asking = threading.Thread(target=lambda: answers.append(over_the_wire(port, long)))
     asking.start()
     killed = 0
-    until = time.monotonic() + 1.0
-    while time.monotonic() < until and asking.is_alive():
+    # A reader that is killed is started again for the same text: until that is answered, or three are killed.
+    while asking.is_alive() and killed < 3:
         for child in children(process.pid):
-            os.kill(child, signal.SIGKILL)
-            killed += 1
-        time.sleep(0.02)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+                killed += 1
+        time.sleep(0.01)
     asking.join(240)
     assert killed
     ((status, found),) = answers
