@@ -6,7 +6,7 @@ Everything takes numpy columns of shape `(n,)` in one SI unit (seconds, watts or
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,10 +62,6 @@ class Metrics:
             coverage_pct=coverage,
             width_pct=width,
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 def ape_pct(measured: Floats, value: Floats) -> Floats:

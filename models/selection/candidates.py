@@ -164,9 +164,9 @@ def _shapes(family: KernelFamily, model: FamilyModel, n: int, seed: int) -> Iter
     rng = np.random.default_rng(seed)
     logs = model.domain.points[rng.permutation(len(model.domain.points))][:, columns]
     # Fewer points than wanted stand for several settings each.
-    rows = _tidy(np.resize(logs, (trained, len(columns))), _FINE)
+    rows = tidy(np.resize(logs, (trained, len(columns))), _FINE)
     models = [family.model_shapes[i] for i in rng.permutation(len(family.model_shapes))[: round(n * _MODELS_SHARE)]]
-    filling = _tidy(space_filling(model.domain.low[columns], model.domain.high[columns], _DRAWS * n, seed), _COARSE)
+    filling = tidy(space_filling(model.domain.low[columns], model.domain.high[columns], _DRAWS * n, seed), _COARSE)
     defaults = {dim.name: dim.default for dim in family.dims if dim.default is not None}
     least = np.array([dim.minimum for dim in family.dims])
     drawn = itertools.chain(
@@ -190,7 +190,7 @@ def space_filling(low: Floats, high: Floats, n: int, seed: int | np.random.Gener
     return low + points * (high - low)
 
 
-def _tidy(logs: Floats, steps: float) -> Floats:
+def tidy(logs: Floats, steps: float | Floats) -> Floats:
     """Whole sizes from their log2, in multiples of the power of two that makes at least `steps` steps of an octave."""
     sizes = 2.0**logs
     step = 2.0 ** np.maximum(np.floor(np.log2(np.maximum(sizes, 1.0) / steps)), 0.0)

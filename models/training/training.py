@@ -25,9 +25,14 @@ from ..family_model.artifact import Artifact, FamilyModel, TargetModel, save_art
 from ..family_model.domain import Domain, largest_sizes
 from ..metrics import error_summary
 from ..regressor import Matrix, Progress, Regressor, get_regressor, no_progress, training_threads
-from .device_holdout import DeviceHoldout, device_holdout_answers, fit_scale_free, measured_by_target
 from .fitting import MIN_ROWS, Answers, TrainingTable, fit_and_hold_out, log_errors
-from .interval_calibration import calibrate_intervals
+from .interval_calibration import (
+    DeviceHoldout,
+    calibrate_intervals,
+    device_holdout_answers,
+    fit_scale_free,
+    measured_by_target,
+)
 from .labelled_cases import LabelledCases
 from .stacking import combined, stacking_weights, weighed_members
 from .store_rows import MOST_ROWS, labelled_store

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from ...features.kernel import KernelFamily, get_family
 from ..family_model.artifact import FamilyModel, load_family
 from ..predict.predictor import ArtifactPredictor
 from ..regressor import Progress
-from ..selection.candidates import runnable, space_filling
+from ..selection.candidates import runnable, space_filling, tidy
 
 MOST_LATENCY_S = 1.0
 """Longer operations are not learnt: no compiler decides anything by the time of one."""
@@ -141,12 +140,7 @@ def _sizes(family: KernelFamily, model: FamilyModel, n: int, rng: np.random.Gene
 
 def _tidy(logs: Floats, rng: np.random.Generator) -> Floats:
     """Whole sizes from their log2, each in steps of its own: hidden sizes are round where numbers of tokens are not."""
-    sizes = 2.0**logs
-    steps = np.array(_STEPS_PER_OCTAVE)[rng.integers(len(_STEPS_PER_OCTAVE), size=sizes.shape)]
-    step = 2.0 ** np.maximum(np.floor(np.log2(np.maximum(sizes, 1.0) / steps)), 0.0)
-    # Half a size stands for none at all.
-    tidied: Any = np.where(logs < -0.5, 0.0, np.rint(sizes / step) * step)
-    return np.asarray(tidied, dtype=np.float64)
+    return tidy(logs, np.array(_STEPS_PER_OCTAVE)[rng.integers(len(_STEPS_PER_OCTAVE), size=logs.shape)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,6 @@ SETTINGS = frozenset({"threads", "a_transposed", "b_transposed", "layout"})
 """Sizes that say how an operation is run or laid out: tasks that differ in nothing else are of one shape."""
 
 _COLUMNS = ("dtype", "kv_dtype", "variant", "impl", "threads", "cache_state", "device", "status", "latency_s", "noisy")
-_TELL_EVERY = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ def tuning_rows(
     tables: Mapping[str, Sequence[pa.Table]],
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[str, TuningRows]:
-    """The rows of `tables` that are of each kind, by the kinds' names; `progress` is told how many rows were read of how many.
+    """The rows of `tables` that are of each kind, by the kinds' names; `progress` is told how many tables were read.
 
     Only rows that the kinds' compilers ran (`impl`) are looked at.
     """
@@ -139,15 +138,12 @@ def tuning_rows(
     by_compiler = [
         (family, table.filter(pc.is_in(table["impl"], compilers))) for family, each in tables.items() for table in each
     ]
-    total, done = sum(table.num_rows for _, table in by_compiler), 0
-    for family, table in by_compiler:
+    for done, (family, table) in enumerate(by_compiler):
+        progress(done, len(by_compiler))
         for row in _plain_rows(family, table):
             spec = spec_from_row(row)
             for each in gathered.values():
                 each.take(spec, row)
-            done += 1
-            if done % _TELL_EVERY == 0 or done == total:
-                progress(done, total)
     return {name: each.rows() for name, each in gathered.items()}
 
 

@@ -21,8 +21,6 @@ class Counts:
         measured: Choices that Inductor handed back with a time.
         failed: Choices that Inductor handed back without one.
         not_kept: Of both, those that no row can describe.
-        timed: Choices that Inductor timed.
-        timing_s: Seconds that timing them took.
     """
 
     lists: int = 0
@@ -34,33 +32,18 @@ class Counts:
     measured: int = 0
     failed: int = 0
     not_kept: int = 0
-    timed: int = 0
-    timing_s: float = 0.0
 
     @property
     def pruned(self) -> int:
         """Choices that were neither compiled nor timed because of this plug-in."""
         return self.pruned_by_failure + self.pruned_by_memory + self.pruned_by_model
 
-    @property
-    def saved_s(self) -> float | None:
-        """Seconds of compiling and timing saved, an estimate: choices left out times the mean of those that were timed here.
-
-        The mean is over choices of all makers; a library call needs no compiler, so templates cost more than it. None where
-        this process timed nothing to take a mean of.
-        """
-        return self.pruned * self.timing_s / self.timed if self.timed else None
-
     def __str__(self) -> str:
-        saved = self.saved_s
-        spent = f"Inductor took {self.timing_s:.1f} s to compile and time {self.timed} choices"
-        if self.pruned and saved is not None:
-            spent += f"; the {self.pruned} left out would have taken about {saved:.1f} s at that rate (an estimate)"
         return (
             f"{self.choices} choices in {self.lists} lists of matrix products ({self.other_lists} lists of other operations "
             f"untouched): {self.pruned} left out ({self.pruned_by_model} by the model, {self.pruned_by_memory} measured "
             f"slower before, {self.pruned_by_failure} failed before); {self.measured} measured, {self.failed} failed, "
-            f"{self.not_kept} not kept as rows. {spent}."
+            f"{self.not_kept} not kept as rows."
         )
 
 

@@ -71,7 +71,6 @@ class Session:
         self._settings = settings
         self._load = load
         self._known: dict[tuple[str, int | None], _Known] = {}
-        self._steps: dict[str, int] = {}
         # Inductor compiles in threads, too.
         self._lock = threading.RLock()
 
@@ -109,18 +108,11 @@ class Session:
             self.counts.pruned_by_model += decision.by_model
             return results
 
-    def after(self, timings: Mapping[Any, float] | None, name: str, _nodes: Any = None, choices: Sequence[Any] = (),
+    def after(self, timings: Mapping[Any, float] | None, _name: str, _nodes: Any = None, choices: Sequence[Any] = (),
               *_further: Any) -> None:  # fmt: skip
         """Take the times of one list, milliseconds by choice; infinite ones failed."""
         with self._lock:
-            spent_s = torch_side.seconds_spent(name, self._steps)
-            if not timings:
-                return
-            if spent_s is not None:
-                self.counts.timed += len(timings)
-                self.counts.timing_s += spent_s
-            seen = self._seen_of([*timings, *choices])
-            if seen is None:
+            if not timings or (seen := self._seen_of([*timings, *choices])) is None:
                 return
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             product, readings, lost = seen

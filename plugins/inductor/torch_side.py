@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,26 +132,6 @@ def device_name(device_type: str, index: int | None) -> tuple[str, str]:
         return device.name, called
     local = machine_id() if device_type == "cpu" else called
     return _UNFIT.sub("-", local.lower()).strip("-.") or device_type, called
-
-
-def seconds_spent(name: str, seen: dict[str, int]) -> float | None:
-    """Seconds Inductor took to compile and time the list it just timed for operation `name`.
-
-    None where it timed nothing: the times came from its cache. Torch keeps the seconds of every such step
-    (torch._dynamo.utils.compilation_time_metrics, filled by `dynamo_timed` in select_algorithm.py); `seen` keeps how many
-    of each were there before, and is updated.
-    """
-    from torch._dynamo import utils
-
-    metrics: Mapping[str, Sequence[float]] = getattr(utils, "compilation_time_metrics", {})
-    fresh: dict[str, Sequence[float]] = {}
-    for step in ("precompiling", "autotuning"):
-        key = f"{name}_template_{step}"
-        steps = metrics.get(key, ())
-        # Torch empties its lists on a reset.
-        fresh[step] = steps[seen.get(key, 0) :] if len(steps) >= seen.get(key, 0) else steps
-        seen[key] = len(steps)
-    return float(sum(fresh["precompiling"]) + sum(fresh["autotuning"])) if fresh["autotuning"] else None
 
 
 def _size_hints(sizes: Sequence[Any], hint: Any) -> tuple[int, ...]:

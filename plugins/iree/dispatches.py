@@ -6,8 +6,8 @@ dispatches exist as functions over tensors and where it can still be seen which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -173,23 +173,16 @@ def _of_function(function: Any, made: Sequence[Any]) -> Iterator[Dispatch | Left
             yield replace(read, names=(name,), calls=len(made), constant_calls=sum(constant), fused=len(ops) > 1)
 
 
-@dataclass(slots=True)
-class _Loops:
-    """Loops of an operation: a role for each, with its size."""
-
-    n: int
-    roles: dict[int, str] = field(default_factory=dict)
-
-    def name(self, role: str, loops: Sequence[int], why_several: str) -> None:
+def _roles(n: int, named: Iterable[tuple[str, Sequence[int], str]]) -> tuple[str, ...]:
+    """The role of each of `n` loops, from the loops of each role and why there may not be several."""
+    roles: dict[int, str] = {}
+    for role, loops, why_several in named:
         if len(loops) > 1:
             raise _LeftError(why_several)
-        for loop in loops:
-            self.roles[loop] = role
-
-    def names(self) -> tuple[str, ...]:
-        if len(self.roles) != self.n:
-            raise _LeftError("it has loops that are neither rows, columns, sums nor a batch")
-        return tuple(self.roles[i] for i in range(self.n))
+        roles |= dict.fromkeys(loops, role)
+    if len(roles) != n:
+        raise _LeftError("it has loops that are neither rows, columns, sums nor a batch")
+    return tuple(roles[i] for i in range(n))
 
 
 def _contraction(op: Any) -> Dispatch:
@@ -198,10 +191,9 @@ def _contraction(op: Any) -> Dispatch:
     _check_types(op)
     maps = [each.value for each in linalg.get_indexing_maps(op)]
     dims = linalg.infer_contraction_dimensions(op)
-    loops = _Loops(maps[0].n_dims)
-    for role, item in zip("bmnk", (dims.batch, dims.m, dims.n, dims.k), strict=True):
-        loops.name(role, list(item), f"it has several loops of the kind {role}")
-    roles = loops.names()
+    named = zip("bmnk", (dims.batch, dims.m, dims.n, dims.k), strict=True)
+    why = "it has several loops of the kind {}"
+    roles = _roles(maps[0].n_dims, [(role, list(loops), why.format(role)) for role, loops in named])
     orders = [[roles[each.position] for each in map_.results] for map_ in maps]
     a, b, c = ("".join(order) for order in orders)
     if [*c] != [role for role in "bmn" if role in c] or any("b" in order and order[0] != "b" for order in (a, b)):
@@ -234,13 +226,10 @@ def _convolution(op: Any) -> Dispatch | None:
     if dilations != [1, 1] or strides[0] != strides[1]:
         raise _LeftError("its window is dilated, or its strides differ")
     maps = [each.value for each in linalg.get_indexing_maps(op)]
-    loops = _Loops(maps[0].n_dims)
-    for role, item in (
-        ("n", dims.batch), ("h", list(dims.output_image)[:1]), ("w", list(dims.output_image)[1:]), ("c", dims.output_channel),
-        ("y", list(dims.filter_loop)[:1]), ("x", list(dims.filter_loop)[1:]), ("k", dims.input_channel),
-    ):  # fmt: skip
-        loops.name(role, list(item), "it is a grouped convolution")
-    roles = loops.names()
+    (h, w), (y, x) = list(dims.output_image), list(dims.filter_loop)
+    named = {"n": dims.batch, "h": [h], "w": [w], "c": dims.output_channel, "y": [y], "x": [x], "k": dims.input_channel}
+    grouped = "it is a grouped convolution"
+    roles = _roles(maps[0].n_dims, [(role, list(loops), grouped) for role, loops in named.items()])
     # The compiler folds a batch of one and puts it back, outermost, before it configures the operation.
     restored = "n" not in roles
     texts = [_with_batch(map_, image=i != 1) if restored else str(map_) for i, map_ in enumerate(maps)]

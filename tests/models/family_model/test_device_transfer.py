@@ -14,7 +14,7 @@ from kernelcast.features.device import catalogue
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
 from kernelcast.models.family_model.device_transfer import distance, near_duplicate
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
-from kernelcast.models.training.device_holdout import _best_shift
+from kernelcast.models.training.interval_calibration import _best_shift
 from kernelcast.models.training.labelled_cases import LabelledCases
 
 MadeUp = Callable[..., LabelledCases]

@@ -150,7 +150,6 @@ class PlayedTorch:
     """What `torch_side` asks torch, answered from here."""
 
     def __init__(self) -> None:
-        self.spent_s: float | None = 2.0
         self.stack = "2.13.0"
         self.comes_back = True
 
@@ -168,9 +167,6 @@ class PlayedTorch:
 
     def takes_minimum(self, device_type: str) -> bool:
         return device_type != "cpu"
-
-    def seconds_spent(self, name: str, seen: dict[str, int]) -> float | None:
-        return self.spent_s
 
     def times_come_back(self) -> bool:
         return self.comes_back
@@ -212,7 +208,7 @@ def make() -> Maker:
 @pytest.fixture
 def torch_played(monkeypatch: pytest.MonkeyPatch) -> PlayedTorch:
     played = PlayedTorch()
-    for name in ("surroundings", "device_name", "versions", "timing_facts", "takes_minimum", "seconds_spent",
+    for name in ("surroundings", "device_name", "versions", "timing_facts", "takes_minimum",
                  "times_come_back"):  # fmt: skip
         monkeypatch.setattr(torch_side, name, getattr(played, name))
     return played

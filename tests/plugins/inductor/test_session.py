@@ -173,21 +173,6 @@ def test_times_that_are_none_are_failures(make: Any, torch_played: Any, model: A
     assert [(row.status, row.latency_s) for row in kept.rows] == [("failed", None)]
 
 
-def test_what_was_saved_is_estimated_from_what_was_timed_here(
-    make: Any, torch_played: Any, model: Any, kept: Any
-) -> None:
-    session = session_of(lambda device: model, kept)
-    stay = session.before(make.mm_list(512, 768, 1024, TILES))
-    assert session.counts.saved_s is None
-    session.after(dict.fromkeys(stay, 0.1), "mm")
-    # Three choices in two seconds, three left out.
-    assert session.counts.saved_s == pytest.approx(2.0)
-    assert "3 left out would have taken about 2.0 s" in str(session.counts)
-    torch_played.spent_s = None
-    session.after(dict.fromkeys(stay, 0.1), "mm")
-    assert session.counts.timed == 3
-
-
 def test_pipelined_autotuning_is_said_to_teach_nothing(make: Any, torch_played: Any, model: Any, kept: Any) -> None:
     torch_played.comes_back = False
     session = session_of(lambda device: model, kept)
