@@ -135,7 +135,7 @@ def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Pr
         notes=(
             *_not_understood(nodes),
             *_of_unknown_size(chosen.arguments, outputs, types),
-            *_other_notes(walk, nodes),
+            *dict.fromkeys(node.note for node in nodes if node.note and node.understood) | walk.notes,
         ),
     )
 
@@ -205,11 +205,6 @@ def _not_understood(nodes: Iterable[Node]) -> list[str]:
         f"{count} operation{'' if count == 1 else 's'} {'is' if count == 1 else 'are'} not understood; arithmetic and bytes "
         f"are counted without {'it' if count == 1 else 'them'}, a prediction guesses: {shown}{more}"
     ]
-
-
-def _other_notes(walk: Walk, nodes: Iterable[Node]) -> list[str]:
-    fromkeys = dict.fromkeys(node.note for node in nodes if node.note and node.understood)
-    return list(fromkeys | walk.notes)
 
 
 def _unread_share(module: Module) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..semantics import costs
-from ..semantics.costs import moving, unknown
+from ..semantics.costs import moving, not_costed, per_element
 from ..semantics.dynamic_sizes import of_destinations, of_first
 from ..semantics.op_rule import Cost, Dialect, Site, rules
 from .tensor import of_sizes
@@ -20,20 +20,12 @@ def _sort(site: Site) -> Cost:
     return costs.sort(site, site.int_of("dimension"))
 
 
-def _scan(site: Site) -> Cost:
-    return costs.elementwise(site, "cumulative", 1.0, 0.0)
-
-
 def _scatter(site: Site) -> Cost:
     return costs.gathered("scatter", site.operands[1:2], site.operands[0])
 
 
 def _gather(site: Site) -> Cost:
     return costs.gathered("gather", site.operands[1:2], (site.results or site.operands[-1:])[0])
-
-
-def _quantized(site: Site) -> Cost:
-    return costs.elementwise(site, "convert", 2.0, 0.0)
 
 
 def _update(site: Site) -> Cost:
@@ -45,10 +37,6 @@ def _update(site: Site) -> Cost:
 def _argument_reduction(site: Site) -> Cost:
     axis = site.int_of("dimension")
     return costs.reduction(site, "argmax", site.operands[0], (-1 if axis is None else axis,))
-
-
-def _uncosted(site: Site) -> Cost:
-    return unknown(f"{site.name} is not costed")
 
 
 _UNCOSTED = (
@@ -80,16 +68,16 @@ DIALECT = Dialect(
     {
         **rules("iree_linalg_ext", "attention", _attention, of_destinations),
         **rules("iree_linalg_ext", "sort topk topk_v2", _sort, of_destinations),
-        **rules("iree_linalg_ext", "scan", _scan, of_destinations),
+        **rules("iree_linalg_ext", "scan", per_element("cumulative", 1.0), of_destinations),
         **rules("iree_linalg_ext", "scatter", _scatter, of_destinations),
         **rules("iree_linalg_ext", "gather", _gather, of_destinations),
         **rules("iree_linalg_ext", "arg_compare", _argument_reduction, of_destinations),
         **rules("iree_linalg_ext", "im2col pack unpack", moving("copy"), of_destinations),
-        **rules("iree_linalg_ext", "quantize_affine dequantize_affine", _quantized),
+        **rules("iree_linalg_ext", "quantize_affine dequantize_affine", per_element("convert", 2.0)),
         **rules("iree_linalg_ext", "index", costs.control),
-        **rules("iree_linalg_ext", _UNCOSTED, _uncosted, of_destinations),
+        **rules("iree_linalg_ext", _UNCOSTED, not_costed(" is not costed"), of_destinations),
         **rules("tm_tensor", "sort topk", _sort, of_destinations),
-        **rules("tm_tensor", "scan", _scan, of_destinations),
+        **rules("tm_tensor", "scan", per_element("cumulative", 1.0), of_destinations),
         **rules("tm_tensor", "scatter", _scatter, of_destinations),
         **rules("tm_tensor", "attention", _attention, of_destinations),
         **rules("iree_encoding", "set_encoding unset_encoding", moving("copy"), of_first),

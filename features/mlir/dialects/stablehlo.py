@@ -6,7 +6,7 @@ import re
 from math import prod
 
 from ..semantics import costs
-from ..semantics.costs import moving, unknown
+from ..semantics.costs import moving, not_costed, unknown
 from ..semantics.dynamic_sizes import Shapes, conserved, joined, of_known, of_operands, permuted
 from ..semantics.folding import constant, extent, folding
 from ..semantics.folding import joined as joined_lists
@@ -173,8 +173,9 @@ _FACTORED = {"potrf": 1 / 3, "cholesky": 1 / 3, "getrf": 2 / 3, "geqrf": 4 / 3}
 """Operations per n³ of factoring an n×n matrix: Cholesky, LU, QR (Golub and Van Loan, Matrix Computations)."""
 
 
-def _factored(site: Site, name: str) -> Cost:
+def _factored(site: Site, name: str = "") -> Cost:
     """A factorisation, or a triangular solve with n operations per element of the right-hand sides."""
+    name = name or site.short
     shape = site.operands[0].shape or (1,)
     size = float(shape[-1] or 1)
     matrices = site.operands[0].elements / (float(shape[-2] or 1) * size)
@@ -192,20 +193,12 @@ def _factored(site: Site, name: str) -> Cost:
     )
 
 
-def _cholesky(site: Site) -> Cost:
-    return _factored(site, site.short)
-
-
 def _fft(site: Site) -> Cost:
     length = prod(site.ints("fft_length") or (1,))
     elements = max(kind.elements for kind in (*site.operands, *site.results))
     # 5·n·log2(n), the usual count of a complex transform (FFTW, "FFT Benchmark Methodology").
     flops = 5.0 * elements * max(length.bit_length() - 1, 1)
     return costs.elementwise(site, "fft", 0.0, 0.0)._replace(flops=flops)
-
-
-def _collective(site: Site) -> Cost:
-    return unknown(f"{site.name} talks to other devices, which is not costed")
 
 
 def _transpose(site: Site) -> Cost:
@@ -347,7 +340,7 @@ def _table(dialect: str) -> dict[str, Rule]:
         **rules(dialect, "batch_norm_inference batch_norm_training batch_norm_grad", _batch_norm),
         **rules(dialect, "rng rng_bit_generator", costs.random),
         **rules(dialect, "custom_call", _custom_call),
-        **rules(dialect, "cholesky triangular_solve", _cholesky),
+        **rules(dialect, "cholesky triangular_solve", _factored),
         **rules(dialect, "fft", _fft),
         **rules(dialect, "map", costs.by_body),
         **rules(dialect, "reshape", costs.view, conserved, fold=_same),
@@ -356,7 +349,7 @@ def _table(dialect: str) -> dict[str, Rule]:
         **rules(dialect, "constant", costs.constant, fold=constant),
         **rules(dialect, "get_dimension_size", costs.control, fold=extent),
         **rules(dialect, "create_token after_all partition_id replica_id", costs.control),
-        **rules(dialect, _COLLECTIVES, _collective),
+        **rules(dialect, _COLLECTIVES, not_costed(" talks to other devices, which is not costed")),
     }
 
 

@@ -6,7 +6,7 @@ from math import prod
 
 from ..semantics import costs
 from ..semantics import torch_sizes as sizes
-from ..semantics.costs import moving, unknown
+from ..semantics.costs import moving, not_costed, per_element, unknown
 from ..semantics.dynamic_sizes import broadcast_shape, conserved, of_first, of_known, of_operands, static_sizes
 from ..semantics.folding import folding, listed
 from ..semantics.op_rule import Cost, Dialect, Site, rules
@@ -214,14 +214,6 @@ def _pool(site: Site) -> Cost:
     return cost._replace(bytes_out=result.nbytes)
 
 
-def _recurrent(site: Site) -> Cost:
-    return unknown(f"{site.name}: a recurrent network in one operation is not costed")
-
-
-def _resized(site: Site) -> Cost:
-    return costs.elementwise(site, "resize", 7.0, 0.0)
-
-
 def _embedding(site: Site) -> Cost:
     return costs.gathered("embedding", site.operands[1:2], site.results[0])
 
@@ -322,8 +314,12 @@ DIALECT = Dialect(
         **each(_ATEN, _POOLS, _pool),
         **each(_ATEN, "sort argsort topk kthvalue median unique_consecutive _unique2 mode", costs.sort),
         **each(_ATEN, _RANDOM, costs.random),
-        **each(_ATEN, "lstm gru rnn_tanh rnn_relu", _recurrent),
-        **each(_ATEN, "__interpolate upsample_bilinear2d upsample_bicubic2d _upsample_bilinear2d_aa", _resized),
+        **each(_ATEN, "lstm gru rnn_tanh rnn_relu", not_costed(": a recurrent network in one operation is not costed")),
+        **each(
+            _ATEN,
+            "__interpolate upsample_bilinear2d upsample_bicubic2d _upsample_bilinear2d_aa",
+            per_element("resize", 7.0),
+        ),
         **each(_ATEN, "embedding", _embedding, sizes.embedded_sizes),
         **each(_ATEN, _GATHERS, _gather),
         **each(_ATEN, _SCATTERS, _scatter, of_first),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from ..semantics import costs, folding
-from ..semantics.costs import moving, unknown
+from ..semantics.costs import moving, per_element, unknown
 from ..semantics.dynamic_sizes import (
     Shapes,
     completed,
@@ -43,49 +43,24 @@ def _fully_connected(site: Site) -> Cost:
 
 
 def _convolution(site: Site) -> Cost:
-    """conv2d and conv3d: image N(D)HWC, weights O(D)HWI."""
+    """Image N(D)HWC; weights O(D)HWI, of a depthwise convolution HWCM."""
     image, kernel = map(static_sizes, site.operands[:2])
+    transposed = site.short == "transpose_conv2d"
+    outs, window, groups = kernel[0], kernel[1:-1], max(image[-1] // max(kernel[-1], 1), 1)
+    if site.short == "depthwise_conv2d":
+        outs, window, groups = kernel[2] * kernel[3], kernel[:2], kernel[2]
     sizes = costs.conv_sizes(
         image[0],
         image[-1],
-        kernel[0],
+        outs,
         list(image[1:-1]),
-        list(kernel[1:-1]),
-        groups=max(image[-1] // max(kernel[-1], 1), 1),
-        **_window(site),
+        list(window),
+        stride=max(site.ints("stride") or (1,)),
+        padding=max(site.ints("pad") or (0,)),
+        groups=1 if transposed else groups,
+        dilation=max(site.ints("dilation") or (1,)),
     )
-    return costs.convolution(site, site.operands[:3], site.results[0], sizes)
-
-
-def _depthwise(site: Site) -> Cost:
-    """Weights HWCM."""
-    image, kernel = map(static_sizes, site.operands[:2])
-    sizes = costs.conv_sizes(
-        image[0],
-        image[-1],
-        kernel[2] * kernel[3],
-        list(image[1:-1]),
-        list(kernel[:2]),
-        groups=kernel[2],
-        **_window(site),
-    )
-    return costs.convolution(site, site.operands[:3], site.results[0], sizes)
-
-
-def _transpose_conv(site: Site) -> Cost:
-    image, kernel = map(static_sizes, site.operands[:2])
-    sizes = costs.conv_sizes(
-        image[0], image[-1], kernel[0], list(image[1:-1]), list(kernel[1:-1]), stride=max(site.ints("stride") or (1,))
-    )
-    return costs.convolution(site, site.operands[:3], site.results[0], sizes, transposed=True)
-
-
-def _window(site: Site) -> dict[str, int]:
-    return {
-        "stride": max(site.ints("stride") or (1,)),
-        "padding": max(site.ints("pad") or (0,)),
-        "dilation": max(site.ints("dilation") or (1,)),
-    }
+    return costs.convolution(site, site.operands[:3], site.results[0], sizes, transposed=transposed)
 
 
 def _pool(site: Site) -> Cost:
@@ -105,10 +80,6 @@ def _reduce(site: Site) -> Cost:
 
 def _scatter(site: Site) -> Cost:
     return costs.gathered("scatter", site.operands[1:2], site.operands[2])
-
-
-def _table(site: Site) -> Cost:
-    return costs.elementwise(site, "table", 1.0, 0.0)
 
 
 def _resize(site: Site) -> Cost:
@@ -190,6 +161,7 @@ def _dim(site: Site) -> Known:
     return None if shape is None or axis is None or shape[axis] is None else (shape[axis],)
 
 
+_CONVOLUTIONS = "conv2d conv3d conv2d_block_scaled depthwise_conv2d transpose_conv2d"
 _STEERED = "slice_shape exp2_shape log2_ceil_shape log2_floor_shape assert_equal_shape variable apply_scale"
 
 DIALECT = Dialect(
@@ -198,14 +170,12 @@ DIALECT = Dialect(
         **rules("tosa", _PLAIN, costs.by_name, of_operands),
         **rules("tosa", "matmul matmul_t matmul_t_block_scaled", _matmul, _matmul_shape),
         **rules("tosa", "fully_connected", _fully_connected),
-        **rules("tosa", "conv2d conv3d conv2d_block_scaled", _convolution, _convolved_shape),
-        **rules("tosa", "depthwise_conv2d", _depthwise, _convolved_shape),
-        **rules("tosa", "transpose_conv2d", _transpose_conv, _convolved_shape),
+        **rules("tosa", _CONVOLUTIONS, _convolution, _convolved_shape),
         **rules("tosa", "avg_pool2d max_pool2d avg_pool2d_adaptive max_pool2d_adaptive", _pool, _pooled_shape),
         **rules("tosa", _REDUCED, _reduce, _reduced_shape),
         **rules("tosa", "gather row_gather", costs.gather, _gathered_shape),
         **rules("tosa", "scatter", _scatter, of_first),
-        **rules("tosa", "table", _table, of_first),
+        **rules("tosa", "table", per_element("table", 1.0), of_first),
         **rules("tosa", "resize", _resize),
         **rules("tosa", "fft2d rfft2d", _fft, of_first),
         **rules("tosa", "transpose", _transpose, lambda site: permuted(site, _order(site)), reads="values"),

@@ -29,19 +29,20 @@ _LARGEST_RESOURCE = 4
 _LONGEST_WITH_LINES = 256 << 10
 """Longest text, characters, whose lines are printed: they are a sixth of the time a large module takes to read."""
 
-_Made = tuple[Callable[[], Any], Callable[[str, Any], Any]]
+Load = Callable[[], tuple[Any, Sequence[Callable[[Any], None]]]]
+"""Imports MLIR's Python bindings: their `ir` module, and what makes a context ready, in order."""
 
 
 class Bindings:
-    """Parses and prints with what `load` imports: a maker of contexts, and a parser of text in a context.
+    """Parses and prints with the bindings that `load` imports; dialects that are not registered are taken too.
 
     Nothing is imported before the first text. Safe to use from several threads: one text at a time.
     """
 
-    def __init__(self, load: Callable[[], _Made]) -> None:
+    def __init__(self, load: Load) -> None:
         self._load = load
         self._lock = threading.Lock()
-        self._made: _Made | None = None
+        self._loaded: tuple[Any, Sequence[Callable[[Any], None]]] | None = None
         self._context: Any = None
         self._seen_b = 0
 
@@ -54,14 +55,17 @@ class Bindings:
             ReaderRefusal: the parser does not take it.
         """
         with self._lock:
-            make_context, parse = self._made = self._made or self._load()
+            ir, register = self._loaded = self._loaded or self._load()
             self._seen_b += len(text)
             if self._context is None or self._seen_b > _RENEW_AFTER_B:
-                self._context, self._seen_b = make_context(), len(text)
+                self._context, self._seen_b = ir.Context(), len(text)
+                for make_ready in register:
+                    make_ready(self._context)
+                self._context.allow_unregistered_dialects = True
                 # Threads gain nothing at these sizes, and cost milliseconds where cores are shared.
                 self._context.enable_multithreading(False)
             try:
-                module = parse(text, self._context)
+                module = ir.Module.parse(text, self._context)
             except Exception as error:  # noqa: BLE001  every project's bindings raise a class of their own
                 raise ReaderRefusal(first_line(error)) from None
             with_lines = len(text) <= _LONGEST_WITH_LINES and "loc(" not in text

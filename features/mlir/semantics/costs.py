@@ -49,6 +49,11 @@ def unknown(note: str) -> Cost:
     return Cost("unknown", note=note)
 
 
+def not_costed(why: str) -> CostOf:
+    """The rule of operations that are known and not costed; `why` follows their name."""
+    return lambda site: unknown(f"{site.name}{why}")
+
+
 def loop(
     kind: str, dtype: str, elements: float, operator: str, *, flops: float = 0.0, transcendentals: float = 0.0,
     bytes_in: float = 0.0, bytes_out: float = 0.0, **detail: object,
@@ -80,6 +85,11 @@ def by_name(site: Site) -> Cost:
 def by_body(site: Site) -> Cost:
     """An element operation that its body tells."""
     return elementwise(site, site.computed.name, site.computed.flops, site.computed.transcendentals)
+
+
+def per_element(name: str, flops: float) -> CostOf:
+    """The rule of element operations that take so many operations for each, none of them transcendental."""
+    return lambda site: elementwise(site, name, flops, 0.0)
 
 
 def cumulative(site: Site) -> Cost:

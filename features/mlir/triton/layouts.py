@@ -17,9 +17,8 @@ from .program_order import WARP, Flow, pointee_b, shape_of
 
 _WIDEST_B = 16
 _ELEMENTWISE_KEEPS = frozenset(("tt.reduce", "tt.scan", "tt.expand_dims", "tt.broadcast", "tt.splat", "tt.dot",
-    "tt.trans", "tt.reshape",
-                                "tt.load", "tt.join", "tt.split", "tt.gather", "tt.cat", "tt.histogram", "scf.for",
-                                "scf.if",
+    "tt.trans", "tt.reshape", "tt.load", "tt.join", "tt.split", "tt.gather", "tt.cat", "tt.histogram", "scf.for",
+    "scf.if",
                                 "scf.while"))  # fmt: skip
 
 MEMORY_OPS = frozenset(("tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas"))

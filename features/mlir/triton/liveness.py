@@ -201,12 +201,10 @@ _LIBRARY: Mapping[str, tuple[str, float]] = {
 _BY_KNOWN = 3.0
 _COUNTED_ELSEWHERE = frozenset((
     "constant", "splat", "broadcast", "expand_dims", "make_range", "reshape", "trans", "bitcast", "get_program_id",
-    "get_num_programs",
-    "load", "store", "dot", "reduce", "scan", "for", "if", "while", "atomic_rmw", "atomic_cas", "yield", "return",
-    "gather", "histogram",
-    "descriptor_load", "descriptor_store", "make_tensor_descriptor", "join", "split", "cat", "condition", "unsplat",
-    "int_to_ptr",
-    "ptr_to_int", "index_cast", "assert", "print", "map_elementwise", "call", "dot_scaled",
+    "get_num_programs", "load", "store", "dot", "reduce", "scan", "for", "if", "while", "atomic_rmw", "atomic_cas",
+    "yield", "return", "gather", "histogram", "descriptor_load", "descriptor_store", "make_tensor_descriptor", "join",
+    "split", "cat", "condition", "unsplat", "int_to_ptr", "ptr_to_int", "index_cast", "assert", "print",
+    "map_elementwise", "call", "dot_scaled",
 ))  # fmt: skip
 """Counted elsewhere, or free."""
 

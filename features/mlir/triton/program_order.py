@@ -281,20 +281,14 @@ def _bodies(op: Op) -> Iterator[Op]:
 
 COUNTED = (
     "tt.splat", "tt.broadcast", "tt.addptr", "tt.expand_dims", "tt.load", "tt.store", "tt.make_range", "tt.dot",
-    "tt.reduce", "tt.trans",
-    "tt.reshape", "tt.scan", "tt.gather", "tt.histogram", "tt.atomic_rmw", "tt.atomic_cas", "tt.extern_elementwise",
-    "tt.get_program_id",
-    "tt.make_tensor_descriptor", "tt.descriptor_load", "tt.descriptor_store", "tt.precise_divf", "tt.precise_sqrt",
-    "tt.join", "tt.split",
-    "tt.clampf", "tt.fp_to_fp", "tt.elementwise_inline_asm", "scf.for", "scf.while", "scf.if", "arith.constant",
-    "arith.muli",
-    "arith.addi", "arith.cmpi", "arith.addf", "arith.mulf", "arith.subf", "arith.divf", "arith.extsi", "arith.andi",
-    "arith.divsi",
+    "tt.reduce", "tt.trans", "tt.reshape", "tt.scan", "tt.gather", "tt.histogram", "tt.atomic_rmw", "tt.atomic_cas",
+    "tt.extern_elementwise", "tt.get_program_id", "tt.make_tensor_descriptor", "tt.descriptor_load",
+    "tt.descriptor_store", "tt.precise_divf", "tt.precise_sqrt", "tt.join", "tt.split", "tt.clampf", "tt.fp_to_fp",
+    "tt.elementwise_inline_asm", "scf.for", "scf.while", "scf.if", "arith.constant", "arith.muli", "arith.addi",
+    "arith.cmpi", "arith.addf", "arith.mulf", "arith.subf", "arith.divf", "arith.extsi", "arith.andi", "arith.divsi",
     "arith.remsi", "arith.truncf", "arith.extf", "arith.maxnumf", "arith.select", "arith.cmpf", "arith.sitofp",
-    "arith.xori",
-    "math.exp", "math.exp2", "math.log", "math.log2", "math.sqrt", "math.rsqrt", "math.erf", "math.sin", "math.cos",
-    "math.absf",
-    "math.fma", "math.floor",
+    "arith.xori", "math.exp", "math.exp2", "math.log", "math.log2", "math.sqrt", "math.rsqrt", "math.erf", "math.sin",
+    "math.cos", "math.absf", "math.fma", "math.floor",
 )  # fmt: skip
 """Operations that are counted by name."""
 

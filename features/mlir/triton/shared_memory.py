@@ -16,9 +16,8 @@ from .layouts import Layouts, Product
 from .program_order import Flow, itemsize_b, roots_of, shape_of
 
 CANDIDATES = (
-    "nothing", "exchange", "one operand", "operands", "one operand or result", "operands or result", "operands or moved",
-    "result",
-    "reduced", "scanned", "moved", "in flight", "all kept", "narrow",
+    "nothing", "exchange", "one operand", "operands", "one operand or result", "operands or result",
+    "operands or moved", "result", "reduced", "scanned", "moved", "in flight", "all kept", "narrow",
 )  # fmt: skip
 """How an amount comes about, in the order of `candidates`: in flight always counts; `one operand` is the larger of
 two that are there one after the other, `result` a product's result on its way to memory, `exchange` what reductions

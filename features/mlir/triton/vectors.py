@@ -50,10 +50,9 @@ _LIVE = tuple(
 _WORK = tuple(f"{name} {where}" for where in ("outside", "in loops") for name in CLASSES)
 _MEMORY = (
     "loads", "loads in loops", "copies", "stores", "stores in loops", "atomics", "loaded registers",
-    "loaded registers in loops",
-    "stored registers", "narrowest load", "narrowest store", "widest load", "masked loads", "block of most elements",
-    "held most",
-    "held most in loops", "addresses kept", "load bytes a thread", "scalar loads", "replicated",
+    "loaded registers in loops", "stored registers", "narrowest load", "narrowest store", "widest load",
+    "masked loads", "block of most elements", "held most", "held most in loops", "addresses kept",
+    "load bytes a thread", "scalar loads", "replicated",
 )  # fmt: skip
 _PRODUCTS = (
     "wgmma", "mma", "fma", "products", "products in loops", "accumulators", "accumulators in loops", "left registers",
@@ -155,8 +154,7 @@ def _lives(read: _Read) -> list[float]:
 
 _FIXED_BEFORE = frozenset((
     "tt.store", "tt.dot", "tt.scan", "tt.atomic_rmw", "tt.atomic_cas", "scf.for", "scf.while", "scf.yield", "math.sin",
-    "math.cos",
-    "tt.precise_divf", "tt.precise_sqrt", "tt.extern_elementwise",
+    "math.cos", "tt.precise_divf", "tt.precise_sqrt", "tt.extern_elementwise",
 ))  # fmt: skip
 _FIXED = _FIXED_BEFORE | {"tt.load", "tt.reduce", "tt.gather", "tt.histogram", "tt.trans", "tt.reshape"}
 """What no other access moves across, since memory may be the same, or what needs all of a block: between these a

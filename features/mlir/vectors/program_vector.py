@@ -39,12 +39,10 @@ _BIGRAM_BUCKETS = 48
 _TOTALS = (
     "log groups", "log ops", "log dispatches", "log flops", "log transcendentals", "log bytes", "log bytes in groups",
     "log arguments b", "log outputs b", "log footprint b", "intensity", "log depth", "log width", "log runs max",
-    "log parallelism max", "log parallelism mean", "largest share", "second share", "log compute 1",
-    "log memory 1", "log roofline 1",
-    "log roofline all", "log roofline max", "log small groups", "log transposed b", "log gathered b", "log inner b",
-    "unknown ops", "narrow share", "reads along k share", "second along n share", "tail n share", "tail k share",
-    "log largest argument b",
-    "log arguments", "log control", "log passed b", "log outputs",
+    "log parallelism max", "log parallelism mean", "largest share", "second share", "log compute 1", "log memory 1",
+    "log roofline 1", "log roofline all", "log roofline max", "log small groups", "log transposed b", "log gathered b",
+    "log inner b", "unknown ops", "narrow share", "reads along k share", "second along n share", "tail n share",
+    "tail k share", "log largest argument b", "log arguments", "log control", "log passed b", "log outputs",
     "log distinct elements", "log distinct transcendentals",
 )  # fmt: skip
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..native_parsers import Bindings, Reader, is_importable
 
 
-def _load() -> tuple[Callable[[], Any], Callable[[str, Any], Any]]:
+def _load() -> tuple[Any, Sequence[Callable[[Any], None]]]:
     from iree.compiler import ir
 
-    def make_context() -> Any:
-        context = ir.Context()
-        context.allow_unregistered_dialects = True
-        return context
-
-    return make_context, ir.Module.parse
+    return ir, ()
 
 
 READER = Reader(

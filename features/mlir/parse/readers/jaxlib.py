@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..native_parsers import Bindings, Reader, is_importable
 
 
-def _load() -> tuple[Callable[[], Any], Callable[[str, Any], Any]]:
+def _load() -> tuple[Any, Sequence[Callable[[Any], None]]]:
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext
     from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
@@ -17,21 +17,12 @@ def _load() -> tuple[Callable[[], Any], Callable[[str, Any], Any]]:
     upstream = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(upstream)
 
-    def make_context() -> Any:
-        context = ir.Context()
+    def load_upstream(context: Any) -> None:
         context.append_dialect_registry(upstream)
         context.load_all_available_dialects()
-        for register in (
-            chlo.register_dialect,
-            mhlo.register_mhlo_dialect,
-            sdy.register_dialect,
-            stablehlo.register_dialect,
-        ):
-            register(context)
-        context.allow_unregistered_dialects = True
-        return context
 
-    return make_context, ir.Module.parse
+    registers = (chlo.register_dialect, mhlo.register_mhlo_dialect, sdy.register_dialect, stablehlo.register_dialect)
+    return ir, (load_upstream, *registers)
 
 
 READER = Reader("jaxlib", 40, lambda: is_importable("jaxlib"), lambda text: True, Bindings(_load).to_generic)
