@@ -8,23 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .console import (
-    DeviceFiles,
-    Family,
-    Json,
-    KeepGood,
-    Model,
-    ModelOut,
-    OptionalData,
-    Seed,
-    model_dir,
-    note,
-    plain_errors,
-    print_json,
-    read_catalogue,
-    seconds,
-    show_table,
-)
+from . import console
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,43 +19,43 @@ if TYPE_CHECKING:
 
 
 def calibrate(
-    out_dir: ModelOut,
-    data: OptionalData = None,
+    out_dir: console.ModelOut,
+    data: console.OptionalData = None,
     descriptor: Annotated[
         list[str] | None,
         typer.Option(
             "--descriptor", metavar="DEVICE", help="Use the measured facts in this device's file; may be repeated."
         ),
     ] = None,
-    model: Model = None,
+    model: console.Model = None,
     split: Annotated[str | None, typer.Option(help="Only rows whose split column says this.")] = None,
-    family: Family = None,
-    keep_good: KeepGood = False,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    family: console.Family = None,
+    keep_good: console.KeepGood = False,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Adapt a model to a device with 8 to 128 of its rows: kernelcast calibrate --data few.parquet --out my-model.
 
     `kernelcast suggest` says which cases to measure for it. Where `kernelcast characterize` ran, its file has some already:
     --device-file my-gpu.yaml --descriptor my-gpu. Other devices are answered as before.
     """
-    with plain_errors("calibrate", "train"):
+    with console.plain_errors("calibrate", "train"):
         from ..models.family_model.artifact import read_manifest
         from ..models.training.device_calibration import calibrate_to_devices
         from ..models.training.labelled_cases import labelled_files, with_descriptors
 
-        devices = read_catalogue(device_file)
-        files, base = data or [], model_dir(model)
+        devices = console.read_catalogue(device_file)
+        files, base = data or [], console.model_dir(model)
         tables = (
             labelled_files(files, split=split, family=family, keep_good=keep_good, devices=devices) if files else []
         )
         tables = with_descriptors(tables, descriptor or [], devices, read_manifest(base)["families"])
         reports = calibrate_to_devices(base, tables, out_dir, devices=devices, files=files)
     if as_json:
-        print_json(reports)
+        console.print_json(reports)
     else:
         _show_reports(reports)
-    note(f"the adapted model is in {out_dir}")
+    console.note(f"the adapted model is in {out_dir}")
 
 
 def _show_reports(reports: Sequence[CalibratedDevice]) -> None:
@@ -84,7 +68,7 @@ def _show_reports(reports: Sequence[CalibratedDevice]) -> None:
             rows.append((*head, target, _words(before), _words(report.after[target])))
             head = ("", "", "")
     title = "mean / median APE, each case answered without itself"
-    show_table(heads, rows, numbers=("rows",), title=title)
+    console.show_table(heads, rows, numbers=("rows",), title=title)
 
 
 def _words(errors: Any) -> str:
@@ -107,7 +91,7 @@ def suggest(
         list[str] | None,
         typer.Option(metavar="IMPL", help="Choose from cases of this impl; may be given again (default: all)."),
     ] = None,
-    model: Model = None,
+    model: console.Model = None,
     candidates: Annotated[
         Path | None,
         typer.Option(metavar="TABLE", help="Choose from the rows of this .parquet or .csv, whatever their device."),
@@ -115,9 +99,9 @@ def suggest(
     out_file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write them as a .csv or .parquet to fill in.")
     ] = None,
-    seed: Seed = 0,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    seed: console.Seed = 0,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Say which cases to measure first on a device: kernelcast suggest --device l40s --n 32 --out cases.csv
 
@@ -127,29 +111,31 @@ def suggest(
 
     if out_file is not None:
         check_table(out_file)
-    devices = read_catalogue(device_file)
-    with plain_errors("suggest", "train"):
+    devices = console.read_catalogue(device_file)
+    with console.plain_errors("suggest", "train"):
         from ..models.selection.suggest import suggest as find
 
         pool = None if candidates is None else _read_candidates(candidates, devices.get(device).name, family)
-        suggestions = find(model_dir(model), device, n, pool, family, impls=impl or (), seed=seed, devices=devices)
+        suggestions = find(
+            console.model_dir(model), device, n, pool, family, impls=impl or (), seed=seed, devices=devices
+        )
     if out_file is not None:
         write_table(_form(suggestions), out_file)
     total = sum(case.measuring_s for case in suggestions)
     if as_json:
-        print_json(
+        console.print_json(
             {"device": devices.get(device).name, "measuring_s": total, "cases": [_plain(case) for case in suggestions]}
         )
     else:
         _show_suggestions(suggestions)
-        note(f"measuring them takes about {total:.1f} s of the device")
+        console.note(f"measuring them takes about {total:.1f} s of the device")
     if len(suggestions) < n:
-        note(f"these are all the candidates there are, {len(suggestions)} instead of {n}")
+        console.note(f"these are all the candidates there are, {len(suggestions)} instead of {n}")
     if out_file is not None:
-        note(
+        console.note(
             f"written to {out_file}: fill in latency_s (in seconds), then `kernelcast calibrate --data {out_file} --out DIR`,"
         )
-        note("add --skip-bad-rows if you leave some of them empty")
+        console.note("add --skip-bad-rows if you leave some of them empty")
 
 
 def _read_candidates(path: Path, device: str, families: Sequence[str] | None) -> list[Cases]:
@@ -198,10 +184,12 @@ def _plain(case: Suggestion) -> dict[str, Any]:
 
 def _show_suggestions(suggestions: Sequence[Suggestion]) -> None:
     heads = ("", "case", "predicted", "to measure", "then ±")
-    rows = (
-        (str(i), str(case.spec), seconds(case.latency_s), seconds(case.measuring_s), f"{100 * case.deviation:.0f} %")
-        for i, case in enumerate(suggestions, start=1)
-    )
+    rows = []
+    for i, case in enumerate(suggestions, start=1):
+        times = (console.seconds(case.latency_s), console.seconds(case.measuring_s))
+        rows.append((str(i), str(case.spec), *times, f"{100 * case.deviation:.0f} %"))
     title = f"what to measure on {suggestions[0].device}, the most useful first"
-    show_table(heads, rows, numbers=set(heads) - {"case"}, title=title)
-    note("then ±: the typical error expected of the family's other cases once these are measured (one deviation)")
+    console.show_table(heads, rows, numbers=set(heads) - {"case"}, title=title)
+    console.note(
+        "then ±: the typical error expected of the family's other cases once these are measured (one deviation)"
+    )

@@ -8,20 +8,7 @@ import typer
 
 from ..features.device import known_machine, machine_id, machine_name
 from ..features.errors import SpecError
-from .console import (
-    DeviceFiles,
-    Json,
-    bytes_per_s,
-    flops_per_s,
-    joules,
-    new_table,
-    num_bytes,
-    out,
-    print_json,
-    read_catalogue,
-    seconds,
-    watts,
-)
+from . import console
 
 if TYPE_CHECKING:
     from ..collectors.meters.nvml import NvmlReader
@@ -30,15 +17,15 @@ if TYPE_CHECKING:
 
 def devices(
     name: Annotated[str | None, typer.Argument(help="One device: every fact with its source.")] = None,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """List the devices that can be asked about, or show one of them with the source of each fact."""
-    known = read_catalogue(device_file)
+    known = console.read_catalogue(device_file)
     if as_json:
         from ..workloads.answers import device_answer
 
-        print_json(device_answer(known.get(name)) if name else [device_answer(device) for device in known])
+        console.print_json(device_answer(known.get(name)) if name else [device_answer(device) for device in known])
     elif name:
         _show_device(known.get(name))
     else:
@@ -47,7 +34,7 @@ def devices(
 
 def kernels(
     family: Annotated[str | None, typer.Argument(help="One family: its sizes, variants and settings.")] = None,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """List the kernel families, or show one of them; `--json` gives JSON Schemas."""
     from ..features.kernel import families, get_family
@@ -56,30 +43,28 @@ def kernels(
         from ..features.spec_io.json_schema import standalone_schema
 
         if family:
-            print_json(standalone_schema(get_family(family)))
+            console.print_json(standalone_schema(get_family(family)))
         else:
-            print_json({member.name: standalone_schema(member) for member in families().values()})
+            console.print_json({member.name: standalone_schema(member) for member in families().values()})
         return
     if family is None:
-        table = new_table("family", "sizes", "what it is")
+        table = console.new_table("family", "sizes", "what it is")
         for member in families().values():
             table.add_row(member.name, " ".join(member.dim_names), member.doc.strip().splitlines()[0])
     else:
         chosen = get_family(family)
-        table = new_table("size", "default", "least", "what it is", title=chosen.doc.strip().splitlines()[0])
+        table = console.new_table("size", "default", "least", "what it is", title=chosen.doc.strip().splitlines()[0])
         for dim in chosen.dims:
             table.add_row(dim.name, "" if dim.default is None else str(dim.default), str(dim.minimum), dim.doc)
         table.caption = (
             f"variants: {', '.join(name or '(plain)' for name in chosen.variants)}\n"
             f"config: {', '.join(chosen.config) or 'none'}"
         )
-    out().print(table)
+    console.out().print(table)
 
 
 def _list_devices(known: list[Device]) -> None:
     from rich.table import Table
-
-    from .console import bytes_per_s, flops_per_s, num_bytes
 
     table = Table(box=None, pad_edge=False)
     for title in ("device", "what it is", "architecture", "fp32", "best matrix peak", "memory", "bandwidth", "TDP"):
@@ -89,19 +74,17 @@ def _list_devices(known: list[Device]) -> None:
         memory, tdp = device.fact("memory_b"), device.fact("tdp_w")
         table.add_row(
             device.name, device.title, device.architecture,
-            flops_per_s(device.vector_flops_per_s["fp32"].value),
-            "" if best is None else f"{flops_per_s(best[1].value)} {best[0]}",
-            "" if memory is None else num_bytes(memory),
-            bytes_per_s(device.required("memory_bandwidth_b_per_s")),
+            console.flops_per_s(device.vector_flops_per_s["fp32"].value),
+            "" if best is None else f"{console.flops_per_s(best[1].value)} {best[0]}",
+            "" if memory is None else console.num_bytes(memory),
+            console.bytes_per_s(device.required("memory_bandwidth_b_per_s")),
             "" if tdp is None else f"{tdp:g} W",
         )  # fmt: skip
-    out().print(table)
+    console.out().print(table)
 
 
 def _show_device(device: Device) -> None:
     from rich.table import Table
-
-    from .console import flops_per_s
 
     table = Table(title=f"{device.title} ({device.name})", box=None, pad_edge=False)
     table.add_column("fact", no_wrap=True)
@@ -111,15 +94,15 @@ def _show_device(device: Device) -> None:
         table.add_row(name, _with_unit(name, fact.value), fact.source)
     for what, peaks in (("matrix", device.matrix_flops_per_s), ("vector", device.vector_flops_per_s)):
         for dtype, fact in peaks.items():
-            table.add_row(f"{what} {dtype}", flops_per_s(fact.value), fact.source)
+            table.add_row(f"{what} {dtype}", console.flops_per_s(fact.value), fact.source)
     table.caption = f"also called: {', '.join(device.aliases)}" if device.aliases else None
-    out().print(table)
+    console.out().print(table)
 
 
 def _with_unit(name: str, value: float) -> str:
     """A fact in units a person reads, by the suffix of its name."""
-    scales = (("flops_per_s", flops_per_s), ("b_per_s", bytes_per_s), ("_hz", lambda v: f"{v / 1e9:g} GHz"),
-              ("_w", watts), ("_j", joules), ("_s", seconds), ("_b", num_bytes))  # fmt: skip
+    scales = (("flops_per_s", console.flops_per_s), ("b_per_s", console.bytes_per_s), ("_hz", lambda v: f"{v / 1e9:g} GHz"),
+              ("_w", console.watts), ("_j", console.joules), ("_s", console.seconds), ("_b", console.num_bytes))  # fmt: skip
     return next((show(value) for suffix, show in scales if name.endswith(suffix)), f"{value:g}")
 
 

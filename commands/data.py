@@ -11,25 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..features.errors import SpecError
-from .console import (
-    DeviceFiles,
-    Family,
-    Json,
-    KeepGood,
-    RowsTo,
-    StoreRoot,
-    check_file,
-    check_folder,
-    new_table,
-    note,
-    note_some,
-    out,
-    plain_errors,
-    print_json,
-    progress_bar,
-    read_catalogue,
-    show_table,
-)
+from . import console
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,12 +23,12 @@ app = typer.Typer(help="Look at, check and write out measured rows.", no_args_is
 
 
 @app.command("list")
-def list_data(store: StoreRoot = None, as_json: Json = False) -> None:
+def list_data(store: console.StoreRoot = None, as_json: console.Json = False) -> None:
     """Count the stored rows by family, device and status."""
     from ..datasets.store.store import Store
 
     counts: Counter[tuple[str, str, str]] = Counter()
-    with plain_errors():
+    with console.plain_errors():
         measured = Store(store)
         for family in measured.families():
             for batch in measured.scan(family, columns=["device", "status"]):
@@ -54,11 +36,13 @@ def list_data(store: StoreRoot = None, as_json: Json = False) -> None:
                 counts.update((family, device, status) for device, status in pairs)
     groups = [{"family": f, "device": d, "status": s, "rows": n} for (f, d, s), n in sorted(counts.items())]
     if as_json:
-        print_json(groups)
+        console.print_json(groups)
     elif groups:
-        show_table(list(groups[0]), ([str(value) for value in row.values()] for row in groups), numbers=("rows",))
+        console.show_table(
+            list(groups[0]), ([str(value) for value in row.values()] for row in groups), numbers=("rows",)
+        )
     else:
-        note(f"no rows in {measured.location.name}; measure some with `kernelcast collect`")
+        console.note(f"no rows in {measured.location.name}; measure some with `kernelcast collect`")
 
 
 @app.command("compact")
@@ -66,18 +50,18 @@ def compact(
     out_dir: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Write one table per family there; the store stays as it is.")
     ],
-    store: StoreRoot = None,
+    store: console.StoreRoot = None,
     with_shipped: Annotated[
         bool,
         typer.Option("--with-shipped", help="Add the rows that come with kernelcast; rows in both are written once."),
     ] = False,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """Write the stored rows, with their provenance, as one sorted table per family."""
     from ..datasets.shipped import read_shipped, shipped_families
     from ..datasets.store.store import Store
 
-    with plain_errors():
+    with console.plain_errors():
         beside = {family: read_shipped(family) for family in shipped_families()} if with_shipped else {}
         measured = Store(store)
         if not measured.families() and not beside:
@@ -86,8 +70,8 @@ def compact(
             )
         written = measured.compact(out_dir, beside=beside)
     if as_json:
-        print_json(written)
-    note(f"{len(written)} tables written to {out_dir}")
+        console.print_json(written)
+    console.note(f"{len(written)} tables written to {out_dir}")
 
 
 Memory = Annotated[float, typer.Option(metavar="GB", help="Memory a query may use; beyond it, it writes to disk.")]
@@ -98,7 +82,7 @@ def export(
     out: Annotated[
         Path, typer.Option(metavar="FILE|DIR", help="A .parquet or .csv file for one family, or a folder for several.")
     ],
-    store: StoreRoot = None,
+    store: console.StoreRoot = None,
     family: Annotated[list[str] | None, typer.Option(help="Only this family; may be given again.")] = None,
     device: Annotated[list[str] | None, typer.Option(help="Only this device; may be given again.")] = None,
     where: Annotated[
@@ -108,7 +92,7 @@ def export(
         str | None, typer.Option("--format", help="parquet, csv, or form, which `kernelcast import` takes.")
     ] = None,
     memory: Memory = 4.0,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """Write stored rows to files: kernelcast data export --family gemm --out gemm.parquet."""
     from ..datasets.form.export import SUFFIXES
@@ -119,17 +103,17 @@ def export(
         raise SpecError(
             f"--out {out} is a URL; rows are exported to files of this machine, copy them from there", field="out"
         )
-    (check_file if out.suffix.lower() in SUFFIXES else check_folder)(out)
-    with plain_errors("data export --where", "storage"), progress_bar() as progress:
+    (console.check_file if out.suffix.lower() in SUFFIXES else console.check_folder)(out)
+    with console.plain_errors("data export --where", "storage"), console.progress_bar() as progress:
         done = export_rows(
             Store(store), out, fmt=form, families=family or [], devices=device or [], where=where, memory_b=memory * 1e9,
             progress=progress,
         )  # fmt: skip
     if as_json:
-        print_json({"files": done.files, "rows": done.rows, "families": done.families})
+        console.print_json({"files": done.files, "rows": done.rows, "families": done.families})
     for path in done.files:
-        note(f"wrote {path}")
-    note(f"{done.rows} rows of {len(done.families)} {'family' if len(done.families) == 1 else 'families'}")
+        console.note(f"wrote {path}")
+    console.note(f"{done.rows} rows of {len(done.families)} {'family' if len(done.families) == 1 else 'families'}")
 
 
 _SHOWN = 20
@@ -139,33 +123,35 @@ HAS_FINDINGS = 2
 
 @app.command("verify")
 def verify_data(
-    store: StoreRoot = None,
+    store: console.StoreRoot = None,
     quarantine: Annotated[
         bool,
         typer.Option("--quarantine", help="Move damaged files to .quarantine below the store, each with the reason."),
     ] = False,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Read every file and judge every row; ends with 0 when all is well, with 2 when something was found."""
     from ..datasets.store.store import Store
     from ..datasets.store.verify import quarantine as move_away
     from ..datasets.store.verify import verify
 
-    known = read_catalogue(device_file)
-    with plain_errors():
+    known = console.read_catalogue(device_file)
+    with console.plain_errors():
         measured = Store(store)
-        with progress_bar() as progress:
+        with console.progress_bar() as progress:
             report = verify(measured, devices=known, progress=progress)
         moved = move_away(measured, report.damaged) if quarantine and report.damaged else []
     if as_json:
-        print_json({"store": measured.location.name, "clean": report.clean, "found": report, "quarantined": moved})
-    note(
+        console.print_json(
+            {"store": measured.location.name, "clean": report.clean, "found": report, "quarantined": moved}
+        )
+    console.note(
         f"{measured.location.name}: {report.files} files, {report.rows} rows, {report.content_b / 1e6:.1f} MB read; every "
         "row's case_id worked out anew"
     )
     if report.unnamed:
-        note(
+        console.note(
             f"{report.unnamed} files carry no digest of their content in their names; they were read, which flipped bits may "
             "escape"
         )
@@ -177,20 +163,20 @@ def verify_data(
         ("of a family this kernelcast does not know", [(name, "not judged") for name in report.unknown_families]),
     ):
         if cases:
-            note(f"{len(cases)} {what}:")
-            note_some([f"{name}: {reason}" for name, reason in cases], _SHOWN)
+            console.note(f"{len(cases)} {what}:")
+            console.note_some([f"{name}: {reason}" for name, reason in cases], _SHOWN)
     if report.leftovers:
-        note(
+        console.note(
             f"{len(report.leftovers)} files of killed writers hold no stored rows; delete them when nothing is being measured: "
             f"{', '.join(report.leftovers[:_SHOWN])}"
         )
     if moved:
-        note(f"{len(moved)} files moved to .quarantine in {measured.location.name}")
+        console.note(f"{len(moved)} files moved to .quarantine in {measured.location.name}")
     elif report.damaged:
-        note("add --quarantine to move damaged files away; reading leaves them out only where it notices")
+        console.note("add --quarantine to move damaged files away; reading leaves them out only where it notices")
     if not report.clean:
         raise typer.Exit(HAS_FINDINGS)
-    note("clean")
+    console.note("clean")
 
 
 SHOWN_ROWS, SHOWN_CHARACTERS, LONG_ROWS = 40, 200, 3
@@ -202,7 +188,7 @@ def query(
     sql: Annotated[
         str, typer.Argument(metavar="SQL", help="One SELECT; views: the families, and measurements over all of them.")
     ],
-    store: StoreRoot = None,
+    store: console.StoreRoot = None,
     memory: Memory = 4.0,
     spill: Annotated[
         Path | None,
@@ -212,7 +198,7 @@ def query(
     ] = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the answer to a .csv file.")] = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the answer to a .parquet file.")] = None,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """Ask the stored rows in SQL: kernelcast data query "SELECT device, count(*) FROM measurements GROUP BY device"."""
     from ..datasets.form.export import check_suffix, write_answer
@@ -225,8 +211,8 @@ def query(
         check_suffix(file)
         if file.suffix.lower() != f".{option}":
             raise SpecError(f"--{option} {file} has the other format's name", field=option)
-        check_file(file)
-    with plain_errors("data query", "storage"):
+        console.check_file(file)
+    with console.plain_errors("data query", "storage"):
         from ..datasets.store.sql import open_query
 
         measured = Store(store)
@@ -235,9 +221,9 @@ def query(
         with open_query(measured, memory_b=memory * 1e9, spill=spill) as rows_query:
             answer = rows_query.ask(sql)
             if file is not None:
-                note(f"{write_answer(answer.batches, answer.schema, file)} rows written to {file}")
+                console.note(f"{write_answer(answer.batches, answer.schema, file)} rows written to {file}")
             elif as_json:
-                print_json(_rows(answer))
+                console.print_json(_rows(answer))
             else:
                 _show(answer)
 
@@ -295,21 +281,21 @@ def _show(answer: Answer) -> None:
     # One more than is shown says whether there are more; further ones are never computed.
     rows = list(islice((row for batch in answer.batches for row in _objects(batch)), SHOWN_ROWS + 1))
     shown = [[_shown(value) for value in row.values()] for row in rows[:SHOWN_ROWS]]
-    table = new_table(*names, numbers=numbers)
+    table = console.new_table(*names, numbers=numbers)
     for values in shown:
         table.add_row(*values)
-    console, most = out(), SHOWN_ROWS
-    wide = console.measure(table, options=console.options.update(width=_WIDEST)).maximum > console.width
+    screen, most = console.out(), SHOWN_ROWS
+    wide = screen.measure(table, options=screen.options.update(width=_WIDEST)).maximum > screen.width
     if wide and shown and len(names) > 1:
         # Columns that do not fit beside each other would be cut to nothing; they fit below each other.
-        table, most = new_table("column", *("" for _ in shown[:LONG_ROWS])), LONG_ROWS
+        table, most = console.new_table("column", *("" for _ in shown[:LONG_ROWS])), LONG_ROWS
         for column in zip(names, *shown[:LONG_ROWS], strict=True):
             table.add_row(*column)
-    console.print(table)
+    screen.print(table)
     if len(rows) > most:
-        note(f"the first {most} rows; --json, --csv or --parquet give all of them")
+        console.note(f"the first {most} rows; --json, --csv or --parquet give all of them")
     elif not rows:
-        note("no rows")
+        console.note("no rows")
 
 
 def _shown(value: Any) -> str:
@@ -329,9 +315,9 @@ def import_(
         typer.Option(help="Who measured the rows, in a word or a link; with --from, the source's own by default."),
     ] = None,
     licence: Annotated[str | None, typer.Option(help="What the rows may be used for.")] = None,
-    family: Family = None,
-    keep_good: KeepGood = False,
-    store: RowsTo = None,
+    family: console.Family = None,
+    keep_good: console.KeepGood = False,
+    store: console.RowsTo = None,
     source_form: Annotated[
         str | None,
         typer.Option("--from", metavar="SOURCE", help="Whose form the files have; a wrong name lists what there is."),
@@ -343,8 +329,8 @@ def import_(
             metavar="PATH", help="With --from: write the form there (a .parquet file or a folder); store nothing."
         ),
     ] = None,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Check measured rows, row by row, and store them; rows stored before are left out."""
     from ..datasets.form.import_form import import_form
@@ -370,7 +356,7 @@ def import_(
         raise SpecError("give --out or --store, not both", field="out")
     elif out is not None and len(files) > 1:
         raise SpecError("give one file or folder with --out", field="out")
-    with plain_errors():
+    with console.plain_errors():
         target = Store(store)
     answers: dict[str, Any] = {}
     for path in files:
@@ -379,22 +365,22 @@ def import_(
                 rows = import_form(path, target, source or "", family=family, licence=licence, keep_good=keep_good)
                 answers[str(path)] = {"kept": rows.stored, "duplicates": rows.duplicates, "unmeasured": rows.unmeasured,
                                       "refused": rows.refused, "files": rows.files}  # fmt: skip
-                note(f"{path}: {rows}")
-                note_some(rows.refused, _SHOWN)
+                console.note(f"{path}: {rows}")
+                console.note_some(rows.refused, _SHOWN)
                 continue
-            with progress_bar() as progress:
+            with console.progress_bar() as progress:
                 done = import_source(
                     get_importer(source_form), path, out or target, source=source or "", licence=licence, device=device,
-                    devices=read_catalogue(device_file), progress=progress,
+                    devices=console.read_catalogue(device_file), progress=progress,
                 )  # fmt: skip
         except StoreError as error:
             raise SpecError(f"{path}: {error}") from error
         notes = [{"rows": entry.rows, "reason": entry.reason, "kept": entry.included} for entry in done.notes]
         answers[str(path)] = {"kept": done.imported, "duplicates": done.duplicates, "notes": notes, "files": done.files}
-        note(f"{path}: {done}")
+        console.note(f"{path}: {done}")
         for remark in sorted(done.notes, key=lambda entry: entry.included):
-            note(f"  {remark}")
+            console.note(f"  {remark}")
         for file in done.files if out is not None else ():
-            note(f"wrote {file}")
+            console.note(f"wrote {file}")
     if as_json:
-        print_json(answers)
+        console.print_json(answers)

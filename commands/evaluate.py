@@ -8,25 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..features.errors import SpecError
-from .console import (
-    Coverage,
-    Data,
-    DeviceFiles,
-    Family,
-    Json,
-    KeepGood,
-    Model,
-    MoreData,
-    model_dir,
-    note,
-    out,
-    plain_errors,
-    print_json,
-    progress_bar,
-    read_catalogue,
-    show_table,
-    words,
-)
+from . import console
 
 if TYPE_CHECKING:
     from ..models.evaluation.evaluation import Evaluation
@@ -35,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    data: Data,
-    model: Model = None,
+    data: console.Data,
+    model: console.Model = None,
     split: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only rows of this split, or of all that 'val_*' names; may be given again."),
@@ -48,12 +30,12 @@ def evaluate(
             metavar="HELD_OUT", help="Train every regressor anew; judge on held-out rows: hash, region, device."
         ),
     ] = "",
-    coverage: Coverage = 0.9,
-    family: Family = None,
-    keep_good: KeepGood = False,
-    more_data: MoreData = None,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    coverage: console.Coverage = 0.9,
+    family: console.Family = None,
+    keep_good: console.KeepGood = False,
+    more_data: console.MoreData = None,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Compare predictions with measured rows: errors by slice, ranking, coverage and width of the intervals."""
     if compare and model is not None:
@@ -61,15 +43,15 @@ def evaluate(
     if compare and len(split or ()) > 1:
         raise SpecError("--compare holds rows out by itself and takes one --split at most", field="split")
     files = [*data, *(more_data or [])]
-    devices = read_catalogue(device_file)
-    with plain_errors("evaluate", "train"):
+    devices = console.read_catalogue(device_file)
+    with console.plain_errors("evaluate", "train"):
         if compare:
             from ..models.evaluation.evaluation import compare as compare_regressors
             from ..models.training.labelled_cases import labelled_files
 
             only = split[0] if split else None
             tables = labelled_files(files, split=only, family=family, keep_good=keep_good, devices=devices)
-            with progress_bar() as progress:
+            with console.progress_bar() as progress:
                 evaluation = compare_regressors(
                     tables, held_out=compare, coverage=coverage, devices=devices, progress=progress
                 )
@@ -77,7 +59,7 @@ def evaluate(
             from ..models.evaluation.evaluation import evaluate_files
 
             evaluation = evaluate_files(
-                model_dir(model), files, split=split or (), family=family, keep_good=keep_good, coverage=coverage,
+                console.model_dir(model), files, split=split or (), family=family, keep_good=keep_good, coverage=coverage,
                 devices=devices,
             )  # fmt: skip
         if html is not None:
@@ -86,11 +68,11 @@ def evaluate(
 
             write_page(report_html(evaluation), html)
     if as_json:
-        print_json(evaluation.to_json())
+        console.print_json(evaluation.to_json())
     else:
         show_evaluation(evaluation)
     if html is not None:
-        note(f"the report is in {html}")
+        console.note(f"the report is in {html}")
 
 
 _HEADS = ("rows", "mean APE", "median APE", "within 10 %", "Spearman", "coverage", "width")
@@ -104,16 +86,16 @@ def show_evaluation(evaluation: Evaluation) -> None:
         for row in evaluation.compared
     )
     heads, title = ("family", "target", "regressor", "left out", *_HEADS), evaluation.title
-    show_table(heads, compared, numbers=_HEADS, title=f"{title}; intervals for {evaluation.coverage * 100:g} %")
-    out().print()
+    console.show_table(heads, compared, numbers=_HEADS, title=f"{title}; intervals for {evaluation.coverage * 100:g} %")
+    console.out().print()
     sliced = (
         (_TARGETS[part.target], part.family or "all", part.by, part.name, *_cells(part.metrics))
         for part in evaluation.slices
     )
     heads = ("target", "family", "slice", "", *_HEADS)
-    show_table(heads, sliced, numbers=_HEADS, title=f"{evaluation.regressor} by slice")
+    console.show_table(heads, sliced, numbers=_HEADS, title=f"{evaluation.regressor} by slice")
     for remark in evaluation.notes:
-        note(f"note: {remark}")
+        console.note(f"note: {remark}")
 
 
 def _cells(metrics: Metrics) -> list[str]:
@@ -126,7 +108,7 @@ def _cells(metrics: Metrics) -> list[str]:
 
 
 def learning_curve(
-    data: Data,
+    data: console.Data,
     rows: Annotated[
         str, typer.Option(metavar="N,N,…", help="Numbers of rows to train on.")
     ] = "100,300,1000,3000,10000",
@@ -144,21 +126,21 @@ def learning_curve(
     ] = None,
     regressor: Annotated[str | None, typer.Option(help="Regressor to train (default: blend).")] = None,
     html: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write an HTML report.")] = None,
-    family: Family = None,
-    keep_good: KeepGood = False,
-    more_data: MoreData = None,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    family: console.Family = None,
+    keep_good: console.KeepGood = False,
+    more_data: console.MoreData = None,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Show how errors fall with what was measured: train on more and more rows, judge by the same ones."""
-    with plain_errors("learning-curve", "train"):
+    with console.plain_errors("learning-curve", "train"):
         from ..models.evaluation.learning_curve import learning_curve_files
         from ..models.training.training import DEFAULT_REGRESSOR
 
-        with progress_bar() as progress:
+        with console.progress_bar() as progress:
             curves = learning_curve_files(
                 [*data, *(more_data or [])], split=split or (), train_split=train_split, family=family,
-                keep_good=keep_good, devices=read_catalogue(device_file), rows=_numbers(rows), seeds=seeds, order=order,
+                keep_good=keep_good, devices=console.read_catalogue(device_file), rows=_numbers(rows), seeds=seeds, order=order,
                 regressor=regressor or DEFAULT_REGRESSOR, progress=progress,
             )  # fmt: skip
         if html is not None:
@@ -167,16 +149,16 @@ def learning_curve(
 
             write_page(curves_html(curves), html)
     if as_json:
-        print_json(curves.to_json())
+        console.print_json(curves.to_json())
     else:
         _show(curves)
     if html is not None:
-        note(f"the report is in {html}")
+        console.note(f"the report is in {html}")
 
 
 def _numbers(text: str) -> list[int]:
     try:
-        return [int(word) for word in words(text)]
+        return [int(word) for word in console.words(text)]
     except ValueError as error:
         raise SpecError(
             f"--rows is {text!r}; give whole numbers joined by commas, such as 100,300", field="rows"
@@ -199,6 +181,6 @@ def _show(curves: LearningCurves) -> None:
             ]
             rows.append((*names, str(point.rows), f"{point.seconds.median:.0f}", *bands_shown))
             names = ("", "")
-    show_table(heads, rows, numbers=heads[2:], title=title)
+    console.show_table(heads, rows, numbers=heads[2:], title=title)
     for remark in curves.notes:
-        note(f"note: {remark}")
+        console.note(f"note: {remark}")

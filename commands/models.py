@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..features.errors import SpecError
-from .console import Json, note, out, plain_errors, print_json, show_table
+from . import console
 
 if TYPE_CHECKING:
     from ..nightly.gate.model_ledger import ModelEntry
@@ -25,7 +25,7 @@ def list_models(
     directories: Annotated[
         list[Path] | None, typer.Argument(metavar="[DIR]...", help="More model directories.")
     ] = None,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """Show the model that serves by default, and any others named."""
     from ..models.family_model.artifact import default_model_dir, read_manifest
@@ -41,42 +41,42 @@ def list_models(
             "devices": sorted({device for family in families.values() for device in family.get("devices", ())}),
         })  # fmt: skip
     if as_json:
-        print_json(listed)
+        console.print_json(listed)
         return
     rows = (
         (model["path"], "yes" if model["serves"] else "", model["regressor"], model["created"], ", ".join(model["families"]),
          str(len(model["devices"])), str(sum(count or 0 for count in model["families"].values())))
         for model in listed
     )  # fmt: skip
-    show_table(("model", "serves", "regressor", "made", "families", "devices", "rows"), rows)
+    console.show_table(("model", "serves", "regressor", "made", "families", "devices", "rows"), rows)
 
 
 @app.command("register")
 def register(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A model directory.")], as_json: Json = False
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A model directory.")], as_json: console.Json = False
 ) -> None:
     """Log a trained model in the registry and print its version; the same model keeps the version it has."""
     with _registry("register") as registry:
         version = registry.register(directory)
     if as_json:
-        print_json({"version": version})
+        console.print_json({"version": version})
     else:
-        out().print(f"version {version}")
+        console.out().print(f"version {version}")
 
 
 @app.command("versions")
-def list_versions(as_json: Json = False) -> None:
+def list_versions(as_json: console.Json = False) -> None:
     """List the registry's versions; the alias champion marks the one that serves."""
     with _registry("versions") as registry:
         versions = registry.versions()
     if as_json:
-        print_json([asdict(version) for version in versions])
+        console.print_json([asdict(version) for version in versions])
         return
     rows = (
         (str(item.version), ", ".join(item.aliases), item.regressor, item.created_at, ", ".join(item.families))
         for item in versions
     )
-    show_table(("version", "alias", "regressor", "made", "families"), rows)
+    console.show_table(("version", "alias", "regressor", "made", "families"), rows)
 
 
 @app.command("promote")
@@ -84,7 +84,7 @@ def promote(
     what: Annotated[
         str, typer.Argument(metavar="DIR|VERSION", help="The model directory or registry version that is to serve.")
     ],
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """Make a model the one that serves: it is checked whole and copied, then the champion pointer moves to the copy.
 
@@ -98,8 +98,10 @@ def promote(
 
         promoted = promote_directory(Path(what))
     if as_json:
-        print_json({"champion": promoted.artifact, "version": promoted.version})
-    note(f"{what} serves from now on, as the copy {promoted.artifact}; a running server takes it within seconds")
+        console.print_json({"champion": promoted.artifact, "version": promoted.version})
+    console.note(
+        f"{what} serves from now on, as the copy {promoted.artifact}; a running server takes it within seconds"
+    )
 
 
 @contextlib.contextmanager
@@ -109,7 +111,7 @@ def _registry(command: str) -> Iterator[Any]:
     Raises:
         SpecError: the registry cannot be used.
     """
-    with plain_errors(f"models {command}", "train"):
+    with console.plain_errors(f"models {command}", "train"):
         from ..models.registry import registry
         from ..models.registry.mlflow_tracking import RegistryError
 
@@ -120,21 +122,21 @@ def _registry(command: str) -> Iterator[Any]:
 
 
 @app.command()
-def history(as_json: Json = False) -> None:
+def history(as_json: console.Json = False) -> None:
     """List the models kept by nights and promotions, oldest first, and which of them serves."""
-    with plain_errors("models history", "train"):
+    with console.plain_errors("models history", "train"):
         from ..models.family_model.artifact import pointer
         from ..nightly.gate.model_ledger import SHIPPED, Ledger
     ledger = Ledger()
     serving = pointer().version or SHIPPED
     listed = [_shown(entry, serving) for entry in ledger.entries()]
     if ledger.damaged:
-        note(f"warning: {ledger.damaged} damaged lines of {ledger.path} were passed over")
+        console.note(f"warning: {ledger.damaged} damaged lines of {ledger.path} were passed over")
     if as_json:
-        print_json(listed)
+        console.print_json(listed)
         return
     if not listed:
-        note(f"no model was kept yet; {serving} serves. `kernelcast nightly` keeps what it promotes")
+        console.note(f"no model was kept yet; {serving} serves. `kernelcast nightly` keeps what it promotes")
         return
     heads = (
         "version",
@@ -155,7 +157,7 @@ def history(as_json: Json = False) -> None:
         rows.append((model["version"], "yes" if model["serves"] else "", model["kind"], model["night"],
                      model["promoted_at"] or "", model["rolled_back"] or "", model["previous"] or "", str(model["rows"]),
                      software, "" if recent is None else f"{recent:.1f} %"))  # fmt: skip
-    show_table(heads, rows)
+    console.show_table(heads, rows)
 
 
 @app.command()
@@ -166,17 +168,17 @@ def rollback(
             metavar="[VERSION]", help="A version of `models history`, or `shipped`; default: the one before."
         ),
     ] = None,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """Have an earlier model serve again; a running server takes it within seconds."""
-    with plain_errors("models rollback", "train"):
+    with console.plain_errors("models rollback", "train"):
         from ..nightly.gate.promotion import roll_back
     done = roll_back(version, why="asked for on the command line")
     if as_json:
-        print_json(done.facts())
-    note(done.summary)
+        console.print_json(done.facts())
+    console.note(done.summary)
     for finding in done.findings:
-        note(f"warning: {finding.message}")
+        console.note(f"warning: {finding.message}")
 
 
 def _shown(entry: ModelEntry, serving: str) -> dict[str, Any]:

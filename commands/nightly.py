@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..features.errors import SpecError
-from .console import (
-    DeviceFiles,
-    Json,
-    failed,
-    note,
-    plain_errors,
-    print_json,
-    progress_bar,
-    read_catalogue,
-    show_table,
-)
+from . import console
 
 if TYPE_CHECKING:
     from ..nightly.open_night import NightSetup
@@ -50,8 +40,8 @@ def nightly(
         str | None, typer.Option("--from", metavar="STAGE", help="Repeat this stage of the night and all later ones.")
     ] = None,
     new: Annotated[bool, typer.Option("--new", help="Begin a new night even if one is unfinished.")] = False,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Measure where it matters, retrain, promote a model that is better, and report.
 
@@ -65,7 +55,7 @@ def nightly(
     if new and (resume or from_stage):
         raise SpecError("--new begins a new night; leave out --resume and --from", field="new")
     # Within a night a stage says what a store or campaign cannot do; here none was begun.
-    with plain_errors("nightly", "train"):
+    with console.plain_errors("nightly", "train"):
         from ..collectors.campaign import terminate_as_interrupt
         from ..nightly.record.plan_file import read_plan
 
@@ -81,17 +71,17 @@ def nightly(
 def nights(
     plan: Annotated[str | None, typer.Option(help="Only nights of the plan of this name.")] = None,
     most: Annotated[int, typer.Option("--most", min=1, help="At most so many, the newest.")] = _SHOWN,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """List the nights on this machine, the newest first."""
     from ..nightly.record.folders import nights_dir, records
 
     summaries = [_summary(record) for _, record in islice(records(nights_dir(), plan), most)]
     if as_json:
-        print_json(summaries)
+        console.print_json(summaries)
         return
     if not summaries:
-        note(f"no nights in {nights_dir()}; begin one with `kernelcast nightly PLAN.yaml`")
+        console.note(f"no nights in {nights_dir()}; begin one with `kernelcast nightly PLAN.yaml`")
         return
     from ..nightly.record.folders import is_running
 
@@ -102,7 +92,7 @@ def nights(
         serves = night["champion_after"] or night["champion_before"] or ""
         rows.append((night["id"], outcome, night["device"], str(night["rows"]), f"{night['minutes']:.1f}", serves,
                      str(night["needs_person"] or "")))  # fmt: skip
-    show_table(("night", "outcome", "device", "rows", "minutes", "serves", "needs a person"), rows)
+    console.show_table(("night", "outcome", "device", "rows", "minutes", "serves", "needs a person"), rows)
 
 
 def _summary(record: NightRecord) -> dict[str, Any]:
@@ -128,7 +118,7 @@ def _setup(plan: Plan, device_files: list[Path] | None) -> NightSetup:
     from ..nightly.open_night import NightSetup
     from .catalogue import this_device, this_gpu
 
-    known = read_catalogue(device_files)
+    known = console.read_catalogue(device_files)
     measurer: Measurer
     if plan.collector == "cpu":
         measurer = CpuMeasurer(plan, this_device(plan.device, known))
@@ -156,16 +146,16 @@ def _run(setup: NightSetup, resume: str | None, from_stage: str | None, new: boo
     from ..nightly.run_night import InterruptedNight, run_night
 
     try:
-        with night_lock(nights_dir(), setup.plan.name), progress_bar() as tell:
+        with night_lock(nights_dir(), setup.plan.name), console.progress_bar() as tell:
             night = open_night(setup, tell, resume=resume, from_stage=from_stage, fresh=new)
             record = run_night(night)
     except NightRunningError as running:
-        failed(str(running))
+        console.failed(str(running))
         raise typer.Exit(NIGHT_RUNNING) from running
     except InterruptedNight as stopped:
         if as_json:
-            print_json(_report_answer(NightRecord.read(nights_dir() / str(stopped) / STATE)))
-        note(f"what was measured is stored; run the same command to continue night {stopped}")
+            console.print_json(_report_answer(NightRecord.read(nights_dir() / str(stopped) / STATE)))
+        console.note(f"what was measured is stored; run the same command to continue night {stopped}")
         raise KeyboardInterrupt from stopped
     _tell(record, as_json)
     if record.outcome not in _DONE or record.stage("report").status == "failed":
@@ -176,15 +166,15 @@ def _tell(record: NightRecord, as_json: bool) -> None:
     from ..nightly.report_page import outcome_sentence
 
     if as_json:
-        print_json(_report_answer(record))
+        console.print_json(_report_answer(record))
     for finding in record.findings:
         if finding.level != "info":
-            note(f"{finding.level}: {finding.message}")
+            console.note(f"{finding.level}: {finding.message}")
     for stage in record.stages:
-        note(f"{stage.name:12} {stage.status:11} {stage.seconds:7.1f} s  {stage.summary}")
-    note(outcome_sentence(record))
+        console.note(f"{stage.name:12} {stage.status:11} {stage.seconds:7.1f} s  {stage.summary}")
+    console.note(outcome_sentence(record))
     if page := record.stage("report").facts.get("html"):
-        note(f"the report is {page}")
+        console.note(f"the report is {page}")
 
 
 def _report_answer(record: NightRecord) -> dict[str, Any]:
@@ -196,7 +186,7 @@ def _show_outlook(setup: NightSetup, new: bool, as_json: bool) -> None:
 
     night = outlook(setup, fresh=new)
     if as_json:
-        print_json(night)
+        console.print_json(night)
         return
     lines = {
         "plan": night.plan, "devices": ", ".join(night.devices), "rows go to": night.store,

@@ -15,7 +15,7 @@ import typer
 
 from ..features.errors import SpecError
 from ..files import home_dir
-from .console import DeviceFiles, Json, Model, new_table, note, out, print_json
+from . import console
 
 _EXAMPLE_TIMEOUT_S = 120.0
 
@@ -25,8 +25,8 @@ def serve(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free one (default: 8000).")
     ] = None,
-    model: Model = None,
-    device_file: DeviceFiles = None,
+    model: console.Model = None,
+    device_file: console.DeviceFiles = None,
     access_log: Annotated[bool | None, typer.Option(help="Log every request.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, max=256, help="Processes that answer (default: 1).")] = None,
     keys: Annotated[
@@ -44,7 +44,7 @@ def serve(
     example: Annotated[
         bool, typer.Option("--example", help="Also make one request and print it with its answer.")
     ] = False,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """Serve predictions over REST, with a page to explore them, until Ctrl-C.
 
@@ -63,8 +63,8 @@ def serve(
 
     def ready(address: str) -> None:
         if as_json:
-            print_json({"address": address})
-        note(
+            console.print_json({"address": address})
+        console.note(
             f"kernelcast answers at {address} (page: {address}/, description: {address}/openapi.json); Ctrl-C stops it"
         )
         if example:
@@ -95,13 +95,13 @@ def _show_example(address: str, as_json: bool) -> None:
         spec = _example_spec(_ask(f"{address}/v1/models"))
         answer = _ask(f"{address}/v1/predict", spec)
     except urllib.error.HTTPError as error:
-        note(f"the example request failed: {_detail(error)}")
+        console.note(f"the example request failed: {_detail(error)}")
         return
     except OSError as error:
-        note(f"the example request failed: {error}")
+        console.note(f"the example request failed: {error}")
         return
     if as_json:
-        print_json({"request": spec, "answer": answer})
+        console.print_json({"request": spec, "answer": answer})
         return
     body = json.dumps(spec)
     print(f"curl -s {address}/v1/predict -H 'content-type: application/json' -d '{body}'")  # noqa: T201 - the answer
@@ -156,7 +156,7 @@ def new(
         str, typer.Option(help="read: predictions and queries; admin: also changes to the service.")
     ] = "read",
     file: File = None,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """Make a key and print it, this once; the file keeps only its hash."""
     from ..api.middleware.api_keys import add_key, new_key
@@ -165,17 +165,17 @@ def new(
     token, key = new_key(name, scope)
     add_key(path, key)
     if as_json:
-        print_json({"key": token, "name": key.name, "scope": key.scope, "made": key.created, "file": path})
+        console.print_json({"key": token, "name": key.name, "scope": key.scope, "made": key.created, "file": path})
         return
-    out().print(token, soft_wrap=True)
-    note(
+    console.out().print(token, soft_wrap=True)
+    console.note(
         f"key {key.name} ({key.scope}) is in {path} as its hash; it is not shown again. A service that runs on this file takes "
         f"it within seconds; start one with: kernelcast serve --keys {path}"
     )
 
 
 @keys.command("list")
-def list_keys(file: File = None, as_json: Json = False) -> None:
+def list_keys(file: File = None, as_json: console.Json = False) -> None:
     """Show the names and scopes of a file's keys."""
     from ..api.middleware.api_keys import read_key_file
 
@@ -184,19 +184,19 @@ def list_keys(file: File = None, as_json: Json = False) -> None:
         for key in read_key_file(_file(file))
     ]
     if as_json:
-        print_json(listed)
+        console.print_json(listed)
         return
-    table = new_table("name", "scope", "made", "hash")
+    table = console.new_table("name", "scope", "made", "hash")
     for key in listed:
         table.add_row(key["name"], key["scope"], key["made"], (key["hash"] or "")[:12])
-    out().print(table)
+    console.out().print(table)
 
 
 @keys.command("revoke")
 def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")],
     file: File = None,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """Take a key out of the file; a service that runs on it stops taking the key within seconds."""
     from ..api.middleware.api_keys import revoke_key
@@ -204,9 +204,9 @@ def revoke(
     path = _file(file)
     key = revoke_key(path, name)
     if as_json:
-        print_json({"revoked": key.name, "scope": key.scope, "file": path})
+        console.print_json({"revoked": key.name, "scope": key.scope, "file": path})
     else:
-        out().print(f"revoked {key.name} ({key.scope}) in {path}", soft_wrap=True)
+        console.out().print(f"revoked {key.name} ({key.scope}) in {path}", soft_wrap=True)
 
 
 def _file(file: Path | None) -> Path:

@@ -10,27 +10,7 @@ import typer
 
 from ..features.errors import SpecError, listed
 from ..files import home_dir
-from .console import (
-    DeviceFiles,
-    Family,
-    Folds,
-    Json,
-    KeepGood,
-    Model,
-    ModelOut,
-    MoreData,
-    OptionalData,
-    Seed,
-    check_folder,
-    model_dir,
-    note,
-    plain_errors,
-    print_json,
-    progress_bar,
-    read_catalogue,
-    show_table,
-    words,
-)
+from . import console
 
 if TYPE_CHECKING:
     from ..models.training.training import TrainingReport
@@ -41,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def train(
-    out_dir: ModelOut,
-    data: OptionalData = None,
+    out_dir: console.ModelOut,
+    data: console.OptionalData = None,
     store: Annotated[
         str | None, typer.Option(metavar="DIR|URL", help="A store to train on, alone or beside --data; streamed.")
     ] = None,
@@ -57,40 +37,40 @@ def train(
     regressor: Annotated[
         str | None, typer.Option(help="Regressor to train (default: blend); a wrong name lists the known ones.")
     ] = None,
-    family: Family = None,
-    keep_good: KeepGood = False,
-    seed: Seed = 0,
-    more_data: MoreData = None,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    family: console.Family = None,
+    keep_good: console.KeepGood = False,
+    seed: console.Seed = 0,
+    more_data: console.MoreData = None,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Train a model on measured rows: kernelcast train --data mine.parquet --out my-model."""
     paths = [*(data or []), *(more_data or [])]
     _check_given(paths, store, most_rows, families, split)
-    families = families and [name for text in families for name in words(text)]
-    with plain_errors("train", "train"):
+    families = families and [name for text in families for name in console.words(text)]
+    with console.plain_errors("train", "train"):
         from ..datasets.store.store import Store
         from ..models.training.store_rows import MOST_ROWS
         from ..models.training.training import DEFAULT_REGRESSOR, train_files
 
-        with progress_bar() as progress:
+        with console.progress_bar() as progress:
             report = train_files(
                 paths, out=out_dir, split=split, regressor=regressor or DEFAULT_REGRESSOR, family=family,
-                keep_good=keep_good, seed=seed, devices=read_catalogue(device_file), progress=progress,
+                keep_good=keep_good, seed=seed, devices=console.read_catalogue(device_file), progress=progress,
                 store=None if store is None else Store(store), families=families, most_rows=most_rows or MOST_ROWS,
             )  # fmt: skip
     _answer(report, as_json, _show_regressor, ())
-    note(f"the model is in {out_dir}")
+    console.note(f"the model is in {out_dir}")
 
 
 def _answer(report: Any, as_json: bool, show: Callable[[Any], None], left_out: Sequence[object]) -> None:
     """Print a report, and on stderr what training left out."""
     if as_json:
-        print_json(report)
+        console.print_json(report)
     else:
         show(report)
     for refusal in left_out:
-        note(f"left out: {refusal}")
+        console.note(f"left out: {refusal}")
 
 
 def _check_given(
@@ -122,7 +102,7 @@ def _show_regressor(report: TrainingReport) -> None:
             rows.append((*head, target, *_apes(errors), unseen))
             head = ("", "", "")
     title = f"{report.regressor}: errors on held-out shapes"
-    show_table(heads, rows, numbers=set(heads) - {"family", "target"}, title=title)
+    console.show_table(heads, rows, numbers=set(heads) - {"family", "target"}, title=title)
 
 
 def _apes(errors: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -138,24 +118,24 @@ def train_mlir(
         list[Path],
         typer.Option("--data", metavar="DIR", help="What `collect-mlir` wrote, stored or packed; may be given again."),
     ],
-    out_dir: ModelOut,
-    seed: Seed = 0,
-    folds: Folds = 5,
+    out_dir: console.ModelOut,
+    seed: console.Seed = 0,
+    folds: console.Folds = 5,
     epochs: Annotated[float, typer.Option(min=0.01, help="Factor on how long the networks learn.")] = 1.0,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Train a model of whole MLIR programs on measured ones: kernelcast train-mlir --data programs/ --out my-model."""
-    with plain_errors("train-mlir", "train"):
+    with console.plain_errors("train-mlir", "train"):
         from ..workloads.mlir.learned.training import TrainingConfig, train_modules
 
-        with progress_bar() as progress:
+        with console.progress_bar() as progress:
             report = train_modules(
                 data, out_dir, config=TrainingConfig(folds=folds, seed=seed).lasting(epochs),
-                devices=read_catalogue(device_file), progress=progress,
+                devices=console.read_catalogue(device_file), progress=progress,
             )  # fmt: skip
     _answer(report, as_json, _show_programs, report.left_out)
-    note(f"the model is in {out_dir}")
+    console.note(f"the model is in {out_dir}")
 
 
 def _show_programs(report: ProgramReport) -> None:
@@ -163,7 +143,7 @@ def _show_programs(report: ProgramReport) -> None:
     for device, members in report.errors.items():
         parts = {f"  blend, {name}": errors for name, errors in members["blend"].items() if name != "all"}
         rows = {name: member["all"] for name, member in members.items()} | parts
-        show_table(
+        console.show_table(
             heads,
             (
                 (name, f"{errors['n']:.0f}", *_apes(errors), f"{errors['kendall_tau']:.3f}")
@@ -175,7 +155,7 @@ def _show_programs(report: ProgramReport) -> None:
 
 
 def train_triton(
-    out_dir: ModelOut,
+    out_dir: console.ModelOut,
     data: Annotated[
         list[Path] | None,
         typer.Option(
@@ -184,19 +164,19 @@ def train_triton(
             help="What `compile-triton-programs` wrote; may be given again; default: the shipped table.",
         ),
     ] = None,
-    seed: Seed = 0,
-    folds: Folds = 8,
+    seed: console.Seed = 0,
+    folds: console.Folds = 8,
     rounds: Annotated[int, typer.Option(min=1, help="Trees of each member.")] = 300,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """Train a model of compiled code on Triton programs: kernelcast train-triton --out my-model."""
-    with plain_errors("train-triton", "train"):
+    with console.plain_errors("train-triton", "train"):
         from ..workloads.mlir.triton.training import TrainingConfig, train_labels
 
-        with progress_bar() as progress:
+        with console.progress_bar() as progress:
             report = train_labels(data or [], out_dir, TrainingConfig(folds=folds, rounds=rounds, seed=seed), progress)
     _answer(report, as_json, _show_code, report.left_out)
-    note(f"{report.n_rows} rows of {report.n_programs} programs; the model is in {out_dir}")
+    console.note(f"{report.n_rows} rows of {report.n_programs} programs; the model is in {out_dir}")
 
 
 def _show_code(report: CodeReport) -> None:
@@ -208,7 +188,7 @@ def _show_code(report: CodeReport) -> None:
         )
         for name, error in report.errors.items()
     )  # fmt: skip
-    show_table(heads, rows, numbers=heads[1:], title="errors for programs, each held out once")
+    console.show_table(heads, rows, numbers=heads[1:], title="errors for programs, each held out once")
 
 
 def train_tuning(
@@ -229,19 +209,19 @@ def train_tuning(
     out_dir: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where models go; default: KERNELCAST_HOME/tuning.")
     ] = None,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """Train the models that rank a compiler's choices, from measured configurations: kernelcast train-tuning."""
     folder = out_dir if out_dir is not None else home_dir() / "tuning"
     if out_dir is not None:
-        check_folder(folder)
-    with plain_errors("train-tuning", "train"):
+        console.check_folder(folder)
+    with console.plain_errors("train-tuning", "train"):
         from ..models.tuning.training import train_files
 
-        with progress_bar() as progress:
+        with console.progress_bar() as progress:
             report = train_files(data, folder, names=kind, progress=progress)
     _answer(report, as_json, _show_scores, report.left_out)
-    note(f"the models are in {folder}")
+    console.note(f"the models are in {folder}")
 
 
 _SCORES = (
@@ -258,7 +238,7 @@ def _show_scores(report: TuningReport) -> None:
         shown = ("" if score[column] is None else form.format(score[column]) for column, form in _SCORES)
         rows.append((name, f"{report.n_rows[name]:,}", *shown))
     title = "operations of shapes that were held out, means over operations"
-    show_table(heads, rows, numbers=heads[1:], title=title)
+    console.show_table(heads, rows, numbers=heads[1:], title=title)
 
 
 def export_ops(
@@ -274,13 +254,13 @@ def export_ops(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Where the files go; default: where plug-ins look first."),
     ] = None,
-    model: Model = None,
+    model: console.Model = None,
     rows: Annotated[
         int, typer.Option(min=50, max=1_000_000, help="Operations asked about per device and number format measured.")
     ] = 20_000,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Small models of single operations for compilers' passes: kernelcast export-ops --device my-gpu.
 
@@ -288,12 +268,12 @@ def export_ops(
     """
     folder = home_dir() / "tuning" if out_dir is None else out_dir
     if out_dir is not None:
-        check_folder(folder)
-    with plain_errors("export-ops", "train"):
+        console.check_folder(folder)
+    with console.plain_errors("export-ops", "train"):
         from ..models.predict.predictor import load_predictor
         from ..models.tuning.distillation import TrainingConfig, export_files, families
 
-        catalogue = read_catalogue(device_file)
+        catalogue = console.read_catalogue(device_file)
         devices = [catalogue.get(name) for name in dict.fromkeys(device or catalogue.names())]
         wanted = list(dict.fromkeys(family or families()))
         if unknown := [name for name in wanted if name not in families()]:
@@ -301,13 +281,15 @@ def export_ops(
                 f"no models of single operations of {unknown[0]!r}; families: {listed(families())}", field="family"
             )
         config = TrainingConfig.of_rows(rows, seed)
-        predictor = load_predictor(model_dir(model), catalogue)
-        with progress_bar() as progress:
+        predictor = load_predictor(console.model_dir(model), catalogue)
+        with console.progress_bar() as progress:
             report = export_files(predictor, wanted, devices, folder, config=config, progress=progress)
     _answer(report, as_json, _show_exported, report.left_out)
     took_s = sum(kind.asking_s + kind.fitting_s for kind in report.exported)
     size_b = sum(kind.size_b for kind in report.exported)
-    note(f"{len(report.exported)} models of {size_b / 1e6:.2f} MB together, made in {took_s:.0f} s, are in {folder}")
+    console.note(
+        f"{len(report.exported)} models of {size_b / 1e6:.2f} MB together, made in {took_s:.0f} s, are in {folder}"
+    )
 
 
 def _show_exported(report: ExportReport) -> None:
@@ -319,7 +301,9 @@ def _show_exported(report: ExportReport) -> None:
             carried = "" if errors.measured else " (carried over)"
             measured = by_rows.get((errors.device, errors.dtype))
             rows.append((kind.kind, errors.device + carried, errors.dtype, _errors(errors), _errors(measured)))
-    show_table(heads, rows, numbers=heads[3:], title="errors in latency: mean / median absolute, and share within 10 %")
+    console.show_table(
+        heads, rows, numbers=heads[3:], title="errors in latency: mean / median absolute, and share within 10 %"
+    )
 
 
 def _errors(errors: Errors | None) -> str:

@@ -16,20 +16,8 @@ import typer
 
 from ..features.errors import SpecError
 from ..features.tuning.kind import get_kind
+from . import console
 from .catalogue import known_machine, this_device
-from .console import (
-    DeviceFiles,
-    Json,
-    check_folder,
-    new_table,
-    note,
-    out,
-    plain_errors,
-    print_json,
-    progress_bar,
-    read_catalogue,
-    seconds,
-)
 
 if TYPE_CHECKING:
     from ..datasets.rows.schema import Measurement, Provenance
@@ -38,7 +26,6 @@ if TYPE_CHECKING:
     from ..features.kernel import KernelSpec
     from ..features.tuning.kind import Candidates
     from ..plugins.iree.tuning import Measure, Race, TuningResult
-    from .console import Progress
 
 
 _CHUNK_CASES = 24
@@ -47,7 +34,14 @@ _CHUNK_CASES = 24
 
 @contextmanager
 def measuring(
-    text: str, program: str, device: str, threads: int, known: Catalogue, progress: Progress, *, keep: bool = True
+    text: str,
+    program: str,
+    device: str,
+    threads: int,
+    known: Catalogue,
+    progress: console.Progress,
+    *,
+    keep: bool = True,
 ) -> Iterator[tuple[Measure, Race]]:
     """What times configurations and whole modules of `text` on this machine, while its lock is held; `keep` stores rows.
 
@@ -58,14 +52,16 @@ def measuring(
     from ..datasets.store.store import Store
 
     store = Store(lower_bounds=partial(catalogue_bounds, known=known))
-    with plain_errors(), store.lock(device):
+    with console.plain_errors(), store.lock(device):
         yield (
             lambda tried: _measured(tried, store if keep else None, device, progress),
             lambda modules: _raced(text, program, device, threads, modules, progress),
         )
 
 
-def _measured(tried: Sequence[Candidates], store: Store | None, device: str, progress: Progress) -> list[list[float]]:
+def _measured(
+    tried: Sequence[Candidates], store: Store | None, device: str, progress: console.Progress
+) -> list[list[float]]:
     """Seconds of the candidates of several tasks, NaN where one could not be measured; every row goes to the store given."""
     from ..collectors.chunking import Pace
     from ..collectors.kernel_campaign import run_campaign, store_sink
@@ -97,7 +93,7 @@ def _spec(candidates: Candidates, i: int) -> KernelSpec | None:
 
 
 def _raced(
-    text: str, program: str, device: str, threads: int, modules: Mapping[str, Path], progress: Progress
+    text: str, program: str, device: str, threads: int, modules: Mapping[str, Path], progress: console.Progress
 ) -> dict[str, float]:
     """Seconds of one call of every compiled module that ran, measured side by side."""
     from ..collectors.mlir.compiler import Job
@@ -144,19 +140,30 @@ def tune(
     ] = 0,
     force: Annotated[bool, typer.Option("--force", help="Measure although --device is not this machine.")] = False,
     target_cpu: Annotated[str, typer.Option(help="CPU to make code for, as iree-compile takes it.")] = "host",
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Choose tile sizes for a module's kernels; write a tuning spec, a hook, and the iree-compile command to use."""
-    known = read_catalogue(device_file)
+    known = console.read_catalogue(device_file)
     name = known.get(device).name if device is not None else this_device(None, known)
     folder = out_folder if out_folder is not None else Path(f"{model.stem}.tuned")
     text = _read(model)
-    check_folder(folder)
+    console.check_folder(folder)
     _check_threads(threads, known.get(name))
     here = bool(measure) and _check_machine(name, threads, known, force=force)
-    with plain_errors("tune", "programs" if measure else "mlir"):
-        result = _tuned(text, model.stem, name, threads, measure, target_cpu, known, keep=here)
+    with console.plain_errors("tune", "programs" if measure else "mlir"):
+        from ..plugins.iree.tuning import tune as tuned
+
+        ask = partial(tuned, text, known.get(name), threads, target_cpu=target_cpu)
+        if not measure:
+            result = ask()
+        else:
+            with (
+                console.progress_bar() as progress,
+                measuring(text, model.stem, name, threads, known, progress, keep=here) as (timed, race),
+            ):
+                progress("reading the module", 0, 0)
+                result = ask(top=measure, measure=timed, race=race)
     _write(result, model, folder, as_json=as_json)
 
 
@@ -189,39 +196,13 @@ def _check_machine(name: str, threads: int, known: Catalogue, *, force: bool) ->
     if here is not None and here.name == name:
         return True
     if force:
-        note(f"what is measured here is not of {name}, so its rows are not kept")
+        console.note(f"what is measured here is not of {name}, so its rows are not kept")
         return False
     this_machine = here.name if here is not None else "in no device file"
     raise SpecError(
         f"--measure times kernels on this machine, which is {this_machine}, not {name}; leave --measure out, or add --force",
         field="measure",
     )
-
-
-def _tuned(
-    text: str,
-    program: str,
-    device: str,
-    threads: int,
-    measure: int,
-    target_cpu: str,
-    known: Catalogue,
-    *,
-    keep: bool,
-) -> TuningResult:
-    from ..plugins.iree.tuning import tune as tuned
-
-    if not measure:
-        return tuned(text, known.get(device), threads, target_cpu=target_cpu)
-
-    with (
-        progress_bar() as progress,
-        measuring(text, program, device, threads, known, progress, keep=keep) as (timed, race),
-    ):
-        progress("reading the module", 0, 0)
-        return tuned(
-            text, known.get(device), threads, target_cpu=target_cpu, top=measure, measure=timed, race=race
-        )  # fmt: skip
 
 
 def _write(result: TuningResult, model: Path, folder: Path, *, as_json: bool) -> None:
@@ -232,9 +213,9 @@ def _write(result: TuningResult, model: Path, folder: Path, *, as_json: bool) ->
     (folder / SUMMARY_NAME).write_text(json.dumps(report, indent=2) + "\n")
     report["files"] = [str(path) for path in (*written, folder / SUMMARY_NAME)]
     for sentence in result.notes:
-        note(sentence)
+        console.note(sentence)
     if as_json:
-        print_json(report)
+        console.print_json(report)
         return
     _show(result, report)
 
@@ -242,16 +223,16 @@ def _write(result: TuningResult, model: Path, folder: Path, *, as_json: bool) ->
 def _show(result: TuningResult, report: dict[str, Any]) -> None:
     from rich.text import Text
 
-    screen = out()
+    screen = console.out()
     if result.choices:
         heads = ("kernel", "calls", "default", "data tiling", "chosen", "configuration")
-        table = new_table(*heads, numbers=heads[1:5])
+        table = console.new_table(*heads, numbers=heads[1:5])
         for choice in result.choices:
-            packed = "" if choice.data_tiling_s is None else seconds(choice.data_tiling_s)
+            packed = "" if choice.data_tiling_s is None else console.seconds(choice.data_tiling_s)
             config = ", ".join(f"{name} {value}" for name, value in choice.config.items()) or "the compiler's own"
             table.add_row(
-                choice.dispatch.title, str(choice.dispatch.calls), seconds(choice.default_s), packed,
-                seconds(choice.chosen_s), config + (" (measured)" if choice.measured else ""),
+                choice.dispatch.title, str(choice.dispatch.calls), console.seconds(choice.default_s), packed,
+                console.seconds(choice.chosen_s), config + (" (measured)" if choice.measured else ""),
             )  # fmt: skip
         screen.print(table)
     for dispatch in result.left:
@@ -259,7 +240,9 @@ def _show(result: TuningResult, report: dict[str, Any]) -> None:
     if not result.choices:
         screen.print("nothing to tune: the module is compiled as the compiler does by itself", soft_wrap=True)
     word = "measured" if result.raced_s else "predicted for the kernels above"
-    totals = ", ".join(f"{name} {seconds(value)}" for name, value in (result.raced_s or result.totals_s).items())
+    totals = ", ".join(
+        f"{name} {console.seconds(value)}" for name, value in (result.raced_s or result.totals_s).items()
+    )
     if result.choices:
         screen.print(f"one call, {word}: {totals}; chosen: {result.variant}", soft_wrap=True)
     screen.print(f"files    {' '.join(report['files'])}", soft_wrap=True)

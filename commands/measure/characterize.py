@@ -14,19 +14,8 @@ import typer
 from ...features.dtypes import DTYPES
 from ...features.errors import SpecError
 from ...files import write_whole
+from .. import console
 from ..catalogue import known_machine, machine_id, machine_name, named
-from ..console import (
-    DeviceFiles,
-    GpuIndex,
-    Json,
-    Progress,
-    check_file,
-    note,
-    plain_errors,
-    print_json,
-    progress_bar,
-    read_catalogue,
-)
 
 if TYPE_CHECKING:
     from ...collectors.gpu.characterize.characterize import Characterised
@@ -221,33 +210,33 @@ def characterize(
     gpu: Annotated[
         bool | None, typer.Option("--gpu/--cpu", help="Which to measure; default: the GPU where NVML finds one.")
     ] = None,
-    index: GpuIndex = 0,
+    index: console.GpuIndex = 0,
     launches: Annotated[
         bool, typer.Option("--launches/--no-launches", help="Trace a GPU's kernel launches and queues as well.")
     ] = True,
     device: Annotated[
         str | None, typer.Option(help="Catalogue name of the device; default: found by the name it reports.")
     ] = None,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Measure this machine itself (peaks, bandwidth ladder, latency, launch floors, power) and write its device file.
 
     Takes half a minute for a CPU, one to two for a GPU. The file has the datasheet facts of the catalogue's entry where
     there is one.
     """
-    check_file(out_file)
-    known = read_catalogue(device_file)
+    console.check_file(out_file)
+    known = console.read_catalogue(device_file)
     measure = _gpu if _wants_gpu(gpu, index) else _cpu
-    with plain_errors(*(("characterize --gpu", "gpu") if measure is _gpu else ("characterize", "collect"))):
+    with console.plain_errors(*(("characterize --gpu", "gpu") if measure is _gpu else ("characterize", "collect"))):
         entry, measured = measure(device, index, known, launches)
     for what, fact in measured.items():
         if fact["value"] is None:
-            note(f"{what}: {fact['source']}")
+            console.note(f"{what}: {fact['source']}")
     write_entry({**entry, "measured": measured_entry(measured)}, out_file)
     if as_json:
-        print_json({"device": entry["name"], "out": str(out_file), "measured": measured})
-    note(f"written to {out_file}; use it with --device {entry['name']} --device-file {out_file}")
+        console.print_json({"device": entry["name"], "out": str(out_file), "measured": measured})
+    console.note(f"written to {out_file}; use it with --device {entry['name']} --device-file {out_file}")
 
 
 def _wants_gpu(wanted: bool | None, index: int) -> bool:
@@ -261,7 +250,7 @@ def _wants_gpu(wanted: bool | None, index: int) -> bool:
 def _cpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tuple[dict[str, Any], Measured]:  # noqa: ARG001
     cpu = named(device, "cpu", known) if device else known_machine(known)
     name = cpu.name if cpu else machine_id()
-    note(f"measuring {name}; keep the machine idle for about half a minute")
+    console.note(f"measuring {name}; keep the machine idle for about half a minute")
     from ...collectors.cpu.characterize import characterize as run
 
     measured = run(name)
@@ -279,7 +268,7 @@ def _gpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tu
         if gpu_if_known is None or gpu_if_known.name != chosen.name:
             raise SpecError(f"--device is {chosen.name}, but GPU {index} calls itself {name!r}; leave --device out",
                             field="device")  # fmt: skip
-    note(f"measuring GPU {index}; keep it and the host idle for one to two minutes")
+    console.note(f"measuring GPU {index}; keep it and the host idle for one to two minutes")
     done = _measured_gpu(index, launches)
     by_nvml, limit_w = (None, None) if reader is None else (reader.name(), reader.power_limit_w())
     calls_itself = by_nvml or done.device.get("gpu") or "NVIDIA GPU"
@@ -292,12 +281,12 @@ def _gpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tu
 def _measured_gpu(index: int, launches: bool) -> Characterised:
     from ...collectors.gpu.characterize.characterize import characterize as run
 
-    with progress_bar() as progress:
+    with console.progress_bar() as progress:
         done = run(index=index, progress=progress)
         return replace(done, facts=done.facts | _launch_facts(index, progress)) if launches else done
 
 
-def _launch_facts(index: int, progress: Progress) -> dict[str, dict[str, Any]]:
+def _launch_facts(index: int, progress: console.Progress) -> dict[str, dict[str, Any]]:
     from ...collectors.gpu.profiling.launch_trace import LaunchTraceError, missing_facts, trace_launches, traced_facts
     from ...process import ChildStartError
 

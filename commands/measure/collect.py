@@ -18,23 +18,8 @@ import typer
 
 from ...features.errors import SpecError, listed
 from ...features.kernel import get_family
+from .. import console
 from ..catalogue import named, this_device, this_gpu
-from ..console import (
-    DeviceFiles,
-    Families,
-    GpuIndex,
-    GpuName,
-    Json,
-    RowsFolder,
-    RowsTo,
-    check_folder,
-    note,
-    plain_errors,
-    print_json,
-    progress_bar,
-    read_catalogue,
-    words,
-)
 
 if TYPE_CHECKING:
     from ...collectors.mlir.compiler import ModuleRunner
@@ -50,31 +35,31 @@ CASES_PER_MINUTE = 130
 
 
 def collect(
-    families: Families = "",
+    families: console.Families = "",
     rows: Annotated[int | None, typer.Option(min=1, help="Cases to measure (default: 2000).")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Cases for about this many minutes instead.")] = None,
     threads: Annotated[str, typer.Option(help="Thread counts with commas between; default: 1 and all cores.")] = "",
     dtypes: Annotated[str, typer.Option(help="Number formats with commas between.")] = "fp32,bf16",
     seed: Annotated[int, typer.Option(help="Equal seeds give equal plans, so a stopped campaign can go on.")] = 0,
-    store: RowsTo = None,
+    store: console.RowsTo = None,
     device: Annotated[
         str | None, typer.Option(help="Catalogue name of this machine; default: by its CPU's name.")
     ] = None,
     tiled: Annotated[
         bool, typer.Option("--tiled", help="Measure IREE's tiled gemm and conv2d with their tuning knobs instead.")
     ] = False,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Measure kernels on this machine's CPU and store every row; run again to go on where it stopped."""
     if rows is not None and minutes is not None:
         raise SpecError("give --rows or --minutes, not both")
-    if tiled and (other := sorted(set(words(families)) - set(_TILED_FAMILIES))):
+    if tiled and (other := sorted(set(console.words(families)) - set(_TILED_FAMILIES))):
         raise SpecError(f"--tiled measures {listed(_TILED_FAMILIES)}, not {other[0]}", field="families")
-    known = read_catalogue(device_file)
+    known = console.read_catalogue(device_file)
     name = this_device(device, known)
     wanted = rows or (math.ceil(minutes * CASES_PER_MINUTE) if minutes else 2000)
-    with plain_errors("collect", "collect"):
+    with console.plain_errors("collect", "collect"):
         from ...collectors.campaign import progress_bar
         from ...collectors.kernel_campaign import run_campaign, store_sink
         from ...datasets.rows.checks import catalogue_bounds
@@ -84,7 +69,7 @@ def collect(
         if tiled:
             specs = _tiled_plan(families, wanted, seed, counts)
         else:
-            specs = cpu_plan(families, wanted, seed, counts, words(dtypes))
+            specs = cpu_plan(families, wanted, seed, counts, console.words(dtypes))
         measured = Store(store, lower_bounds=partial(catalogue_bounds, known=known))
         with measured.lock(name), progress_bar(f"measuring {name}") as progress:
             done = run_campaign(
@@ -105,7 +90,7 @@ def cpu_plan(
     from ...features.kernel import families as all_families
 
     try:
-        return plan(words(families) or list(all_families()), rows, seed, dtypes=dtypes, threads=threads)
+        return plan(console.words(families) or list(all_families()), rows, seed, dtypes=dtypes, threads=threads)
     except SpecError:
         raise
     except ValueError as error:
@@ -117,7 +102,7 @@ def _tiled_plan(families: str, rows: int, seed: int, threads: Sequence[int]) -> 
     from ...collectors.cpu.plans.iree_gemm_tiles import tiled_gemm_plan
 
     plans = {"gemm": tiled_gemm_plan, "conv2d": tiled_conv_plan}
-    chosen = [plans[name] for name in words(families) or _TILED_FAMILIES]
+    chosen = [plans[name] for name in console.words(families) or _TILED_FAMILIES]
     each = rows / (len(chosen) * len(threads))
     n_shapes = math.ceil(each / _TILED_CONFIGS_PER_SHAPE)
     return [
@@ -132,7 +117,7 @@ def thread_counts(text: str) -> list[int]:
         SpecError: it names none, or more than there are cores.
     """
     cores = len(os.sched_getaffinity(0))
-    counts = words(text) or ["1", str(cores)]
+    counts = console.words(text) or ["1", str(cores)]
     if any(not count.isdecimal() or not 1 <= int(count) <= cores for count in counts):
         raise SpecError(f"--threads is {text!r}; thread counts on this machine: 1 to {cores}", field="threads")
     return list(dict.fromkeys(map(int, counts)))
@@ -145,9 +130,9 @@ def tell(done: Any, root: object, as_json: bool) -> None:
         KeyboardInterrupt: it was interrupted, and what it measured is stored.
     """
     if as_json:
-        print_json(done)
-    note(str(done))
-    note(f"rows are in {root}")
+        console.print_json(done)
+    console.note(str(done))
+    console.note(f"rows are in {root}")
     if done.interrupted:
         raise KeyboardInterrupt
 
@@ -162,29 +147,29 @@ def collect_gpu(
         typer.Option("--out", metavar="DIR|URL", help="Where rows go; default: KERNELCAST_HOME/measurements."),
     ] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Most cases of latency, and most of energy.")] = None,
-    families: Families = "",
+    families: console.Families = "",
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the plan; the same seed and the same stored rows give the same plan.")
     ] = 0,
-    index: GpuIndex = 0,
-    device: GpuName = None,
+    index: console.GpuIndex = 0,
+    device: console.GpuName = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be measured; needs no GPU.")] = False,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Measure the most useful cases on this machine's GPU. Run again to continue: stored cases are not measured again."""
     energy = minutes / 3 if energy_minutes is None else energy_minutes
     if energy > minutes:
         raise SpecError(f"--energy-minutes is {energy:g}, more than --minutes, {minutes:g}", field="energy_minutes")
-    wanted = [get_family(name).name for name in words(families)]
-    known = read_catalogue(device_file)
+    wanted = [get_family(name).name for name in console.words(families)]
+    known = console.read_catalogue(device_file)
     if dry_run:
         if device is None:
             raise SpecError("--dry-run plans for a device of the catalogue; name it with --device", field="device")
         _show_plan(named(device, "gpu", known), out, minutes, seed, rows, wanted, as_json)
         return
     gpu, reader = this_gpu(device, index, known)
-    with plain_errors("collect-gpu", "gpu"):
+    with console.plain_errors("collect-gpu", "gpu"):
         from ...collectors.gpu.campaign import GpuBudget, run_gpu_campaign
         from ...datasets.rows.checks import catalogue_bounds
         from ...datasets.store.store import Store
@@ -207,7 +192,7 @@ def _phase_bar(phase: str) -> Iterator[Callable[[int, int], None]]:
         with seldom_drawn(phase) as advance:
             yield advance
         return
-    with progress_bar() as show:
+    with console.progress_bar() as show:
         yield partial(show, phase)
 
 
@@ -217,23 +202,25 @@ def _show_plan(
     from ...collectors.gpu.campaign import latency_plan, measured_specs
     from ...datasets.store.store import Store
 
-    with plain_errors():
+    with console.plain_errors():
         known = measured_specs(Store(out), device.name)
     planned = latency_plan(60 * minutes, seed, known.all, device, families)[:rows]
     counts = Counter((spec.family, spec.impl, spec.dtype) for spec in planned)
     if as_json:
-        print_json([{"family": f, "impl": i, "dtype": d, "cases": n} for (f, i, d), n in sorted(counts.items())])
+        console.print_json(
+            [{"family": f, "impl": i, "dtype": d, "cases": n} for (f, i, d), n in sorted(counts.items())]
+        )
         return
     for (family, impl, dtype), count in sorted(counts.items()):
         print(f"{family:12} {impl:16} {dtype:6} {count:6}")  # noqa: T201 - the answer
-    note(f"{len(planned)} cases planned, {len(known.all)} of {device.name} are measured already")
+    console.note(f"{len(planned)} cases planned, {len(known.all)} of {device.name} are measured already")
 
 
 _TARGETS = ("cpu", "cuda")
 
 
 def collect_mlir(
-    out: RowsFolder,
+    out: console.RowsFolder,
     minutes: Annotated[float, typer.Option(min=0.1, help="Minutes to measure; run again to continue.")] = 60.0,
     count: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Most modules; default: all.")] = None,
     compiler: Annotated[str, typer.Option(help="Compilers with commas between: iree, xla.")] = "iree,xla",
@@ -253,16 +240,16 @@ def collect_mlir(
     device: Annotated[
         str | None, typer.Option(help="Catalogue name of the device; default: found by the name it reports.")
     ] = None,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Compile MLIR modules with IREE and XLA, measure them, and store every row; run again to go on where it stopped."""
     until = time.monotonic() + 60.0 * minutes
     if target not in _TARGETS:
         raise SpecError(f"--target is {target!r}; targets: {listed(_TARGETS)}", field="target")
-    check_folder(out)
-    known = read_catalogue(device_file)
-    with plain_errors("collect-mlir", "programs"):
+    console.check_folder(out)
+    known = console.read_catalogue(device_file)
+    with console.plain_errors("collect-mlir", "programs"):
         from ...collectors.campaign import progress_bar
         from ...collectors.mlir.campaign import Plan, run_modules
         from ...collectors.mlir.compiler import module_runners
@@ -280,7 +267,7 @@ def collect_mlir(
         if count_instructions and (target != "cpu" or valgrind() is None):
             raise SpecError("--count-instructions needs --target cpu and valgrind; install the package valgrind")
         if objdump() is None:
-            note("no objdump (package binutils): machine code is not counted")
+            console.note("no objdump (package binutils): machine code is not counted")
         source = "the shipped modules" if texts is None else texts.name
         plan = Plan(modules, runners, name, target, counts, until, source)
         with Store(out).lock(name), progress_bar(f"measuring {name}") as progress:
@@ -289,7 +276,7 @@ def collect_mlir(
                 counted = count_modules(
                     out, name, count_instructions, until=until, now=time.monotonic, progress=progress
                 )
-                note(f"{counted} modules of which executed instructions were counted")
+                console.note(f"{counted} modules of which executed instructions were counted")
     tell(done, out, as_json)
 
 
@@ -310,7 +297,7 @@ def _chosen(wanted: str, known: Sequence[ModuleRunner]) -> list[ModuleRunner]:
     from importlib.metadata import PackageNotFoundError
 
     by_name = {runner.name: runner for runner in known}
-    names = list(dict.fromkeys(words(wanted)))
+    names = list(dict.fromkeys(console.words(wanted)))
     if not names or set(names) - set(by_name):
         raise SpecError(f"--compiler is {wanted!r}; compilers: {listed(by_name)}", field="compiler")
     for name in names:

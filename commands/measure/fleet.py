@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...features.errors import SpecError
+from .. import console
 from ..catalogue import known_machine, this_gpu
-from ..console import DeviceFiles, Families, Json, RowsTo, note, plain_errors, print_json, read_catalogue, words
 from .collect import cpu_plan, tell
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ def start(
         list[str] | None, typer.Option(help="Device of this machine; may be given again. Default: by its own name.")
     ] = None,
     gpus: Annotated[int, typer.Option(min=1, help="How many GPUs of this machine take part.")] = 1,
-    device_file: DeviceFiles = None,
+    device_file: console.DeviceFiles = None,
 ) -> None:
     """Print the `ray start` line that adds this machine, with the devices it has, to a cluster."""
     from ...collectors.fleet.device_labels import start_line
 
-    known = read_catalogue(device_file)
+    known = console.read_catalogue(device_file)
     if device:
         own_devices = {known.get(name).name: gpus if known.get(name).kind == "gpu" else 1 for name in device}
     else:
@@ -52,19 +52,19 @@ def start(
 
 
 @app.command()
-def devices(address: Address = "", as_json: Json = False) -> None:
+def devices(address: Address = "", as_json: console.Json = False) -> None:
     """List the devices of a cluster's nodes."""
-    with plain_errors("fleet", "fleet"):
+    with console.plain_errors("fleet", "fleet"):
         from ...collectors.fleet.device_labels import instances
         from ...collectors.fleet.ray_setup import connect
 
         devices = instances(connect(_checked_address(address)))
     if as_json:
-        print_json(devices)
+        console.print_json(devices)
         return
     for instance in devices:
         print(f"{instance.device:40} {instance.host:30} {instance.index}")  # noqa: T201 - the answer
-    note(f"{len(devices)} devices")
+    console.note(f"{len(devices)} devices")
 
 
 @app.command()
@@ -75,16 +75,16 @@ def run(
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Cases of each device name.")] = 2000,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Begin nothing new after this many minutes.")] = None,
-    families: Families = "",
+    families: console.Families = "",
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal plans.")] = 0,
-    store: RowsTo = None,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    store: console.RowsTo = None,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Measure on every device of the cluster and store every row here; run again to go on where it stopped."""
-    known = read_catalogue(device_file)
+    known = console.read_catalogue(device_file)
     wanted = [known.get(name).name for name in device or ()]
-    with plain_errors("fleet", "fleet"):
+    with console.plain_errors("fleet", "fleet"):
         from ...collectors.fleet.device_labels import instances
         from ...collectors.fleet.driver import run_fleet
         from ...collectors.fleet.ray_setup import connect
@@ -119,7 +119,7 @@ def _own_devices(known: Catalogue, gpus: int) -> dict[str, int]:
     try:
         devices[this_gpu(None, 0, known)[0].name] = gpus
     except SpecError as error:
-        note(f"no GPU: {error}")
+        console.note(f"no GPU: {error}")
     cpu = known_machine(known)
     # A node measures one thing at a time: its GPU's host must be quiet.
     if cpu is not None and not devices:
@@ -142,7 +142,7 @@ def _plan(
 
         known = measured_specs(store, device.name)
         budget_s = 60 * minutes if minutes is not None else rows * SECONDS_PER_CASE
-        return latency_plan(budget_s, seed, known.all, device, words(families))[:rows]
+        return latency_plan(budget_s, seed, known.all, device, console.words(families))[:rows]
     return cpu_plan(families, rows, seed, sorted({1, int(device.required("compute_units"))}))
 
 
@@ -156,7 +156,7 @@ def _bars() -> Iterator[Callable[[str, int, int], None]]:
             tenth = 10 * done // max(total, 1)
             if tenths.get(device) != tenth:
                 tenths[device] = tenth
-                note(f"{device}: {done}/{total}")
+                console.note(f"{device}: {done}/{total}")
 
         yield line
         return

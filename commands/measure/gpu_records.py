@@ -11,26 +11,8 @@ import typer
 
 from ...features.errors import SpecError, listed
 from ...features.kernel import get_family
+from .. import console
 from ..catalogue import this_gpu
-from ..console import (
-    DeviceFiles,
-    Families,
-    GpuIndex,
-    GpuName,
-    Json,
-    RowsFolder,
-    check_file,
-    check_folder,
-    note,
-    num_bytes,
-    plain_errors,
-    print_json,
-    progress_bar,
-    read_catalogue,
-    seconds,
-    show_table,
-    words,
-)
 from .collect import tell
 
 if TYPE_CHECKING:
@@ -40,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def compile_labels(
-    out: RowsFolder,
+    out: console.RowsFolder,
     rows: Annotated[int, typer.Option(min=1, max=100_000, help="Rows over all targets together.")] = 2500,
     targets: Annotated[str, typer.Option(help="GPU architectures with commas between.")] = "sm_80,sm_90",
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal kernels, so a stopped run can go on.")] = 0,
@@ -48,14 +30,14 @@ def compile_labels(
     tables: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write all rows as one table per family here.")
     ] = None,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """Compile tiled kernels for GPUs that need not be there; store registers, shared memory, occupancy, instructions."""
-    wanted = list(dict.fromkeys(words(targets)))
-    check_folder(out)
+    wanted = list(dict.fromkeys(console.words(targets)))
+    console.check_folder(out)
     if tables is not None:
-        check_folder(tables)
-    with plain_errors("compile-labels", "gpu"):
+        console.check_folder(tables)
+    with console.plain_errors("compile-labels", "gpu"):
         from ...collectors.compiled.labels import compile_labels as run
         from ...collectors.compiled.labels import label_plan
         from ...datasets.records.compiled_code import compact_compiled
@@ -65,16 +47,16 @@ def compile_labels(
         if not wanted or set(wanted) - set(known):
             raise SpecError(f"--targets is {targets!r}; known targets: {listed(known)}", field="targets")
         specs = label_plan(math.ceil(rows / len(wanted)), seed)
-        with progress_bar() as progress:
+        with console.progress_bar() as progress:
             done = run(specs, wanted, out, progress, processes)
         written = [] if tables is None else compact_compiled(out, tables)
     for path in written:
-        note(f"table {path}")
+        console.note(f"table {path}")
     tell(done, out, as_json)
 
 
 def compile_triton_programs(
-    out: RowsFolder,
+    out: console.RowsFolder,
     minutes: Annotated[
         float, typer.Option(min=0, help="Stop after the block in which these are over; 0 only packs.")
     ] = 60,
@@ -85,47 +67,47 @@ def compile_triton_programs(
     table: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write all rows as one Parquet table here.")
     ] = None,
-    as_json: Json = False,
+    as_json: console.Json = False,
 ) -> None:
     """Compile Triton IR for GPUs that need not be there; store registers, spills, shared memory, instructions."""
-    check_folder(out)
+    console.check_folder(out)
     if table is not None:
-        check_file(table)
-    with plain_errors("compile-triton-programs", "gpu"):
+        console.check_file(table)
+    with console.plain_errors("compile-triton-programs", "gpu"):
         from ...collectors.compiled.labels import compile_texts, read_text_jobs
         from ...datasets.records.compiled_code import TRITON_FILE, pack_modules
 
         jobs = read_text_jobs(TRITON_FILE if texts is None else texts)
         random.Random(seed).shuffle(jobs)  # noqa: S311  an order, no secret
-        with progress_bar() as progress:
+        with console.progress_bar() as progress:
             done = compile_texts(jobs, out, progress, minutes * 60)
         packed = None if table is None else pack_modules(out, table)
     if packed is not None:
-        note(f"table {table}, {packed.num_rows} rows")
+        console.note(f"table {table}, {packed.num_rows} rows")
     tell(done, out, as_json)
 
 
 def count_traffic(
     out_file: Annotated[Path, typer.Option("--out", metavar="PARQUET", help="Where the rows go.")],
-    families: Families = "",
+    families: console.Families = "",
     per_family: Annotated[int, typer.Option(min=1, max=3, help="Cases of each family.")] = 3,
     dtype: Annotated[str, typer.Option(help="Dtype of the cases.")] = "bf16",
-    index: GpuIndex = 0,
-    device: GpuName = None,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    index: console.GpuIndex = 0,
+    device: console.GpuName = None,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Count memory traffic and arithmetic of a few cases of every family with Nsight Compute (ncu)."""
-    wanted = [get_family(word).name for word in words(families)]
-    check_file(out_file)
-    gpu, _ = this_gpu(device, index, read_catalogue(device_file))
-    with plain_errors("count-traffic", "gpu"):
+    wanted = [get_family(word).name for word in console.words(families)]
+    console.check_file(out_file)
+    gpu, _ = this_gpu(device, index, console.read_catalogue(device_file))
+    with console.plain_errors("count-traffic", "gpu"):
         from ...collectors.gpu.profiling.count import CountersUnavailableError, count_cases, counted_cases
         from ...collectors.gpu.profiling.ncu_output import METRICS, CounterOutputError
         from ...collectors.host import utc_now
         from ...datasets.records.launch_traces import CountedCase, as_dicts, write_records
     try:
-        with progress_bar() as progress:
+        with console.progress_bar() as progress:
             counted = count_cases(counted_cases(wanted, per_family, dtype), gpu.name, index=index, progress=progress)
     except (CountersUnavailableError, CounterOutputError) as error:
         raise SpecError(f"traffic cannot be counted here: {error}") from error
@@ -133,26 +115,26 @@ def count_traffic(
     write_records(counted, CountedCase, out_file, facts)
     for case in counted:
         if case.status != "ok":
-            note(f"{case.spec}: {case.status}: {case.message}")
+            console.note(f"{case.spec}: {case.status}: {case.message}")
     if as_json:
-        print_json(as_dicts(counted))
+        console.print_json(as_dicts(counted))
     else:
         _show_traffic(counted)
-    note(f"written to {out_file}")
+    console.note(f"written to {out_file}")
 
 
 def _show_traffic(counted: Sequence[CountedCase]) -> None:
     heads = ("case", "kernels", "time", "memory", "of paper", "L2", "flops of paper", "tensor", "SM")
     rows = (
         (
-            case.spec, str(case.kernels), _or_dash(seconds, case.time_s), _or_dash(num_bytes, case.dram_b),
-            _or_dash("{:.2f}".format, case.traffic_ratio), _or_dash(num_bytes, case.l2_b),
+            case.spec, str(case.kernels), _or_dash(console.seconds, case.time_s), _or_dash(console.num_bytes, case.dram_b),
+            _or_dash("{:.2f}".format, case.traffic_ratio), _or_dash(console.num_bytes, case.l2_b),
             _or_dash("{:.2f}".format, case.flops_ratio), _or_dash("{:.0%}".format, case.tensor_utilisation),
             _or_dash("{:.0%}".format, case.sm_utilisation),
         )
         for case in counted if case.status == "ok"
     )  # fmt: skip
-    show_table(heads, rows)
+    console.show_table(heads, rows)
 
 
 def _or_dash(show: Callable[[float], str], value: float | None) -> str:
@@ -161,38 +143,38 @@ def _or_dash(show: Callable[[float], str], value: float | None) -> str:
 
 def trace_launches(
     out_dir: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the Parquet files go.")],
-    index: GpuIndex = 0,
-    device: GpuName = None,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    index: console.GpuIndex = 0,
+    device: console.GpuName = None,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Trace GPT-2-like blocks over batch sizes 1 to 256: how long kernels take to launch, and how long they queue.
 
     Writes launches.parquet (a row per kernel) and launch-summaries.parquet (a row per batch).
     """
-    check_folder(out_dir)
-    gpu, _ = this_gpu(device, index, read_catalogue(device_file))
-    with plain_errors("trace-launches", "gpu"):
+    console.check_folder(out_dir)
+    gpu, _ = this_gpu(device, index, console.read_catalogue(device_file))
+    with console.plain_errors("trace-launches", "gpu"):
         from ...collectors.gpu.profiling.launch_trace import LaunchTraceError, gpu_bound_from
         from ...collectors.gpu.profiling.launch_trace import trace_launches as run
         from ...datasets.records.launch_traces import KernelLaunch, LaunchSummary, as_dicts, write_records
 
         try:
-            with progress_bar() as progress:
+            with console.progress_bar() as progress:
                 traced = run(gpu.name, index=index, progress=progress)
         except LaunchTraceError as error:
             raise SpecError(f"launches cannot be traced here: {error}") from error
     write_records(traced.launches, KernelLaunch, out_dir / "launches.parquet", traced.facts)
     write_records(traced.summaries, LaunchSummary, out_dir / "launch-summaries.parquet", traced.facts)
     for batch, why in traced.failed.items():
-        note(f"batch {batch}: {why}")
+        console.note(f"batch {batch}: {why}")
     turned = gpu_bound_from(traced.summaries)
     if as_json:
-        print_json({"gpu_bound_from": turned, "batches": as_dicts(traced.summaries)})
+        console.print_json({"gpu_bound_from": turned, "batches": as_dicts(traced.summaries)})
     else:
         _show_launches(traced.summaries)
-    note(f"the GPU limits from batch {turned} on" if turned else "the host limits at every batch traced")
-    note(f"written to {out_dir}")
+    console.note(f"the GPU limits from batch {turned} on" if turned else "the host limits at every batch traced")
+    console.note(f"written to {out_dir}")
 
 
 def _show_launches(summaries: Sequence[LaunchSummary]) -> None:
@@ -200,5 +182,5 @@ def _show_launches(summaries: Sequence[LaunchSummary]) -> None:
     rows = []
     for summary in summaries:
         times = (summary.launch_s, summary.queue_s, summary.tklqt_s, summary.busy_s, summary.span_s)
-        rows.append((str(summary.batch), str(summary.kernels), *map(seconds, times), summary.bound))
-    show_table(heads, rows)
+        rows.append((str(summary.batch), str(summary.kernels), *map(console.seconds, times), summary.bound))
+    console.show_table(heads, rows)

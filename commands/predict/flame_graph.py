@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 LABEL_CELLS = 10
 """Columns before a bar, where the other rows of the answer have their names."""
 
-_LOOKS: Mapping[str, tuple[str, str]] = {
-    "contraction": ("█", "blue"),
-    "convolution": ("█", "cyan"),
-    "attention": ("█", "magenta"),
-    "normalization": ("▓", "green"),
-    "softmax": ("▓", "yellow"),
-    "reduction": ("▓", "bright_cyan"),
-    "elementwise": ("▒", "bright_green"),
-    "movement": ("░", "bright_yellow"),
-    "gather": ("░", "bright_magenta"),
-    "sort": ("▒", "bright_blue"),
-    "random": ("▒", "bright_black"),
-    "unknown": ("?", "red"),
+_LOOKS: Mapping[str, tuple[str, str, int]] = {
+    "contraction": ("█", "blue", 212),
+    "convolution": ("█", "cyan", 190),
+    "attention": ("█", "magenta", 275),
+    "normalization": ("▓", "green", 145),
+    "softmax": ("▓", "yellow", 40),
+    "reduction": ("▓", "bright_cyan", 172),
+    "elementwise": ("▒", "bright_green", 95),
+    "movement": ("░", "bright_yellow", 58),
+    "gather": ("░", "bright_magenta", 320),
+    "sort": ("▒", "bright_blue", 240),
+    "random": ("▒", "bright_black", 255),
+    "unknown": ("?", "red", 4),
 }
-"""How kinds look: a shade and a colour."""
-_OTHER_LOOK = ("·", "white")
+"""How kinds look: a shade and a colour in the terminal, and the hue of an SVG in degrees; there, any other kind is grey."""
+_OTHER_LOOK = ("·", "white", 0)
 _EDGE = "▏"
 
 
@@ -98,7 +98,7 @@ def _bar(name: str, segments: Iterable[_Segment]) -> Text:
 
     line = Text.assemble((name.ljust(LABEL_CELLS), "dim"), no_wrap=True)
     for place, segment in enumerate(segments):
-        shade, colour = _LOOKS.get(segment.kind, _OTHER_LOOK)
+        shade, colour, _ = _LOOKS.get(segment.kind, _OTHER_LOOK)
         # The edge is where one kernel ends and the next, often of the same kind, begins.
         edge = _EDGE if place and segment.end - segment.start > 1 else ""
         line.append(edge + shade * (segment.end - segment.start - len(edge)), colour)
@@ -124,7 +124,7 @@ def _legend(kinds: Mapping[str, float]) -> Text:
 
     line = Text(" " * LABEL_CELLS)
     for kind, share in kinds.items():
-        shade, colour = _LOOKS.get(kind, _OTHER_LOOK)
+        shade, colour, _ = _LOOKS.get(kind, _OTHER_LOOK)
         line.append(f"{shade}{shade} ", colour)
         line.append(f"{kind} {100 * share:.1f} %   ")
     line.rstrip()
@@ -139,11 +139,6 @@ _CHARACTER_PX, _PADDING_PX = 6.4, 5.0
 _LEAST_LABEL = 3
 _LEAST_WIDTH = 800
 """Pixels below which a page scrolls the picture rather than draw it smaller: words would be too small to read."""
-_HUES = {
-    "contraction": 212, "convolution": 190, "attention": 275, "normalization": 145, "softmax": 40, "reduction": 172,
-    "elementwise": 95, "movement": 58, "gather": 320, "sort": 240, "random": 255, "unknown": 4,
-}  # fmt: skip
-"""Hues of kinds, degrees; any other kind is grey."""
 _STYLE = """
 .flame text { font: 11.5px system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1b2026; pointer-events: none; }
 .flame rect { fill: hsl(210 8% 84%); }
@@ -225,7 +220,7 @@ def picture(prediction: ModulePrediction, device: str, style: str = "") -> str:
             parts.extend(_kernel(group, place, part))
             place += part
         start += width
-    hues = "".join(_hue(kind) for kind in kinds if kind in _HUES)
+    hues = "".join(_hue(kind) for kind in kinds if kind in _LOOKS)
     height = 4 * _ROW
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="flame" viewBox="0 0 {_WIDTH:g} {height:g}" role="img" '
@@ -284,7 +279,7 @@ def _total(prediction: ModulePrediction) -> str:
 
 
 def _hue(kind: str) -> str:
-    hue = _HUES[kind]
+    hue = _LOOKS[kind][2]
     dark = f"@media (prefers-color-scheme: dark) {{ .flame .{kind} {{ fill: hsl({hue} 38% 33%); }} }}"
     return f".flame .{kind} {{ fill: hsl({hue} 60% 77%); }} {dark}\n"
 

@@ -8,21 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...features.errors import SpecError, listed
-from ..console import (
-    Coverage,
-    DeviceFiles,
-    Json,
-    Model,
-    bar,
-    flops_per_s,
-    model_dir,
-    out,
-    print_json,
-    read_catalogue,
-    seconds,
-    show_fact,
-    targets_table,
-)
+from .. import console
 from .predict_mlir import is_mlir, predict_mlir
 
 if TYPE_CHECKING:
@@ -48,8 +34,8 @@ def predict(
         list[str] | None,
         typer.Option(help="Device name or alias; see `kernelcast devices`. For MLIR it may be given again."),
     ] = None,
-    model: Model = None,
-    coverage: Coverage = 0.9,
+    model: console.Model = None,
+    coverage: console.Coverage = 0.9,
     table: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Predict every row of a .parquet or .csv table instead.")
     ] = None,
@@ -78,8 +64,8 @@ def predict(
         Path | None, typer.Option(metavar="FILE", help="MLIR: also draw where time goes, as .html or .svg.")
     ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="MLIR: list every kernel.")] = False,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Predict what a kernel or a program costs: latency, power and energy, each with an interval.
 
@@ -89,7 +75,7 @@ def predict(
 
     A table: kernelcast predict --model DIR --table IN.parquet --out OUT.parquet
     """
-    known = read_catalogue(device_file)
+    known = console.read_catalogue(device_file)
     only_text = {"--function": function, "--bind": bind, "--compiler": compiler or None, "--threads": threads,
                  "--flame": flame, "--all": show_all or None}  # fmt: skip
     if table is None and what is not None and is_mlir(what):
@@ -114,10 +100,16 @@ def predict(
         from .predict_table import predict_table
 
         written = predict_table(
-            table, out_file, model_dir(model), known, coverage=coverage, family=table_family, keep_good=keep_good
+            table,
+            out_file,
+            console.model_dir(model),
+            known,
+            coverage=coverage,
+            family=table_family,
+            keep_good=keep_good,
         )
         if as_json:
-            print_json(written)
+            console.print_json(written)
         return
     if what is None:
         raise SpecError(
@@ -133,11 +125,11 @@ def predict(
     from ...models.predict.predictor import load_predictor
 
     spec, name = read_spec(_as_request(what, values or [], device[0]), known)
-    prediction = load_predictor(model_dir(model), known).predict([spec], [name], coverage=coverage)[0]
+    prediction = load_predictor(console.model_dir(model), known).predict([spec], [name], coverage=coverage)[0]
     if as_json:
         from ...workloads.answers import prediction_answer
 
-        print_json(prediction_answer(spec, name, prediction))
+        console.print_json(prediction_answer(spec, name, prediction))
     else:
         _show(spec, known.get(name), prediction)
 
@@ -184,19 +176,19 @@ def _show(spec: KernelSpec, device: Device, prediction: Prediction) -> None:
 
     from ...features.kernel import View, get_family
 
-    screen = out()
+    screen = console.out()
     screen.print(Text.assemble((str(spec), "bold"), f" on {device.title} ({device.name})"), soft_wrap=True)
     flops = float(get_family(spec.family).flops(View.of(spec)))
-    rate = flops_per_s(flops / prediction.latency_s.value) if flops else ""
+    rate = console.flops_per_s(flops / prediction.latency_s.value) if flops else ""
     unknown = "too few rows of this family with power were measured on devices like this"
-    screen.print(targets_table(prediction, rate, unknown))
-    show_fact("interval", f"{prediction.coverage * 100:g} % of cases fall inside")
-    show_fact("bound", f"{prediction.bound}; each limit alone would take")
+    screen.print(console.targets_table(prediction, rate, unknown))
+    console.show_fact("interval", f"{prediction.coverage * 100:g} % of cases fall inside")
+    console.show_fact("bound", f"{prediction.bound}; each limit alone would take")
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
     longest = max(prediction.breakdown.values(), default=0.0) or 1.0
     for name, value in prediction.breakdown.items():
-        table.add_row("         ", name, bar(value / longest), seconds(value))
+        table.add_row("         ", name, console.bar(value / longest), console.seconds(value))
     screen.print(table)
-    show_fact("method", prediction.method + ("" if prediction.in_domain else " — outside what was measured"))
+    console.show_fact("method", prediction.method + ("" if prediction.in_domain else " — outside what was measured"))
     for remark in prediction.notes:
-        show_fact("note", remark)
+        console.show_fact("note", remark)

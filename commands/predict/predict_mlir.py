@@ -1,33 +1,24 @@
-"""`kernelcast predict model.mlir`: what a function of MLIR text costs, where its time goes, and how it was understood."""
+"""`kernelcast predict model.mlir`: what a function of MLIR text costs and where its time goes; and `predict-code`, what a Triton
+function compiles to, without compiling it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from ...features.errors import SpecError
-from ..console import (
-    PIPE_WIDTH,
-    between,
-    flops,
-    flops_per_s,
-    joules,
-    model_dir,
-    num_bytes,
-    out,
-    print_json,
-    seconds,
-    show_fact,
-    targets_table,
-    watts,
-)
+from .. import console
 
 if TYPE_CHECKING:
     from ...features.device import Catalogue, Device
     from ...features.mlir.types.graph import Module
     from ...workloads.mlir.prediction import GroupCost, ModulePrediction
+    from ...workloads.mlir.triton.predictor import CodePrediction
 
 SUFFIXES = (".mlir", ".mlirbc", ".ttir", ".ttgir", ".stablehlo")
 """What files of MLIR are called; .mlirbc is bytecode, which is refused with a reason."""
@@ -89,7 +80,7 @@ def predict_mlir(
     with NativeReader() as native:
         module = read(read_file(None if word == STDIN else Path(word)), native=native)
     program = understand(module, function, sizes)
-    predictor = load_module_predictor(load_predictor(model_dir(model), known))
+    predictor = load_module_predictor(load_predictor(console.model_dir(model), known))
     ask = partial(predictor.predict, program, compiler=compiler, coverage=coverage)
     asked_of = [known.get(name) for name in names]
     counts = threads_on(asked_of, threads)
@@ -103,7 +94,7 @@ def predict_mlir(
     if as_json:
         from ...workloads.answers import programs_answer
 
-        print_json(programs_answer(module, functions(module), predictions))
+        console.print_json(programs_answer(module, functions(module), predictions))
         return
     for device, prediction in answers:
         _show(title, device, module, prediction, show_all=show_all)
@@ -116,14 +107,14 @@ def _show(title: str, device: Device, module: Module, prediction: ModulePredicti
 
     from .flame_graph import flame
 
-    screen = out()
+    screen = console.out()
     screen.print(
         Text.assemble((title, "bold"), f": {safe(prediction.function)} on {device.title} ({device.name})"),
         soft_wrap=True,
     )
     screen.print(_totals(prediction))
     for name, fact in _facts(module, prediction).items():
-        show_fact(name, safe(fact))
+        console.show_fact(name, safe(fact))
     for line in flame(prediction.groups, screen.width):
         screen.print(line, soft_wrap=True)
     if prediction.groups:
@@ -134,25 +125,25 @@ def _show(title: str, device: Device, module: Module, prediction: ModulePredicti
             fact = f"{_LIKE} {', '.join(map(str, numbers))}: {safe(reason)}"
             screen.print(Text(fact, "dim"), soft_wrap=True)
     for op, reason in prediction.not_understood:
-        show_fact("unknown", f"{safe(op)}: {safe(reason)}", style="red")
+        console.show_fact("unknown", f"{safe(op)}: {safe(reason)}", style="red")
     for remark in prediction.notes:
-        show_fact("note", safe(remark))
+        console.show_fact("note", safe(remark))
 
 
 def _totals(prediction: ModulePrediction) -> Any:
     from rich.text import Text
 
-    rate = flops_per_s(prediction.flops / prediction.latency_s.value) if prediction.flops else ""
-    table = targets_table(prediction, rate, _without_power(prediction))
+    rate = console.flops_per_s(prediction.flops / prediction.latency_s.value) if prediction.flops else ""
+    table = console.targets_table(prediction, rate, _without_power(prediction))
     for name, code in prediction.characteristics.items():
         title, written, meaning = _CODE.get(name, (name, "{:.3g}".format, ""))
-        table.add_row(title, Text(written(code.value), "bold"), between(code, written), meaning)
+        table.add_row(title, Text(written(code.value), "bold"), console.between(code, written), meaning)
     return table
 
 
 _CODE: Mapping[str, tuple[str, Callable[[float], str], str]] = {
-    "compile_s": ("compiling", seconds, "of one core"),
-    "code_b": ("code", num_bytes, "of machine code"),
+    "compile_s": ("compiling", console.seconds, "of one core"),
+    "code_b": ("code", console.num_bytes, "of machine code"),
     "code_instructions": ("", "{:.3g}".format, "instructions in it"),
     "vector_instructions": ("", "{:.3g}".format, "of them on vectors"),
     "spills": ("", "{:.3g}".format, "moves to and from the stack, spilled registers among them"),
@@ -178,18 +169,18 @@ def _facts(module: Module, prediction: ModulePrediction) -> dict[str, str]:
         assumed.append(f"{prediction.threads} thread{'s' if prediction.threads > 1 else ''}")
     refused = "".join(f"; {reader} did not: {reason}" for reader, reason in module.refusals)
     work = [
-        flops(prediction.flops), f"{num_bytes(prediction.bytes)} moved",
-        f"{num_bytes(prediction.footprint_b)} arguments and results", f"{prediction.intensity:.3g} FLOP/B",
+        console.flops(prediction.flops), f"{console.num_bytes(prediction.bytes)} moved",
+        f"{console.num_bytes(prediction.footprint_b)} arguments and results", f"{prediction.intensity:.3g} FLOP/B",
     ]  # fmt: skip
     if prediction.utilization is not None:
         work.append(f"{100 * prediction.utilization:.3g} % of peak")
-    limits = ", ".join(f"{name} {seconds(value)}" for name, value in prediction.breakdown.items() if value)
+    limits = ", ".join(f"{name} {console.seconds(value)}" for name, value in prediction.breakdown.items() if value)
     return {
         "interval": f"{prediction.coverage * 100:g} % of cases fall inside",
         "assumed": ", ".join(assumed),
         "read by": prediction.reader + refused,
         "work": ", ".join(work),
-        "bound": f"no run takes less than {seconds(prediction.bound_s)}" + (f": {limits}" if limits else ""),
+        "bound": f"no run takes less than {console.seconds(prediction.bound_s)}" + (f": {limits}" if limits else ""),
         "method": prediction.method + ("" if prediction.in_domain else " — outside what was measured"),
     }
 
@@ -202,19 +193,19 @@ def _kernels(groups: Sequence[GroupCost], shown: Sequence[int], width: int) -> A
     for head in ("#", "kernel", "operations", "lines", "runs", "time", "share", "energy", "bound", "predicted as"):
         right = head in ("#", "runs", "time", "share", "energy")
         table.add_column(head, justify="right" if right else "left", no_wrap=right or head == "bound", overflow="fold",
-                         max_width=_WIDEST.get(head) if width >= PIPE_WIDTH else None)  # fmt: skip
+                         max_width=_WIDEST.get(head) if width >= console.PIPE_WIDTH else None)  # fmt: skip
     for i in shown:
         group = groups[i]
-        energy = "" if group.energy_j is None else joules(group.energy_j)
+        energy = "" if group.energy_j is None else console.joules(group.energy_j)
         table.add_row(
             str(i + 1), safe(group.title), safe(_names(group.ops)), ranges(group.lines), f"{group.runs:g}",
-            seconds(group.latency_s), f"{100 * group.time_share:.1f} %", energy, group.bound, _known_as(group),
+            console.seconds(group.latency_s), f"{100 * group.time_share:.1f} %", energy, group.bound, _known_as(group),
         )  # fmt: skip
     if left := [group for i, group in enumerate(groups) if i not in set(shown)]:
         share = f"{100 * sum(group.time_share for group in left):.1f} %"
         others = f"{len(left)} others (--all)"
         runs = f"{sum(group.runs for group in left):g}"
-        table.add_row("", others, "", "", runs, seconds(sum(group.latency_s for group in left)), share)
+        table.add_row("", others, "", "", runs, console.seconds(sum(group.latency_s for group in left)), share)
     return table
 
 
@@ -267,14 +258,82 @@ def _compare(answers: Sequence[tuple[Device, ModulePrediction]]) -> None:
     first = answers[0][1].latency_s.value
     for device, item in sorted(answers, key=lambda answer: answer[1].latency_s.value):
         table.add_row(
-            device.name, seconds(item.latency_s.value), between(item.latency_s, seconds),
-            f"{item.latency_s.value / first:.3g} ×", "unknown" if item.power_w is None else watts(item.power_w.value),
-            "unknown" if item.energy_j is None else joules(item.energy_j.value),
+            device.name, console.seconds(item.latency_s.value), console.between(item.latency_s, console.seconds),
+            f"{item.latency_s.value / first:.3g} ×", "unknown" if item.power_w is None else console.watts(item.power_w.value),
+            "unknown" if item.energy_j is None else console.joules(item.energy_j.value),
             "" if item.utilization is None else f"{100 * item.utilization:.3g} %",
         )  # fmt: skip
-    out().print(table)
+    console.out().print(table)
 
 
 def safe(text: str) -> str:
     """Words of someone else's text without what a terminal would obey."""
     return "".join(character if character.isprintable() else "�" for character in text)
+
+
+def predict_code(
+    text: Annotated[str, typer.Argument(metavar="FILE", help="Triton IR (.ttir), or - for standard input.")],
+    target: Annotated[list[str], typer.Option("--target", help="sm_80 or sm_90; may be given again.")],
+    num_warps: Annotated[int, typer.Option("--num-warps", help="Warps of a block.")] = 4,
+    num_stages: Annotated[int, typer.Option("--num-stages", help="Stages that loops keep in flight.")] = 3,
+    function: Annotated[str | None, typer.Option(help="Which function; default: the only public one.")] = None,
+    coverage: Annotated[float, typer.Option(help="Share of functions the intervals are to contain.")] = 0.9,
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Model directory; default: the shipped model.")
+    ] = None,
+    as_json: console.Json = False,
+) -> None:
+    """Predict registers, spills, shared memory, instructions and occupancy: kernelcast predict-code kernel.ttir
+    --target sm_90.
+    """
+    from ...features.mlir.parse.parser_process import NativeReader
+    from ...features.mlir.understanding import read
+    from ...workloads.mlir.program_text import read_file
+    from ...workloads.mlir.triton.predictor import load_code_predictor
+
+    predictor = load_code_predictor(model)
+    # A text made to bring a native parser down must not take the command with it.
+    with NativeReader() as native:
+        module = read(read_file(None if text == STDIN else Path(text)), native=native)
+    predictions = [
+        predictor.predict(module, function, name, num_warps=num_warps, num_stages=num_stages, coverage=coverage)
+        for name in target
+    ]
+    if as_json:
+        console.print_json({"predictions": predictions})
+        return
+    for prediction in predictions:
+        _show_code("stdin" if text == STDIN else Path(text).name, prediction)
+
+
+def _show_code(title: str, prediction: CodePrediction) -> None:
+    from rich.text import Text
+
+    screen = console.out()
+    options = f"{prediction.target}, {prediction.num_warps} warps, {prediction.num_stages} stages"
+    screen.print(Text.assemble((safe(title), "bold"), f": {safe(prediction.function)} for {options}"), soft_wrap=True)
+    table = console.totals_table(13)
+    spills = f"{100 * prediction.spill_probability:.0f} %"
+    limits = prediction.limits
+    for name, value, interval, remark in (
+        ("registers", f"{prediction.registers.value:.0f}", console.between(prediction.registers, "{:.0f}".format),
+        f"per thread, of {limits['registers']}"),
+        ("spilling", spills, "",
+        f"about {console.num_bytes(prediction.spill_b)} of stack per thread" if prediction.spill_b else "probability"),
+        ("shared memory", console.num_bytes(prediction.shared_b.value), console.between(prediction.shared_b, console.num_bytes),
+         f"per block, of {console.num_bytes(limits['shared_b'])}"),
+        ("instructions", f"{prediction.instructions.value:.0f}", console.between(prediction.instructions, "{:.0f}".format),
+        "each once, however often it runs"),
+        ("occupancy", _percent(prediction.occupancy.value), console.between(prediction.occupancy, _percent),
+        f"{prediction.blocks_per_sm} blocks at once"),
+    ):  # fmt: skip
+        table.add_row(name, Text(value, "bold"), interval, remark)
+    screen.print(table)
+    console.show_fact("interval", f"{prediction.coverage * 100:g} % of functions fall inside", cells=14)
+    console.show_fact("read by", safe(prediction.reader), cells=14)
+    for remark in prediction.notes:
+        console.show_fact("note", safe(remark), cells=14)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

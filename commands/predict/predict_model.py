@@ -12,22 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...features.errors import SpecError, listed
-from ..console import (
-    Coverage,
-    DeviceFiles,
-    Devices,
-    Json,
-    Model,
-    bar,
-    joules,
-    model_dir,
-    out,
-    print_json,
-    read_catalogue,
-    seconds,
-    show_fact,
-    targets_table,
-)
+from .. import console
 
 if TYPE_CHECKING:
     from ...features.device import Device
@@ -39,17 +24,17 @@ _TEXT_COLUMNS = ("family", "dtype", "variant", "impl", "kv_dtype", "cache_state"
 
 def predict_model(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The kernels: a .json, .yaml or .csv list.")],
-    device: Devices = None,
-    model: Model = None,
-    coverage: Coverage = 0.9,
+    device: console.Devices = None,
+    model: console.Model = None,
+    coverage: console.Coverage = 0.9,
     launch_s: Annotated[
         float, typer.Option("--launch-s", help="Seconds between two kernels; 0: they run back to back.")
     ] = 0.0,
     queued: Annotated[
         bool, typer.Option("--queued", help="Work is queued ahead: hide the launch that single timings include.")
     ] = False,
-    device_file: DeviceFiles = None,
-    as_json: Json = False,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
 ) -> None:
     """Predict what a whole model costs: kernels with counts in, latency, power and energy with intervals out.
 
@@ -57,7 +42,7 @@ def predict_model(
 
     Each kernel has a family, a dtype, its sizes, and as it likes a count, a name and what `predict` takes besides.
     """
-    known = read_catalogue(device_file)
+    known = console.read_catalogue(device_file)
     if not device:
         raise SpecError("name a device with --device; `kernelcast devices` lists them")
     from ...models.predict.predictor import load_predictor
@@ -66,14 +51,14 @@ def predict_model(
 
     names = [known.get(name).name for name in device]
     kernels = read_kernels(read_items(path), names, known)
-    predictor = load_predictor(model_dir(model), known)
+    predictor = load_predictor(console.model_dir(model), known)
     ask = partial(predict_whole, predictor, kernels, coverage=coverage, launch_s=launch_s, queued=queued)
     wholes = [ask(name) for name in names]
     if as_json:
         from ...client.answers import Wholes
         from ...workloads.answers import whole_answer
 
-        print_json(Wholes([whole_answer(name, whole) for name, whole in zip(names, wholes, strict=True)]))
+        console.print_json(Wholes([whole_answer(name, whole) for name, whole in zip(names, wholes, strict=True)]))
         return
     for name, whole in zip(names, wholes, strict=True):
         _show(path, known.get(name), whole)
@@ -133,21 +118,21 @@ def _value(name: str | None, word: Any) -> Any:
 def _show(path: Path, device: Device, whole: Whole) -> None:
     from rich.text import Text
 
-    screen = out()
+    screen = console.out()
     runs = f"{len(whole.parts)} kernels, {whole.launches} runs"
     screen.print(Text.assemble((path.name, "bold"), f" on {device.title} ({device.name}): {runs}"), soft_wrap=True)
     without = whole.without_energy
     others = f" and {len(without) - 1} others" if len(without) > 1 else ""
-    screen.print(targets_table(whole, "", f"no power is known of {without[0]}{others}" if without else ""))
-    show_fact("interval", f"{whole.coverage * 100:g} % of cases fall inside")
-    show_fact("bound", f"no run of these kernels takes less than {seconds(whole.bound_s)}")
+    screen.print(console.targets_table(whole, "", f"no power is known of {without[0]}{others}" if without else ""))
+    console.show_fact("interval", f"{whole.coverage * 100:g} % of cases fall inside")
+    console.show_fact("bound", f"no run of these kernels takes less than {console.seconds(whole.bound_s)}")
     if whole.launch_s:
-        show_fact("gaps", f"{seconds(whole.launch_s)} between kernels, in the latency")
+        console.show_fact("gaps", f"{console.seconds(whole.launch_s)} between kernels, in the latency")
     screen.print(_kernels(whole))
     if len(whole.families) > 1:
         screen.print(_families(whole))
     for remark in whole.notes:
-        show_fact("note", remark)
+        console.show_fact("note", remark)
 
 
 def _kernels(whole: Whole) -> Any:
@@ -159,17 +144,18 @@ def _kernels(whole: Whole) -> Any:
     longest = whole.parts[order[0]].time_share
     for i in order[:_SHOWN]:
         part = whole.parts[i]
-        energy = "" if part.energy_j is None else joules(part.energy_j)
+        energy = "" if part.energy_j is None else console.joules(part.energy_j)
         style = "bold" if i in whole.dominant else ""
         table.add_row(
-            Text(part.kernel.title, style), str(part.kernel.count), seconds(part.prediction.latency_s.value),
-            seconds(part.latency_s), energy, f"{100 * part.time_share:.1f} %", bar(part.time_share / longest),
+            Text(part.kernel.title, style), str(part.kernel.count), console.seconds(part.prediction.latency_s.value),
+            console.seconds(part.latency_s), energy, f"{100 * part.time_share:.1f} %", console.bar(part.time_share / longest),
         )  # fmt: skip
     if rest := order[_SHOWN:]:
         left = [whole.parts[i] for i in rest]
+        share = f"{100 * sum(part.time_share for part in left):.1f} %"
         table.add_row(
             f"{len(left)} others", str(sum(part.kernel.count for part in left)), "",
-            seconds(sum(part.latency_s for part in left)), "", f"{100 * sum(part.time_share for part in left):.1f} %", "",
+            console.seconds(sum(part.latency_s for part in left)), "", share, "",
         )  # fmt: skip
     return table
 
@@ -177,12 +163,12 @@ def _kernels(whole: Whole) -> Any:
 def _families(whole: Whole) -> Any:
     table = _table("family", "runs", "all runs", "energy", "time", "")
     for family in whole.families:
-        energy = "" if family.energy_j is None else joules(family.energy_j)
-        drawn = bar(family.time_share / whole.families[0].time_share)
+        energy = "" if family.energy_j is None else console.joules(family.energy_j)
+        drawn = console.bar(family.time_share / whole.families[0].time_share)
         table.add_row(
             family.family,
             str(family.launches),
-            seconds(family.latency_s),
+            console.seconds(family.latency_s),
             energy,
             f"{100 * family.time_share:.1f} %",
             drawn,

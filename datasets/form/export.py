@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,7 +61,7 @@ def export(
     devices: Sequence[str] = (),
     where: str | None = None,
     memory_b: float = MEMORY_B,
-    progress: Progress | None = None,
+    progress: Progress = lambda what, done, total: None,
 ) -> Exported:
     """Write rows of a store to `out`: one file where it ends in .parquet or .csv, else a folder with a file per family.
 
@@ -104,10 +104,10 @@ def export(
             metadata = source.metadata(family) if suffix == ".parquet" else None
             total = source.count(family) if where is None else 0
             tables = regrouped(source.batches(family), source.schema(family), FORM_ROWS if parted else GROUP_ROWS)
-            tables = _with_progress(tables, family, total, progress)
             for path, part in _placed(tables, out, family, suffix, single=single, parted=parted):
                 with row_file(path, source.schema(family), metadata) as file:
                     for table in part:
+                        progress(f"writing {family}", rows.get(family, 0), total)
                         file.write_table(table)
                         rows[family] = rows.get(family, 0) + table.num_rows
                 files.append(path)
@@ -205,18 +205,6 @@ def _format(out: Path, fmt: str | None) -> tuple[bool, str]:
     return fmt == "form", suffix if single else ".csv" if fmt == "csv" else ".parquet"
 
 
-def _with_progress(
-    tables: Iterator[pa.Table], family: str, total: int, progress: Progress | None
-) -> Iterator[pa.Table]:
-    """The tables, with progress reported as each is asked for."""
-    rows = 0
-    for table in tables:
-        if progress is not None:
-            progress(f"writing {family}", rows, total)
-        rows += table.num_rows
-        yield table
-
-
 def _placed(
     tables: Iterator[pa.Table], out: Path, family: str, suffix: str, *, single: bool, parted: bool
 ) -> Iterator[tuple[Path, Iterator[pa.Table]]]:
@@ -234,13 +222,6 @@ def _placed(
 SUFFIXES = (".parquet", ".csv")
 GROUP_ROWS = 2**17
 """Rows of a row group: some 60 MB in memory with all columns of the widest family."""
-
-
-class RowFile(Protocol):
-    """A file that takes rows table by table."""
-
-    def write_table(self, table: pa.Table) -> None:
-        """Add rows; a row group of their own in Parquet."""
 
 
 def write_answer(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path) -> int:
@@ -300,7 +281,9 @@ def regrouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -
 
 
 @contextlib.contextmanager
-def row_file(path: Path, schema: pa.Schema, metadata: Mapping[bytes, bytes] | None = None) -> Iterator[RowFile]:
+def row_file(
+    path: Path, schema: pa.Schema, metadata: Mapping[bytes, bytes] | None = None
+) -> Iterator[pq.ParquetWriter | pa_csv.CSVWriter]:
     """A .csv or .parquet file to write, in place of one that is there; nothing is left of it where the body fails.
 
     Raises:

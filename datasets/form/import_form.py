@@ -80,9 +80,7 @@ def import_form(
         raise SpecError("say who measured the rows: source is empty", field="source")
     form = read_form(path, family=family, keep_good=keep_good, known_devices=_canonical_device)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    facts = {"file": path.name, "sha256": digest, "source": source, "kind": "imported form",
-             "imported_at": (now or datetime.now(UTC)).isoformat(timespec="seconds")}  # fmt: skip
-    provenance = Provenance(f"import-{digest[:12]}", facts | ({"licence": licence} if licence else {}))
+    provenance = import_provenance(path, digest, source, "imported form", licence, now)
     stored = store_rows(list(form.parts.values()), store, provenance, source, keep_good=keep_good)
     return ImportReport(
         stored=stored.stored,
@@ -91,6 +89,15 @@ def import_form(
         refused=tuple(sorted([*form.refused, *stored.refused], key=lambda item: item.row)),
         files=stored.files,
     )
+
+
+def import_provenance(
+    path: Path, digest: str, source: str, kind: str, licence: str | None, now: datetime | None
+) -> Provenance:
+    """Where imported rows come from; `digest` is of their content, `now` the present by default."""
+    facts = {"file": path.name or path.resolve().name, "sha256": digest, "source": source, "kind": kind,
+             "imported_at": (now or datetime.now(UTC)).isoformat(timespec="seconds")}  # fmt: skip
+    return Provenance(f"import-{digest[:12]}", facts | ({"licence": licence} if licence else {}))
 
 
 def store_rows(

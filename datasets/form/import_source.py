@@ -10,9 +10,8 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path, PurePath
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +20,11 @@ import pyarrow as pa
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError
 from ..rows.checks import BOUND_SLACK, paper_bounds
-from ..rows.schema import Provenance
 from ..store.location import commit_files
 from ..store.parquet_files import parquet_bytes
 from ..store.store import Store
 from .form import FormRows, judge_form
-from .import_form import store_rows
+from .import_form import import_provenance, store_rows
 from .importer import Importer, Note, Progress, guess_importer
 
 SUSPICIOUS_SHARE = 0.05
@@ -211,12 +209,7 @@ def _store(
     digest = hashlib.sha256(
         b"".join(parquet_bytes(_as_form(table, rows, who)) for table, rows in parts.values())
     ).hexdigest()
-    facts: dict[str, Any] = {
-        "file": path.name or str(path.resolve().name), "sha256": digest, "source": who,
-        "kind": f"imported from {importer.name}",
-        "imported_at": (now or datetime.now(UTC)).isoformat(timespec="seconds"),
-    }  # fmt: skip
-    provenance = Provenance(f"import-{digest[:12]}", facts | ({"licence": licence} if licence else {}))
+    provenance = import_provenance(path, digest, who, f"imported from {importer.name}", licence, now)
     imported: dict[str, int] = {}
     duplicates = 0
     files: list[PurePath] = []

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -40,36 +40,6 @@ WHOLE_OBJECTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl
 """Protocols that show an object only when all of it is there. On others a file is written beside and then moved."""
 
 _PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-
-
-class Location(Protocol):
-    """What the store asks of the place it lies in. Every method raises `StoreError` where the place cannot be reached."""
-
-    @property
-    def name(self) -> str:
-        """The place as messages show it, without secrets."""
-
-    def folders(self) -> list[str]:
-        """Names of the folders right below the root, hidden ones left out; empty where nothing is there."""
-
-    def find(self, folder: str) -> list[str]:
-        """Names of all files in a folder and below it, hidden and temporary ones too."""
-
-    def open(self, name: str) -> pa.NativeFile:
-        """A file to read at random places.
-
-        Raises:
-            MissingFileError: there is no such file.
-        """
-
-    def write(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Write whole files. In a folder all get their names only when all are on disk; elsewhere one after the other."""
-
-    def move(self, name: str, to: str) -> None:
-        """Give a file another name in the store."""
-
-    def lock_file(self, name: str) -> Path:
-        """A file of this machine to lock."""
 
 
 def location_of(root: str | Path | None) -> Location:
@@ -121,11 +91,11 @@ class LocalLocation:
 
     @property
     def name(self) -> str:
-        """The folder's path."""
+        """The place as messages show it."""
         return str(self.folder)
 
     def folders(self) -> list[str]:
-        """Names of the folders in it."""
+        """Names of the folders right in it, hidden ones left out; empty where nothing is there."""
         with clear_os_errors(self.folder, "read"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return sorted(
                 entry.name for entry in os.scandir(self.folder) if entry.is_dir() and not entry.name.startswith(".")
@@ -133,7 +103,7 @@ class LocalLocation:
         return []
 
     def find(self, folder: str) -> list[str]:
-        """Names of all files in a folder and below it; nothing else that has a name there."""
+        """Names of all files in a folder and below it, hidden and temporary ones too; nothing else that has a name there."""
         names: list[str] = []
         with clear_os_errors(self.folder / folder, "read"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for entry in os.scandir(self.folder / folder):
@@ -146,7 +116,11 @@ class LocalLocation:
         return names
 
     def open(self, name: str) -> pa.NativeFile:
-        """A file to read at random places."""
+        """A file to read at random places.
+
+        Raises:
+            MissingFileError: there is no such file.
+        """
         try:
             return pa.OSFile(str(self.folder / name))
         except FileNotFoundError as error:
@@ -274,6 +248,9 @@ class _ClearErrors:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
+
+Location = LocalLocation | UrlLocation
+"""Where a store lies. Every method raises a `StoreError` where the place cannot be reached."""
 
 ROWS = ".parquet"
 DIGEST_DIGITS = 32

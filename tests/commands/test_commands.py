@@ -144,7 +144,7 @@ def test_ctrl_c_is_130_with_a_word(run, monkeypatch):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kernelcast.commands.catalogue.read_catalogue", interrupted)
+    monkeypatch.setattr("kernelcast.commands.console.read_catalogue", interrupted)
     done = run("devices")
     assert (done.code, done.out, done.err) == (130, "", "error: stopped\n")
 
