@@ -1,5 +1,5 @@
-"""`kernelcast predict model.mlir`: what a function of MLIR text costs and where its time goes; and `predict-code`, what a Triton
-function compiles to, without compiling it.
+"""`kernelcast predict model.mlir`: what a function of MLIR text costs and where its time goes; and `predict-code`, what a
+Triton function compiles to, without compiling it.
 """
 
 from __future__ import annotations
