@@ -41,6 +41,11 @@ export function hint(text) {
   return el("p", { class: "hint", text });
 }
 
+/** The line above the answers: what they are about, then words about it. */
+export function lead(subject, words) {
+  return el("p", { class: "lead" }, el("strong", { text: subject }), ` ${words}`);
+}
+
 /** A part of the answers under a heading: a text, or an element in place of the heading. */
 export function panel(heading, ...children) {
   return el("section", { class: "panel" }, heading instanceof Node ? heading : el("h2", { text: heading }), children);
@@ -51,10 +56,13 @@ export function headed(heading, ...controls) {
   return el("div", { class: "row" }, el("h2", { text: heading }), controls);
 }
 
-/** Content that is folded away under a summary. */
-export function details(summary, ...children) {
-  return el("details", {}, el("summary", { text: summary }), children);
+/** Content that is folded away under a summary, a text; `attributes` as those of `el`. */
+export function folded(attributes, summary, ...children) {
+  return el("details", attributes, el("summary", { text: summary }), children);
 }
+
+/** Content that is folded away under a summary. */
+export const details = (summary, ...children) => folded({}, summary, ...children);
 
 /** A list of texts or elements. */
 export function list(items, attributes = {}) {
@@ -73,7 +81,7 @@ export function caution(title, texts, { mild = false } = {}) {
 
 /** A word in a table that unfolds to remarks. */
 export function tag(word, remarks) {
-  return el("details", { class: "tag" }, el("summary", { text: word }), list(remarks));
+  return folded({ class: "tag" }, word, list(remarks));
 }
 
 /** A table cell of a number. */

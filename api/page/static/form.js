@@ -2,7 +2,7 @@
 import { answersPart, awaitAnother, whenAnswered } from "./answers.js";
 import { refusalAt } from "./ask.js";
 import { devicePicker } from "./devices.js";
-import { el, freshId, hint } from "./dom.js";
+import { el, folded, freshId, hint } from "./dom.js";
 import { grouped, inWords } from "./format.js";
 
 const FIRST_FAMILY = "gemm";
@@ -140,12 +140,12 @@ export function stateForm({ state }, label, changed, ...children) {
   return form;
 }
 
-/** A view of a form of a spec and the answers to it, put into `root`: `load()` answers, `draw(answers, answer)` shows. Options are
- * those of `specForm`, and `extra(ask)`. Returns the part of the answers, `ask()`, and what ends the form when it is left. */
+/** A view of a form of a spec and the answers to it, put into `root`: `load(page)` answers, `draw(page, answers, answer)` shows.
+ * Options are those of `specForm`, and `extra(page, ask)`. Returns the part of the answers, `ask()`, and what ends the form when it is left. */
 export function specView(root, page, { load, draw, extra = null, ...options }) {
   const answers = answersPart();
-  const ask = () => whenAnswered(answers, load, (answer) => draw(answers, answer), form.problem);
-  const form = specForm(page, { answers, changed: ask, extra: extra && (() => extra(ask)), ...options });
+  const ask = () => whenAnswered(answers, () => load(page), (answer) => draw(page, answers, answer), form.problem);
+  const form = specForm(page, { answers, changed: ask, extra: extra && (() => extra(page, ask)), ...options });
   root.append(el("div", { class: "columns" }, form.element, answers));
   ask();
   return { answers, ask, leave: form.leave };
@@ -234,10 +234,9 @@ function specForm(page, { answers, devices = true, knobs: tuned = true, extra, c
     const caches = choice(properties.cache_state.enum, state.get("cache_state", "hot"));
     const kvFormats = choice(["", ...formats.filter((one) => one !== null)], state.get("kv_dtype"), { "": "same" });
     const knob = (name) => numberField(state, `config.${name}`, name, properties.config.description, "not given");
-    return el(
-      "details",
+    return folded(
       { class: "more", open: names.some((name) => state.get(name)) },
-      el("summary", { text: "More settings" }),
+      "More settings",
       el(
         "div",
         { class: "grid" },

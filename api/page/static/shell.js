@@ -79,26 +79,12 @@ function buildTabs() {
 }
 
 async function showModel() {
-  const {
-    models: [model],
-  } = await ask("models", "v1/models");
-  const made = model?.manifest?.created?.slice(0, 10);
-  byId("model").replaceChildren(
-    model
-      ? el(
-          "span",
-          {},
-          "Answers come from the model ",
-          el("strong", { text: model.name }),
-          made ? ` of ${made}` : "",
-          model.problem ? `; a newer one was not taken: ${model.problem}` : "",
-        )
-      : "No model is loaded yet.",
-  );
-}
-
-function showFailure(error) {
-  byId("panel").replaceChildren(el("p", { class: "alert", role: "alert", text: `The page could not start. ${error.message}` }));
+  const { models } = await ask("models", "v1/models");
+  if (!models.length) return byId("model").replaceChildren("No model is loaded yet.");
+  const [{ name, manifest, problem }] = models;
+  const day = manifest?.created?.slice(0, 10);
+  const words = (day ? ` of ${day}` : "") + (problem ? `; a newer one was not taken: ${problem}` : "");
+  return byId("model").replaceChildren(el("span", {}, "Answers come from the model ", el("strong", { text: name }), words));
 }
 
 async function start() {
@@ -129,5 +115,6 @@ async function start() {
 }
 
 start().catch((error) => {
-  if (!(error instanceof Stale)) showFailure(error);
+  if (error instanceof Stale) return;
+  byId("panel").replaceChildren(el("p", { class: "alert", role: "alert", text: `The page could not start. ${error.message}` }));
 });

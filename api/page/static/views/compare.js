@@ -3,7 +3,7 @@ import { awaitAnother } from "../answers.js";
 import { rangeRows } from "../bars.js";
 import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
 import { devicePicker } from "../devices.js";
-import { el, headed, hint, numberCell, panel, redraw, setInvalid, sortHead, table, tag, terms } from "../dom.js";
+import { el, headed, hint, lead, numberCell, panel, redraw, setInvalid, sortHead, table, tag, terms } from "../dom.js";
 import { shownBy, specOf, specView } from "../form.js";
 import { percent, show, showInterval } from "../format.js";
 
@@ -33,23 +33,20 @@ export function render(root, page) {
   const view = { page, timer: 0 };
   const { answers, ask, leave } = specView(root, page, {
     devices: false,
-    load: () => load(page),
-    draw: (_, answer) => draw(view, answer),
-    extra: (changed) =>
-      devicePicker(page, {
-        name: "among",
-        label: "Devices",
-        most: 256,
-        nobody: "all of the catalogue",
-        coloured: false,
-        changed,
-      }),
+    load,
+    draw: (_page, _answers, answer) => draw(view, answer),
+    extra: devicesField,
   });
   Object.assign(view, { answers, ask });
   return () => {
     leave();
     window.clearTimeout(view.timer);
   };
+}
+
+function devicesField(page, changed) {
+  const options = { name: "among", label: "Devices", most: 256, nobody: "all of the catalogue", coloured: false };
+  return devicePicker(page, { ...options, changed });
 }
 
 function bodyOf(page) {
@@ -91,11 +88,9 @@ function draw(view, { body, answer }) {
   const refused = answer.answers.filter((row) => !row.prediction);
   redraw(
     answers,
-    el(
-      "p",
-      { class: "lead" },
-      el("strong", { text: answer.family }),
-      ` ${show(answer.flops, "flop")}, ${show(answer.bytes, "b")}; ${rows.length} ${rows.length === 1 ? "device answers" : "devices answer"}${refused.length ? `, ${refused.length} cannot` : ""}`,
+    lead(
+      answer.family,
+      `${show(answer.flops, "flop")}, ${show(answer.bytes, "b")}; ${rows.length} ${rows.length === 1 ? "device answers" : "devices answer"}${refused.length ? `, ${refused.length} cannot` : ""}`,
     ),
     picturePanel(page, rows, again),
     panel(

@@ -4,7 +4,7 @@ import { Refusal, refusalAt } from "../ask.js";
 import { breakdownBars, figuresOf, scaleOf } from "../bars.js";
 import { pythonCall, requestBlock } from "../copy.js";
 import { devicePicker } from "../devices.js";
-import { button, caution, details, el, headed, hint, redraw, table } from "../dom.js";
+import { button, caution, details, el, folded, headed, hint, lead, redraw, table } from "../dom.js";
 import * as form from "../form.js";
 import { TARGETS, show, showInterval } from "../format.js";
 import { groupBars, programText, sharesByLine } from "../program.js";
@@ -179,11 +179,9 @@ function draw(view, loaded) {
   const scales = Object.fromEntries(Object.keys(TARGETS).map((target) => [target, scaleOf(programs, target)]));
   redraw(
     answers,
-    el(
-      "p",
-      { class: "lead" },
-      el("strong", { text: first.function }),
-      ` ${show(first.flops, "flop")}, ${show(first.bytes, "b")}, read by ${answer.reader}; ${coverageWords(first.coverage)}`,
+    lead(
+      first.function,
+      `${show(first.flops, "flop")}, ${show(first.bytes, "b")}, read by ${answer.reader}; ${coverageWords(first.coverage)}`,
     ),
     answer.refusals.length
       ? caution("Readers asked before", answer.refusals.map(({ reader, reason }) => `${reader}: ${reason}`), { mild: true })
@@ -223,18 +221,16 @@ function card(page, program, scales, { series, several }) {
     figuresOf(program, scales, { limits: { latency_s: program.bound_s }, noPower }),
     cautions(program),
     notUnderstood(program.not_understood),
-    el(
-      "details",
+    folded(
       { class: "why", open: !several },
-      el("summary", { text: "The least time on paper, by limit" }),
+      "The least time on paper, by limit",
       breakdownBars(program.breakdown, binds, program.latency_s.value),
       hint(`${how.filter(Boolean).join(", ")}.`),
     ),
     characteristics.length
-      ? el(
-          "details",
+      ? folded(
           { class: "why" },
-          el("summary", { text: "What the compiled program is like" }),
+          "What the compiled program is like",
           table(`Compiled program on ${program.device}`, ["What", "Value", "From", "To"], characteristics),
         )
       : "",

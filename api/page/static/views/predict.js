@@ -4,7 +4,7 @@ import { Refusal, orRefusal } from "../ask.js";
 import { breakdownBars, figuresOf, scaleOf } from "../bars.js";
 import { plot } from "../charts.js";
 import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
-import { details, el, hint, panel, redraw, table } from "../dom.js";
+import { details, el, hint, lead, panel, redraw, table } from "../dom.js";
 import { chosenDevices, controlName, specOf, specView } from "../form.js";
 import { inWords, percent, show, showInterval } from "../format.js";
 
@@ -14,7 +14,7 @@ export const title = "Predict";
 const PATH = "v1/predict";
 
 export function render(root, page) {
-  return specView(root, page, { load: () => load(page), draw: (answers, answer) => draw(page, answers, answer) }).leave;
+  return specView(root, page, { load, draw }).leave;
 }
 
 const bodyOf = (spec, devices) => {
@@ -96,11 +96,9 @@ function draw(page, answers, { spec, rows }) {
   const body = bodyOf(spec, rows.map(({ device }) => device));
   redraw(
     answers,
-    el(
-      "p",
-      { class: "lead" },
-      el("strong", { text: spec.family }),
-      ` ${inWords(spec.sizes)}, ${spec.dtype}; ${predictions.length ? coverageWords(predictions[0].coverage) : "no answer"}${log ? "; bars are logarithmic" : ""}`,
+    lead(
+      spec.family,
+      `${inWords(spec.sizes)}, ${spec.dtype}; ${predictions.length ? coverageWords(predictions[0].coverage) : "no answer"}${log ? "; bars are logarithmic" : ""}`,
     ),
     el("div", { class: several ? "cards several" : "cards" }, cards),
     roofs.length ? rooflinePanel(roofs) : "",

@@ -15,11 +15,7 @@ const AROUND = 16;
 const POINTS = "41";
 
 export function render(root, page) {
-  return specView(root, page, {
-    load: () => load(page),
-    draw: (answers, answer) => draw(page, answers, answer),
-    extra: () => sweepFields(page),
-  }).leave;
+  return specView(root, page, { load, draw, extra: sweepFields }).leave;
 }
 
 /** Give the state a dimension and a range around what the spec has there. */

@@ -3,7 +3,7 @@ import { NO_POWER, cautions } from "../answers.js";
 import { Refusal, refusalAt } from "../ask.js";
 import { figuresOf, intervalBar, scaleOf } from "../bars.js";
 import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
-import { button, el, headed, hint, numberCell, panel, redraw, table, tag } from "../dom.js";
+import { button, el, folded, headed, hint, lead, numberCell, panel, redraw, table, tag } from "../dom.js";
 import { download } from "../download.js";
 import { choice, field, group, specOf, specView } from "../form.js";
 import { TARGETS, grouped, inWords, percent, show, showInterval } from "../format.js";
@@ -18,13 +18,7 @@ const TOP = "20";
 const EXAMPLE = '[{"tile_m": 64, "tile_n": 64, "tile_k": 32}]';
 
 export function render(root, page) {
-  return specView(root, page, {
-    devices: false,
-    knobs: false,
-    extra: () => tileFields(page),
-    load: () => load(page),
-    draw: (answers, answer) => draw(page, answers, answer),
-  }).leave;
+  return specView(root, page, { load, draw, extra: tileFields, devices: false, knobs: false }).leave;
 }
 
 const deviceOf = ({ state, catalogue }) =>
@@ -44,10 +38,9 @@ function tileFields(page) {
     "Configurations",
     named("devices", field("tiles.device", "Device", choice(Object.keys(titles), deviceOf(page), titles))),
     named("top", field("tiles.top", "How many of the best", choice(TOPS, state.get("tiles.top", TOP)))),
-    el(
-      "details",
+    folded(
       { open: state.get("tiles.configs") !== "" },
-      el("summary", { text: "Configurations of your own" }),
+      "Configurations of your own",
       named("configs", field("tiles.configs", "A JSON list; left empty, those known are ranked", configs)),
     ),
   );
@@ -111,11 +104,9 @@ function draw(page, answers, { body, answer }) {
   const configs = JSON.stringify(ranked.map(({ config }) => config), null, 1);
   redraw(
     answers,
-    el(
-      "p",
-      { class: "lead" },
-      el("strong", { text: `${answer.family} ${kind}` }),
-      ` on ${device}: ${grouped(answer.considered)} configurations considered. Ranked by: ${answer.method}.`,
+    lead(
+      `${answer.family} ${kind}`,
+      `on ${device}: ${grouped(answer.considered)} configurations considered. Ranked by: ${answer.method}.`,
     ),
     el(
       "article",
