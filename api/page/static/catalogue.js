@@ -25,8 +25,8 @@ class Catalogue {
   }
 
   /** Catalogue names of devices by any of their names, each once; a name that is not known stays as it is. */
-  names(given) {
-    return [...new Set(given.map((name) => this.device(name)?.name ?? name))];
+  names(aliases) {
+    return [...new Set(aliases.map((name) => this.device(name)?.name ?? name))];
   }
 
   /** How a device is called on the page. */

@@ -37,8 +37,8 @@ const WAYS = {
 
 /** A call of a method of the Python client: positional values, then keywords; null ones are left out. */
 export function pythonCall(method, positional, keywords) {
-  const given = Object.entries(keywords).filter(([, value]) => value !== null && value !== undefined);
-  const written = [...positional.map(pythonOf), ...given.map(([name, value]) => `${name}=${pythonOf(value)}`)];
+  const named = Object.entries(keywords).filter(([, value]) => value !== null && value !== undefined);
+  const written = [...positional.map(pythonOf), ...named.map(([name, value]) => `${name}=${pythonOf(value)}`)];
   return `${method}(\n        ${written.join(", ")},\n    )`;
 }
 

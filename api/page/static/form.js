@@ -92,7 +92,7 @@ export function choice(values, chosen, words = {}) {
 }
 
 /** A choice of how an answer is shown, which is no question to the service: it changes the state's field `name`, then calls
- * `draw()`. `words` are the values with their words. */
+ * `draw()`. `words` maps values to words. */
 export function shownBy({ state }, name, label, words, chosen, draw) {
   const select = choice(Object.keys(words), chosen, words);
   select.setAttribute("aria-label", label);
@@ -141,7 +141,8 @@ export function stateForm({ state }, label, changed, ...children) {
 }
 
 /** A view of a form of a spec and the answers to it, put into `root`: `load(page)` answers, `draw(page, answers, answer)` shows.
- * Options are those of `specForm`, and `extra(page, ask)`. Returns the part of the answers, `ask()`, and what ends the form when it is left. */
+ * Options are those of `specForm`, and `extra(page, ask)`. Returns the part of the answers, `ask()`, and `leave()`, which is to be
+ * called when the view is left. */
 export function specView(root, page, { load, draw, extra = null, ...options }) {
   const answers = answersPart();
   const ask = () => whenAnswered(answers, () => load(page), (answer) => draw(page, answers, answer), form.problem);
