@@ -96,7 +96,7 @@ def test_the_page_tells_the_same_errors(shipped: AccuracyAnswer) -> None:
     for one in shipped.splits[0].slices:
         if one.target == "latency_s" and one.device is None:
             shown = [100 * value for value in (one.mean, one.median, one.within_10, one.covered or 0)]
-            words = "{:.1f} / {:.1f} / {:.0f} | {:.1f} %".format(*shown)
+            words = "| {:.1f} | {:.1f} | {:.0f} | {:.1f} |".format(*shown)
             assert words in page, "run .venv/bin/python benchmarks/accuracy.py"
 
 
