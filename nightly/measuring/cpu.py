@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...collectors.campaign import Progress
-from ...collectors.chunking import PACE, Pace
-from ...collectors.collector import Collector, WorkerLostError
+from ...collectors.collector import WorkerLostError
 from ...collectors.cpu.characterize import characterize
 from ...collectors.cpu.plans.shapes import CPU_LIMITS, plan
 from ...collectors.cpu.worker import local_workers
 from ...collectors.host import machine_facts, state_facts
-from ...collectors.kernel_campaign import SENTINEL_CASES, Reading, Sink, run_campaign
+from ...collectors.kernel_campaign import Reading, Sink, run_campaign
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec, View, get_family
 from ...features.kernel import families as all_families
@@ -23,24 +22,20 @@ from .protocol import CollectingEnd, DeviceReading
 
 
 class CpuMeasurer:
-    """Measures on this machine. `collector_for` replaces its worker processes, `sentinels` the cases read between blocks."""
+    """Measures on this machine."""
 
-    def __init__(
-        self, plan_: Plan, device: str, *, collector_for: Callable[[str, int], Collector] | None = None,
-        sentinels: Sequence[KernelSpec] = SENTINEL_CASES, pace: Pace = PACE,
-    ) -> None:  # fmt: skip
-        self._plan, self._device, self._sentinels, self._pace = plan_, device, tuple(sentinels), pace
-        self._collector_for = collector_for or local_workers(device)
+    def __init__(self, plan_: Plan, device: str) -> None:
+        self._plan, self._device = plan_, device
         self.devices = (device,)
 
     def characterise(self) -> Mapping[str, Mapping[str, Any]]:
         """Half a minute of probes."""
-        return characterize(self._device, collector_for=self._collector_for)
+        return characterize(self._device)
 
     def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, DeviceReading]:
         """The cases on one thread, and the facts of the machine and of the worker that read them."""
         wanted = list(cases.get(self._device, ()))
-        collector = self._collector_for("torch", 1)
+        collector = local_workers(self._device)("torch", 1)
         readings: list[Reading] = []
         try:
             for _ in range(times if wanted else 0):
@@ -81,8 +76,7 @@ class CpuMeasurer:
     ) -> CollectingEnd:  # fmt: skip
         """A campaign of the cases."""
         done = run_campaign(
-            cases.get(self._device, ()), device=self._device, sink=sink, collector_for=self._collector_for,
-            sentinels=self._sentinels, pace=self._pace, note=note, until=until, progress=progress,
+            cases.get(self._device, ()), device=self._device, sink=sink, note=note, until=until, progress=progress,
         )  # fmt: skip
         return CollectingEnd(done.interrupted)
 

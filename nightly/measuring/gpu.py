@@ -39,19 +39,19 @@ _SECONDS_PER_CANDIDATE = 0.05
 
 
 class GpuMeasurer:
-    """Measures on GPU `index`. `reader` reads its board, `collector` replaces its worker process."""
+    """Measures on the first GPU. `reader` reads its board, `collector` replaces its worker process."""
 
     def __init__(
-        self, plan: Plan, device: Device, reader: NvmlReader | None, *, index: int = 0,
+        self, plan: Plan, device: Device, reader: NvmlReader | None,
         collector: Callable[[Mapping[str, int], float | None], GpuCollector] | None = None,
     ) -> None:  # fmt: skip
-        self._plan, self._device, self._reader, self._index = plan, device, reader, index
+        self._plan, self._device, self._reader = plan, device, reader
         self._make = collector or self._worker
         self.devices = (device.name,)
 
     def characterise(self) -> Mapping[str, Mapping[str, Any]]:
         """One to two minutes of probes."""
-        return characterize(index=self._index).facts
+        return characterize().facts
 
     def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, DeviceReading]:
         """The cases, and the facts of the board and the worker."""
@@ -121,7 +121,7 @@ class GpuMeasurer:
         return {"gpu": {} if self._reader is None else gpu_facts(self._reader), "campaign_seed": self._plan.seed}
 
     def _worker(self, windows: Mapping[str, int], until: float | None) -> GpuCollector:
-        options = GpuWorkerOptions(self._device.name, self._index, bool(windows), SETTLE_S, WINDOW_S)
+        options = GpuWorkerOptions(self._device.name, 0, bool(windows), SETTLE_S, WINDOW_S)
         cache = cache_environment(home_dir() / "compiled")
         return GpuCollector(options, energy=windows, env=cache, until=until)
 
