@@ -164,12 +164,10 @@ class SplitRows:
     Attributes:
         rows: The rows.
         split: Name of the split; empty where the file does not say.
-        path: The file.
     """
 
     rows: LabelledCases
     split: str
-    path: Path
 
 
 def read_splits(
@@ -209,7 +207,7 @@ def read_splits(
             tables = labelled_files(
                 [path], split=name if there[path] != [""] else None, family=family, keep_good=keep_good, devices=devices
             )
-            labelled += [SplitRows(rows, name, path) for rows in tables]
+            labelled += [SplitRows(rows, name) for rows in tables]
     return labelled
 
 

@@ -88,11 +88,6 @@ class TrainedKind:
     n_tasks: int
     n_shapes: int
 
-    @property
-    def scores(self) -> dict[str, float | None]:
-        """The held-out scores over tasks."""
-        return over_tasks(self.held_out)
-
 
 @dataclass(frozen=True, slots=True)
 class TuningReport:
@@ -152,7 +147,7 @@ def train_files(
     for name, each in trained.items():
         write_model(each.model, Path(out) / f"{name}{SUFFIX}")
     return TuningReport(
-        scores={name: each.scores for name, each in trained.items()},
+        scores={name: over_tasks(each.held_out) for name, each in trained.items()},
         n_rows={name: each.n_rows for name, each in trained.items()},
         n_shapes={name: each.n_shapes for name, each in trained.items()},
         n_failed={name: rows[name].n_failed for name in trained},
