@@ -10,6 +10,8 @@ import asyncio
 from dataclasses import dataclass
 
 import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from ...client.answers import Batch
 from ...features.device import Catalogue
@@ -18,10 +20,10 @@ from ...features.kernel import KernelSpec
 from ...features.spec_io.reading import DEFAULT_COVERAGE, read_spec, shown_name
 from ...models.predict.prediction import Prediction
 from ...workloads.answers import prediction_answer
-from ..model_source import LoadedModel, Service
-from ..transport.bodies import read_coverage, read_object, refuse_duplicate_names
+from ..model_source import LoadedModel, Service, require_model
+from ..transport.bodies import JSON, media_type, read_body, read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import MAX_LISTED, FieldProblem, ProblemError, field_problem, invalid, invalid_field
-from .thread_endpoint import Call, JsonEndpoint, refusal_problem
+from .thread_endpoint import Call, on_thread, refusal_problem
 
 MAX_IMPLS = 100
 """Most different implementations in one request. What follows from a name is worked out once a name, which takes as long as
@@ -161,26 +163,39 @@ checks and small requests are answered meanwhile."""
 _MAX_PROBES = 200
 
 
-class SpecEndpoint(JsonEndpoint):
+class SpecEndpoint:
     """The ASGI application behind `/v1/predict`; single specs that come together are predicted together."""
 
     def __init__(self, service: Service) -> None:
-        super().__init__(service, answer, inline_b=INLINE_BODY_B)
+        self._service = service
         self._batcher = MicroBatcher()
 
-    async def answer_inline(self, call: Call, body: bytes) -> bytes:
-        """See `JsonEndpoint.answer_inline`."""
-        request = read_request(body, call.loaded.catalogue, call.settings.max_specs)
-        if not request.single:
-            return _answer_request(call, request)
-        spec, device = request.specs[0], request.devices[0]
-        try:
-            prediction = await self._batcher.predict(call.loaded, spec, device, request.coverage)
-        except SpecError as error:
-            raise refusal_problem(error, "") from error
-        call.metrics.count_predictions(((spec.family, device, prediction.in_domain),))
-        call.metrics.count_usage(request.specs, request.devices)
-        return msgspec.json.encode(prediction_answer(spec, device, prediction))
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request.
+
+        Raises:
+            ProblemError: the request is refused; the boundary turns it into problem+json.
+        """
+        service, headers = self._service, dict(scope["headers"])
+        media_type(headers, JSON)
+        body = await read_body(headers, receive, service.settings.max_body_b)
+        loaded = service.source.current or require_model(service.source)
+        call = Call(loaded, service.settings, service.metrics)
+        if len(body) > INLINE_BODY_B:
+            content = await on_thread(answer, call, body)
+        elif not (request := read_request(body, loaded.catalogue, service.settings.max_specs)).single:
+            content = _answer_request(call, request)
+        else:
+            spec, device = request.specs[0], request.devices[0]
+            try:
+                prediction = await self._batcher.predict(loaded, spec, device, request.coverage)
+            except SpecError as error:
+                raise refusal_problem(error, "") from error
+            service.metrics.count_predictions(((spec.family, device, prediction.in_domain),))
+            if service.metrics.usage is not None:
+                service.metrics.count_usage(request.specs, request.devices)
+            content = msgspec.json.encode(prediction_answer(spec, device, prediction))
+        await Response(content, media_type="application/json")(scope, receive, send)
 
 
 def answer(call: Call, body: bytes) -> bytes:

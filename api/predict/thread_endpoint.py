@@ -66,19 +66,9 @@ class JsonEndpoint:
         body = await read_json_body(dict(scope["headers"]), receive, self._limit_b)
         service = self._service
         call = Call(require_model(service.source), service.settings, service.metrics)
-        if len(body) <= self._inline_b:
-            answer = await self.answer_inline(call, body)
-        else:
-            answer = await on_thread(self._answer, call, body)
+        is_inline = len(body) <= self._inline_b
+        answer = self._answer(call, body) if is_inline else await on_thread(self._answer, call, body)
         await Response(answer, media_type="application/json")(scope, receive, send)
-
-    async def answer_inline(self, call: Call, body: bytes) -> bytes:
-        """The answer to a short body, on the event loop.
-
-        Raises:
-            ProblemError: the request is not acceptable.
-        """
-        return self._answer(call, body)
 
 
 def refusal_problem(error: SpecError, field: str) -> ProblemError:
