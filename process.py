@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import json
 import os
+import queue
 import selectors
 import signal
 import struct
@@ -19,8 +20,9 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import IO, Any, Literal, TypeVar
 
 _EXIT_STATUS_S = 2.0
 """Longest wait for the exit status of a process that has closed its pipes; after it the process is killed."""
@@ -28,10 +30,13 @@ _EXIT_STATUS_S = 2.0
 _KILL_S = 10.0
 """Longest wait for a killed process to end."""
 
+_POLL_S = 0.02
 _READ_B = 1 << 20
 _LAST_LINE_CHARACTERS = 300
 _SYSTEM_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR", "LANG", "LC_ALL")
 _PR_SET_PDEATHSIG = 1  # prctl(2)
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
 
 
 class ChildLostError(Exception):
@@ -268,6 +273,47 @@ class JsonChild(ChildProcess):
 
     def _message_b(self, received: bytearray) -> int:
         return received.find(b"\n") + 1
+
+
+class ChildPool:
+    """Several children that do one job at a time each, in the background; a context manager, at whose end they are killed.
+
+    A child starts with its first job, and is replaced after one that it was lost over.
+    """
+
+    def __init__(self, children: Sequence[JsonChild]) -> None:
+        self._children = children
+        self._free: queue.SimpleQueue[JsonChild] = queue.SimpleQueue()
+        for child in children:
+            self._free.put(child)
+        self._threads = ThreadPoolExecutor(max(1, len(children)))
+        self._futures: list[Future[Any]] = []
+
+    def __enter__(self) -> ChildPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        # A thread that waits for a child sees it end, and ends too; one may be about to start its child.
+        while any(future.running() for future in self._futures):
+            for child in self._children:
+                child.kill()
+            time.sleep(_POLL_S)
+        for child in self._children:
+            child.close()
+
+    def map(self, work: Callable[[JsonChild, _Job], _Result], jobs: Iterable[_Job]) -> Iterator[_Result]:
+        """Begin `work` on each of `jobs`, with a child that is free; the results in order, as they get ready."""
+        futures = [self._threads.submit(self._on_a_child, work, job) for job in jobs]
+        self._futures += futures
+        return (future.result() for future in futures)
+
+    def _on_a_child(self, work: Callable[[JsonChild, _Job], _Result], job: _Job) -> _Result:
+        child = self._free.get()
+        try:
+            return work(child, job)
+        finally:
+            self._free.put(child)
 
 
 class FrameChild(ChildProcess):

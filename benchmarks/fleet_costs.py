@@ -71,7 +71,7 @@ class _Echo:
 
 def _call_s(address: str, rows: list[dict[str, Any]]) -> float:
     """Processor time of the driver for one actor call that brings ten rows."""
-    from kernelcast.collectors.fleet.ray_setup import connect
+    from kernelcast.collectors.fleet.cluster import connect
 
     ray = connect(address)
     ray.cloudpickle.register_pickle_by_value(__import__(__name__))

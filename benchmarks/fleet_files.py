@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from kernelcast.collectors.chunking import Pace, chunks
+from kernelcast.collectors.collector import Pace, chunks
 from kernelcast.collectors.cpu.plans.shapes import plan
 from kernelcast.collectors.fleet.case_pool import Pool, gathered
 from kernelcast.collectors.fleet.driver import METHODS

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernelcast.collectors.chunking import Pace
+from kernelcast.collectors.collector import Pace
 from kernelcast.collectors.cpu.plans.shapes import Limits, plan
 from kernelcast.collectors.kernel_campaign import run_campaign, store_sink
 from kernelcast.datasets.store.store import Store, pack

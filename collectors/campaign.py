@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import secrets
 import signal
 import time
@@ -26,6 +27,13 @@ class CampaignError(Exception):
         """Raised by campaigns of every kind of device."""
         super().__init__(message)
         self.kind = kind
+
+
+def why_not_stored(error: Exception) -> str:
+    """Why rows could not be stored, and what to do about a full disk."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    full = isinstance(cause, OSError) and cause.errno == errno.ENOSPC
+    return "the disk is full, free some space" if full else f"cannot store: {error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,30 +130,6 @@ def rows_text(stored: Mapping[str, int], verb: str) -> str:
 
 Progress = Callable[[int, int], None]
 """Called with cases finished and cases in all."""
-
-
-@contextlib.contextmanager
-def progress_bar(what: str) -> Iterator[Progress]:
-    """A bar on standard error, redrawn once a second so that drawing does not disturb what is measured."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-               TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False))  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), refresh_per_second=1) as bar:
-        task = bar.add_task(what, total=None)
-
-        def advance(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield advance
 
 
 @contextlib.contextmanager

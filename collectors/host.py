@@ -120,6 +120,14 @@ def state_facts() -> dict[str, Any]:
     }
 
 
+def measured_fact(value: float | None, note: str = "", otherwise: str = "") -> dict[str, Any]:
+    """A fact as a device file has it; `note` says how it was measured, `otherwise` why there is no value."""
+    if value is None:
+        return {"value": None, "source": f"not measured: {otherwise or note}"}
+    how = f": {note}" if note else ""
+    return {"value": value, "source": f"measured {datetime.now(UTC):%Y-%m-%d}, kernelcast {__version__}{how}"}
+
+
 def _text(path: Path) -> str | None:
     try:
         return path.read_text().strip()

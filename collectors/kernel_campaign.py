@@ -11,7 +11,6 @@ a campaign in order, and neither comes between storing rows and forgetting them.
 
 from __future__ import annotations
 
-import errno
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,9 +31,9 @@ from .campaign import (
     new_block_name,
     signals_held,
     terminate_as_interrupt,
+    why_not_stored,
 )
-from .chunking import PACE, Pace, chunks, worker_key
-from .collector import Collector, WorkerLostError
+from .collector import PACE, Collector, Pace, WorkerLostError, chunks, worker_key
 from .cpu.worker import local_workers
 from .host import machine_facts, state_facts
 from .runner import row_without_result
@@ -187,7 +186,11 @@ class _KernelCampaign(Campaign[tuple[str, int], Collector]):
             except (OSError, StoreError) as error:
                 # Let go of: the end of the campaign would only fail at it again.
                 self.block = []
-                raise CampaignError(self._cannot_store(error, len(rows)), kind="storage") from error
+                raise CampaignError(
+                    f"{why_not_stored(error)}. {sum(self.stored.values())} rows in {self.blocks} blocks are stored and stay; "
+                    f"the last {len(rows)} rows are not. Run the same command again to go on where this stopped.",
+                    kind="storage",
+                ) from error
             self.stored.update(row.status for row in (rows if stored_rows is None else stored_rows))
             self.blocks += 1
             self.block, self.before = [], self.state()
@@ -235,13 +238,6 @@ class _KernelCampaign(Campaign[tuple[str, int], Collector]):
         if key not in self.collectors:
             self.collectors[key] = self.collector_for(*key)
         return self.collectors[key]
-
-    def _cannot_store(self, error: OSError | StoreError, rows: int) -> str:
-        cause = error if isinstance(error, OSError) else error.__cause__
-        full = isinstance(cause, OSError) and cause.errno == errno.ENOSPC
-        why = "the disk is full: free some space" if full else f"cannot store: {error}"
-        return (f"{why}. {sum(self.stored.values())} rows in {self.blocks} blocks are stored and stay; the last {rows} "
-                "rows are not. Run the same command again to go on where this stopped.")  # fmt: skip
 
 
 def own_spread(readings: Sequence[Reading]) -> dict[str, float]:

@@ -220,7 +220,7 @@ def _(value: PurePath) -> str:
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A progress bar with time left on stderr; a line for each new step where stderr is no terminal."""
+    """A progress bar on stderr, seldom drawn as that disturbs measuring; a line for each new step where it is no terminal."""
     if not sys.stderr.isatty():
         yield _plain_progress()
         return
@@ -236,7 +236,7 @@ def progress_bar() -> Iterator[Progress]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                TextColumn("left"), TimeRemainingColumn())  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=1) as bar:
         task = bar.add_task("starting", total=None)
 
         def show(what: str, done: int, total: int) -> None:

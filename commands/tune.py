@@ -63,7 +63,7 @@ def _measured(
     tried: Sequence[Candidates], store: Store | None, device: str, progress: console.Progress
 ) -> list[list[float]]:
     """Seconds of the candidates of several tasks, NaN where one could not be measured; every row goes to the store given."""
-    from ..collectors.chunking import Pace
+    from ..collectors.collector import Pace
     from ..collectors.kernel_campaign import run_campaign, store_sink
 
     specs = [[_spec(candidates, i) for i in range(len(candidates))] for candidates in tried]

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import itertools
 import platform
-import queue
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,7 +34,7 @@ from ...datasets.records.compiled_code import (
 )
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec
-from ...process import ChildLostError, JsonChild, python_command
+from ...process import ChildLostError, ChildPool, JsonChild, python_command
 from ...version import __version__
 from ..campaign import rows_text
 from ..gpu.plan.tiled_kernels import AttentionCode, GemmCode, attention_codes, gemm_codes
@@ -92,14 +90,12 @@ def _textbook(tile: int) -> KernelSpec:
 
 def _gemm(code: GemmCode) -> KernelSpec:
     k, n = (_ALIGNED_SIZE if aligned else _UNALIGNED_SIZE for aligned in code.aligned)
-    knobs = {"tile_m": code.tile_m, "tile_n": code.tile_n, "tile_k": code.tile_k, "warps": code.warps,
-             "stages": code.stages, "group_m": 8, "split_k": 4 if code.split else 1}  # fmt: skip
+    knobs = code.knobs(group_m=8, split_k=4 if code.split else 1)
     return KernelSpec.of("gemm", code.dtype, impl="triton", config=knobs, m=_ALIGNED_SIZE, n=n, k=k)
 
 
 def _attention(code: AttentionCode) -> KernelSpec:
-    knobs = {"tile_m": code.tile_m, "tile_n": code.tile_n, "warps": code.warps, "stages": code.stages}
-    return KernelSpec.of("attention", code.dtype, impl="triton", config=knobs, batch=1, heads=32, kv_heads=8,
+    return KernelSpec.of("attention", code.dtype, impl="triton", config=code.knobs(), batch=1, heads=32, kv_heads=8,
                          q_len=_ALIGNED_SIZE, kv_len=_ALIGNED_SIZE, head_dim=code.head_dim)  # fmt: skip
 
 
@@ -206,55 +202,16 @@ class TextJob:
 Job = KernelJob | TextJob
 
 
-class Labeller:
-    """A child process that compiles one job at a time; one that hangs or crashes is replaced."""
-
-    def __init__(
-        self, what: str = "kernels", *, deadline_s: float = DEADLINE_S, command: Sequence[str] | None = None
-    ) -> None:
-        """`what` is `kernels` or `texts`; `command` replaces the child's command line."""
-        self._deadline_s = deadline_s
-        self._child = JsonChild(
-            "compiling", command or python_command("kernelcast.collectors.compiled.worker", what),
-            # It needs no GPU, and must not wake one.
-            {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-
-    def start(self) -> Mapping[str, Any]:
-        """Start the child, unless it runs; the compilers' versions.
-
-        Raises:
-            ChildStartError: it does not start.
-        """
-        self._child.start()
-        return self._child.ready
-
-    def label(self, job: Job, block: str) -> Row:
-        """The row of a job; a status and a message where the compiler hung or crashed.
-
-        Raises:
-            ChildStartError: no child can be started.
-        """
-        self.start()
-        try:
-            self._child.write(job.request())
-            label = self._child.read(self._deadline_s)["label"]
-        except ChildLostError as lost:
-            label = {"status": lost.kind, "message": f"the compiling process {lost}"}
-        return job.row(block, label)
-
-    def kill(self) -> None:
-        """Kill the child and the compilers it started, without waiting; from any thread."""
-        self._child.kill()
-
-    def close(self) -> None:
-        """End the child and the compilers it started."""
-        self._child.close()
+def compiling_child(what: str = "kernels", command: Sequence[str] | None = None) -> JsonChild:
+    """A child process that compiles one job at a time; `what` is `kernels` or `texts`, `command` replaces its command line."""
+    # It needs no GPU, and must not wake one.
+    environment = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    return JsonChild("compiling", command or python_command("kernelcast.collectors.compiled.worker", what), environment)
 
 
 def compile_labels(
     specs: Sequence[KernelSpec], targets: Sequence[str], out: Path, progress: Progress, processes: int = 1, *,
-    labeller: Callable[[], Labeller] = Labeller,
+    child: Callable[[], JsonChild] = compiling_child,
 ) -> LabelSummary:  # fmt: skip
     """Compile every case for every target in `processes` processes; store the rows under `out` and skip those stored before.
 
@@ -267,14 +224,13 @@ def compile_labels(
     jobs = [KernelJob(spec, target) for spec in specs for target in targets]
     tables = (read_compiled(out, family) for family in stored_families(out))
     todo = _without_final(jobs, tables)
-    with _Crew(labeller, processes if todo else 0) as crew:
-        return _run(jobs, todo, crew, float("inf"), progress, {"counted_by": "cuobjdump -sass -res-usage"},
-                    partial(append_compiled, out))  # fmt: skip
+    children = [child() for _ in range(processes if todo else 0)]
+    return _run(jobs, todo, children, float("inf"), progress, {}, partial(append_compiled, out))
 
 
 def compile_texts(
     jobs: Sequence[TextJob], out: Path, progress: Progress, budget_s: float = float("inf"), *,
-    labeller: Callable[[], Labeller] = lambda: Labeller("texts"),
+    child: Callable[[], JsonChild] = lambda: compiling_child("texts"),
 ) -> LabelSummary:  # fmt: skip
     """Compile Triton IR and store the rows under `out`; skip those stored before.
 
@@ -285,10 +241,9 @@ def compile_texts(
         ChildStartError: a compiling process does not start.
     """
     todo = _without_final(jobs, [read_modules(out)])
-    with _Crew(labeller, 1 if todo and budget_s > 0 else 0) as crew:
-        facts = {"counted_by": "encodings learned from cuobjdump -sass; cuobjdump -res-usage",
-                 "text_is": "Triton IR after make_ttir, without locations"}  # fmt: skip
-        return _run(jobs, todo, crew, budget_s, progress, facts, partial(append_modules, out))
+    children = [child()] if todo and budget_s > 0 else []
+    facts = {"text_is": "Triton IR after make_ttir, without locations"}
+    return _run(jobs, todo, children, budget_s, progress, facts, partial(append_modules, out))
 
 
 def read_text_jobs(path: Path = TRITON_FILE) -> list[TextJob]:
@@ -321,60 +276,44 @@ def _without_final(jobs: Sequence[Job], tables: Iterable[pa.Table]) -> list[Job]
 
 
 def _run(
-    jobs: Sequence[Job], todo: Sequence[Job], crew: _Crew, budget_s: float, progress: Progress, facts: Mapping[str, Any],
-    append: Callable[[list[Any], Mapping[str, Any]], object],
+    jobs: Sequence[Job], todo: Sequence[Job], children: Sequence[JsonChild], budget_s: float, progress: Progress,
+    facts: Mapping[str, Any], append: Callable[[list[Any], Mapping[str, Any]], object],
 ) -> LabelSummary:  # fmt: skip
     """Compile `todo`, those of `jobs` without a row, block by block; `append` stores the rows of a block with facts."""
     stored: Counter[str] = Counter()
     until, interrupted = monotonic() + budget_s, False
-    while stored.total() < len(todo) and monotonic() < until and not interrupted:
-        first = stored.total()
-        block, began, rows = uuid4().hex[:16], utc_now(), list[Row]()
-        try:
-            for row in crew.label(todo[first : first + BLOCK_ROWS], block):
-                rows.append(row)
-                progress("compiling", first + len(rows), len(todo))
-        except KeyboardInterrupt:
-            interrupted = True
-        append(rows, {
-            **crew.facts, **facts, "collector_version": __version__, "source_hash": source_hash(),
-            "machine": platform.machine(), "python": platform.python_version(), "started_at": began,
-            "finished_at": utc_now(),
-        })  # fmt: skip
-        stored.update(row.status for row in rows)
+    with ChildPool(children) as pool:
+        for child in children[:1]:
+            child.start()
+            facts = {**child.ready, **facts}
+        while stored.total() < len(todo) and monotonic() < until and not interrupted:
+            first = stored.total()
+            block, began, rows = uuid4().hex[:16], utc_now(), list[Row]()
+            try:
+                for row in pool.map(partial(_label, block), todo[first : first + BLOCK_ROWS]):
+                    rows.append(row)
+                    progress("compiling", first + len(rows), len(todo))
+            except KeyboardInterrupt:
+                interrupted = True
+            append(rows, {
+                **facts, "counted_by": "cuobjdump -sass -res-usage", "collector_version": __version__,
+                "source_hash": source_hash(), "machine": platform.machine(), "python": platform.python_version(),
+                "started_at": began, "finished_at": utc_now(),
+            })  # fmt: skip
+            stored.update(row.status for row in rows)
     return LabelSummary(stored, len(jobs) - len(todo), len(todo) - stored.total(), interrupted)
 
 
-class _Crew:
-    """Some labellers, each with a thread that waits for it."""
+def _label(block: str, child: JsonChild, job: Job) -> Row:
+    """The row of a job; a status and a message where the compiler hung or crashed.
 
-    def __init__(self, labeller: Callable[[], Labeller], count: int) -> None:
-        self._labellers = [labeller() for _ in range(count)]
-        self._free: queue.SimpleQueue[Labeller] = queue.SimpleQueue()
-        self._threads = ThreadPoolExecutor(max(1, count))
-        self.facts: dict[str, Any] = {}
-
-    def __enter__(self) -> _Crew:
-        for labeller in self._labellers:
-            self.facts = dict(labeller.start())
-            self._free.put(labeller)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # Threads that wait for a child see it end, and end too.
-        for labeller in self._labellers:
-            labeller.kill()
-        self._threads.shutdown(cancel_futures=True)
-        for labeller in self._labellers:
-            labeller.close()
-
-    def label(self, jobs: Sequence[Job], block: str) -> Iterator[Row]:
-        """The rows of `jobs`, in order, as they get ready."""
-        return self._threads.map(lambda job: self._label_one(job, block), jobs)
-
-    def _label_one(self, job: Job, block: str) -> Row:
-        labeller = self._free.get()
-        try:
-            return labeller.label(job, block)
-        finally:
-            self._free.put(labeller)
+    Raises:
+        ChildStartError: the child cannot be started.
+    """
+    child.start()
+    try:
+        child.write(job.request())
+        label = child.read(DEADLINE_S)["label"]
+    except ChildLostError as lost:
+        label = {"status": lost.kind, "message": f"the compiling process {lost}"}
+    return job.row(block, label)

@@ -1,14 +1,9 @@
-"""What a compiled kernel consists of: registers, stack and instructions, read from its machine code with NVIDIA's own tools.
-
-Starting NVIDIA's disassembler took 0.2 to 0.4 s of a processor per kernel, as much as compiling a small one. `OpcodeTable`
-therefore learns from listings which encoding is which operation, and counts later kernels from their encodings.
-"""
+"""What a compiled kernel consists of: registers, stack and instructions, read from its machine code with NVIDIA's own tools."""
 
 from __future__ import annotations
 
 import re
 import shutil
-import struct
 import subprocess
 from collections import Counter
 from collections.abc import Mapping
@@ -41,13 +36,7 @@ _GROUPS = {name: re.compile(pattern) for name, pattern in MIX.items()}
 # "/*0040*/   @!P0 LDG.E.128 R4, ... ;": an address, maybe a predicate, the operation up to its first dot.
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T\d]+\s+)?([A-Z][A-Z0-9]*)", re.MULTILINE)
 _USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
-_LISTED = re.compile(
-    r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T\d]+\s+)?([A-Z][A-Z0-9]*)[^/]*/\*\s*0x([0-9a-f]{16})\s*\*/", re.MULTILINE
-)
-_PADDING, _OTHER = "NOP", "other"
-_LEARNED_GROUPS = _GROUPS | {_PADDING: re.compile(_PADDING)}
-_INSTRUCTION_B = 16
-_OPERATION_BITS = 0xFFF
+_PADDING = "NOP"
 _SECONDS = 60.0
 
 
@@ -87,12 +76,14 @@ def parse_listing(text: str) -> Code:
     Raises:
         DisassemblyError: it lists no kernel, or more than one.
     """
-    registers, stack_b = _usage(text)
-    operations = Counter(_INSTRUCTION.findall(text))
-    operations.pop(_PADDING, None)
+    usage = _USAGE.findall(text)
+    if len(usage) != 1:
+        raise DisassemblyError(f"expected one kernel in the listing, found {len(usage)}")
+    registers, stack_b, _, local_b = map(int, usage[0])
+    operations = Counter(word for word in _INSTRUCTION.findall(text) if word != _PADDING)
     mix = {name: sum(count for word, count in operations.items() if pattern.fullmatch(word))
            for name, pattern in _GROUPS.items()}  # fmt: skip
-    return Code(registers, stack_b, mix, operations.total())
+    return Code(registers, stack_b + local_b, mix, operations.total())
 
 
 @cache
@@ -110,81 +101,6 @@ def cuobjdump() -> str:
     if path is None:
         raise DisassemblyError("no cuobjdump; install triton or put the CUDA toolkit's bin folder on PATH")
     return path
-
-
-class OpcodeTable:
-    """Which operation each encoding of one architecture is, as far as listings have shown it.
-
-    On compute capability 7.0 and later an instruction has 16 bytes, and its operation is in the lowest 12 bits of the first 8
-    (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018). What these bits stand for is never
-    assumed: a cubin with bits that are new is disassembled, and its listing, which shows encoding and operation side by side,
-    extends the table.
-    """
-
-    def __init__(self) -> None:
-        self._group_of: dict[int, str | None] = {}
-        """The group of an operation's bits; None where listings disagree."""
-
-    def read_code(self, cubin: Path) -> Code:
-        """The code of a cubin with one kernel; equal to what the function `read_code` reads.
-
-        Raises:
-            DisassemblyError: cuobjdump is missing or fails, or the file is no cubin.
-        """
-        met = operations(cubin.read_bytes())
-        groups = [self._group_of.get(bits) for bits in met]
-        if None in groups:
-            return self._learned(cubin)
-        counts: Counter[str] = Counter()
-        for group, count in zip(groups, met.values(), strict=True):
-            counts[str(group)] += count
-        registers, stack_b = _usage(_run_cuobjdump(cubin, "-res-usage"))
-        total = counts.total() - counts[_PADDING]
-        return Code(registers, stack_b, {name: counts[name] for name in MIX}, total)
-
-    def _learned(self, cubin: Path) -> Code:
-        listing = _run_cuobjdump(cubin, "-sass", "-res-usage")
-        for word, encoding in _LISTED.findall(listing):
-            bits = int(encoding, 16) & _OPERATION_BITS
-            group = next((name for name, pattern in _LEARNED_GROUPS.items() if pattern.fullmatch(word)), _OTHER)
-            self._group_of[bits] = group if self._group_of.get(bits, group) == group else None
-        return parse_listing(listing)
-
-
-def operations(cubin: bytes) -> Counter[int]:
-    """How often each operation, by its bits, is in the machine code of a cubin.
-
-    The sections of an ELF file are listed at the offset in its header (System V ABI, "Object Files"); code is in `.text.*`.
-
-    Raises:
-        DisassemblyError: it is no such file.
-    """
-    try:
-        (table,) = struct.unpack_from("<Q", cubin, 40)
-        size, count, names = struct.unpack_from("<HHH", cubin, 58)
-        sections = [struct.unpack_from("<IIQQQQ", cubin, table + size * number) for number in range(count)]
-        names_at = sections[names][4]
-        code = b"".join(cubin[at : at + length] for name, _, _, _, at, length in sections
-                        if cubin.startswith(b".text.", names_at + name))  # fmt: skip
-        firsts = struct.unpack(f"<{len(code) // 8}Q", code)[::2]
-    except (struct.error, IndexError) as error:
-        raise DisassemblyError(f"no cubin: {error}") from error
-    if not firsts or len(code) % _INSTRUCTION_B:
-        raise DisassemblyError(f"{len(code)} bytes of code are no instructions of {_INSTRUCTION_B} bytes")
-    return Counter(first & _OPERATION_BITS for first in firsts)
-
-
-def _usage(text: str) -> tuple[int, int]:
-    """Registers and bytes of stack per thread of the one kernel in the tool's output.
-
-    Raises:
-        DisassemblyError: it lists no kernel, or more than one.
-    """
-    usage = _USAGE.findall(text)
-    if len(usage) != 1:
-        raise DisassemblyError(f"expected one kernel in the listing, found {len(usage)}")
-    registers, stack_b, _, local_b = map(int, usage[0])
-    return registers, stack_b + local_b
 
 
 def _run_cuobjdump(cubin: Path, *options: str) -> str:

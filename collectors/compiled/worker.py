@@ -17,10 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,10 +27,11 @@ from ...features.cost.occupancy import LIMITS, WARP_SIZE, occupancy
 from ...features.kernel import KernelSpec
 from ...features.spec_io.rows import spec_from_row
 from ...process import die_with_parent, private_stdout, send
+from ...version import required_versions, versions
 from ..gpu.runners.cupy import SOURCE, defines, tile_of
-from ..gpu.runners.triton import triton_binaries
+from ..gpu.runners.triton import build, triton_binaries
 from ..runner import UnsupportedCaseError
-from .sass import Code, OpcodeTable, read_code
+from .sass import read_code
 
 _TARGET = re.compile(r"sm_(\d{2,3})")
 _LONGEST_MESSAGE = 300
@@ -40,9 +39,6 @@ _ERROR_LINE = re.compile(r"^ptxas (?:fatal|error)\s*:|(?:^|[:)]) *error\s*:")
 _PTXAS_SHARED = re.compile(r"(\d+) bytes smem")
 _CACHED_KERNELS = 50
 """Requests after which Triton's cache is emptied: each kernel is compiled once and never requested again."""
-
-OpcodeTables = defaultdict[int, OpcodeTable]
-"""What instructions are called, by compute capability; grows with what is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,31 +78,21 @@ def label_kernel(spec: KernelSpec, target: str, folder: Path) -> dict[str, Any]:
     `folder` is where binaries may be written. Whatever a compiler raises becomes the outcome.
     """
 
-    def build(capability: int) -> Build:
+    def compiled(capability: int) -> Build:
         if spec.impl not in _BUILDS:
             raise UnsupportedCaseError(f"kernels of {', '.join(_BUILDS)} can be compiled here, not of {spec.impl!r}")
         return _BUILDS[spec.impl](spec, capability, folder)
 
-    return _label(target, build, lambda _, cubin: read_code(cubin))
+    return _label(target, compiled)
 
 
-def label_text(
-    text: str, target: str, *, num_warps: int, num_stages: int, folder: Path, tables: OpcodeTables
-) -> dict[str, Any]:
+def label_text(text: str, target: str, *, num_warps: int, num_stages: int, folder: Path) -> dict[str, Any]:
     """The compile-only columns of Triton IR, as `label_kernel`."""
-
-    def build(capability: int) -> Build:
-        cubin, shared_b, warps = build_text(text, capability, num_warps=num_warps, num_stages=num_stages, folder=folder)
-        return Build(cubin, f"triton {version('triton')}", WARP_SIZE * warps, shared_b)
-
-    return _label(target, build, lambda capability, cubin: tables[capability].read_code(cubin))
+    return _label(target, lambda capability: build_text(text, capability, num_warps, num_stages, folder))
 
 
-def build_text(text: str, capability: int, *, num_warps: int, num_stages: int, folder: Path) -> tuple[Path, int, int]:
-    """Compile Triton IR for a compute capability such as 90.
-
-    Returns the binary's file, its shared memory in bytes and its warps: `num_warps`, and the ones that a warp-specialised
-    kernel adds.
+def build_text(text: str, capability: int, num_warps: int, num_stages: int, folder: Path) -> Build:
+    """Compile Triton IR for a compute capability such as 90; a warp-specialised kernel adds warps of its own.
 
     Raises:
         RuntimeError: the text is no Triton IR.
@@ -118,17 +104,16 @@ def build_text(text: str, capability: int, *, num_warps: int, num_stages: int, f
     path = folder / "kernel.ttir"
     path.write_text(text, encoding="utf-8")
     options = {"num_warps": num_warps, "num_stages": num_stages}
-    kernel = triton.compile(str(path), target=GPUTarget("cuda", capability, WARP_SIZE), options=options)
-    return _cubin(kernel), kernel.metadata.shared, kernel.metadata.num_warps
+    return _built(triton.compile(str(path), target=GPUTarget("cuda", capability, WARP_SIZE), options=options))
 
 
-def _label(target: str, build: Callable[[int], Build], read: Callable[[int, Path], Code]) -> dict[str, Any]:
+def _label(target: str, build: Callable[[int], Build]) -> dict[str, Any]:
     began = time.monotonic()
     try:
         capability = capability_of(target)
         binary = build(capability)
         compile_s = time.monotonic() - began
-        code = read(capability, binary.cubin)
+        code = read_code(binary.cubin)
         fits = occupancy(capability, threads=binary.threads, registers=code.registers, shared_b=binary.shared_b)
     except UnsupportedCaseError as error:
         return {"status": "unsupported", "message": str(error)}
@@ -145,17 +130,17 @@ def _label(target: str, build: Callable[[int], Build], read: Callable[[int, Path
 
 
 def _triton(spec: KernelSpec, capability: int, folder: Path) -> Build:  # noqa: ARG001  Triton writes into its cache
-    from ..gpu.runners.triton import build
-
     # The product or attention itself; what sums partial products up is the same for all.
-    binary = triton_binaries(spec)[0]
-    kernel = build(binary, capability)
-    return Build(_cubin(kernel), f"triton {version('triton')}", WARP_SIZE * binary.warps, kernel.metadata.shared)
+    return _built(build(triton_binaries(spec)[0], capability))
 
 
-def _cubin(kernel: Any) -> Path:
+def _built(kernel: Any) -> Build:
     (cubin,) = (Path(path) for name, path in kernel.metadata_group.items() if name.endswith(".cubin"))
-    return cubin
+    return Build(cubin, _triton_version(), WARP_SIZE * kernel.metadata.num_warps, kernel.metadata.shared)
+
+
+def _triton_version() -> str:
+    return f"triton {required_versions('triton')['triton']}"
 
 
 def _nvcc(spec: KernelSpec, capability: int, folder: Path) -> Build:
@@ -191,11 +176,7 @@ def nvcc_version() -> str | None:
 
 def kernel_compilers() -> dict[str, str | None]:
     """Versions of what compiles kernels here; None for what is not installed."""
-    try:
-        triton: str | None = f"triton {version('triton')}"
-    except PackageNotFoundError:
-        triton = None
-    return {"triton": triton, "nvcc": nvcc_version()}
+    return {"triton": _triton_version() if versions("triton") else None, "nvcc": nvcc_version()}
 
 
 def text_compilers() -> dict[str, str | None]:
@@ -206,7 +187,7 @@ def text_compilers() -> dict[str, str | None]:
     """
     from triton import knobs
 
-    return {"triton": f"triton {version('triton')}", "ptxas": f"ptxas {knobs.nvidia.ptxas.version}"}
+    return {"triton": _triton_version(), "ptxas": f"ptxas {knobs.nvidia.ptxas.version}"}
 
 
 def _reason(error: Exception) -> str:
@@ -221,7 +202,7 @@ def main(argv: list[str]) -> None:
     die_with_parent()
     requests, replies = sys.stdin, private_stdout()
     with tempfile.TemporaryDirectory(prefix="kernelcast-label-") as name:
-        folder, cache, tables = Path(name), Path(name) / "triton", OpcodeTables(OpcodeTable)
+        folder, cache = Path(name), Path(name) / "triton"
         os.environ |= {"TRITON_CACHE_DIR": str(cache), "TRITON_STORE_BINARY_ONLY": "1"}
         send(replies, {"ready": {"compilers": text_compilers() if argv[1:] == ["texts"] else kernel_compilers()}})
         for count, line in enumerate(requests, start=1):
@@ -229,7 +210,7 @@ def main(argv: list[str]) -> None:
             if "spec" in request:
                 label = label_kernel(spec_from_row(request["spec"]), request["target"], folder)
             else:
-                label = label_text(**request, folder=folder, tables=tables)
+                label = label_text(**request, folder=folder)
             send(replies, {"label": label})
             if count % _CACHED_KERNELS == 0:
                 shutil.rmtree(cache, ignore_errors=True)

@@ -16,15 +16,13 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ...datasets.rows.schema import Measurement
 from ...features.kernel import KernelSpec, View, get_family
-from ...version import __version__
 from ..collector import Collector, WorkerLostError
-from ..host import cache_sizes_b
+from ..host import cache_sizes_b, measured_fact
 from ..meters.find import find_meter
 from ..meters.protocol import EnergyMeter, EnergyRefusedError, NoMeter
 from .worker import local_workers
@@ -350,9 +348,8 @@ def _level_facts(
     try:
         measured_levels = levels(list(sizes.values()), core)
     except NoMemoryLevelsError as error:
-        missing = {"value": None, "source": f"not measured: {error}"}
         names = [f"latency_{level}_s" for level in sizes] + [f"bandwidth_{level}_b_per_s_1t" for level in caches_b]
-        return {name: dict(missing) for name in names}
+        return {name: _fact(None, str(error)) for name in names}
     for level, reached in zip(sizes, measured_levels, strict=True):
         facts[f"latency_{level}_s"] = _fact(reached.latency_s)
         if level in caches_b:
@@ -381,6 +378,4 @@ def _layernorm(dtype: str, threads: int, rows: int) -> KernelSpec:
 
 
 def _fact(value: float | None, otherwise: str = "no clean sample") -> dict[str, Any]:
-    if value is None:
-        return {"value": None, "source": f"not measured: {otherwise}"}
-    return {"value": value, "source": f"measured {datetime.now(UTC):%Y-%m-%d}, kernelcast {__version__}"}
+    return measured_fact(value, otherwise=otherwise)

@@ -23,11 +23,11 @@ import numpy as np
 
 from ...datasets.rows.schema import Measurement
 from ...features.kernel import KernelSpec
-from ..chunking import grouped
+from ..collector import grouped
 from ..host import utc_now
 from ..meters.protocol import EnergyMeter, NoMeter
 from ..runner import Prepared, Runner, row_of_error
-from .timing import COLD, HOT, Clock, Sampler, StoppingRule, SystemClock, quiet_interpreter, steady_energy
+from .timing import COLD, HOT, Clock, Sampler, StoppingRule, quiet_interpreter, steady_energy
 
 
 class CacheFlush:
@@ -88,7 +88,7 @@ class Bench:
     hot: StoppingRule = HOT
     cold: StoppingRule = COLD
     meter: EnergyMeter = field(default_factory=NoMeter)
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = field(default_factory=Clock)
 
     def sampler(self, spec: KernelSpec) -> Sampler:
         """What measures `spec`, before it is warmed up."""
@@ -179,16 +179,12 @@ class _Group:
     def _finish(self, spec: KernelSpec, sampler: Sampler) -> None:
         summary = sampler.summary()
         cold = spec.cache_state == "cold"
-        energy, message = (None, None) if cold else steady_energy(sampler.call, sampler.call_s, self.bench.meter)
+        energy, message = ({}, None) if cold else steady_energy(sampler.call, sampler.call_s, self.bench.meter)
         setup_s = self.prepared.setup_s if self.prepared else 0.0
         self._end(spec, Measurement(
-            spec=spec, device=self.bench.device, status="ok", block="", latency_s=summary.median_s,
-            latency_q1_s=summary.q1_s, latency_q3_s=summary.q3_s, latency_min_s=summary.min_s, n_samples=summary.n,
+            spec=spec, device=self.bench.device, status="ok", block="", **summary.columns(), **energy,
             # After its hot twin a cold case finds everything set up already: its first call is not a first call.
-            first_call_s=None if cold else setup_s + sampler.first_call_s,
-            converged=summary.converged, noisy=summary.noisy, rejected_samples=summary.rejected,
-            power_w=None if energy is None else energy.power_w, energy_j=None if energy is None else energy.energy_j,
-            energy_source=None if energy is None else self.bench.meter.name, message=message, measured_at=utc_now(),
+            first_call_s=None if cold else setup_s + sampler.first_call_s, message=message, measured_at=utc_now(),
         ))  # fmt: skip
 
 

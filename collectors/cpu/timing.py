@@ -21,36 +21,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ...datasets.rows.schema import message_of
-from ..meters.protocol import Energy, EnergyMeter, EnergyRefusedError
+from ..meters.protocol import EnergyMeter, EnergyRefusedError
 
 
 class NoCleanSampleError(Exception):
     """Every sample of a case was preempted: the machine is too busy to measure it."""
 
 
-class Clock(Protocol):
-    """Time and the count of preemptions; tests play both."""
-
-    def now_ns(self) -> int:
-        """Monotonic time in nanoseconds."""
-        ...
-
-    def preemptions(self) -> int:
-        """Involuntary context switches so far of all threads of this process."""
-        ...
-
-    def waited_ns(self) -> int | None:
-        """Time so far that threads of this process were ready but not running; None where the system does not say."""
-        ...
-
-
-class SystemClock:
-    """The real clock: `perf_counter_ns`, and the kernel's accounts of this process, which cover every thread.
+class Clock:
+    """Time and preemptions: `perf_counter_ns`, and the kernel's accounts of this process, which cover every thread.
 
     `ru_nivcsw` of getrusage(2) with RUSAGE_SELF, and the second number of /proc/PID/task/TID/schedstat.
     """
@@ -165,6 +149,13 @@ class Summary:
     converged: bool
     noisy: bool
 
+    def columns(self) -> dict[str, Any]:
+        """What a row keeps of it."""
+        return {
+            "latency_s": self.median_s, "latency_q1_s": self.q1_s, "latency_q3_s": self.q3_s, "latency_min_s": self.min_s,
+            "n_samples": self.n, "rejected_samples": self.rejected, "converged": self.converged, "noisy": self.noisy,
+        }  # fmt: skip
+
 
 @contextmanager
 def quiet_interpreter() -> Iterator[None]:
@@ -196,7 +187,7 @@ class Sampler:
     """
 
     rule: StoppingRule
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = field(default_factory=Clock)
     flush: Callable[[], None] | None = None
     call: Callable[[], Any] = lambda: None
     first_call_s: float = math.nan
@@ -315,10 +306,13 @@ class _Loop:
         return self.done
 
 
-def steady_energy(call: Callable[[], Any], call_s: float, meter: EnergyMeter) -> tuple[Energy | None, str | None]:
-    """What one call of `call_s` seconds costs in a steady loop, and why that is not known where a reading was refused."""
+def steady_energy(call: Callable[[], Any], call_s: float, meter: EnergyMeter) -> tuple[dict[str, Any], str | None]:
+    """Columns of what a call of `call_s` seconds costs in a steady loop, and why there are none where a reading was refused."""
     loop = _Loop(call, max(1, round(TURN_S / call_s)))
     try:
-        return meter.measure(loop), None
+        energy = meter.measure(loop)
     except EnergyRefusedError as refused:
-        return None, message_of("no energy", str(refused))
+        return {}, message_of("no energy", str(refused))
+    if energy is None:
+        return {}, None
+    return {"power_w": energy.power_w, "energy_j": energy.energy_j, "energy_source": meter.name}, None

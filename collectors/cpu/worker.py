@@ -14,14 +14,14 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ...datasets.rows.schema import Measurement, from_row, to_row
 from ...features.kernel import KernelSpec
 from ...features.spec_io.rows import spec_from_row, spec_row
 from ...process import ChildLostError, JsonChild, die_with_parent, private_stdout, python_command, send
-from ..collector import Collector, WorkerLostError
+from ..collector import Collector, JsonOptions, WorkerLostError
 from ..host import STEADY_MEMORY, cache_sizes_b, memory_b
 from ..runner import Runner, runners
 from .interleaved_blocks import Bench, CacheFlush, measure_chunk
@@ -31,7 +31,7 @@ _NICE = -10
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerOptions:
+class WorkerOptions(JsonOptions):
     """How a worker runs.
 
     Attributes:
@@ -52,16 +52,6 @@ class WorkerOptions:
     flush_cores: tuple[int, ...] = ()
     llc_b: int = 32 * 2**20
     memory_cap_b: int | None = None
-
-    def to_json(self) -> str:
-        """One JSON object."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> WorkerOptions:
-        """The options `to_json` wrote."""
-        raw = json.loads(text)
-        return cls(**raw | {"cores": tuple(raw["cores"]), "flush_cores": tuple(raw["flush_cores"])})
 
 
 def main(argv: list[str]) -> None:

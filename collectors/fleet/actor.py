@@ -8,22 +8,30 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 from ...datasets.rows.schema import to_row
 from ...datasets.store.store import Store, StoreError
-from ...features.device import Catalogue, Device, parse_device
+from ...features.device import (
+    Catalogue,
+    Device,
+    known_by,
+    known_machine,
+    machine_id,
+    machine_name,
+    parse_device,
+)
 from ...features.errors import SpecError
 from ...features.spec_io.rows import spec_from_row
 from ...files import home_dir
 from ...process import ChildStartError
+from ..campaign import CampaignError
 from ..collector import Collector, WorkerLostError
 from ..cpu.worker import local_workers
 from ..gpu.kernels.compile_ahead import cache_environment
 from ..gpu.measure.worker import GpuCollector, GpuWorkerOptions
 from ..host import machine_facts, source_hash, state_facts
-from ..meters.nvml import gpu_facts, gpu_state
-from .device_labels import NotThatDeviceError, check_cpu, check_gpu
+from ..meters.nvml import NvmlMissingError, NvmlReader, gpu_facts, gpu_state, nvml_reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,47 +53,23 @@ class Request:
     maker: str = "kernelcast.collectors.fleet.actor:open_local"
 
 
-class LocalDevice(Protocol):
-    """A device of this machine, ready to be measured."""
-
-    def facts(self) -> Mapping[str, Any]:
-        """What stays the same over a campaign: `environment.machine_facts` and more; plain JSON."""
-        ...
-
-    def state(self) -> Mapping[str, Any]:
-        """What changes from block to block; plain JSON."""
-        ...
-
-    def collector(self, impl: str, threads: int) -> Collector:
-        """A new collector for this impl and thread count."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class OpenDevice:
-    """A `LocalDevice` of three functions and its facts.
+class LocalDevice:
+    """A device of this machine, ready to be measured.
 
     Attributes:
-        known_facts: What stays the same of the device over a campaign.
-        read_state: Reads its present state.
-        make: Makes the collector of an impl and thread count.
+        facts: What stays the same over a campaign: `host.machine_facts` and more; plain JSON.
+        state: Reads what changes from block to block; plain JSON.
+        collector: Makes the collector of an impl and thread count.
     """
 
-    known_facts: Mapping[str, Any]
-    read_state: Callable[[], Mapping[str, Any]]
-    make: Callable[[str, int], Collector]
+    facts: Mapping[str, Any]
+    state: Callable[[], Mapping[str, Any]]
+    collector: Callable[[str, int], Collector]
 
-    def facts(self) -> Mapping[str, Any]:
-        """See `LocalDevice`."""
-        return self.known_facts
 
-    def state(self) -> Mapping[str, Any]:
-        """See `LocalDevice`."""
-        return self.read_state()
-
-    def collector(self, impl: str, threads: int) -> Collector:
-        """See `LocalDevice`."""
-        return self.make(impl, threads)
+class NotThatDeviceError(Exception):
+    """The machine has another device than its label says; the message is one sentence."""
 
 
 def maker_at(path: str) -> Callable[[Request], LocalDevice]:
@@ -100,7 +84,7 @@ def open_local(request: Request) -> LocalDevice:
 
     Raises:
         NotThatDeviceError: it is another one.
-        ChildStartError: the GPU's worker does not start.
+        CampaignError: the GPU's worker does not start, or sees another one.
         SpecError: the device is in no catalogue here.
     """
     known = Catalogue(
@@ -109,25 +93,48 @@ def open_local(request: Request) -> LocalDevice:
     device = known.get(request.device)
     if device.kind == "cpu":
         check_cpu(device, known)
-        return OpenDevice(machine_facts(device.name), state_facts, local_workers(device.name))
+        return LocalDevice(machine_facts(device.name), state_facts, local_workers(device.name))
     return _open_gpu(device, request.index, known)
 
 
 def _open_gpu(device: Device, index: int, known: Catalogue) -> LocalDevice:
     reader = check_gpu(device, index, known)
     collector = GpuCollector(GpuWorkerOptions(device.name, index), env=cache_environment(home_dir() / "compiled"))
+    collector.start(device)
+    return LocalDevice(machine_facts(device.name) | {"gpu": gpu_facts(reader)}, partial(gpu_state, reader), collector)
+
+
+def check_cpu(device: Device, known: Catalogue) -> None:
+    """That this machine's processor is `device`.
+
+    Raises:
+        NotThatDeviceError: it is another one, or in no device file.
+    """
+    _check_same(device, known_machine(known), f"its processor ({machine_name()}, {machine_id()})")
+
+
+def check_gpu(device: Device, index: int, known: Catalogue) -> NvmlReader:
+    """That GPU `index` of this machine is `device`; what reads its board.
+
+    Raises:
+        NotThatDeviceError: it is another one, in no device file, or the driver does not say.
+    """
     try:
-        ready = collector.start()
-    except ChildStartError:
-        collector.close()
-        raise
-    units, wanted = ready.get("compute_units"), device.required("compute_units")
-    if units is not None and units != wanted:
-        collector.close()
+        reader = nvml_reader(index)
+    except NvmlMissingError as missing:
+        raise NotThatDeviceError(f"the node is labelled {device.name}, but {missing}") from missing
+    name = reader.name()
+    actual = None if name is None else known_by(name, known)
+    _check_same(device, actual, f"GPU {index} calls itself {name!r}, which")
+    return reader
+
+
+def _check_same(device: Device, actual: Device | None, what: str) -> None:
+    if actual is None or actual.name != device.name:
         raise NotThatDeviceError(
-            f"the GPU has {units} compute units, and {device.name} has {wanted:g}: it is another device"
+            f"the node is labelled {device.name}, but {what} is {'in no device file' if actual is None else actual.name}; "
+            "start it with the line that `kernelcast fleet start` prints there"
         )
-    return OpenDevice(machine_facts(device.name) | {"gpu": gpu_facts(reader)}, partial(gpu_state, reader), collector)
 
 
 _LOCK_POLL_S = 0.2
@@ -152,10 +159,10 @@ class DeviceActor:
         try:
             self._lock()
             self._local = maker_at(request.maker)(request)
-        except (StoreError, NotThatDeviceError, ChildStartError, SpecError, ImportError) as error:
+        except (StoreError, NotThatDeviceError, CampaignError, SpecError, ImportError) as error:
             self._locks.close()
             return {"refused": str(error)}
-        return {"facts": dict(self._local.facts()), "source_hash": source_hash()}
+        return {"facts": dict(self._local.facts), "source_hash": source_hash()}
 
     def state(self) -> dict[str, Any]:
         """The machine's state now."""

@@ -15,7 +15,7 @@ from ...process import ChildStartError
 from ..collector import WorkerLostError
 from ..host import source_hash
 from .actor import DeviceActor, Request
-from .device_labels import Instance, is_alive, is_held, label
+from .cluster import Instance, is_alive, is_held, label
 
 _POLL_S = 0.5
 _FREE_POLL_S = 0.1

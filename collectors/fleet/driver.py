@@ -8,7 +8,6 @@ blocks, sentinels, second tries and cases that lose a worker are handled alike.
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
 from collections import Counter
@@ -22,16 +21,15 @@ from ...datasets.store.store import Store, StoreError
 from ...features.device import Catalogue, catalogue
 from ...features.kernel import KernelSpec
 from ...process import ChildStartError
-from ..campaign import CampaignError, terminate_as_interrupt
-from ..chunking import PACE, Pace
+from ..campaign import CampaignError, terminate_as_interrupt, why_not_stored
+from ..collector import PACE, Pace
 from ..gpu.campaign import LATENCY_PACE
 from ..gpu.campaign import SENTINELS as GPU_SENTINELS
 from ..kernel_campaign import SENTINEL_CASES, run_campaign, store_sink
 from .actor import Request
 from .actor_proxy import PATIENCE, DeviceGoneError, Patience, RefusedError, RemoteCollector, RemoteDevice
 from .case_pool import Pool, gathered
-from .device_labels import Instance, instances
-from .ray_setup import FleetError, Watch, address_of, connect, disconnect
+from .cluster import FleetError, Instance, Watch, address_of, connect, disconnect, instances
 
 FleetProgress = Callable[[str, int, int], None]
 """Called with a device name, its cases finished and in all."""
@@ -184,11 +182,8 @@ class _Fleet:
         stays = f"{rows} rows are stored and stay"
         again = "run the same command again to go on where this stopped."
         if self.refusal is not None:
-            cause = self.refusal if isinstance(self.refusal, OSError) else self.refusal.__cause__
-            full = isinstance(cause, OSError) and cause.errno == errno.ENOSPC
-            why = "the disk is full" if full else f"cannot store: {self.refusal}"
-            do = "Free some space and" if full else "Mend that and"
-            return f"{why}; {stays}, the last {self.refused_rows} that were measured are not. {do} {again}"
+            lost = f"the last {self.refused_rows} that were measured are not"
+            return f"{why_not_stored(self.refusal)}; {stays}, {lost}. Then {again}"
         if self.watch.lost:
             return f"the cluster at {self.watch.address} does not answer any more; {stays}. Start its nodes again and {again}"
         return str(self.failure)

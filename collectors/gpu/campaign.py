@@ -24,12 +24,11 @@ from ...datasets.rows.schema import message_kind
 from ...datasets.shipped import read_shipped, shipped_families
 from ...datasets.store.store import FINAL_STATUSES, Store
 from ...features.device import Device
-from ...features.kernel import KernelSpec, get_family
+from ...features.kernel import KernelSpec
 from ...features.spec_io.rows import spec_from_row
 from ...files import home_dir
-from ...process import ChildStartError
-from ..campaign import CampaignError, CampaignSummary, Progress
-from ..chunking import Pace
+from ..campaign import CampaignSummary, Progress
+from ..collector import Pace
 from ..kernel_campaign import run_campaign, store_sink
 from ..meters.nvml import NvmlReader, gpu_facts, gpu_state
 from ..meters.protocol import NoMeter
@@ -148,8 +147,7 @@ def measured_specs(store: Store, device: str) -> Known:
     # A case has one row of latency and perhaps one of the attempt at its energy, which then decides.
     places: dict[KernelSpec, int] = {}
     for table in tables:
-        final = table.filter(pc.is_in(table["status"], pa.array(FINAL_STATUSES)))
-        for row in final.select([name for name in final.column_names if name in _columns(final)]).to_pylist():
+        for row in table.filter(pc.is_in(table["status"], pa.array(FINAL_STATUSES))).to_pylist():
             spec = spec_from_row(row)
             places[spec] = max(_place(row), places.get(spec, _WITHOUT))
     return Known(
@@ -205,16 +203,19 @@ def run_gpu_campaign(
     latency = energy = None
     planned = latency_plan(budget.total_s, seed, known.all, device, families)[: budget.rows]
     common: dict[str, Any] = {"device": device.name, "sink": store_sink(store), "sentinels": SENTINELS, "note": note,
-                              "key_of": _one_worker, "state": state}  # fmt: skip
+                              "key_of": one_worker, "state": state}  # fmt: skip
     if budget.latency_s > 0:
         with _ahead(planned, reader, cache, processes), bar("latency") as advance:
-            latency = run_campaign(planned, collector_for=_started(make({}), device), skip=skip, pace=LATENCY_PACE,
+            worker = make({})
+            worker.start(device)
+            latency = run_campaign(planned, collector_for=worker, skip=skip, pace=LATENCY_PACE,
                                    progress=advance, until=began + budget.latency_s, **common)  # fmt: skip
     if budget.energy_s > 0 and not (latency is not None and latency.interrupted):
         known = measured_specs(store, device.name)
         wanted = [spec for spec in known.possible or planned if not families or spec.family in families]
         chosen = energy_plan(wanted, known.with_energy, device, seed)[: budget.rows]
-        worker = _started(make(energy_windows(chosen)), device)
+        worker = make(energy_windows(chosen))
+        worker.start(device)
         if worker.facts().get("energy_source") == NoMeter.name:
             worker.close()
             return GpuCampaignSummary(latency, None, str(worker.facts().get("energy_source_reason")))
@@ -255,27 +256,8 @@ def energy_windows(chosen: Sequence[KernelSpec]) -> dict[str, int]:
     return {spec.case_id: 3 if int(spec.case_id, 16) % REPEATED_SHARE == 0 else 1 for spec in chosen}
 
 
-def _started(collector: GpuCollector, device: Device) -> GpuCollector:
-    """The collector with its worker started.
-
-    Raises:
-        CampaignError: the worker does not start, or its GPU is not `device`.
-    """
-    try:
-        ready = collector.start()
-    except ChildStartError as error:
-        raise CampaignError(f"{error}. Nothing was measured; fix this and run the same command again.") from error
-    units, wanted = ready.get("compute_units"), device.required("compute_units")
-    if units is not None and units != wanted:
-        collector.close()
-        raise CampaignError(
-            f"this GPU ({ready.get('gpu')}) has {units} compute units, {device.name} has {wanted:g}: it is another device; "
-            "make its device file with `kernelcast characterize --out my-gpu.yaml` and give it with --device-file"
-        )
-    return collector
-
-
-def _one_worker(spec: KernelSpec) -> tuple[str, int]:  # noqa: ARG001  one process serves every impl
+def one_worker(spec: KernelSpec) -> tuple[str, int]:  # noqa: ARG001
+    """The key of every case: one process serves every impl."""
     return "gpu", 0
 
 
@@ -290,10 +272,3 @@ def _ahead(
     if capability is None or not compiled or not count:
         return nullcontext()
     return compile_ahead(compiled, capability, count, cache)
-
-
-def _columns(table: pa.Table) -> set[str]:
-    family = get_family(table["family"][0].as_py()) if len(table) else None
-    names = {"family", "dtype", "kv_dtype", "variant", "impl", "threads", "cache_state", "energy_j", "status",
-             "message"}  # fmt: skip
-    return names | (set() if family is None else {*family.dim_names, *family.config})

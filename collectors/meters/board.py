@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .protocol import SLOWDOWNS, Clock, Energy, EnergyRefusedError, MonotonicClock, SteadyLoop
+from .protocol import SLOWDOWNS, Clock, Energy, EnergyRefusedError, SteadyLoop
 
 
 class BoardReader(Protocol):
@@ -95,7 +95,7 @@ class BoardMeter:
     name: str
     reader: BoardReader
     rule: EnergyRule = field(default_factory=EnergyRule)
-    clock: Clock = field(default_factory=MonotonicClock)
+    clock: Clock = field(default_factory=Clock)
     idle_power_w: float | None = None
     period_s: float | None = None
 
@@ -243,7 +243,7 @@ def idle_power_w(reader: BoardReader, clock: Clock | None = None) -> float | Non
     The caller's own context counts: a process that holds one keeps clocks, and power, up on many boards. Measure it as
     the loop will run, with the context open.
     """
-    clock = clock or MonotonicClock()
+    clock = clock or Clock()
     began_s = clock.now_s()
     means: list[float] = []
     while True:
@@ -267,7 +267,7 @@ def sensor_period_s(reader: BoardReader, clock: Clock | None = None) -> float | 
 
     Read every millisecond.
     """
-    clock = clock or MonotonicClock()
+    clock = clock or Clock()
     steps_s: list[float] = []
     last_j: float | None = None
     until_s = clock.now_s() + _PERIOD_READ_S

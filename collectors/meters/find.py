@@ -9,7 +9,7 @@ from pathlib import Path
 from .amdsmi import amd_reader
 from .board import BoardMeter, BoardReader, EnergyRule, idle_power_w, sensor_period_s
 from .nvml import nvml_reader
-from .protocol import Clock, EnergyMeter, MonotonicClock, NoMeter, SensorMissingError
+from .protocol import Clock, EnergyMeter, NoMeter, SensorMissingError
 from .rapl import POWERCAP, RaplMeter, packages
 
 Open = Callable[[int], BoardReader]
@@ -37,7 +37,7 @@ def find_gpu_meter(
     `gpu_sensors(uuid)` are tried. With `calibrate` it measures the board's idle power and its counter's step first, some
     10 s during which nothing else may run on the board.
     """
-    rule, clock = rule or EnergyRule(), clock or MonotonicClock()
+    rule, clock = rule or EnergyRule(), clock or Clock()
     reasons: list[str] = []
     for name, open_reader in (gpu_sensors(uuid) if sensors is None else sensors).items():
         try:

@@ -90,20 +90,8 @@ class NoMeter:
         """Always None."""
 
 
-class Clock(Protocol):
-    """Monotonic time."""
-
-    def now_s(self) -> float:
-        """Seconds since some fixed moment."""
-        ...
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
-
-
-class MonotonicClock:
-    """The real one: `time.perf_counter` and `time.sleep`."""
+class Clock:
+    """Monotonic time: `time.perf_counter` and `time.sleep`; tests play one."""
 
     def now_s(self) -> float:
         """Seconds since some fixed moment."""

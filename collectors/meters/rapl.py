@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from .protocol import Clock, Energy, EnergyRefusedError, MonotonicClock, SteadyLoop
+from .protocol import Clock, Energy, EnergyRefusedError, SteadyLoop
 
 POWERCAP = Path("/sys/class/powercap")
 
@@ -24,7 +24,7 @@ class RaplMeter:
     def __init__(self, packages: Sequence[Path], window_s: float = 0.3, clock: Clock | None = None) -> None:
         self._packages = tuple(packages)
         self._window_s = window_s
-        self._clock = clock or MonotonicClock()
+        self._clock = clock or Clock()
 
     def measure(self, loop: SteadyLoop, *, windows: int = 1) -> Energy | None:
         """Energy per call over `windows` windows in a row; None when a counter cannot be read at either end.

@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -33,9 +32,8 @@ from ..runner import UnsupportedCaseError
 from .compile_ahead import Compile, CompileAhead, give_way
 from .compiler import Job, ModuleRunner
 from .compilers.iree import TARGET_FLAGS, Compiled, compile_module
-from .measure.bench import RULE, Measured, Sample
-from .measure.run_record import REFERENCES, finished
-from .measure.worker import ModuleCollector, ModuleWorker, ModuleWorkerOptions
+from .measure.bench import REFERENCES, RULE, Measured, Sample, finished
+from .measure.worker import ModuleWorker, ModuleWorkerOptions
 from .operands import BELOW, signature
 
 CHUNK = 24
@@ -77,7 +75,7 @@ class Plan:
 
 def run_modules(
     plan: Plan, root: Path, *, progress: Progress | None = None,
-    collector_for: Callable[[ModuleWorkerOptions], ModuleCollector] = ModuleWorker, compile_: Compile | None = None,
+    collector_for: Callable[[ModuleWorkerOptions], ModuleWorker] = ModuleWorker, compile_: Compile | None = None,
 ) -> CampaignSummary:  # fmt: skip
     """Measure what `plan` names and `root` does not have, and store every row, good or bad, under `root`.
 
@@ -114,13 +112,13 @@ def _compile_for(target: str) -> Compile:
 
 
 @dataclass(slots=True, kw_only=True)
-class _ModuleCampaign(Campaign[tuple[str, int | None], ModuleCollector]):
+class _ModuleCampaign(Campaign[tuple[str, int | None], ModuleWorker]):
     """A campaign over modules under way."""
 
     plan: Plan
     root: Path
     folder: Path
-    collector_for: Callable[[ModuleWorkerOptions], ModuleCollector]
+    collector_for: Callable[[ModuleWorkerOptions], ModuleWorker]
     compile_: Compile
     progress: Progress | None
     total: int
@@ -242,7 +240,7 @@ class _ModuleCampaign(Campaign[tuple[str, int | None], ModuleCollector]):
         self.storing.append(self.storer.submit(store))
         self.settle(_UNSTORED)
 
-    def _collector(self, job: Job) -> ModuleCollector:
+    def _collector(self, job: Job) -> ModuleWorker:
         key = job.compiler, job.threads
         if key not in self.collectors:
             dump = self.folder / f"dump-{job.compiler}-{job.threads}"
@@ -319,11 +317,8 @@ MANY_THREADS_SHARE = 0.35
 """Share of the modules that are also measured on further thread counts: how a module scales, its size and intensity tell."""
 
 
-def ordered(
-    texts: Sequence[ModuleText], runners: Sequence[ModuleRunner], threads: Sequence[int | None],
-    skip: AbstractSet[tuple[str, str, int | None]] = frozenset(),
-) -> list[Job]:  # fmt: skip
-    """Jobs of every compiler and thread count, without those in `skip`.
+def ordered(texts: Sequence[ModuleText], runners: Sequence[ModuleRunner], threads: Sequence[int | None]) -> list[Job]:
+    """Jobs of every compiler and thread count.
 
     On the first thread count, all modules; on the others `MANY_THREADS_SHARE` of them. Within a thread count, modules that only
     one compiler takes and half of the programs that all take go first: together they show every program there is.
@@ -338,7 +333,7 @@ def ordered(
             late = len(taking) > 1 and _share(text.program) >= 0.5
             jobs += [((rank, late, place), Job(text, runner.name, count)) for runner in taking]
     jobs.sort(key=lambda ranked: ranked[0])
-    return [job for _, job in jobs if job.key not in skip]
+    return [job for _, job in jobs]
 
 
 def _share(word: str) -> float:

@@ -6,8 +6,9 @@ import contextlib
 import os
 import queue
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .compiler import Job
@@ -39,8 +40,7 @@ class CompileAhead:
     def __init__(
         self, jobs: Sequence[Job], compile_: Compile, folder: Path, *, spare: Sequence[int], measuring: int, ahead: int = AHEAD,
     ) -> None:  # fmt: skip
-        self._todo = deque(enumerate(jobs))
-        self._left = len(jobs)
+        self._jobs, self._left = jobs, len(jobs)
         self._compile, self._folder = compile_, folder
         self._room = threading.Semaphore(ahead)
         self._done: queue.SimpleQueue[tuple[Job, Compiled] | Exception] = queue.SimpleQueue()
@@ -49,22 +49,20 @@ class CompileAhead:
         self._busy: Counter[int] = Counter()
         self._reserved: frozenset[int] = frozenset()
         self._stopped = False
-        self._threads = [
-            threading.Thread(target=self._serve, args=(core,), daemon=True) for core in sorted(self._cores)
-        ]
+        self._threads = ThreadPoolExecutor(len(self._cores))
 
     def __enter__(self) -> CompileAhead:
-        for thread in self._threads:
-            thread.start()
+        numbered = iter(enumerate(self._jobs))
+        for core in self._cores:
+            self._threads.submit(self._serve, core, numbered)
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._turn:
             self._stopped = True
             self._turn.notify_all()
-        self._room.release(len(self._threads))
-        for thread in self._threads:
-            thread.join()
+        self._room.release(len(self._cores))
+        self._threads.shutdown()
 
     @property
     def left(self) -> int:
@@ -105,17 +103,17 @@ class CompileAhead:
                 self._reserved = frozenset()
                 self._turn.notify_all()
 
-    def _serve(self, core: int) -> None:
+    def _serve(self, core: int, jobs: Iterator[tuple[int, Job]]) -> None:
         # Both are a thread's own on Linux, and what it starts inherits them.
         give_way()
         os.sched_setaffinity(0, {core})
         try:
-            while self._room.acquire() and self._begin(core):
-                try:
-                    number, job = self._todo.popleft()
-                    self._done.put((job, self._compile(job, self._folder / f"{number}.vmfb")))
-                except IndexError:
+            for number, job in jobs:
+                self._room.acquire()
+                if not self._begin(core):
                     return
+                try:
+                    self._done.put((job, self._compile(job, self._folder / f"{number}.vmfb")))
                 finally:
                     self._end(core)
         except Exception as error:  # noqa: BLE001  handed to whoever takes next

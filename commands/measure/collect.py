@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import random
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -60,7 +59,6 @@ def collect(
     name = this_device(device, known)
     wanted = rows or (math.ceil(minutes * CASES_PER_MINUTE) if minutes else 2000)
     with console.plain_errors("collect", "collect"):
-        from ...collectors.campaign import progress_bar
         from ...collectors.kernel_campaign import run_campaign, store_sink
         from ...datasets.rows.checks import catalogue_bounds
         from ...datasets.store.store import Store
@@ -71,7 +69,7 @@ def collect(
         else:
             specs = cpu_plan(families, wanted, seed, counts, console.words(dtypes))
         measured = Store(store, lower_bounds=partial(catalogue_bounds, known=known))
-        with measured.lock(name), progress_bar(f"measuring {name}") as progress:
+        with measured.lock(name), _phase_bar(f"measuring {name}") as progress:
             done = run_campaign(
                 specs, device=name, sink=store_sink(measured), skip=measured.case_ids(name), progress=progress
             )
@@ -186,12 +184,6 @@ def collect_gpu(
 @contextmanager
 def _phase_bar(phase: str) -> Iterator[Callable[[int, int], None]]:
     """A bar that is seldom drawn, since what is drawn disturbs what is measured; one line where stderr is no terminal."""
-    if sys.stderr.isatty():
-        from ...collectors.campaign import progress_bar as seldom_drawn
-
-        with seldom_drawn(phase) as advance:
-            yield advance
-        return
     with console.progress_bar() as show:
         yield partial(show, phase)
 
@@ -250,7 +242,6 @@ def collect_mlir(
     console.check_folder(out)
     known = console.read_catalogue(device_file)
     with console.plain_errors("collect-mlir", "programs"):
-        from ...collectors.campaign import progress_bar
         from ...collectors.mlir.campaign import Plan, run_modules
         from ...collectors.mlir.compiler import module_runners
         from ...collectors.mlir.machine_code import objdump
@@ -270,7 +261,7 @@ def collect_mlir(
             console.note("no objdump (package binutils): machine code is not counted")
         source = "the shipped modules" if texts is None else texts.name
         plan = Plan(modules, runners, name, target, counts, until, source)
-        with Store(out).lock(name), progress_bar(f"measuring {name}") as progress:
+        with Store(out).lock(name), _phase_bar(f"measuring {name}") as progress:
             done = run_modules(plan, out, progress=progress)
             if count_instructions and not done.interrupted:
                 counted = count_modules(

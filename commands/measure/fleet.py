@@ -41,7 +41,7 @@ def start(
     device_file: console.DeviceFiles = None,
 ) -> None:
     """Print the `ray start` line that adds this machine, with the devices it has, to a cluster."""
-    from ...collectors.fleet.device_labels import start_line
+    from ...collectors.fleet.cluster import start_line
 
     known = console.read_catalogue(device_file)
     if device:
@@ -55,8 +55,7 @@ def start(
 def devices(address: Address = "", as_json: console.Json = False) -> None:
     """List the devices of a cluster's nodes."""
     with console.plain_errors("fleet", "fleet"):
-        from ...collectors.fleet.device_labels import instances
-        from ...collectors.fleet.ray_setup import connect
+        from ...collectors.fleet.cluster import connect, instances
 
         devices = instances(connect(_checked_address(address)))
     if as_json:
@@ -85,9 +84,8 @@ def run(
     known = console.read_catalogue(device_file)
     wanted = [known.get(name).name for name in device or ()]
     with console.plain_errors("fleet", "fleet"):
-        from ...collectors.fleet.device_labels import instances
+        from ...collectors.fleet.cluster import connect, instances
         from ...collectors.fleet.driver import run_fleet
-        from ...collectors.fleet.ray_setup import connect
         from ...datasets.rows.checks import catalogue_bounds
         from ...datasets.store.store import Store
 

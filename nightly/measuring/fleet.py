@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...collectors.campaign import CampaignError, Progress
-from ...collectors.fleet.device_labels import instances
+from ...collectors.fleet.cluster import FleetError, connect, instances
 from ...collectors.fleet.driver import TIME_OVER, run_fleet
-from ...collectors.fleet.ray_setup import FleetError, connect
 from ...collectors.kernel_campaign import Sink
 from ...datasets.rows.schema import Measurement, Provenance
 from ...datasets.store.store import Store

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ...collectors.campaign import CampaignError, CampaignSummary, Progress
+from ...collectors.campaign import CampaignSummary, Progress
 from ...collectors.gpu.campaign import (
     ENERGY_PACE,
     LATENCY_PACE,
@@ -17,6 +17,7 @@ from ...collectors.gpu.campaign import (
     energy_plan,
     energy_windows,
     latency_plan,
+    one_worker,
 )
 from ...collectors.gpu.characterize.characterize import characterize
 from ...collectors.gpu.kernels.compile_ahead import cache_environment
@@ -29,7 +30,6 @@ from ...collectors.runner import gpu_runners
 from ...features.device import Device
 from ...features.kernel import KernelSpec
 from ...files import home_dir
-from ...process import ChildStartError
 from ..record.plan import Plan
 from ..record.record import Finding
 from .protocol import CollectingEnd, DeviceReading
@@ -56,7 +56,8 @@ class GpuMeasurer:
     def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, DeviceReading]:
         """The cases, and the facts of the board and the worker."""
         wanted = list(cases.get(self._device.name, ()))
-        collector = self._started(self._make({}, None))
+        collector = self._make({}, None)
+        collector.start(self._device)
         try:
             readings = tuple({str(row.spec): row.latency_s for row in collector.collect(wanted)} for _ in range(times))
             facts = {**machine_facts(self._device.name), **self._note, "workers": {"gpu/0": dict(collector.facts())}}
@@ -106,13 +107,14 @@ class GpuMeasurer:
         self, specs: Sequence[KernelSpec], windows: Mapping[str, int], until: float, sink: Sink, note: Mapping[str, Any],
         progress: Progress | None,
     ) -> CampaignSummary:  # fmt: skip
-        worker = self._started(self._make(windows, until))
+        worker = self._make(windows, until)
+        worker.start(self._device)
         if windows and worker.facts().get("energy_source") == NoMeter.name:
             worker.close()
             raise _NoSensorError(str(worker.facts().get("energy_source_reason")))
         return run_campaign(
             specs, device=self._device.name, sink=sink, collector_for=worker, sentinels=SENTINELS,
-            pace=ENERGY_PACE if windows else LATENCY_PACE, note={**self._note, **note}, key_of=_one_worker,
+            pace=ENERGY_PACE if windows else LATENCY_PACE, note={**self._note, **note}, key_of=one_worker,
             state=dict if self._reader is None else partial(gpu_state, self._reader), until=until, progress=progress,
         )  # fmt: skip
 
@@ -125,25 +127,6 @@ class GpuMeasurer:
         cache = cache_environment(home_dir() / "compiled")
         return GpuCollector(options, energy=windows, env=cache, until=until)
 
-    def _started(self, collector: GpuCollector) -> GpuCollector:
-        """Raises CampaignError: the worker does not start, or its GPU is another."""
-        try:
-            ready = collector.start()
-        except ChildStartError as error:
-            raise CampaignError(f"{error}. Nothing was measured with it; the GPU may be lost or in use.") from error
-        units, wanted = ready.get("compute_units"), self._device.required("compute_units")
-        if units is not None and units != wanted:
-            collector.close()
-            raise CampaignError(
-                f"this GPU ({ready.get('gpu')}) has {units} compute units, {self._device.name} has {wanted:g}: it is "
-                "another device; name the one it is in the plan"
-            )
-        return collector
-
 
 class _NoSensorError(Exception):
     """The GPU has no energy counter that can be read."""
-
-
-def _one_worker(spec: KernelSpec) -> tuple[str, int]:  # noqa: ARG001  one process serves every impl
-    return "gpu", 0

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...collectors.campaign import Progress
-from ...collectors.chunking import Pace
-from ...collectors.collector import ReplayCollector
+from ...collectors.collector import Pace, ReplayCollector
 from ...collectors.kernel_campaign import SENTINEL_CASES, Sink, run_campaign
 from ...datasets.rows.schema import Measurement, from_row
 from ...datasets.rows.table_columns import read_table

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 from kernelcast.collectors.campaign import CampaignError
-from kernelcast.collectors.chunking import Pace, chunks
-from kernelcast.collectors.collector import Collector, ReplayCollector
+from kernelcast.collectors.collector import Collector, Pace, ReplayCollector, chunks
 from kernelcast.collectors.kernel_campaign import drift, own_spread, run_campaign, store_sink
 from kernelcast.datasets.rows.schema import Measurement, Provenance
 from kernelcast.datasets.store.store import Store

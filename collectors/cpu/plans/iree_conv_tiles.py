@@ -15,8 +15,8 @@ import numpy as np
 from ....features.families.conv2d import output_size
 from ....features.kernel import KernelSpec, View, get_family
 from ....features.tuning.cpu_block import MAX_BLOCKS, MAX_REGISTER_TILE, MAX_UNROLLED
-from .iree_gemm_tiles import FLOPS, Config, aligned, between, drawn, multiple
-from .shapes import MODEL_SHARE, additive_recurrence
+from .iree_gemm_tiles import FLOPS, Config, drawn_within, multiple
+from .shapes import MODEL_SHARE, additive_recurrence, aligned, between
 
 SIZES = {"in_channels": (3, 512), "out_channels": (8, 512), "height": (7, 112)}
 """Range of each size of a space-filling shape, inclusive."""
@@ -72,7 +72,7 @@ def _shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
         cin, cout, height = (between(float(u), *SIZES[name]) for name, u in zip(SIZES, point, strict=False))
         if i % 2:
             cin, cout = (aligned(size, _ALIGNMENT) for size in (cin, cout))
-        kernel = drawn(_KERNELS, float(point[4]), height)
+        kernel = drawn_within(_KERNELS, float(point[4]), height)
         stride = 1 + int(rng.random() < _STRIDED_SHARE)
         width = round(height * (1 + (WIDEST - 1) * float(point[3]))) if i % _WIDER_EVERY == 0 else height
         shape = _shape(rng, cin, cout, height, width, kernel, stride)
@@ -124,8 +124,8 @@ def _configs(shape: Shape, wanted: int, rng: np.random.Generator) -> list[Config
 def _config(sizes: dict[str, int], rows: int, columns: int, u: Iterator[float]) -> Config:
     """The configuration at one point of the unit cube."""
     widths = {width: weight for width, weight in _INNER_W.items() if columns % width == 0}
-    inner_w = drawn(widths if next(u) < _DIVIDING_SHARE else _INNER_W, next(u), columns)
-    inner_c = drawn(_INNER_C, next(u), sizes["out_channels"])
+    inner_w = drawn_within(widths if next(u) < _DIVIDING_SHARE else _INNER_W, next(u), columns)
+    inner_c = drawn_within(_INNER_C, next(u), sizes["out_channels"])
     steps = {step: weight for step, weight in _INNER_K.items() if sizes["in_channels"] % step == 0}
     return {
         "tile_h": between(next(u), 1, rows),
@@ -133,7 +133,7 @@ def _config(sizes: dict[str, int], rows: int, columns: int, u: Iterator[float]) 
         "tile_c": multiple(inner_c, next(u), _TILE_C, sizes["out_channels"]),
         "inner_w": inner_w,
         "inner_c": inner_c,
-        "inner_k": drawn(steps, next(u), sizes["in_channels"]),
+        "inner_k": drawn_within(steps, next(u), sizes["in_channels"]),
     }
 
 

@@ -8,16 +8,15 @@ only wastes time stays out: code that unrolls without end, and blocks so small t
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from ....features.kernel import KernelSpec, get_family
 from ....features.tuning.cpu_block import MAX_FILLED
 from ....features.tuning.kinds.iree_contraction import TILES, sensible
-from .shapes import MODEL_SHARE, additive_recurrence
+from .shapes import MODEL_SHARE, additive_recurrence, aligned, between, drawn
 
 Point = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Config = dict[str, int]
@@ -83,18 +82,7 @@ def tiled_gemm_plan(n_shapes: int, n_configs: int, seed: int, threads: int = 1) 
     for shape in _shapes(n_shapes, rng):
         configs: list[Config] = [{}, {"data_tiling": 1}, *_configs(shape, n_configs, rng)]
         specs += [
-            KernelSpec.of(
-                "gemm",
-                "fp32",
-                variant=shape.variant,
-                impl="iree",
-                threads=threads,
-                config=config,
-                batch=shape.batch,
-                m=shape.m,
-                n=shape.n,
-                k=shape.k,
-            )
+            KernelSpec.of("gemm", "fp32", impl="iree", threads=threads, config=config, **asdict(shape))
             for config in configs
         ]
     return [specs[i] for i in rng.permutation(len(specs))]
@@ -122,7 +110,7 @@ def _model_shapes(wanted: int, rng: np.random.Generator) -> list[Shape]:
 
 
 def _shape(sizes: Mapping[str, int], *, rounded: bool) -> Shape:
-    m, n, k = (aligned(sizes[name]) if rounded else sizes[name] for name in SIZES)
+    m, n, k = (aligned(sizes[name], ALIGNMENT) if rounded else sizes[name] for name in SIZES)
     return Shape(m, n, k)
 
 
@@ -132,11 +120,6 @@ def _laid_out(shape: Shape, rng: np.random.Generator) -> Shape:
     variant = str(rng.choice([*VARIANTS], p=weights / weights.sum()))
     laid_out = replace(shape, variant=variant, batch=int(rng.choice(_BATCHES)) if variant == "batched" else 1)
     return laid_out if laid_out.flops <= FLOPS[1] else shape
-
-
-def aligned(size: int, to: int = ALIGNMENT) -> int:
-    """The multiple of `to` nearest to `size`, at least one."""
-    return to * max(1, round(size / to))
 
 
 def _configs(shape: Shape, wanted: int, rng: np.random.Generator) -> list[Config]:
@@ -156,9 +139,9 @@ def _configs(shape: Shape, wanted: int, rng: np.random.Generator) -> list[Config
 
 def _config(shape: Shape, u: Iterator[float]) -> Config:
     """The configuration at one point of the unit cube; sizes beyond the shape are cut, they would change nothing."""
-    inner_m = drawn(_INNER_M, next(u), shape.m)
-    inner_n = drawn(_INNER_N, next(u), shape.n)
-    inner_k = drawn(_INNER_K, next(u), shape.k)
+    inner_m = drawn_within(_INNER_M, next(u), shape.m)
+    inner_n = drawn_within(_INNER_N, next(u), shape.n)
+    inner_k = drawn_within(_INNER_K, next(u), shape.k)
     config = {
         "tile_m": multiple(inner_m, next(u), _TILE_M, shape.m),
         "tile_n": multiple(inner_n, next(u), _TILE_N, shape.n),
@@ -179,11 +162,10 @@ def is_sensible(shape: Shape, config: Mapping[str, int]) -> bool:
     return bool(sensible(sizes, {name: np.array([config.get(name, 0)]) for name in TILES})[0])
 
 
-def drawn(weights: Mapping[int, int], u: float, size: int) -> int:
+def drawn_within(weights: Mapping[int, int], u: float, size: int) -> int:
     """The choice at quantile `u` of those no larger than `size`, or the smallest of all."""
-    choices: Sequence[int] = [choice for choice in weights if choice <= size] or [min(weights)]
-    shares = np.cumsum([weights[choice] for choice in choices])
-    return choices[int(np.searchsorted(shares, u * shares[-1], side="right"))]
+    possible = {choice: weight for choice, weight in weights.items() if choice <= size}
+    return drawn(possible or {min(weights): 1}, u)
 
 
 def multiple(inner: int, u: float, bounds: tuple[int, int], size: int) -> int:
@@ -191,8 +173,3 @@ def multiple(inner: int, u: float, bounds: tuple[int, int], size: int) -> int:
     covering = -(-size // inner)
     low, high = max(1, -(-bounds[0] // inner)), max(1, min(bounds[1] // inner, covering))
     return inner * between(u, min(low, high), high)
-
-
-def between(u: float, low: int, high: int) -> int:
-    """The whole number at quantile `u` of the log-uniform distribution from `low` to `high`."""
-    return round(low * math.pow(high / low, u))

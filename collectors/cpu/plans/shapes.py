@@ -7,13 +7,17 @@ Space-filling is the additive recurrence R_d (M. Roberts, "The Unreasonable Effe
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from ....features.kernel import KernelFamily, KernelSpec, View, get_family
-from ...chunking import grouped
+from ...collector import grouped
+
+_Choice = TypeVar("_Choice")
 
 MODEL_SHARE = 1 / 3
 """Share of shapes met in real models; the rest fills the space."""
@@ -169,3 +173,19 @@ def additive_recurrence(dims: int, offset: np.ndarray[tuple[int, ...], np.dtype[
     alpha = phi ** -np.arange(1.0, dims + 1.0)
     for i in itertools.count(1):
         yield (offset + i * alpha) % 1.0
+
+
+def aligned(size: int, to: int) -> int:
+    """The multiple of `to` nearest to a size, at least one."""
+    return to * max(1, round(size / to))
+
+
+def between(u: float, low: int, high: int) -> int:
+    """The whole number at quantile `u` of the log-uniform distribution from `low` to `high`."""
+    return round(low * math.pow(high / low, u))
+
+
+def drawn(weights: Mapping[_Choice, int], u: float) -> _Choice:
+    """The choice at quantile `u`."""
+    shares = np.cumsum(list(weights.values()))
+    return list(weights)[int(np.searchsorted(shares, u * shares[-1], side="right"))]

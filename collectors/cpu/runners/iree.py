@@ -90,7 +90,7 @@ def _prepare(spec: KernelSpec) -> Prepared:
     setup_s = time.perf_counter() - began
     call, result = _bind(context, function, *inputs, np.zeros(output, np.float32))
     call()
-    _check_result(result(), kernel.wanted(spec, *inputs))
+    check_result(result(), kernel.wanted(spec, *inputs))
     return Prepared(call, setup_s)
 
 
@@ -144,7 +144,7 @@ def _compile(mlir: str, *flags: str) -> bytes:
     Raises:
         UnsupportedCaseError: the compiler refused, died, or took longer than `COMPILE_LIMIT_S`.
     """
-    command = [*_compiler(), *_FLAGS, *flags]
+    command = [*compiler(), *_FLAGS, *flags]
     try:
         done = subprocess.run(  # noqa: S603  the installed compiler and our own text
             command, input=mlir.encode(), capture_output=True, timeout=COMPILE_LIMIT_S, check=False
@@ -152,19 +152,21 @@ def _compile(mlir: str, *flags: str) -> bytes:
     except subprocess.TimeoutExpired:
         raise UnsupportedCaseError(f"iree-compile took longer than {COMPILE_LIMIT_S:g} s") from None
     if done.returncode:
-        raise UnsupportedCaseError(f"iree-compile: {_first_diagnostic(done.stderr.decode(), done.returncode)}")
+        raise UnsupportedCaseError(f"iree-compile: {first_diagnostic(done.stderr.decode(), done.returncode)}")
     return done.stdout
 
 
-def _first_diagnostic(stderr: str, status: int) -> str:
+def first_diagnostic(stderr: str, status: int) -> str:
+    """What `iree-compile` says first, and the signal that ended it."""
     lines = [line for line in stderr.splitlines() if line.strip()]
     first_error = next((line for line in lines if "error:" in line), lines[0] if lines else "no diagnostic")
     # Signals (the compiler aborted) come as negative statuses.
-    return first_error.rpartition("error: ")[2].strip() + (f" (killed by signal {-status})" if status < 0 else "")
+    return first_error.rpartition("error: ")[2].strip()[:240] + (f" (killed by signal {-status})" if status < 0 else "")
 
 
 @cache
-def _compiler() -> tuple[str, ...]:
+def compiler() -> tuple[str, ...]:
+    """The beginning of a command line of `iree-compile`, which reads standard input."""
     from iree.compiler.tools.binaries import find_tool
 
     return (find_tool("iree-compile"), "-", f"--iree-llvmcpu-embedded-linker-path={find_tool('iree-lld')}")
@@ -231,7 +233,12 @@ def _operands(spec: KernelSpec) -> list[Matrix]:
     return [rng.standard_normal(shape, dtype=np.float32) for shape in _shapes(spec)[:-1]]
 
 
-def _check_result(got: Matrix, wanted: Matrix) -> None:
+def check_result(got: Matrix, wanted: Matrix) -> None:
+    """Refuse a result that is further off than `MAX_RELATIVE_ERROR`.
+
+    Raises:
+        ArithmeticError: it is.
+    """
     error = float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
     # Written so that NaN fails too.
     if not error <= MAX_RELATIVE_ERROR:

@@ -12,7 +12,6 @@ LLVM 19's tools and a C compiler (for linking) must be installed and the plug-in
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import shutil
 import subprocess
@@ -28,6 +27,7 @@ import numpy as np
 
 from ....features.kernel import KernelSpec
 from ...runner import Prepared, Runner, UnsupportedCaseError
+from .iree import check_result
 
 KNOBS = ("tile_m", "tile_n", "tile_k")
 """Knobs a configuration names together, each at least 1."""
@@ -37,9 +37,6 @@ PLUGIN_VARIABLE = "KERNELCAST_MLIR_PLUGIN"
 
 COMPILE_LIMIT_S = 20.0
 """Longest run of one tool allowed; sensible tiles take well under a second."""
-
-MAX_RELATIVE_ERROR = 1e-5
-"""Largest ‖C − C_numpy‖ / ‖C_numpy‖ (Frobenius) of a right fp32 result: rounding leaves about 2**-24 · sqrt(k)."""
 
 LOWERING = (
     "canonicalize,cse,func.func(convert-linalg-to-loops),canonicalize,fold-memref-alias-ops,convert-scf-to-cf,"
@@ -70,7 +67,7 @@ def _prepare(spec: KernelSpec) -> Prepared:
     pointers = [operand.ctypes.data_as(ctypes.c_void_p) for operand in operands]
     function(*pointers)
     # linalg adds the product to what is there, so only the first call's result is the product.
-    _check_result(c, _transposed(a, spec.variant == "tn") @ _transposed(b, spec.variant == "nt"))
+    check_result(c, _transposed(a, spec.variant == "tn") @ _transposed(b, spec.variant == "nt"))
 
     def call() -> None:
         function(*pointers)
@@ -166,12 +163,6 @@ def _tools() -> tuple[str, ...]:
         missing = _TOOLS[results.index(None)]
         raise UnsupportedCaseError(f"{missing} is not installed; packages: mlir-19-tools, llvm-19, gcc")
     return tuple(str(tool) for tool in results)
-
-
-def _check_result(got: Matrix, wanted: Matrix) -> None:
-    error = math.inf if not np.isfinite(got).all() else float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
-    if error > MAX_RELATIVE_ERROR:
-        raise ArithmeticError(f"wrong product: relative error {error:.2g}, allowed {MAX_RELATIVE_ERROR:g}")
 
 
 def _use_threads(_threads: int) -> None:

@@ -11,16 +11,12 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import IO, Any
 
-from ....datasets.rows.schema import Measurement
-from ....features.kernel import KernelSpec
 from ....process import (
     ChildLostError,
     ChildStartError,
@@ -30,14 +26,10 @@ from ....process import (
     python_command,
     send,
 )
-from ....version import __version__
-from ...meters.board import BoardMeter, idle_power_w, sensor_period_s
-from ...meters.protocol import EnergyMeter
-from ..measure.bench import GpuBench
-from ..measure.operands import make_operands
+from ...host import measured_fact
 from ..measure.worker import POISONED, GpuWorkerOptions, open_bench
-from .micro_kernels import CupyMicro, Micro
-from .probes import PROBES, Probe, ProbeBench, ProbeError, reason
+from .micro_kernels import ProbeBench
+from .probes import PROBES, Probe, reason
 
 SILENCE_S = 60.0
 """Longest any one probe may take: the energy ones settle and read for some ten seconds, compiling takes a few."""
@@ -78,7 +70,6 @@ def characterize(
     silence_s: float = SILENCE_S,
     limit_s: float = LIMIT_S,
     progress: Callable[[str, int, int], None] | None = None,
-    now_s: Callable[[], float] = time.monotonic,
 ) -> Characterised:
     """Measure GPU `index`; nothing is stored.
 
@@ -89,22 +80,18 @@ def characterize(
         silence_s: longest for one fact.
         limit_s: longest for all.
         progress: called with the fact being measured, facts done, facts in all.
-        now_s: monotonic time.
 
     Raises:
         ChildStartError: no child starts; torch or its CUDA device is missing, say.
     """
-    if names is None:
-        from .probes import PROBES
-
-        names = [probe.name for probe in PROBES]
+    names = [probe.name for probe in PROBES] if names is None else names
     child = probe_child(index) if child is None else child
     facts: Facts = {}
     device: dict[str, Any] = {}
-    lost, until_s = 0, now_s() + limit_s
+    lost, until_s = 0, time.monotonic() + limit_s
     try:
         while left := [name for name in names if name not in facts]:
-            if lost == MOST_LOST or now_s() >= until_s:
+            if lost == MOST_LOST or time.monotonic() >= until_s:
                 why = f"given up after {lost} lost processes" if lost == MOST_LOST else f"the {limit_s:g} s are over"
                 facts |= _missing(left, why)
                 break
@@ -116,7 +103,7 @@ def characterize(
                 facts |= _missing(left, str(error))
                 break
             device = device or dict(child.ready)
-            lost += _until_lost(child, left, facts, silence_s, until_s, progress, now_s)
+            lost += _until_lost(child, left, facts, silence_s, until_s, progress)
     finally:
         child.close()
     return Characterised({name: facts[name] for name in names}, device)
@@ -124,13 +111,13 @@ def characterize(
 
 def _until_lost(
     child: JsonChild, left: Sequence[str], facts: Facts, silence_s: float, until_s: float,
-    progress: Callable[[str, int, int], None] | None, now_s: Callable[[], float],
+    progress: Callable[[str, int, int], None] | None,
 ) -> int:  # fmt: skip
     """Fill `facts` with `left`; 1 when the child was lost on the way, and then the fact it was at is None there."""
     done, at = len(facts), left[0]
     try:
         child.write({"probes": list(left)})
-        while "done" not in (message := child.read(max(0.0, min(silence_s, until_s - now_s())))):
+        while "done" not in (message := child.read(max(0.0, min(silence_s, until_s - time.monotonic())))):
             if "at" in message:
                 at = message["at"]
                 if progress is not None:
@@ -139,115 +126,15 @@ def _until_lost(
                 facts[message["fact"]] = measured_fact(message["value"], message["note"])
         return 0
     except ChildLostError as lost:
-        is_over = lost.kind == "timeout" and now_s() >= until_s
+        is_over = lost.kind == "timeout" and time.monotonic() >= until_s
         why = "the time for all facts was over" if is_over else f"the worker {lost}"
     # A child that saw its context break sent the guilty fact itself, and then ended.
     facts |= _missing([at] if at not in facts else [], why)
     return 1
 
 
-def measured_fact(value: float | None, note: str) -> dict[str, Any]:
-    """A fact as a device file has it; `note` says how it was measured, or why there is no value."""
-    if value is None:
-        return {"value": None, "source": f"not measured: {note}"}
-    return {"value": value, "source": f"measured {datetime.now(UTC):%Y-%m-%d}, kernelcast {__version__}: {note}"}
-
-
 def _missing(names: Iterable[str], why: str) -> Facts:
     return {name: measured_fact(None, why) for name in names}
-
-
-_HOST_CALLS = 200
-"""Calls enqueued in a row: far fewer than the thousand or so a stream holds before the host has to wait for the GPU."""
-
-_HOST_REPEATS = 9
-
-
-class CudaProbeBench:
-    """The `ProbeBench` of a real GPU; `meter` is its energy sensor, `index` its number among CUDA's devices."""
-
-    def __init__(
-        self, bench: GpuBench, meter: EnergyMeter, index: int = 0, *, open_micro: Callable[[int], Micro] = CupyMicro,
-        now_s: Callable[[], float] = time.perf_counter,
-    ) -> None:  # fmt: skip
-        self._bench, self._meter, self._index = replace(bench, meter=meter), meter, index
-        self._open_micro, self._now_s = open_micro, now_s
-        self._micro: Micro | None = None
-
-    def graph_s(self, spec: KernelSpec) -> float:
-        """Seconds the GPU takes for one call, as a campaign measures it.
-
-        Raises:
-            ProbeError: the case has no latency; the message has its status and why.
-        """
-        row = self._row(spec)
-        if row.latency_s is None:
-            raise ProbeError(f"{row.status}: {row.message}")
-        return row.latency_s
-
-    def host_s(self, spec: KernelSpec) -> float:
-        """Seconds the host takes to enqueue one call: the median of nine loops of 200, the GPU idle before each."""
-        gpu = self._bench.gpu
-        runner = self._bench.runners.get(spec.impl)
-        if runner is None:
-            raise ProbeError(f"no GPU runner for impl {spec.impl!r}")
-        call = runner.launch(spec, make_operands(gpu.torch, spec, "cuda")).call
-        per_call_s: list[float] = []
-        for _ in range(_HOST_REPEATS + 1):
-            gpu.call_s(call)
-            began = self._now_s()
-            for _ in range(_HOST_CALLS):
-                call()
-            per_call_s.append((self._now_s() - began) / _HOST_CALLS)
-        gpu.call_s(call)
-        return statistics.median(per_call_s[1:])
-
-    def micro(self) -> Micro:
-        """What runs micro-kernels, compiled on first use.
-
-        Raises:
-            ProbeError: CuPy is not installed.
-        """
-        if self._micro is None:
-            try:
-                self._micro = self._open_micro(self._index)
-            except ImportError as error:
-                raise ProbeError(f"micro-kernels need CuPy ({error}); install cupy-cuda13x") from error
-        return self._micro
-
-    def power_w(self, spec: KernelSpec | None) -> float:
-        """Mean power in a steady loop of `spec`, or at rest with a context open.
-
-        Raises:
-            ProbeError: there is no sensor, or its reading is not to be trusted.
-        """
-        if spec is None:
-            return _known(idle_power_w(self._board().reader), "the GPU does not tell its power")
-        self._board()
-        row = self._row(spec, energy_windows=1)
-        return _known(row.power_w, row.message or "the sensor gave nothing")
-
-    def sensor_period_s(self) -> float:
-        """Median time between two steps of the energy counter.
-
-        Raises:
-            ProbeError: there is no sensor, or it does not step.
-        """
-        return _known(sensor_period_s(self._board().reader), "the energy counter did not step three times in 2 s")
-
-    def _row(self, spec: KernelSpec, energy_windows: int = 0) -> Measurement:
-        return self._bench.measure(spec, energy_windows)
-
-    def _board(self) -> BoardMeter:
-        if not isinstance(self._meter, BoardMeter):
-            raise ProbeError("no energy sensor: NVML is not there or has no counter for this GPU")
-        return self._meter
-
-
-def _known(value: float | None, otherwise: str) -> float:
-    if value is None:
-        raise ProbeError(otherwise)
-    return value
 
 
 def main(argv: list[str]) -> None:
@@ -290,7 +177,7 @@ def open_probe_bench(index: int) -> tuple[ProbeBench, dict[str, Any], Callable[[
 
     bench, facts, broken = open_bench(GpuWorkerOptions(device="", index=index))
     meter, _ = find_gpu_meter(index, calibrate=False, uuid=f"GPU-{torch.cuda.get_device_properties(index).uuid}")
-    return CudaProbeBench(bench, meter, index), {**facts, "attributes": device_attributes(index)}, broken
+    return ProbeBench(bench, meter, index), {**facts, "attributes": device_attributes(index)}, broken
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The micro-kernels that characterise a GPU: what each is launched with, and launching them through CuPy.
+"""The micro-kernels that characterise a GPU: what each is launched with, and launching them through CuPy; and the bench.
 
 The same launches on every GPU: counts of blocks and steps are fixed, never taken from the device. There are enough blocks
 for many waves on any GPU of today, and the second, larger launch of each shows whether the first was long enough.
@@ -7,13 +7,19 @@ for many waves on any GPU of today, and the second, larger launch of each shows 
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from ....features.kernel import KernelSpec
+from ...meters.board import BoardMeter, idle_power_w, sensor_period_s
+from ...meters.protocol import EnergyMeter
 from ...runner import UnsupportedCaseError
+from ..measure.bench import GpuBench
+from ..measure.operands import make_operands
 
 MICRO_SOURCE = Path(__file__).with_suffix(".cu")
 """CUDA source of all of them."""
@@ -69,18 +75,6 @@ class Throng:
     compute_capability: int = 75
 
 
-class Micro(Protocol):
-    """Runs micro-kernels; tests play one."""
-
-    def chain_s(self, chain: Chain, steps: int) -> tuple[float, float]:
-        """Seconds and SM clocks per step of the chain."""
-        ...
-
-    def throng_s(self, throng: Throng, blocks: int, span_b: int) -> float:
-        """Seconds of one launch."""
-        ...
-
-
 class CupyMicro:
     """Micro-kernels compiled by NVRTC and launched by CuPy.
 
@@ -88,7 +82,7 @@ class CupyMicro:
         ImportError: CuPy is not installed.
     """
 
-    def __init__(self, index: int = 0) -> None:
+    def __init__(self, index: int) -> None:
         import cupy
 
         cupy.cuda.Device(index).use()
@@ -146,3 +140,96 @@ class CupyMicro:
 
     def _flush(self) -> None:
         self._cupy.ones(_FLUSH_B // 4, dtype=self._cupy.float32)
+
+
+class ProbeError(Exception):
+    """A fact cannot be measured here; the message says why."""
+
+
+_HOST_CALLS = 200
+"""Calls enqueued in a row: far fewer than the thousand or so a stream holds before the host has to wait for the GPU."""
+
+_HOST_REPEATS = 9
+
+
+class ProbeBench:
+    """What probes measure with: the GPU behind torch and CuPy, its energy sensor, and its number among CUDA's devices.
+
+    Every method raises what its library raises; only the probe that asked has no value then.
+    """
+
+    def __init__(self, bench: GpuBench, meter: EnergyMeter, index: int) -> None:
+        self._bench, self._meter, self._index = replace(bench, meter=meter), meter, index
+        self._micro: CupyMicro | None = None
+
+    def graph_s(self, spec: KernelSpec) -> float:
+        """Seconds the GPU takes for one call, as a campaign measures it.
+
+        Raises:
+            ProbeError: the case has no latency; the message has its status and why.
+        """
+        row = self._bench.measure(spec)
+        if row.latency_s is None:
+            raise ProbeError(f"{row.status}: {row.message}")
+        return row.latency_s
+
+    def host_s(self, spec: KernelSpec) -> float:
+        """Seconds the host takes to enqueue one call: the median of nine loops of 200, the GPU idle before each."""
+        gpu = self._bench.gpu
+        runner = self._bench.runners.get(spec.impl)
+        if runner is None:
+            raise ProbeError(f"no GPU runner for impl {spec.impl!r}")
+        call = runner.launch(spec, make_operands(gpu.torch, spec, "cuda")).call
+        per_call_s: list[float] = []
+        for _ in range(_HOST_REPEATS + 1):
+            gpu.call_s(call)
+            began = time.perf_counter()
+            for _ in range(_HOST_CALLS):
+                call()
+            per_call_s.append((time.perf_counter() - began) / _HOST_CALLS)
+        gpu.call_s(call)
+        return statistics.median(per_call_s[1:])
+
+    def micro(self) -> CupyMicro:
+        """What runs micro-kernels, compiled on first use.
+
+        Raises:
+            ProbeError: CuPy is not installed.
+        """
+        if self._micro is None:
+            try:
+                self._micro = CupyMicro(self._index)
+            except ImportError as error:
+                raise ProbeError(f"micro-kernels need CuPy ({error}); install cupy-cuda13x") from error
+        return self._micro
+
+    def power_w(self, spec: KernelSpec | None) -> float:
+        """Mean power in a steady loop of `spec`, or at rest with a context open.
+
+        Raises:
+            ProbeError: there is no sensor, or its reading is not to be trusted.
+        """
+        if spec is None:
+            return _known(idle_power_w(self._board().reader), "the GPU does not tell its power")
+        self._board()
+        row = self._bench.measure(spec, 1)
+        return _known(row.power_w, row.message or "the sensor gave nothing")
+
+    def sensor_period_s(self) -> float:
+        """Median time between two steps of the energy counter.
+
+        Raises:
+            ProbeError: there is no sensor, or it does not step.
+        """
+        return _known(sensor_period_s(self._board().reader), "the energy counter did not step three times in 2 s")
+
+    def _board(self) -> BoardMeter:
+        if not isinstance(self._meter, BoardMeter):
+            raise ProbeError("no energy sensor: NVML is not there or has no counter for this GPU")
+        return self._meter
+
+
+def _known(value: float | None, otherwise: str) -> float:
+    if value is None:
+        raise ProbeError(otherwise)
+    return value

@@ -12,41 +12,10 @@ from functools import partial
 from typing import Protocol
 
 from ....features.kernel import KernelSpec, View, get_family
-from .micro_kernels import Chain, Micro, Throng
+from .micro_kernels import Chain, ProbeBench, ProbeError, Throng
 
 LARGER_IS_BETTER = 0.05
 """A larger case better by more than this share says that the smaller did not reach the peak; so may the larger."""
-
-
-class ProbeError(Exception):
-    """A fact cannot be measured here; the message says why."""
-
-
-class ProbeBench(Protocol):
-    """What probes measure with: the GPU behind torch and CuPy, or a fake.
-
-    Every method raises what its library raises; only the probe that asked has no value then.
-    """
-
-    def graph_s(self, spec: KernelSpec) -> float:
-        """Seconds the GPU takes for one call, back to back in a CUDA graph."""
-        ...
-
-    def host_s(self, spec: KernelSpec) -> float:
-        """Seconds the host takes to enqueue one call, in a loop that waits for none."""
-        ...
-
-    def micro(self) -> Micro:
-        """What runs micro-kernels."""
-        ...
-
-    def power_w(self, spec: KernelSpec | None) -> float:
-        """Mean power while the case runs in a steady loop, or while nothing runs."""
-        ...
-
-    def sensor_period_s(self) -> float:
-        """How often the energy sensor has something new."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ....datasets.rows.schema import Measurement, message_of
 from ....features.kernel import KernelSpec, get_family
 from ...host import utc_now
-from ...meters.protocol import SLOWDOWNS, Energy, EnergyMeter, EnergyRefusedError, NoMeter, SteadyLoop
+from ...meters.protocol import SLOWDOWNS, Energy, EnergyMeter, EnergyRefusedError, NoMeter
 from ...runner import (
     MESSAGE_CHARS,
     GpuRunner,
@@ -25,8 +25,9 @@ from ...runner import (
     status_of,
 )
 from ..plan.strata import masked
+from .cuda import CudaGpu
 from .operands import Rotation, SetCounts, make_operands
-from .timing import COLD, HOT, Gpu, GraphRule, Sampled, sample
+from .timing import COLD, HOT, GraphRule, Sampled, sample
 
 _ATTEMPTS = 2
 """Times a case is measured where the first time was throttled, or at a clock that may be left over from another case."""
@@ -51,26 +52,6 @@ class WrongResultError(Exception):
 
 class ThrottledError(Exception):
     """The device slowed itself down for its temperature or its supply."""
-
-
-class BenchDevice(Gpu, Protocol):
-    """What measuring needs of a device beyond timing."""
-
-    torch: Any
-    cache_b: float
-    memory_b: float
-
-    def flush(self) -> None:
-        """Empty the last-level cache."""
-        ...
-
-    def steady(self, graph: Any, calls: int) -> SteadyLoop:
-        """A loop that replays a graph of `calls` calls without a pause."""
-        ...
-
-    def release(self) -> None:
-        """Give memory back."""
-        ...
 
 
 State = Callable[[], Mapping[str, Any]]
@@ -113,7 +94,7 @@ class GpuBench:
     """
 
     name: str
-    gpu: BenchDevice
+    gpu: CudaGpu
     runners: Mapping[str, GpuRunner]
     state: State = dict
     meter: EnergyMeter = field(default_factory=NoMeter)

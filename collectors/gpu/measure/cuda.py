@@ -8,12 +8,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from .timing import Call, SystemTime
+from ...runner import first_line
+
+Call = Callable[[], Any]
+"""Enqueues a kernel."""
 
 _entered: list[Any] = []
 """The inference mode entered, kept alive: a guard that is garbage collected ends its mode at once."""
@@ -70,7 +73,7 @@ class CudaGraph:
         self._graph.replay()
 
 
-class CudaGpu(SystemTime):
+class CudaGpu:
     """A CUDA device through torch. Everything runs on one side stream, since the default stream cannot be captured."""
 
     def __init__(self, torch: Any, index: int = 0) -> None:
@@ -83,6 +86,10 @@ class CudaGpu(SystemTime):
         self.broken_reason: str | None = None
         self._flushed = torch.empty(int(2 * self.cache_b), dtype=torch.uint8, device="cuda")
         self._flushes = 0
+
+    def now_s(self) -> float:
+        """Monotonic wall time."""
+        return time.monotonic()
 
     def flush(self) -> None:
         """Empty the last-level cache: write twice its size."""
@@ -129,7 +136,7 @@ class CudaGpu(SystemTime):
         except RuntimeError as error:
             # torch 2.11 raises before its allocator hears that the capture is over; from then on giving memory back fails
             # with an internal assertion, and only another process is rid of that.
-            self.broken_reason = f"a graph capture could not be ended: {_first_line(error)}"
+            self.broken_reason = f"a graph capture could not be ended: {first_line(error)}"
             raise
 
     def broken(self) -> str | None:
@@ -139,7 +146,7 @@ class CudaGpu(SystemTime):
         try:
             self.torch.cuda.synchronize()
         except RuntimeError as error:
-            return f"the device context is lost: {_first_line(error)}"
+            return f"the device context is lost: {first_line(error)}"
         return None
 
     def steady(self, graph: CudaGraph, calls: int) -> GraphLoop:
@@ -177,30 +184,19 @@ class GraphLoop:
         return self._completed
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
 _LIBRARY = "libcuda.so.1"
 
 
-@dataclass(frozen=True, slots=True)
-class _Attribute:
-    """Number of a `CUdevice_attribute` in cuda.h, and what its value is multiplied by to be in SI units."""
-
-    number: int
-    scale: float = 1.0
-
-
-_ATTRIBUTES: Mapping[str, _Attribute] = {
-    "compute_units": _Attribute(16),
-    "boost_clock_hz": _Attribute(13, 1e3),
-    "memory_clock_hz": _Attribute(36, 1e3),
-    "memory_bus_b": _Attribute(37, 1 / 8),
-    "l2_b": _Attribute(38),
-    "shared_memory_per_unit_b": _Attribute(81),
-    "registers_per_unit_b": _Attribute(82, 4.0),
+_ATTRIBUTES: Mapping[str, tuple[int, float]] = {
+    "compute_units": (16, 1.0),
+    "boost_clock_hz": (13, 1e3),
+    "memory_clock_hz": (36, 1e3),
+    "memory_bus_b": (37, 1 / 8),
+    "l2_b": (38, 1.0),
+    "shared_memory_per_unit_b": (81, 1.0),
+    "registers_per_unit_b": (82, 4.0),
 }
+"""Number of a `CUdevice_attribute` in cuda.h, and what its value is multiplied by to be in SI units."""
 
 
 def device_attributes(index: int = 0, load: Callable[[str], Any] = ctypes.CDLL) -> dict[str, float | None]:
@@ -216,10 +212,10 @@ def device_attributes(index: int = 0, load: Callable[[str], Any] = ctypes.CDLL) 
     if driver.cuInit(0) != 0 or driver.cuDeviceGet(ctypes.byref(device), index) != 0:
         return {}
     attributes: dict[str, float | None] = {}
-    for name, attribute in _ATTRIBUTES.items():
+    for name, (number, scale) in _ATTRIBUTES.items():
         value = ctypes.c_int()
-        known = driver.cuDeviceGetAttribute(ctypes.byref(value), attribute.number, device) == 0 and value.value > 0
-        attributes[name] = value.value * attribute.scale if known else None
+        known = driver.cuDeviceGetAttribute(ctypes.byref(value), number, device) == 0 and value.value > 0
+        attributes[name] = value.value * scale if known else None
     size = ctypes.c_size_t()
     attributes["memory_b"] = float(size.value) if driver.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0 else None
     return attributes

@@ -11,51 +11,13 @@ launch is characterised apart. So is the very first call, with all it sets up: w
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-Call = Callable[[], Any]
-
-
-class Graph(Protocol):
-    """Calls captured once, to be replayed as one."""
-
-    def replay_s(self) -> float:
-        """Seconds the GPU takes for one replay; waits for it."""
-        ...
-
-    def launch(self) -> None:
-        """Enqueue one replay; does not wait."""
-        ...
-
-
-class Gpu(Protocol):
-    """What timing needs of a device; tests play one."""
-
-    def call_s(self, call: Call) -> float:
-        """Wall seconds from enqueuing one call to its end."""
-        ...
-
-    def graph(self, calls: Sequence[Call], before: Call | None = None) -> Graph:
-        """Capture `calls` in order; `before` is enqueued ahead of every replay and not part of its time."""
-        ...
-
-    def now_s(self) -> float:
-        """Monotonic wall time."""
-        ...
-
-
-class SystemTime:
-    """Monotonic wall time of this machine."""
-
-    def now_s(self) -> float:
-        """Seconds."""
-        return time.monotonic()
+from .cuda import Call, CudaGpu, CudaGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +80,7 @@ class Sampled:
     samples_s: npt.NDArray[np.float64]
     calls: int
     converged: bool
-    graph: Graph
+    graph: CudaGraph
 
     @property
     def median_s(self) -> float:
@@ -147,7 +109,7 @@ def median_half_width(samples: Sequence[float]) -> float:
 
 
 def sample(
-    gpu: Gpu, calls: Callable[[int], Sequence[Call]], rule: GraphRule, *, flush: Call | None = None,
+    gpu: CudaGpu, calls: Callable[[int], Sequence[Call]], rule: GraphRule, *, flush: Call | None = None,
     in_flight: Callable[[], None] | None = None,
 ) -> Sampled:  # fmt: skip
     """Time a kernel.
@@ -174,7 +136,9 @@ def sample(
     return _sampled(gpu, graph, n_calls, rule, in_flight)
 
 
-def _sampled(gpu: Gpu, graph: Graph, n_calls: int, rule: GraphRule, in_flight: Callable[[], None] | None) -> Sampled:
+def _sampled(
+    gpu: CudaGpu, graph: CudaGraph, n_calls: int, rule: GraphRule, in_flight: Callable[[], None] | None
+) -> Sampled:
     samples: list[float] = []
     began, look = gpu.now_s(), in_flight
     settled = over = False

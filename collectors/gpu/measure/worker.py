@@ -16,11 +16,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from ....datasets.rows.schema import Measurement, from_row, to_row
 from ....datasets.store.store import FINAL_STATUSES
+from ....features.device import Device
 from ....features.kernel import KernelSpec
 from ....features.spec_io.rows import spec_from_row, spec_row
 from ....process import (
@@ -32,6 +33,8 @@ from ....process import (
     python_command,
     send,
 )
+from ...campaign import CampaignError
+from ...collector import JsonOptions
 from ...meters.board import EnergyRule
 from ...meters.protocol import EnergyMeter, NoMeter
 from ...runner import GpuRunner, UnsupportedCaseError, row_without_result
@@ -43,7 +46,7 @@ POISONED = 70
 
 
 @dataclass(frozen=True, slots=True)
-class GpuWorkerOptions:
+class GpuWorkerOptions(JsonOptions):
     """How a GPU worker runs.
 
     Attributes:
@@ -59,15 +62,6 @@ class GpuWorkerOptions:
     energy: bool = False
     settle_s: float = 2.0
     window_s: float = 3.0
-
-    def to_json(self) -> str:
-        """One JSON object."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> GpuWorkerOptions:
-        """The options `to_json` wrote."""
-        return cls(**json.loads(text))
 
 
 def main(argv: list[str]) -> None:
@@ -184,14 +178,26 @@ class GpuCollector:
         """What the worker said of itself when it started, and how many were lost so far."""
         return {**self._child.ready, "workers_lost": self.lost} if self._child.ready else {}
 
-    def start(self) -> Mapping[str, Any]:
-        """Start the worker now rather than at the first case; what it says of itself.
+    def start(self, device: Device) -> None:
+        """Start the worker now rather than at the first case.
 
         Raises:
-            ChildStartError: it does not start.
+            CampaignError: it does not start, or its GPU is not `device`.
         """
-        self._child.start()
-        return self._child.ready
+        try:
+            self._child.start()
+        except ChildStartError as error:
+            raise CampaignError(
+                f"{error}. Nothing was measured with it; fix this and run the same command again."
+            ) from error
+        units, wanted = self._child.ready.get("compute_units"), device.required("compute_units")
+        if units is not None and units != wanted:
+            self.close()
+            raise CampaignError(
+                f"this GPU ({self._child.ready.get('gpu')}) has {units} compute units, {device.name} has {wanted:g}: it is "
+                "another device; make its device file with `kernelcast characterize --gpu --out my-gpu.yaml` and give it with "
+                "--device-file"
+            )
 
     def close(self) -> None:
         """Kill the worker."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....features.kernel import KernelSpec
-from ...cpu.plans.shapes import MODEL_SHARE
+from ...cpu.plans.shapes import MODEL_SHARE, aligned
 from .model_shapes import MODEL_SHAPES
-from .sweeps import aligned, recurrence
+from .sweeps import recurrence
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ....features.errors import SpecError
 from ....features.kernel import KernelSpec, get_family
-from ...cpu.plans.shapes import MODEL_SHARE, additive_recurrence
+from ...cpu.plans.shapes import MODEL_SHARE, additive_recurrence, aligned
 from .model_shapes import MODEL_SHAPES
 
 Sizes = dict[str, int]
@@ -95,11 +95,6 @@ def recurrence(n: int, dims: int, rng: np.random.Generator) -> np.ndarray[tuple[
     """`n` points of the additive recurrence R_d (see `collectors.plan`) from a random start, shape `(n, dims)`."""
     points = itertools.islice(additive_recurrence(dims, rng.random(dims)), n)
     return np.array(list(points)).reshape(n, dims)
-
-
-def aligned(size: int, to: int) -> int:
-    """The multiple of `to` nearest to a size, at least one."""
-    return to * max(1, round(size / to))
 
 
 def _people_like(u: float) -> int:

@@ -8,7 +8,6 @@ try, poor ones among them; only what cannot fit the device or what would spill e
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -17,7 +16,7 @@ import numpy as np
 
 from ....features.dtypes import itemsize_b
 from ....features.kernel import KernelSpec, View, get_family
-from ...cpu.plans.shapes import MODEL_SHARE, additive_recurrence
+from ...cpu.plans.shapes import MODEL_SHARE, additive_recurrence, aligned, between, drawn
 
 SHARES = {"attention": 0.25, "cupy": 0.15}
 """Of the rows: Triton attention and CuPy products; the rest are Triton products."""
@@ -88,7 +87,6 @@ _SPILLING_SHARE = 0.03
 
 Sizes = dict[str, int]
 Rng = np.random.Generator
-_Choice = TypeVar("_Choice")
 _Code = TypeVar("_Code")
 
 
@@ -120,6 +118,11 @@ class GemmCode:
     def threads(self) -> int:
         """Threads of a block."""
         return 32 * self.warps
+
+    def knobs(self, group_m: int, split_k: int) -> dict[str, int]:
+        """The configuration of a case that this binary runs."""
+        names = ("tile_m", "tile_n", "tile_k", "warps", "stages")
+        return {name: getattr(self, name) for name in names} | {"group_m": group_m, "split_k": split_k}
 
     @property
     def values_per_thread(self) -> float:
@@ -158,6 +161,10 @@ class AttentionCode:
     tile_n: int
     warps: int
     stages: int
+
+    def knobs(self) -> dict[str, int]:
+        """The configuration of a case that this binary runs."""
+        return {name: getattr(self, name) for name in ("tile_m", "tile_n", "warps", "stages")}
 
     @property
     def sensible(self) -> bool:
@@ -249,15 +256,14 @@ def _gemm_spec(code: GemmCode, sizes: Sizes, rng: Rng) -> KernelSpec | None:
     parts = drawn(_PARTS, rng.random()) if code.split else 1
     if code.split and (k < 2 * parts * code.tile_k or 4.0 * parts * m * n > MAX_PARTIALS_B):
         return None
-    knobs = {"tile_m": code.tile_m, "tile_n": code.tile_n, "tile_k": code.tile_k, "warps": code.warps,
-             "stages": code.stages, "group_m": drawn(_GROUP_M, rng.random()), "split_k": parts}  # fmt: skip
+    knobs = code.knobs(group_m=drawn(_GROUP_M, rng.random()), split_k=parts)
     return KernelSpec.of("gemm", code.dtype, impl="triton", config=knobs, m=m, n=n, k=k)
 
 
 def _made(size: int, multiple: bool) -> int:
     """The size as a multiple of 16, or as none."""
     if multiple:
-        return 16 * max(1, round(size / 16))
+        return aligned(size, 16)
     return size + 1 if size % 16 == 0 else size
 
 
@@ -284,10 +290,10 @@ def _attention_shapes(head_dim: int, rng: Rng) -> Iterator[Sizes]:
         u_kind, u_batch, u_len = point.tolist()
         heads, kv_heads = _HEADS[rng.integers(len(_HEADS))]
         if u_kind < 0.5:
-            batch, q_len, kv_len = _between(u_batch, 1, 128), 1, _between(u_len, 64, 32768)
+            batch, q_len, kv_len = between(u_batch, 1, 128), 1, between(u_len, 64, 32768)
         else:
-            batch, q_len = _between(u_batch, 1, 16), _between(u_len, 16, 8192)
-            kv_len = q_len + (_between(rng.random(), 16, 8192) if rng.random() < 0.2 else 0)
+            batch, q_len = between(u_batch, 1, 16), between(u_len, 16, 8192)
+            kv_len = q_len + (between(rng.random(), 16, 8192) if rng.random() < 0.2 else 0)
         sizes = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "q_len": q_len, "kv_len": kv_len,
                  "head_dim": head_dim, "window": 0}  # fmt: skip
         view = View("bf16", "bf16", "", sizes)
@@ -307,8 +313,7 @@ def _attention_spec(code: AttentionCode, sizes: Sizes) -> KernelSpec | None:
     )
     if float(get_family("attention").flops(view)) / rate > MAX_LATENCY_S:
         return None
-    knobs = {"tile_m": code.tile_m, "tile_n": code.tile_n, "warps": code.warps, "stages": code.stages}
-    return KernelSpec.of("attention", code.dtype, impl="triton", config=knobs, **sizes)  # type: ignore[arg-type]
+    return KernelSpec.of("attention", code.dtype, impl="triton", config=code.knobs(), **sizes)  # type: ignore[arg-type]
 
 
 def _cupys(wanted: int, rng: Rng) -> list[KernelSpec]:
@@ -331,18 +336,7 @@ def _cupys(wanted: int, rng: Rng) -> list[KernelSpec]:
 def _filling(ranges: Mapping[str, tuple[int, int]], rng: Rng) -> Iterator[Sizes]:
     """Sizes without end, space-filling in their logarithms."""
     for point in additive_recurrence(len(ranges), rng.random(len(ranges))):
-        yield {name: _between(u, *bounds) for u, (name, bounds) in zip(point.tolist(), ranges.items(), strict=True)}
-
-
-def drawn(weights: Mapping[_Choice, int], u: float) -> _Choice:
-    """The choice at quantile `u`."""
-    shares = np.cumsum(list(weights.values()))
-    return list(weights)[int(np.searchsorted(shares, u * shares[-1], side="right"))]
-
-
-def _between(u: float, low: int, high: int) -> int:
-    """The whole number at quantile `u` of the log-uniform distribution from `low` to `high`."""
-    return round(low * math.pow(high / low, u))
+        yield {name: between(u, *bounds) for u, (name, bounds) in zip(point.tolist(), ranges.items(), strict=True)}
 
 
 def _flops(sizes: Sizes) -> float:

@@ -27,8 +27,8 @@ from typing import Any
 
 from ....datasets.records.launch_traces import KernelLaunch, LaunchSummary
 from ....process import ChildLostError, JsonChild, python_command
-from ...host import utc_now
-from ..characterize.characterize import Facts, measured_fact
+from ...host import measured_fact, utc_now
+from ..characterize.characterize import Facts
 
 ANNOTATION = "kernelcast pass"
 """Name of the annotation around every traced pass."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
+from ....features.cost.occupancy import WARP_SIZE
 from ....features.errors import listed
 from ....features.families.gemm import output_dtype
 from ....features.kernel import KernelSpec, View, get_family
@@ -217,8 +218,6 @@ def _check_range(knobs: Mapping[str, int], name: str, most: int) -> None:
     if not 1 <= knobs[name] <= most:
         raise UnsupportedCaseError(f"{name} must be between 1 and {most}, got {knobs[name]}")
 
-
-WARP_SIZE = 32
 
 Kernel = Any
 """What `kernel[grid](*arguments)` launches: a compiled binary, or Triton's interpreter in tests."""

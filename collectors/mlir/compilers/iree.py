@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 from ....datasets.records.mlir_modules import ModuleText
 from ....datasets.rows.schema import Status
 from ....version import required_versions
+from ...cpu.runners.iree import compiler, first_diagnostic
 from ...runner import UnsupportedCaseError
 from ..compiler import Built, Job, ModuleRunner
 from ..machine_code import CodeCounts, count_files, kernel_names
@@ -76,7 +77,7 @@ class Compiled:
 def compile_module(module: ModuleText, path: Path, target: str = "cpu") -> Compiled:
     """Compile `module` into the file `path`, in a process that is killed when `COMPILE_LIMIT_S` are used up."""
     with tempfile.TemporaryDirectory(prefix="kernelcast-iree-") as folder:
-        command = [*_compiler(), *TARGET_FLAGS[target], f"--iree-hal-dump-executable-binaries-to={folder}", "-o", str(path),
+        command = [*compiler(), *TARGET_FLAGS[target], f"--iree-hal-dump-executable-binaries-to={folder}", "-o", str(path),
                    f"--iree-input-type={'torch' if module.dialect == 'torch' else 'auto'}"]  # fmt: skip
         code, errors, spent_s = _run(command, module.text)
         if code is None:
@@ -84,7 +85,7 @@ def compile_module(module: ModuleText, path: Path, target: str = "cpu") -> Compi
         if code != 0:
             # Refusing is final, dying may have been an accident.
             status: Status = "crashed" if code < 0 else "unsupported"
-            return Compiled(None, status, f"iree-compile: {_first_diagnostic(errors, code)}", spent_s)
+            return Compiled(None, status, f"iree-compile: {first_diagnostic(errors, code)}", spent_s)
         dumped = sorted(Path(folder).iterdir())
         objects = [file for file in dumped if file.suffix == ".so"]
         return Compiled(path, compile_s=spent_s, binary_b=path.stat().st_size, counts=count_files(objects),
@@ -115,19 +116,6 @@ def _run(command: Sequence[str], text: str) -> tuple[int | None, str, float]:
         output.seek(0)
         used_up = overdue.is_set() or usage.ru_utime + usage.ru_stime >= COMPILE_LIMIT_S - 1
         return None if used_up else process.returncode, output.read(), usage.ru_utime + usage.ru_stime
-
-
-def _first_diagnostic(errors: str, status: int) -> str:
-    lines = [line for line in errors.splitlines() if line.strip()]
-    first_error = next((line for line in lines if "error:" in line), lines[0] if lines else "no diagnostic")
-    return first_error.rpartition("error: ")[2].strip()[:240] + (f" (killed by signal {-status})" if status < 0 else "")
-
-
-@cache
-def _compiler() -> tuple[str, ...]:
-    from iree.compiler.tools.binaries import find_tool
-
-    return (find_tool("iree-compile"), "-", f"--iree-llvmcpu-embedded-linker-path={find_tool('iree-lld')}")
 
 
 _RUNTIME = SimpleNamespace(library=None, instance=None, device=None)

@@ -1,21 +1,29 @@
-"""Measures a chunk of modules together, as kernels are: block 1 of each, block 2 of each, every block on fresh operands."""
+"""Measures a chunk of modules together, as kernels are: block 1 of each, block 2 of each, every block on fresh operands.
+
+`finished` makes the row that is stored of what was measured: machine code counted, results compared with another compiler's.
+"""
 
 from __future__ import annotations
 
 import random
+import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from ....datasets.records.mlir_modules import ModuleRun
-from ...cpu.timing import Clock, Sampler, StoppingRule, SystemClock, quiet_interpreter, steady_energy
+from ....datasets.records.mlir_modules import ModuleRun, ModuleText
+from ...cpu.timing import Clock, Sampler, StoppingRule, quiet_interpreter, steady_energy
 from ...host import utc_now
 from ...meters.protocol import EnergyMeter, NoMeter
 from ...runner import first_line, status_of
-from ..compiler import Job, Loaded, ModuleRunner
+from ..compiler import Built, Job, Loaded, ModuleRunner
+from ..compilers.iree import Compiled
+from ..machine_code import CodeCounts, count_files
 from ..operands import Array, operands
 
 RULE = StoppingRule(
@@ -31,7 +39,7 @@ LONGEST_CALL_S = 1.5
 Beat = Callable[[str], None]
 
 
-class HandoffClock(SystemClock):
+class HandoffClock(Clock):
     """The clock for calls that run on several threads: every sample counts.
 
     Threads of a program that wake each other preempt each other, which the kernel counts as it counts other programs: not one
@@ -118,7 +126,7 @@ class ModuleBench:
     device: str
     rule: StoppingRule = RULE
     meter: EnergyMeter = field(default_factory=NoMeter)
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = field(default_factory=Clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +218,7 @@ class _Case:
     def take_block(self) -> None:
         """One block of samples; its row when it needs no more."""
         self.sampler.take_block()
-        if (
-            not self.sampler.blocks[-1]
-            and len(self.sampler.blocks) == 1
-            and not isinstance(self.sampler.clock, HandoffClock)
-        ):
+        if self.sampler.blocks == [[]] and not isinstance(self.sampler.clock, HandoffClock):
             # Its own threads preempt each other in every call, so it is begun again with a clock that lets that pass.
             self.sampler = Sampler(self.bench.rule, HandoffClock(), call=self.sampler.call)
             self.notes += ("every call switches between threads, so preempted samples count",)
@@ -234,23 +238,88 @@ class _Case:
         if self.seen is not None and not self.seen.finite:
             self.notes += ("some results are not finite",)
         self.row = replace(
-            self._blank(), status="ok", latency_s=summary.median_s, latency_q1_s=summary.q1_s, latency_q3_s=summary.q3_s,
-            latency_min_s=summary.min_s, n_samples=summary.n, converged=summary.converged, noisy=summary.noisy,
-            rejected_samples=summary.rejected, power_w=None if energy is None else energy.power_w,
-            energy_j=None if energy is None else energy.energy_j,
-            energy_source=None if energy is None else self.bench.meter.name,
+            self._blank(), status="ok", **summary.columns(), **energy,
             message="; ".join(filter(None, (*self.notes, why))) or None,
         )  # fmt: skip
 
     def _blank(self) -> ModuleRun:
-        job, built = self.job, None if self.loaded is None else self.loaded.built
+        job, built = self.job, Built() if self.loaded is None else self.loaded.built
         return ModuleRun(
             module_id=job.module.module_id, compiler=job.compiler, device=self.bench.device, threads=job.threads,
-            status="failed", block="", measured_at=utc_now(),
-            compile_s=None if built is None else built.compile_s, binary_b=None if built is None else built.binary_b,
-            dispatches=None if built is None else built.dispatches,
+            status="failed", block="", measured_at=utc_now(), compile_s=built.compile_s, binary_b=built.binary_b,
+            dispatches=built.dispatches,
         )  # fmt: skip
 
 
 def _nothing() -> None:
     """What a sampler calls between blocks: nothing, so that operands are not kept alive."""
+
+
+Samples = MutableMapping[str, tuple[str, Sample]]
+"""By module id: the compiler that ran it first in this campaign, and a sample of what it computed."""
+
+
+def finished(measured: Measured, compiled: Compiled | None, samples: Samples) -> ModuleRun:
+    """The row with all that is known of its build; `failed` where its results are not those of the first compiler in `samples`.
+
+    Files of machine code are removed.
+    """
+    row = measured.row
+    objects = [Path(path) for path in measured.objects]
+    if compiled is not None:
+        row = replace(row, compile_s=compiled.compile_s, binary_b=compiled.binary_b, dispatches=compiled.dispatches)
+    counts = _counts(objects) if compiled is None else compiled.counts
+    for path in objects:
+        path.unlink(missing_ok=True)
+    if counts is not None:
+        row = replace(row, code_b=counts.code_b, code_instructions=counts.instructions,
+                      vector_instructions=counts.vector_instructions, spills=counts.spills)  # fmt: skip
+    return _compared(row, measured.sample, samples)
+
+
+def _counts(objects: list[Path]) -> CodeCounts | None:
+    try:
+        return count_files(objects)
+    except (subprocess.SubprocessError, OSError):  # what cannot be disassembled is not counted
+        return None
+
+
+def _compared(row: ModuleRun, seen: Sample | None, samples: Samples) -> ModuleRun:
+    if seen is None or row.status != "ok":
+        return row
+    first, wanted = samples.setdefault(row.module_id, (row.compiler, seen))
+    error = relative_error(seen.values, wanted.values) if first != row.compiler else None
+    if error is None or error <= ALLOWED_ERROR:
+        return row
+    return replace(
+        row, status="failed", latency_s=None, latency_q1_s=None, latency_q3_s=None, latency_min_s=None,
+        power_w=None, energy_j=None, energy_source=None,
+        message=f"results differ from those of {first}: relative error {error:.2g}, allowed {ALLOWED_ERROR:g}",
+    )  # fmt: skip
+
+
+_EMPTY = """func.func @main(%a: tensor<1xf32>) -> tensor<1xf32> {
+  return %a : tensor<1xf32>
+}
+"""
+
+_ADD = """func.func @main(%a: tensor<1xf32>) -> tensor<1xf32> {
+  %sum = stablehlo.add %a, %a : tensor<1xf32>
+  return %sum : tensor<1xf32>
+}
+"""
+
+_PRODUCT = """func.func @main(%a: tensor<256x256xf32>, %b: tensor<256x256xf32>) -> tensor<256x256xf32> {
+  %c = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+    : (tensor<256x256xf32>, tensor<256x256xf32>) -> tensor<256x256xf32>
+  return %c : tensor<256x256xf32>
+}
+"""
+
+REFERENCES = MappingProxyType({
+    ModuleText(text, f"kernelcast/{name}", "kernelcast", "stablehlo").module_id: ModuleText(
+        text, f"kernelcast/{name}", "kernelcast", "stablehlo"
+    )
+    for name, text in (("empty", _EMPTY), ("add-one-number", _ADD), ("product-256", _PRODUCT))
+})  # fmt: skip
+"""By module id. `empty` is a runtime's floor, `add-one-number` that of a module with one kernel, `product-256` does work."""

@@ -7,12 +7,13 @@ not in it, and the runtime's part of a call is.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import hashlib
 import re
-import secrets
 import shutil
+import struct
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -30,10 +31,11 @@ from ....datasets.records.mlir_modules import (
     runs_of,
     texts_of,
 )
-from ...campaign import Progress
+from ...campaign import Progress, new_block_name
 from ...host import machine_facts, utc_now
 from ..compilers.iree import TARGET_FLAGS, Compiled, compile_module
 from ..operands import operands, signature
+from .bench import Measured, finished
 
 COMPILER = "iree-avx2"
 LONGEST_S = 2e-3
@@ -43,8 +45,6 @@ _FEW, _MANY = 5, 25
 _LIMIT_S = 120.0
 _BLOCK = 20
 _COLLECTED = re.compile(r"Collected : (\d+)")
-
-_WITHOUT_IO_URING = "kernelcast.collectors.mlir.measure.without_io_uring"
 
 
 def valgrind() -> str | None:
@@ -77,10 +77,11 @@ def executed_instructions(module: ModuleText, binary: Path, folder: Path) -> flo
 
 
 def _collected(command: Sequence[str]) -> int:
-    simulated = [sys.executable, "-P", "-m", _WITHOUT_IO_URING, str(valgrind()), "--tool=callgrind",
-                 "--callgrind-out-file=/dev/null", *command]  # fmt: skip
+    simulated = [str(valgrind()), "--tool=callgrind", "--callgrind-out-file=/dev/null", *command]
     try:
-        done = subprocess.run(simulated, capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
+        done = subprocess.run(  # noqa: S603  installed tools on our own files
+            simulated, capture_output=True, text=True, timeout=_LIMIT_S, check=False, preexec_fn=refuse_io_uring
+        )
     except subprocess.TimeoutExpired:
         raise ValueError(f"callgrind took longer than {_LIMIT_S:g} s") from None
     result = _COLLECTED.search(done.stderr)
@@ -88,6 +89,36 @@ def _collected(command: Sequence[str]) -> int:
         lines = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("==")]
         raise ValueError(f"callgrind: status {done.returncode}: {lines[-1][:200] if lines else 'no output'}")
     return int(result[1])
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_IO_URING_SETUP = 425  # the same number on every architecture
+_SET_SECCOMP, _MODE_FILTER, _NO_NEW_PRIVILEGES = 22, 2, 38  # prctl(2)
+_LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+
+def refuse_io_uring() -> None:
+    """Let `io_uring_setup` fail in this process and what it becomes, as on a kernel that does not have it.
+
+    valgrind (3.19) blocks for ever in `io_uring_enter`, which IREE's runtime waits in; refused it, the runtime uses poll
+    instead. A seccomp filter does that (seccomp(2), and linux/filter.h for the instructions).
+
+    Raises:
+        OSError: the kernel takes no filter.
+    """
+    instructions = ((_LOAD_WORD, 0, 0, 0), (_JUMP_IF_EQUAL, 0, 1, _IO_URING_SETUP), (_RETURN, 0, 0, _REFUSE | errno.ENOSYS),
+                    (_RETURN, 0, 0, _ALLOW))  # fmt: skip
+    packed = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in instructions))
+    program = _Program(len(instructions), ctypes.addressof(packed))
+    # A filter is allowed without being root where no privileges can be gained any more.
+    refused = _LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    if refused or _LIBC.prctl(_SET_SECCOMP, _MODE_FILTER, ctypes.byref(program), 0, 0):
+        raise OSError(ctypes.get_errno(), "the kernel takes no seccomp filter")
 
 
 @cache
@@ -143,14 +174,10 @@ def _small(root: Path, device: str) -> Iterator[ModuleText]:
 def _row(module: ModuleText, device: str, folder: Path, count: Count, compile_: Build) -> ModuleRun:
     binary = folder / "module.vmfb"
     compiled = compile_(module, binary, "cpu-avx2")
-    counts = compiled.counts
     row = ModuleRun(
-        module.module_id, COMPILER, device, 1, compiled.status, "", compile_s=compiled.compile_s, binary_b=compiled.binary_b,
-        dispatches=compiled.dispatches, message=compiled.message, measured_at=utc_now(),
-        code_b=None if counts is None else counts.code_b, code_instructions=None if counts is None else counts.instructions,
-        vector_instructions=None if counts is None else counts.vector_instructions,
-        spills=None if counts is None else counts.spills,
-    )  # fmt: skip
+        module.module_id, COMPILER, device, 1, compiled.status, "", message=compiled.message, measured_at=utc_now()
+    )
+    row = finished(Measured(row), compiled, {})
     if compiled.path is None:
         return row
     try:
@@ -162,12 +189,9 @@ def _row(module: ModuleText, device: str, folder: Path, count: Count, compile_: 
 def _stored(root: Path, device: str, rows: Sequence[ModuleRun]) -> int:
     if not rows:
         return 0
-    block = f"{utc_now().replace(':', '').replace('+0000', 'Z')}-{secrets.token_hex(3)}"
-    facts = machine_facts(device) | {
-        "target": "cpu-avx2",
-        "iree_flags": list(TARGET_FLAGS["cpu-avx2"]),
-        "counted_by": _version(),
-    }
+    block = new_block_name()
+    flags = list(TARGET_FLAGS["cpu-avx2"])
+    facts = machine_facts(device) | {"target": "cpu-avx2", "iree_flags": flags, "counted_by": _version()}
     append_runs(root, [replace(row, block=block) for row in rows], facts)
     return len(rows)
 

@@ -14,11 +14,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ....datasets.records.mlir_modules import ModuleRun, ModuleText
 from ....process import ChildLostError, JsonChild, die_with_parent, private_stdout, python_command, send
-from ...cpu.timing import StoppingRule, SystemClock
+from ...collector import JsonOptions
+from ...cpu.timing import Clock, StoppingRule
 from ...cpu.worker import WorkerOptions, confine
 from ...host import STEADY_MEMORY, utc_now
 from ..compiler import Job, ModuleRunner, module_runners
@@ -26,7 +27,7 @@ from .bench import RULE, HandoffClock, Measured, ModuleBench, Sample, measure_mo
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleWorkerOptions:
+class ModuleWorkerOptions(JsonOptions):
     """How a worker runs.
 
     Attributes:
@@ -47,16 +48,6 @@ class ModuleWorkerOptions:
     dump: str
     memory_cap_b: int | None = None
 
-    def to_json(self) -> str:
-        """One JSON object."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> ModuleWorkerOptions:
-        """The options `to_json` wrote."""
-        raw = json.loads(text)
-        return cls(**raw | {"cores": tuple(raw["cores"])})
-
 
 def main(argv: list[str]) -> None:
     """Serve the compiler that the options in `argv[1]` name, until the parent closes the pipe."""
@@ -76,7 +67,7 @@ def serve(runner: ModuleRunner, options: ModuleWorkerOptions, *, rule: StoppingR
         )
     )
     runner.start(options.target, options.threads, Path(options.dump))
-    clock = SystemClock() if options.threads == 1 else HandoffClock()
+    clock = Clock() if options.threads == 1 else HandoffClock()
     bench = ModuleBench(runner, options.device, rule, find_meter(), clock)
     send(replies, {"ready": {
         "versions": dict(runner.versions()), "target": options.target, "threads": options.threads,
@@ -108,26 +99,6 @@ def measured_of(row: Mapping[str, Any]) -> Measured:
 
 SILENCE_S = 30.0
 """A worker reports before every step of every module; one that is silent for longer hangs and is killed."""
-
-
-class ModuleCollector(Protocol):
-    """Something that turns jobs into rows."""
-
-    def collect(self, jobs: Sequence[Job]) -> list[Measured]:
-        """One row per job, in any order.
-
-        Raises:
-            ChildStartError: no process can be started.
-        """
-        ...
-
-    def facts(self) -> Mapping[str, Any]:
-        """What to record about it: versions, threads, cores."""
-        ...
-
-    def close(self) -> None:
-        """End it, at once."""
-        ...
 
 
 def worker_command(options: ModuleWorkerOptions) -> list[str]:

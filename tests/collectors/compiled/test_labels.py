@@ -5,8 +5,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from kernelcast.collectors.compiled import labels
 from kernelcast.collectors.compiled import worker as labeller
-from kernelcast.collectors.compiled.labels import Labeller, compile_labels, label_plan
+from kernelcast.collectors.compiled.labels import compile_labels, compiling_child, label_plan
 from kernelcast.collectors.gpu.runners.triton import triton_binaries
 from kernelcast.datasets.records.compiled_code import kernels_of, read_compiled
 from kernelcast.datasets.store.parquet_files import provenance_of
@@ -87,7 +88,7 @@ def test_goes_on_where_it_stopped(real):
     def none_needed():
         raise AssertionError("nothing is left to compile")
 
-    again = compile_labels([gemm(), gemm("fp8", tile_k=64)], ["sm_90"], out, quiet, labeller=none_needed)
+    again = compile_labels([gemm(), gemm("fp8", tile_k=64)], ["sm_90"], out, quiet, child=none_needed)
     assert (again.stored, again.skipped) == ({}, 2)
     assert stored(out) == rows
 
@@ -140,15 +141,15 @@ for line in sys.stdin:
 
 
 @pytest.fixture
-def played(tmp_path):
-    command = [sys.executable, "-c", PLAYED, str(tmp_path / "pid")]
-    return lambda: Labeller(deadline_s=5.0, command=command)
+def played(tmp_path, monkeypatch):
+    monkeypatch.setattr(labels, "DEADLINE_S", 5.0)
+    return lambda: compiling_child(command=[sys.executable, "-c", PLAYED, str(tmp_path / "pid")])
 
 
 def test_a_compiler_that_hangs_or_crashes_is_a_row_and_the_rest_goes_on(played, tmp_path):
     specs = [textbook(tile) for tile in (1, 2, 3, 4)]
     out = tmp_path / "out"
-    done = compile_labels(specs, ["sm_90"], out, quiet, processes=2, labeller=played)
+    done = compile_labels(specs, ["sm_90"], out, quiet, processes=2, child=played)
     rows = {dict(kernel.spec.config)["tile_m"]: kernel for kernel in kernels_of(read_compiled(out, "gemm"))}
     assert (rows[1].status, rows[1].message) == ("timeout", "the compiling process took longer than 5 s")
     assert rows[2].status == "crashed"
@@ -164,8 +165,8 @@ def test_a_compiler_that_hangs_or_crashes_is_a_row_and_the_rest_goes_on(played, 
 
 def test_a_crash_is_tried_again_and_a_hang_is_not(played, tmp_path):
     specs = [textbook(tile) for tile in (1, 2)]
-    compile_labels(specs, ["sm_90"], tmp_path / "out", quiet, labeller=played)
-    again = compile_labels(specs, ["sm_90"], tmp_path / "out", quiet, labeller=played)
+    compile_labels(specs, ["sm_90"], tmp_path / "out", quiet, child=played)
+    again = compile_labels(specs, ["sm_90"], tmp_path / "out", quiet, child=played)
     assert (again.stored, again.skipped) == ({"crashed": 1}, 1)
 
 
@@ -174,7 +175,7 @@ def test_ctrl_c_stores_what_is_done(played, tmp_path):
         if done == 2:
             raise KeyboardInterrupt
 
-    done = compile_labels([textbook(tile) for tile in (3, 4, 5, 6)], ["sm_90"], tmp_path, stop, labeller=played)
+    done = compile_labels([textbook(tile) for tile in (3, 4, 5, 6)], ["sm_90"], tmp_path, stop, child=played)
     assert done.interrupted
     assert done.stored == {"ok": 2}
     assert len(stored(tmp_path)) == 2

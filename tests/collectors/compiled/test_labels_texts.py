@@ -1,13 +1,11 @@
 import sys
-from collections import defaultdict
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kernelcast.collectors.compiled import worker
-from kernelcast.collectors.compiled.labels import Labeller, TextJob, compile_texts, read_text_jobs
-from kernelcast.collectors.compiled.sass import OpcodeTable
+from kernelcast.collectors.compiled import labels, worker
+from kernelcast.collectors.compiled.labels import TextJob, compile_texts, compiling_child, read_text_jobs
 from kernelcast.datasets.records.compiled_code import modules_of, pack_modules, read_modules, read_shipped_modules
 from kernelcast.datasets.store.errors import StoreError
 from kernelcast.datasets.store.parquet_files import provenance_of
@@ -30,7 +28,7 @@ def played(tmp_path, body):
         "send({'ready': {'compilers': {'triton': 'triton 0'}}})\n"
         f"for line in sys.stdin:\n    request = json.loads(line)\n    {body}\n"
     )
-    return lambda: Labeller("texts", deadline_s=5.0, command=[sys.executable, "-P", str(script)])
+    return lambda: compiling_child("texts", [sys.executable, "-P", str(script)])
 
 
 OK = "send({'label': {'status': 'ok', 'registers': 8, 'spill_b': 0, 'instructions': 3}})"
@@ -76,16 +74,16 @@ def test_a_text_that_triton_refuses_is_a_row_that_says_why(real):
 
 def test_goes_on_where_it_stopped(tmp_path):
     labeller = played(tmp_path, OK)
-    first = compile_texts(cases(2), tmp_path / "out", quiet, labeller=labeller)
+    first = compile_texts(cases(2), tmp_path / "out", quiet, child=labeller)
     assert (first.stored, first.skipped, first.left) == ({"ok": 2}, 0, 0)
-    again = compile_texts(cases(3), tmp_path / "out", quiet, labeller=labeller)
+    again = compile_texts(cases(3), tmp_path / "out", quiet, child=labeller)
     assert (again.stored, again.skipped) == ({"ok": 1}, 2)
     assert str(again) == "1 row compiled (1 ok); 2 skipped as already stored"
     assert read_modules(tmp_path / "out").num_rows == 3
 
 
 def test_ends_when_the_budget_is_over(tmp_path):
-    done = compile_texts(cases(3), tmp_path / "out", quiet, 0.0, labeller=played(tmp_path, OK))
+    done = compile_texts(cases(3), tmp_path / "out", quiet, 0.0, child=played(tmp_path, OK))
     assert (done.stored, done.left, str(done)) == (
         {},
         3,
@@ -93,15 +91,16 @@ def test_ends_when_the_budget_is_over(tmp_path):
     )
 
 
-def test_a_compiler_that_hangs_or_crashes_costs_one_row(tmp_path):
+def test_a_compiler_that_hangs_or_crashes_costs_one_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(labels, "DEADLINE_S", 5.0)
     fate = "request['num_stages']"
     body = f"time.sleep(600) if {fate} == 1 else os._exit(3) if {fate} == 2 else {OK}"
-    done = compile_texts(cases(3), tmp_path / "out", quiet, labeller=played(tmp_path, body))
+    done = compile_texts(cases(3), tmp_path / "out", quiet, child=played(tmp_path, body))
     assert done.stored == {"timeout": 1, "crashed": 1, "ok": 1}
     rows = {row.status: row for row in modules_of(read_modules(tmp_path / "out"))}
     assert "5 s" in rows["timeout"].message
     assert "status 3" in rows["crashed"].message
-    again = compile_texts(cases(3), tmp_path / "out", quiet, labeller=played(tmp_path, OK))
+    again = compile_texts(cases(3), tmp_path / "out", quiet, child=played(tmp_path, OK))
     assert (again.stored, again.skipped) == ({"ok": 1}, 2)
 
 
@@ -110,22 +109,22 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
         if done == 2:
             raise KeyboardInterrupt
 
-    done = compile_texts(cases(4), tmp_path / "out", interrupt, labeller=played(tmp_path, OK))
+    done = compile_texts(cases(4), tmp_path / "out", interrupt, child=played(tmp_path, OK))
     assert (done.stored, done.left, done.interrupted) == ({"ok": 2}, 2, True)
     assert read_modules(tmp_path / "out").num_rows == 2
 
 
 def test_a_child_that_cannot_start_is_said_so(tmp_path):
     def missing():
-        return Labeller(command=[sys.executable, "-c", "raise ImportError('no triton here')"])
+        return compiling_child(command=[sys.executable, "-c", "raise ImportError('no triton here')"])
 
     with pytest.raises(ChildStartError, match="no triton here"):
-        compile_texts(cases(1), tmp_path, quiet, labeller=missing)
+        compile_texts(cases(1), tmp_path, quiet, child=missing)
 
 
 def test_the_packed_table_is_the_same_whatever_the_order(tmp_path):
     labeller = played(tmp_path, OK)
-    compile_texts(cases(3), tmp_path / "a", quiet, labeller=labeller)
+    compile_texts(cases(3), tmp_path / "a", quiet, child=labeller)
     table = pack_modules(tmp_path / "a", tmp_path / "packed.parquet")
     read = read_shipped_modules(tmp_path / "packed.parquet")
     assert list(modules_of(read)) == list(modules_of(table))
@@ -136,9 +135,7 @@ def test_the_packed_table_is_the_same_whatever_the_order(tmp_path):
 
 def test_a_target_without_known_limits_is_unsupported(tmp_path):
     for target in ("sm_20", "gfx90a"):
-        label = worker.label_text(
-            "", target, num_warps=1, num_stages=1, folder=tmp_path, tables=defaultdict(OpcodeTable)
-        )
+        label = worker.label_text("", target, num_warps=1, num_stages=1, folder=tmp_path)
         assert label["status"] == "unsupported"
         assert target in label["message"]
 
@@ -170,22 +167,7 @@ def test_a_message_is_the_line_that_tells(text, said, monkeypatch, tmp_path):
         raise RuntimeError(text)
 
     monkeypatch.setattr(worker, "build_text", fail)
-    answer = worker.label_text(
-        text, "sm_90", num_warps=1, num_stages=1, folder=tmp_path, tables=defaultdict(OpcodeTable)
-    )
+    answer = worker.label_text(text, "sm_90", num_warps=1, num_stages=1, folder=tmp_path)
     assert answer["status"] == "failed"
     assert said in answer["message"]
     assert "\n" not in answer["message"]
-
-
-def test_counts_are_those_of_the_disassembler(real, tmp_path, monkeypatch):
-    from kernelcast.collectors.compiled.sass import read_code
-
-    _, rows, softmax, _ = real
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    path, _, _ = worker.build_text(
-        softmax.text, 80, num_warps=softmax.num_warps, num_stages=softmax.num_stages, folder=tmp_path
-    )
-    table = OpcodeTable()
-    assert table.read_code(path) == table.read_code(path) == read_code(path)
-    assert rows[softmax.case_id].instructions == read_code(path).total

@@ -1,12 +1,9 @@
 from pathlib import Path
 
 import pytest
-from kernelcast.collectors.compiled import sass
 from kernelcast.collectors.compiled.sass import (
     MIX,
     DisassemblyError,
-    OpcodeTable,
-    operations,
     parse_listing,
     read_code,
 )
@@ -78,77 +75,3 @@ def test_says_what_it_cannot_read(tmp_path):
     path.write_bytes(b"no cubin")
     with pytest.raises(DisassemblyError, match=r"cannot read .*no\.cubin"):
         read_code(path)
-
-
-ENCODED = """
- Function k:
-  REG:16 STACK:8 SHARED:0 LOCAL:0 CONSTANT[0]:352
-        /*0000*/                   LDG.E R2, [R4.64] ;                   /* 0x0000000402027381 */
-                                                                         /* 0x000ea2000c1e1900 */
-        /*0010*/              @!P0 FFMA R2, R2, R2, R2 ;                 /* 0x0000000202028223 */
-                                                                         /* 0x000fe20000000002 */
-        /*0020*/                   NOP ;                                 /* 0x0000000000007918 */
-                                                                         /* 0x000fc00000000000 */
-"""
-USAGE = "  REG:16 STACK:8 SHARED:0 LOCAL:0"
-
-
-def cubin(path, *firsts):
-    """An ELF file with nothing but a section of code and one of names, as cubins have them."""
-    names = b"\0.text.k\0.shstrtab\0"
-    code = b"".join(first.to_bytes(8, "little") + bytes(8) for first in firsts)
-    table = 64 + len(code) + len(names)
-    header = bytearray(64)
-    header[:4] = b"\x7fELF"
-    header[40:48] = table.to_bytes(8, "little")
-    header[58:64] = b"".join(value.to_bytes(2, "little") for value in (64, 2, 1))
-    sections = b""
-    for name, at, size in ((1, 64, len(code)), (9, 64 + len(code), len(names))):
-        sections += (
-            name.to_bytes(4, "little") + bytes(20) + at.to_bytes(8, "little") + size.to_bytes(8, "little") + bytes(24)
-        )
-    path.write_bytes(bytes(header) + code + names + sections)
-    return path
-
-
-@pytest.fixture
-def book(monkeypatch):
-    """A book whose disassembler is played; `asked` are the options it was asked with."""
-    asked = []
-
-    def said(path, option, *more):
-        asked.append(option)
-        return ENCODED if option == "-sass" else USAGE
-
-    monkeypatch.setattr(sass, "_run_cuobjdump", said)
-    return OpcodeTable(), asked
-
-
-def test_encodings_met_in_a_listing_need_no_disassembler_again(book, tmp_path):
-    counts, asked = book
-    first = counts.read_code(cubin(tmp_path / "a", 0x402027381, 0x202028223, 0x7918))
-    assert (first.registers, first.stack_b, first.total, first.mix["global_loads"], first.mix["ffma_ops"]) == (
-        16,
-        8,
-        2,
-        1,
-        1,
-    )
-    second = counts.read_code(cubin(tmp_path / "b", 0x7381, 0x7381, 0x8223, 0x7918, 0x7918))
-    assert asked == ["-sass", "-res-usage"]
-    assert (second.total, second.mix["global_loads"], second.mix["ffma_ops"], second.mix["mufu_ops"]) == (3, 2, 1, 0)
-
-
-def test_encodings_not_met_before_are_disassembled(book, tmp_path):
-    counts, asked = book
-    counts.read_code(cubin(tmp_path / "a", 0x7381))
-    counts.read_code(cubin(tmp_path / "b", 0x7381, 0x7308))
-    assert asked == ["-sass", "-sass"]
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"\x7fELF", b"text of any kind, longer than the header of an object file is" * 3]
-)
-def test_what_is_no_cubin_is_said_to_be_none(content):
-    with pytest.raises(DisassemblyError):
-        operations(content)

@@ -19,8 +19,7 @@ from local_cluster import LocalCluster, wait_for
 def cluster() -> Iterator[LocalCluster]:
     if find_spec("ray") is None:
         pytest.skip("needs the extra fleet")
-    from kernelcast.collectors.fleet.device_labels import instances
-    from kernelcast.collectors.fleet.ray_setup import connect
+    from kernelcast.collectors.fleet.cluster import connect, instances
 
     made = LocalCluster()
     env = pytest.MonkeyPatch()

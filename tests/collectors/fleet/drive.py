@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fleet_cases import drive, slow_cases
 from kernelcast.collectors.campaign import CampaignError
-from kernelcast.collectors.fleet.ray_setup import FleetError
+from kernelcast.collectors.fleet.cluster import FleetError
 
 if __name__ == "__main__":
     address, root, device, first, last = sys.argv[1:]

@@ -16,8 +16,7 @@ from typing import Any
 
 from kernelcast.collectors.collector import Collector
 from kernelcast.collectors.cpu.worker import WorkerOptions, WorkerProcess
-from kernelcast.collectors.fleet.actor import LocalDevice, OpenDevice, Request
-from kernelcast.collectors.fleet.device_labels import NotThatDeviceError
+from kernelcast.collectors.fleet.actor import LocalDevice, NotThatDeviceError, Request
 from kernelcast.collectors.host import machine_facts, utc_now
 from kernelcast.datasets.rows.schema import Measurement
 from kernelcast.features.kernel import KernelSpec
@@ -73,4 +72,4 @@ def open_fake(request: Request) -> LocalDevice:
         )
 
     facts = machine_facts(request.device) | {"home": os.environ["KERNELCAST_HOME"]}
-    return OpenDevice(facts, lambda: {"utc": utc_now(), "home": os.environ["KERNELCAST_HOME"]}, collector)
+    return LocalDevice(facts, lambda: {"utc": utc_now(), "home": os.environ["KERNELCAST_HOME"]}, collector)

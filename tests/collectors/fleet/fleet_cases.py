@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kernelcast.collectors.chunking import Pace
+from kernelcast.collectors.collector import Pace
 from kernelcast.collectors.fleet.actor_proxy import Patience
 from kernelcast.collectors.fleet.driver import FleetSummary, Method, run_fleet
 from kernelcast.datasets.store.store import Store

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelcast.collectors.fleet.device_labels import OBJECT_STORE_B
-from kernelcast.collectors.fleet.ray_setup import NO_AMDSMI, QUIET
+from kernelcast.collectors.fleet.cluster import NO_AMDSMI, OBJECT_STORE_B, QUIET
 
 _HERE = Path(__file__).parent
 

@@ -22,9 +22,8 @@ from typing import Any
 import pytest
 from fleet_cases import KNOWN, METHODS, PATIENCE, case, cases, device_file, drive, slow_cases
 from kernelcast.collectors.campaign import CampaignError
-from kernelcast.collectors.fleet.device_labels import instances
+from kernelcast.collectors.fleet.cluster import FleetError, connect, instances
 from kernelcast.collectors.fleet.driver import FleetSummary, InstanceSummary, run_fleet
-from kernelcast.collectors.fleet.ray_setup import FleetError, connect
 from kernelcast.datasets.store.parquet_files import provenance_of
 from kernelcast.datasets.store.store import FINAL_STATUSES, Store, StoreError
 from kernelcast.features.kernel import KernelSpec
@@ -175,7 +174,7 @@ def test_a_full_disk_ends_it_with_one_message_and_it_can_go_on(cluster: LocalClu
         drive(cluster.address, tmp_path, wanted, store=FullAfter(tmp_path, 2))
     kept = {device: len(statuses(tmp_path, device)) for device in wanted}
     said = str(caught.value)
-    assert f"the disk is full; {sum(kept.values())} rows are stored and stay, the last " in said
+    assert f"the disk is full, free some space; {sum(kept.values())} rows are stored and stay, the last " in said
     assert 1 <= int(re.findall(r"the last (\d+) that were measured are not", said)[0]) <= 16
     assert "Free some space and run the same command again" in said
     done = drive(cluster.address, tmp_path, wanted)

@@ -19,8 +19,7 @@ from fleet_cases import cases, device_file
 from kernelcast.cli import main
 from kernelcast.collectors.fleet.actor import DeviceActor, Request
 from kernelcast.collectors.fleet.case_pool import Pool, gathered
-from kernelcast.collectors.fleet.device_labels import start_line
-from kernelcast.collectors.fleet.ray_setup import FleetError, Watch, connect
+from kernelcast.collectors.fleet.cluster import FleetError, Watch, connect, start_line
 from kernelcast.collectors.meters.nvml import NvmlMissingError
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.features.spec_io.rows import spec_row
@@ -141,7 +140,7 @@ def server(answer: bytes) -> Iterator[str]:
     [(b"", "(timed out)"), (b"HTTP/1.1 400 Bad Request\r\n", "(what answers there is no Ray)")],
 )
 def test_what_is_no_ray_is_told_in_bounded_time(answer: bytes, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelcast.collectors.fleet.ray_setup._ANSWER_S", 60.0 if answer else 0.2)
+    monkeypatch.setattr("kernelcast.collectors.fleet.cluster._ANSWER_S", 60.0 if answer else 0.2)
     monkeypatch.setitem(sys.modules, "ray", Mock(**{"is_initialized.return_value": False}))
     with server(answer) as address, pytest.raises(FleetError, match="no Ray cluster to be used at") as caught:
         connect(address)
@@ -166,7 +165,7 @@ def test_other_versions_on_the_cluster_are_named(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_cluster_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelcast.collectors.fleet.ray_setup._EVERY_S", 0.01)
+    monkeypatch.setattr("kernelcast.collectors.fleet.cluster._EVERY_S", 0.01)
     with server(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))) as address, Watch(address, 60.0) as watch:
         assert watch.answers()
         assert not watch.lost
@@ -208,13 +207,13 @@ def test_an_actor_refuses_what_its_machine_is_not(tmp_path: Path, monkeypatch: p
     )
     assert "left" in DeviceActor(asdict(Request("left"))).open()["refused"]
     monkeypatch.setattr(
-        "kernelcast.collectors.fleet.device_labels.nvml_reader", Mock(side_effect=NvmlMissingError("no driver"))
+        "kernelcast.collectors.fleet.actor.nvml_reader", Mock(side_effect=NvmlMissingError("no driver"))
     )
     assert DeviceActor(asdict(Request("nvidia-l4"))).open() == {
         "refused": "the node is labelled nvidia-l4, but no driver"
     }
     board = Mock(**{"name.return_value": "NVIDIA A40"})
-    monkeypatch.setattr("kernelcast.collectors.fleet.device_labels.nvml_reader", Mock(return_value=board))
+    monkeypatch.setattr("kernelcast.collectors.fleet.actor.nvml_reader", Mock(return_value=board))
     assert (
         "GPU 0 calls itself 'NVIDIA A40', which is nvidia-a40"
         in DeviceActor(asdict(Request("nvidia-l4"))).open()["refused"]

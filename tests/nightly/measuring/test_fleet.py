@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from kernelcast.collectors.fleet.device_labels import Instance
+from kernelcast.collectors.fleet.cluster import FleetError, Instance
 from kernelcast.collectors.fleet.driver import FleetSummary
-from kernelcast.collectors.fleet.ray_setup import FleetError
 from kernelcast.datasets.rows.schema import Measurement, Provenance, software_of
 from kernelcast.datasets.store.store import Store
 from kernelcast.features.device import catalogue

@@ -94,10 +94,10 @@ def test_a_wrong_product_is_an_error() -> None:
     from kernelcast.collectors.cpu.runners import iree
 
     right = np.ones((2, 2), np.float32)
-    iree._check_result(right + np.float32(1e-6), right)
+    iree.check_result(right + np.float32(1e-6), right)
     for wrong in (right * np.float32(1.001), np.full_like(right, np.nan)):
         with pytest.raises(ArithmeticError, match="wrong result"):
-            iree._check_result(wrong, right)
+            iree.check_result(wrong, right)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_the_compiler_refuses_is_unsupported_with_its_own_words() -> None:
 def test_a_compiler_that_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     from kernelcast.collectors.cpu.runners import iree
 
-    monkeypatch.setattr(iree, "_compiler", lambda: ("sleep", "600"))
+    monkeypatch.setattr(iree, "compiler", lambda: ("sleep", "600"))
     monkeypatch.setattr(iree, "_FLAGS", ())
     monkeypatch.setattr(iree, "COMPILE_LIMIT_S", 0.2)
     began = time.monotonic()

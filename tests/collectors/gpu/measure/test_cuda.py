@@ -157,13 +157,15 @@ def test_a_capture_that_does_not_end_breaks_the_process_for_good(gpu: CudaGpu, c
     assert isinstance(raised.value, ValueError) == (call is failing)
     cuda.capture_end_error = None
     why = str(gpu.broken())
-    assert "a graph capture could not be ended: CUDA error: operation failed" in why
+    assert "a graph capture could not be ended: RuntimeError: CUDA error: operation failed" in why
     assert "more" not in why
 
 
 def test_a_lost_context_is_found_by_waiting_for_the_device(gpu: CudaGpu, cuda: PlayedCuda) -> None:
     cuda.synchronize_error = "CUDA error: an illegal memory access was encountered\nmore"
-    assert gpu.broken() == "the device context is lost: CUDA error: an illegal memory access was encountered"
+    assert (
+        gpu.broken() == "the device context is lost: RuntimeError: CUDA error: an illegal memory access was encountered"
+    )
 
 
 def test_a_steady_loop_counts_every_replay_that_has_ended(gpu: CudaGpu, cuda: PlayedCuda) -> None:

@@ -12,6 +12,7 @@ from kernelcast.collectors.campaign import CampaignError
 from kernelcast.collectors.gpu.measure.worker import GpuCollector, GpuWorkerOptions, gpu_worker_command
 from kernelcast.collectors.kernel_campaign import run_campaign
 from kernelcast.datasets.rows.schema import Measurement
+from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.process import ChildStartError
 
@@ -135,6 +136,6 @@ def test_the_real_worker_says_in_one_sentence_that_there_is_no_gpu() -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     collector = GpuCollector(GpuWorkerOptions("a-gpu"), command=gpu_worker_command)
-    with pytest.raises(ChildStartError, match="torch sees no CUDA device") as raised:
-        collector.start()
+    with pytest.raises(CampaignError, match="torch sees no CUDA device") as raised:
+        collector.start(catalogue().get("h100-sxm"))
     assert "Traceback" not in str(raised.value)

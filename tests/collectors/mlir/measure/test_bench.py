@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelcast.collectors.cpu.timing import StoppingRule, SystemClock
+from kernelcast.collectors.cpu.timing import Clock, StoppingRule
 from kernelcast.collectors.meters.protocol import NoMeter
 from kernelcast.collectors.mlir.compiler import Built, Job, ModuleRunner
 from kernelcast.collectors.mlir.measure.bench import ModuleBench, measure_modules
@@ -50,9 +50,7 @@ def jobs(*names: str) -> list[Job]:
 def test_modules_take_turns_on_fresh_operands() -> None:
     log: list[str] = []
     beats: list[str] = []
-    measured = measure_modules(
-        jobs("a", "b"), ModuleBench(runner(log), "d", QUICK, NoMeter(), SystemClock()), beats.append
-    )
+    measured = measure_modules(jobs("a", "b"), ModuleBench(runner(log), "d", QUICK, NoMeter(), Clock()), beats.append)
     assert [one.row.status for one in measured] == ["ok", "ok"]
     assert {one.objects for one in measured} == {("a.o",)}
     assert len(set(beats)) == 2
@@ -62,7 +60,7 @@ def test_modules_take_turns_on_fresh_operands() -> None:
     assert blocks == "ab" + "ab" * QUICK.blocks
 
 
-class AlwaysPreempted(SystemClock):
+class AlwaysPreempted(Clock):
     """A clock that saw a preemption whenever it is asked."""
 
     count = 0

@@ -15,6 +15,7 @@ from kernelcast.collectors.mlir.measure.executed_instructions import (
     LONGEST_S,
     count_modules,
     executed_instructions,
+    refuse_io_uring,
     valgrind,
 )
 from kernelcast.datasets.records.mlir_modules import (
@@ -79,16 +80,14 @@ def test_out_of_time_none_is_begun(tmp_path: Path) -> None:
 def test_a_command_runs_without_io_uring() -> None:
     # io_uring_setup(0, NULL) is EFAULT (14) where there is one, and ENOSYS (38) where there is none.
     code = "import ctypes; l = ctypes.CDLL(None, use_errno=True); l.syscall(425, 1, None); print(ctypes.get_errno())"
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "kernelcast.collectors.mlir.measure.without_io_uring",
-        sys.executable,
-        "-c",
-        code,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=240,
+        preexec_fn=refuse_io_uring,
+    )
     assert done.stdout.strip() == "38"
 
 
