@@ -183,7 +183,7 @@ class _Fleet:
         again = "run the same command again to go on where this stopped."
         if self.refusal is not None:
             lost = f"the last {self.refused_rows} that were measured are not"
-            return f"{why_not_stored(self.refusal)}; {stays}, {lost}. Then {again}"
+            return f"{why_not_stored(self.refusal)}; {stays}, {lost}. Mend that and {again}"
         if self.watch.lost:
             return f"the cluster at {self.watch.address} does not answer any more; {stays}. Start its nodes again and {again}"
         return str(self.failure)

@@ -176,7 +176,7 @@ def test_a_full_disk_ends_it_with_one_message_and_it_can_go_on(cluster: LocalClu
     said = str(caught.value)
     assert f"the disk is full, free some space; {sum(kept.values())} rows are stored and stay, the last " in said
     assert 1 <= int(re.findall(r"the last (\d+) that were measured are not", said)[0]) <= 16
-    assert "Free some space and run the same command again" in said
+    assert "Mend that and run the same command again" in said
     done = drive(cluster.address, tmp_path, wanted)
     assert done.skipped == kept
     for device, specs in wanted.items():
