@@ -268,8 +268,7 @@ class JsonChild(ChildProcess):
         Raises:
             ChildLostError: The process ended, or sent no message within `deadline_s`; it is killed then.
         """
-        message: dict[str, Any] = json.loads(self._receive(deadline_s))
-        return message
+        return json.loads(self._receive(deadline_s))
 
     def _message_b(self, received: bytearray) -> int:
         return received.find(b"\n") + 1

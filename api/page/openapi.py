@@ -47,8 +47,7 @@ _NAMES = {
 
 def document_parts() -> dict[str, Any]:
     """The contents of `openapi.json`."""
-    content: dict[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
-    return content
+    return json.loads(_FILE.read_text(encoding="utf-8"))
 
 
 def document(devices: Catalogue) -> dict[str, Any]:

@@ -168,8 +168,7 @@ def _request_fields() -> dict[str, str]:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    fields: dict[str, Any] = getattr(record, _FIELDS, {})
-    return fields
+    return getattr(record, _FIELDS, {})
 
 
 def _printable(text: str) -> str:

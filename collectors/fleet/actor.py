@@ -75,8 +75,7 @@ class NotThatDeviceError(Exception):
 def maker_at(path: str) -> Callable[[Request], LocalDevice]:
     """The function at `package.module:function`."""
     module, _, name = path.partition(":")
-    maker: Callable[[Request], LocalDevice] = getattr(import_module(module), name)
-    return maker
+    return getattr(import_module(module), name)
 
 
 def open_local(request: Request) -> LocalDevice:

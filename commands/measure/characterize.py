@@ -190,8 +190,7 @@ def _bus_rate(driver: Mapping[str, Mapping[str, Any]], measured: Measured) -> di
 
 
 def _value(measured: Measured, name: str) -> float | None:
-    value: float | None = measured.get(name, {}).get("value")
-    return value
+    return measured.get(name, {}).get("value")
 
 
 def _facts(facts: Mapping[str, Fact]) -> dict[str, dict[str, Any]]:

@@ -60,8 +60,7 @@ def _head_dim(s: Sheet, heads: str) -> Floats:
 
 
 def _says_yes(s: Sheet, name: str) -> _Mask:
-    yes: _Mask = np.char.lower(s.text(name)) == "true"
-    return yes
+    return np.char.lower(s.text(name)) == "true"
 
 
 def _gated(s: Sheet) -> _Mask:

@@ -160,8 +160,7 @@ def _known_protocols() -> Container[str]:
     """Protocols that fsspec knows."""
     from fsspec import available_protocols
 
-    protocols: Container[str] = available_protocols()
-    return protocols
+    return available_protocols()
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

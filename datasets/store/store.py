@@ -327,8 +327,7 @@ def _superseded(table: pa.Table) -> Mask:
     """Rows without a measurement of cases that have one, shape `(n,)`."""
     ok = text(table, "status") == "ok"
     cases = _cases(table)
-    superseded: Mask = ~ok & np.isin(cases, cases[ok])
-    return superseded
+    return ~ok & np.isin(cases, cases[ok])
 
 
 def _cases(table: pa.Table) -> npt.NDArray[np.str_]:

@@ -232,5 +232,4 @@ def _set_knobs(columns: Sequence[Floats], n: int) -> Floats:
     if not columns:
         return np.zeros(n)
     weights = np.ldexp(1.0, np.arange(len(columns)))
-    bits: Floats = weights @ ~np.isnan(np.array(columns))
-    return bits
+    return weights @ ~np.isnan(np.array(columns))

@@ -46,8 +46,7 @@ class Categorical:
 
     def strings(self) -> npt.NDArray[np.str_]:
         """The words themselves, shape `(n,)`."""
-        strings: npt.NDArray[np.str_] = np.array(self.words or ("",), dtype=np.str_)[self.code]
-        return strings
+        return np.array(self.words or ("",), dtype=np.str_)[self.code]
 
     def at(self, row: int) -> str:
         """The word of one row."""
@@ -55,13 +54,11 @@ class Categorical:
 
     def among(self, known: Collection[str]) -> npt.NDArray[np.bool_]:
         """Whether each row's word is one of `known`, shape `(n,)`."""
-        inside: npt.NDArray[np.bool_] = np.array([word in known for word in self.words], dtype=np.bool_)[self.code]
-        return inside
+        return np.array([word in known for word in self.words], dtype=np.bool_)[self.code]
 
     def is_word(self, word: str) -> npt.NDArray[np.bool_]:
         """Whether each row's word is this one, shape `(n,)`."""
-        same: npt.NDArray[np.bool_] = self.code == (self.words.index(word) if word in self.words else -1)
-        return same
+        return self.code == (self.words.index(word) if word in self.words else -1)
 
 
 def dense_codes(code: npt.NDArray[np.intp]) -> tuple[list[int], npt.NDArray[np.intp]]:

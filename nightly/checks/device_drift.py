@@ -247,8 +247,7 @@ def _median(values: Floats, axis: int) -> Floats:
     ordered = np.sort(np.moveaxis(values, axis, -1), axis=-1)
     known = np.count_nonzero(~np.isnan(ordered), axis=-1)
     places = np.maximum(np.stack([(known - 1) // 2, known // 2], axis=-1), 0)
-    middle: Floats = np.take_along_axis(ordered, places, axis=-1).mean(axis=-1)
-    return middle
+    return np.take_along_axis(ordered, places, axis=-1).mean(axis=-1)
 
 
 def _versions(software: str) -> dict[str, str]:

@@ -163,8 +163,7 @@ class FreshRows:
     @property
     def inside(self) -> npt.NDArray[np.bool_]:
         """Which rows lie inside their interval, shape `(n,)`."""
-        inside: npt.NDArray[np.bool_] = (self.low_s <= self.measured_s) & (self.measured_s <= self.high_s)
-        return inside
+        return (self.low_s <= self.measured_s) & (self.measured_s <= self.high_s)
 
 
 def fresh_rows(predictor: Predictor, tables: Sequence[LabelledCases], nights: Sequence[Strings]) -> FreshRows:

@@ -87,8 +87,7 @@ class Estimates:
 
     def within(self, limits: Limits) -> npt.NDArray[np.bool_]:
         """Which cases are small enough, shape `(n,)`."""
-        allowed: npt.NDArray[np.bool_] = (self.memory_b <= limits.memory_b) & (self.call_s <= limits.call_s)
-        return allowed
+        return (self.memory_b <= limits.memory_b) & (self.call_s <= limits.call_s)
 
 
 def estimates(specs: Sequence[KernelSpec], device: Device) -> Estimates:

@@ -214,8 +214,7 @@ def group_shapes(ops: OpTable, c: GroupColumns) -> Codes:
     window = (c.kind == KIND_CODE["reduction"]) & (main[:, _COLUMN["log window"]] > 0)
     is_thin = product & (np.minimum(m, n) < _THIN)
     line = (c.kind == KIND_CODE["convolution"]) & (main[:, _COLUMN["rank"]] < 3.5)
-    select: Codes = np.select([integer, is_thin, grouped, line, window, inner & ~product], [5, 1, 2, 6, 4, 3], 0)
-    return select
+    return np.select([integer, is_thin, grouped, line, window, inner & ~product], [5, 1, 2, 6, 4, 3], 0)
 
 
 _INTEGERS = [_DTYPE_CODE[name] for name in ("int8", "int32", "int64", "i1", "index")]
@@ -253,5 +252,4 @@ def group_terms(ops: OpTable, c: GroupColumns, hardware: Hardware) -> Floats:
         returned_b / hardware.rates_b_per_s[-1], np.maximum(returned_b - hardware.sizes_b[1], 0.0) / hardware.rates_b_per_s[-1],
         c.by_operator * clock,
     ]  # fmt: skip
-    result: Floats = np.column_stack(seconds) * c.runs[:, None]
-    return result
+    return np.column_stack(seconds) * c.runs[:, None]

@@ -139,8 +139,7 @@ def classes_of(programs: RaggedBatch) -> Codes:
     for shape, (plain, other) in _BY_SHAPE.items():
         classes[(programs.shapes == shape) & (classes == KIND_CLASSES.index(plain))] = KIND_CLASSES.index(other)
     half = programs.groups[:, _HALF_COLUMNS].any(axis=1)
-    of_all: Codes = classes + half * len(KIND_CLASSES)
-    return of_all
+    return classes + half * len(KIND_CLASSES)
 
 
 def _program_table(programs: RaggedBatch) -> Floats:
@@ -171,8 +170,7 @@ def _minimise(table: Floats, y: Floats, counts: Floats) -> tuple[Floats, float, 
 
     def parts_of(parameters: Floats) -> Floats:
         shared, by_class = parameters[2 : 2 + n_terms], parameters[2 + n_terms :]
-        weights: Floats = np.exp(np.append((shared + by_class[slots]).ravel(), parameters[1]))
-        return weights
+        return np.exp(np.append((shared + by_class[slots]).ravel(), parameters[1]))
 
     def loss(parameters: Floats) -> tuple[float, Floats]:
         weights, call = parts_of(parameters), np.exp(parameters[0])

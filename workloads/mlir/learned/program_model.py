@@ -351,8 +351,7 @@ class ProgramEngine:
 
 def blended(answers: Mapping[str, Floats], weights: Mapping[str, Floats]) -> Floats:
     """The weighed mean of the members' answers, shape `(n, n_settings)`."""
-    total: Floats = sum((answers[name] * weights[name] for name in weights if np.any(weights[name] > 0)), np.zeros(1))
-    return total
+    return sum((answers[name] * weights[name] for name in weights if np.any(weights[name] > 0)), np.zeros(1))
 
 
 def names_in_use(weights: Mapping[str, Floats]) -> Sequence[str]:

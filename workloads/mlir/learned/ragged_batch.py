@@ -74,8 +74,7 @@ class RaggedBatch:
     @property
     def op_program(self) -> Codes:
         """Each operation's program, shape `(n_ops,)`."""
-        programs: Codes = self.group_program[self.op_group]
-        return programs
+        return self.group_program[self.op_group]
 
     def take(self, rows: Any) -> RaggedBatch:
         """The programs of `rows`, in that order."""

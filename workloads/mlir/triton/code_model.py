@@ -153,8 +153,7 @@ class CodeAnswers:
 
 def number(x: Floats, column: int) -> Floats:
     """A column of vectors, its logarithm undone."""
-    value: Floats = np.exp2(x[:, column]) - 1.0
-    return value
+    return np.exp2(x[:, column]) - 1.0
 
 
 def limit_of(x: Floats) -> Floats:
@@ -164,8 +163,7 @@ def limit_of(x: Floats) -> Floats:
 
 def analytic_instructions(x: Floats) -> Floats:
     """The rule of thumb's instructions, which the model's are a ratio to; logarithms, shape `(n,)`."""
-    log_instructions: Floats = x[:, _PAPER] * np.log(2.0)
-    return log_instructions
+    return x[:, _PAPER] * np.log(2.0)
 
 
 def candidates_b(x: Floats) -> Floats:
@@ -189,8 +187,7 @@ def pair_inputs(x: Floats) -> Matrix:
 
 def probability(margin: Floats) -> Floats:
     """The probability a margin stands for (the logistic function)."""
-    share: Floats = 1.0 / (1.0 + np.exp(-np.clip(margin, -40.0, 40.0)))
-    return share
+    return 1.0 / (1.0 + np.exp(-np.clip(margin, -40.0, 40.0)))
 
 
 class CodeEngine:
@@ -224,5 +221,4 @@ class CodeEngine:
     def _shared(self, x: Floats) -> Floats:
         place = MEMBERS.index(SHARED)
         likely = self._runtime.run(pair_inputs(x), [place])[place][:, 0].reshape(len(x), len(CANDIDATES))
-        shared: Floats = candidates_b(x)[np.arange(len(x)), likely.argmax(axis=1)]
-        return shared
+        return candidates_b(x)[np.arange(len(x)), likely.argmax(axis=1)]
