@@ -36,14 +36,6 @@ def quantity(value: float, unit: str) -> str:
     return f"{value / 10.0**power:.4g} {_PREFIXES[power]}{UNITS[unit]}".strip()
 
 
-def round_steps(top: float) -> list[float]:
-    """Round values from zero up to `top`, about six."""
-    least_step = top / 5
-    power: float = 10.0 ** math.floor(math.log10(least_step))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least_step)
-    return [round(i * step, 12) for i in range(int(top / step + 1e-9) + 1)]
-
-
 @dataclass(frozen=True, slots=True)
 class Axis:
     """One axis of a chart.
@@ -54,7 +46,6 @@ class Axis:
         high: Value at the other end; may be the smaller one.
         ticks: Labelled values.
         log: Whether the scale is logarithmic.
-        grid: Whether ticks have grid lines.
     """
 
     name: str
@@ -62,7 +53,6 @@ class Axis:
     high: float
     ticks: Ticks
     log: bool = False
-    grid: bool = True
 
     @classmethod
     def logarithmic(cls, name: str, values: Iterable[float], unit: str, least: float = 0.0) -> Axis:
@@ -78,16 +68,6 @@ class Axis:
             every = [m * 10.0**d for d in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)]
             ticks = [value for value in every if low <= math.log10(value) <= high]
         return cls(name, 10.0**low, 10.0**high, [(value, quantity(value, unit)) for value in ticks], log=True)
-
-    @classmethod
-    def percent(cls, name: str, high: float, low: float = 0.0) -> Axis:
-        """A linear axis of percentages that starts at a multiple of ten, or is the same both ways from zero."""
-        steps = round_steps(high - max(low, 0.0))
-        signed = low < 0
-        values = [*(-step for step in steps[:0:-1]), *steps] if signed else [low + step for step in steps]
-        return cls(
-            name, low, high, [(value, f"{value:+g} %" if signed and value else f"{value:g} %") for value in values]
-        )
 
     def share(self, value: float) -> float:
         """Where a value lies, from 0 at `low` to 1 at `high`; values beyond an end lie on it."""
@@ -113,12 +93,10 @@ class Chart:
         self._x, self._y, self._right, self._base = x, y, width - _RIGHT, height - _BOTTOM
         self._parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">']
         for value, word in x.ticks:
-            if x.grid:
-                self._add(f'<path class="grid" d="M{self._across(value):.1f} {_TOP}V{self._base}"/>')
+            self._add(f'<path class="grid" d="M{self._across(value):.1f} {_TOP}V{self._base}"/>')
             self.text(self._across(value), self._base + 15, word)
         for value, word in y.ticks:
-            if y.grid:
-                self._add(f'<path class="grid" d="M{_LEFT} {self._up(value):.1f}H{self._right}"/>')
+            self._add(f'<path class="grid" d="M{_LEFT} {self._up(value):.1f}H{self._right}"/>')
             self.text(_LEFT - 6, self._up(value) + 4, word, "end")
         self.text((_LEFT + self._right) / 2, height - 6, x.name, kind="axis")
         if y.name:
@@ -153,12 +131,6 @@ class Chart:
         """Many small points as one path."""
         places = "".join(f"M{self._across(x):.1f} {self._up(y):.1f}h0" for x, y in points)
         self._add(f'<path class="points {kind}" d="{places}"/>')
-
-    def box(self, low: Point, high: Point, kind: str, title: str = "") -> None:
-        """A bar between two corners."""
-        (x, y), (right, top) = ((self._across(point[0]), self._up(point[1])) for point in (low, high))
-        self._add(f'<rect class="{kind}" x="{x:.1f}" y="{top:.1f}" width="{right - x:.1f}" height="{y - top:.1f}">'
-                  f"<title>{escape(title)}</title></rect>")  # fmt: skip
 
     def svg(self) -> str:
         """The chart so far as one element."""

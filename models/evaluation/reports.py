@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+import numpy as np
+
 from ..metrics import Metrics, wilson_pct
-from .charts import TARGETS, Axis, Chart, figures, head, page, percent, round_steps, table
+from .charts import TARGETS, Axis, Chart, figures, head, page, percent, table
 from .evaluation import Evaluation, RegressorMetrics
 from .published_errors import Range
-from .scoring import APE_EDGES_PCT, LOWER_BOUND, Plot, Reliability
+from .scoring import LOWER_BOUND, Plot, Reliability
 
 _KEYS = '<i class="key seen"></i>seen device <i class="key unseen"></i>unseen device'
 
@@ -88,7 +90,6 @@ def _plots(evaluation: Evaluation, plot: Plot) -> str:
     plots = [
         (parity(plot), f"{name}: predicted against measured ({_KEYS if any(plot.unseen) else 'band: ±10 %'})"),
         (residual(plot), f"{name}: error against prediction (line: median, band: middle 80 %)"),
-        (histogram(plot), f"{name}: share of rows by error"),
         (error_by_size(plot), f'{name}: error by size (<i class="key median"></i>median, '
                                      '<i class="key p90"></i>90th percentile)'),
     ]  # fmt: skip
@@ -211,12 +212,6 @@ def _correlation(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-_FACTORS = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0, 1e3, 1e4)
-"""Where a residual chart may have grid lines, each way from the measurement."""
-
-_APART = 0.22
-"""Least distance of its grid lines as a share of half its height, so that their labels do not touch."""
-
 _LEAST_APE_PCT = 0.05
 """Smaller errors are drawn here: a logarithm has no zero."""
 
@@ -240,9 +235,8 @@ def residual(plot: Plot) -> str:
     measured: noise alone slopes the latter.
     """
     ratios = [b / a for a, b in zip(plot.measured, plot.predicted, strict=True)]
-    ordered = sorted(abs(math.log(ratio)) for ratio in ratios)
-    most = math.exp(max(ordered[int(0.98 * (len(ordered) - 1))], math.log(1.1)) * 1.15)
-    ticks = [(1.0, "0"), *((factor**way, _ratio(factor, way)) for factor in _lines(math.log(most)) for way in (1, -1))]
+    most = 1.1 * max(1.1, float(np.exp(np.quantile(np.abs(np.log(ratios)), 0.98))))
+    ticks = [(factor, f"× {factor:.2f}") for factor in np.geomspace(1 / most, most, 5).tolist()]
     x = Axis.logarithmic("predicted", [edge for part in plot.bias for edge in (part.low, part.high)], plot.target)
     y = Axis("predicted over measured", 1 / most, most, ticks, log=True)
     chart = Chart(x, y, f"{plot.family}: signed error of {plot.target} against its prediction")
@@ -254,21 +248,6 @@ def residual(plot: Plot) -> str:
     chart.band(lower, upper)
     chart.line(median, "bias", (f"{part.n} rows: median {_signed(part.median)}, middle 80 % from {_signed(part.p10)} to "
                                 f"{_signed(part.p90)}" for part in plot.bias))  # fmt: skip
-    return chart.svg()
-
-
-def histogram(plot: Plot) -> str:
-    """Share of rows by absolute percentage error."""
-    total = max(sum(plot.ape_counts), 1)
-    edges = [f"{edge:g}" for edge in APE_EDGES_PCT]
-    words = [f"<{edges[0]}", *(f"–{edge}" for edge in edges[1:]), f">{edges[-1]}"]
-    x = Axis("absolute error, %", 0, len(words), [(i + 0.5, word) for i, word in enumerate(words)], grid=False)
-    y = Axis.percent("", max(*plot.ape_counts, 0.01 * total) / total * 112)
-    chart = Chart(x, y, f"{plot.family}: share of rows by error")
-    for i, count in enumerate(plot.ape_counts):
-        kind = "bar" if i <= APE_EDGES_PCT.index(10.0) else "bar bad"
-        share = count / total * 100
-        chart.box((i + 0.07, 0.0), (i + 0.93, share), kind, f"{count} rows, {share:.1f} %")
     return chart.svg()
 
 
@@ -292,10 +271,9 @@ def reliability(curves: Sequence[Reliability]) -> str:
     """
     levels = [level for curve in curves for level in curve.levels]
     nominal = [level.asked_pct for level in levels]
-    low = max(0.0, math.floor((min([*(level.covered_pct for level in levels), *nominal]) - 2) / 10) * 10)
-    ticks = [(float(tick), f"{tick} %") for tick in range(50, 101, 10)]
-    x = Axis("nominal coverage", min(nominal) - 2, 101.0, ticks)
-    y = Axis("measured inside", low, 101.0, [(low + step, f"{low + step:g} %") for step in round_steps(100 - low)])
+    low = max(0, math.floor((min([*(level.covered_pct for level in levels), *nominal]) - 2) / 10) * 10)
+    x = Axis("nominal coverage", min(nominal) - 2, 101.0, [(tick, f"{tick} %") for tick in range(50, 101, 10)])
+    y = Axis("measured inside", low, 101.0, [(tick, f"{tick} %") for tick in range(low, 101, 10 if low >= 50 else 20)])
     chart = Chart(x, y, f"{curves[0].family}: coverage found against nominal coverage, {curves[0].target}")
     chart.path([(value, value) for value in (max(x.low, low), 101.0)], "equal")
     for curve in curves:
@@ -314,25 +292,6 @@ def _points(chart: Chart, plot: Plot, up: Sequence[float], across: Sequence[floa
     places = list(zip(across or plot.measured, up, plot.unseen, strict=True))
     for kind, wanted in (("seen", False), ("unseen", True)):
         chart.points([(x, y) for x, y, unseen in places if unseen == wanted], kind)
-
-
-def _lines(most: float) -> list[float]:
-    """Factors with a grid line, from the largest whose logarithm is below `most` down to the first near zero."""
-    chosen: list[float] = []
-    last = most * (1 + _APART)
-    for factor in reversed(_FACTORS):
-        at = math.log(factor)
-        if at < most and last - at >= _APART * most and at >= _APART * most:
-            chosen.append(factor)
-            last = at
-    return chosen
-
-
-def _ratio(factor: float, way: int) -> str:
-    """The label of a grid line: a percentage while that is easily read, a factor beyond."""
-    if factor < 2:
-        return f"{'+' if way > 0 else '−'}{((factor if way > 0 else 1 - 1 / factor) - (way > 0)) * 100:.0f} %"
-    return f"{'×' if way > 0 else '÷'}{factor:g}"
 
 
 def _signed(log_error: float) -> str:

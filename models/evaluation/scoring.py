@@ -24,9 +24,6 @@ SPLIT_AND_DEVICE = "split and device"
 PLOT_POINTS = 1500
 """Most points of one parity plot; more would only print over each other."""
 
-APE_EDGES_PCT = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-"""Edges of the error histogram's bars, open at both ends."""
-
 
 @dataclass(frozen=True, slots=True)
 class Scored:
@@ -147,7 +144,6 @@ class Plot:
         measured: At most `PLOT_POINTS` measured values, in SI units.
         predicted: The predictions of these.
         unseen: Whether the device of each was not in training.
-        ape_counts: Rows by error, between `APE_EDGES_PCT`.
         by_size: Absolute errors in percent by half decade of the measured value.
         bias: ln(predicted / measured) by half decade of the predicted value.
     """
@@ -157,7 +153,6 @@ class Plot:
     measured: tuple[float, ...]
     predicted: tuple[float, ...]
     unseen: tuple[bool, ...]
-    ape_counts: tuple[int, ...]
     by_size: tuple[Bin, ...]
     bias: tuple[Bin, ...]
 
@@ -167,16 +162,13 @@ class Plot:
         order = np.argsort(scored.measured, kind="stable")
         n = len(order)
         shown = order[np.unique(np.linspace(0, n - 1, min(n, PLOT_POINTS)).round().astype(np.int64))]
-        ape = ape_pct(scored.measured, scored.value)
-        counts = np.bincount(np.searchsorted(APE_EDGES_PCT, ape), minlength=len(APE_EDGES_PCT) + 1)
         return cls(
             family=scored.family,
             target=scored.target,
             measured=tuple(scored.measured[shown].tolist()),
             predicted=tuple(scored.value[shown].tolist()),
             unseen=tuple((scored.labels["device seen in training"][shown] == "no").tolist()),
-            ape_counts=tuple(counts.tolist()),
-            by_size=tuple(_half_decades(scored.measured, ape)),
+            by_size=tuple(_half_decades(scored.measured, ape_pct(scored.measured, scored.value))),
             bias=tuple(_half_decades(scored.value, np.log(scored.value / scored.measured))),
         )
 
