@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from ...datasets.records.mlir_modules import ModuleText
 from ...features.kernel import discover
 from .operands import Argument, Array
-
-COMPILERS = ("iree", "xla")
-TARGETS = ("cpu", "cuda")
-Target = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True, slots=True)

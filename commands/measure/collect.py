@@ -223,12 +223,6 @@ def collect_mlir(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Which modules --count takes; the same seed resumes a run.")] = 0,
     target: Annotated[str, typer.Option(help="cpu, or cuda for an NVIDIA GPU.")] = "cpu",
-    count_instructions: Annotated[
-        int,
-        typer.Option(
-            "--count-instructions", min=0, metavar="N", help="At the end, count what N small modules execute."
-        ),
-    ] = 0,
     device: Annotated[
         str | None, typer.Option(help="Catalogue name of the device; default: found by the name it reports.")
     ] = None,
@@ -245,7 +239,6 @@ def collect_mlir(
         from ...collectors.mlir.campaign import Plan, run_modules
         from ...collectors.mlir.compiler import module_runners
         from ...collectors.mlir.machine_code import objdump
-        from ...collectors.mlir.measure.executed_instructions import count_modules, valgrind
         from ...datasets.records.mlir_modules import PROGRAMS_DIR
         from ...datasets.store.store import Store
 
@@ -255,19 +248,12 @@ def collect_mlir(
             name, counts = this_gpu(device, 0, known)[0].name, (None,)
         runners = _chosen(compiler, list(module_runners().values()))
         modules = drawn(read_modules(PROGRAMS_DIR / "texts.parquet" if texts is None else texts), count, seed)
-        if count_instructions and (target != "cpu" or valgrind() is None):
-            raise SpecError("--count-instructions needs --target cpu and valgrind; install the package valgrind")
         if objdump() is None:
             console.note("no objdump (package binutils): machine code is not counted")
         source = "the shipped modules" if texts is None else texts.name
         plan = Plan(modules, runners, name, target, counts, until, source)
         with Store(out).lock(name), _phase_bar(f"measuring {name}") as progress:
             done = run_modules(plan, out, progress=progress)
-            if count_instructions and not done.interrupted:
-                counted = count_modules(
-                    out, name, count_instructions, until=until, now=time.monotonic, progress=progress
-                )
-                console.note(f"{counted} modules of which executed instructions were counted")
     tell(done, out, as_json)
 
 

@@ -148,7 +148,6 @@ _CODE: Mapping[str, tuple[str, Callable[[float], str], str]] = {
     "vector_instructions": ("", "{:.3g}".format, "of them on vectors"),
     "spills": ("", "{:.3g}".format, "moves to and from the stack, spilled registers among them"),
     "dispatches": ("", "{:.3g}".format, "kernels the compiler makes"),
-    "executed_instructions": ("", "{:.3g}".format, "instructions a call executes"),
 }
 """How characteristics of compiled code are called, shown and explained."""
 

@@ -39,11 +39,9 @@ TARGET_FLAGS = MappingProxyType({
     # No debug information: it does not change the code.
     "cpu": ("--iree-hal-target-backends=llvm-cpu", "--iree-llvmcpu-target-cpu=host", *_COMMON,
             "--iree-llvmcpu-debug-symbols=false"),
-    "cpu-avx2": ("--iree-hal-target-backends=llvm-cpu", "--iree-llvmcpu-target-cpu=x86-64-v3", *_COMMON,
-                 "--iree-llvmcpu-debug-symbols=false"),
     "cuda": ("--iree-hal-target-backends=cuda", *_COMMON),
 })  # fmt: skip
-"""What `iree-compile` is told, by target; `cpu-avx2` is code that simulators without AVX-512 can run."""
+"""What `iree-compile` is told, by target."""
 
 _ELEMENTS = MappingProxyType({
     "f16": "FLOAT_16", "f32": "FLOAT_32", "f64": "FLOAT_64", "bf16": "BFLOAT_16", "i1": "BOOL_8", "index": "INT_64",

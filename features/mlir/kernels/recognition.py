@@ -176,30 +176,16 @@ def _convolution(cluster: Cluster, flow: Flow) -> Recognised:
 def _attention(cluster: Cluster, flow: Flow) -> Recognised:
     detail = flow.nodes[cluster.root].detail
     names = ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim")
-    sizes = tuple((name, float(_int(detail, name, 0))) for name in names)
+    sizes = {name: float(_int(detail, name, 0)) for name in names}
     extra = _names(flow, _around(cluster, flow))
-    return attention(flow.nodes[cluster.root].dtype, sizes, bool(detail.get("causal")), True, extra)
-
-
-def attention(
-    dtype: str, sizes: tuple[tuple[str, float], ...], causal: bool, heads_known: bool, extra: Sequence[str] = ()
-) -> Recognised:
-    """Attention of these sizes.
-
-    `heads_known` says whether the number of key heads is known; else it is taken to be that of query heads.
-    """
-    by_name = dict(sizes)
-    spec = _spec("attention", dtype, "", (*sizes, ("window", 0.0)))
+    spec = _spec("attention", flow.nodes[cluster.root].dtype, "", (*sizes.items(), ("window", 0.0)))
     notes = []
-    if not heads_known:
-        notes.append("every query head is taken to have keys of its own")
-    if not causal and by_name["q_len"] > 1:
+    if not detail.get("causal") and sizes["q_len"] > 1:
         notes.append("the family's kernel masks causally, which leaves it up to half the arithmetic")
     if extra:
         notes.append(_without(extra, "the attention"))
     shown = "attention {batch:.0f}x{heads:.0f} heads, {q_len:.0f} queries, {kv_len:.0f} keys, {head_dim:.0f} wide"
-    title = shown.format(**by_name)
-    return Recognised(spec, "; ".join(notes) if spec else "", title)
+    return Recognised(spec, "; ".join(notes) if spec else "", shown.format(**sizes))
 
 
 def _rowwise(cluster: Cluster, flow: Flow) -> Recognised:

@@ -290,11 +290,6 @@ def test_nothing_gives_no_groups() -> None:
     assert group([], [], []) == ()
 
 
-def test_another_word_for_attention_is_refused() -> None:
-    with pytest.raises(SpecError, match="split, fused"):
-        group([], [], [], attention="flash")
-
-
 def random_program(seed: int, count: int) -> tuple[Builder, list[int]]:
     rng = random.Random(seed)
     b = Builder()

@@ -84,28 +84,6 @@ def test_steps_of_a_recurrence_run_as_often_as_the_sequence_is_long() -> None:
     assert {one.runs for one in program("rnn.jax").groups} == {20.0}
 
 
-@pytest.mark.parametrize("name", ["attention.jax", "dot_product_attention.jax", "attention.torch", "attention.linalg"])
-def test_attention_is_one_kernel_where_libraries_fuse_it(name: str) -> None:
-    known = program(name)
-    (one,) = group(known.nodes, known.types, known.outputs, attention="fused")
-    sizes = "batch=2,heads=4,kv_heads=4,q_len=64,kv_len=64,head_dim=32,window=0"
-    assert str(one.spec) == f"attention[{sizes}]:fp32 prefill"
-    assert one.kind == "attention"
-    # The scores never leave it; torch's example takes queries, keys and values from one array.
-    operands = 1 if name in ("attention.torch", "attention.linalg") else 3
-    assert (one.bytes_in, one.bytes_out) == (operands * 2 * 64 * 4 * 32 * 4, 2 * 64 * 4 * 32 * 4)
-    assert one.flops == sum(group.flops for group in known.groups)
-    assert ("causally" in one.stand_in) == (name != "attention.jax")
-
-
-def test_the_rest_of_a_program_is_the_same_with_attention_fused() -> None:
-    known = program("block.jax")
-    fused = group(known.nodes, known.types, known.outputs, attention="fused")
-    assert [one.kind for one in fused].count("attention") == 1
-    assert len(fused) == len(known.groups) - 3
-    assert all(need < position for position, one in enumerate(fused) for need in one.needs)
-
-
 def single(
     kind: str, operands: list[tuple[int, ...]], result: tuple[int, ...], dtype: str = "fp32", **fields: object
 ) -> Group:

@@ -31,7 +31,6 @@ CHARACTERISTICS = (
     "code_instructions",
     "vector_instructions",
     "spills",
-    "executed_instructions",
     "dispatches",
 )
 """What is learned beside latency where rows have it; fields of `ModuleRun`."""
