@@ -1,11 +1,10 @@
-"""A campaign over modules: compiles ahead on spare cores, measures chunk by chunk, stores a block per chunk.
+"""A campaign over modules: compiles and measures chunk by chunk, stores a block per chunk.
 
-    iree-compile   m1 m2 m3 m4 ...                      (niced, on cores that do not measure)
-    measuring      xla chunk | iree chunk | xla chunk | iree chunk ...   (one process per compiler and thread count)
+    iree-compile               m1 m2 m3 ...                    (on all cores, while nothing is measured)
+    measuring      xla chunk |              iree chunk | xla chunk | ...   (one process per compiler and thread count)
     storing                    counts machine code, compares results, stores a block ...
 
-Whichever compiler has a full chunk ready is next, so that the measuring core never waits while there is work. What is stored is
-never touched again; a campaign stopped at any point goes on where it stopped.
+What is stored is never touched again; a campaign stopped at any point goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ import hashlib
 import os
 import statistics
 import tempfile
-import time
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from ...process import ChildStartError
 from ..campaign import Campaign, CampaignError, CampaignSummary, Progress, new_block_name, terminate_as_interrupt
 from ..host import machine_facts, memory_b, state_facts, utc_now
 from ..runner import UnsupportedCaseError
-from .compile_ahead import Compile, CompileAhead, give_way
 from .compiler import Job, ModuleRunner
 from .compilers.iree import TARGET_FLAGS, Compiled, compile_module
 from .measure.bench import REFERENCES, RULE, Measured, Sample, finished
@@ -45,9 +44,13 @@ CHUNK_B = 2**30
 DRIFT = 0.1
 """A chunk during which the references took longer by more than this share is measured once more; the better try is kept."""
 
-_WAIT_S = 20.0
+_NICENESS = 5
+"""Niceness of what stores and counts in the background: measuring processes go first."""
+
 _UNSTORED = 3
 """Blocks that may be waiting to be stored while the next are measured."""
+
+Compile = Callable[[Job, Path], Compiled]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,7 @@ class _ModuleCampaign(Campaign[tuple[str, int | None], ModuleWorker]):
     samples: dict[str, tuple[str, Sample]] = field(default_factory=dict)
     storing: deque[Future[list[ModuleRun]]] = field(default_factory=deque)
     storer: ThreadPoolExecutor = field(init=False)
+    compilers: ThreadPoolExecutor = field(init=False)
     best: dict[tuple[str, int | None, str], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -137,7 +141,10 @@ class _ModuleCampaign(Campaign[tuple[str, int | None], ModuleWorker]):
             "target": plan.target, "iree_flags": list(TARGET_FLAGS[plan.target]), "stopping_rule": asdict(RULE),
             "input_distribution": f"floats seeded standard normal, integers in [0, {BELOW})", "texts": plan.source,
         }  # fmt: skip
-        self.storer = ThreadPoolExecutor(1, "storing", initializer=give_way)
+        self.storer = ThreadPoolExecutor(1, "storing", initializer=_give_way)
+        self.compilers = ThreadPoolExecutor(
+            len(self.cores), "compiling", initializer=os.sched_setaffinity, initargs=(0, self.cores)
+        )
 
     def all(self, jobs: Sequence[Job]) -> None:
         """Measure all of `jobs`, thread count by thread count."""
@@ -156,39 +163,28 @@ class _ModuleCampaign(Campaign[tuple[str, int | None], ModuleWorker]):
         """Kill the workers, and let blocks that are being stored get there."""
         # Not super(): a data class with slots is another class than the one that super() sees.
         Campaign.close(self)
+        self.compilers.shutdown(cancel_futures=True)
         self.storer.shutdown()
 
     def _group(self, jobs: Sequence[Job]) -> None:
-        """Measure jobs of one thread count."""
-        ahead_of = {runner.name for runner in self.plan.runners if runner.ahead}
-        direct = deque(by_size([job for job in jobs if job.compiler not in ahead_of]))
-        behind = [job for job in jobs if job.compiler in ahead_of]
-        *spare, measuring = self.cores
-        with CompileAhead(behind, self.compile_, self.folder, spare=spare, measuring=measuring) as ahead:
-            while (ahead.left or direct) and not self.out_of_time():
-                if ahead.left and (ahead.ready >= min(CHUNK, ahead.left) or not direct):
-                    self._wait_for(ahead)
-                    chunks = by_size(self._ready(ahead.take(CHUNK, _WAIT_S)))
-                else:
-                    chunks = iter([direct.popleft()])
-                for chunk in chunks:
-                    # Where several cores measure, no compiler may share them.
-                    with ahead.measuring_now(all_cores=chunk[0].threads not in (1, None)):
-                        self._measure(chunk)
+        """Measure jobs of one thread count, a chunk of each compiler in turn."""
+        by_compiler = ([job for job in jobs if job.compiler == runner.name] for runner in self.plan.runners)
+        for chunks in zip_longest(*map(by_size, by_compiler), fillvalue=()):
+            for chunk in chunks:
+                if self.out_of_time():
+                    return
+                if ready := self._compiled(chunk):
+                    self._measure(ready)
 
-    def _wait_for(self, ahead: CompileAhead) -> None:
-        """Until a chunk is compiled, for which the measuring core is used too, or for `_WAIT_S`."""
-        until = time.monotonic() + _WAIT_S
-        while ahead.ready < min(CHUNK, ahead.left) and time.monotonic() < until and not self.out_of_time():
-            time.sleep(0.02)
-
-    def _ready(self, compiled: Sequence[tuple[Job, Compiled]]) -> list[Job]:
-        """Jobs that compiled, with their binaries; the others are rows at once."""
-        jobs, failed = [], []
-        for job, outcome in compiled:
+    def _compiled(self, jobs: Sequence[Job]) -> list[Job]:
+        """Jobs that compiled, with binaries; others are rows at once. What that compiles when it loads is left alone."""
+        if not jobs or not self._is_ahead(jobs[0]):
+            return list(jobs)
+        ready, failed = [], []
+        for job, outcome in zip(jobs, self._outcomes(jobs), strict=True):
             if outcome.path is not None:
                 self.compiled[job.module.module_id] = outcome
-                jobs.append(replace(job, binary=outcome.path))
+                ready.append(replace(job, binary=outcome.path))
                 continue
             failed.append(ModuleRun(
                 job.module.module_id, job.compiler, self.plan.device, job.threads, outcome.status, "", message=outcome.message,
@@ -196,7 +192,16 @@ class _ModuleCampaign(Campaign[tuple[str, int | None], ModuleWorker]):
             ))  # fmt: skip
         if failed:
             self._store([(Measured(row), None) for row in failed], {"utc": utc_now()})
-        return jobs
+        return ready
+
+    def _is_ahead(self, job: Job) -> bool:
+        """Whether its modules are compiled before they are loaded."""
+        return next(runner for runner in self.plan.runners if runner.name == job.compiler).ahead
+
+    def _outcomes(self, jobs: Sequence[Job]) -> list[Compiled]:
+        """What compiling them gave, one compiler on each core; nothing is measured meanwhile."""
+        paths = [self.folder / f"{job.compiler}-{job.threads}-{job.module.module_id}.vmfb" for job in jobs]
+        return list(self.compilers.map(self.compile_, jobs, paths))
 
     def _measure(self, jobs: Sequence[Job]) -> None:
         """Measure a chunk with the references, and hand its rows to be stored."""
@@ -258,13 +263,8 @@ class _ModuleCampaign(Campaign[tuple[str, int | None], ModuleWorker]):
         """The fixed modules, for the compiler and threads of `job`; one that does not compile is left out."""
         if job.compiler not in self.references:
             references = [Job(module, job.compiler, None) for module in REFERENCES.values()]
-            if next(runner for runner in self.plan.runners if runner.name == job.compiler).ahead:
-                # On the measuring core, where nothing runs yet: other cores may be busy.
-                with _kept_to(self.cores[-1:]):
-                    built = [
-                        (reference, self.compile_(reference, self.folder / f"reference-{i}.vmfb"))
-                        for i, reference in enumerate(references)
-                    ]
+            if self._is_ahead(job):
+                built = zip(references, self._outcomes(references), strict=True)
                 references = [replace(reference, binary=outcome.path) for reference, outcome in built if outcome.path]
             self.references[job.compiler] = references
         return [replace(reference, threads=job.threads) for reference in self.references[job.compiler]]
@@ -278,6 +278,13 @@ def _reference_times(measured: Sequence[Measured]) -> dict[str, float]:
     """Latency in seconds of the references that ran, by name."""
     return {REFERENCES[part.row.module_id].program: part.row.latency_s for part in measured
             if part.row.module_id in REFERENCES and part.row.latency_s is not None}  # fmt: skip
+
+
+def _give_way() -> None:
+    """From now on the calling thread runs behind processes that measure."""
+    thread = threading.get_native_id()
+    # Only root may go forward again, so a thread that is further behind stays there.
+    os.setpriority(os.PRIO_PROCESS, thread, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
 @contextlib.contextmanager

@@ -38,10 +38,12 @@ def group(nodes: Sequence[Node], types: Sequence[ValueType], outputs: Sequence[i
     stored.update(source for value in outputs for source in fusion.values.sources(value))
     order = _ordered(clusters, needs)
     place = {old: new for new, old in enumerate(order)}
-    return tuple([
-        _group(clusters[old], flow, borders[old], stored, tuple(sorted([place[need] for need in needs[old]])))
-        for old in order
-    ])
+    return tuple(
+        [
+            _group(clusters[old], flow, borders[old], stored, tuple(sorted([place[need] for need in needs[old]])))
+            for old in order
+        ]
+    )
 
 
 def _borders(clusters: Sequence[Cluster], fusion: Fusion) -> tuple[list[list[int]], list[set[int]]]:
@@ -87,9 +89,7 @@ def _ordered(clusters: Sequence[Cluster], needs: Sequence[Iterable[int]]) -> lis
     return order
 
 
-def _group(
-    cluster: Cluster, flow: Flow, border: Sequence[int], stored: set[int], needs: tuple[int, ...]
-) -> Group:
+def _group(cluster: Cluster, flow: Flow, border: Sequence[int], stored: set[int], needs: tuple[int, ...]) -> Group:
     nodes, nbytes, known = flow.nodes, flow.nbytes, recognise(cluster, flow)
     inside = cluster.nodes if not cluster.lights else sorted({*cluster.nodes, *cluster.lights})
     flops = transcendentals = 0.0

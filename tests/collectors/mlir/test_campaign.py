@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +12,6 @@ import pytest
 from kernelcast.collectors.campaign import CampaignError
 from kernelcast.collectors.mlir import campaign
 from kernelcast.collectors.mlir.campaign import CHUNK, Plan, by_size, ordered, run_modules
-from kernelcast.collectors.mlir.compile_ahead import CompileAhead
 from kernelcast.collectors.mlir.compiler import Job
 from kernelcast.collectors.mlir.compilers.iree import Compiled
 from kernelcast.collectors.mlir.measure.bench import REFERENCES
@@ -191,35 +188,3 @@ def test_chunks_are_bounded_in_number_and_bytes() -> None:
         1,
         2,
     ]
-
-
-def test_compiling_waits_while_the_core_measures(tmp_path: Path) -> None:
-    began: list[float] = []
-
-    def timed(job: Job, path: Path) -> Compiled:
-        began.append(time.monotonic())
-        time.sleep(0.02)
-        return Compiled(path)
-
-    core = min(__import__("os").sched_getaffinity(0))
-    jobs = [Job(text("A", i + 1), "ahead", 1) for i in range(12)]
-    with CompileAhead(jobs, timed, tmp_path, spare=[], measuring=core, ahead=4) as ahead:
-        _until(lambda: ahead.ready == 4)
-        time.sleep(0.05)
-        assert len(began) == 4  # no more than may lie around
-        with ahead.measuring_now(all_cores=False):
-            taken = ahead.take(3, 1.0)
-            count = len(began)
-            time.sleep(0.05)
-            assert len(began) == count
-        while ahead.left:
-            taken += ahead.take(5, 1.0)
-    assert [job for job, _ in taken] == jobs
-    assert threading.active_count() < 20
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

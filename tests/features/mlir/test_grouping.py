@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.kernels.grouping import group
 from kernelcast.features.mlir.program import FREE, Group, Node
 from kernelcast.features.mlir.types.graph import ValueType
