@@ -104,21 +104,22 @@ def test_columns_the_same_in_a_batch_change_no_leaf() -> None:
 
 @needs_library
 def test_trees_with_more_leaves_than_words_hold_two_targets_and_at_most_comparisons() -> None:
-    from kernelcast.models.regressor import Problem
-    from kernelcast.models.regressors.random_forest import RandomForest
+    import onnxruntime
+    from kernelcast.models.engine.onnx_writer import tree_ensemble
+    from kernelcast.models.regressors.random_forest import _tree
+    from sklearn.ensemble import RandomForestRegressor
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1500, 4)).astype(np.float32)
-    y = {"latency": np.sin(3 * x[:, 0]) + x[:, 1], "power": x[:, 2] ** 2}
-    (one,) = RandomForest(trees=5, min_leaf=1, features=1.0).fit(Problem(x, y, {}, 0))
+    y = np.stack([np.sin(3 * x[:, 0]) + x[:, 1], x[:, 2] ** 2], axis=1)
+    fitted = RandomForestRegressor(n_estimators=5, random_state=0).fit(x, y).estimators_
+    forest = tree_ensemble([_tree(tree.tree_, 5) for tree in fitted], base=[0.0, 0.0], comparison="<=", n_features=4)
     x[3:40, 1] = np.nan
-    arrays = arrays_of(one.onnx)
+    arrays = arrays_of(forest)
     assert isinstance(arrays, ForestArrays)
     assert arrays.targets == 2
-    import onnxruntime
-
-    expected = onnxruntime.InferenceSession(one.onnx, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
-    (found,) = native_engine.GraphBatch([native_engine.load_native(one.onnx)]).run(x)
+    expected = onnxruntime.InferenceSession(forest, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    (found,) = native_engine.GraphBatch([native_engine.load_native(forest)]).run(x)
     assert np.abs(found - expected).max() <= 2e-6
 
 
