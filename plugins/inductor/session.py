@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -120,7 +119,7 @@ class Session:
             times = [(readings[id(choice)], time) for choice, time in timings.items() if id(choice) in readings]
             times += [(reading, float("inf")) for reading in lost]
             rows = [row for reading, time in times if (row := self._row(reading, time, known, now)) is not None]
-            self.keeper.keep(rows, known.name, known.facts)
+            self.keeper.keep(rows, known.facts)
             known.memory.learn(rows)
             known.ranking.learn(rows)
 
@@ -200,8 +199,6 @@ class Handle:
     def __init__(self, hooks: torch_side.Hooks | None, session: Session | None) -> None:
         self._hooks = hooks
         self._session = session
-        # A forked child must not store its parent's rows a second time.
-        self._process = os.getpid()
         if hooks is not None:
             hooks.add(self._before, self._after)
             atexit.register(self._close)
@@ -241,7 +238,7 @@ class Handle:
             _guarded(lambda: session.after(*raw), "did not keep the times of a list of choices")
 
     def _close(self) -> None:
-        if self._session is not None and os.getpid() == self._process:
+        if self._session is not None:
             _guarded(self._session.keeper.flush, "could not put away what Inductor measured")
 
 

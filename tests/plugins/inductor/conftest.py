@@ -179,8 +179,8 @@ class KeptRows:
         self.rows = list(rows)
         self.flushed = 0
 
-    def keep(self, rows: Sequence[Measured], device: str, facts: Any) -> None:
-        assert facts["device"] == device
+    def keep(self, rows: Sequence[Measured], facts: Any) -> None:
+        assert {row.device for row in rows} <= {facts["device"]}
         self.rows += rows
 
     def remembered(self, device: str) -> list[Measured]:
