@@ -24,9 +24,9 @@ from ..features.errors import SpecError, listed
 from ..features.tuning.kind import Candidates, check_sizes
 from ..files import home_dir
 from ..models.pretrained import TUNING as SHIPPED
-from ..models.tuning.corrections import Configurations, Memory, TaskKey, configurations
+from ..models.tuning.corrections import Memory, TaskKey, configurations
 from ..models.tuning.flat_model import SUFFIX, FlatModel, read_model, write_model
-from ..models.tuning.model_file import Measured, ModelFileError
+from ..models.tuning.model_file import ModelFileError
 
 MOST_MEASURED = 2**18
 """Measurements a model remembers; beyond, the oldest are forgotten."""
@@ -73,7 +73,7 @@ class CostModel:
         self.device = _known_device(model, device)
         """The device's name as the model has it."""
         self._learning = Lock()
-        self._memory = Memory.of(model, model.measured or Measured.none(len(model.sizes), len(model.knobs)))
+        self._memory = Memory.of(model)
 
     @classmethod
     def load(cls, kind: str, device: str, path: Path | str | None = None) -> CostModel:
@@ -128,8 +128,7 @@ class CostModel:
             SpecError: sizes are missing, unknown or too large, a knob is unknown, or the task is of another kind or device.
             ModelFileError: the model does not know the dtype on the device.
         """
-        memory, key, query = self._query(candidates)
-        return self._seconds(memory, key, query)
+        return self._memory.seconds(self._key(candidates), self._knobs(candidates))
 
     def predict_energy(self, candidates: Candidates) -> Floats:
         """Joules of every configuration, shape `(n,)`: the predicted seconds times the predicted mean power.
@@ -137,8 +136,9 @@ class CostModel:
         Raises:
             SpecError: the model predicts no energy, or as for `predict`.
         """
-        memory, key, query = self._query(candidates)
-        return self.model.joules(query.features, self._seconds(memory, key, query))
+        seconds = self.predict(candidates)
+        query = configurations(self.model, self._key(candidates), self._knobs(candidates))
+        return self.model.joules(query.features, seconds)
 
     def rank(self, candidates: Candidates, k: int) -> NDArray[np.intp]:
         """Indices of the `min(k, n)` fastest configurations, best first; of equals, the one given first.
@@ -149,13 +149,6 @@ class CostModel:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 0:
             raise SpecError(f"k must be 0 or more and whole, got {k!r}", field="k")
         return np.argsort(self.predict(candidates), kind="stable")[:k]
-
-    def _query(self, candidates: Candidates) -> tuple[Memory, TaskKey, Configurations]:
-        key = self._key(candidates)
-        return self._memory, key, configurations(self.model, key, self._knobs(candidates))
-
-    def _seconds(self, memory: Memory, key: TaskKey, query: Configurations) -> Floats:
-        return memory.corrected(key, query, self.model.seconds(query.features, len(query.knobs)))
 
     def _key(self, candidates: Candidates) -> TaskKey:
         task = candidates.task

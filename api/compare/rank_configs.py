@@ -19,9 +19,8 @@ from ...features.tuning.kind import Candidates, Task, TuningKind, kinds
 from ...files import home_dir
 from ...models.predict.prediction import Interval
 from ...models.pretrained import TUNING
-from ...models.tuning.corrections import Memory, configurations
-from ...models.tuning.flat_model import SUFFIX, FlatModel, read_model
-from ...models.tuning.model_file import Measured
+from ...models.tuning.corrections import Memory
+from ...models.tuning.flat_model import SUFFIX, read_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +99,11 @@ class TuningModel:
     """The model of a tuning kind, with its error on held-out rows.
 
     Attributes:
-        model: The model.
-        memory: The measured configurations near a query.
+        memory: The model, with the measured configurations it remembers.
         kind: The tuning kind.
         error: Median of |predicted / measured - 1| over the held-out rows of one dtype.
     """
 
-    model: FlatModel
     memory: Memory
     kind: str
     error: float
@@ -117,10 +114,10 @@ class TuningModel:
         Raises:
             SpecError: the sizes are too large to give a time.
         """
-        knobs = np.array([[config.get(name, 0) for name in self.model.knobs] for config in configs], dtype=np.int64)
-        key = task.device, task.dtype, tuple(int(task.sizes[name]) for name in self.model.sizes)
-        query = configurations(self.model, key, knobs)
-        return self.memory.corrected(key, query, self.model.seconds(query.features, len(knobs)))
+        model = self.memory.model
+        knobs = np.array([[config.get(name, 0) for name in model.knobs] for config in configs], dtype=np.int64)
+        key = task.device, task.dtype, tuple(int(task.sizes[name]) for name in model.sizes)
+        return self.memory.seconds(key, knobs)
 
     def interval(self, seconds: float, least_s: float, coverage: float) -> Interval:
         """Seconds with an interval: the logarithm of the held-out error is taken as normal, known by its median size."""
@@ -143,13 +140,14 @@ def tuning_model(problem: TuningProblem) -> TuningModel | None:
     if path is None:
         return None
     status = path.stat()
-    model, memory = _read(_File(path, task.kind, status.st_mtime_ns, status.st_size))
+    memory = _read(_File(path, task.kind, status.st_mtime_ns, status.st_size))
+    model = memory.model
     rows = model.metadata.get("held_out_rows", {}).get(task.dtype, {})
     error_pct = rows.get("median_ape_pct")
     measured = task.device in model.metadata.get("devices_measured", ())
     if not measured or error_pct is None or (task.device, task.dtype) not in model.table:
         return None
-    return TuningModel(model, memory, task.kind, error_pct / 100)
+    return TuningModel(memory, task.kind, error_pct / 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +161,5 @@ class _File:
 
 
 @lru_cache(maxsize=32)
-def _read(file: _File) -> tuple[FlatModel, Memory]:
-    model = read_model(file.path, file.kind)
-    return model, Memory.of(model, model.measured or Measured.none(len(model.sizes), len(model.knobs)))
+def _read(file: _File) -> Memory:
+    return Memory.of(read_model(file.path, file.kind))

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 from ..cost.bounds import BOUNDS
 from ..cost.device_limits import GPU_L2_BYTES_PER_CLOCK_PER_UNIT, LAUNCH_FLOOR_S
 from ..device import Device
 from ..dtypes import itemsize_b
-from ..errors import SpecError, listed
 from ..kernel import KernelFamily, KernelSpec, View, get_family
 from .formula import Value, ceil_div, equal, less, maximum, minimum, mod, where
 from .kind import Candidates, Task, TuningKind
@@ -252,16 +250,15 @@ def row_features(v: Mapping[str, Value], work: Mapping[str, Value], rows: Value,
     }
 
 
-def family_kind(family: str, doc: str, features: Callable[[Mapping[str, Value]], Mapping[str, Value]]) -> TuningKind:
+def family_kind(family: str, features: Callable[[Mapping[str, Value]], Mapping[str, Value]]) -> TuningKind:
     """The kind of a family: its sizes, the code of its variant where it has several, and threads.
 
-    Such a kind is taught by a trained predictor (`models.tuning.distilling`), not by measured rows of its own: it has no
+    Such a kind is taught by a trained predictor (`models.tuning.distillation`), not by measured rows of its own: it has no
     `task_of`, which would offer it the rows.
     """
     sizes = (*get_family(family).dim_names, *((VARIANT,) if VARIANT_CODES[family] else ()), THREADS)
     return TuningKind(
         name=PREFIX + family,
-        doc=doc,
         compiler="any",
         sizes=sizes,
         knobs=(),
@@ -269,7 +266,6 @@ def family_kind(family: str, doc: str, features: Callable[[Mapping[str, Value]],
         features=features,
         space=lambda task: Candidates.of(task, [{}]),
         facts_of=partial(facts_of, family),
-        spec_of=lambda task, config: spec_of(task),
     )
 
 
@@ -287,22 +283,3 @@ def task_of(spec: KernelSpec, device: str) -> Task | None:
             return None
         sizes[VARIANT] = codes[spec.variant]
     return Task(PREFIX + spec.family, sizes | {THREADS: spec.threads or 0}, spec.dtype, device)
-
-
-def spec_of(task: Task) -> KernelSpec:
-    """The spec of a task.
-
-    Raises:
-        SpecError: the variant has a code that the kind does not know, or the family does not take the sizes.
-    """
-    family = task.kind.removeprefix(PREFIX)
-    sizes: dict[str, Any] = dict(task.sizes)
-    threads, code = sizes.pop(THREADS), sizes.pop(VARIANT, None)
-    names = {number: name for name, number in VARIANT_CODES[family].items()}
-    if code is not None and code not in names:
-        raise SpecError(
-            f"{task.kind} has no variant {code}; variants: {listed(f'{number} {name}' for number, name in names.items())}",
-            field=VARIANT,
-        )
-    variant = "" if code is None else names[code]
-    return KernelSpec.of(family, task.dtype, variant=variant, threads=threads or None, **sizes)

@@ -111,7 +111,6 @@ class TuningKind:
 
     Attributes:
         name: Its name, such as `iree-contraction`.
-        doc: What it is, in a sentence.
         compiler: Whose choices these are: `iree`, `triton`, `mlir-opt` …, or `any`.
         sizes: Names of the sizes that describe an operation.
         knobs: Names of what a compiler may choose.
@@ -121,11 +120,11 @@ class TuningKind:
         space: The legal configurations worth trying, the same for the same task, a few hundred at most.
         facts_of: Reads the facts from a device of the catalogue; raises SpecError where the kind does not apply to it.
         task_of: The task and configuration a measured spec on a named device stands for; None where it is not of this kind.
-        spec_of: The spec to measure for a configuration of a task; None where the measurement store has no such spec.
+        spec_of: The spec to measure for a configuration of a task; None where there is no such spec, or nothing measures
+            configurations of the kind one by one.
     """
 
     name: str
-    doc: str
     compiler: str
     sizes: tuple[str, ...]
     knobs: tuple[str, ...]

@@ -221,8 +221,13 @@ class Memory:
     _fitted: dict[TaskKey, Correction] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of(cls, model: FlatModel, rows: Measured) -> Memory:
-        """From rows; those on devices or dtypes that the model does not know are kept and not used."""
+    def of(cls, model: FlatModel, rows: Measured | None = None) -> Memory:
+        """From rows, by default those in the model's file.
+
+        Rows on devices or dtypes that the model does not know are kept and not used.
+        """
+        if rows is None:
+            rows = model.measured or Measured.none(len(model.sizes), len(model.knobs))
         places: dict[TaskKey, list[int]] = {}
         for i, key in enumerate(_keys(rows)):
             at = places.pop(key, [])
@@ -251,8 +256,17 @@ class Memory:
         tasks[key] = TaskMemory.of(self.model, key, rows.knobs[task_rows], rows.seconds[task_rows])
         return Memory(self.model, rows, tasks)
 
-    def corrected(self, key: TaskKey, candidates: Configurations, seconds: Column) -> Column:
-        """Predicted seconds `(n,)` with what was learnt: what was measured as it was, the rest moved towards it."""
+    def seconds(self, key: TaskKey, knobs: Any) -> Column:
+        """Seconds of configurations `(n, n_knobs)` of an operation, `(n,)`: those measured as they were, others predicted.
+
+        Predictions are moved towards what was measured of alike configurations.
+
+        Raises:
+            ModelFileError: the model does not know the device or the dtype.
+            SpecError: the numbers are too large to give a time.
+        """
+        candidates = configurations(self.model, key, knobs)
+        seconds = self.model.seconds(candidates.features, len(knobs))
         alike = [other for other in self.tasks if other[:2] == key[:2]]
         if not alike:
             return seconds

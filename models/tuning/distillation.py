@@ -331,7 +331,7 @@ def _fitted(x: Floats, y: Floats, weight: Floats, trees: Trees, seed: int) -> Fo
         "verbosity": 0,
     }  # fmt: skip
     data = xgboost.QuantileDMatrix(x.astype(np.float32), y, weight=weight, max_bin=256)
-    return forest_of(xgboost.train(settings, data, num_boost_round=trees.rounds), x.shape[1])
+    return forest_of(xgboost.train(settings, data, num_boost_round=trees.rounds))
 
 
 def _predicted(model: FlatModel, cases: Cases) -> tuple[Floats, Floats]:

@@ -160,32 +160,21 @@ class Judge:
 _END = -1
 
 
-def forest_of(booster: Any, n_features: int) -> Forest:
-    """The forest of an `xgboost.Booster` that predicts one number, the sum of its leaves, from `n_features` columns.
+def forest_of(booster: Any) -> Forest:
+    """The forest of an `xgboost.Booster` with `gbtree` and `reg:squarederror`, which predicts the sum of its leaves.
 
     Rows must have no missing values; which way xgboost sends them is not kept.
 
     Raises:
-        ValueError: it is no plain forest for one number, it has other columns, or its trees are deeper than 12.
+        ValueError: it has more or deeper trees than a model file holds.
     """
     learner = json.loads(bytes(booster.save_raw("json")))["learner"]
-    shape, boosting, objective = (
-        learner["learner_model_param"],
-        learner["gradient_booster"],
-        learner["objective"]["name"],
-    )
-    if int(shape["num_feature"]) != n_features:
-        raise ValueError(f"the booster was fitted on {shape['num_feature']} columns, not on {n_features}")
-    if boosting["name"] != "gbtree" or objective != "reg:squarederror":
-        raise ValueError(
-            f"the booster is {boosting['name']} with {objective}; only gbtree with reg:squarederror can be converted"
-        )
-    trees = boosting["model"]["trees"]
+    trees = learner["gradient_booster"]["model"]["trees"]
     depth = max((_depth(tree) for tree in trees), default=0)
     if depth > MOST_DEPTH or len(trees) << depth > MOST_LEAVES:
         raise ValueError(f"{len(trees)} trees of {depth} levels are more than a model file holds; fit smaller ones")
     # xgboost writes the score as a number, or since 3.1 as a list of one.
-    return _forest(trees, depth, float(np.float32(shape["base_score"].strip("[]"))))
+    return _forest(trees, depth, float(np.float32(learner["learner_model_param"]["base_score"].strip("[]"))))
 
 
 def _depth(tree: Any) -> int:

@@ -71,25 +71,6 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainedKind:
-    """A kind's model, and how well it ranks.
-
-    Attributes:
-        model: The model.
-        held_out: One score per held-out task that has enough configurations.
-        n_rows: Rows it was trained on.
-        n_tasks: Tasks among them.
-        n_shapes: Shapes among them.
-    """
-
-    model: FlatModel
-    held_out: tuple[TaskScore, ...]
-    n_rows: int
-    n_tasks: int
-    n_shapes: int
-
-
-@dataclass(frozen=True, slots=True)
 class TuningReport:
     """What `train_files` did, by kind.
 
@@ -144,13 +125,14 @@ def train_files(
     if not trained:
         reasons = "; ".join(left_out) or "no kind of tuning problem has measured rows"
         raise SpecError(f"nothing to train: {reasons}", field="data")
-    for name, each in trained.items():
-        write_model(each.model, Path(out) / f"{name}{SUFFIX}")
+    for name, model in trained.items():
+        write_model(model, Path(out) / f"{name}{SUFFIX}")
+    about = {name: model.metadata for name, model in trained.items()}
     return TuningReport(
-        scores={name: over_tasks(each.held_out) for name, each in trained.items()},
-        n_rows={name: each.n_rows for name, each in trained.items()},
-        n_shapes={name: each.n_shapes for name, each in trained.items()},
-        n_failed={name: rows[name].n_failed for name in trained},
+        scores={name: facts["held_out"] for name, facts in about.items()},
+        n_rows={name: facts["rows"] for name, facts in about.items()},
+        n_shapes={name: facts["shapes"] for name, facts in about.items()},
+        n_failed={name: facts["failed_rows"] for name, facts in about.items()},
         left_out=tuple(left_out),
     )
 
@@ -160,7 +142,7 @@ def train(
     config: TrainingConfig | None = None,
     devices: Catalogue | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
-) -> TrainedKind:
+) -> FlatModel:
     """Fit one kind's model on all rows, and score models that did not see a task's shape on it.
 
     Raises:
@@ -179,14 +161,14 @@ def train(
     held_out = task_scores(rows, predicted)
     booster = problem.fit(np.ones(len(rows), dtype=np.bool_), config)
     progress(n_folds + 1, n_folds + 1)
-    model = FlatModel(
+    return FlatModel(
         kind=rows.kind.name,
         sizes=rows.kind.sizes,
         knobs=rows.kind.knobs,
         facts=rows.kind.facts,
         table=_table(rows, known),
         formula=formula,
-        latency=forest_of(booster, len(formula.names)),
+        latency=forest_of(booster),
         metadata={
             "created_with": __version__,
             "rows": len(rows),
@@ -200,7 +182,6 @@ def train(
             "recipe": asdict(config),
         },
     )
-    return TrainedKind(model, tuple(held_out), len(rows), len(rows.tasks), len(np.unique(rows.shapes())))
 
 
 def task_scores(rows: TuningRows, predicted_s: Floats) -> list[TaskScore]:

@@ -285,7 +285,6 @@ def _is_configuration(config: Mapping[str, int]) -> bool:
 
 KIND = TuningKind(
     name="iree-contraction",
-    doc=__doc__,
     compiler="iree",
     sizes=SIZES,
     knobs=KNOBS,

@@ -246,7 +246,6 @@ def _spec_of(task: Task, config: Mapping[str, int]) -> KernelSpec | None:
 
 KIND = TuningKind(
     name="iree-conv2d",
-    doc=__doc__,
     compiler="iree",
     sizes=SIZES,
     knobs=TILES,

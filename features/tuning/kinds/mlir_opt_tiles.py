@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any
 
 from ...cost.device_limits import LAUNCH_FLOOR_S
 from ...device import Device
@@ -141,21 +140,8 @@ def _task_of(spec: KernelSpec, device: str) -> tuple[Task, dict[str, int]] | Non
     return Task("mlir-opt-tiles", sizes, spec.dtype, device), dict(spec.config)
 
 
-def _spec_of(task: Task, config: Mapping[str, int]) -> KernelSpec | None:
-    layouts = {layout: variant for variant, layout in _LAYOUTS.items() if variant != "batched"}
-    sizes: dict[str, Any] = dict(task.sizes)
-    variant = layouts.get((sizes.pop("a_transposed"), sizes.pop("b_transposed")))
-    if variant is None or (variant and sizes["batch"] > 1):
-        return None
-    if sizes["batch"] > 1:
-        variant = "batched"
-    knobs = {name: value for name, value in config.items() if value}
-    return KernelSpec.of("gemm", task.dtype, variant=variant, impl="mlir-opt", threads=1, config=knobs, **sizes)
-
-
 KIND = TuningKind(
     name="mlir-opt-tiles",
-    doc=__doc__,
     compiler="mlir-opt",
     sizes=("batch", "m", "n", "k", "a_transposed", "b_transposed"),
     knobs=_KNOBS,
@@ -164,5 +150,4 @@ KIND = TuningKind(
     space=_space,
     facts_of=_facts_of,
     task_of=_task_of,
-    spec_of=_spec_of,
 )

@@ -97,17 +97,15 @@ def _softmax(v: Mapping[str, Value]) -> dict[str, Value]:
     return _on_rows(v, 5.0 * elements, moved_b)
 
 
-KIND = (
-    family_kind("conv2d", "Time of a two-dimensional convolution as it stands: square kernel, NCHW, height and width without "
-                "padding.", _conv2d),
-    family_kind("copy", "Time of a copy of a [rows, cols] array as it stands: contiguous, or transposed into a new array.",
-                _copy),
-    family_kind("elementwise", "Time of an element-by-element operator as it stands: on one tensor, two tensors, or a tensor "
-                "and a number.", _elementwise),
-    family_kind("gemm", "Time of a dense matrix product as it stands: C[b,m,n] = A[b,m,k] · B[b,k,n].", _gemm),
-    family_kind("layernorm", "Time of a normalisation of each row of a [rows, cols] array as it stands: LayerNorm or RMSNorm.",
-                _layernorm),
-    family_kind("reduction", "Time of a sum, mean or maximum of a [rows, cols] array as it stands, along its rows or down its "
-                "columns.", _reduction),
-    family_kind("softmax", "Time of a softmax along the last dimension of a [rows, cols] array as it stands.", _softmax),
-)  # fmt: skip
+KIND = tuple(
+    family_kind(family, features)
+    for family, features in {
+        "conv2d": _conv2d,
+        "copy": _copy,
+        "elementwise": _elementwise,
+        "gemm": _gemm,
+        "layernorm": _layernorm,
+        "reduction": _reduction,
+        "softmax": _softmax,
+    }.items()
+)

@@ -192,18 +192,8 @@ def _task_of(spec: KernelSpec, device: str) -> tuple[Task, dict[str, int]] | Non
     return Task(KIND.name, sizes, spec.dtype, device), knobs
 
 
-def _spec_of(task: Task, config: Mapping[str, int]) -> KernelSpec | None:
-    knobs = {name: config[name] for name in _MEASURED_KNOBS if config.get(name)}
-    sizes = dict(task.sizes)
-    causal = sizes.pop("causal")
-    if len(knobs) < len(_MEASURED_KNOBS) or len(config) > len(knobs) or (not causal and sizes["q_len"] > 1):
-        return None
-    return KernelSpec.of("attention", task.dtype, impl="triton", config=knobs, **sizes)  # type: ignore[arg-type]
-
-
 KIND = TuningKind(
     name="triton-attention",
-    doc=__doc__,
     compiler="triton",
     sizes=_SIZES,
     knobs=_KNOBS,
@@ -212,5 +202,4 @@ KIND = TuningKind(
     space=_space,
     facts_of=facts_of,
     task_of=_task_of,
-    spec_of=_spec_of,
 )

@@ -239,16 +239,8 @@ def _task_of(spec: KernelSpec, device: str) -> tuple[Task, dict[str, int]] | Non
     return Task(KIND.name, {name: spec[name] for name in _SIZES}, spec.dtype, device), knobs
 
 
-def _spec_of(task: Task, config: Mapping[str, int]) -> KernelSpec | None:
-    knobs = {name: config[name] for name in _MEASURED_KNOBS if config.get(name)}
-    if len(knobs) < len(_MEASURED_KNOBS) or len(config) > len(knobs):
-        return None
-    return KernelSpec.of("gemm", task.dtype, impl="triton", config=knobs, **task.sizes)  # type: ignore[arg-type]
-
-
 KIND = TuningKind(
     name="triton-gemm",
-    doc=__doc__,
     compiler="triton",
     sizes=_SIZES,
     knobs=_KNOBS,
@@ -257,5 +249,4 @@ KIND = TuningKind(
     space=_space,
     facts_of=_facts_of,
     task_of=_task_of,
-    spec_of=_spec_of,
 )

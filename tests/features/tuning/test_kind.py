@@ -82,7 +82,6 @@ def test_an_unknown_kind_is_refused_with_those_there_are() -> None:
 def made_up(**changed: Any) -> TuningKind:
     kind = TuningKind(
         name="toy",
-        doc="Made up.",
         compiler="any",
         sizes=("m",),
         knobs=("tile",),

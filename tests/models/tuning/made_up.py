@@ -63,7 +63,6 @@ def space(task: Task) -> Candidates:
 
 KIND = TuningKind(
     name="made-up",
-    doc="Made up for tests.",
     compiler="any",
     sizes=("m", "n", "k"),
     knobs=("tile_m", "tile_n", "unroll"),

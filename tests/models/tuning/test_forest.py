@@ -83,7 +83,7 @@ def fitted() -> Any:
 
 def test_a_converted_booster_answers_as_xgboost_does_on_and_beside_thresholds(fitted: Any) -> None:
     rows, _, booster, xgboost = fitted
-    forest = forest_of(booster, 6)
+    forest = forest_of(booster)
     on = rows.copy()
     for i, threshold in enumerate(forest.thresholds):
         on[i % len(on), forest.features[i]] = threshold
@@ -96,7 +96,7 @@ def test_a_converted_booster_answers_as_xgboost_does_on_and_beside_thresholds(fi
 def test_leaves_are_xgboosts_to_the_last_bit(fitted: Any) -> None:
     rows, _, booster, xgboost = fitted
     one = booster[7:8]
-    forest = forest_of(one, 6)
+    forest = forest_of(one)
     leaf = judged(forest, rows) - forest.bias
     margin = one.predict(xgboost.DMatrix(rows)) - np.float32(forest.bias)
     np.testing.assert_allclose(leaf, margin, rtol=0, atol=3e-7)
@@ -107,23 +107,13 @@ def test_trees_that_stop_early_are_filled_up(fitted: Any) -> None:
     rows, labels, _, xgboost = fitted
     parameters = {"max_depth": 5, "gamma": 3.0, "min_child_weight": 80, "nthread": 1}
     booster = xgboost.train(parameters, xgboost.DMatrix(rows, labels), 12)
-    np.testing.assert_allclose(judged(forest_of(booster, 6), rows), booster.predict(xgboost.DMatrix(rows)), atol=2e-6)
+    np.testing.assert_allclose(judged(forest_of(booster), rows), booster.predict(xgboost.DMatrix(rows)), atol=2e-6)
     stump = xgboost.train({"max_depth": 3, "gamma": 1e9, "nthread": 1}, xgboost.DMatrix(rows, labels), 2)
-    np.testing.assert_allclose(judged(forest_of(stump, 6), rows), stump.predict(xgboost.DMatrix(rows)), atol=2e-6)
+    np.testing.assert_allclose(judged(forest_of(stump), rows), stump.predict(xgboost.DMatrix(rows)), atol=2e-6)
 
 
-def test_boosters_of_other_shapes_are_refused(fitted: Any) -> None:
-    rows, labels, booster, xgboost = fitted
-    with pytest.raises(ValueError, match="fitted on 6 columns, not on 5"):
-        forest_of(booster, 5)
-    linear = xgboost.train({"booster": "dart", "nthread": 1, "max_depth": 2}, xgboost.DMatrix(rows, labels), 1)
-    with pytest.raises(ValueError, match="only gbtree"):
-        forest_of(linear, 6)
-    logistic = xgboost.train(
-        {"objective": "binary:logistic", "nthread": 1, "max_depth": 2}, xgboost.DMatrix(rows, labels > 3), 1
-    )
-    with pytest.raises(ValueError, match="with binary:logistic; only gbtree"):
-        forest_of(logistic, 6)
+def test_trees_too_deep_for_a_file_are_refused(fitted: Any) -> None:
+    rows, labels, _, xgboost = fitted
     deep = xgboost.train({"max_depth": 20, "nthread": 1, "min_child_weight": 0}, xgboost.DMatrix(rows, labels), 1)
     with pytest.raises(ValueError, match="more than a model file holds"):
-        forest_of(deep, 6)
+        forest_of(deep)

@@ -75,11 +75,12 @@ def test_shared_memory_is_what_the_compiler_said(measured):
     assert np.mean(ratio > 1.02) < 0.03
 
 
-def test_rows_and_tasks_are_one_to_one(measured):
-    module, n, _, rows, found, _ = measured
+def test_a_task_has_the_sizes_and_knobs_of_its_row(measured):
+    _, n, _, rows, found, _ = measured
     assert len(rows) == n
     for row, (task, config) in zip(rows, found, strict=True):
-        assert module.KIND.spec_of(task, config) == spec_from_row(row)
+        values = {**task.sizes, **config, "dtype": task.dtype}
+        assert all(row[name] == value for name, value in values.items() if name != "causal")
 
 
 @pytest.mark.parametrize(
