@@ -270,15 +270,16 @@ def export_ops(
     if out_dir is not None:
         console.check_folder(folder)
     with console.plain_errors("export-ops", "train"):
+        from ..features.tuning.family_kinds import VARIANT_CODES
         from ..models.predict.predictor import load_predictor
-        from ..models.tuning.distillation import TrainingConfig, export_files, families
+        from ..models.tuning.distillation import TrainingConfig, export_files
 
         catalogue = console.read_catalogue(device_file)
         devices = [catalogue.get(name) for name in dict.fromkeys(device or catalogue.names())]
-        wanted = list(dict.fromkeys(family or families()))
-        if unknown := [name for name in wanted if name not in families()]:
+        wanted = list(dict.fromkeys(family or VARIANT_CODES))
+        if unknown := [name for name in wanted if name not in VARIANT_CODES]:
             raise SpecError(
-                f"no models of single operations of {unknown[0]!r}; families: {listed(families())}", field="family"
+                f"no models of single operations of {unknown[0]!r}; families: {listed(VARIANT_CODES)}", field="family"
             )
         config = TrainingConfig.of_rows(rows, seed)
         predictor = load_predictor(console.model_dir(model), catalogue)

@@ -21,7 +21,6 @@ left of it once a compiler fuses.
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from typing import Any
 from ..features.errors import SpecError
 from ..features.kernel import MAX_THREADS, KernelSpec
 from .operation_costs import ModuleFunction, ModuleOperation, OperationCost, OperationCosts, functions_in
+from .warning import warn_once
 
 PREFIX = "kernelcast."
 
@@ -59,7 +59,7 @@ def annotate(device: str, *, threads: int = 0, models: Path | str | None = None)
             f"threads must be a whole number from 0 (all cores) to {MAX_THREADS}, got {threads!r}", field="threads"
         )
     costs = OperationCosts(device, threads, models)
-    message: set[str] = set()
+    shown: set[str] = set()
 
     def kernelcast_annotate(op: Any, pass_: Any = None) -> None:  # noqa: ARG001  the bindings give the pass's handle
         try:
@@ -67,9 +67,7 @@ def annotate(device: str, *, threads: int = 0, models: Path | str | None = None)
         except Exception as error:  # noqa: BLE001  an exception would pass through the compiler's C++, which may not survive it
             problems = [_sentence(error)]
         for problem in problems:
-            if problem not in message:
-                message.add(problem)
-                _say(f"{problem}; operations are left without annotations")
+            warn_once(f"{problem}; operations are left without annotations", shown)
 
     return kernelcast_annotate
 
@@ -206,11 +204,3 @@ def _sentence(error: Exception) -> str:
         if isinstance(error, SpecError) and message
         else f"the module could not be read: {message or type(error).__name__}"
     )
-
-
-def _say(sentence: str) -> None:
-    """A warning; on standard error where warnings are made errors, since none may leave the pass."""
-    try:
-        warnings.warn(f"kernelcast: {sentence}", stacklevel=3)
-    except Warning as warning:
-        print(warning, file=sys.stderr)  # noqa: T201  see above

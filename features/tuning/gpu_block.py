@@ -29,6 +29,12 @@ Blackwell's tcgen05), else 0."""
 BLOCK_THREADS = MAX_THREADS_PER_BLOCK
 """Threads a block can have on any GPU of the catalogue."""
 
+SHARED_B_PER_CLOCK = 128.0
+"""Bytes per clock that shared memory and the first-level cache of one multiprocessor deliver (32 banks of 4 bytes)."""
+
+LOAD_CLOCKS = 600.0
+"""Clocks from asking for a tile to having it: what loads from L2 and memory were measured to take on an H200 (280 and 680)."""
+
 _KIB = 1024
 _RESERVED_SHARED_B = 1024.0
 """Of every block's shared memory the system keeps this much (cuda_occupancy.h, compute capability 8.0 and later)."""
@@ -104,6 +110,11 @@ def facts_of(device: Device, dtype: str) -> Mapping[str, float]:
         "launch_s": LAUNCH_FLOOR_S["gpu"], "element_b": itemsize_b(dtype), "tensor": float(tensor),
         "warpgroup": float(capability in _WARPGROUPS),
     }  # fmt: skip
+
+
+def tile_rows(v: Mapping[str, Value]) -> Value:
+    """Rows of a block's tile: the blocks of a cluster share a tile, each working on its part of the rows."""
+    return v["tile_m"] / maximum(v["ctas"], 1.0)
 
 
 def given_warps(warps: Value) -> Value:

@@ -151,16 +151,6 @@ class TuningKind:
             raise ValueError(f"the features of {self.name} lack {BOUND}, the lower bound in seconds")
         return formula
 
-    def check_task(self, task: Task) -> None:
-        """Refuse a task of another kind or with other sizes.
-
-        Raises:
-            SpecError: naming what is wrong and what the kind has.
-        """
-        if task.kind != self.name:
-            raise SpecError(f"the task is of kind {task.kind!r}, not {self.name!r}", field="kind")
-        check_sizes(self.name, self.sizes, task.sizes)
-
 
 def check_sizes(kind: str, names: Sequence[str], raw: Mapping[str, int]) -> None:
     """Refuse sizes that are not exactly `names`, or no whole numbers from 0 to 2**40.

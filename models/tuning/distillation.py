@@ -169,11 +169,6 @@ class ExportReport:
     left_out: tuple[str, ...]
 
 
-def families() -> tuple[str, ...]:
-    """The families that can be distilled."""
-    return tuple(VARIANT_CODES)
-
-
 def export_files(
     predictor: ArtifactPredictor,
     families: Sequence[str],

@@ -4,7 +4,8 @@ import kernelcast.plugins.inductor
 kernelcast.plugins.inductor.install()
 """
 
-from .reporting import Counts, PluginWarning
+from ..warning import PluginWarning
+from .reporting import Counts
 from .session import Handle, install, report
 
 __all__ = ["Counts", "Handle", "PluginWarning", "install", "report"]

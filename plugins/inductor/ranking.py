@@ -109,11 +109,6 @@ class Decision:
     by_memory: int = 0
     by_model: int = 0
 
-    @property
-    def pruned(self) -> int:
-        """How many choices went."""
-        return self.by_failure + self.by_memory + self.by_model
-
 
 def decide(
     readings: Sequence[Reading], memory: Memory, rank: Rank, *, top_k: int, keep_extern: bool, on_cpu: bool

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from dataclasses import dataclass
+
+from ..warning import warn_once
 
 
 @dataclass(slots=True)
@@ -47,25 +47,12 @@ class Counts:
         )
 
 
-class PluginWarning(UserWarning):
-    """Something kept the plug-in from its work; Inductor went on as it does without it."""
-
-
 _shown: set[str] = set()
 
 
-def say_once(sentence: str, *, about: str | None = None) -> None:
-    """Warn with `sentence`, once in this process; of sentences with the same `about`, the first.
-
-    Where a user has made warnings errors, it goes to the terminal instead: a warning must not end a compilation.
-    """
-    if (about or sentence) in _shown:
-        return
-    _shown.add(about or sentence)
-    try:
-        warnings.warn(sentence, PluginWarning, stacklevel=3)
-    except Warning:
-        sys.stderr.write(f"kernelcast: {sentence}\n")
+def say_once(sentence: str, *, about: str = "") -> None:
+    """Warn with `sentence`, once in this process; of sentences with the same `about`, the first."""
+    warn_once(sentence, _shown, about)
 
 
 def forget_shown() -> None:

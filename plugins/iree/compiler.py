@@ -38,11 +38,7 @@ _SAID_CHARS = 300
 
 
 class CompileError(SpecError):
-    """`iree-compile` did not take the module: what it output first. `output` is all it output."""
-
-    def __init__(self, message: str, text: str = "") -> None:
-        super().__init__(message)
-        self.output = text
+    """`iree-compile` did not take the module: what it output first."""
 
 
 def target_flags(text: str, target_cpu: str = HOST) -> tuple[str, ...]:
@@ -80,8 +76,7 @@ def _run(text: str, flags: Sequence[str], limit_s: float) -> bytes:
     except subprocess.TimeoutExpired:
         raise CompileError(f"iree-compile took longer than {limit_s:g} s") from None
     if done.returncode:
-        decode = done.stderr.decode(errors="replace")
-        raise CompileError(f"iree-compile: {_first_diagnostic(decode, done.returncode)}", decode)
+        raise CompileError(f"iree-compile: {_first_diagnostic(done.stderr.decode(errors='replace'), done.returncode)}")
     return done.stdout
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +16,7 @@ from ...features.tuning.gpu_block import BLOCK_THREADS, given_warps
 from ...features.tuning.kind import Candidates, Task, TuningKind, get_kind
 from ...features.tuning.kinds import triton_attention, triton_gemm
 from ..cost_model import CostModel
+from ..warning import warn_once
 from .kernel_maps import GEMM, Arguments, KernelMap, UnreadError, current_gpu
 
 Config = TypeVar("Config")
@@ -26,10 +25,6 @@ Config = TypeVar("Config")
 _STAGED_B = {triton_gemm.KIND.name: triton_gemm.staged_b, triton_attention.KIND.name: triton_attention.staged_b}
 
 logger = logging.getLogger("kernelcast.plugins.triton")
-
-
-class PruneWarning(UserWarning):
-    """Configurations could not be ranked, or not all of them; those are all kept."""
 
 
 def prune(
@@ -106,11 +101,12 @@ class Pruner:
             candidates = Candidates.of(task, knobs)
             seconds = np.where(self._fits(candidates), model.predict(candidates), np.inf)
         except SpecError as error:
-            self._say(f"Triton configurations are not ranked and all are kept: {error}")
+            warn_once(f"Triton configurations are not ranked and all are kept: {error}", self._shown)
             return None
         if unread:
             first = next(iter(unread.values()))
-            self._say(f"{len(unread)} of {len(settings)} Triton configurations could not be read and are kept: {first}")
+            sentence = f"{len(unread)} of {len(settings)} Triton configurations could not be read and are kept: {first}"
+            warn_once(sentence, self._shown)
         out = np.full(len(settings), np.nan)
         out[[i for i in range(len(settings)) if i not in unread]] = seconds
         return out
@@ -150,16 +146,6 @@ class Pruner:
                 )
                 logger.info(self.note)
         return self._loaded[device]
-
-    def _say(self, sentence: str) -> None:
-        if sentence in self._shown:
-            return
-        self._shown.add(sentence)
-        try:
-            warnings.warn(sentence, PruneWarning, stacklevel=3)
-        except PruneWarning:
-            # Where warnings are errors, tuning must go on all the same.
-            sys.stderr.write(f"kernelcast: {sentence}\n")
 
 
 def _checked_top_k(top_k: object) -> int | float:

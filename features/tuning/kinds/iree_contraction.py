@@ -221,7 +221,6 @@ _SUMS = (6, 32)
 
 def _space(task: Task) -> Candidates:
     """IREE's own two choices, and the tile configurations of a grid that the formulas expect most of."""
-    KIND.check_task(task)
     facts = facts_of(catalogue().get(task.device), task.dtype)
     lanes = int(facts["vector_b"] / facts["element_b"])
     grid = _grid(task.sizes, lanes)

@@ -167,7 +167,6 @@ _SUMS = (4, 32)
 
 def _space(task: Task) -> Candidates:
     """IREE's own choice, and the tile configurations of a grid that the formulas expect most of."""
-    KIND.check_task(task)
     facts = facts_of(catalogue().get(task.device), task.dtype)
     grid = _grid(task.sizes, int(facts["vector_b"] / facts["element_b"]))
     if not len(grid):

@@ -10,6 +10,8 @@ from ...kernel import KernelSpec
 from ..formula import Value, ceil_div, divide, equal, less, less_equal, log2, maximum, minimum, mod, sqrt, where
 from ..gpu_block import (
     FACTS,
+    LOAD_CLOCKS,
+    SHARED_B_PER_CLOCK,
     buffers,
     by_warpgroups,
     facts_of,
@@ -17,6 +19,7 @@ from ..gpu_block import (
     given_warps,
     registers_per_lane,
     resident_blocks,
+    tile_rows,
 )
 from ..kind import Candidates, Task, TuningKind
 
@@ -27,18 +30,12 @@ _MEASURED_KNOBS = ("tile_m", "tile_n", "warps", "stages")
 _KNOBS = (*_MEASURED_KNOBS, "ctas", "max_registers")
 """The last two are `num_ctas` and `maxnreg`: no row was measured with them, so only the formulas know what they do."""
 
-_SHARED_B_PER_CLOCK = 128.0
-"""Bytes per clock of the shared memory of one multiprocessor (32 banks of 4 bytes)."""
-
 _EXP_PER_CLOCK = 16.0
 _VECTOR_PER_CLOCK = 128.0
 """Exponentials and additions per clock of one multiprocessor (CUDA C++ Programming Guide 12.9, "Arithmetic Instructions")."""
 
 _SOFTMAX_OPERATIONS = 5.0
 """Beside its exponential every score is scaled, compared, shifted, summed and made narrow."""
-
-_LOAD_CLOCKS = 600.0
-"""Clocks from asking for a tile to having it: between what L2 and memory of an H200 were measured to take (280 and 680)."""
 
 _WIDTHS = (16.0, 32.0, 64.0, 128.0, 256.0)
 
@@ -49,16 +46,11 @@ def staged_b(v: Mapping[str, Value]) -> Value:
     Warps that multiply by themselves hand probabilities over through shared memory too; with one stage, keys and values
     take turns. Within 2 % for 404 of the 413 shipped rows.
     """
-    tile_m, tile_n, width = _tile_m(v), v["tile_n"], _width(v["head_dim"])
+    tile_m, tile_n, width = tile_rows(v), v["tile_n"], _width(v["head_dim"])
     stages, grouped = given_stages(v["stages"]), by_warpgroups(v, tile_m, given_warps(v["warps"]))
     copies = buffers(stages, grouped)
     local = where(less(stages, 2.0), 1.0, 2.0 * copies) * tile_n * width + tile_m * tile_n
     return (tile_m * width + where(grouped, 2.0 * copies * tile_n * width, local)) * v["element_b"]
-
-
-def _tile_m(v: Mapping[str, Value]) -> Value:
-    """Rows of a block's tile: the blocks of a cluster share a tile, each working on its part of the rows."""
-    return v["tile_m"] / maximum(v["ctas"], 1.0)
 
 
 def _features(v: Mapping[str, Value]) -> dict[str, Value]:
@@ -69,7 +61,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     from L2, operands beyond L2 from memory; the launch.
     """
     q_len, kv_len, head_dim, element = v["q_len"], v["kv_len"], v["head_dim"], v["element_b"]
-    tile_m, tile_n = _tile_m(v), v["tile_n"]
+    tile_m, tile_n = tile_rows(v), v["tile_n"]
     warps, stages = given_warps(v["warps"]), given_stages(v["stages"])
     clock, units = v["clock_hz"], v["units"]
 
@@ -107,7 +99,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     step_softmax = tile_m * tile_n * (1.0 / _EXP_PER_CLOCK + _SOFTMAX_OPERATIONS / _VECTOR_PER_CLOCK)
     own_reads = maximum(2.0 * sqrt(warps * tile_m * tile_n), tile_m + tile_n)
     group_reads = ceil_div(tile_m, 64.0) * tile_n + tile_m
-    step_shared = 2.0 * where(grouped, group_reads, own_reads) * width * element / _SHARED_B_PER_CLOCK
+    step_shared = 2.0 * where(grouped, group_reads, own_reads) * width * element / SHARED_B_PER_CLOCK
     step = maximum(step_mma, maximum(step_shared, step_softmax))
 
     # Times on paper.
@@ -121,10 +113,10 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     bound_s = v["launch_s"] + maximum(compute_s, maximum(l2_s, dram_s))
     through_s = maximum(rounds * mean, longest) * step / clock
     serial = step_mma + step_softmax + step_shared
-    chain_s = maximum(slot_rounds * mean, longest) * (serial + _LOAD_CLOCKS / copies) / clock
+    chain_s = maximum(slot_rounds * mean, longest) * (serial + LOAD_CLOCKS / copies) / clock
     # Little's law: bytes under way over the time they take.
     under_way_b = minimum(blocks, slots) * copies * 2.0 * key_tile_b
-    flight_s = fetched_b / minimum(under_way_b * clock / _LOAD_CLOCKS, v["l2_b_per_s"])
+    flight_s = fetched_b / minimum(under_way_b * clock / LOAD_CLOCKS, v["l2_b_per_s"])
     busy_s = v["launch_s"] + maximum(maximum(through_s, chain_s), maximum(flight_s, dram_s))
 
     return {

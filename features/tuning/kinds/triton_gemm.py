@@ -12,6 +12,8 @@ from ...kernel import KernelSpec, View
 from ..formula import Value, ceil_div, divide, equal, less, log2, maximum, minimum, mod, sqrt, where
 from ..gpu_block import (
     FACTS,
+    LOAD_CLOCKS,
+    SHARED_B_PER_CLOCK,
     buffers,
     by_warpgroups,
     facts_of,
@@ -19,6 +21,7 @@ from ..gpu_block import (
     given_warps,
     registers_per_lane,
     resident_blocks,
+    tile_rows,
 )
 from ..kind import Candidates, Task, TuningKind
 
@@ -26,12 +29,6 @@ _SIZES = ("batch", "m", "n", "k")
 _MEASURED_KNOBS = ("tile_m", "tile_n", "tile_k", "group_m", "warps", "stages", "split_k")
 _KNOBS = (*_MEASURED_KNOBS, "ctas", "max_registers")
 """The last two are `num_ctas` and `maxnreg`: no row was measured with them, so only the formulas know what they do."""
-
-_SHARED_B_PER_CLOCK = 128.0
-"""Bytes per clock that shared memory and the first-level cache of one multiprocessor deliver (32 banks of 4 bytes)."""
-
-_LOAD_CLOCKS = 600.0
-"""Clocks from asking for a tile to having it: what loads from L2 and memory were measured to take on an H200 (280 and 680)."""
 
 _SUM_LAUNCH_S = 1.5e-6
 """Time of the smallest second kernel, which adds the partial products: an H200's `launch_graph_triton_bf16_s`."""
@@ -52,17 +49,12 @@ def staged_b(v: Mapping[str, Value]) -> Value:
 
     Within 2 % for 790 of the 942 shipped rows; 126 others needed more room, in which a result is turned before it is written.
     """
-    tile_m, warps = _tile_m(v), given_warps(v["warps"])
+    tile_m, warps = tile_rows(v), given_warps(v["warps"])
     grouped = by_warpgroups(v, tile_m, warps)
     copies = buffers(given_stages(v["stages"]), grouped)
     _, _, a_async, b_async = _rows_of(v, grouped)
     rows = where(a_async, copies, 1.0) * tile_m + where(b_async, copies, 1.0) * v["tile_n"]
     return rows * v["tile_k"] * v["element_b"]
-
-
-def _tile_m(v: Mapping[str, Value]) -> Value:
-    """Rows of a block's tile: the blocks of a cluster share a tile, each working on its part of the rows."""
-    return v["tile_m"] / maximum(v["ctas"], 1.0)
 
 
 def _rows_of(v: Mapping[str, Value], grouped: Value) -> tuple[Value, Value, Value, Value]:
@@ -83,7 +75,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     fetching its own operands from L2, operands beyond L2 from memory, the launch, and the pass that adds partial products.
     """
     batch, m, n, k = v["batch"], v["m"], v["n"], v["k"]
-    tile_m, tile_n, tile_k = _tile_m(v), v["tile_n"], v["tile_k"]
+    tile_m, tile_n, tile_k = tile_rows(v), v["tile_n"], v["tile_k"]
     warps, stages = given_warps(v["warps"]), given_stages(v["stages"])
     group, parts = maximum(v["group_m"], 1.0), maximum(v["split_k"], 1.0)
     element, clock, units = v["element_b"], v["clock_hz"], v["units"]
@@ -130,14 +122,14 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     # One step of a block's loop in clocks: multiplying, reading operands from shared memory, bringing them there.
     own_reads = maximum(2.0 * sqrt(warps * tile_m * tile_n), tile_m + tile_n)
     group_reads = ceil_div(tile_m, 64.0) * tile_n + tile_m
-    step_shared = where(grouped, group_reads, own_reads) * tile_k * element / _SHARED_B_PER_CLOCK
+    step_shared = where(grouped, group_reads, own_reads) * tile_k * element / SHARED_B_PER_CLOCK
     a_word, b_word = _word_b(k_aligned, element, a_tile_b, lanes), _word_b(n_aligned, element, b_tile_b, lanes)
     step_loads = _load_clocks(a_tile_b, a_word, a_async, v) + _load_clocks(b_tile_b, b_word, b_async, v)
     step = maximum(step_mma, maximum(step_shared, step_loads))
     through_s = rounds * steps * step / clock
-    chain_s = slot_rounds * steps * (step + _LOAD_CLOCKS / copies) / clock
+    chain_s = slot_rounds * steps * (step + LOAD_CLOCKS / copies) / clock
     # Little's law: bytes under way over the time they take.
-    flight_rate = minimum(resident * units * copies * (a_tile_b + b_tile_b) * clock / _LOAD_CLOCKS, v["l2_b_per_s"])
+    flight_rate = minimum(resident * units * copies * (a_tile_b + b_tile_b) * clock / LOAD_CLOCKS, v["l2_b_per_s"])
     flight_s = fetched_b / flight_rate
     busy_s = v["launch_s"] + sum_s + maximum(maximum(through_s, 0.7 * chain_s), maximum(flight_s, dram_s))
 
@@ -186,7 +178,7 @@ def _word_b(aligned: Value, element_b: Value, tile_b: Value, lanes: Value) -> Va
 def _load_clocks(tile_b: Value, word_b: Value, direct: Value, v: Mapping[str, Value]) -> Value:
     """Clocks in which a tile is fetched: one per load of a warp or per 128 bytes; again as many through registers."""
     loads = tile_b / (word_b * v["lanes"])
-    return loads * maximum(1.0, word_b * v["lanes"] / _SHARED_B_PER_CLOCK) * where(direct, 1.0, 2.0)
+    return loads * maximum(1.0, word_b * v["lanes"] / SHARED_B_PER_CLOCK) * where(direct, 1.0, 2.0)
 
 
 def _facts_of(device: Device, dtype: str) -> dict[str, float]:

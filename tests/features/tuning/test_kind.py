@@ -99,14 +99,6 @@ def test_a_kind_without_a_bound_is_refused() -> None:
         made_up(features=lambda v: {"tile": v["tile"]}).formula()
 
 
-def test_a_kind_checks_its_tasks() -> None:
-    made_up().check_task(TASK)
-    with pytest.raises(SpecError, match="is of kind 'toy', not 'other'"):
-        made_up(name="other").check_task(TASK)
-    with pytest.raises(SpecError, match="needs the size m"):
-        made_up().check_task(replace(TASK, sizes={}))
-
-
 @pytest.mark.parametrize("name", sorted(kinds()))
 def test_features_of_every_kind_give_the_same_directly_and_as_a_program(name: str) -> None:
     kind = kinds()[name]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kernelcast.plugins.inductor.choices import Reading, Surroundings, product_of, read
-from kernelcast.plugins.inductor.ranking import FAILURES, MARGIN, Measured, Memory, decide
+from kernelcast.plugins.inductor.ranking import FAILURES, MARGIN, Decision, Measured, Memory, decide
 
 STACK = "torch 2.13.0"
 TILES = [(16, 16, 16), (32, 32, 16), (64, 64, 16), (128, 128, 16)]
@@ -42,7 +42,7 @@ def judge(readings: list[Reading], memory: Memory, rank: Any = backwards, *, top
 def test_the_models_best_stay_in_inductors_order_beside_the_library(make: Any) -> None:
     decision = judge(readings_of(make.mm_list(64, 64, 64, TILES)), Memory(STACK))
     assert decision.positions == (0, 3, 4)
-    assert (decision.by_model, decision.by_memory, decision.by_failure, decision.pruned) == (2, 0, 0, 2)
+    assert (decision.by_model, decision.by_memory, decision.by_failure) == (2, 0, 0)
 
 
 def test_without_a_model_everything_stays(make: Any) -> None:
@@ -53,7 +53,7 @@ def test_a_list_no_longer_than_asked_for_is_not_ranked(make: Any) -> None:
     def never(group: Sequence[Reading]) -> Sequence[int]:
         raise AssertionError("nothing to rank")
 
-    assert judge(readings_of(make.mm_list(64, 64, 64, TILES)), Memory(STACK), never, top_k=4).pruned == 0
+    assert judge(readings_of(make.mm_list(64, 64, 64, TILES)), Memory(STACK), never, top_k=4).by_model == 0
 
 
 def test_once_enough_were_measured_their_times_decide(make: Any) -> None:
@@ -102,7 +102,7 @@ def test_a_failing_list_without_a_library_call_is_left_as_it_is(make: Any) -> No
     memory = Memory(STACK)
     memory.learn([measured(reading, None) for reading in readings] * FAILURES)
     decision = judge(readings, memory)
-    assert (decision.positions, decision.pruned) == ((0, 1, 2, 3), 0)
+    assert decision == Decision((0, 1, 2, 3))
 
 
 def test_library_calls_go_only_when_asked_and_a_template_stays(make: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.features.tuning.kinds import triton_attention
 from kernelcast.plugins.triton import FLASH_ATTENTION, GEMM, KernelMap, prune
-from kernelcast.plugins.triton.pruning import PruneWarning
+from kernelcast.plugins.warning import PluginWarning
 
 H200 = "nvidia-h200-sxm-141gb"
 FP16 = types.SimpleNamespace(dtype="torch.float16")
@@ -96,7 +96,7 @@ def test_unread_configurations_are_kept_and_said_once():
     odd = Config((("BLOCK_SIZE_M", 64),))
     pruner = prune(1, H200, GEMM, Volume())
     with pytest.warns(
-        PruneWarning, match="1 of 10 Triton configurations could not be read and are kept: no tile_n"
+        PluginWarning, match="1 of 10 Triton configurations could not be read and are kept: no tile_n"
     ) as said:
         found = [pruner([*TILES, odd], ARGS) for _ in range(2)]
     assert found == [[tile(128, 128), odd]] * 2
@@ -115,7 +115,7 @@ def test_unread_configurations_are_kept_and_said_once():
     ],
 )
 def test_what_cannot_be_read_keeps_everything(configs, args, said):
-    with pytest.warns(PruneWarning, match="all are kept") as caught:
+    with pytest.warns(PluginWarning, match="all are kept") as caught:
         assert kept(configs, args, top_k=1) == configs
     assert len(caught) == 1
     assert said in str(caught[0].message)
@@ -186,7 +186,7 @@ def test_a_map_of_ones_own_with_functions_and_numbers():
 
 def test_a_function_that_raises_keeps_everything():
     maps = KernelMap("triton-gemm", {**GEMM.sizes, "m": lambda args: args["nothing"]}, GEMM.knobs, "a_ptr")
-    with pytest.warns(PruneWarning, match="the function for m raised KeyError"):
+    with pytest.warns(PluginWarning, match="the function for m raised KeyError"):
         assert kept(TILES, maps=maps) == TILES
 
 
@@ -214,7 +214,7 @@ def test_attention_arguments_of_the_tutorial(stage, causal):
 
 
 def test_a_missing_model_file_keeps_everything(tmp_path):
-    with pytest.warns(PruneWarning, match="all are kept"):
+    with pytest.warns(PluginWarning, match="all are kept"):
         assert prune(1, H200, GEMM, tmp_path / "none.kcm")(TILES, ARGS) == TILES
 
 
@@ -225,5 +225,5 @@ def test_the_current_gpu_is_looked_up_in_the_catalogue(monkeypatch):
     assert len(prune(2, None, GEMM, model)(TILES, ARGS)) == 2
     assert model.asked[0].task.device == H200
     torch.cuda.get_device_name = lambda: "Brand New GPU"
-    with pytest.warns(PruneWarning, match="does not know the current GPU 'Brand New GPU'"):
+    with pytest.warns(PluginWarning, match="does not know the current GPU 'Brand New GPU'"):
         assert prune(2, None, GEMM, model)(TILES, ARGS) == TILES
