@@ -11,13 +11,12 @@ import os
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from kernelcast.collectors.compiled.labels import TextJob
 from programs.triton.case import TritonCase
 from programs.triton.lowering import ttir_of
 from programs.triton.plan import targets_of, triton_plan
@@ -25,7 +24,7 @@ from programs.triton.plan import targets_of, triton_plan
 LONGEST_S = 240.0
 
 
-def lowered(case: TritonCase, target: str) -> TextJob:
+def lowered(case: TritonCase, target: str) -> dict[str, Any]:
     """The text of a case for a target.
 
     Raises:
@@ -33,12 +32,13 @@ def lowered(case: TritonCase, target: str) -> TextJob:
     """
     with tempfile.TemporaryDirectory(prefix="kernelcast-triton-") as folder:
         text = ttir_of(case, int(target.removeprefix("sm_")), Path(folder))
-    return TextJob(case.program, case.case_id, target, case.num_warps, case.num_stages, text)
+    return {"program": case.program, "case_id": case.case_id, "target": target, "num_warps": case.num_warps,
+            "num_stages": case.num_stages, "text": text}  # fmt: skip
 
 
-def all_lowered(jobs: list[tuple[TritonCase, str]]) -> list[TextJob]:
+def all_lowered(jobs: list[tuple[TritonCase, str]]) -> list[dict[str, Any]]:
     """The texts of all jobs that Triton takes; a refusal, a hang or a crash costs that job alone."""
-    texts: list[TextJob] = []
+    texts: list[dict[str, Any]] = []
     pool = None
     for done, (case, target) in enumerate(jobs, 1):
         pool = pool or ProcessPoolExecutor(1, get_context("spawn"))
@@ -71,7 +71,7 @@ def main() -> None:
     ]
     texts = all_lowered(jobs[: options.count])
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist([asdict(text) for text in texts]), options.out)
+    pq.write_table(pa.Table.from_pylist(texts), options.out)
     print(f"{options.out}: {len(texts)} texts of {len(jobs[: options.count])} programs")
 
 

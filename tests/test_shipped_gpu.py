@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from kernelcast.datasets.records.compiled_code import read_shipped_compiled
-from kernelcast.datasets.records.launch_traces import CountedCase, KernelLaunch, LaunchSummary, read_records
+from kernelcast.datasets.records.compiled_code import compiled_schema
 from kernelcast.datasets.shipped import SHIPPED_DIR, read_shipped, shipped_families
-from kernelcast.datasets.store.parquet_files import provenance_of
+from kernelcast.datasets.store.parquet_files import provenance_of, read_file
 from kernelcast.features.device import catalogue
 
 H200 = "nvidia-h200-sxm-141gb"
@@ -69,26 +70,29 @@ def test_every_block_says_board_driver_and_clocks(rows: list[dict[str, Any]]) ->
 
 
 def test_compiler_labels_cover_two_targets() -> None:
-    tables = [read_shipped_compiled(family).to_pylist() for family in ("gemm", "attention")]
+    folder = Path(SHIPPED_DIR).parent / "compiled"
+    tables = [
+        read_file(folder / f"{name}.parquet", compiled_schema(name)).to_pylist() for name in ("gemm", "attention")
+    ]
     found = [row for table in tables for row in table if row["status"] == "ok"]
     assert len(found) >= 2_000
     for target in ("sm_80", "sm_90"):
         assert sum(row["target"] == target for row in found) >= 1_000
     assert all(0 < row["registers"] <= 255 for row in found)
     assert all(0 <= row["occupancy"] <= 1 for row in found)
-    assert sum(path.stat().st_size for path in (Path(SHIPPED_DIR).parent / "compiled").iterdir()) < 2e6
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 2e6
 
 
 def test_launch_traces_and_counters_are_there() -> None:
     folder = Path(SHIPPED_DIR) / "traces"
-    launches, facts = read_records(KernelLaunch, folder / f"{H200}-launches.parquet")
-    summaries, _ = read_records(LaunchSummary, folder / f"{H200}-launch-summaries.parquet")
-    counted, _ = read_records(CountedCase, folder / f"{H200}-traffic.parquet")
-    assert facts["gpu"] == "NVIDIA H200"
-    assert {row.device for row in [*launches, *summaries, *counted]} == {H200}
-    assert len(launches) > 500
-    assert len(summaries) == 9
-    assert {case.family for case in counted} == set(shipped_families())
+    launches, summaries, counted = (
+        pq.read_table(folder / f"{H200}-{name}.parquet") for name in ("launches", "launch-summaries", "traffic")
+    )
+    assert json.loads(launches.schema.metadata[b"kernelcast.facts"])["gpu"] == "NVIDIA H200"
+    assert all(set(table["device"].to_pylist()) == {H200} for table in (launches, summaries, counted))
+    assert launches.num_rows > 500
+    assert summaries.num_rows == 9
+    assert set(counted["family"].to_pylist()) == set(shipped_families())
 
 
 def test_the_device_is_characterised_within_its_datasheet() -> None:

@@ -10,7 +10,7 @@ import itertools
 import platform
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -19,7 +19,6 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ...datasets.records.compiled_code import (
     TRITON_FILE,
@@ -32,8 +31,10 @@ from ...datasets.records.compiled_code import (
     read_modules,
     stored_families,
 )
-from ...features.errors import SpecError, listed
+from ...datasets.store.parquet_files import read_columns
+from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
+from ...features.spec_io.rows import spec_row
 from ...process import ChildLostError, ChildPool, JsonChild, python_command
 from ...version import __version__
 from ..campaign import rows_text
@@ -112,6 +113,8 @@ Progress = Callable[[str, int, int], None]
 """Called with what is being done, rows done, and rows in all."""
 
 Row = CompiledKernel | TritonModule
+_TO_DO: Mapping[str, Any] = {"status": "failed", "block": ""}
+"""What a row says before it is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,71 +138,15 @@ class LabelSummary:
         return text + (f"; {self.left} left" if self.left else "") + ("; interrupted" if self.interrupted else "")
 
 
-@dataclass(frozen=True, slots=True)
-class KernelJob:
-    """A case to compile for a target.
-
-    Attributes:
-        spec: The case.
-        target: The GPU architecture to compile for.
-    """
-
-    spec: KernelSpec
-    target: str
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Case and target."""
-        return self.spec.case_id, self.target
-
-    def request(self) -> Mapping[str, Any]:
-        """What the child needs."""
-        return {"spec": self._row("", {}), "target": self.target}
-
-    def row(self, block: str, label: Mapping[str, Any]) -> CompiledKernel:
-        """The row to store."""
-        return CompiledKernel.from_row(self._row(block, label))
-
-    def _row(self, block: str, label: Mapping[str, Any]) -> dict[str, Any]:
-        return {**CompiledKernel(self.spec, target=self.target, status="failed", block=block).to_row(), **label}
+TEXT_COLUMNS = ("program", "case_id", "target", "num_warps", "num_stages", "text")
+"""Fields of a `TritonModule` that say what to compile."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextJob:
-    """Triton IR to compile for a target; see `TritonModule` for the fields.
-
-    Attributes:
-        program: Name of the program.
-        case_id: Id of the case.
-        target: The GPU architecture to compile for.
-        num_warps: Warps of a block.
-        num_stages: Pipeline stages.
-        text: The module as text.
-    """
-
-    program: str
-    case_id: str
-    target: str
-    num_warps: int
-    num_stages: int
-    text: str
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Case and target."""
-        return self.case_id, self.target
-
-    def request(self) -> Mapping[str, Any]:
-        """What the child needs."""
-        return {name: getattr(self, name) for name in ("text", "target", "num_warps", "num_stages")}
-
-    def row(self, block: str, label: Mapping[str, Any]) -> TritonModule:
-        """The row to store."""
-        row = {name: getattr(self, name) for name in self.__slots__}
-        return TritonModule.from_row({**row, "block": block, **label})
-
-
-Job = KernelJob | TextJob
+def _request(job: Row) -> dict[str, Any]:
+    """What the child needs to compile a row."""
+    if isinstance(job, CompiledKernel):
+        return {"spec": spec_row(job.spec), "target": job.target}
+    return {name: getattr(job, name) for name in ("text", "target", "num_warps", "num_stages")}
 
 
 def compiling_child(what: str = "kernels", command: Sequence[str] | None = None) -> JsonChild:
@@ -221,7 +168,7 @@ def compile_labels(
         StoreError: `out` cannot be written; blocks stored before stay.
         ChildStartError: a compiling process does not start.
     """
-    jobs = [KernelJob(spec, target) for spec in specs for target in targets]
+    jobs = [CompiledKernel(spec, target=target, **_TO_DO) for spec in specs for target in targets]
     tables = (read_compiled(out, family) for family in stored_families(out))
     todo = _without_final(jobs, tables)
     children = [child() for _ in range(processes if todo else 0)]
@@ -229,7 +176,7 @@ def compile_labels(
 
 
 def compile_texts(
-    jobs: Sequence[TextJob], out: Path, progress: Progress, budget_s: float = float("inf"), *,
+    jobs: Sequence[TritonModule], out: Path, progress: Progress, budget_s: float = float("inf"), *,
     child: Callable[[], JsonChild] = lambda: compiling_child("texts"),
 ) -> LabelSummary:  # fmt: skip
     """Compile Triton IR and store the rows under `out`; skip those stored before.
@@ -246,27 +193,20 @@ def compile_texts(
     return _run(jobs, todo, children, budget_s, progress, facts, partial(append_modules, out))
 
 
-def read_text_jobs(path: Path = TRITON_FILE) -> list[TextJob]:
-    """The programs of a Parquet table with the columns of `TextJob` (default: the shipped one), without rows that have no text.
+def read_text_jobs(path: Path = TRITON_FILE) -> list[TritonModule]:
+    """The programs of a Parquet table with `TEXT_COLUMNS` (default: the shipped one), without rows that have no text.
 
     Raises:
         SpecError: it is no such table, or has no texts.
     """
-    names = list(TextJob.__slots__)
-    try:
-        with pq.ParquetFile(path) as file:
-            if missing := sorted(set(names) - set(file.schema_arrow.names)):
-                raise SpecError(f"{path} has no column {missing[0]!r}; it needs: {listed(names)}", field="texts")
-            rows = file.read(names).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise SpecError(f"cannot read {path}: {str(error).splitlines()[0]}", field="texts") from error
-    jobs = [TextJob(**row) for row in rows if row["text"] is not None]
+    rows = read_columns(path, TEXT_COLUMNS)
+    jobs = [TritonModule(**row, **_TO_DO) for row in rows if row["text"] is not None]
     if not jobs:
         raise SpecError(f"{path} has no texts of Triton programs", field="texts")
     return jobs
 
 
-def _without_final(jobs: Sequence[Job], tables: Iterable[pa.Table]) -> list[Job]:
+def _without_final(jobs: Sequence[Row], tables: Iterable[pa.Table]) -> list[Row]:
     """The jobs that have no final row in the tables."""
     final: set[tuple[str, str]] = set()
     for table in tables:
@@ -276,7 +216,7 @@ def _without_final(jobs: Sequence[Job], tables: Iterable[pa.Table]) -> list[Job]
 
 
 def _run(
-    jobs: Sequence[Job], todo: Sequence[Job], children: Sequence[JsonChild], budget_s: float, progress: Progress,
+    jobs: Sequence[Row], todo: Sequence[Row], children: Sequence[JsonChild], budget_s: float, progress: Progress,
     facts: Mapping[str, Any], append: Callable[[list[Any], Mapping[str, Any]], object],
 ) -> LabelSummary:  # fmt: skip
     """Compile `todo`, those of `jobs` without a row, block by block; `append` stores the rows of a block with facts."""
@@ -304,7 +244,7 @@ def _run(
     return LabelSummary(stored, len(jobs) - len(todo), len(todo) - stored.total(), interrupted)
 
 
-def _label(block: str, child: JsonChild, job: Job) -> Row:
+def _label(block: str, child: JsonChild, job: Row) -> Row:
     """The row of a job; a status and a message where the compiler hung or crashed.
 
     Raises:
@@ -312,8 +252,8 @@ def _label(block: str, child: JsonChild, job: Job) -> Row:
     """
     child.start()
     try:
-        child.write(job.request())
+        child.write(_request(job))
         label = child.read(DEADLINE_S)["label"]
     except ChildLostError as lost:
         label = {"status": lost.kind, "message": f"the compiling process {lost}"}
-    return job.row(block, label)
+    return replace(job, block=block, **label)

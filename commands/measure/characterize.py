@@ -286,13 +286,14 @@ def _measured_gpu(index: int, launches: bool) -> Characterised:
 
 
 def _launch_facts(index: int, progress: console.Progress) -> dict[str, dict[str, Any]]:
-    from ...collectors.gpu.profiling.launch_trace import LaunchTraceError, missing_facts, trace_launches, traced_facts
+    from ...collectors.gpu.characterize.characterize import missing_facts
+    from ...collectors.gpu.profiling.launch_trace import FACT_NAMES, LaunchTraceError, trace_launches, traced_facts
     from ...process import ChildStartError
 
     try:
         return traced_facts(trace_launches(index=index, progress=progress))
     except (LaunchTraceError, ChildStartError) as error:
-        return missing_facts(str(error))
+        return missing_facts(FACT_NAMES, str(error))
 
 
 def _gpu_if_known(name: str, known: Catalogue) -> Device | None:

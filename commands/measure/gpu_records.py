@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -105,7 +106,7 @@ def count_traffic(
         from ...collectors.gpu.profiling.count import CountersUnavailableError, count_cases, counted_cases
         from ...collectors.gpu.profiling.ncu_output import METRICS, CounterOutputError
         from ...collectors.host import utc_now
-        from ...datasets.records.launch_traces import CountedCase, as_dicts, write_records
+        from ...datasets.records.launch_traces import CountedCase, write_records
     try:
         with console.progress_bar() as progress:
             counted = count_cases(counted_cases(wanted, per_family, dtype), gpu.name, index=index, progress=progress)
@@ -117,7 +118,7 @@ def count_traffic(
         if case.status != "ok":
             console.note(f"{case.spec}: {case.status}: {case.message}")
     if as_json:
-        console.print_json(as_dicts(counted))
+        console.print_json(list(map(asdict, counted)))
     else:
         _show_traffic(counted)
     console.note(f"written to {out_file}")
@@ -157,7 +158,7 @@ def trace_launches(
     with console.plain_errors("trace-launches", "gpu"):
         from ...collectors.gpu.profiling.launch_trace import LaunchTraceError, gpu_bound_from
         from ...collectors.gpu.profiling.launch_trace import trace_launches as run
-        from ...datasets.records.launch_traces import KernelLaunch, LaunchSummary, as_dicts, write_records
+        from ...datasets.records.launch_traces import KernelLaunch, LaunchSummary, write_records
 
         try:
             with console.progress_bar() as progress:
@@ -170,7 +171,7 @@ def trace_launches(
         console.note(f"batch {batch}: {why}")
     turned = gpu_bound_from(traced.summaries)
     if as_json:
-        console.print_json({"gpu_bound_from": turned, "batches": as_dicts(traced.summaries)})
+        console.print_json({"gpu_bound_from": turned, "batches": list(map(asdict, traced.summaries))})
     else:
         _show_launches(traced.summaries)
     console.note(f"the GPU limits from batch {turned} on" if turned else "the host limits at every batch traced")

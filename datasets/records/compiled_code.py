@@ -10,31 +10,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec, get_family
-from ...features.spec_io.rows import spec_from_row
+from ...features.spec_io.rows import spec_row
+from ..rows.schema import record_columns
 from ..store.errors import StoreError
 from ..store.location import commit_files
 from ..store.parquet_files import block_file, latest_rows, read_file, read_files, sorted_bytes, with_own_provenance
-
-COMPILED_DIR = Path(__file__).parents[1] / "data" / "compiled"
-"""The tables of kernels that come with kernelcast: `{family}.parquet`."""
 
 TRITON_FILE = Path(__file__).parents[1] / "data" / "programs" / "triton.parquet"
 """The table of Triton programs that comes with kernelcast."""
 
 CompileStatus = Literal["ok", "unsupported", "failed", "timeout", "crashed"]
-
-MIX_COLUMNS = ("tensor_ops", "ffma_ops", "mufu_ops", "global_loads", "global_stores", "shared_loads", "shared_stores",
-               "local_ops", "async_copies", "barriers")  # fmt: skip
-"""Groups of machine instructions that are counted; what belongs to which is said where they are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +45,24 @@ class CompiledCode:
         blocks_per_sm: Blocks on a multiprocessor at once; 0 for a kernel that compiles but does not fit the target.
         warps_per_sm: Warps on a multiprocessor at once, likewise.
         occupancy: The warps' share of what a multiprocessor can hold, likewise.
-        mix: Machine instructions by group of `MIX_COLUMNS`, each counted once however often it runs.
-        instructions: All machine instructions.
+        instructions: All machine instructions, each counted once however often it runs.
         compiler: What compiled it.
         compile_s: How long that took, in seconds; for Triton programs from the text to the binary.
         message: Why there is no binary.
+        tensor_ops: Instructions of tensor cores; what belongs to this group and those below is said in
+            `collectors.compiled.sass`.
+        ffma_ops: Fused multiply-adds.
+        mufu_ops: Special functions.
+        global_loads: Loads of global memory.
+        global_stores: Stores to it.
+        shared_loads: Loads of shared memory.
+        shared_stores: Stores to it.
+        local_ops: Loads and stores of local memory: spills.
+        async_copies: Copies from global to shared memory.
+        barriers: Barriers of a block.
 
     Raises:
-        SpecError: an unknown status or instruction group, or registers of what did not compile.
+        SpecError: an unknown status, or registers of what did not compile.
     """
 
     target: str
@@ -72,11 +75,20 @@ class CompiledCode:
     blocks_per_sm: int | None = None
     warps_per_sm: int | None = None
     occupancy: float | None = None
-    mix: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     instructions: int | None = None
     compiler: str | None = None
     compile_s: float | None = None
     message: str | None = None
+    tensor_ops: int | None = None
+    ffma_ops: int | None = None
+    mufu_ops: int | None = None
+    global_loads: int | None = None
+    global_stores: int | None = None
+    shared_loads: int | None = None
+    shared_stores: int | None = None
+    local_ops: int | None = None
+    async_copies: int | None = None
+    barriers: int | None = None
 
     def __post_init__(self) -> None:
         statuses = get_args(CompileStatus)
@@ -84,13 +96,6 @@ class CompiledCode:
             raise SpecError(f"status is {self.status!r}; it is one of {listed(statuses)}", field="status")
         if (self.status == "ok") != (self.registers is not None):
             raise SpecError(f"status is {self.status!r} and registers {self.registers}; only ok rows have them")
-        if unknown := sorted(set(self.mix) - set(MIX_COLUMNS)):
-            raise SpecError(f"no instruction group {unknown[0]!r}; groups: {listed(MIX_COLUMNS)}", field=unknown[0])
-
-
-_RESULTS = tuple(f.name for f in fields(CompiledCode) if f.name != "mix")
-_TEXT = {"target", "status", "compiler", "message", "block", "module_id", "program", "case_id", "text"}
-_REAL = {"occupancy", "compile_s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +115,8 @@ class CompiledKernel(CompiledCode):
 
     def to_row(self) -> dict[str, Any]:
         """The kernel as one flat row of its family's table."""
-        row: dict[str, Any] = {name: getattr(self.spec, name) for name in _SPEC_COLUMNS}
-        row |= dict(self.spec.dims) | dict(self.spec.config)
-        row |= {name: getattr(self, name) for name in _RESULTS} | dict(self.mix)
-        return row | {"case_id": self.spec.case_id}
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> CompiledKernel:
-        """The kernel a stored row describes.
-
-        Raises:
-            SpecError: the row names something kernelcast does not know.
-        """
-        return cls(spec_from_row(row), mix=_mix(row), **{name: row[name] for name in _RESULTS if name in row})
+        results = {name: getattr(self, name) for name in _RESULTS}
+        return {**spec_row(self.spec), **results, "case_id": self.spec.case_id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,31 +160,13 @@ class TritonModule(CompiledCode):
 
     def to_row(self) -> dict[str, Any]:
         """The module as one flat row of the table."""
-        row: dict[str, Any] = {name: getattr(self, name) for name in ("module_id", *_TRITON_FIELDS)}
-        return row | dict(self.mix)
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> TritonModule:
-        """The module a stored row describes.
-
-        Raises:
-            SpecError: the row cannot be: an unknown status, registers of what did not compile.
-        """
-        return cls(mix=_mix(row), **{name: row[name] for name in _TRITON_FIELDS if name in row})
+        return {"module_id": self.module_id, **asdict(self)}
 
 
 _SPEC_COLUMNS = ("family", "dtype", "variant", "impl")
-_TRITON_FIELDS = ("program", "case_id", "target", "num_warps", "num_stages", "status", "block", "text",
-                  *(name for name in _RESULTS if name not in ("target", "status", "block")))  # fmt: skip
+_RESULTS = record_columns(CompiledCode)
+_TRITON_COLUMNS = record_columns(TritonModule)
 _TRITON_ORDER = ("program", "text", "case_id", "target")
-
-
-def _mix(row: Mapping[str, Any]) -> dict[str, int]:
-    return {name: row[name] for name in MIX_COLUMNS if row.get(name) is not None}
-
-
-def _fields(names: Iterable[str]) -> list[tuple[str, pa.DataType]]:
-    return [(name, pa.string() if name in _TEXT else pa.float64() if name in _REAL else pa.int64()) for name in names]
 
 
 def compiled_schema(family: str) -> pa.Schema:
@@ -200,23 +176,18 @@ def compiled_schema(family: str) -> pa.Schema:
         SpecError: unknown family.
     """
     fam = get_family(family)
-    columns = [(name, pa.string()) for name in _SPEC_COLUMNS]
-    return pa.schema([*columns, *_fields((*fam.dim_names, *fam.config, *_RESULTS, *MIX_COLUMNS, "case_id"))])
+    columns = dict.fromkeys(_SPEC_COLUMNS, pa.string()) | dict.fromkeys((*fam.dim_names, *fam.config), pa.int64())
+    return pa.schema(columns | _RESULTS | {"case_id": pa.string()})
 
 
 def triton_schema() -> pa.Schema:
     """Columns and types of the table of Triton programs, in order."""
-    return pa.schema(_fields(("module_id", *_TRITON_FIELDS, *MIX_COLUMNS)))
-
-
-def kernels_of(table: pa.Table) -> Iterable[CompiledKernel]:
-    """The rows of a family's table as records."""
-    return map(CompiledKernel.from_row, table.to_pylist())
+    return pa.schema({"module_id": pa.string()} | _TRITON_COLUMNS)
 
 
 def modules_of(table: pa.Table) -> Iterable[TritonModule]:
     """The rows of a table of Triton programs as records."""
-    return map(TritonModule.from_row, table.to_pylist())
+    return (TritonModule(**row) for row in table.select(list(_TRITON_COLUMNS)).to_pylist())
 
 
 def append_compiled(root: Path, kernels: Sequence[CompiledKernel], facts: Mapping[str, Any]) -> list[Path]:
@@ -298,21 +269,6 @@ def pack_modules(root: Path, path: Path = TRITON_FILE) -> pa.Table:
         raise StoreError(f"no compiled Triton programs under {root}")
     commit_files([(path, sorted_bytes(table, _TRITON_ORDER))])
     return table
-
-
-def read_shipped_compiled(family: str, *, directory: Path = COMPILED_DIR) -> pa.Table:
-    """The compiled kernels of one family that come with kernelcast, with provenance in the metadata.
-
-    Raises:
-        SpecError: there is no such table; the message lists those there are.
-        StoreError: the table is damaged.
-    """
-    known = sorted(path.stem for path in directory.glob("*.parquet"))
-    if family not in known:
-        raise SpecError(
-            f"no compiled kernels of {family!r}; there are those of: {listed(known) or 'none'}", field="family"
-        )
-    return read_file(directory / f"{family}.parquet", compiled_schema(family))
 
 
 def read_shipped_modules(path: Path = TRITON_FILE) -> pa.Table:

@@ -10,14 +10,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...features.errors import SpecError
 from ...files import whole_file
 from ..rows.schema import record_columns
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 TRACE_FORMAT_VERSION = 1
 """Version of these records, kept in every file's metadata. History: 1, the first."""
@@ -145,39 +147,15 @@ class CountedCase:
         return None if self.flops is None or not self.paper_flops else self.flops / self.paper_flops
 
 
-Record = TypeVar("Record", KernelLaunch, LaunchSummary, CountedCase)
-
-
-def write_records(records: Sequence[Record], kind: type[Record], path: Path, facts: Mapping[str, Any]) -> Path:
+def write_records(
+    records: Sequence[DataclassInstance], kind: type[DataclassInstance], path: Path, facts: Mapping[str, Any]
+) -> None:
     """Write records of one kind to a Parquet file, whole or not at all; `facts` is plain JSON about where they come from.
 
     Raises:
         OSError: it cannot be written.
     """
     note = {_FACTS: json.dumps(dict(facts)), _KIND: kind.__name__, _VERSION: str(TRACE_FORMAT_VERSION)}
-    table = pa.Table.from_pylist(as_dicts(records), pa.schema(record_columns(kind), note))
+    table = pa.Table.from_pylist(list(map(asdict, records)), pa.schema(record_columns(kind), note))
     with whole_file(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
-    return path
-
-
-def read_records(kind: type[Record], path: Path) -> tuple[list[Record], dict[str, Any]]:
-    """The records of a file and the facts written with them.
-
-    Raises:
-        SpecError: the file cannot be read, or holds records of another kind or of a newer format.
-    """
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise SpecError(f"cannot read {path}: {error}", field="data") from error
-    note = table.schema.metadata or {}
-    if note.get(_KIND, b"").decode() != kind.__name__ or int(note.get(_VERSION, b"0")) > TRACE_FORMAT_VERSION:
-        raise SpecError(f"{path} holds no {kind.__name__} records of format {TRACE_FORMAT_VERSION}", field="data")
-    facts: dict[str, Any] = json.loads(note[_FACTS])
-    return [kind(**row) for row in table.to_pylist()], facts
-
-
-def as_dicts(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Records as plain mappings, for JSON."""
-    return [asdict(record) for record in records]

@@ -18,11 +18,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...features.errors import SpecError, listed
+from ...features.errors import SpecError
 from ..rows.schema import Status, record_columns
 from ..store.errors import StoreError
 from ..store.location import commit_files
-from ..store.parquet_files import block_file, latest_rows, read_file, read_files, sorted_bytes, with_own_provenance
+from ..store.parquet_files import (
+    block_file,
+    latest_rows,
+    read_columns,
+    read_file,
+    read_files,
+    sorted_bytes,
+    with_own_provenance,
+)
 from ..store.store import FINAL_STATUSES
 
 
@@ -201,18 +209,8 @@ def read_texts_file(path: Path) -> list[ModuleText]:
     Raises:
         SpecError: it is no such file.
     """
-    import pyarrow.parquet as pq
-
     wanted = _TEXT_COLUMNS[1:]
-    try:
-        with pq.ParquetFile(path) as file:
-            if missing := sorted(set(wanted) - set(file.schema_arrow.names)):
-                raise SpecError(
-                    f"{path} has no column {missing[0]!r}; a file of texts has: {listed(wanted)}", field="texts"
-                )
-            rows = file.read(list(wanted)).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise SpecError(f"cannot read {path}: {str(error).splitlines()[0]}", field="texts") from error
+    rows = read_columns(path, wanted)
     for number, row in enumerate(rows, 1):
         if empty := sorted(name for name in wanted if not isinstance(row[name], str)):
             raise SpecError(f"row {number} of {path} has no {empty[0]}", field="texts")

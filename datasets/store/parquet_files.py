@@ -180,6 +180,21 @@ def reading(shown: str) -> Iterator[None]:
         raise StoreError(f"cannot read {shown}: {reason}") from error
 
 
+def read_columns(path: Path, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The columns `names` of any Parquet file, which has them, row by row.
+
+    Raises:
+        SpecError: the file cannot be read or lacks a column.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            if missing := sorted(set(names) - set(file.schema_arrow.names)):
+                raise SpecError(f"{path} has no column {missing[0]!r}; it needs: {listed(names)}", field="texts")
+            return file.read(list(names)).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise SpecError(f"cannot read {path}: {str(error).splitlines()[0]}", field="texts") from error
+
+
 def read_files(paths: Iterable[Path], schema: pa.Schema) -> pa.Table:
     """The rows of several files, in order, with merged provenance (`provenance_of`) in the metadata.
 

@@ -198,7 +198,7 @@ class Runtime:
         loaded = {i: load_native(graph) for i, graph in enumerate(graphs)} if native else {}
         self._native = {i: graph for i, graph in loaded.items() if graph is not None}
         others = [i for i in range(len(graphs)) if i not in self._native]
-        self._sessions = dict(zip(others, _sessions([graphs[i] for i in others]), strict=True))
+        self._sessions = dict(zip(others, onnx_sessions([graphs[i] for i in others]), strict=True))
         self._all = tuple(range(len(graphs)))
         self._batches: dict[tuple[int, ...], tuple[tuple[int, ...], GraphBatch | None, tuple[int, ...]]] = {}
 
@@ -251,7 +251,12 @@ def chosen_engine() -> str:
     return "native" if available else "onnxruntime"
 
 
-def _sessions(graphs: Sequence[bytes]) -> list[Any]:
+def onnx_sessions(graphs: Sequence[bytes]) -> list[Any]:
+    """A session of onnxruntime on one thread for each graph.
+
+    Raises:
+        GraphError: a graph is no valid model for the installed onnxruntime.
+    """
     if not graphs:
         # It takes memory and time to load: not where nothing needs it.
         return []

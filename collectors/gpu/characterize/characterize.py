@@ -93,14 +93,14 @@ def characterize(
         while left := [name for name in names if name not in facts]:
             if lost == MOST_LOST or time.monotonic() >= until_s:
                 why = f"given up after {lost} lost processes" if lost == MOST_LOST else f"the {limit_s:g} s are over"
-                facts |= _missing(left, why)
+                facts |= missing_facts(left, why)
                 break
             try:
                 child.start()
             except ChildStartError as error:
                 if not facts:
                     raise
-                facts |= _missing(left, str(error))
+                facts |= missing_facts(left, str(error))
                 break
             device = device or dict(child.ready)
             lost += _until_lost(child, left, facts, silence_s, until_s, progress)
@@ -129,11 +129,12 @@ def _until_lost(
         is_over = lost.kind == "timeout" and time.monotonic() >= until_s
         why = "the time for all facts was over" if is_over else f"the worker {lost}"
     # A child that saw its context break sent the guilty fact itself, and then ended.
-    facts |= _missing([at] if at not in facts else [], why)
+    facts |= missing_facts([at] if at not in facts else [], why)
     return 1
 
 
-def _missing(names: Iterable[str], why: str) -> Facts:
+def missing_facts(names: Iterable[str], why: str) -> Facts:
+    """Facts that could not be measured, and why."""
     return {name: measured_fact(None, why) for name in names}
 
 

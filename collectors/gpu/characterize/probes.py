@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from ....features.kernel import KernelSpec, View, get_family
 from .micro_kernels import Chain, ProbeBench, ProbeError, Throng
@@ -29,23 +28,6 @@ class Reading:
 
     value: float
     note: str
-
-
-class Probe(Protocol):
-    """One fact to measure."""
-
-    @property
-    def name(self) -> str:
-        """The fact's name, with its unit."""
-        ...
-
-    def measure(self, bench: ProbeBench) -> Reading:
-        """Measure it.
-
-        Raises:
-            ProbeError: it cannot be measured on this GPU or with these libraries.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +159,10 @@ class SensorPeriod:
     def measure(self, bench: ProbeBench) -> Reading:
         """Seconds."""
         return Reading(bench.sensor_period_s(), "steps of the energy counter")
+
+
+Probe = Rate | ThrongRate | Latency | Launching | Power | SensorPeriod
+"""One fact to measure; `measure` raises `ProbeError` where this GPU or these libraries cannot."""
 
 
 def _better(cases: Iterable[tuple[str, Callable[[], float]]]) -> Reading:

@@ -272,11 +272,6 @@ def traced_facts(traced: Traced) -> Facts:
             for name, value in launch_facts(traced.summaries).items()}  # fmt: skip
 
 
-def missing_facts(why: str) -> Facts:
-    """The same facts where nothing could be traced."""
-    return {name: measured_fact(None, why) for name in FACT_NAMES}
-
-
 def _messages(child: JsonChild, silence_s: float, failed: dict[int, str], first: int) -> Any:
     """The child's messages until it is done; a batch at which it is lost is put into `failed`, and ends them."""
     at = first

@@ -13,7 +13,7 @@ from math import prod
 
 from ..types.graph import Op, ValueType
 from .axis_info import Axis, unknown
-from .program_order import WARP, Flow, pointee_b, shape_of
+from .program_order import WARP, Flow, number_of, pointee_b, shape_of
 
 _WIDEST_B = 16
 _ELEMENTWISE_KEEPS = frozenset(("tt.reduce", "tt.scan", "tt.expand_dims", "tt.broadcast", "tt.splat", "tt.dot",
@@ -316,10 +316,9 @@ def _from_operands(
 
 def _axis(op: Op, wide: Sequence[int], narrow: Sequence[int]) -> int:
     """The dimension that one has and the other has not."""
-    _, result, rest = op.attributes.partition("axis = ")
-    number = rest.split(" ")[0].rstrip(",") if result else ""
-    if number.isdecimal() and int(number) < len(wide):
-        return int(number)
+    axis = number_of(op.attributes, "axis")
+    if axis is not None and 0 <= axis < len(wide):
+        return axis
     return next((i for i in range(len(narrow)) if wide[i] != narrow[i]), len(narrow))
 
 

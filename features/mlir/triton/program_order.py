@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -100,7 +100,6 @@ REGION_OPS = frozenset(("tt.reduce", "tt.scan", "tt.map_elementwise"))
 _LOOPS = frozenset(("scf.for", "scf.while"))
 _POINTER = re.compile(r"!tt\.ptr<")
 _POINTEE = re.compile(r"!tt\.ptr<\s*(?:tensor<(?:\d+x)*)?([A-Za-z]+?)(\d*)(?:E\dM\d\w*)?\s*[>,]")
-_INTEGER = re.compile(r"-?\d+")
 POINTER_B = 8
 """Bytes of an address."""
 
@@ -254,29 +253,20 @@ def shape_of(kind: ValueType) -> tuple[int, ...]:
     return tuple(size or 1 for size in kind.shape)
 
 
-def integers(text: str) -> list[int]:
-    """The whole numbers in a piece of text."""
-    return [int(word) for word in _INTEGER.findall(text)]
-
-
 def number_of(attributes: str, name: str) -> int | None:
     """The whole number an attribute is given as: 1 of `axis = 1 : i32`."""
     match = re.search(rf"\b{name} = (-?\d+)", attributes)
     return int(match[1]) if match else None
 
 
-def body_ops(op: Op) -> Sequence[Op]:
+def body_ops(op: Op) -> list[Op]:
     """The operations in the regions of one of `REGION_OPS`, what ends them left off."""
-    return list(_bodies(op))
-
-
-def _bodies(op: Op) -> Iterator[Op]:
-    for region in op.regions:
-        for block in region.blocks:
-            for inner in block.ops:
-                if not inner.name.endswith((".return", ".yield")):
-                    yield inner
-                yield from _bodies(inner)
+    ops: list[Op] = []
+    for inner in (inner for region in op.regions for block in region.blocks for inner in block.ops):
+        if not inner.name.endswith((".return", ".yield")):
+            ops.append(inner)
+        ops += body_ops(inner)
+    return ops
 
 
 COUNTED = (

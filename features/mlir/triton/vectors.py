@@ -31,7 +31,7 @@ from .program_order import (
     body_ops,
     counts_of,
     flow_of,
-    integers,
+    number_of,
     pointee_b,
     register_limit,
     roots_of,
@@ -307,8 +307,8 @@ def _shared(read: _Read) -> list[float]:
 
 
 def _axis(op: Op, rank: int) -> int:
-    numbers = integers(op.attributes.partition("axis = ")[2][:8])
-    return numbers[0] if numbers and 0 <= numbers[0] < rank else rank - 1
+    axis = number_of(op.attributes, "axis")
+    return axis if axis is not None and 0 <= axis < rank else rank - 1
 
 
 def _reduced(read: _Read) -> dict[str, float]:

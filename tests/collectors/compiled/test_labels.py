@@ -3,15 +3,17 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kernelcast.collectors.compiled import labels
 from kernelcast.collectors.compiled import worker as labeller
 from kernelcast.collectors.compiled.labels import compile_labels, compiling_child, label_plan
 from kernelcast.collectors.gpu.runners.triton import triton_binaries
-from kernelcast.datasets.records.compiled_code import kernels_of, read_compiled
+from kernelcast.datasets.records.compiled_code import read_compiled
 from kernelcast.datasets.store.parquet_files import provenance_of
 from kernelcast.features.kernel import KernelSpec
+from kernelcast.features.spec_io.rows import spec_from_row
 
 KNOBS = {"tile_m": 64, "tile_n": 64, "tile_k": 32, "warps": 4, "stages": 3, "group_m": 8, "split_k": 1}
 
@@ -30,7 +32,9 @@ def quiet(what, done, total):
 
 
 def stored(out):
-    return {(kernel.spec, kernel.target): kernel for kernel in kernels_of(read_compiled(out, "gemm"))}
+    """Rows by case and target."""
+    rows = [SimpleNamespace(**row) for row in read_compiled(out, "gemm").to_pylist()]
+    return {(spec_from_row(vars(row)), row.target): row for row in rows}
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +54,14 @@ def test_tensor_core_kernels_of_two_architectures_differ(real):
         assert row.threads_per_block == 128
         assert 32 <= row.registers <= 255
         assert row.spill_b == 0
-        assert row.mix["async_copies"] > 0
-        assert row.mix["global_stores"] > 0
-        assert row.mix["ffma_ops"] == 0
-        assert sum(row.mix.values()) < row.instructions
+        assert row.async_copies > 0
+        assert row.global_stores > 0
+        assert row.ffma_ops == 0
         assert row.occupancy == row.warps_per_sm / 64
     # Three stages of two tiles of 64 x 32 bf16.
     assert hopper.shared_b == 3 * 2 * 64 * 32 * 2
     # A warp group of Hopper does in one instruction what takes a warp of Ampere many.
-    assert ampere.mix["tensor_ops"] >= 8 * hopper.mix["tensor_ops"] > 0
+    assert ampere.tensor_ops >= 8 * hopper.tensor_ops > 0
 
 
 def test_a_kernel_that_does_not_compile_is_a_row(real):
@@ -99,8 +102,8 @@ def test_cuda_kernels_are_compiled_with_nvcc(tmp_path):
     row = stored(tmp_path)[textbook(16), "sm_90"]
     assert row.compiler.startswith("nvcc ")
     assert (row.threads_per_block, row.shared_b, row.spill_b) == (256, 2 * 16 * 16 * 4, 0)
-    assert row.mix["ffma_ops"] == 16
-    assert row.mix["barriers"] == 2
+    assert row.ffma_ops == 16
+    assert row.barriers == 2
     assert row.blocks_per_sm == 8
 
 
@@ -150,7 +153,7 @@ def test_a_compiler_that_hangs_or_crashes_is_a_row_and_the_rest_goes_on(played, 
     specs = [textbook(tile) for tile in (1, 2, 3, 4)]
     out = tmp_path / "out"
     done = compile_labels(specs, ["sm_90"], out, quiet, processes=2, child=played)
-    rows = {dict(kernel.spec.config)["tile_m"]: kernel for kernel in kernels_of(read_compiled(out, "gemm"))}
+    rows = {row.tile_m: row for row in stored(out).values()}
     assert (rows[1].status, rows[1].message) == ("timeout", "the compiling process took longer than 5 s")
     assert rows[2].status == "crashed"
     assert "segmentation fault" in rows[2].message

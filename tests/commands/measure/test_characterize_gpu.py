@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from kernelcast.collectors.gpu.characterize import characterize as measuring
 from kernelcast.collectors.gpu.characterize.characterize import Characterised
@@ -12,7 +13,7 @@ from kernelcast.collectors.gpu.profiling import launch_trace
 from kernelcast.collectors.gpu.profiling.launch_trace import LaunchTraceError, Traced
 from kernelcast.collectors.meters import nvml
 from kernelcast.commands.measure.characterize import gpu_entry, slug
-from kernelcast.datasets.records.launch_traces import KernelLaunch, LaunchSummary, read_records
+from kernelcast.datasets.records.launch_traces import KernelLaunch, LaunchSummary
 from kernelcast.features.device import catalogue, load_device_file
 from kernelcast.features.errors import SpecError
 from kernelcast.process import ChildStartError
@@ -130,8 +131,9 @@ def test_tracing_writes_rows_and_says_where_the_gpu_takes_over(run, tmp_path, me
     assert done.code == 0, done.err
     assert "the GPU limits from batch 2 on" in done.err
     assert "batch 4: out of memory" in done.err
-    back, facts = read_records(KernelLaunch, tmp_path / "traces" / "launches.parquet")
-    assert (back, facts["gpu"]) == (kernels, "nvidia-h200-sxm-141gb")
+    table = pq.read_table(tmp_path / "traces" / "launches.parquet")
+    assert [KernelLaunch(**row) for row in table.to_pylist()] == kernels
+    assert json.loads(table.schema.metadata[b"kernelcast.facts"])["gpu"] == "nvidia-h200-sxm-141gb"
     assert json.loads(run("trace-launches", "--out", tmp_path / "traces", "--json").out)["gpu_bound_from"] == 2
 
 

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +16,7 @@ def asked(monkeypatch):
 
     def compile_texts(jobs, out, progress, budget_s):
         calls.append((len(jobs), budget_s))
-        rows = [job.row("b", {"status": "ok", "registers": 40}) for job in jobs[:3]]
+        rows = [replace(job, block="b", status="ok", registers=40) for job in jobs[:3]]
         append_modules(out, rows, {"compilers": {}})
         return LabelSummary({"ok": len(rows)}, 0, len(jobs) - 3, interrupted=False)
 

@@ -1,20 +1,19 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from kernelcast.datasets.records.compiled_code import (
-    MIX_COLUMNS,
+    CompiledCode,
     CompiledKernel,
     append_compiled,
     compact_compiled,
     compiled_schema,
-    kernels_of,
     read_compiled,
-    read_shipped_compiled,
     stored_families,
 )
-from kernelcast.datasets.store.parquet_files import provenance_of
+from kernelcast.datasets.store.parquet_files import provenance_of, read_file
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
+from kernelcast.features.spec_io.rows import spec_from_row
 
 GEMM = KernelSpec.of("gemm", "bf16", impl="triton", m=64, n=64, k=64, config={"tile_m": 64, "warps": 4})
 ATTENTION = KernelSpec.of(
@@ -22,20 +21,20 @@ ATTENTION = KernelSpec.of(
 )
 GOOD = CompiledKernel(
     GEMM, target="sm_90", status="ok", block="b1", registers=120, spill_b=8, shared_b=98304, threads_per_block=128,
-    blocks_per_sm=2, warps_per_sm=8, occupancy=0.125, mix=dict.fromkeys(MIX_COLUMNS, 3), instructions=500,
+    blocks_per_sm=2, warps_per_sm=8, occupancy=0.125, tensor_ops=3, local_ops=0, instructions=500,
     compiler="triton 3.6.0", compile_s=0.5,
 )  # fmt: skip
+RESULTS = [field.name for field in fields(CompiledCode)]
 BROKEN = CompiledKernel(ATTENTION, target="sm_80", status="failed", block="b1", message="no such type")
 
 
 @pytest.mark.parametrize("kernel", [GOOD, BROKEN], ids=["good", "broken"])
-def test_a_row_and_back_is_the_same_kernel(kernel, tmp_path):
-    row = kernel.to_row()
-    assert set(row) <= set(compiled_schema(kernel.spec.family).names)
-    assert CompiledKernel.from_row(row) == kernel
+def test_a_stored_row_says_all_of_a_kernel(kernel, tmp_path):
     append_compiled(tmp_path, [kernel], {})
-    (back,) = kernels_of(read_compiled(tmp_path, kernel.spec.family))
-    assert back == kernel
+    (row,) = read_compiled(tmp_path, kernel.spec.family).to_pylist()
+    assert spec_from_row(row) == kernel.spec
+    assert {name: row[name] for name in RESULTS} == {name: getattr(kernel, name) for name in RESULTS}
+    assert (row["case_id"], row["target"]) == kernel.key
 
 
 def test_what_is_missing_is_null(tmp_path):
@@ -52,7 +51,6 @@ def test_what_is_missing_is_null(tmp_path):
         ({"status": "fine"}, "status is 'fine'; it is one of ok, unsupported, failed"),
         ({"registers": None}, "only ok rows have them"),
         ({"status": "failed"}, "only ok rows have them"),
-        ({"mix": {"nops": 1}}, "no instruction group 'nops'; groups: tensor_ops"),
     ],
 )
 def test_refuses_what_cannot_be(change, said):
@@ -66,7 +64,7 @@ def test_blocks_are_read_together_with_their_provenance_the_latest_row_wins(tmp_
     append_compiled(tmp_path, [replace(GOOD, registers=99, block="b2")], {"compilers": {"triton": "3.7.0"}})
     assert stored_families(tmp_path) == ["attention", "gemm"]
     table = read_compiled(tmp_path, "gemm")
-    assert [kernel.registers for kernel in kernels_of(table)] == [99]
+    assert table["registers"].to_pylist() == [99]
     # Nothing of the first block is left, so its provenance goes too.
     assert provenance_of(table) == {"b2": {"compilers": {"triton": "3.7.0"}}}
     assert stored_families(tmp_path / "nothing") == []
@@ -77,14 +75,9 @@ def test_compacted_tables_are_equal_whatever_the_order(tmp_path):
     for name, order in (("one", rows), ("two", rows[::-1])):
         append_compiled(tmp_path / name, order, {"compilers": {}})
         compact_compiled(tmp_path / name, tmp_path / f"{name}-tables")
-    one, two = (read_shipped_compiled("gemm", directory=tmp_path / f"{name}-tables") for name in ("one", "two"))
+    one, two = (
+        read_file(tmp_path / f"{name}-tables" / "gemm.parquet", compiled_schema("gemm")) for name in ("one", "two")
+    )
     assert one.equals(two)
     assert one["target"].to_pylist() == ["sm_80", "sm_90"]
     assert provenance_of(one) == {"b1": {"compilers": {}}}
-
-
-def test_lists_the_tables_there_are(tmp_path):
-    append_compiled(tmp_path / "rows", [GOOD], {"compilers": {}})
-    compact_compiled(tmp_path / "rows", tmp_path / "tables")
-    with pytest.raises(SpecError, match="no compiled kernels of 'softmax'; there are those of: gemm"):
-        read_shipped_compiled("softmax", directory=tmp_path / "tables")

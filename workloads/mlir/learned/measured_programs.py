@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from ....datasets.records.compiled_code import TritonModule
 from ....datasets.records.mlir_modules import (
     ModuleRun,
     ModuleText,
@@ -22,7 +23,7 @@ from ....features.batch.cases import Floats
 from ....features.device import Device
 from ....features.errors import SpecError, listed
 from ....features.mlir.program import Program
-from ....features.mlir.vectors.program_vector import Vectors, extract
+from ....features.mlir.vectors.program_vector import extract
 from .ragged_batch import RaggedBatch, to_ragged_batch
 
 CHARACTERISTICS = (
@@ -34,6 +35,8 @@ CHARACTERISTICS = (
     "dispatches",
 )
 """What is learned beside latency where rows have it; fields of `ModuleRun`."""
+
+Vector = TypeVar("Vector")
 
 Setting = tuple[str, int]
 """A compiler and its threads."""
@@ -112,6 +115,34 @@ def read_modules(paths: Sequence[Path]) -> tuple[list[ModuleText], list[ModuleRu
     return list(texts.values()), list(runs.values())
 
 
+Text = TypeVar("Text", ModuleText, TritonModule)
+
+
+def readable(
+    texts: Sequence[Text], read: Callable[[Text], Vector], progress: Callable[[int, int], None]
+) -> tuple[list[Text], list[Vector], list[str]]:
+    """The texts that `read` understands, what it makes of each, and why others are left out.
+
+    Raises:
+        SpecError: it understands none.
+    """
+    understood: list[Text] = []
+    vectors: list[Vector] = []
+    refusals: list[str] = []
+    for i, text in enumerate(texts):
+        progress(i, len(texts))
+        try:
+            vectors.append(read(text))
+            understood.append(text)
+        except SpecError as error:
+            refusals.append(f"{text.program}: {error}")
+    if not understood:
+        raise SpecError(
+            f"none of {len(texts)} programs can be used" + (f": {refusals[0]}" if refusals else ""), field="data"
+        )
+    return understood, vectors, refusals
+
+
 def measured_programs(
     texts: Sequence[ModuleText],
     runs: Sequence[ModuleRun],
@@ -142,18 +173,7 @@ def measured_programs(
     chosen = sorted(
         (text for text in texts if text.module_id in measured), key=lambda text: (text.program, text.module_id)
     )
-    understood: list[ModuleText] = []
-    vectors: list[Vectors] = []
-    refusals: list[str] = []
-    for i, text in enumerate(chosen):
-        progress(i, len(chosen))
-        try:
-            vectors.append(extract(understand(text.text), device))
-            understood.append(text)
-        except SpecError as error:
-            refusals.append(f"{text.program}: {error}")
-    if not understood:
-        raise SpecError(f"none of {len(chosen)} programs could be understood: {refusals[0]}", field="data")
+    understood, vectors, refusals = readable(chosen, lambda text: extract(understand(text.text), device), progress)
     row = {text.module_id: i for i, text in enumerate(understood)}
     column = {setting: j for j, setting in enumerate(settings)}
     shape = (len(understood), len(settings))

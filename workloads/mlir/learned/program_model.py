@@ -16,7 +16,7 @@ import numpy as np
 from ....features.batch.cases import Floats
 from ....features.mlir.vectors.op_columns import CODE_SIZES
 from ....features.mlir.vectors.program_vector import TOTAL_NUMBERS, Vectors, schema_hash
-from ....models.engine.runtime import GraphError
+from ....models.engine.runtime import onnx_sessions
 from ....models.family_model.artifact_files import ArtifactFormat, StoreGraph, read_graph, reading
 from ....models.family_model.intervals import Scores, scale_of, scores_from_json, scores_to_json
 from ....models.predict.prediction import Interval
@@ -296,12 +296,13 @@ class ProgramEngine:
         if split is not None and split not in wanted:
             wanted.append(split)
         self._split = split
-        self._sessions = {name: _session(model.graphs[name]) for name in wanted}
+        self._sessions = dict(zip(wanted, onnx_sessions([model.graphs[name] for name in wanted]), strict=True))
 
     @cached_property
     def _characteristics(self) -> dict[str, Any]:
         """Sessions of the further targets, made when first asked for."""
-        return {name: _session(characteristic.graph) for name, characteristic in self.model.characteristics.items()}
+        further = self.model.characteristics
+        return dict(zip(further, onnx_sessions([target.graph for target in further.values()]), strict=True))
 
     @property
     def method(self) -> str:
@@ -370,19 +371,6 @@ def feed(name: str, programs: RaggedBatch) -> dict[str, Any]:
         n_ops = np.bincount(programs.op_group, minlength=len(programs.groups))
         arrays["per_op"] = (1.0 / np.maximum(n_ops, 1)).astype(np.float32)[:, None]
     return arrays
-
-
-def _session(graph: bytes) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    try:
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors share no other base class
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise GraphError(f"onnxruntime {onnxruntime.__version__} cannot run a graph: {reason}") from error
 
 
 def _interval(value: float, scores: Scores, scale: float, coverage: float, factor: float) -> Interval:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -302,17 +302,14 @@ def facts_of(runs: Sequence[ModuleRun]) -> dict[str, Any]:
 
 
 def _report(models: dict[str, ProgramModel], left_out: Sequence[str]) -> ProgramReport:
+    def by_device(value: Callable[[ProgramModel], Any]) -> dict[str, Any]:
+        return {name: value(model) for name, model in models.items()}
+
     return ProgramReport(
-        n_programs={name: model.n_programs for name, model in models.items()},
-        n_rows={name: model.n_rows for name, model in models.items()},
-        settings={
-            name: [f"{compiler}, {threads} threads" for compiler, threads in model.settings]
-            for name, model in models.items()
-        },
-        weights={
-            name: {member: weight.tolist() for member, weight in model.weights.items()}
-            for name, model in models.items()
-        },
-        errors={name: dict(model.metrics) for name, model in models.items()},
+        n_programs=by_device(lambda model: model.n_programs),
+        n_rows=by_device(lambda model: model.n_rows),
+        settings=by_device(lambda model: [f"{compiler}, {threads} threads" for compiler, threads in model.settings]),
+        weights=by_device(lambda model: {member: weight.tolist() for member, weight in model.weights.items()}),
+        errors=by_device(lambda model: dict(model.metrics)),
         left_out=tuple(left_out),
     )

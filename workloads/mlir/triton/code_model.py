@@ -142,6 +142,7 @@ class CodeAnswers:
         shared_b: Shared memory of a block, bytes.
         spill_margin: Margin of the classifier of spilling.
         spill_b: Stack bytes if it spills.
+        given_up: Probability that the assembler gives up on registers.
     """
 
     registers: Floats
@@ -149,6 +150,7 @@ class CodeAnswers:
     shared_b: Floats
     spill_margin: Floats
     spill_b: Floats
+    given_up: Floats
 
 
 def number(x: Floats, column: int) -> Floats:
@@ -216,6 +218,7 @@ class CodeEngine:
             shared_b=self._shared(x),
             spill_margin=answers[SPILL],
             spill_b=np.expm1(np.maximum(answers[SPILL_SIZE], 0.0)),
+            given_up=given_up,
         )
 
     def _shared(self, x: Floats) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from ....features.errors import SpecError
 from ....features.mlir.triton.program_order import TARGETS, Options, triton_function
 from ....features.mlir.triton.vectors import extract
 from ....features.mlir.types.graph import Module
+from ..learned.measured_programs import readable
+from .code_model import limit_of
 
 SPILL_B = 32
 """A larger stack counts as spilling. The slow path of a sine or cosine keeps a table of 28 bytes on it, which is no
@@ -119,34 +122,20 @@ def compiled_rows(
     usable = sorted(
         (m for m in modules if m.status == "ok" and m.target in TARGETS and m.text), key=lambda m: (m.program, *m.key)
     )
-    graphs: dict[str, Module] = {}
-    vectors: list[Floats] = []
-    vectorized: list[TritonModule] = []
-    refusals: list[str] = []
-    for i, module in enumerate(usable):
-        progress(i, len(usable))
-        text = module.text or ""
-        try:
-            graph = graphs.get(text) or graphs.setdefault(text, read(text))
-            options = Options(module.target, module.num_warps, module.num_stages)
-            vectors.append(extract(graph, triton_function(graph, None), options))
-            vectorized.append(module)
-        except SpecError as error:
-            refusals.append(f"{module.program}: {error}")
-    if not vectorized:
-        raise SpecError(
-            f"none of {len(usable)} compiled programs can be used" + (f": {refusals[0]}" if refusals else ""),
-            field="data",
-        )
+    graph_of = lru_cache(maxsize=None)(read)
+
+    def vector(module: TritonModule) -> Floats:
+        graph = graph_of(module.text or "")
+        return extract(graph, triton_function(graph, None), Options(module.target, module.num_warps, module.num_stages))
+
+    chosen, vectors, refusals = readable(usable, vector, progress)
     x = np.stack(vectors)
 
     def column(name: str) -> Floats:
-        return np.array([float(getattr(module, name) or 0) for module in vectorized])
-
-    from .code_model import limit_of
+        return np.array([float(getattr(module, name) or 0) for module in chosen])
 
     return CompiledRows(
-        x, tuple(m.program for m in vectorized), tuple(m.family for m in vectorized), tuple(m.target for m in vectorized),
-        tuple(m.text or "" for m in vectorized),
+        x, tuple(m.program for m in chosen), tuple(m.family for m in chosen), tuple(m.target for m in chosen),
+        tuple(m.text or "" for m in chosen),
         column("registers"), column("spill_b"), column("shared_b"), column("instructions"), limit_of(x),
     ), refusals  # fmt: skip

@@ -18,7 +18,7 @@ from ....models.family_model.artifact_files import ArtifactError
 from ....models.family_model.intervals import check_coverage, scale_of
 from ....models.predict.prediction import Interval
 from ....models.pretrained import TRITON_CODE
-from .code_model import COLLAPSE, LEAST_REGISTERS, SCALES, CodeEngine, CodeModel, load_code_model, probability
+from .code_model import LEAST_REGISTERS, SCALES, CodeEngine, CodeModel, load_code_model, probability
 
 _WIDENING_PER_DOUBLING = 0.5
 """Half-widths grow by half for every doubling outside the range of training."""
@@ -47,7 +47,6 @@ class CodePredictor:
         self.model = model
         self._engine = CodeEngine(model.graphs, model.fallback)
         self._scales = Runtime([model.graphs[f"scale-{name}"] for name in SCALES])
-        self._collapse = Runtime([model.graphs[COLLAPSE]])
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -104,7 +103,7 @@ class CodePredictor:
         shared = self._shared(float(answer.shared_b[0]), factor, coverage)
         slope, intercept = self.model.platt
         spills = float(probability(slope * answer.spill_margin + intercept)[0])
-        given_up = float(probability(self._collapse.run(inputs)[0][:, 0])[0])
+        given_up = float(answer.given_up[0])
         share, blocks = _occupancy(options, registers, shared)
         return CodePrediction(
             function=function.name,

@@ -241,12 +241,12 @@ def area_under_curve(is_positive: Any, score: Floats) -> float:
     """Area under the receiver operating characteristic: the chance that a positive scores higher than a negative
     (ties count half).
     """
+    from scipy.stats import mannwhitneyu
+
     positive, negative = score[is_positive], score[~is_positive]
     if not len(positive) or not len(negative):
         return float("nan")
-    ordered = np.sort(negative)
-    below, upto = np.searchsorted(ordered, positive, "left"), np.searchsorted(ordered, positive, "right")
-    return float((below + upto).sum() / 2.0 / len(positive) / len(negative))
+    return float(mannwhitneyu(positive, negative).statistic) / len(positive) / len(negative)
 
 
 def errors_of(
@@ -280,20 +280,11 @@ def errors_of(
 def expected_calibration_error(is_positive: Any, probability: Floats, bins: int = 10) -> float:
     """Mean distance of probabilities from the shares found, over bins of equal width weighed by their rows."""
     place = np.minimum((probability * bins).astype(int), bins - 1)
-    total = 0.0
-    for number in range(bins):
-        in_bin = place == number
-        if in_bin.any():
-            total += abs(float(probability[in_bin].mean() - np.asarray(is_positive)[in_bin].mean())) * float(
-                in_bin.mean()
-            )
-    return total
+    return float(np.abs(np.bincount(place, probability - np.asarray(is_positive))).sum() / len(place))
 
 
 def by_slice(rows: CompiledRows, answers: Mapping[str, Floats]) -> dict[str, dict[str, float]]:
     """Errors over all rows, by target, and with products of matrices or without. `answers` are `errors_of`'s."""
-    from ....features.mlir.triton.vectors import NAMES
-
     has_products = rows.x[:, NAMES.index("tt.dot")] > 0
     masks = {"all": np.ones(len(rows), dtype=bool),
         **{target: np.array(rows.targets) == target for target in sorted(set(rows.targets))},

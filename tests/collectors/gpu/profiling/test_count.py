@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from kernelcast.collectors.gpu.measure import cuda as cuda_start
 from kernelcast.collectors.gpu.profiling import count
@@ -21,7 +22,7 @@ from kernelcast.collectors.gpu.profiling.count import (
 )
 from kernelcast.collectors.gpu.profiling.ncu_output import METRICS, CounterOutputError, by_case, parse_kernels, summed
 from kernelcast.collectors.runner import UnsupportedCaseError
-from kernelcast.datasets.records.launch_traces import CountedCase, read_records, write_records
+from kernelcast.datasets.records.launch_traces import CountedCase, write_records
 from kernelcast.features.kernel import KernelSpec, families
 from kernelcast.features.spec_io.rows import spec_row
 
@@ -150,8 +151,10 @@ def test_counts_stand_beside_the_paper(tmp_path):
     assert found.paper_b == 3 * 2 * 4096**2
     assert found.traffic_ratio == pytest.approx((67108864 + 1000 + 33.55e6 + 2000) / (3 * 2 * 4096**2))
     assert found.flops_ratio == pytest.approx(1.0, abs=1e-6)
-    path = write_records([small, found], CountedCase, tmp_path / "c.parquet", {"device": "h200"})
-    assert read_records(CountedCase, path) == ([small, found], {"device": "h200"})
+    write_records([small, found], CountedCase, tmp_path / "c.parquet", {"device": "h200"})
+    table = pq.read_table(tmp_path / "c.parquet")
+    assert [CountedCase(**row) for row in table.to_pylist()] == [small, found]
+    assert json.loads(table.schema.metadata[b"kernelcast.facts"]) == {"device": "h200"}
 
 
 def test_a_case_at_which_the_process_ends_is_crashed_and_so_is_the_next():
