@@ -7,7 +7,7 @@ and how they spread. For devices never measured they come from what the model wo
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ Folds = npt.NDArray[np.int64]
 """The fold of each row, shape `(n,)`, from 0."""
 
 
-def folds_of(names: Sequence[str], k: int, seed: int = 0) -> Folds:
+def folds_of(names: Iterable[str], k: int, seed: int = 0) -> Folds:
     """The fold of each program, 0 to k - 1, by a hash of its name up to any `#`: what shares it is never on two sides."""
     drawn = [zlib.crc32(f"{seed}:{name.partition('#')[0]}".encode()) for name in names]
     # CRC of like texts differ little in their low bits; a multiplication by the golden ratio mixes them (Knuth, TAOCP 3, 6.4).

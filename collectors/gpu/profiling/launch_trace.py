@@ -236,13 +236,15 @@ def trace_launches(
     launches: list[KernelLaunch] = []
     summaries: list[LaunchSummary] = []
     failed: dict[int, str] = {}
+    at = batches[0]
     with tempfile.TemporaryDirectory(prefix="kernelcast-") as folder:
         try:
             child.start()
             child.write({"batches": list(batches), "folder": folder})
-            for message in _messages(child, silence_s, failed, batches[0]):
+            while "done" not in (message := child.read(silence_s)):
+                at = message.get("at", at)
                 if "at" in message and progress is not None:
-                    progress(f"batch {message['at']}", len(summaries) + len(failed), len(batches))
+                    progress(f"batch {at}", len(summaries) + len(failed), len(batches))
                 elif "failed" in message:
                     failed[message["batch"]] = message["failed"]
                 elif "trace" in message:
@@ -256,6 +258,8 @@ def trace_launches(
                         continue
                     launches += batch_launches
                     summaries.append(summary)
+        except ChildLostError as lost:
+            failed[at] = f"the worker {lost}"
         finally:
             child.close()
     if not summaries:
@@ -270,14 +274,3 @@ def traced_facts(traced: Traced) -> Facts:
     never = f"the host limits at every batch up to {traced.summaries[-1].batch}"
     return {name: measured_fact(value, never if value is None else note)
             for name, value in launch_facts(traced.summaries).items()}  # fmt: skip
-
-
-def _messages(child: JsonChild, silence_s: float, failed: dict[int, str], first: int) -> Any:
-    """The child's messages until it is done; a batch at which it is lost is put into `failed`, and ends them."""
-    at = first
-    try:
-        while "done" not in (message := child.read(silence_s)):
-            at = message.get("at", at)
-            yield message
-    except ChildLostError as lost:
-        failed[at] = f"the worker {lost}"

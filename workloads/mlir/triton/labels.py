@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ....datasets.records.compiled_code import (
     TRITON_FILE,
@@ -36,6 +37,9 @@ COLLAPSED_SHARE = 0.8
 though less than this share of the registers is used."""
 
 
+Words = npt.NDArray[np.object_]
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledRows:
     """`n` functions compiled for targets with options.
@@ -54,10 +58,10 @@ class CompiledRows:
     """
 
     x: Floats
-    programs: tuple[str, ...]
-    families: tuple[str, ...]
-    targets: tuple[str, ...]
-    texts: tuple[str, ...]
+    programs: Words
+    families: Words
+    targets: Words
+    texts: Words
     registers: Floats
     spill_b: Floats
     shared_b: Floats
@@ -79,11 +83,7 @@ class CompiledRows:
 
     def take(self, rows: Any) -> CompiledRows:
         """Those of `rows`, a mask or positions."""
-        index = np.arange(len(self))[rows]
-        columns: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name, column in columns.items():
-            columns[name] = tuple(column[i] for i in index) if isinstance(column, tuple) else column[index]
-        return CompiledRows(**columns)
+        return CompiledRows(*(getattr(self, name)[rows] for name in CompiledRows.__slots__))
 
 
 def read_labels(paths: Sequence[Path]) -> list[TritonModule]:
@@ -134,8 +134,10 @@ def compiled_rows(
     def column(name: str) -> Floats:
         return np.array([float(getattr(module, name) or 0) for module in chosen])
 
+    def words(name: str) -> Words:
+        return np.array([getattr(module, name) for module in chosen], dtype=object)
+
     return CompiledRows(
-        x, tuple(m.program for m in chosen), tuple(m.family for m in chosen), tuple(m.target for m in chosen),
-        tuple(m.text or "" for m in chosen),
-        column("registers"), column("spill_b"), column("shared_b"), column("instructions"), limit_of(x),
+        x, words("program"), words("family"), words("target"), words("text"), column("registers"), column("spill_b"),
+        column("shared_b"), column("instructions"), limit_of(x),
     ), refusals  # fmt: skip

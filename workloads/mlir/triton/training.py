@@ -277,9 +277,9 @@ def errors_of(
     return {name: round(value, 4) for name, value in errors.items()}
 
 
-def expected_calibration_error(is_positive: Any, probability: Floats, bins: int = 10) -> float:
-    """Mean distance of probabilities from the shares found, over bins of equal width weighed by their rows."""
-    place = np.minimum((probability * bins).astype(int), bins - 1)
+def expected_calibration_error(is_positive: Any, probability: Floats) -> float:
+    """Mean distance of probabilities from the shares found, over ten bins of equal width weighed by their rows."""
+    place = np.minimum((10 * probability).astype(int), 9)
     return float(np.abs(np.bincount(place, probability - np.asarray(is_positive))).sum() / len(place))
 
 
@@ -287,7 +287,7 @@ def by_slice(rows: CompiledRows, answers: Mapping[str, Floats]) -> dict[str, dic
     """Errors over all rows, by target, and with products of matrices or without. `answers` are `errors_of`'s."""
     has_products = rows.x[:, NAMES.index("tt.dot")] > 0
     masks = {"all": np.ones(len(rows), dtype=bool),
-        **{target: np.array(rows.targets) == target for target in sorted(set(rows.targets))},
+        **{target: rows.targets == target for target in sorted(set(rows.targets))},
              "with products": has_products, "without products": ~has_products}  # fmt: skip
     return {
         name: errors_of(rows.take(mask), **{key: answer[mask] for key, answer in answers.items()})
