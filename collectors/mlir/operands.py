@@ -11,6 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...features.errors import SpecError
+from ...features.mlir.semantics.dynamic_sizes import static_sizes
+from ...features.mlir.types.graph import ValueType
+from ...features.mlir.understanding import TOLERANT, read
 from ..runner import UnsupportedCaseError
 
 Array = npt.NDArray[Any]
@@ -28,12 +32,7 @@ STORED_AS: Mapping[str, np.dtype[Any]] = MappingProxyType({
 BELOW = 8
 """Integer operands lie in [0, 8): any table that a program looks up has that many rows."""
 
-_FUNCTION = re.compile(r"func\.func\s+(?P<private>private\s+)?(?:public\s+)?@(?P<name>[\w$.-]+)\s*\(")
-# The same as operations are written in generic form, where attributes are sorted by name.
-_GENERIC = re.compile(r'"func\.func"\(\)\s*<\{(?:[^{}]|\{[^{}]*\})*?\bfunction_type = \(')
-_NAME = re.compile(r'\bsym_name = "([^"]+)"')
-_TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)([^,<>]+?)(?:,.*)?>$")
-_TORCH = re.compile(r"!torch\.v?tensor<\[([^\]]*)\],\s*(\w+)>$")
+_ELEMENT = re.compile(r"(?:^|[<x,])\s*s?((?:ui|i|f|bf)\d+|index)(?:,.*)?>?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,74 +77,28 @@ def signature(text: str) -> Signature:
     Raises:
         UnsupportedCaseError: there is none, or an argument is of a type that cannot be given: dynamic sizes, memrefs, tuples.
     """
-    name, at = _public_function(text)
-    types = [_type_of(part) for part in _parts(text, at)]
-    return Signature(name, tuple(_argument(written) for written in types))
+    try:
+        module = read(text, readers=(TOLERANT,))
+    except SpecError as error:
+        raise UnsupportedCaseError(str(error)) from error
+    public = next((function for function in module.functions if function.is_public and function.name), None)
+    if public is None:
+        raise UnsupportedCaseError("the module has no public function (func.func @name) that could be called")
+    return Signature(public.name, tuple(_argument(module.types[value]) for value in public.arguments))
 
 
-def _public_function(text: str) -> tuple[str, int]:
-    """Its name, and where its arguments begin."""
-    for match in _FUNCTION.finditer(text):
-        if not match["private"]:
-            return match["name"], match.end()
-    for match in _GENERIC.finditer(text):
-        rest = text[match.end() : text.find("}>", match.end())]
-        name = _NAME.search(rest)
-        if name is not None and 'sym_visibility = "private"' not in rest:
-            return name[1], match.end()
-    raise UnsupportedCaseError("the module has no public function (func.func @name) that could be called")
-
-
-def _parts(text: str, at: int) -> list[str]:
-    """The arguments in the parenthesis that opened just before `at`, split at the outermost commas."""
-    parts, depth, begin = [], 0, at
-    quoted = False
-    for i in range(at, len(text)):
-        letter = text[i]
-        if letter == '"':
-            quoted = not quoted
-        elif quoted or (letter == ">" and text[i - 1] == "-"):
-            continue
-        elif letter in "([{<":
-            depth += 1
-        elif letter == ")" and depth == 0:
-            parts.append(text[begin:i])
-            return [part for part in parts if part.strip()]
-        elif letter in ")]}>":
-            depth -= 1
-        elif letter == "," and depth == 0:
-            parts.append(text[begin:i])
-            begin = i + 1
-    raise UnsupportedCaseError("the argument list of the module's function does not end")
-
-
-def _type_of(part: str) -> str:
-    """`%arg0: tensor<4xf32> {jax.x = 1} loc(…)` → `tensor<4xf32>`."""
-    written = part.partition(":")[2].strip() if part.lstrip().startswith("%") else part.strip()
-    return re.split(r"\s+(?:\{|loc\()", written)[0].strip()
-
-
-def _argument(written: str) -> Argument:
-    shape: tuple[int, ...] | None = None
-    dtype = written
-    if torch := _TORCH.match(written):
-        sizes = [size.strip() for size in torch[1].split(",") if size.strip()]
-        dtype = torch[2]
-    elif tensor := _TENSOR.match(written):
-        sizes = [size for size in tensor[1].split("x") if size]
-        dtype = tensor[2].strip()
-    else:
-        sizes = None
-    if sizes is not None:
-        if "?" in sizes:
-            raise UnsupportedCaseError(f"an argument is {written}: every size must be known")
-        shape = tuple(map(int, sizes))
-    dtype = dtype.removeprefix("s") if dtype.startswith("si") else dtype
-    if dtype not in STORED_AS:
+def _argument(kind: ValueType) -> Argument:
+    element = _ELEMENT.search(kind.text)
+    if kind.kind not in ("tensor", "scalar") or element is None or element[1] not in STORED_AS:
         raise UnsupportedCaseError(
-            f"an argument is {written}, which cannot be made; element types: {', '.join(STORED_AS)}"
+            f"an argument is {kind.text}, which cannot be made; tensors and numbers can: {', '.join(STORED_AS)}"
         )
-    return Argument(shape, dtype)
+    if kind.kind == "scalar":
+        return Argument(None, element[1])
+    try:
+        return Argument(static_sizes(kind), element[1])
+    except ValueError as error:
+        raise UnsupportedCaseError(f"an argument is {kind.text}: every size must be known") from error
 
 
 def operands(arguments: Sequence[Argument], seed: int) -> list[Array]:

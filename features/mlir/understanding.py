@@ -119,7 +119,7 @@ def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Pr
             f"costs are those of one program of the Triton kernel {chosen.name}; its grid is not in the text"
         ] = None
     returned = walk.function(chosen, {}, 1.0)
-    written = [walk.latest[value] for value in chosen.arguments if value in walk.latest]
+    written = [walk.values.latest[value] for value in chosen.arguments if value in walk.values.latest]
     outputs = tuple(dict.fromkeys((*returned, *written)))
     nodes, types = walk.nodes, walk.values.types
     _name_unused_places(nodes, outputs)

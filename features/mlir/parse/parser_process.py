@@ -139,7 +139,6 @@ def _answer(text: str, names: list[str] | None, replies: IO[bytes]) -> None:
     reading = read_native(text, names)
     about = json.dumps({
         "reader": reading.reader, "refusals": reading.refusals, "took": reading.generic is not None,
-        "installed": [reader.name for reader in installed()],
     }).encode()  # fmt: skip
     generic = (reading.generic or "").encode()
     replies.write(HEAD.pack(len(about), len(generic)) + about + generic)

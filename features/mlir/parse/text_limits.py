@@ -24,11 +24,9 @@ MAX_OPS = 100_000
 MAX_WORD = 4096
 """Longest identifier, type name or number, characters. Strings are not words."""
 
-_BYTECODE = b"ML\xefR"
-"""Magic number of MLIR bytecode (MLIR Bytecode Format, mlir.llvm.org/docs/BytecodeFormat)."""
-
-_BYTECODE_AS_TEXT = ("ML\xefR", "ML\udcefR", "ML\ufffdR")
-"""The same, decoded as Latin-1, with surrogates, or with what cannot be decoded replaced."""
+_BYTECODE = (b"ML\xefR", *(text.encode(errors="surrogatepass") for text in ("ML\xefR", "ML\udcefR", "ML\ufffdR")))
+"""Magic number of MLIR bytecode (MLIR Bytecode Format, mlir.llvm.org/docs/BytecodeFormat); and the same as text, decoded as
+Latin-1, with surrogates, or with what cannot be decoded replaced."""
 
 # The closing quote may be missing: to look for it again from every later quote would take quadratic time.
 _QUOTED_OR_COMMENT = re.compile(rb'"(?:[^"\\\n]|\\.)*+"?+|//[^\n]*+')
@@ -48,27 +46,21 @@ def checked_text(text: str | bytes) -> str:
         SpecError: it is bytecode, not UTF-8, empty, over `MAX_TEXT_B`, nested deeper than `MAX_DEPTH` or has a word of more
             than `MAX_WORD` characters.
     """
-    if len(text) > MAX_TEXT_B:
-        raise _too_large(len(text))
+    raw = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
+    if len(raw) > MAX_TEXT_B:
+        raise SpecError(
+            f"the MLIR text has {len(raw):,} bytes, at most {MAX_TEXT_B:,} are read; print it with its constants elided "
+            "(`--mlir-elide-elementsattrs-if-larger=16 --mlir-elide-resource-strings-if-larger=16`)",
+            field="mlir",
+        )
     # Editors put a byte order mark before UTF-8; no parser of MLIR takes one.
-    text = text.removeprefix(codecs.BOM_UTF8) if isinstance(text, bytes) else text.removeprefix("\ufeff")
-    if isinstance(text, bytes):
-        if text.startswith(_BYTECODE):
-            raise _bytecode()
-        raw = text
-        try:
-            text = text.decode()
-        except UnicodeDecodeError as error:
-            raise SpecError(f"MLIR text must be UTF-8; byte {error.start} is not", field="mlir") from None
-    else:
-        if text.startswith(_BYTECODE_AS_TEXT):
-            raise _bytecode()
-        try:
-            raw = text.encode()
-        except UnicodeEncodeError as error:
-            raise SpecError(f"MLIR text must be Unicode; character {error.start} is not", field="mlir") from None
-        if len(raw) > MAX_TEXT_B:
-            raise _too_large(len(raw))
+    raw = raw.removeprefix(codecs.BOM_UTF8)
+    if raw.startswith(_BYTECODE):
+        raise SpecError("this is MLIR bytecode, not text; print it as text with `mlir-opt` or `iree-opt`", field="mlir")
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise SpecError(f"MLIR text must be UTF-8; byte {error.start} is not", field="mlir") from None
     if not raw.strip():
         raise SpecError("the MLIR text is empty; give a module or a function", field="mlir")
     _check_shape(_QUOTED_OR_COMMENT.sub(b" ", raw))
@@ -85,18 +77,6 @@ def too_many_ops() -> SpecError:
 def too_deep() -> SpecError:
     """The error for brackets nested deeper than `MAX_DEPTH`."""
     return SpecError(f"the MLIR text nests more than {MAX_DEPTH} brackets; real programs nest some 20", field="mlir")
-
-
-def _bytecode() -> SpecError:
-    return SpecError("this is MLIR bytecode, not text; print it as text with `mlir-opt` or `iree-opt`", field="mlir")
-
-
-def _too_large(size_b: int) -> SpecError:
-    return SpecError(
-        f"the MLIR text has {size_b:,} bytes, at most {MAX_TEXT_B:,} are read; print it with its constants elided "
-        "(`--mlir-elide-elementsattrs-if-larger=16 --mlir-elide-resource-strings-if-larger=16`)",
-        field="mlir",
-    )
 
 
 def _check_shape(raw: bytes) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ...kernel import discover
-from ..program import Node
+from ..semantics.costs import view
 from ..semantics.dynamic_sizes import inferred
-from ..semantics.loops import Counter, ProductNest
 from ..semantics.op_rule import STRUCTURES, Dialect, Known, Rule, Site
-from ..types.graph import Function, Op, Region, ValueType
+from ..types.graph import Op, Region, ValueType
+from .op_costs import signature
 
 _MOST_NAMES = 16384
 """Names looked up that are remembered, those of no dialect included; a text may have as many as it likes."""
@@ -80,6 +80,9 @@ _DEEPEST = 200
 _LONGEST = 256
 """Most elements of a list that is followed: shapes, strides and permutations have as many as an array has axes."""
 
+_DEEPEST_VIEW = 32
+"""Longest chain of views of views whose memory is followed."""
+
 _LARGEST = 2**63
 """Integers beyond 64 bits are none a program has."""
 
@@ -109,7 +112,10 @@ class Values:
         """The elements of values that are lists."""
         self.middles: dict[int, float] = {}
         """The middle of what a loop's counter runs over, where its bounds are known."""
+        self.latest: dict[int, int] = {}
+        """The newest version of memory that was written, by the value that names the memory."""
         self._entries = entries
+        self._bodies: dict[int, tuple[object, ...]] = {}
         self._facts: dict[int, Known] = {}
         self._bound_sizes = bound_sizes
         self._depth = 0
@@ -194,6 +200,46 @@ class Values:
         for value, kind_of in zip(results, inferred(site, shapes, self._bound_sizes), strict=True):
             self.retype(value, kind_of)
 
+    def beside_types(self, op: Op, operands: Sequence[int], what: str, runs: float) -> object:
+        """What a cost depends on besides types and attributes; `what` is a word of `Rule.reads`."""
+        more: list[object] = [len(set(operands)) < len(operands)]
+        if op.regions:
+            # A function that is called again has the same operations, kept alive by the module.
+            body = self._bodies.get(id(op))
+            if body is None:
+                body = self._bodies[id(op)] = signature(op)
+            more.append(body)
+        if what == "values":
+            more += [self.known(v) for v in operands]
+            more += [self.texts[inner] for v in operands if v in self.lists for inner in self.lists[v]]
+        elif what == "makers":
+            more += [None if (maker := self.maker(v)) is None else (maker.name, maker.attributes) for v in operands]
+        elif what == "runs":
+            more.append(runs)
+        return tuple(more)
+
+    def dataflow(self, operands: tuple[int, ...], results: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Operands as the newest versions of memory, lists as their elements; memory that is written becomes a result.
+
+        An operation without results writes the memory that its last memref operand names, and what that is a view of.
+        """
+        types, created, lists = self.types, self.made, self.lists
+        if lists:
+            operands = tuple([inner for v in operands for inner in lists.get(v, (v,))])
+        seen = tuple([self.latest.get(v, v) for v in operands])
+        written = None if results else next((v for v in reversed(operands) if types[v].kind == "memref"), None)
+        if written is None:
+            return seen, results
+        version = self.new(types[written])
+        for _ in range(_DEEPEST_VIEW):
+            self.latest[written] = version
+            op, names = created.get(written, (None, {}))
+            rule = None if op is None else self._entries[op.name].rule
+            if op is None or rule is None or rule.cost is not view or not op.operands:
+                break
+            written = names.get(op.operands[0], op.operands[0])
+        return seen, (version,)
+
 
 class Place(NamedTuple):
     """Where an operation with regions stands: its operands, the names around it, how often it runs, and whether its function
@@ -206,36 +252,14 @@ class Place(NamedTuple):
     again: bool
 
 
-class Walker(Protocol):
-    """The walk over a function, as the rules of operations with regions use it.
-
-    Attributes:
-        values: Types and known integers of the values met so far.
-        nodes: Nodes in the order of the walk.
-        notes: Sentences about what was not followed, in order.
-        loops: Counters of the loops around the current operation, outermost first.
-        calls: Names of the functions whose bodies are being walked, outermost first.
-        functions: Functions of the module by name.
-    """
-
-    values: Values
-    nodes: list[Node]
-    notes: dict[str, None]
-    loops: list[Counter]
-    calls: list[str]
-    functions: Mapping[str, Function]
-
-    def function(self, function: Function, names: Names, runs: float) -> tuple[int, ...]:
-        """Walk a function's body; the values it returns."""
-
-    def region(self, region: Region, names: Names, runs: float, again: bool) -> tuple[int, ...]:
-        """Walk a region; the values it ends with."""
-
-    def unknown(self, op: Op, place: Place, why: str) -> None:
-        """Add a node of unknown cost for the operation, with the reason."""
-
-    def control(self, op: Op, place: Place, note: str, trips: float) -> None:
-        """Add a node that costs nothing itself, for a loop or a launch."""
-
-    def product(self, op: Op, nest: ProductNest, names: Names, runs: float) -> None:
-        """Add a node for a nest of loops that is one matrix product."""
+def values_of(region: Region) -> tuple[int, ...]:
+    """All values that a region defines, those of regions inside included."""
+    items: list[int] = []
+    waiting = [region]
+    while waiting:
+        for block in waiting.pop().blocks:
+            items += block.arguments
+            for op in block.ops:
+                items += op.results
+                waiting += op.regions
+    return tuple(items)

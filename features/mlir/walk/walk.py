@@ -1,19 +1,24 @@
-"""Walking a function: every operation in order to a node, called functions and loop bodies in their place."""
+"""Walking a function: every operation in order to a node, called functions and loop bodies in their place.
+
+Functions below `Walk` handle operations with regions: calls, loops, branches, launches; `HANDLERS` lists them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from math import prod
 
 from ...errors import SpecError
-from ..dialects.triton import MEMORY
 from ..program import FREE, Node
-from ..semantics.costs import unknown, view
-from ..semantics.loops import Counter, ProductNest
-from ..semantics.op_rule import Cost, Rule, Site
-from ..types.graph import Function, Module, Op, Region, ValueType
-from .regions import HANDLERS
-from .values import Names, Place, Values, dialect_rules
+from ..semantics.costs import unknown
+from ..semantics.loops import Counter, ProductNest, first_carried, for_counters, product_nest, while_trips
+from ..semantics.op_rule import Cost
+from ..types.attributes import integers, value
+from ..types.graph import Block, Function, Module, Op, Region
+from .op_costs import costed, in_registers, is_held, moving, spread, with_unsized
+from .values import Names, Place, Values, dialect_rules, values_of
 
 MAX_STEPS = 400_000
 """Operations walked, those of called functions once per call: four times the largest module. Calls of calls multiply."""
@@ -24,8 +29,6 @@ MAX_DEPTH = 180
 _STEPS_PER_BLOCK = 20
 """What entering a function or a loop counts as: it takes as long as so many operations."""
 
-_IN_REGISTERS = frozenset({"scalar", "vector"})
-"""Kinds of types that registers hold."""
 
 _SILENT = frozenset({"constant", "control"})
 _READ_WHOLE = frozenset({"elementwise", "contraction"})
@@ -37,13 +40,15 @@ _REMEMBERED = 32768
 _NO_NODE = Cost("none")
 """The cost of what leaves no node: constants and steering that are no arrays."""
 
-_DEEPEST_VIEW = 32
-"""Longest chain of views of views whose memory is followed."""
-
 _LIST = "torch.prim.ListConstruct"
-_ADDRESSES = frozenset({"int32", "int64", "i1", "index"})
-_UNSOUND = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What a rule raises for an operation that is not as its dialect defines it: text that a person wrote, unverified."""
+
+MAX_CALLS = 40
+"""Deepest nesting of calls followed; recursion never ends, and no exporter nests deeper."""
+
+_CALLEE = re.compile(r'@(?:"([^"]+)"|([\w$.-]+))(?![\w$.:-])')
+_CALLEES = ("callee", "decomposition", "kernel", "entry_point", "entry_points")
+_MOST_RUNS = 2.0**100
+"""Products of trip counts are cut here, so that costs stay finite."""
 
 
 class Walk:
@@ -60,12 +65,9 @@ class Walk:
         self.loops: list[Counter] = []
         self.calls: list[str] = []
         self.functions: Mapping[str, Function] = {function.name: function for function in module.functions}
-        self.latest: dict[int, int] = {}
-        """The newest version of memory that was written, by the value that names the memory."""
         self._defined: dict[str, tuple[int, ...]] = {}
         self._registers = registers
         self._memo = _memory(registers)
-        self._bodies: dict[int, tuple[object, ...]] = {}
         self._steps = self._depth = 0
 
     def function(self, function: Function, names: Names, runs: float) -> tuple[int, ...]:
@@ -127,7 +129,7 @@ class Walk:
                 continue
             key: object = (name, op.attributes, len(operands), *map(text_of, operands), *map(text_of, results))
             if op.regions or reads:
-                key = (key, self._more(op, operands, reads, runs))
+                key = (key, values.beside_types(op, operands, reads, runs))
             elif len(operands) > 1 and operands[0] == operands[1]:
                 key = (key, "twice")
             cost = memo.get(key)
@@ -138,10 +140,10 @@ class Walk:
                     lists[results[0]] = operands
                 continue
             often = runs
-            if runs > 1.0 and (self._registers or _is_held(name, values.types, operands, results)):
-                cost, often = _spread(cost, runs), 1.0
-            if self.latest or lists or not results:
-                operands, results = self._dataflow(operands, results)
+            if runs > 1.0 and (self._registers or is_held(name, values.types, operands, results)):
+                cost, often = spread(cost, runs), 1.0
+            if values.latest or lists or not results:
+                operands, results = values.dataflow(operands, results)
             append(Node(name, cost.kind, operands, results, *cost[1:], often, op.line))
         return ended
 
@@ -150,7 +152,7 @@ class Walk:
         self.notes[why] = None
         results = tuple(place.names.get(v, v) for v in op.results)
         operand_types, result_types = ([self.values.types[v] for v in part] for part in (place.operands, results))
-        cost = _moving(operand_types, result_types, unknown(why))
+        cost = moving(operand_types, result_types, unknown(why))
         self.nodes.append(Node(op.name, cost.kind, place.operands, results, *cost[1:], place.runs, op.line))
 
     def control(self, op: Op, place: Place, note: str, trips: float) -> None:
@@ -163,8 +165,9 @@ class Walk:
 
     def product(self, op: Op, nest: ProductNest, names: Names, runs: float) -> None:
         """A node for a matrix product written as loops."""
-        added_up = tuple(names.get(v, v) for v in op.results)
-        operands, results = self._dataflow(nest.operands, ()) if nest.written is not None else (nest.operands, added_up)
+        operands, results = nest.operands, tuple(names.get(v, v) for v in op.results)
+        if nest.written is not None:
+            operands, results = self.values.dataflow(operands, ())
         often = runs / max(nest.steps, 1.0)
         self.nodes.append(Node(op.name, nest.cost.kind, operands, results, *nest.cost[1:], often, op.line))
 
@@ -176,7 +179,7 @@ class Walk:
         if inferring:
             values.infer(site, rule, results)
             site = values.site(op, operands, results, place.runs)
-        cost = self._foreign(op, place) if rule is None else _costed(rule, site)
+        cost = self._foreign(op, place) if rule is None else costed(rule, site)
         if cost.bytes_in and cost.kind in _READ_WHOLE and len(set(operands)) < len(operands):
             again = sum(
                 site.operands[p].nbytes
@@ -185,11 +188,11 @@ class Walk:
             )
             cost = cost._replace(bytes_in=max(cost.bytes_in - again, 0.0))
         if self._registers:
-            cost = _in_registers(op, cost)
+            cost = in_registers(op, cost)
         elif cost.kind == "unknown":
-            cost = _moving(site.operands, site.results, cost)
+            cost = moving(site.operands, site.results, cost)
         elif cost.kind not in FREE:
-            cost = _with_unsized(site, cost)
+            cost = with_unsized(site, cost)
         remembered = _NO_NODE if cost.kind in _SILENT and not any(kind.is_array for kind in site.results) else cost
         if not inferring and not (rule is None and op.regions):
             if len(self._memo) >= _REMEMBERED:
@@ -204,129 +207,189 @@ class Walk:
         more = "; its body is counted as run once" if op.regions else ""
         return unknown(f"{op.name} is not known{more}")
 
-    def _more(self, op: Op, operands: Sequence[int], what: str, runs: float) -> object:
-        """What a cost depends on besides types and attributes."""
-        values = self.values
-        more: list[object] = [len(set(operands)) < len(operands)]
-        if op.regions:
-            # A function that is called again has the same operations, kept alive by the module.
-            body = self._bodies.get(id(op))
-            if body is None:
-                body = self._bodies[id(op)] = _signature(op)
-            more.append(body)
-        if what == "values":
-            more += [values.known(v) for v in operands]
-            more += [values.texts[inner] for v in operands if v in self.values.lists for inner in self.values.lists[v]]
-        elif what == "makers":
-            more += [None if (maker := values.maker(v)) is None else (maker.name, maker.attributes) for v in operands]
-        elif what == "runs":
-            more.append(runs)
-        return tuple(more)
-
-    def _dataflow(self, operands: tuple[int, ...], results: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Operands as the newest versions of memory, lists as their elements; memory that is written becomes a result.
-
-        An operation without results writes the memory that its last memref operand names, and what that is a view of.
-        """
-        types, created, lists = self.values.types, self.values.made, self.values.lists
-        if lists:
-            operands = tuple([inner for v in operands for inner in lists.get(v, (v,))])
-        seen = tuple([self.latest.get(v, v) for v in operands])
-        written = None if results else next((v for v in reversed(operands) if types[v].kind == "memref"), None)
-        if written is None:
-            return seen, results
-        version = self.values.new(types[written])
-        for _ in range(_DEEPEST_VIEW):
-            self.latest[written] = version
-            op, names = created.get(written, (None, {}))
-            rule = None if op is None else self._entries[op.name].rule
-            if op is None or rule is None or rule.cost is not view or not op.operands:
-                break
-            written = names.get(op.operands[0], op.operands[0])
-        return seen, (version,)
-
 
 @cache
 def _memory(registers: bool) -> dict[object, Cost]:  # noqa: ARG001  a memory for each
     return {}
 
 
-def values_of(region: Region) -> tuple[int, ...]:
-    """All values that a region defines, those of regions inside included."""
-    items: list[int] = []
-    waiting = [region]
-    while waiting:
-        for block in waiting.pop().blocks:
-            items += block.arguments
-            for op in block.ops:
-                items += op.results
-                waiting += op.regions
-    return tuple(items)
+def call(walk: Walk, op: Op, place: Place) -> None:
+    """The body of the function called, in the place of the call."""
+    named = next((text for key in _CALLEES if (text := value(op.attributes, key))), op.attributes)
+    match = _CALLEE.search(named)  # of @module::@function the last
+    name = (match[1] or match[2]) if match else ""
+    function = walk.functions.get(name)
+    why = ""
+    if function is None or function.body is None:
+        why = (
+            f"{op.name} of @{name}, which has no body here"
+            if name
+            else f"{op.name} of a function known only when it runs"
+        )
+    elif name in walk.calls:
+        why = f"{op.name} of @{name}, which calls itself"
+    elif len(walk.calls) >= MAX_CALLS:
+        why = f"{op.name} of @{name}, more than {MAX_CALLS} calls deep"
+    if why or function is None:
+        walk.unknown(op, place, why)
+        return
+    returned = walk.function(function, dict(zip(function.arguments, place.operands, strict=False)), place.runs)
+    _alias(op.results, returned, place.names)
 
 
-def _is_held(name: str, types: Sequence[ValueType], operands: Sequence[int], results: Sequence[int]) -> bool:
-    """Whether an operation works on what registers hold: a loop around it is one kernel, not many runs of one."""
-    return not name.startswith("linalg.") and all(types[v].kind in _IN_REGISTERS for v in results or operands[:1])
-
-
-def _spread(cost: Cost, runs: float) -> Cost:
-    """All runs of an operation in a loop as one: as many times the rows."""
-    batch, m, n, k = cost.loops
-    return cost._replace(
-        flops=cost.flops * runs,
-        transcendentals=cost.transcendentals * runs,
-        bytes_in=cost.bytes_in * runs,
-        bytes_out=cost.bytes_out * runs,
-        loops=(batch, m * runs, n, k),
+def count(walk: Walk, op: Op, place: Place) -> None:
+    """A counting loop: its body as often as its counters step. One that is a matrix product becomes one node."""
+    names, values = place.names, walk.values
+    counters = for_counters(op, lambda v: values.number(names.get(v, v)))
+    if not op.regions or not op.regions[0].blocks:
+        walk.unknown(op, place, f"{op.name} without a body")
+        return
+    block = op.regions[0].blocks[0]
+    items = [Counter(names.get(c.value, c.value), c.trips, c.middle) if c.value is not None else c for c in counters]
+    for counter in items:
+        if counter.value is not None and counter.middle is not None:
+            values.middles[counter.value] = counter.middle
+    _carry(walk, block.arguments[len(items) :], place.operands[first_carried(op) :], names)
+    trips = prod(counter.trips if counter.trips is not None else 1.0 for counter in items)
+    runs = min(place.runs * trips, _MOST_RUNS)
+    note = (
+        ""
+        if all(counter.trips is not None for counter in items)
+        else f"{op.name}: how often it runs is not known, counted as once"
     )
+    walk.control(op, place, note, trips)
+    walk.loops += items
+    returned: tuple[int, ...]
+    nest = product_nest(block, walk.loops, lambda v: names.get(v, v), values.types)
+    if nest is not None:
+        returned = ()
+        walk.product(op, nest, names, runs)
+    else:
+        returned = walk.region(op.regions[0], names, runs, place.again)
+    del walk.loops[len(walk.loops) - len(items) :]
+    if op.name == "scf.forall":
+        _inserted(walk, op, block, place)
+    else:
+        _alias(op.results, returned, names)
 
 
-def _in_registers(op: Op, cost: Cost) -> Cost:
-    """A cost in a Triton kernel: arithmetic on integers computes addresses, and only what loads and stores moves bytes."""
-    if op.dialect == "arith" and cost.kind == "elementwise" and cost.dtype in _ADDRESSES:
-        return Cost("control")
-    return cost if op.name in MEMORY else cost._replace(bytes_in=0.0, bytes_out=0.0)
+def loop_on_condition(walk: Walk, op: Op, place: Place) -> None:
+    """A while loop: as often as its counting pattern says, once where it has none."""
+    names, values = place.names, walk.values
+    blocks = [region.blocks[0] for region in op.regions if region.blocks]
+    if len(blocks) < 2:
+        walk.unknown(op, place, f"{op.name} without a condition or a body")
+        return
+    for block in blocks:
+        for inner in block.ops:
+            for result in inner.results:
+                values.made.setdefault(result, (inner, names))
+        _carry(walk, block.arguments, place.operands, names)
+    trips = while_trips(
+        blocks[0], blocks[1], [values.number(v) for v in place.operands], lambda v: values.number(names.get(v, v))
+    )
+    note = "" if trips is not None else f"{op.name}: how often it runs is not known, counted as once"
+    walk.control(op, place, note, trips if trips is not None else 1.0)
+    runs = min(place.runs * (trips if trips is not None else 1.0), _MOST_RUNS)
+    handed = walk.region(op.regions[0], names, runs, place.again)
+    if len(handed) > len(op.results):
+        # scf.condition hands on the loop's values after its condition, to the body and at last to the results.
+        handed = handed[1:]
+    if op.name == "scf.while":
+        _carry(walk, blocks[1].arguments, handed, names)
+        walk.region(op.regions[1], names, runs, place.again)
+        _alias(op.results, handed, names)
+    else:
+        _alias(op.results, walk.region(op.regions[1], names, runs, place.again), names)
 
 
-def _with_unsized(site: Site, cost: Cost) -> Cost:
-    """Said of a cost where elements have no known size: their bytes are not in it; without arithmetic nothing is left."""
-    arrays = [kind for kind in (*site.operands, *site.results) if kind.is_array and kind.is_static]
-    unsized = sorted({kind.text for kind in arrays if not kind.itemsize_b and kind.elements})
-    if not unsized:
-        return cost
-    if not cost.flops:
-        return unknown(f"{site.name}: bytes per element of {unsized[0]} are not known")
-    return cost._replace(note=f"bytes per element of {unsized[0]} are not known, {site.name} counts without them")
-
-
-def _costed(rule: Rule, site: Site) -> Cost:
-    try:
-        return rule.cost(site)
-    except _UNSOUND:
-        kinds = (*site.operands, *site.results)
-        if any(kind.is_array and not kind.is_static for kind in kinds):
-            return unknown(f"{site.name}: a size of it is not known")
-        return unknown(f"{site.name} is not as its dialect defines it")
-
-
-def _signature(op: Op) -> tuple[object, ...]:
-    """What a body computes: its operations and how they are wired, the same for the same body elsewhere."""
-    items: list[object] = []
+def branch(walk: Walk, op: Op, place: Place) -> None:
+    """A choice between regions: the most expensive is counted, whichever runs."""
+    start = len(walk.nodes)
+    best: tuple[float, list[Node], tuple[int, ...]] = (-1.0, [], ())
+    filled = 0
     for region in op.regions:
-        for block in region.blocks:
-            ops = block.ops
-            base = block.arguments[0] if block.arguments else (ops[0].results or (0,))[0] if ops else 0
-            for inner in ops:
-                items.append(inner.name)
-                for v in inner.operands:
-                    if v >= base:
-                        items.append(v - base)  # noqa: PERF401  a list of its own for each operation costs more
-    return tuple(items)
+        returned = walk.region(region, place.names, place.runs, place.again)
+        nodes = walk.nodes[start:]
+        del walk.nodes[start:]
+        filled += bool(nodes)
+        weight = sum(
+            (node.flops + node.bytes_in + node.bytes_out + (not node.understood)) * node.runs for node in nodes
+        )
+        best = max(best, (weight, nodes, returned), key=lambda item: item[0])
+    walk.nodes += best[1]
+    if filled > 1:
+        walk.notes[f"{op.name}: only the most expensive branch is counted"] = None
+    _alias(op.results, best[2], place.names)
 
 
-def _moving(operands: Iterable[ValueType], results: Iterable[ValueType], cost: Cost) -> Cost:
-    """An operation that is not understood is taken to touch what it is given and what it gives, as far as that is known."""
-    raw, created = (
-        sum(kind.known_nbytes for kind in kinds if kind.kind in ("tensor", "memref")) for kinds in (operands, results)
-    )
-    return cost._replace(bytes_in=raw, bytes_out=created)
+def body(walk: Walk, op: Op, place: Place) -> None:
+    """Regions that run once, in order."""
+    for region in op.regions:
+        returned = walk.region(region, place.names, place.runs, place.again)
+        _alias(op.results, returned, place.names)
+
+
+def launch(walk: Walk, op: Op, place: Place) -> None:
+    """A GPU launch, of its own body or of a kernel by name: as often as its grid and blocks have threads."""
+    segments = integers(op.attributes, "operandSegmentSizes")
+    first = segments[0] if segments else 0
+    sizes = [walk.values.number(v) for v in place.operands[first : first + 6]]
+    whole = len(sizes) == 6 and None not in sizes
+    note = "" if whole else f"{op.name}: its grid is not known, counted as one thread"
+    threads = float(prod(size for size in sizes if size is not None)) if whole else 1.0
+    walk.control(op, place, note, threads)
+    inside = place._replace(runs=min(place.runs * threads, _MOST_RUNS))
+    if op.regions:
+        body(walk, op, inside)
+        return
+    # Of a kernel by name the operands are those before the last segment, an asynchronous object.
+    raw = segments[-2] if segments and len(segments) > 1 else max(len(place.operands) - 6, 0)
+    last = len(place.operands) - (segments[-1] if segments else 0)
+    call(walk, op, inside._replace(operands=place.operands[last - raw : last]))
+
+
+def _alias(results: Sequence[int], returned: Sequence[int], names: Names) -> None:
+    """Results of an operation are the values its region ended with."""
+    if len(results) == len(returned):
+        names.update(zip(results, returned, strict=True))
+
+
+def _carry(walk: Walk, arguments: Sequence[int], operands: Sequence[int], names: Names) -> None:
+    """What a loop carries enters it as the value it started with.
+
+    Only arrays do: a carried number changes from step to step, and must not be taken for the constant it started as.
+    """
+    types = walk.values.types
+    for argument, operand in zip(arguments, operands, strict=False):
+        if types[operand].is_array and types[operand].shape != ():
+            names[argument] = operand
+
+
+def _inserted(walk: Walk, op: Op, block: Block, place: Place) -> None:
+    """Results of `scf.forall` are what its threads inserted."""
+    names = place.names
+    shared = dict(zip(block.arguments[len(block.arguments) - len(op.results) :], op.results, strict=False))
+    end = block.ops[-1] if block.ops else None
+    inserts = [
+        inner for region in (end.regions if end is not None else ()) for item in region.blocks for inner in item.ops
+    ]
+    for insert in inserts:
+        if len(insert.operands) > 1 and insert.operands[1] in shared:
+            source, result = names.get(insert.operands[0], insert.operands[0]), shared[insert.operands[1]]
+            walk.nodes.append(
+                Node(
+                    insert.name,
+                    "view",
+                    (source,),
+                    (names.get(result, result),),
+                    walk.values.types[source].dtype,
+                    line=insert.line,
+                )
+            )
+
+
+HANDLERS: Mapping[str, Callable[[Walk, Op, Place], None]] = {
+    "call": call, "for": count, "while": loop_on_condition, "branch": branch, "body": body, "launch": launch,
+}  # fmt: skip
+"""Who walks an operation, by its word in `Dialect.structure`."""

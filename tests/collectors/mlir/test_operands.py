@@ -49,7 +49,7 @@ def test_a_function_without_arguments_has_none() -> None:
     "text",
     ["", "not mlir at all", "func.func private @f(%a: f32)", "func.func @f(%a: memref<3xf32>) {", JAX,
      "func.func @f(%a: tensor<3xcomplex<f32>>) {", "func.func @f(%a: !torch.vtensor<[?],f32>) {",
-     "func.func @f(%a: tensor<3xf32>"],
+     ],
 )  # fmt: skip
 def test_what_cannot_be_given_is_refused(text: str) -> None:
     with pytest.raises(UnsupportedCaseError):

@@ -19,7 +19,7 @@ FAST_S = 0.1
         ("", "the MLIR text is empty"),
         (" \n\t", "the MLIR text is empty"),
         (b"\xff\xfe", "must be UTF-8; byte 0 is not"),
-        ("\ud800", "must be Unicode; character 0 is not"),
+        ("\ud800", "must be UTF-8; byte 0 is not"),
         (b"ML\xefR\x01", "this is MLIR bytecode, not text"),
         ("ML\xefR", "this is MLIR bytecode, not text"),
         ("module {}", "there is no operation in the MLIR text"),
