@@ -277,13 +277,13 @@ def replayed(rows: Any, predicted_s: Any) -> dict[str, Any]:
 def _part(rows: Any, predicted_s: Any, chosen: Any) -> dict[str, Any]:
     import numpy as np
     from kernelcast.models.metrics import ape_pct
-    from kernelcast.models.tuning.training import TaskScore
+    from kernelcast.models.tuning.training import task_score
 
     ape = ape_pct(rows.latency_s[chosen], predicted_s[chosen])
     groups = [np.flatnonzero(chosen & (rows.of_task == task)) for task in np.unique(rows.of_task[chosen])]
     groups = [group for group in groups if len(group) > 1]
-    scores = [TaskScore.of(rows.latency_s[group], predicted_s[group]) for group in groups]
-    taus = [score.kendall_tau for score in scores if score.kendall_tau is not None]
+    scores = [task_score(rows.latency_s[group], predicted_s[group]) for group in groups]
+    taus = [score["kendall_tau"] for score in scores if score["kendall_tau"] is not None]
     result = {"rows": int(chosen.sum()), "mean_ape_pct": float(ape.mean()), "median_ape_pct": float(np.median(ape)),
              "within_10_pct": float(np.mean(ape <= 10.0) * 100), "tasks_of_several": len(groups)}  # fmt: skip
     if not groups:
@@ -295,8 +295,8 @@ def _part(rows: Any, predicted_s: Any, chosen: Any) -> dict[str, Any]:
     ]  # fmt: skip
     return result | {
         "kendall_tau": float(np.mean(taus)) if taus else None,
-        "top_1_regret_pct": float(np.mean([score.top_1_regret_pct for score in scores])),
-        "top_5_regret_pct": float(np.mean([score.top_5_regret_pct for score in scores])),
+        "top_1_regret_pct": float(np.mean([score["top_1_regret_pct"] for score in scores])),
+        "top_5_regret_pct": float(np.mean([score["top_5_regret_pct"] for score in scores])),
         "keeping_one": summary(outcomes),
     }
 

@@ -94,11 +94,6 @@ class CostModel:
         """The kind it is a model of."""
         return self.model.kind
 
-    @property
-    def predicts_energy(self) -> bool:
-        """Whether it has a forest for power."""
-        return self.model.energy is not None
-
     def save(self, path: Path | str | None = None) -> None:
         """Write the model with all it has learnt; default: where `load` looks first. Swapped in whole.
 

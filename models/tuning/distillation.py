@@ -37,7 +37,7 @@ from ..regressor import Progress, no_progress
 from ..training.labelled_cases import LabelledCases, joined, labelled_table
 from .flat_model import SUFFIX, FlatModel, write_model
 from .forest import Forest, forest_of
-from .operation_sampling import COVERAGE, MOST_LATENCY_S, TeacherAnswers, asked_teacher, family_of, usual_impl
+from .operation_sampling import COVERAGE, MOST_LATENCY_S, TeacherAnswers, asked_teacher, usual_impl
 from .rows import read_tables
 
 
@@ -274,7 +274,7 @@ def distil(
 
 def errors_on_rows(model: FlatModel, measured: LabelledCases, predictor: ArtifactPredictor) -> tuple[Errors, ...]:
     """Errors of a model against measured rows of its family: hot, without tuning knobs, run by what is usual there."""
-    cases, teacher = measured.cases, family_of(predictor, measured.cases.family.name)
+    cases, teacher = measured.cases, predictor.family(measured.cases.family.name).model
     errors = []
     for device, dtype in model.table:
         plain = np.all(

@@ -13,9 +13,9 @@ import numpy as np
 
 from ...features.batch.cases import Cases, Floats
 from ...features.device import Device
-from ...features.errors import SpecError, listed
+from ...features.errors import SpecError
 from ...features.kernel import KernelFamily, get_family
-from ..family_model.artifact import FamilyModel, load_family
+from ..family_model.artifact import FamilyModel
 from ..predict.predictor import ArtifactPredictor
 from ..regressor import Progress
 from ..selection.candidates import runnable, space_filling, tidy
@@ -174,7 +174,7 @@ def asked_teacher(
     rng: np.random.Generator, progress: Progress,
 ) -> Iterator[TeacherAnswers]:  # fmt: skip
     """The teacher's answers by device and dtype; `rows` where it was measured, and elsewhere."""
-    teacher, fam = family_of(predictor, family), get_family(family)
+    teacher, fam = predictor.family(family).model, get_family(family)
     for done, device in enumerate(devices):
         progress(f"asking about {family}", done, len(devices))
         for dtype in dtypes_on(teacher, device, fam):
@@ -188,17 +188,3 @@ def asked_teacher(
             if len(short):
                 yield TeacherAnswers(cases.take(short), latency.value[short], latency.lower[short], latency.upper[short],
                               power.value[short], measured)  # fmt: skip
-
-
-def family_of(predictor: ArtifactPredictor, family: str) -> FamilyModel:
-    """What the predictor knows of a family.
-
-    Raises:
-        SpecError: it was not trained on it.
-    """
-    if family not in predictor.families:
-        raise SpecError(
-            f"the model in {predictor.directory} was not trained on {family}; it knows: {listed(predictor.families)}",
-            field="family",
-        )
-    return load_family(predictor.directory, predictor.manifest, family)

@@ -92,20 +92,16 @@ def read_tables(paths: Sequence[Path] | None = None) -> dict[str, list[pa.Table]
     Raises:
         SpecError: a directory holds neither, or a table is damaged.
     """
+    tables: dict[str, list[pa.Table]] = {}
     try:
-        return _tables(paths)
+        for directory in (SHIPPED_DIR, TILES_DIR) if paths is None else ():
+            for family in shipped_families(directory):
+                tables.setdefault(family, []).append(read_shipped(family, directory=directory))
+        for path in [Store().root] if paths is None else paths:
+            for family, table in _read_directory(path, needed=paths is not None).items():
+                tables.setdefault(family, []).append(table)
     except StoreError as error:
         raise SpecError(str(error), field="data") from error
-
-
-def _tables(paths: Sequence[Path] | None) -> dict[str, list[pa.Table]]:
-    tables: dict[str, list[pa.Table]] = {}
-    for directory in (SHIPPED_DIR, TILES_DIR) if paths is None else ():
-        for family in shipped_families(directory):
-            tables.setdefault(family, []).append(read_shipped(family, directory=directory))
-    for path in [Store().root] if paths is None else paths:
-        for family, table in _read_directory(path, needed=paths is not None).items():
-            tables.setdefault(family, []).append(table)
     return tables
 
 

@@ -8,7 +8,7 @@ squares of both. Scores are of tasks whose shape was held out ([decision 012](..
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ...features.errors import SpecError
 from ...features.tuning.formula import Formula
 from ...features.tuning.kind import BOUND, get_kind, kinds
 from ...version import __version__
-from ..metrics import ape_pct, error_summary, kendall
+from ..metrics import error_summary, kendall
 from ..regressor import Progress, no_progress
 from .flat_model import SUFFIX, FlatModel, write_model
 from .forest import forest_of
@@ -184,13 +184,13 @@ def train(
     )
 
 
-def task_scores(rows: TuningRows, predicted_s: Floats) -> list[TaskScore]:
+def task_scores(rows: TuningRows, predicted_s: Floats) -> list[dict[str, Any]]:
     """The score of every task that has at least `LEAST_CONFIGS` settled configurations, for predictions `(n,)`.
 
     Noisy rows are left out: which of them was fastest is what measuring could not tell.
     """
     task_rows = (np.flatnonzero((rows.of_task == task) & ~rows.noisy) for task in range(len(rows.tasks)))
-    return [TaskScore.of(rows.latency_s[i], predicted_s[i]) for i in task_rows if len(i) >= LEAST_CONFIGS]
+    return [task_score(rows.latency_s[i], predicted_s[i]) for i in task_rows if len(i) >= LEAST_CONFIGS]
 
 
 def row_errors(rows: TuningRows, predicted_s: Floats) -> dict[str, dict[str, float]]:
@@ -301,44 +301,23 @@ def _table(rows: TuningRows, devices: Catalogue) -> dict[tuple[str, str], tuple[
     return {pair: tuple(float(facts[name]) for name in rows.kind.facts) for pair, facts in sorted(table.items())}
 
 
-_WITHIN_PCT = 10.0
+_SCORES = (
+    "mean_ape_pct", "median_ape_pct", "within_10_pct", "kendall_tau", "top_1_regret_pct", "top_5_regret_pct",
+)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class TaskScore:
-    """One task's errors, in percent but for `kendall_tau`.
+def task_score(measured_s: Floats, predicted_s: Floats) -> dict[str, Any]:
+    """How good predictions `(n,)` are for measurements `(n,)` of one task, all positive, at least one.
 
-    Attributes:
-        n: Number of configurations.
-        mean_ape_pct: Mean absolute percentage error.
-        median_ape_pct: Median absolute percentage error.
-        within_10_pct: Share within 10 %.
-        kendall_tau: Rank correlation; None where one side has a single value.
-        top_1_regret_pct: How much slower than the best the configuration ranked first is.
-        top_5_regret_pct: The same for the best of the first five.
+    What `error_summary` gives, and the rank correlation `kendall_tau` (None where one side has a single value),
+    `top_1_regret_pct` and `top_5_regret_pct` (see `regret_pct`).
     """
-
-    n: int
-    mean_ape_pct: float
-    median_ape_pct: float
-    within_10_pct: float
-    kendall_tau: float | None
-    top_1_regret_pct: float
-    top_5_regret_pct: float
-
-    @classmethod
-    def of(cls, measured_s: Floats, predicted_s: Floats) -> TaskScore:
-        """The score of predictions `(n,)` for measurements `(n,)` of one task, all positive, at least one."""
-        ape = ape_pct(measured_s, predicted_s)
-        return cls(
-            n=len(measured_s),
-            mean_ape_pct=float(ape.mean()),
-            median_ape_pct=float(np.median(ape)),
-            within_10_pct=float(np.mean(ape <= _WITHIN_PCT) * 100),
-            kendall_tau=kendall(measured_s, predicted_s),
-            top_1_regret_pct=regret_pct(measured_s, predicted_s, 1),
-            top_5_regret_pct=regret_pct(measured_s, predicted_s, 5),
-        )
+    return {
+        **error_summary(np.log(measured_s / predicted_s)),
+        "kendall_tau": kendall(measured_s, predicted_s),
+        "top_1_regret_pct": regret_pct(measured_s, predicted_s, 1),
+        "top_5_regret_pct": regret_pct(measured_s, predicted_s, 5),
+    }
 
 
 def regret_pct(measured_s: Floats, predicted_s: Floats, k: int) -> float:
@@ -347,12 +326,11 @@ def regret_pct(measured_s: Floats, predicted_s: Floats, k: int) -> float:
     return float(measured_s[first].min() / measured_s.min() - 1.0) * 100
 
 
-def over_tasks(scores: Sequence[TaskScore]) -> dict[str, float | None]:
+def over_tasks(scores: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """Means and medians of task scores as plain data: `task_mean_` and `task_median_` before each name; and their number."""
-    summary: dict[str, float | None] = {"n_tasks": len(scores), "n_configs": sum(score.n for score in scores)}
-    columns = [asdict(score) for score in scores]
-    for name in (field.name for field in fields(TaskScore) if field.name != "n"):
-        values = [column[name] for column in columns if column[name] is not None]
+    summary: dict[str, float | None] = {"n_tasks": len(scores), "n_configs": sum(score["n"] for score in scores)}
+    for name in _SCORES:
+        values = [score[name] for score in scores if score[name] is not None]
         summary[f"task_mean_{name}"] = round(float(np.mean(values)), 4) if values else None
         summary[f"task_median_{name}"] = round(float(np.median(values)), 4) if values else None
     return summary

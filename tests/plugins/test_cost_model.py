@@ -44,7 +44,7 @@ def test_a_file_is_loaded_and_predicts(tmp_path: Path) -> None:
     assert seconds.dtype == np.float64
     assert (seconds > 0).all()
     assert loaded.kind == "made-up"
-    assert not loaded.predicts_energy
+    assert loaded.model.energy is None
     np.testing.assert_array_equal(seconds, CostModel.load("made-up", DEVICE, str(tmp_path / "x.kcm")).predict(SPACE))
 
 
