@@ -190,8 +190,8 @@ def modules_of(table: pa.Table) -> Iterable[TritonModule]:
     return (TritonModule(**row) for row in table.select(list(_TRITON_COLUMNS)).to_pylist())
 
 
-def append_compiled(root: Path, kernels: Sequence[CompiledKernel], facts: Mapping[str, Any]) -> list[Path]:
-    """Store a block of rows with its provenance, one new file per family; returns the files.
+def append_compiled(root: Path, kernels: Sequence[CompiledKernel], facts: Mapping[str, Any]) -> None:
+    """Store a block of rows with its provenance, one new file per family.
 
     Raises:
         StoreError: the disk is full or not writable, or `facts` are no plain JSON.
@@ -201,20 +201,16 @@ def append_compiled(root: Path, kernels: Sequence[CompiledKernel], facts: Mappin
         rows = [kernel for kernel in kernels if kernel.spec.family == family]
         files.append(_block_file(root / family, rows, compiled_schema(family), facts))
     commit_files(files)
-    return [path for path, _ in files]
 
 
-def append_modules(root: Path, modules: Sequence[TritonModule], facts: Mapping[str, Any]) -> Path | None:
-    """Store a block of rows with its provenance as a new file; returns the file, None for no rows.
+def append_modules(root: Path, modules: Sequence[TritonModule], facts: Mapping[str, Any]) -> None:
+    """Store a block of rows with its provenance as a new file; of no rows, nothing.
 
     Raises:
         StoreError: the disk is full or not writable, or `facts` are no plain JSON.
     """
-    if not modules:
-        return None
-    path, content = _block_file(root, modules, triton_schema(), facts)
-    commit_files([(path, content)])
-    return path
+    if modules:
+        commit_files([_block_file(root, modules, triton_schema(), facts)])
 
 
 def _block_file(
