@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..semantics import costs
-from ..semantics.costs import moving, not_costed, per_element
+from ..semantics.costs import copied, moving, not_costed, per_element
 from ..semantics.dynamic_sizes import of_destinations, of_first
 from ..semantics.op_rule import Cost, Dialect, Site, rules
 from .tensor import of_sizes
@@ -16,22 +16,8 @@ def _attention(site: Site) -> Cost:
     return costs.attention(site, query, key, value, (site.results or site.operands[-1:])[0], False, arrays[:1])
 
 
-def _sort(site: Site) -> Cost:
-    return costs.sort(site, site.int_of("dimension"))
-
-
-def _scatter(site: Site) -> Cost:
-    return costs.gathered("scatter", site.operands[1:2], site.operands[0])
-
-
 def _gather(site: Site) -> Cost:
     return costs.gathered("gather", site.operands[1:2], (site.results or site.operands[-1:])[0])
-
-
-def _update(site: Site) -> Cost:
-    """flow.tensor.update: the last array is put into the first."""
-    moved = site.arrays[-1]
-    return costs.movement(site, "copy", moved.nbytes, moved.nbytes)
 
 
 def _argument_reduction(site: Site) -> Cost:
@@ -67,18 +53,18 @@ DIALECT = Dialect(
     "iree",
     {
         **rules("iree_linalg_ext", "attention", _attention, of_destinations),
-        **rules("iree_linalg_ext", "sort topk topk_v2", _sort, of_destinations),
+        **rules("iree_linalg_ext", "sort topk topk_v2", costs.sort_along, of_destinations),
         **rules("iree_linalg_ext", "scan", per_element("cumulative", 1.0), of_destinations),
-        **rules("iree_linalg_ext", "scatter", _scatter, of_destinations),
+        **rules("iree_linalg_ext", "scatter", costs.scatter(1, 0), of_destinations),
         **rules("iree_linalg_ext", "gather", _gather, of_destinations),
         **rules("iree_linalg_ext", "arg_compare", _argument_reduction, of_destinations),
         **rules("iree_linalg_ext", "im2col pack unpack", moving("copy"), of_destinations),
         **rules("iree_linalg_ext", "quantize_affine dequantize_affine", per_element("convert", 2.0)),
         **rules("iree_linalg_ext", "index", costs.control),
         **rules("iree_linalg_ext", _UNCOSTED, not_costed(" is not costed"), of_destinations),
-        **rules("tm_tensor", "sort topk", _sort, of_destinations),
+        **rules("tm_tensor", "sort topk", costs.sort_along, of_destinations),
         **rules("tm_tensor", "scan", per_element("cumulative", 1.0), of_destinations),
-        **rules("tm_tensor", "scatter", _scatter, of_destinations),
+        **rules("tm_tensor", "scatter", costs.scatter(1, 0), of_destinations),
         **rules("tm_tensor", "attention", _attention, of_destinations),
         **rules("iree_encoding", "set_encoding unset_encoding", moving("copy"), of_first),
         **rules("iree_tensor_ext", _TENSOR_EXT, costs.view),
@@ -88,7 +74,7 @@ DIALECT = Dialect(
         **rules("flow", "tensor.splat", costs.made),
         **rules("flow", "tensor.slice", moving("slice")),
         **rules("flow", "tensor.clone", moving("copy"), of_first),
-        **rules("flow", "tensor.update", _update),
+        **rules("flow", "tensor.update", copied(-1)),
         **rules("flow", _FLOW_STEERED, costs.control),
         **rules("flow", "dispatch.tensor.load dispatch.tensor.store", costs.view),
         **rules("hal", _HAL_VIEWS, costs.view, of_first),

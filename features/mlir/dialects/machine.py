@@ -24,11 +24,6 @@ def _arithmetic(site: Site) -> Cost:
     return costs.elementwise(site, "convert") if site.short == "trunc" else costs.by_name(site)
 
 
-def _load(site: Site) -> Cost:
-    result = site.results[0]
-    return costs.loaded(result, result.elements, result.elements * result.itemsize_b)
-
-
 def _store(site: Site) -> Cost:
     stored = site.operands[0]
     return costs.stored(stored, stored.elements, stored.elements * stored.itemsize_b)
@@ -50,11 +45,6 @@ def _shuffled(site: Site) -> Cost:
     return costs.elementwise(site, site.short, 1.0, 0.0)
 
 
-def _copied(site: Site) -> Cost:
-    target = site.arrays[0]
-    return costs.movement(site, "copy", target.nbytes, target.nbytes)
-
-
 _LLVM_STEERED = (
     "mlir.undef mlir.zero mlir.poison mlir.addressof mlir.global getelementptr alloca extractvalue insertvalue "
     "extractelement insertelement shufflevector ptrtoint inttoptr addrspacecast unreachable intr.assume "
@@ -72,13 +62,13 @@ DIALECT = Dialect(
     {
         **rules("llvm", _SCALAR, _arithmetic),
         **rules("llvm.intr", _INTRINSICS, _arithmetic),
-        **rules("llvm", "load", _load),
+        **rules("llvm", "load", costs.load),
         **rules("llvm", "store", _store),
         **rules("llvm", "mlir.constant", costs.constant, fold=constant),
         **rules("llvm", _LLVM_STEERED, costs.control),
         **rules("gpu", _GPU_STEERED, costs.control),
         **rules("gpu", "alloc", costs.view),
-        **rules("gpu", "memcpy memset", _copied),
+        **rules("gpu", "memcpy memset", costs.copied(0)),
         **rules("gpu", "all_reduce subgroup_reduce shuffle rotate subgroup_broadcast", _shuffled),
         **rules("gpu", "subgroup_mma_compute", _mma),
         **rules("gpu", _MMA_VIEWS, costs.view),

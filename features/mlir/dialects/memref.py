@@ -14,6 +14,7 @@ from ..semantics import costs
 from ..semantics.costs import unknown
 from ..semantics.dynamic_sizes import conserved, of_first
 from ..semantics.folding import extent
+from ..semantics.linalg_products import dimension_sizes
 from ..semantics.op_rule import Cost, Dialect, Site, rules
 from ..semantics.operators import combined_by
 from ..types import attributes
@@ -56,11 +57,7 @@ def _contract(site: Site) -> Cost:
     maps = parse_maps(attributes.value(site.text, "indexing_maps") or "")
     if len(maps) != 3:
         return unknown(f"{site.name} without three indexing maps")
-    sizes: list[float | None] = [None] * len(maps[0].dims)
-    for map_, kind in zip(maps[:2], site.operands[:2], strict=True):
-        for dim, length in zip(map_.positions(), kind.shape or (), strict=False):
-            if dim is not None:
-                sizes[dim] = float(length or 0)
+    sizes = dimension_sizes(maps[:2], site.operands[:2])
     a, b, c = ({dim for dim in map_.positions() if dim is not None} for map_ in maps)
 
     def size(dims: set[int]) -> float:

@@ -6,7 +6,7 @@ import re
 from math import prod
 
 from ..semantics import costs
-from ..semantics.costs import moving, not_costed, unknown
+from ..semantics.costs import copied, moving, not_costed, unknown
 from ..semantics.dynamic_sizes import Shapes, conserved, joined, of_known, of_operands, permuted
 from ..semantics.folding import constant, extent, folding
 from ..semantics.folding import joined as joined_lists
@@ -129,14 +129,6 @@ def _scatter(site: Site) -> Cost:
     return cost._replace(flops=updates.elements * body.flops, bytes_in=cost.bytes_in + again)
 
 
-def _update(site: Site) -> Cost:
-    return costs.movement(site, "copy", site.operands[1].nbytes, site.operands[1].nbytes)
-
-
-def _sort(site: Site) -> Cost:
-    return costs.sort(site, site.int_of("dimension"))
-
-
 def _batch_norm(site: Site) -> Cost:
     source = site.operands[0]
     axis = site.int_of("feature_index") or 0
@@ -194,11 +186,8 @@ def _factored(site: Site, name: str = "") -> Cost:
 
 
 def _fft(site: Site) -> Cost:
-    length = prod(site.ints("fft_length") or (1,))
     elements = max(kind.elements for kind in (*site.operands, *site.results))
-    # 5·n·log2(n), the usual count of a complex transform (FFTW, "FFT Benchmark Methodology").
-    flops = 5.0 * elements * max(length.bit_length() - 1, 1)
-    return costs.elementwise(site, "fft", 0.0, 0.0)._replace(flops=flops)
+    return costs.fft(site, elements, prod(site.ints("fft_length") or (1,)))
 
 
 def _transpose(site: Site) -> Cost:
@@ -331,12 +320,12 @@ def _table(dialect: str) -> dict[str, Rule]:
         **rules(dialect, "slice", moving("slice"), fold=_sliced),
         **rules(dialect, "dynamic_slice", moving("slice")),
         **rules(dialect, "real_dynamic_slice", moving("slice"), _sliced_sizes),
-        **rules(dialect, "dynamic_update_slice", _update, _first_sizes),
+        **rules(dialect, "dynamic_update_slice", copied(1), _first_sizes),
         **rules(dialect, "concatenate", moving("concatenate"), _joined_sizes, fold=joined_lists),
         **rules(dialect, "pad dynamic_pad", moving("pad", reads_first=True)),
         **rules(dialect, "gather dynamic_gather torch_index_select", costs.gather, _gathered_sizes),
         **rules(dialect, "scatter", _scatter, _first_sizes),
-        **rules(dialect, "sort", _sort, of_operands),
+        **rules(dialect, "sort", costs.sort_along, of_operands),
         **rules(dialect, "batch_norm_inference batch_norm_training batch_norm_grad", _batch_norm),
         **rules(dialect, "rng rng_bit_generator", costs.random),
         **rules(dialect, "custom_call", _custom_call),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from ..semantics import costs
-from ..semantics.costs import moving
+from ..semantics.costs import copied, moving
 from ..semantics.dynamic_sizes import Shapes, conserved, joined, of_first, of_known, of_operands
 from ..semantics.folding import extent, listed
 from ..semantics.op_rule import Cost, Dialect, Known, Shape, Site, rules
@@ -116,14 +116,6 @@ def _extract(site: Site) -> Cost:
     return costs.loop("movement", source.dtype, 1.0, "slice", bytes_in=moved)
 
 
-def _scatter(site: Site) -> Cost:
-    return costs.gathered("scatter", site.operands[2:3], site.operands[0])
-
-
-def _materialized(site: Site) -> Cost:
-    return costs.movement(site, "copy", site.operands[0].nbytes, site.operands[0].nbytes)
-
-
 DIALECT = Dialect(
     "tensor",
     {
@@ -139,13 +131,13 @@ DIALECT = Dialect(
         **rules("tensor", "generate", costs.by_body, of_sizes),
         **rules("tensor", "extract", _extract, fold=_element, reads="runs"),
         **rules("tensor", "gather", costs.gather),
-        **rules("tensor", "scatter", _scatter),
+        **rules("tensor", "scatter", costs.scatter(2, 0)),
         **rules("tensor", "dim", costs.control, fold=extent),
         **rules("tensor", "rank", costs.control),
         **rules("tensor", "from_elements", costs.view, fold=_elements),
         **rules("bufferization", "alloc_tensor", costs.view, of_sizes),
         **rules("bufferization", "to_tensor to_memref to_buffer clone", costs.view, of_first),
-        **rules("bufferization", "materialize_in_destination", _materialized, of_operands),
+        **rules("bufferization", "materialize_in_destination", copied(0), of_operands),
         **rules("bufferization", "dealloc_tensor dealloc", costs.control),
     },
 )

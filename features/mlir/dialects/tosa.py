@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from ..semantics import costs, folding
-from ..semantics.costs import moving, per_element, unknown
+from ..semantics.costs import copied, moving, per_element, unknown
 from ..semantics.dynamic_sizes import (
     Shapes,
     completed,
@@ -78,10 +78,6 @@ def _reduce(site: Site) -> Cost:
     return costs.reduction(site, "prod" if name == "product" else name, site.operands[0], axes)
 
 
-def _scatter(site: Site) -> Cost:
-    return costs.gathered("scatter", site.operands[1:2], site.operands[2])
-
-
 def _resize(site: Site) -> Cost:
     # Bilinear: four products and three sums per element; nearest moves only.
     return costs.elementwise(site, "resize", 0.0 if "NEAREST" in site.text else 7.0, 0.0)
@@ -89,14 +85,7 @@ def _resize(site: Site) -> Cost:
 
 def _fft(site: Site) -> Cost:
     source = site.operands[0]
-    length = prod(size or 1 for size in (source.shape or ())[-2:])
-    # 5·n·log2(n) per transform, as is usual.
-    cost = costs.elementwise(site, "fft", 0.0, 0.0)
-    return cost._replace(flops=5.0 * source.elements * max(length.bit_length() - 1, 1))
-
-
-def _written(site: Site) -> Cost:
-    return costs.movement(site, "copy", costs.nbytes(site.operands), costs.nbytes(site.operands))
+    return costs.fft(site, source.elements, prod(size or 1 for size in (source.shape or ())[-2:]))
 
 
 def _order(site: Site) -> tuple[int, ...] | None:
@@ -174,7 +163,7 @@ DIALECT = Dialect(
         **rules("tosa", "avg_pool2d max_pool2d avg_pool2d_adaptive max_pool2d_adaptive", _pool, _pooled_shape),
         **rules("tosa", _REDUCED, _reduce, _reduced_shape),
         **rules("tosa", "gather row_gather", costs.gather, _gathered_shape),
-        **rules("tosa", "scatter", _scatter, of_first),
+        **rules("tosa", "scatter", costs.scatter(1, 2), of_first),
         **rules("tosa", "table", per_element("table", 1.0), of_first),
         **rules("tosa", "resize", _resize),
         **rules("tosa", "fft2d rfft2d", _fft, of_first),
@@ -206,7 +195,7 @@ DIALECT = Dialect(
             },
         ),
         **rules("tosa", _STEERED, costs.control),
-        **rules("tosa", "variable_write", _written),
+        **rules("tosa", "variable_write", copied(0)),
         **rules("tosa", "custom", lambda site: unknown(f"tosa.custom {site.text[:60]}")),
     },
     {"branch": "tosa.cond_if", "while": "tosa.while_loop", "end": "tosa.yield"},

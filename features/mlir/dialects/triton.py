@@ -11,12 +11,6 @@ from ..semantics.operators import operator
 from ..types.graph import ValueType
 
 
-def _load(site: Site) -> Cost:
-    """A block of elements read: as many as the result has."""
-    result = site.results[0]
-    return costs.loaded(result, result.elements, result.elements * result.itemsize_b)
-
-
 def _amount(kinds: tuple[ValueType, ...]) -> tuple[ValueType, float]:
     """The operand that holds the numbers moved, and their bytes: pointers, masks and descriptors hold none."""
     items = [kind for kind in kinds if kind.dtype and kind.itemsize_b and kind.dtype != "i1"]
@@ -90,7 +84,7 @@ _ELEMENTWISE = "clampf fp_to_fp mulhiui precise_sqrt precise_divf extern_element
 DIALECT = Dialect(
     "triton",
     {
-        **rules("tt", "load descriptor_load descriptor_gather", _load),
+        **rules("tt", "load descriptor_load descriptor_gather", costs.load),
         **rules("tt", "store descriptor_store descriptor_scatter descriptor_reduce", _store),
         **rules("tt", "atomic_rmw atomic_cas", _atomic),
         **rules("tt", "dot dot_scaled", _dot),

@@ -112,6 +112,11 @@ def moving(name: str, *, reads_first: bool = False) -> CostOf:
     return lambda site: movement(site, name, nbytes(site.operands[:1]) if reads_first else None)
 
 
+def copied(position: int) -> CostOf:
+    """The rule of operations that read and write one array among their operands."""
+    return lambda site: movement(site, "copy", site.arrays[position].nbytes, site.arrays[position].nbytes)
+
+
 def made(site: Site) -> Cost:
     """An array filled with numbers that come from nowhere in memory."""
     return movement(site, "broadcast", 0.0)
@@ -120,6 +125,12 @@ def made(site: Site) -> Cost:
 def loaded(kind: ValueType, elements: float, amount: float) -> Cost:
     """A load of `amount` bytes, `elements` of the type `kind`."""
     return loop("movement", kind.dtype, elements, "load", bytes_in=amount)
+
+
+def load(site: Site) -> Cost:
+    """A load of as many elements as the result has."""
+    result = site.results[0]
+    return loaded(result, result.elements, result.elements * result.itemsize_b)
 
 
 def stored(kind: ValueType, elements: float, amount: float) -> Cost:
@@ -153,6 +164,11 @@ def gathered(name: str, indices: Sequence[ValueType], moved: ValueType) -> Cost:
     return loop(
         "gather", moved.dtype, moved.elements, name, bytes_in=nbytes(indices) + moved.nbytes, bytes_out=moved.nbytes
     )
+
+
+def scatter(places: int, updates: int) -> CostOf:
+    """The rule of writes of operand `updates` at the places that operand `places` tells."""
+    return lambda site: gathered("scatter", site.operands[places : places + 1], site.operands[updates])
 
 
 def gather(site: Site) -> Cost:
@@ -357,6 +373,17 @@ def sort(site: Site, axis: int | None = None) -> Cost:
         "sort", source.dtype, source.elements, site.short, flops=source.elements * max(log2(max(length, 1.0)), 1.0),
         bytes_in=nbytes(site.operands), bytes_out=nbytes(site.results), cols=int(length),
     )  # fmt: skip
+
+
+def sort_along(site: Site) -> Cost:
+    """A sort along the axis that the attribute `dimension` tells."""
+    return sort(site, site.int_of("dimension"))
+
+
+def fft(site: Site, elements: float, length: int) -> Cost:
+    """Fourier transforms of so many elements, 5·n·log2(n) each of `length` (FFTW, "FFT Benchmark Methodology")."""
+    flops = 5.0 * elements * max(length.bit_length() - 1, 1)
+    return elementwise(site, "fft", 0.0, 0.0)._replace(flops=flops)
 
 
 _RANDOM_FLOPS = 30.0
