@@ -106,9 +106,6 @@ def _with_unit(name: str, value: float) -> str:
     return next((show(value) for suffix, show in scales if name.endswith(suffix)), f"{value:g}")
 
 
-__all__ = ["known_machine", "machine_id", "machine_name", "named", "this_device"]
-
-
 def named(name: str, kind: str, known: Catalogue) -> Device:
     """The device of `kind` (`cpu`, `gpu`) that a user says this machine has.
 

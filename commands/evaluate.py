@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -62,15 +63,23 @@ def evaluate(
                 console.model_dir(model), files, split=split or (), family=family, keep_good=keep_good, coverage=coverage,
                 devices=devices,
             )  # fmt: skip
-        if html is not None:
-            from ..models.evaluation.charts import write_page
-            from ..models.evaluation.reports import report_html
+        from ..models.evaluation.reports import report_html
 
-            write_page(report_html(evaluation), html)
+        _answer(evaluation, as_json, show_evaluation, report_html, html)
+
+
+def _answer(
+    result: Any, as_json: bool, show: Callable[[Any], None], page: Callable[[Any], str], html: Path | None
+) -> None:
+    """Write the report where one is wanted, and print the result."""
+    if html is not None:
+        from ..models.evaluation.charts import write_page
+
+        write_page(page(result), html)
     if as_json:
-        console.print_json(evaluation.to_json())
+        console.print_json(result.to_json())
     else:
-        show_evaluation(evaluation)
+        show(result)
     if html is not None:
         console.note(f"the report is in {html}")
 
@@ -134,7 +143,7 @@ def learning_curve(
 ) -> None:
     """Show how errors fall with what was measured: train on more and more rows, judge by the same ones."""
     with console.plain_errors("learning-curve", "train"):
-        from ..models.evaluation.learning_curve import learning_curve_files
+        from ..models.evaluation.learning_curve import curves_html, learning_curve_files
         from ..models.training.training import DEFAULT_REGRESSOR
 
         with console.progress_bar() as progress:
@@ -143,17 +152,7 @@ def learning_curve(
                 keep_good=keep_good, devices=console.read_catalogue(device_file), rows=_numbers(rows), seeds=seeds, order=order,
                 regressor=regressor or DEFAULT_REGRESSOR, progress=progress,
             )  # fmt: skip
-        if html is not None:
-            from ..models.evaluation.charts import write_page
-            from ..models.evaluation.learning_curve import curves_html
-
-            write_page(curves_html(curves), html)
-    if as_json:
-        console.print_json(curves.to_json())
-    else:
-        _show(curves)
-    if html is not None:
-        console.note(f"the report is in {html}")
+        _answer(curves, as_json, _show, curves_html, html)
 
 
 def _numbers(text: str) -> list[int]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import urllib.error
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,13 +89,13 @@ def _prefix(text: str) -> str:
 
 def _show_example(address: str, as_json: bool) -> None:
     """Ask the service for one prediction, and print the request as a curl command with its answer."""
+    from ..client.connection import ClientError, Connections, encode
+
+    service = Connections(address, {}, _EXAMPLE_TIMEOUT_S, retries=0, longest_wait_s=0.0, ssl_context=None)
     try:
-        spec = _example_spec(_ask(f"{address}/v1/models"))
-        answer = _ask(f"{address}/v1/predict", spec)
-    except urllib.error.HTTPError as error:
-        console.note(f"the example request failed: {_detail(error)}")
-        return
-    except OSError as error:
+        spec = _example_spec(json.loads(service.ask("GET", "/v1/models").body))
+        answer = json.loads(service.ask("POST", "/v1/predict", encode(spec)).body)
+    except ClientError as error:
         console.note(f"the example request failed: {error}")
         return
     if as_json:
@@ -119,24 +117,6 @@ def _example_spec(models: dict[str, Any]) -> dict[str, Any]:
     example = family_example(get_family(name))
     devices = families[name].get("devices") or [example["device"]]
     return example if example["device"] in devices else example | {"device": devices[0]}
-
-
-def _detail(error: urllib.error.HTTPError) -> str:
-    """What the service says is wrong, where the answer is one of its problems."""
-    with error:
-        try:
-            return str(json.load(error)["detail"])
-        except (ValueError, TypeError, KeyError):
-            return str(error)
-
-
-def _ask(url: str, body: Any = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"content-type": "application/json"})  # noqa: S310 - our own address
-    # Not through the environment's proxy: it would look for its own 127.0.0.1.
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with direct.open(request, timeout=_EXAMPLE_TIMEOUT_S) as response:
-        return json.load(response)
 
 
 FILE_ENV = "KERNELCAST_API_KEYS_FILE"

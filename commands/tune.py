@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..features.device import known_machine
 from ..features.errors import SpecError
 from ..features.tuning.kind import get_kind
 from . import console
-from .catalogue import known_machine, this_device
+from .catalogue import this_device
 
 if TYPE_CHECKING:
     from ..datasets.rows.schema import Measurement, Provenance

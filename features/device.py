@@ -281,3 +281,9 @@ def known_by(name: str, known: Catalogue) -> Device | None:
         return known.get(name)
     except SpecError:
         return None
+
+
+def canonical_name(name: str, known: Catalogue) -> str:
+    """The catalogue's name of a device; of one that it does not know the name itself."""
+    device = known_by(name, known)
+    return name if device is None else device.name

@@ -67,7 +67,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Regressor:
-    """What learns; one file in `regressors/` each, with `REGRESSOR = ...`.
+    """What learns; found in the files of `regressors/` by `REGRESSOR = ...`, one or a tuple.
 
     Attributes:
         name: On the command line and in artifacts.

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..features.device import Catalogue
-from ..features.errors import SpecError, listed
+from ..features.errors import SpecError
 from ..features.kernel import families
-from ..features.spec_io.reading import MAX_TEXT, SPEC_FIELDS, kind_of, read_spec, shown_name
+from ..features.spec_io.reading import MAX_TEXT, SPEC_FIELDS, kind_of, read_bare_spec
 from .whole_model import Kernel
 
-KERNEL_FIELDS = (*(name for name in SPEC_FIELDS if name != "device"), "count", "name")
+_FIELDS = tuple(name for name in SPEC_FIELDS if name != "device")
 
 
 def read_kernel(entry: Any, devices: Sequence[str], catalogue: Catalogue) -> Kernel:
@@ -22,22 +22,15 @@ def read_kernel(entry: Any, devices: Sequence[str], catalogue: Catalogue) -> Ker
     """
     if not isinstance(entry, Mapping):
         raise SpecError(f"a kernel is a JSON object, not {kind_of(entry)}")
-    for word in entry:
-        if word not in KERNEL_FIELDS:
-            hint = "; devices are named once, for the whole model" if word == "device" else ""
-            raise SpecError(f"unknown field {shown_name(word)!r}; a kernel takes {listed(KERNEL_FIELDS)}{hint}",
-                            field=shown_name(word))  # fmt: skip
+    if "device" in entry:
+        raise SpecError("a kernel has no device; devices are named once, for the whole model", field="device")
     name = "" if entry.get("name") is None else entry["name"]
     if not isinstance(name, str) or len(name) > MAX_TEXT:
         raise SpecError(f"name must be text of at most {MAX_TEXT} characters", field="name")
-    for missing in ("family", "dtype", "sizes"):
-        if missing not in entry:
-            raise SpecError(f"{missing} is missing; a kernel needs family, dtype, sizes", field=missing)
     count = entry.get("count", 1)
     count = int(count) if isinstance(count, float) and count.is_integer() else count
-    plain = {word: value for word, value in entry.items() if word not in ("count", "name")}
-    spec, _ = read_spec(plain | {"device": devices[0]}, catalogue)
-    for device in devices[1:]:
+    spec = read_bare_spec(entry, ("count", "name"), _FIELDS, ("family", "dtype", "sizes"))
+    for device in devices:
         catalogue.get(device).peak_flops_per_s(spec.dtype, families()[spec.family].unit)
     return Kernel(spec, count, name)
 

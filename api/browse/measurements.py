@@ -17,7 +17,7 @@ from anyio.to_thread import run_sync
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...features.device import Catalogue
+from ...features.device import Catalogue, canonical_name
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec, get_family
 from ...features.spec_io.reading import SPEC_FIELDS, kind_of, read_spec, shown_name
@@ -69,7 +69,8 @@ def read_rows_question(query: bytes, catalogue: Catalogue) -> RowsQuestion:
         except SpecError as error:
             raise invalid([field_problem(error, "family")]) from error
     if "device" in filters:
-        filters["device"] = [_canonical(name, catalogue) for name in filters["device"]]
+        # Rows may be of devices the catalogue does not know.
+        filters["device"] = [canonical_name(name, catalogue) for name in filters["device"]]
     descending = values.get("descending", ["false"])[0].lower()
     if descending not in _FLAGS:
         raise invalid_field("descending", f"must be true or false, got {descending!r}")
@@ -138,14 +139,6 @@ def _like_device(name: str, catalogue: Catalogue) -> LikeDevice:
     device = catalogue.get(name)
     cores = int(device.required("compute_units")) if device.kind == "cpu" else None
     return LikeDevice(device.name, [device.name, *device.aliases], cores)
-
-
-def _canonical(name: str, catalogue: Catalogue) -> str:
-    """A device by the catalogue's name; rows may be of devices the catalogue does not know, which stay as they are."""
-    try:
-        return catalogue.get(name).name
-    except SpecError:
-        return name
 
 
 MAX_BODY_B = 16384

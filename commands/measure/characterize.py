@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...features.device import known_by, known_machine, machine_id, machine_name
 from ...features.dtypes import DTYPES
 from ...features.errors import SpecError
 from ...files import write_whole
 from .. import console
-from ..catalogue import known_machine, machine_id, machine_name, named
+from ..catalogue import named
 
 if TYPE_CHECKING:
     from ...collectors.gpu.characterize.characterize import Characterised
@@ -263,7 +264,7 @@ def _gpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tu
     reader = open_nvml(index)
     if chosen is not None and reader is not None and (name := reader.name()) is not None:
         # A board that calls itself otherwise would be another device's datasheet under this one's measurements.
-        gpu_if_known = _gpu_if_known(name, known)
+        gpu_if_known = known_by(name, known)
         if gpu_if_known is None or gpu_if_known.name != chosen.name:
             raise SpecError(f"--device is {chosen.name}, but GPU {index} calls itself {name!r}; leave --device out",
                             field="device")  # fmt: skip
@@ -271,7 +272,7 @@ def _gpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tu
     done = _measured_gpu(index, launches)
     by_nvml, limit_w = (None, None) if reader is None else (reader.name(), reader.power_limit_w())
     calls_itself = by_nvml or done.device.get("gpu") or "NVIDIA GPU"
-    gpu_if_known = chosen or _gpu_if_known(calls_itself, known)
+    gpu_if_known = chosen or known_by(calls_itself, known)
     if gpu_if_known is not None:
         return known_entry(gpu_if_known), done.facts
     return gpu_entry(calls_itself, done.device, done.facts, limit_w), done.facts
@@ -294,10 +295,3 @@ def _launch_facts(index: int, progress: console.Progress) -> dict[str, dict[str,
         return traced_facts(trace_launches(index=index, progress=progress))
     except (LaunchTraceError, ChildStartError) as error:
         return missing_facts(FACT_NAMES, str(error))
-
-
-def _gpu_if_known(name: str, known: Catalogue) -> Device | None:
-    try:
-        return named(name, "gpu", known)
-    except SpecError:
-        return None

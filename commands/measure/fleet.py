@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...features.device import known_machine
 from ...features.errors import SpecError
 from .. import console
-from ..catalogue import known_machine, this_gpu
+from ..catalogue import this_gpu
 from .collect import cpu_plan, tell
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...features.device import catalogue
+from ...features.device import canonical_name, catalogue
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ..rows.checks import Refused
@@ -78,7 +78,9 @@ def import_form(
     path = Path(path)
     if not source.strip():
         raise SpecError("say who measured the rows: source is empty", field="source")
-    form = read_form(path, family=family, keep_good=keep_good, known_devices=_canonical_device)
+    form = read_form(
+        path, family=family, keep_good=keep_good, known_devices=lambda name: canonical_name(name, catalogue())
+    )
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     provenance = import_provenance(path, digest, source, "imported form", licence, now)
     stored = store_rows(list(form.parts.values()), store, provenance, source, keep_good=keep_good)
@@ -128,13 +130,6 @@ def store_rows(
     files = store.append(fresh, provenance, on_refused=impossible.extend if keep_good else None)
     refused = tuple(Refused(positions[item.row], item.column, item.reason) for item in impossible)
     return ImportReport(len(fresh) - len(refused), duplicates, 0, refused, tuple(files))
-
-
-def _canonical_device(name: str) -> str:
-    try:
-        return catalogue().get(name).name
-    except SpecError:
-        return name
 
 
 def _measurements(rows: FormRows, block: str, source: str) -> Iterator[Measurement]:

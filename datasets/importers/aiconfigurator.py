@@ -31,8 +31,7 @@ from typing import Any
 import numpy as np
 
 from ...features.batch.cases import Floats, Strings
-from ...features.device import catalogue
-from ...features.errors import SpecError
+from ...features.device import catalogue, known_by
 from ..form.importer import MS, SHORT_KERNEL_S, Harvest, Sheet, Sieve, table_importer
 
 _DTYPES: Mapping[str, str] = {
@@ -161,17 +160,10 @@ def _impls(rows: Sheet) -> Strings:
 
 def _other_system(path: Path, device: str) -> str | None:
     """The folder of a system the rows' device is not, or None: tables are copied and mixed up."""
-    try:
-        named = catalogue().get(device).name
-    except SpecError:
-        return None
-    for folder in path.parts[:-1]:
-        try:
-            system = catalogue().get(folder.replace("_", "-")).name
-        except SpecError:
-            continue
-        return folder if system != named else None
-    return None
+    named = known_by(device, catalogue())
+    systems = ((folder, known_by(folder.replace("_", "-"), catalogue())) for folder in path.parts[:-1])
+    folder, system = next(((folder, system) for folder, system in systems if system is not None), ("", named))
+    return folder if named is not None and system is not named else None
 
 
 IMPORTER = table_importer(

@@ -33,8 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...features.device import catalogue
-from ...features.errors import SpecError
+from ...features.device import canonical_name, catalogue
 from ...features.families.elementwise import FLOPS_PER_ELEMENT
 from ..form.importer import MS, Harvest, Sheet, header_of, table_importer
 
@@ -105,7 +104,7 @@ def _operators(sheet: Sheet, harvest: Harvest) -> None:
         if word not in _TABLES and word not in FLOPS_PER_ELEMENT:
             harvest.leave_out(int(here.sum()), f"no family of kernels for the operator {word!r}")
             continue
-        if why := _THROTTLED.get((_canonical(device), word, split)):
+        if why := _THROTTLED.get((canonical_name(device, catalogue()), word, split)):
             harvest.leave_out(int(here.sum()), why)
             continue
         part = sheet.at(here)
@@ -130,13 +129,6 @@ def _fresh(key: _Key, columns: list[Any], rows: int, seen: Counter[_Key]) -> npt
         fresh[i] = here[row] > seen[row]
     seen |= here
     return fresh
-
-
-def _canonical(device: str) -> str:
-    try:
-        return catalogue().get(device).name
-    except SpecError:
-        return device
 
 
 _NORM = re.compile(r"(^|_)ln(_|$)|layer_?norm")

@@ -33,6 +33,9 @@ from .mlflow_tracking import (
 NAME = "kernelcast"
 CHAMPION = "champion"
 
+_MOST_VERSIONS = 200_000
+"""The most that MLflow lists at once."""
+
 _LOCK = ".promoting.lock"
 _LOCK_WAIT_S = 30.0
 
@@ -161,14 +164,8 @@ def _versions(tracking: Tracking) -> list[ModelVersion]:
         if model is None:
             return []
         aliases = {alias: int(version) for alias, version in model.aliases.items()}
-        pages, token = [], None
-        while True:
-            page = tracking.client.search_model_versions(f"name = '{NAME}'", max_results=1000, page_token=token)
-            pages += page
-            token = page.token
-            if not token:
-                break
-    return sorted((_version(entry, aliases) for entry in pages), key=lambda version: version.version)
+        entries = tracking.client.search_model_versions(f"name = '{NAME}'", max_results=_MOST_VERSIONS)
+    return sorted((_version(entry, aliases) for entry in entries), key=lambda version: version.version)
 
 
 def _version(entry: Any, aliases: dict[str, int]) -> ModelVersion:

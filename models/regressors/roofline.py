@@ -1,4 +1,4 @@
-"""The roofline itself: the lower bound as the answer. Always there, needs no rows, and is what others must beat."""
+"""Regressors that learn nothing on top of a kernel's cost on paper: the bound itself, and the fitted analytic model alone."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from ..regressor import Graph, Problem, Regressor
 @dataclass(frozen=True, slots=True)
 class Roofline(Regressor):
     """Latency is the lower bound (Williams et al., CACM 2009); power, where measured, the median share of the limit.
+
+    Needs no rows, and is what others must beat. On the analytic model (`models.family_model.analytic`) it answers that
+    model's weighted sum of terms.
 
     Attributes:
         name: On the command line and in artifacts.
@@ -27,4 +30,4 @@ class Roofline(Regressor):
         return [Graph(tuple(problem.targets), constant(values, n_features=problem.x.shape[1]))]
 
 
-REGRESSOR = Roofline()
+REGRESSOR = (Roofline(), Roofline("analytic", on_analytic=True))

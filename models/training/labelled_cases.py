@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...datasets.form.form import TEXT_COLUMNS, FormRows, read_form
+from ...datasets.form.form import TEXT_COLUMNS, read_form
 from ...datasets.rows.table_columns import numbers, read_table, text
 from ...features.batch.cases import Cases, Floats, Strings
 from ...features.cost.bounds import Work, work
@@ -122,23 +122,28 @@ def labelled_files(
         SpecError: a file or row breaks the form, a device is unknown, or no row has the split.
     """
     known = devices or catalogue()
-    parts: dict[str, list[FormRows]] = {}
+    parts: list[LabelledCases] = []
     splits: set[str] = set()
     for path in paths:
         form = read_form(path, family=family, keep_good=keep_good, known_devices=lambda name: known.get(name).name)
-        for name, rows in form.parts.items():
+        for rows in form.parts.values():
             splits.update(np.unique(rows.split).tolist())
             chosen = rows if split is None else rows.take(rows.split == split)
             if len(chosen):
-                parts.setdefault(name, []).append(chosen)
+                cases = chosen.cases.with_core_counts(known)
+                parts.append(LabelledCases(cases, chosen.latency_s, chosen.power_w, chosen.source))
     if not parts:
         file_names = ", ".join(str(path) for path in paths) or "no file"
         raise SpecError(f"no row of {file_names} has split {split!r}; splits there: {sorted(splits)}", field="split")
-    return [joined([_labelled_form(rows, known) for rows in parts[name]]) for name in sorted(parts)]
+    return joined_by_family(parts)
 
 
-def _labelled_form(rows: FormRows, devices: Catalogue) -> LabelledCases:
-    return LabelledCases(rows.cases.with_core_counts(devices), rows.latency_s, rows.power_w, rows.source)
+def joined_by_family(tables: Iterable[LabelledCases]) -> list[LabelledCases]:
+    """One table a family, in the order of the names."""
+    parts: dict[str, list[LabelledCases]] = {}
+    for rows in tables:
+        parts.setdefault(rows.cases.family.name, []).append(rows)
+    return [joined(parts[name]) for name in sorted(parts)]
 
 
 def joined(tables: Sequence[LabelledCases]) -> LabelledCases:
@@ -258,9 +263,7 @@ def with_descriptors(
     Raises:
         SpecError: an unknown device, or one whose file has no measured fact that came from such a kernel.
     """
-    parts: dict[str, list[LabelledCases]] = {}
-    for rows in tables:
-        parts.setdefault(rows.cases.family.name, []).append(rows)
+    parts = list(tables)
     for name in names:
         device = devices.get(name)
         device_rows = [rows for rows in descriptor_rows(device, devices) if rows.cases.family.name in families_known]
@@ -270,9 +273,8 @@ def with_descriptors(
                 "make one with `kernelcast characterize`, or give rows with --data",
                 field="descriptor",
             )
-        for rows in device_rows:
-            parts.setdefault(rows.cases.family.name, []).append(rows)
-    return [joined(part) for part in parts.values()]
+        parts += device_rows
+    return joined_by_family(parts)
 
 
 def _spec(source: str) -> KernelSpec | None:

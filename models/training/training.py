@@ -33,7 +33,7 @@ from .interval_calibration import (
     fit_scale_free,
     measured_by_target,
 )
-from .labelled_cases import LabelledCases
+from .labelled_cases import LabelledCases, joined_by_family, labelled_files
 from .stacking import combined, stacking_weights, weighed_members
 from .store_rows import MOST_ROWS, labelled_store
 
@@ -118,8 +118,6 @@ def train_files(
         StoreError: the store cannot be read.
         ArtifactError: `out` cannot be written.
     """
-    from .labelled_cases import joined, labelled_files
-
     tables = labelled_files(paths, split=split, family=family, keep_good=keep_good, devices=devices) if paths else []
     facts: dict[str, Any] = {
         "data": [{"name": path.name, "sha256": file_sha256(path)} for path in paths],
@@ -138,10 +136,7 @@ def train_files(
         facts["store"] = {
             "name": store.location.name, "most_rows": most_rows, "rows": {rows.cases.family.name: len(rows) for rows in stored},
         }  # fmt: skip
-        by_family: dict[str, list[LabelledCases]] = {}
-        for rows in [*tables, *stored]:
-            by_family.setdefault(rows.cases.family.name, []).append(rows)
-        tables = [joined(by_family[name]) for name in sorted(by_family)]
+        tables = joined_by_family([*tables, *stored])
     artifact = train(tables, regressor=regressor, seed=seed, devices=devices, progress=progress, facts=facts)
     save_artifact(artifact, out)
     return report_of(artifact, out)

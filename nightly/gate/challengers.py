@@ -23,7 +23,7 @@ from ...models.predict.predictor import load_predictor
 from ...models.registry.mlflow_tracking import manifest_sha256
 from ...models.training.device_calibration import calibrate_to_devices
 from ...models.training.fitting import MIN_ROWS
-from ...models.training.labelled_cases import LabelledCases, joined
+from ...models.training.labelled_cases import LabelledCases, joined_by_family
 from ...models.training.training import DEFAULT_REGRESSOR, train
 
 Kind = Literal["adapted", "retrained", "past"]
@@ -196,11 +196,8 @@ def known_devices(entry: Mapping[str, Any]) -> set[str]:
 
 
 def _by_family(tables: Sequence[LabelledCases], devices: Catalogue) -> dict[str, LabelledCases]:
-    parts: dict[str, list[LabelledCases]] = {}
-    for rows in tables:
-        if len(rows):
-            parts.setdefault(rows.cases.family.name, []).append(replace(canonical(rows, devices), source=None))
-    return {family: joined(parts[family]) for family in sorted(parts)}
+    plain = (replace(canonical(rows, devices), source=None) for rows in tables if len(rows))
+    return {rows.cases.family.name: rows for rows in joined_by_family(plain)}
 
 
 def _version(directory: Path) -> str:

@@ -15,7 +15,6 @@ from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
-from kernelcast.models.regressors.analytic import Analytic
 from kernelcast.models.regressors.blend import Blend
 from kernelcast.models.regressors.periodic import Periodic
 from kernelcast.models.regressors.random_forest import RandomForest
@@ -30,7 +29,7 @@ _NETWORK = Periodic(width=24, depth=2, epochs=1, least_steps=200, batch=64)
 
 SMALL: dict[str, Any] = {
     "roofline": Roofline(),
-    "analytic": Analytic(),
+    "analytic": Roofline("analytic", on_analytic=True),
     "random_forest": RandomForest(trees=12),
     "xgboost": XGBoost(sizes=((10**9, 16, 60, 0.15),)),
     "periodic": _NETWORK,
