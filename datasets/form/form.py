@@ -70,18 +70,16 @@ class FormTable:
     """A form file after judgement.
 
     Attributes:
-        table: The file as read, all columns and rows, for output beside predictions.
+        table: The file as read, for output beside predictions: all rows and columns, also those that mean nothing here.
         parts: Accepted rows by family.
         refused: Rows that were not accepted.
         unmeasured: Positions of rows whose `status` says that there is no measurement.
-        ignored: Columns that mean nothing here; they stay in `table`.
     """
 
     table: pa.Table
     parts: Mapping[str, FormRows]
     refused: tuple[Refused, ...]
     unmeasured: Indices
-    ignored: tuple[str, ...]
 
 
 def read_form(
@@ -145,9 +143,7 @@ def judge_form(
         if not part_refusals.bad.all():
             parts[name] = part.take(~part_refusals.bad)
     _complain(refusals, origin, keep_good=keep_good, any_good=bool(parts))
-    known = all_columns()
-    return FormTable(table, parts, tuple(refusals), np.flatnonzero(unmeasured & ~refusals.bad),
-                     tuple(name for name in table.column_names if name not in known))  # fmt: skip
+    return FormTable(table, parts, tuple(refusals), np.flatnonzero(unmeasured & ~refusals.bad))
 
 
 def _family_of_rows(columns: Columns, family: str | None, refusals: Refusals, origin: str) -> Strings:

@@ -55,7 +55,6 @@ def import_form(
     family: str | None = None,
     licence: str | None = None,
     keep_good: bool = True,
-    now: datetime | None = None,
 ) -> ImportReport:
     """Append the measurements of a form file (CSV or Parquet) to the store.
 
@@ -66,7 +65,6 @@ def import_form(
         family: the family of all rows, for tables without a `family` column.
         licence: what the rows may be used for, kept in the provenance.
         keep_good: store the good rows when others are refused; otherwise any refused row stores nothing.
-        now: the date kept in the provenance; the present by default.
 
     Device names are made canonical where the catalogue knows them; other devices are kept under their own names.
 
@@ -82,7 +80,7 @@ def import_form(
         path, family=family, keep_good=keep_good, known_devices=lambda name: canonical_name(name, catalogue())
     )
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    provenance = import_provenance(path, digest, source, "imported form", licence, now)
+    provenance = import_provenance(path, digest, source, "imported form", licence)
     stored = store_rows(list(form.parts.values()), store, provenance, source, keep_good=keep_good)
     return ImportReport(
         stored=stored.stored,
@@ -93,12 +91,10 @@ def import_form(
     )
 
 
-def import_provenance(
-    path: Path, digest: str, source: str, kind: str, licence: str | None, now: datetime | None
-) -> Provenance:
-    """Where imported rows come from; `digest` is of their content, `now` the present by default."""
+def import_provenance(path: Path, digest: str, source: str, kind: str, licence: str | None) -> Provenance:
+    """Where rows that are imported now come from; `digest` is of their content."""
     facts = {"file": path.name or path.resolve().name, "sha256": digest, "source": source, "kind": kind,
-             "imported_at": (now or datetime.now(UTC)).isoformat(timespec="seconds")}  # fmt: skip
+             "imported_at": datetime.now(UTC).isoformat(timespec="seconds")}  # fmt: skip
     return Provenance(f"import-{digest[:12]}", facts | ({"licence": licence} if licence else {}))
 
 

@@ -10,7 +10,6 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -65,7 +64,6 @@ def import_source(
     device: str | None = None,
     devices: Catalogue | None = None,
     progress: Progress = lambda what, done, total: None,
-    now: datetime | None = None,
 ) -> SourceReport:
     """Read a source and keep its rows.
 
@@ -78,7 +76,6 @@ def import_source(
         device: the device, for sources whose files do not name it.
         devices: the devices rows may be of; the shipped catalogue by default.
         progress: called with what is being done, steps done, steps in all.
-        now: the date kept in the provenance; the present by default.
 
     Raises:
         SpecError: nothing to read, no row can be used, a device that is missing, unknown or at odds with the files.
@@ -101,7 +98,7 @@ def import_source(
         files = _write(parts, target, source or importer.origin or importer.name)
         imported, duplicates = {family: len(rows) for family, (_, rows) in parts.items()}, 0
     else:
-        imported, duplicates, files = _store(importer, path, target, parts, source, licence, now, progress)
+        imported, duplicates, files = _store(importer, path, target, parts, source, licence, progress)
     progress("done", len(parts), len(parts))
     return SourceReport(imported, duplicates, tuple(notes), tuple(files))
 
@@ -203,13 +200,13 @@ def _as_form(table: pa.Table, rows: FormRows, source: str) -> pa.Table:
 
 def _store(
     importer: Importer, path: Path, store: Store, parts: Mapping[str, tuple[pa.Table, FormRows]], source: str,
-    licence: str | None, now: datetime | None, progress: Progress,
+    licence: str | None, progress: Progress,
 ) -> tuple[dict[str, int], int, list[PurePath]]:  # fmt: skip
     who = source or importer.origin or importer.name
     digest = hashlib.sha256(
         b"".join(parquet_bytes(_as_form(table, rows, who)) for table, rows in parts.values())
     ).hexdigest()
-    provenance = import_provenance(path, digest, who, f"imported from {importer.name}", licence, now)
+    provenance = import_provenance(path, digest, who, f"imported from {importer.name}", licence)
     imported: dict[str, int] = {}
     duplicates = 0
     files: list[PurePath] = []

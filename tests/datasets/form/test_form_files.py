@@ -130,4 +130,3 @@ def test_public_tables_read_without_a_refusal(path):
     form = read_form(path, known_devices=lambda name: catalogue().get(name).name)
     assert form.refused == ()
     assert sum(len(rows) for rows in form.parts.values()) == pq.ParquetFile(path).metadata.num_rows
-    assert form.ignored == ()
