@@ -5,19 +5,17 @@ A night may fail at any stage. What a stage did not report is said to be missing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
 from typing import Any
 
 from ..models.evaluation.charts import head, page, percent, quantity, words
 from ..models.evaluation.charts import table as plain_table
-from .record.record import NightRecord
+from .record.record import Finding, NightRecord
 
 MOST_SLICES = 60
 """Slices of one challenger in its table; report.json has the others."""
-MOST_CHANGES = 20
 _MOST_CHARS = 1200
 """Longest text of a fact."""
 
@@ -41,40 +39,20 @@ _MARKS = {"needs-person": "off", "info": "ok", "better": "ok", "worse": "off", "
 """Class of a cell for the style sheet, by what it says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table.
+def table(label: str, titles: Sequence[str], body: Iterable[Sequence[object]], texts: int, kind: str = "") -> str:
+    """A table in a box that the keyboard can scroll where the window is narrow; `label` is its name there.
 
-    Attributes:
-        title: Its heading.
-        value: What it shows of a row.
-        numeric: Whether it is aligned as a number.
-        marked: Whether its colour follows what it says.
+    The first `texts` columns hold words, whose colour follows what they say, the others numbers.
     """
-
-    title: str
-    value: Callable[[Any], object]
-    numeric: bool = False
-    marked: bool = False
-
-    def cell(self, row: Any) -> str:
-        """The cell of a row."""
-        value = self.value(row)
-        text = _text(value)
-        return f'<td class="{"num" if self.numeric else _MARKS.get(text, "") if self.marked else ""}">{text}</td>'
-
-
-def _number_column(title: str, name: str, form: Callable[[object], str]) -> Column:
-    """A column of a fact that is a number."""
-    return Column(title, lambda row: form(row.get(name)), numeric=True)
-
-
-def table(label: str, columns: Sequence[Column], body: Iterable[Any], kind: str = "") -> str:
-    """A table in a box that the keyboard can scroll where the window is narrow; `label` is its name there."""
     first = " class=first" if kind else ""
-    marked_up = [f"<tr{first}>{''.join(column.cell(row) for column in columns)}</tr>" for row in body]
+    marked_up = []
+    for row in body:
+        cells = [_text(cell) for cell in row]
+        marks = [_MARKS.get(cell, "") if i < texts else "num" for i, cell in enumerate(cells)]
+        marked = "".join(f'<td class="{mark}">{cell}</td>' for mark, cell in zip(marks, cells, strict=True))
+        marked_up.append(f"<tr{first}>{marked}</tr>")
     box = f'<div class=scroll tabindex=0 role=region aria-label="{escape(label)}">'
-    return plain_table([column.title for column in columns], marked_up, kind).replace("<div class=scroll>", box, 1)
+    return plain_table(titles, marked_up, kind).replace("<div class=scroll>", box, 1)
 
 
 def _percent(value: object) -> str:
@@ -120,41 +98,6 @@ def _numbers(values: Mapping[str, float | None]) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in known.items())
 
 
-_BLANK = Column("", lambda row: "")
-_FINDINGS = (
-    Column("Level", lambda finding: finding.level, marked=True), Column("Kind", lambda finding: finding.kind),
-    Column("About", lambda finding: finding.subject), Column("What happened", lambda finding: finding.message),
-    Column("Numbers", lambda finding: _numbers(finding.numbers), numeric=True),
-)  # fmt: skip
-_SERVED = (
-    Column("Slice", lambda row: row.get("slice")), _BLANK, _number_column("Rows", "n", _count),
-    _number_column("Mean error", "mean_ape_pct", _percent),
-    _number_column("In its interval", "coverage_pct", _percent),
-    _number_column("Expected", "expected_coverage_pct", _percent),
-)  # fmt: skip
-_JUDGED = (
-    Column("Slice", lambda row: row.get("slice")), Column("Rows of", lambda row: row.get("rows")),
-    _number_column("Rows", "n", _count), _number_column("Served model", "champion_mean_ape_pct", _percent),
-    _number_column("Challenger", "challenger_mean_ape_pct", _percent),
-    Column("Difference (below 0 is better), 90 % interval", _interval, numeric=True),
-    Column("Coverage", _coverages, numeric=True), Column("Verdict", lambda row: row.get("verdict"), marked=True),
-)  # fmt: skip
-_LARGEST = (
-    Column("Case", lambda row: row.get("case")), Column("Device", lambda row: row.get("device")),
-    _number_column("Before", "before_s", _latency), _number_column("After", "after_s", _latency),
-    Column("Change", _change, numeric=True),
-)  # fmt: skip
-_SENTINELS = (
-    Column("Sentinel", lambda item: item[0]), _BLANK,
-    Column("Against what was expected", lambda item: f"{100 * (item[1] - 1):+.1f} %", numeric=True),
-)  # fmt: skip
-_STAGES = (
-    Column("Stage", lambda stage: stage.name), Column("Status", lambda stage: stage.status, marked=True),
-    Column("Began", lambda stage: stage.began or "–"), Column("Result", lambda stage: stage.summary),
-    Column("Took", lambda stage: _duration(stage.seconds) if stage.began else "–", numeric=True),
-)  # fmt: skip
-
-
 def report_page(record: NightRecord) -> str:
     """The whole page of a night."""
     about = {
@@ -192,9 +135,14 @@ def _needed(record: NightRecord) -> str:
     urgent = [finding for finding in record.findings if finding.level == "needs-person"]
     others = [finding for level in ("warning", "info") for finding in record.findings if finding.level == level]
     nothing = "<p>Nothing: no finding of this night needs a person.</p>"
-    top = table("Findings", _FINDINGS, urgent, "peers") if urgent else nothing
-    more = f"<h3>Other findings</h3>{table('Other findings', _FINDINGS, others, 'peers')}" if others else ""
+    top = _findings("Findings", urgent) if urgent else nothing
+    more = f"<h3>Other findings</h3>{_findings('Other findings', others)}" if others else ""
     return f"<section id=person><h2>What needs a person</h2>{top}{more}</section>"
+
+
+def _findings(label: str, findings: Iterable[Finding]) -> str:
+    body = [(each.level, each.kind, each.subject, each.message, _numbers(each.numbers)) for each in findings]
+    return table(label, ("Level", "Kind", "About", "What happened", "Numbers"), body, 4, "peers")
 
 
 def _measured(record: NightRecord) -> str:
@@ -223,16 +171,23 @@ def _counted(title: str, name: str, columns: Mapping[str, Mapping[str, float]]) 
     keys = list(dict.fromkeys(key for column in columns.values() for key in column))
     if not keys:
         return ""
-    filled = [Column(heading, lambda key, column=column: _count(column.get(key)), numeric=True)  # type: ignore[misc]
-              for heading, column in columns.items() if column]  # fmt: skip
-    return f"<div><h3>{escape(title)}</h3>{table(title, (Column(name, str), _BLANK, *filled), keys)}</div>"
+    counted = {heading: column for heading, column in columns.items() if column}
+    body = [(key, "", *(_count(column.get(key)) for column in counted.values())) for key in keys]
+    return f"<div><h3>{escape(title)}</h3>{table(title, (name, '', *counted), body, 2)}</div>"
 
 
 def _accuracy(record: NightRecord) -> str:
     parts = []
     if slices := served_slices(record):
         parts.append("<h3>The served model on tonight's rows, none of which it had learned from</h3>")
-        parts.append(table("The served model", _SERVED, slices[:MOST_SLICES]))
+        body = [
+            (row["slice"], "", _count(row.get("n")),
+             *(_percent(row.get(name)) for name in ("mean_ape_pct", "coverage_pct", "expected_coverage_pct")))
+            for row in slices[:MOST_SLICES]
+        ]  # fmt: skip
+        parts.append(
+            table("The served model", ("Slice", "", "Rows", "Mean error", "In its interval", "Expected"), body, 2)
+        )
     challengers = {str(entry.get("name")): entry for entry in rows(facts(record, "train").get("challengers"))}
     for verdict in rows(facts(record, "gate").get("verdicts")):
         challenger = challengers.pop(str(verdict.get("name")), {})
@@ -248,7 +203,15 @@ def _verdict(verdict: Mapping[str, Any], challenger: Mapping[str, Any], winner: 
     result = "refused"
     if verdict.get("passed") is True:
         result = "passed" if name == winner else "not worse beyond noise, and not promoted"
-    shown = table(f"Slices of {name}", _JUDGED, slices[:MOST_SLICES]) if slices else ""
+    titles = ("Slice", "Rows of", "Verdict", "Rows", "Served model", "Challenger",
+              "Difference (below 0 is better), 90 % interval", "Coverage")  # fmt: skip
+    body = [
+        (row.get("slice"), row.get("rows"), row.get("verdict"), _count(row.get("n")),
+         _percent(row.get("champion_mean_ape_pct")), _percent(row.get("challenger_mean_ape_pct")), _interval(row),
+         _coverages(row))
+        for row in slices[:MOST_SLICES]
+    ]  # fmt: skip
+    shown = table(f"Slices of {name}", titles, body, 3, "compared") if slices else ""
     if (hidden := len(slices) - MOST_SLICES) > 0:
         shown += f"<p class=small>{hidden} further slices are in report.json.</p>"
     listed = _facts({"verdict": result, **_origin(challenger)})
@@ -272,7 +235,17 @@ def _changes(record: NightRecord) -> str:
             "cases compared": _count(changes.get("cases")), "median change": _percent(changes.get("median_pct")),
             "95 of 100 change less than": _percent(changes.get("p95_pct")),
         }  # fmt: skip
-        largest = table("Largest changes", _LARGEST, rows(changes.get("largest"))[:MOST_CHANGES])
+        body = [
+            (
+                row.get("case"),
+                row.get("device"),
+                _latency(row.get("before_s")),
+                _latency(row.get("after_s")),
+                _change(row),
+            )
+            for row in rows(changes.get("largest"))
+        ]
+        largest = table("Largest changes", ("Case", "Device", "Before", "After", "Change"), body, 2)
         answers = f"{_facts(totals)}<h3>Largest changes</h3>{largest}"
     sentinels = facts(record, "sentinels")
     clock, temperature = number(sentinels.get("clock_hz")), number(sentinels.get("temperature_c"))
@@ -281,16 +254,19 @@ def _changes(record: NightRecord) -> str:
         "temperature": None if temperature is None else f"{temperature:.0f} °C",
     })  # fmt: skip
     state = f"<h3>The machine</h3>{machine}" if machine else ""
-    ratios = sentinel_ratios(record)
-    moves = table("Sentinels", _SENTINELS, ratios.items()) if ratios else ""
+    body = [(case, "", f"{100 * (ratio - 1):+.1f} %") for case, ratio in sentinel_ratios(record).items()]
+    moves = table("Sentinels", ("Sentinel", "", "Against what was expected"), body, 2) if body else ""
     return f"<section id=changes><h2>What changed</h2>{answers}{state}{moves}</section>"
 
 
 def _stages(record: NightRecord) -> str:
     promoted = {name: facts(record, "promote").get(name) for name in ("version", "name", "previous", "registry")}
     files = {name: facts(record, "report").get(name) for name in ("html", "json")}
+    body = [(stage.name, stage.status, stage.began, stage.summary, _duration(stage.seconds) if stage.began else None)
+            for stage in record.stages]  # fmt: skip
+    stages = table("Stages of the night", ("Stage", "Status", "Began", "Result", "Took"), body, 4, "peers")
     return (
-        f"<section id=stages><h2>Stages</h2>{table('Stages of the night', _STAGES, record.stages, 'peers')}{_facts(promoted)}"
+        f"<section id=stages><h2>Stages</h2>{stages}{_facts(promoted)}"
         f"{_facts(files)}<p class=small>The night's folder also holds report.json, with every number of this page, and the "
         f"challengers. The service shows both at /nights/{escape(record.id)} and /v1/nights/{escape(record.id)}.</p></section>"
     )

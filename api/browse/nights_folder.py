@@ -27,8 +27,6 @@ LEVELS = ("info", "warning", "needs-person")
 MAX_REPEATED = 10
 """Most findings that a line of the list repeats; the report has them all."""
 
-_LAST_NIGHT = "last night"
-"""What the gate calls the rows measured in the night itself."""
 
 Outcome = Literal["promoted", "kept", "rolled-back", "failed", "interrupted", "running"]
 
@@ -178,38 +176,21 @@ def summary_of(report: NightReport, *, has_page: bool) -> NightSummary:
 
 
 def champion_error(report: NightReport) -> float | None:
-    """The mean error, as a share, of the model that served before the night on the rows measured in it.
+    """The mean error, as a share, of the model that served before the night on the rows measured in it, by the drift check.
 
-    From the drift check; where that did not run, from what the gate judged on the same rows. A slice `all` goes first, else the
-    slices' means are weighted by their rows.
+    The slice `all` goes first, else the slices' means are weighted by their rows.
     """
-    slices: list[tuple[str, float, float]] = []
     drift = report.facts("check").get("model_drift")
-    if isinstance(drift, Mapping):
-        slices = [
-            error for name, judgement in drift.items() if (error := _slice(name, judgement, "mean_ape_pct")) is not None
-        ]
-    verdicts = report.facts("gate").get("verdicts")
-    if not slices and isinstance(verdicts, list) and verdicts and isinstance(verdicts[0], Mapping):
-        # The champion is the same in every verdict.
-        judged = verdicts[0].get("slices")
-        for judgement in judged if isinstance(judged, list) else ():
-            if isinstance(judgement, Mapping) and str(judgement.get("rows")).replace("_", " ") == _LAST_NIGHT:
-                name = str(judgement.get("slice"))
-                error = _slice(name, judgement, "champion_mean_ape_pct")
-                # Others are parts of these.
-                is_whole = ", " not in name or name.endswith(f", origin {_LAST_NIGHT}")
-                slices += [error] if error is not None and is_whole else []
-    slices = [judgement for judgement in slices if judgement[0] == "all"] or slices
-    total = sum(n for _, n, _ in slices)
-    return sum(n * pct for _, n, pct in slices) / total / 100 if total else None
-
-
-def _slice(name: str, judgement: Any, error: str) -> tuple[str, float, float] | None:
-    if not isinstance(judgement, Mapping):
-        return None
-    n, pct = judgement.get("n"), judgement.get(error)
-    return (name, float(n), float(pct)) if _is_number(n) and _is_number(pct) and n > 0 else None
+    slices: dict[str, tuple[float, float]] = {}
+    for name, judgement in drift.items() if isinstance(drift, Mapping) else ():
+        n, pct = (
+            (judgement.get(key) for key in ("n", "mean_ape_pct")) if isinstance(judgement, Mapping) else (None, None)
+        )
+        if _is_number(n) and _is_number(pct) and n > 0:
+            slices[name] = (n, pct)
+    judged = [slices["all"]] if "all" in slices else list(slices.values())
+    total = sum(n for n, _ in judged)
+    return sum(n * pct for n, pct in judged) / total / 100 if total else None
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

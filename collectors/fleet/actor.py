@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -136,9 +135,6 @@ def _check_same(device: Device, actual: Device | None, what: str) -> None:
         )
 
 
-_LOCK_POLL_S = 0.2
-
-
 class DeviceActor:
     """One device of this node. Its methods run one at a time, on the process's main thread.
 
@@ -156,7 +152,9 @@ class DeviceActor:
         """Take the lock and check the device: `{"facts", "source_hash"}`, or `{"refused": why}`."""
         request = self._request
         try:
-            self._lock()
+            # The lock that `kernelcast collect` takes on this machine; a killed actor's may be held a moment longer.
+            name = request.device if request.index == 0 else f"{request.device}.{request.index}"
+            self._locks.enter_context(Store().lock(name, request.lock_s))
             self._local = maker_at(request.maker)(request)
         except (StoreError, NotThatDeviceError, CampaignError, SpecError, ImportError) as error:
             self._locks.close()
@@ -193,17 +191,3 @@ class DeviceActor:
         if self._local is None:
             raise RuntimeError("the actor measures only after it has taken its device")
         return self._local
-
-    def _lock(self) -> None:
-        """Hold the lock that `kernelcast collect` takes on this machine; a killed actor's may be held a moment longer."""
-        request, until = self._request, time.monotonic() + self._request.lock_s
-        name = request.device if request.index == 0 else f"{request.device}.{request.index}"
-        while True:
-            try:
-                self._locks.enter_context(Store().lock(name))
-            except StoreError:
-                if time.monotonic() >= until:
-                    raise
-                time.sleep(_LOCK_POLL_S)
-            else:
-                return

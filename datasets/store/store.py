@@ -243,8 +243,10 @@ class Store:
         return cases
 
     @contextlib.contextmanager
-    def lock(self, device: str) -> Iterator[None]:
+    def lock(self, device: str, wait_s: float = 0.0) -> Iterator[None]:
         """Hold the device for one campaign on this machine; the operating system lets go when the process ends.
+
+        Another campaign that holds it is waited for at most `wait_s` seconds.
 
         The lock is a file of this machine also where the rows go to a URL: what it guards is the device.
 
@@ -254,7 +256,7 @@ class Store:
         path = self.location.lock_file(_safe(device, "file"))
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(lock(path, holder=f"process {os.getpid()} on {os.uname().nodename}"))
+                stack.enter_context(lock(path, holder=f"process {os.getpid()} on {os.uname().nodename}", wait_s=wait_s))
             except LockedError as error:
                 by = error.holder or "an unknown process"
                 raise StoreBusyError(f"{device} is being measured by {by}; wait for it or stop it ({path})") from None

@@ -78,9 +78,6 @@ def check_device(
             f"{damaged} lines of {path} could not be read and were left out; the other nights are used. Check the disk."
         )
         findings.append(Finding("storage", "warning", str(path), message, {"lines": damaged}))
-    if (regimes := path.with_name(f"{device}.json")).exists():
-        message = f"{regimes} was written by an earlier version of kernelcast and is not read any more. Remove it."
-        findings.append(Finding("software", "info", str(regimes), message))
     return findings, drift, history
 
 

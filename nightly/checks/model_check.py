@@ -240,10 +240,7 @@ def _numbers(rows: FreshRows) -> dict[str, Any]:
 
 def _share_interval(hits: int, n: int, level: float) -> tuple[float, float]:
     """Exact interval of a share after `hits` of `n` > 0 (Clopper and Pearson, Biometrika 26, 1934)."""
-    # Not scipy.stats, which takes seconds to import, for the same function.
-    from scipy.special import betaincinv
+    from scipy.stats import binomtest
 
-    tail = (1.0 - level) / 2.0
-    low = float(betaincinv(hits, n - hits + 1, tail)) if hits > 0 else 0.0
-    high = float(betaincinv(hits + 1, n - hits, 1.0 - tail)) if hits < n else 1.0
-    return low, high
+    interval = binomtest(hits, n).proportion_ci(level)
+    return float(interval.low), float(interval.high)

@@ -350,18 +350,12 @@ def test_a_time_that_is_none_breaks_no_metric(client: Any, nights: Path) -> None
     assert said["kernelcast_night_running_since_seconds"] == 1795384800.0
 
 
-def test_the_page_and_the_service_tell_the_same_error() -> None:
+def test_the_error_of_the_served_model_is_that_of_the_drift_check() -> None:
     import msgspec
     from kernelcast.api.browse.nights_folder import NightReport, champion_error
 
-    judged = {"verdicts": [{"slices": [
-        {"slice": "gemm on h200", "rows": "hold-out and last night", "n": 900, "champion_mean_ape_pct": 9.0},
-        {"slice": "gemm on h200, origin last night", "rows": "last night", "n": 30, "champion_mean_ape_pct": 4.0},
-        {"slice": "copy on h200", "rows": "last night", "n": 10, "champion_mean_ape_pct": 8.0},
-        {"slice": "copy on h200, impl torch", "rows": "last night", "n": 5, "champion_mean_ape_pct": 1.0}]}]}  # fmt: skip
     for one, wanted in (
         (night(), 5.0),
-        (night().with_stage(StageRecord("check")).with_stage(StageRecord("gate", facts=judged)), 5.0),
         (night().with_stage(StageRecord("check", facts={"model_drift": {"all": {"n": 1, "mean_ape_pct": 3.0},
                                                                         "gemm": {"n": 9, "mean_ape_pct": 7.0}}})), 3.0),
         (night().with_stage(StageRecord("check")), None),

@@ -16,7 +16,7 @@ from kernelcast.datasets.store.store import Store, StoreError
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.nightly.checks import device_check
-from kernelcast.nightly.checks.device_drift import DeviceNight, readings_path, write_readings
+from kernelcast.nightly.checks.device_drift import DeviceNight, write_readings
 from kernelcast.nightly.record.plan_file import plan_of
 from kernelcast.nightly.rows import TrainingRows, in_blocks
 
@@ -68,17 +68,6 @@ def test_new_software_is_a_warning_and_begins_a_new_reference() -> None:
     findings, _, history = device_check.check_device(a_night(21), DEVICE, OLD, readings(21))
     assert findings[0].kind == "software"  # it came back, and is compared with its own nights
     assert len(history) == 20
-
-
-def test_regimes_of_an_earlier_version_are_not_read_and_named(home: Path) -> None:
-    path = readings_path(DEVICE).with_name(f"{DEVICE}.json")
-    path.parent.mkdir()
-    path.write_text("{")
-    findings, _, _ = device_check.check_device(a_night(0), DEVICE, OLD, {"a": 1.0})
-    (finding,) = [one for one in findings if one.kind == "software"]
-    assert finding.level == "info"
-    assert "is not read any more" in finding.message
-    assert path.read_text() == "{"
 
 
 def test_a_disk_that_is_full_costs_a_finding_not_the_night(monkeypatch: pytest.MonkeyPatch) -> None:
