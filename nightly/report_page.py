@@ -254,8 +254,8 @@ def _changes(record: NightRecord) -> str:
         "temperature": None if temperature is None else f"{temperature:.0f} °C",
     })  # fmt: skip
     state = f"<h3>The machine</h3>{machine}" if machine else ""
-    body = [(case, "", f"{100 * (ratio - 1):+.1f} %") for case, ratio in sentinel_ratios(record).items()]
-    moves = table("Sentinels", ("Sentinel", "", "Against what was expected"), body, 2) if body else ""
+    ratios = [(case, "", f"{100 * (ratio - 1):+.1f} %") for case, ratio in sentinel_ratios(record).items()]
+    moves = table("Sentinels", ("Sentinel", "", "Against what was expected"), ratios, 2) if ratios else ""
     return f"<section id=changes><h2>What changed</h2>{answers}{state}{moves}</section>"
 
 

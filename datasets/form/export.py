@@ -31,7 +31,7 @@ FORM_ROWS = 100_000
 """Rows of a file of the form in a folder: `import` judges a file as a whole, in memory."""
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, rows done, rows in all (0 where nobody knows)."""
+"""Called with what is being done, rows done, and 0, since nobody knows of how many."""
 
 _FORM_HEAD = ("family", "device", "dtype", "kv_dtype", "variant", "impl", "threads", "cache_state")
 _FORM_LABELS = ("latency_s", "power_w", "power_limit_w", "energy_j", "source", "split")
@@ -102,12 +102,11 @@ def export(
             parted = form and not single
             # Asked before the rows are: a connection answers one question at a time.
             metadata = source.metadata(family) if suffix == ".parquet" else None
-            total = source.count(family) if where is None else 0
             tables = regrouped(source.batches(family), source.schema(family), FORM_ROWS if parted else GROUP_ROWS)
             for path, part in _placed(tables, out, family, suffix, single=single, parted=parted):
                 with row_file(path, source.schema(family), metadata) as file:
                     for table in part:
-                        progress(f"writing {family}", rows.get(family, 0), total)
+                        progress(f"writing {family}", rows.get(family, 0), 0)
                         file.write_table(table)
                         rows[family] = rows.get(family, 0) + table.num_rows
                 files.append(path)
@@ -147,14 +146,6 @@ class _Source:
         measured = pc.field("status") == "ok" if self.form else None
         return self.store.scan(family, self.devices or None, names, where=measured)
 
-    def count(self, family: str) -> int:
-        """Rows of the files that will be read."""
-        total = 0
-        for name in (name for device in self.devices or ("*",) for name in self.store.names(family, device)):
-            with contextlib.suppress(StoreError), self._file(name) as file:
-                total += file.metadata.num_rows
-        return total
-
     def metadata(self, family: str) -> dict[bytes, bytes]:
         """The provenance of the rows' blocks, and of no others, as `files.file_metadata` packs it."""
         used: set[str] = set()
@@ -163,15 +154,13 @@ class _Source:
         facts: dict[str, Any] = {}
         for name in (name for device in self.devices or ("*",) for name in self.store.names(family, device)):
             # A file that cannot be read was named when its rows were asked for.
-            with contextlib.suppress(StoreError), self._file(name) as file:
+            with (
+                contextlib.suppress(StoreError), reading(name), self.store.location.open(name) as source,
+                pq.ParquetFile(source) as file,
+            ):  # fmt: skip
                 of_file = provenance_in(file.schema_arrow.metadata)
                 facts.update((block, content) for block, content in of_file.items() if block in used)
         return file_metadata(facts)
-
-    @contextlib.contextmanager
-    def _file(self, name: str) -> Iterator[pq.ParquetFile]:
-        with reading(name), self.store.location.open(name) as source, pq.ParquetFile(source) as file:
-            yield file
 
     def _queried(self, family: str, names: Sequence[str], query: StoreQuery) -> Iterator[pa.RecordBatch]:
         if family not in query.views:

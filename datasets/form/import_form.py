@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Any
@@ -82,13 +82,8 @@ def import_form(
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     provenance = import_provenance(path, digest, source, "imported form", licence)
     stored = store_rows(list(form.parts.values()), store, provenance, source, keep_good=keep_good)
-    return ImportReport(
-        stored=stored.stored,
-        duplicates=stored.duplicates,
-        unmeasured=len(form.unmeasured),
-        refused=tuple(sorted([*form.refused, *stored.refused], key=lambda item: item.row)),
-        files=stored.files,
-    )
+    refused = sorted([*form.refused, *stored.refused], key=lambda item: item.row)
+    return replace(stored, unmeasured=len(form.unmeasured), refused=tuple(refused))
 
 
 def import_provenance(path: Path, digest: str, source: str, kind: str, licence: str | None) -> Provenance:

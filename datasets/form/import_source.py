@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..store.location import commit_files
 from ..store.parquet_files import parquet_bytes
 from ..store.store import Store
 from .form import FormRows, judge_form
-from .import_form import import_provenance, store_rows
+from .import_form import ImportReport, import_provenance, store_rows
 from .importer import Importer, Note, Progress, guess_importer
 
 SUSPICIOUS_SHARE = 0.05
@@ -94,13 +94,25 @@ def import_source(
     if not parts:
         why = "".join(f"\n  {note}" for note in notes)
         raise SpecError(f"{path}: no row can be imported ({read.files} files read){why}", field="path")
+    who = source or importer.origin or importer.name
+    tables = {family: _as_form(table, rows, who) for family, (table, rows) in parts.items()}
     if isinstance(target, Path):
-        files = _write(parts, target, source or importer.origin or importer.name)
-        imported, duplicates = {family: len(rows) for family, (_, rows) in parts.items()}, 0
-    else:
-        imported, duplicates, files = _store(importer, path, target, parts, source, licence, progress)
-    progress("done", len(parts), len(parts))
-    return SourceReport(imported, duplicates, tuple(notes), tuple(files))
+        return SourceReport(
+            {name: table.num_rows for name, table in tables.items()}, 0, tuple(notes), _write(tables, target)
+        )
+    digest = hashlib.sha256(b"".join(map(parquet_bytes, tables.values()))).hexdigest()
+    provenance = import_provenance(path, digest, who, f"imported from {importer.name}", licence)
+    stored: dict[str, ImportReport] = {}
+    for done, (family, (_, rows)) in enumerate(parts.items()):
+        progress(f"storing {family}", done, len(parts))
+        named = replace(rows, source=np.full(len(rows), who))
+        stored[family] = store_rows([named], target, provenance, who, keep_good=False)
+    return SourceReport(
+        {family: report.stored for family, report in stored.items()},
+        sum(report.duplicates for report in stored.values()),
+        tuple(notes),
+        tuple(file for report in stored.values() for file in report.files),
+    )
 
 
 def _check_request(importer: Importer, path: Path, target: Store | Path, device: str | None, known: Catalogue) -> None:
@@ -176,14 +188,14 @@ def _too_fast(rows: FormRows, known: Catalogue, notes: list[Note]) -> npt.NDArra
     return fast
 
 
-def _write(parts: Mapping[str, tuple[pa.Table, FormRows]], target: Path, source: str) -> Sequence[PurePath]:
-    tables = {family: _as_form(table, rows, source) for family, (table, rows) in parts.items()}
+def _write(tables: Mapping[str, pa.Table], target: Path) -> tuple[PurePath, ...]:
+    """Write the form: one file of all families, or one each in a folder."""
     if target.suffix == ".parquet":
         tables = {target.stem: pa.concat_tables(tables.values(), promote_options="permissive")}
         target = target.parent
     files = [(target / f"{name}.parquet", parquet_bytes(table)) for name, table in tables.items()]
     commit_files(files)
-    return [file for file, _ in files]
+    return tuple(file for file, _ in files)
 
 
 def _as_form(table: pa.Table, rows: FormRows, source: str) -> pa.Table:
@@ -196,29 +208,3 @@ def _as_form(table: pa.Table, rows: FormRows, source: str) -> pa.Table:
         at = accepted.column_names.index(name) if name in accepted.column_names else None
         accepted = accepted.append_column(name, cells) if at is None else accepted.set_column(at, name, cells)
     return accepted
-
-
-def _store(
-    importer: Importer, path: Path, store: Store, parts: Mapping[str, tuple[pa.Table, FormRows]], source: str,
-    licence: str | None, progress: Progress,
-) -> tuple[dict[str, int], int, list[PurePath]]:  # fmt: skip
-    who = source or importer.origin or importer.name
-    digest = hashlib.sha256(
-        b"".join(parquet_bytes(_as_form(table, rows, who)) for table, rows in parts.values())
-    ).hexdigest()
-    provenance = import_provenance(path, digest, who, f"imported from {importer.name}", licence)
-    imported: dict[str, int] = {}
-    duplicates = 0
-    files: list[PurePath] = []
-    for done, (family, (_, rows)) in enumerate(parts.items()):
-        progress(f"storing {family}", done, len(parts))
-        stored = store_rows([_from(rows, who)], store, provenance, who, keep_good=False)
-        imported[family] = stored.stored
-        duplicates += stored.duplicates
-        files.extend(stored.files)
-    return imported, duplicates, files
-
-
-def _from(rows: FormRows, source: str) -> FormRows:
-    columns = {name: getattr(rows, name) for name in rows.__slots__}
-    return FormRows(**columns | {"source": np.full(len(rows), source)})

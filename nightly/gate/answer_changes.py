@@ -101,11 +101,11 @@ def prediction_changes(
             both = {"before_s": float(before[i]), "after_s": float(after[i])}
             moves.append((float(moved[name][i]), {"case": _words(case, i), "device": str(case.device[i]), **both}))
     every = np.concatenate(list(moved.values())) if moved else np.zeros(0)
-    whole = _figures(every)
     moves.sort(key=lambda pair: -pair[0])
-    return Changes(len(every), whole["median_pct"], whole["p95_pct"], whole["largest_pct"],
-                   {name: _figures(column) for name, column in moved.items()},
-                   tuple(move for _, move in moves[:_SHOWN]), unknown)  # fmt: skip
+    by_family = {name: _figures(column) for name, column in moved.items()}
+    return Changes(
+        **_figures(every), by_family=by_family, largest=tuple(move for _, move in moves[:_SHOWN]), unknown=unknown
+    )
 
 
 def unexplained(changes: Changes, explained: Iterable[str] = ()) -> list[Finding]:
@@ -170,7 +170,7 @@ def _settings(entry: Mapping[str, Any], device: str) -> list[tuple[str, str, str
     return sorted(settings, key=str)
 
 
-def _figures(column: Floats) -> dict[str, float]:
+def _figures(column: Floats) -> dict[str, Any]:
     if not len(column):
         return {"cases": 0, "median_pct": 0.0, "p95_pct": 0.0, "largest_pct": 0.0}
     median, p95, largest = (100 * np.quantile(column, [0.5, 0.95, 1.0])).round(3).tolist()

@@ -65,8 +65,7 @@ def characterise(night: Night) -> StageResult:
         return StageResult("The devices cannot be characterised from here.", known, status="skipped")
     values = {name: fact["value"] for name, fact in measured.items() if fact["value"] is not None}
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    earlier = None if before is None else {"at": before["at"], "descriptor": before["descriptor"]}
-    content = json.dumps({"at": at, "descriptor": values, "measured": measured, "before": earlier})
+    content = json.dumps({"at": at, "descriptor": values, "measured": measured})
     write_whole(descriptor_file(device), content + "\n")
     missing = sorted(set(measured) - set(values))
     message = f"{len(values)} facts of {device} were measured in {time.monotonic() - began:.0f} s."
