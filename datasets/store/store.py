@@ -246,8 +246,7 @@ class Store:
     def lock(self, device: str, wait_s: float = 0.0) -> Iterator[None]:
         """Hold the device for one campaign on this machine; the operating system lets go when the process ends.
 
-        Another campaign that holds it is waited for `wait_s` seconds. The lock is a file of this machine also where the rows go
-        to a URL: what it guards is the device.
+        Another holder is waited for `wait_s` seconds. The lock is a file of this machine, also of a store at a URL.
 
         Raises:
             StoreBusyError: another campaign holds it; the message names its process.
