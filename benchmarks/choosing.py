@@ -97,7 +97,7 @@ class Replay:
     pool: Indices
     judged: Mask
     usage: Mask
-    asked: Mask
+    requested: Mask
 
     @classmethod
     def of(cls, family: str, device: str, seed: int) -> Replay:

@@ -96,21 +96,23 @@ def test_serving_side_of_models_reads_no_datasets() -> None:
 
 def served_models() -> set[Path]:
     """The modules of `models/` and `workloads/` that those of `SERVED_FROM` import, directly or not."""
-    found: set[Path] = set()
+    result: set[Path] = set()
     waiting = [ROOT / name for name in SERVED_FROM]
     while waiting:
         path = waiting.pop()
-        if path in found:
+        if path in result:
             continue
-        found.add(path)
+        result.add(path)
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level:
                 base = path.parents[node.level - 1].joinpath(*filter(None, (node.module or "").split(".")))
                 named = [base.with_suffix(".py"), *(base / f"{alias.name}.py" for alias in node.names)]
                 waiting += [
-                    one for one in named if one.is_file() and one.relative_to(ROOT).parts[0] in ("models", "workloads")
+                    item
+                    for item in named
+                    if item.is_file() and item.relative_to(ROOT).parts[0] in ("models", "workloads")
                 ]
-    return found
+    return result
 
 
 def test_the_server_imports_nothing_of_the_process_that_reads_tables() -> None:

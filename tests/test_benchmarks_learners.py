@@ -57,19 +57,19 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_sides_share_no_shape_and_one_schema(script: ModuleType, tables: Path) -> None:
     for source, split in (("aiconfigurator", "val_shapes"), ("neusight", None)):
-        held = script.Held.of(tables / source / "softmax.parquet", split, rows=150)
-        assert len(held.train) == 150
-        shapes = [set(zip(*side.rows.cases.sizes.values(), strict=True)) for side in (held.train, held.test)]
+        stored = script.Held.of(tables / source / "softmax.parquet", split, rows=150)
+        assert len(stored.train) == 150
+        shapes = [set(zip(*side.rows.cases.sizes.values(), strict=True)) for side in (stored.train, stored.test)]
         assert not shapes[0] & shapes[1]
-        assert held.train.features.schema == held.test.features.schema
+        assert stored.train.features.schema == stored.test.features.schema
 
 
 def test_a_plane_is_interpolated_exactly_but_for_the_shrinkage(script: ModuleType, tables: Path) -> None:
-    held = script.Held.of(tables / "aiconfigurator" / "softmax.parquet", "val_shapes", rows=200)
-    for side in (held.train, held.test):
+    stored = script.Held.of(tables / "aiconfigurator" / "softmax.parquet", "val_shapes", rows=200)
+    for side in (stored.train, stored.test):
         sizes = side.rows.cases.sizes
         side.log_labels["latency"][:] = 0.1 * np.log2(sizes["rows"]) - 0.2 * np.log2(sizes["cols"])
-    error = script.interpolated(held) - held.test.log_labels["latency"]
+    error = script.interpolated(stored) - stored.test.log_labels["latency"]
     assert np.abs(error).mean() < 0.02
 
 
@@ -86,17 +86,17 @@ def test_every_learner_is_judged_kept_and_told(
     arguments = [str(tables), "--rows", "200", "--only", "neusight/softmax", "--work", str(work), "--page", str(page)]
     monkeypatch.setattr(sys, "argv", ["learners.py", *arguments])
     script.main()
-    found = json.loads(next(work.iterdir()).read_text())
-    assert tuple(found) == LEARNERS
-    assert found["blend as trained"]["mean_ape_pct"] < found["random forest on raw sizes"]["mean_ape_pct"]
-    assert found["analytic model alone"]["mean_ape_pct"] < found["roofline: the lower bound"]["mean_ape_pct"]
+    result = json.loads(next(work.iterdir()).read_text())
+    assert tuple(result) == LEARNERS
+    assert result["blend as trained"]["mean_ape_pct"] < result["random forest on raw sizes"]["mean_ape_pct"]
+    assert result["analytic model alone"]["mean_ape_pct"] < result["roofline: the lower bound"]["mean_ape_pct"]
     text = page.read_text()
     assert text.startswith("before\n<!-- learners -->\n| learner | neusight | all tables | CPU s |")
     assert text.endswith("<!-- /learners -->\nafter\n")
     assert "old" not in text
     # A second run reads what was kept.
-    kept = found | {"analytic model alone": found["analytic model alone"] | {"mean_ape_pct": 77.7}}
-    next(work.iterdir()).write_text(json.dumps(kept))
+    remaining = result | {"analytic model alone": result["analytic model alone"] | {"mean_ape_pct": 77.7}}
+    next(work.iterdir()).write_text(json.dumps(remaining))
     capsys.readouterr()
     script.main()
     assert "| analytic model alone | 77.7 |" in capsys.readouterr().out

@@ -90,9 +90,9 @@ def test_equal_work_in_other_sizes_is_one_case(script: ModuleType) -> None:
 
 def test_only_shapes_between_rows_are_asked(script: ModuleType) -> None:
     rows = labelled([gemm(64, 128, 1024), gemm(128, 128, 1024)], [1.0, 1.0]).cases
-    asked = labelled([gemm(90, 128, 1024), gemm(190, 128, 1024), gemm(64, 128, 4096)], [1.0] * 3).cases
-    assert script.near(asked, rows).tolist() == [True, False, False]
-    assert not script.near(asked, rows.take([])).any()
+    query = labelled([gemm(90, 128, 1024), gemm(190, 128, 1024), gemm(64, 128, 4096)], [1.0] * 3).cases
+    assert script.near(query, rows).tolist() == [True, False, False]
+    assert not script.near(query, rows.take([])).any()
 
 
 def test_a_difference_is_claimed_only_beyond_chance_and_error(script: ModuleType) -> None:
@@ -121,12 +121,12 @@ def test_ratios_of_a_library_twice_as_slow_are_two(script: ModuleType) -> None:
     ours = labelled(mine, seconds(labelled(mine, [1.0] * len(mine)).cases).tolist())
     side = script.Side.of(ours, knows_all)
     pairing = script.PAIRINGS[0]
-    found = list(script.compare(pairing, side, pairing.of_public(theirs), knows_all))
-    assert [(line.what[3], line.what[4]) for line in found] == [
+    result = list(script.compare(pairing, side, pairing.of_public(theirs), knows_all))
+    assert [(line.what[3], line.what[4]) for line in result] == [
         ("torch bf16, hot", "all"),
         ("torch bf16, hot", "compute"),
     ]
-    exact, at_ours, at_theirs = found[0].spreads[0], *found[1].spreads[1:]
+    exact, at_ours, at_theirs = result[0].spreads[0], *result[1].spreads[1:]
     assert exact.n == 1
     assert at_ours.n == len(shapes)
     assert at_theirs.n > 20
@@ -134,7 +134,7 @@ def test_ratios_of_a_library_twice_as_slow_are_two(script: ModuleType) -> None:
         assert spread.median == pytest.approx(2.0)
     assert at_ours.error == pytest.approx(0.0)
     assert at_ours.differs
-    text = script.page(found, [], DEVICE)
+    text = script.page(result, [], DEVICE)
     assert "| gemm | bf16 | lib-1 | torch bf16, hot | compute |  | **2.00** (2.00–2.00; 25) |" in text
 
 

@@ -39,7 +39,7 @@ def test_a_made_up_store_reads_as_a_store(script: ModuleType, tmp_path: Path) ->
                    for word in script.SOFTWARE}  # fmt: skip
     assert of_software[script.SOFTWARE[0]] == of_software[script.SOFTWARE[1]]
     assert len(of_software[script.SOFTWARE[0]]) == pytest.approx(gemm.num_rows / 2.2, rel=0.05)
-    assert {len(one) for one in gemm["case_id"].to_pylist()} == {16}
+    assert {len(item) for item in gemm["case_id"].to_pylist()} == {16}
     assert min(value for value in gemm["latency_s"].to_pylist() if value is not None) > 0
 
 
@@ -47,10 +47,10 @@ def test_a_made_up_store_reads_as_a_store(script: ModuleType, tmp_path: Path) ->
 def test_questions_are_asked_and_put_on_the_page(script: ModuleType, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{script.START}\nold\n{script.END}\nafter\n")
-    asked = ["rows by family and device", "cases to skip on one device", "rows to train on"]
+    query = ["rows by family and device", "cases to skip on one device", "rows to train on"]
     done = subprocess.run(
         [sys.executable, "-P", str(SCRIPT), "--rows", "3e3", "--dir", str(tmp_path / "made"), "--page", str(page),
-         "--questions", *asked],
+         "--questions", *query],
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -58,14 +58,14 @@ def test_questions_are_asked_and_put_on_the_page(script: ModuleType, tmp_path: P
     assert text.startswith(f"before\n{script.START}\n2,9")
     assert text.endswith(f"{script.END}\nafter\n")
     assert "old" not in text
-    for question in asked:
+    for question in query:
         (line,) = [line for line in text.splitlines() if line.startswith(f"| {question} |")]
         rows, seconds, peak = (cell.split()[0] for cell in line.split("|")[2:5])
         assert int(rows.replace(",", "")) > 0
         assert float(seconds) >= 0
         assert 0.05 < float(peak) < 2
     # Nothing is left behind.
-    assert [one.name for one in tmp_path.iterdir()] == ["page.md"]
+    assert [item.name for item in tmp_path.iterdir()] == ["page.md"]
 
 
 def test_a_folder_that_is_there_is_not_touched(tmp_path: Path) -> None:

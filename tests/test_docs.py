@@ -52,8 +52,8 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 
 def blocks(page: str, language: str) -> list[str]:
-    found: list[str] = re.findall(rf"```{language}\n(.*?)```", doc(page), re.DOTALL)
-    return found
+    outcome: list[str] = re.findall(rf"```{language}\n(.*?)```", doc(page), re.DOTALL)
+    return outcome
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/mlir.md"])
@@ -119,14 +119,16 @@ def cards() -> list[str]:
 
 @pytest.mark.parametrize("name", cards())
 def test_the_cards_of_the_shipped_tables_are_current(name: str) -> None:
-    found = runpy.run_path(str(ROOT / "docs" / "cards.py"))
-    written = found["card"](name)
-    assert (found["FOLDERS"][name] / name).read_text(encoding="utf-8") == written, "run .venv/bin/python docs/cards.py"
+    outcome = runpy.run_path(str(ROOT / "docs" / "cards.py"))
+    written = outcome["card"](name)
+    assert (outcome["FOLDERS"][name] / name).read_text(encoding="utf-8") == written, (
+        "run .venv/bin/python docs/cards.py"
+    )
 
 
 def test_the_card_of_the_measured_modules_is_current() -> None:
-    found = runpy.run_path(str(ROOT / "docs" / "cards.py"))
-    assert doc(f"datasets/data/programs/{found['MODULE_CARD']}") == found["module_card"](), (
+    outcome = runpy.run_path(str(ROOT / "docs" / "cards.py"))
+    assert doc(f"datasets/data/programs/{outcome['MODULE_CARD']}") == outcome["module_card"](), (
         "run .venv/bin/python docs/cards.py"
     )
 

@@ -47,8 +47,8 @@ def test_it_prints_what_it_is_there_to_show(address, name):
 def test_the_shell_script_prints_answers(address):
     done = run("predict.sh", address)
     assert (done.returncode, done.stderr) == (0, "")
-    one, many = map(json.loads, done.stdout.splitlines())
-    assert one["device"] == "nvidia-h200-sxm-141gb"
+    item, many = map(json.loads, done.stdout.splitlines())
+    assert item["device"] == "nvidia-h200-sxm-141gb"
     assert [answer["coverage"] for answer in many["predictions"]] == [0.8, 0.8]
 
 

@@ -126,14 +126,14 @@ def test_the_wheel_serves_where_nothing_can_be_written(unpacked: Path, tmp_path:
         for path in ("/", "/readyz", "/openapi.json", "/metrics"):
             assert urllib.request.urlopen(f"{address}{path}", timeout=120).status == 200
         spec = {"family": "gemm", "device": "h100-sxm", "dtype": "bf16", "sizes": {"m": 64, "n": 64, "k": 64}}
-        asked = urllib.request.Request(
+        query = urllib.request.Request(
             f"{address}/v1/predict", json.dumps(spec).encode(), {"content-type": "application/json"}
         )
-        with urllib.request.urlopen(asked, timeout=120) as answer:
+        with urllib.request.urlopen(query, timeout=120) as answer:
             assert json.load(answer)["latency_s"]["value"] > 0
     finally:
         process.terminate()
-        said = process.communicate(timeout=120)[1]
-    assert "Traceback" not in said
+        message = process.communicate(timeout=120)[1]
+    assert "Traceback" not in message
     assert list(tmp_path.iterdir()) == []
     assert not Path("/nonexistent").exists()

@@ -21,7 +21,7 @@ func.func @main(%x: tensor<?x256xf32>) -> tensor<?x256xf32> {
 def test_text_a_path_and_a_path_as_text_are_the_same_program(tmp_path):
     path = tmp_path / "add.mlir"
     path.write_text(ADD)
-    answers = [kernelcast.predict_mlir(one, CPU, bind={"dim0": 64}, threads=1) for one in (ADD, path, str(path))]
+    answers = [kernelcast.predict_mlir(item, CPU, bind={"dim0": 64}, threads=1) for item in (ADD, path, str(path))]
     assert answers[0] == answers[1] == answers[2]
     assert answers[0].latency_s.lower <= answers[0].latency_s.value <= answers[0].latency_s.upper
     assert answers[0].flops == 64 * 256

@@ -71,19 +71,19 @@ def test_the_model_is_small_and_trained_on_these_tables() -> None:
     assert set(manifest["sources"]) == {"aiconfigurator", "neusight"}
     assert all(source["licence"] and source["link"] and source["rows"] > 0 for source in manifest["sources"].values())
     assert manifest["own_data"]
-    for one in manifest["own_data"]:
-        content = (ROOT / "datasets" / "data" / "shipped" / one["name"]).read_bytes()
-        assert hashlib.sha256(content).hexdigest() == one["sha256"], one["name"]
+    for item in manifest["own_data"]:
+        content = (ROOT / "datasets" / "data" / "shipped" / item["name"]).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == item["sha256"], item["name"]
 
 
 def test_the_model_fits_what_it_was_trained_on(tables: dict[str, LabelledCases], predictor: ArtifactPredictor) -> None:
     for family, rows in tables.items():
-        found = predictor.predict_cases(rows.cases)
-        latency = found.targets["latency_s"]
+        result = predictor.predict_cases(rows.cases)
+        latency = result.targets["latency_s"]
         assert np.median(np.abs(latency.value / rows.latency_s - 1)) < 0.06, family
         inside = (latency.lower <= rows.latency_s) & (rows.latency_s <= latency.upper)
         assert inside.mean() > 0.88, family
-        assert found.in_domain.mean() > 0.94, family
+        assert result.in_domain.mean() > 0.94, family
 
 
 @pytest.mark.slow

@@ -20,8 +20,8 @@ TILED = {"triton", "cutlass", "cupy-tiled"}
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
-    found = [row for family in shipped_families() for row in read_shipped(family, [H200]).to_pylist()]
-    return [row for row in found if row["status"] == "ok"]
+    result = [row for family in shipped_families() for row in read_shipped(family, [H200]).to_pylist()]
+    return [row for row in result if row["status"] == "ok"]
 
 
 def test_there_are_as_many_gpu_rows_as_promised(rows: list[dict[str, Any]]) -> None:
@@ -74,12 +74,12 @@ def test_compiler_labels_cover_two_targets() -> None:
     tables = [
         read_file(folder / f"{name}.parquet", compiled_schema(name)).to_pylist() for name in ("gemm", "attention")
     ]
-    found = [row for table in tables for row in table if row["status"] == "ok"]
-    assert len(found) >= 2_000
+    result = [row for table in tables for row in table if row["status"] == "ok"]
+    assert len(result) >= 2_000
     for target in ("sm_80", "sm_90"):
-        assert sum(row["target"] == target for row in found) >= 1_000
-    assert all(0 < row["registers"] <= 255 for row in found)
-    assert all(0 <= row["occupancy"] <= 1 for row in found)
+        assert sum(row["target"] == target for row in result) >= 1_000
+    assert all(0 < row["registers"] <= 255 for row in result)
+    assert all(0 <= row["occupancy"] <= 1 for row in result)
     assert sum(path.stat().st_size for path in folder.iterdir()) < 2e6
 
 

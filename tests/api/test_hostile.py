@@ -71,8 +71,8 @@ def server(tmp_path_factory) -> Iterator[Watched]:
     port = int(json.loads(process.stdout.readline())["address"].rsplit(":", 1)[1])
     yield Watched(port, folder / "events")
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=120)
-    assert "Traceback" not in said, said[-4000:]
+    _, message = process.communicate(timeout=120)
+    assert "Traceback" not in message, message[-4000:]
 
 
 @pytest.fixture(scope="module")
@@ -80,16 +80,16 @@ def operations(server) -> list[tuple[str, str, dict[str, Any]]]:
     """Method, path and description of every operation that the service describes."""
     document = json.loads(server.ask("GET", "/openapi.json")[1])
     return [
-        (method.upper(), path, found)
+        (method.upper(), path, result)
         for path, methods in document["paths"].items()
-        for method, found in methods.items()
+        for method, result in methods.items()
     ]
 
 
 def examples(operation: dict[str, Any]) -> list[Any]:
     """The bodies the document gives for an operation."""
     content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-    given = [one["value"] for one in content.get("examples", {}).values()]
+    given = [item["value"] for item in content.get("examples", {}).values()]
     return given or ([content["example"]] if "example" in content else [])
 
 
@@ -137,14 +137,14 @@ def test_no_text_of_a_request_is_opened_called_or_run(server, operations):
     server.ask("POST", "/v1/predict/mlir", b"func.func @f() { return }", "text/plain")
     server.ask("GET", "/v1/measurements?limit=1")
     since = server.events.stat().st_size
-    asked = 0
+    requested = 0
     for method, path, operation in operations:
         bodies = examples(operation)
         assert bodies or method == "GET" or "requestBody" not in operation, f"{path} has no example to start from"
         for text in TEXTS:
             quoted = urllib.parse.quote(text, errors="replace")
             query = "&".join(
-                f"{one['name']}={quoted}" for one in operation.get("parameters", ()) if one["in"] == "query"
+                f"{item['name']}={quoted}" for item in operation.get("parameters", ()) if item["in"] == "query"
             )
             sent = [None]
             for example in bodies[:2]:
@@ -154,12 +154,12 @@ def test_no_text_of_a_request_is_opened_called_or_run(server, operations):
             for body in sent if method != "GET" else sent[:1]:
                 raw = None if body is None else json.dumps(body).encode()
                 status, answer = server.ask(method, f"{filled(path, text)}?{query}", raw)
-                asked += 1
+                requested += 1
                 assert status < 500 or status == 503, (method, path, text, answer)
                 assert b"/etc/passwd:" not in answer
     for text in TEXTS[:4]:
         server.ask("POST", "/v1/predict/mlir", text.encode(), "text/plain")
-    assert asked > 200
+    assert requested > 200
     # What pyarrow opens in the reader of tables is not Python's to see; a set is found by its name or not at all.
     assert server.ask("GET", f"/v1/measurements?set={urllib.parse.quote(TEXTS[0])}")[0] in (404, 422)
     events = server.new_events(since)
@@ -193,9 +193,9 @@ def test_the_watch_sees_what_it_looks_for(tmp_path):
     subprocess.run(
         [sys.executable, "-P", "-c", code], env=os.environ | {"PYTHONPATH": str(tmp_path)}, check=True, timeout=30
     )
-    said = (tmp_path / "events").read_text()
-    assert f"/dev/null/{MARK}" in said
-    assert "pickle.find_class" in said
+    message = (tmp_path / "events").read_text()
+    assert f"/dev/null/{MARK}" in message
+    assert "pickle.find_class" in message
 
 
 NUMBERS = ("1e400", "-1e400", "1" * 400, "-" + "9" * 5000, "1e308", "-1", "0", "0.5", "9223372036854775808", "1e-400", "NaN",
@@ -204,7 +204,7 @@ NUMBERS = ("1e400", "-1e400", "1" * 400, "-" + "9" * 5000, "1e308", "-1", "0", "
 
 def test_no_number_of_a_request_is_too_much(server, doors):
     """Whatever stands where a number does is answered or refused, never a failure of the server."""
-    asked = 0
+    requested = 0
     for method, path, bodies in doors:
         for example in bodies[:1]:
             numbers = [where for where in places(example) if type(at(example, where)) in (int, float)]
@@ -212,11 +212,11 @@ def test_no_number_of_a_request_is_too_much(server, doors):
                 for number in NUMBERS:
                     raw = json.dumps(put(example, where, "@@")).replace('"@@"', number).encode()
                     status, answer = server.ask(method, path, raw)
-                    asked += 1
+                    requested += 1
                     assert status in (200, 400, 404, 413, 422, 503), (path, where, number[:40], answer[:400])
                     assert b"NaN" not in answer
                     assert b"Infinity" not in answer
-    assert asked > 200
+    assert requested > 200
 
 
 DEEP = 100_000
@@ -252,9 +252,9 @@ def test_a_body_that_is_too_long_is_refused_by_every_route(server, doors):
         connection.putheader("content-length", str(1 << 40))
         connection.endheaders(b"{")
         answer = connection.getresponse()
-        said = answer.status, answer.getheader("connection"), answer.read()
+        message = answer.status, answer.getheader("connection"), answer.read()
         connection.close()
-        assert said[:2] == (413, "close"), (path, said)
+        assert message[:2] == (413, "close"), (path, message)
 
 
 def product_trees() -> Iterator[tuple[Path, ast.AST]]:

@@ -169,12 +169,12 @@ def test_what_was_refused_is_tried_again_after_a_while(tmp_path, monkeypatch):
 
 
 def test_a_model_that_was_replaced_is_freed_with_what_it_refers_to(tmp_path, monkeypatch):
-    gone: list[weakref.ref[Stub]] = []
+    missing: list[weakref.ref[Stub]] = []
 
     def load(path: Path, devices: Any) -> Stub:
         made = Stub(path)
         made.itself = made  # as a memoised method refers to its object
-        gone.append(weakref.ref(made))
+        missing.append(weakref.ref(made))
         return made
 
     monkeypatch.setattr(module, "load_predictor", load)
@@ -186,7 +186,7 @@ def test_a_model_that_was_replaced_is_freed_with_what_it_refers_to(tmp_path, mon
             assert source.refresh()
     finally:
         gc.enable()
-    assert [found() is None for found in gone] == [True, True, False]
+    assert [result() is None for result in missing] == [True, True, False]
 
 
 def test_the_watch_outlives_a_look_that_fails_and_waits_for_no_look_that_hangs():
@@ -238,9 +238,9 @@ def test_a_summary_leaves_out_what_only_a_machine_reads():
 def test_settings_come_from_the_environment():
     env = {"KERNELCAST_PORT": "9000", "KERNELCAST_MODEL": "/m", "KERNELCAST_ACCESS_LOG": "yes", "KERNELCAST_RELOAD_S": "0.5",
            "KERNELCAST_DEVICE_FILES": "a.yaml:b.yaml", "KERNELCAST_HOST": ""}  # fmt: skip
-    found = Settings.from_env(env)
-    assert (found.host, found.port, found.model, found.access_log) == ("127.0.0.1", 9000, Path("/m"), True)
-    assert found.device_files == (Path("a.yaml"), Path("b.yaml"))
+    result = Settings.from_env(env)
+    assert (result.host, result.port, result.model, result.access_log) == ("127.0.0.1", 9000, Path("/m"), True)
+    assert result.device_files == (Path("a.yaml"), Path("b.yaml"))
 
 
 @pytest.mark.parametrize(

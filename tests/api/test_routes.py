@@ -125,20 +125,20 @@ def test_the_examples_of_requests_and_answers_are_valid_and_answered(client, nam
     document = client.get("/openapi.json").json()
     operation = document["paths"][f"/v1/{name}"]["post"]
     whole = {"components": document["components"]}
-    asked = operation["requestBody"]["content"]["application/json"]
+    query = operation["requestBody"]["content"]["application/json"]
     answered = operation["responses"]["200"]["content"]["application/json"]
     validator = DRAFT(answered["schema"] | whole)
     for example in _examples(answered):
         validator.validate(example)
-    for example in _examples(asked):
-        DRAFT(asked["schema"] | whole).validate(example)
+    for example in _examples(query):
+        DRAFT(query["schema"] | whole).validate(example)
         response = client.request("POST", f"/v1/{name}", json=example)
         assert response.status_code == 200, response.text
         validator.validate(response.json())
 
 
 def _examples(content):
-    return [content["example"]] if "example" in content else [one["value"] for one in content["examples"].values()]
+    return [content["example"]] if "example" in content else [item["value"] for item in content["examples"].values()]
 
 
 def test_plain_answers_are_as_described(client):

@@ -86,11 +86,11 @@ def test_variants_of_a_jax_program_share_its_name_and_differ_in_size() -> None:
     structure = some(jax_families(), "contraction")
     from programs.jax.programs import variants
 
-    found = variants(structure, 0)
-    assert len({module.module_id for module in found}) == len(found) >= 2
-    assert {module.program for module in found} == {"jax/contraction-ij,jk->ik/forward"}
-    assert found == variants(structure, 0)
-    assert found != variants(structure, 1)
+    result = variants(structure, 0)
+    assert len({module.module_id for module in result}) == len(result) >= 2
+    assert {module.program for module in result} == {"jax/contraction-ij,jk->ik/forward"}
+    assert result == variants(structure, 0)
+    assert result != variants(structure, 1)
 
 
 def test_torch_programs_come_in_every_dialect_with_weights_as_arguments() -> None:
@@ -117,9 +117,9 @@ def test_torch_variants_take_no_dialect_twice_and_no_tosa_where_it_would_need_f6
     monkeypatch.setattr(torch_programs, "lower", lambda text, dialect: f"{text} {dialect}")
     seen: Counter[str] = Counter()
     for activation in ("relu", "gelu", "silu", "tanh", "elu", "mish"):
-        found = torch_programs.variants(some(TORCH, "mlp", norm=norm, activation=activation), 0)
-        dialects = [module.dialect for module in found]
-        assert 2 <= len(found) <= 4
+        result = torch_programs.variants(some(TORCH, "mlp", norm=norm, activation=activation), 0)
+        dialects = [module.dialect for module in result]
+        assert 2 <= len(result) <= 4
         assert len(set(dialects)) == len(dialects)
         seen.update(dialects)
     assert ("tosa" in seen) == (norm == "rmsnorm")

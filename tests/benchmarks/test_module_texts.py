@@ -24,10 +24,10 @@ def generated(count: int, seed: int = 0) -> list[ModuleText]:
 
 
 def test_modules_are_as_many_as_asked_for_and_all_different() -> None:
-    found = generated(120)
-    assert len({module.module_id for module in found}) == len(found) == 120
-    assert {module.source for module in found} == {"generated"}
-    assert set(Counter(module.program for module in found[:-4]).values()) <= {2, 3, 4}
+    result = generated(120)
+    assert len({module.module_id for module in result}) == len(result) == 120
+    assert {module.source for module in result} == {"generated"}
+    assert set(Counter(module.program for module in result[:-4]).values()) <= {2, 3, 4}
     assert generated(0) == []
 
 
@@ -49,9 +49,9 @@ def test_every_beginning_is_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
         "_SOURCES",
         {"jax": source("jax", 3), "torch": source("torch", 3), "generated": source("generated", 2)},
     )
-    found = [module.source for module in module_texts(1000)]
+    result = [module.source for module in module_texts(1000)]
     for length in (50, 200, 1000):
-        share = {name: count / length for name, count in Counter(found[:length]).items()}
+        share = {name: count / length for name, count in Counter(result[:length]).items()}
         assert share == pytest.approx(programs.SHARES, abs=4 / length + 0.005)
 
 

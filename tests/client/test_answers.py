@@ -18,7 +18,9 @@ ROWS = [route for route in ROUTES if route.answers and route.answers[0].__module
 def test_examples_are_of_the_answers_types(route: Route):
     operation = document(catalogue())["paths"][route.path][route.method.lower()]
     content = operation["responses"]["200"]["content"]["application/json"]
-    examples = [content["example"]] if "example" in content else [one["value"] for one in content["examples"].values()]
+    examples = (
+        [content["example"]] if "example" in content else [item["value"] for item in content["examples"].values()]
+    )
     assert len(examples) == len(route.answers)
     for kind, example in zip(route.answers, examples, strict=True):
         answer = msgspec.json.decode(json.dumps(example), type=kind)

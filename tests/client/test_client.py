@@ -32,20 +32,20 @@ def client(address):
 
 
 def test_one_prediction_is_what_the_library_says(client):
-    found = client.predict("gemm", device="h200", dtype="bf16", coverage=0.8, **SIZES)
+    result = client.predict("gemm", device="h200", dtype="bf16", coverage=0.8, **SIZES)
     expected = kernelcast.predict("gemm", device="h200", dtype="bf16", coverage=0.8, **SIZES)
-    assert (found.device, found.family, found.coverage) == (GPU, "gemm", 0.8)
-    assert found.latency_s.value == pytest.approx(expected.latency_s.value, rel=1e-6)
-    assert found.latency_s.lower < found.latency_s.value < found.latency_s.upper
-    assert found.bound in found.breakdown
-    assert found.in_domain is True
+    assert (result.device, result.family, result.coverage) == (GPU, "gemm", 0.8)
+    assert result.latency_s.value == pytest.approx(expected.latency_s.value, rel=1e-6)
+    assert result.latency_s.lower < result.latency_s.value < result.latency_s.upper
+    assert result.bound in result.breakdown
+    assert result.in_domain is True
 
 
 def test_sizes_may_stand_in_an_object_of_their_own_and_options_are_sent(client):
-    given = {"device": "amd-epyc-9005-vm-2c", "dtype": "fp32", "threads": 1, "impl": "torch", "cache_state": "cold"}
-    one = client.predict("gemm", **given, **SIZES)
-    assert one == client.predict("gemm", **given, sizes=SIZES)
-    assert one != client.predict("gemm", **{**given, "threads": 2}, **SIZES)
+    raw = {"device": "amd-epyc-9005-vm-2c", "dtype": "fp32", "threads": 1, "impl": "torch", "cache_state": "cold"}
+    item = client.predict("gemm", **raw, **SIZES)
+    assert item == client.predict("gemm", **raw, sizes=SIZES)
+    assert item != client.predict("gemm", **{**raw, "threads": 2}, **SIZES)
 
 
 def test_many_predictions_keep_their_order_across_parts(client, monkeypatch):
@@ -56,9 +56,9 @@ def test_many_predictions_keep_their_order_across_parts(client, monkeypatch):
         {"family": "gemm", "device": ("h200", "l40s")[i % 2], "dtype": "bf16", "m": 16 + i, "n": 512, "k": 512}
         for i in range(24)
     ]
-    found = client.predict_many(specs)
-    assert [one.device for one in found] == [GPU, "nvidia-l40s"] * 12
-    assert found[17].latency_s.value == pytest.approx(client.predict(**specs[17]).latency_s.value, rel=1e-5)
+    result = client.predict_many(specs)
+    assert [item.device for item in result] == [GPU, "nvidia-l40s"] * 12
+    assert result[17].latency_s.value == pytest.approx(client.predict(**specs[17]).latency_s.value, rel=1e-5)
     specs[17] = {**specs[17], "m": 0}
     with pytest.raises(ClientError, match=r"422: requests\[17\]\.sizes\.m: m must be between 1") as caught:
         client.predict_many(specs)
@@ -69,21 +69,21 @@ def test_many_predictions_keep_their_order_across_parts(client, monkeypatch):
 
 def test_columns_of_numpy_are_answered_row_by_row(client):
     m = np.array([16, 512, 4096])
-    found = client.predict_columns("gemm", {"device": "h200", "dtype": "bf16", "sizes": {**SIZES, "m": m}})
-    assert (found.n, len(found.latency_s.value), len(found.in_domain)) == (3, 3, 3)
+    result = client.predict_columns("gemm", {"device": "h200", "dtype": "bf16", "sizes": {**SIZES, "m": m}})
+    assert (result.n, len(result.latency_s.value), len(result.in_domain)) == (3, 3, 3)
     for i, size in enumerate(m.tolist()):
-        one = client.predict("gemm", device="h200", dtype="bf16", **{**SIZES, "m": size})
-        assert found.latency_s.value[i] == pytest.approx(one.latency_s.value, rel=1e-5)
-        assert found.bound.rows()[i] == one.bound
+        item = client.predict("gemm", device="h200", dtype="bf16", **{**SIZES, "m": size})
+        assert result.latency_s.value[i] == pytest.approx(item.latency_s.value, rel=1e-5)
+        assert result.bound.rows()[i] == item.bound
 
 
 def test_rank_compare_sweep_and_roofline(client):
     ranking = client.rank("gemm", device="h200", dtype="bf16", impl="triton", top=3, **SIZES)
     assert 1 <= len(ranking.ranked) <= 3 <= ranking.considered
     assert ranking.ranked[0].slower_than_best == 0
-    given = client.rank("gemm", device="h200", dtype="bf16", impl="triton", configs=[one.config for one in ranking.ranked],
+    raw = client.rank("gemm", device="h200", dtype="bf16", impl="triton", configs=[item.config for item in ranking.ranked],
                         **SIZES)  # fmt: skip
-    assert given.considered == len(ranking.ranked)
+    assert raw.considered == len(ranking.ranked)
     prices = {"h200": 3.5, "l40s": 0.9}
     comparison = client.compare("gemm", dtype="bf16", devices=["h200", "l40s"], price_per_hour=prices, **SIZES)
     for answer in comparison.answers:
@@ -95,7 +95,7 @@ def test_rank_compare_sweep_and_roofline(client):
     stepped = client.sweep("gemm", dtype="bf16", devices=["h200"], dim="m", start=16, stop=4096, points=5, scale="log",
                            n=4096, k=4096)  # fmt: skip
     assert (stepped.values[0], stepped.values[-1]) == (16, 4096)
-    assert [one.device for one in client.compare("gemm", dtype="bf16", devices="h200", **SIZES).answers] == [GPU]
+    assert [item.device for item in client.compare("gemm", dtype="bf16", devices="h200", **SIZES).answers] == [GPU]
     roofline = client.roofline("gemm", dtype="bf16", devices=["h200", "l40s"], **SIZES)
     assert roofline.flops == 2 * 512 * 4096 * 4096
     assert [answer.device for answer in roofline.answers] == [GPU, "nvidia-l40s"]
@@ -108,7 +108,7 @@ def test_whole_models_and_programs(client):
     assert [part.count for part in whole.kernels] == [32, 1]
     assert whole.launches == 33
     programs = client.predict_mlir(MLIR, ["h200", "amd-epyc-9005-vm-2c"], function="main", threads=1)
-    assert [one.device for one in programs.answers] == [GPU, "amd-epyc-9005-vm-2c"]
+    assert [item.device for item in programs.answers] == [GPU, "amd-epyc-9005-vm-2c"]
     assert programs.answers[0].flops == 2 * 64 * 1024 * 512
 
 
@@ -160,10 +160,10 @@ def test_threads_share_one_client(client):
     def work(m: int) -> None:
         try:
             for _ in range(10):
-                found = client.predict("gemm", device="h200", dtype="bf16", m=m, n=512, k=512)
+                result = client.predict("gemm", device="h200", dtype="bf16", m=m, n=512, k=512)
                 # Requests that meet are predicted together, which changes the order of additions.
-                if found.latency_s.value != pytest.approx(expected[m].latency_s.value, rel=1e-5):
-                    wrong.append(found)
+                if result.latency_s.value != pytest.approx(expected[m].latency_s.value, rel=1e-5):
+                    wrong.append(result)
         except ClientError as error:
             wrong.append(error)
 
@@ -204,10 +204,10 @@ def test_the_client_loads_little_and_quickly():
 def test_an_error_survives_being_passed_between_processes(client):
     with pytest.raises(ClientError) as caught:
         client.predict("gemm", device="h200", dtype="bf16", m=0, n=1, k=1)
-    found, copy = caught.value, pickle.loads(pickle.dumps(caught.value))
-    assert (copy.status, copy.detail, copy.errors, str(copy)) == (422, found.detail, found.errors, str(found))
-    assert copy.request_id == found.request_id
-    assert found.request_id
+    result, copy = caught.value, pickle.loads(pickle.dumps(caught.value))
+    assert (copy.status, copy.detail, copy.errors, str(copy)) == (422, result.detail, result.errors, str(result))
+    assert copy.request_id == result.request_id
+    assert result.request_id
 
 
 def test_the_program_of_the_page_runs(address):

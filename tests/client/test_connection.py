@@ -80,9 +80,9 @@ class Scripted:
 
 @pytest.fixture
 def service() -> Iterator[Scripted]:
-    found = Scripted()
-    yield found
-    found.close()
+    result = Scripted()
+    yield result
+    result.close()
 
 
 @pytest.fixture
@@ -100,8 +100,8 @@ def make(service: Scripted, waits: list[float]) -> Iterator[Callable[..., Client
         return made[-1]
 
     yield client
-    for one in made:
-        one.close()
+    for item in made:
+        item.close()
 
 
 def ask(client: Client) -> Any:

@@ -228,8 +228,8 @@ class Short(Scripted):
         self.rows = rows
 
     def collect(self, specs: Sequence[KernelSpec]) -> list[Measurement]:
-        found = super().collect(specs)
-        return found if specs[0] == SENTINEL else found[: self.rows.get(self.count, len(found))]
+        result = super().collect(specs)
+        return result if specs[0] == SENTINEL else result[: self.rows.get(self.count, len(result))]
 
 
 def test_cases_a_collector_had_no_time_for_are_left() -> None:
@@ -254,9 +254,9 @@ def test_a_second_try_that_had_no_time_for_all_leaves_the_first() -> None:
 def test_chunks_are_of_one_worker_and_bounded_and_keep_twins_together() -> None:
     specs = [case(rows, threads, cache_state=state) for rows in range(1, 11) for threads in (1, 2)
              for state in ("hot", "cold")]  # fmt: skip
-    found = list(chunks(specs, PACE))
-    assert sorted(spec.case_id for chunk in found for spec in chunk) == sorted(spec.case_id for spec in specs)
-    for chunk in found:
+    result = list(chunks(specs, PACE))
+    assert sorted(spec.case_id for chunk in result for spec in chunk) == sorted(spec.case_id for spec in specs)
+    for chunk in result:
         assert len(chunk) <= PACE.chunk_cases
         assert len({spec.threads for spec in chunk}) == 1
         assert sum(spec.cache_state == "hot" for spec in chunk) == len(chunk) / 2

@@ -31,8 +31,8 @@ class Done:
         assert self.code == 2, self
         assert self.out == ""
         assert "Traceback" not in self.err
-        _, said, message = self.err.rpartition("error: ")
-        assert said, self
+        _, messages, message = self.err.rpartition("error: ")
+        assert messages, self
         return message.strip()
 
 

@@ -33,8 +33,8 @@ def test_a_table_becomes_a_model_that_knows_the_device(run, tmp_path):
     (report,) = json.loads(done.out)
     assert (report["family"], report["device"], report["rows"]) == ("softmax", DEVICE, 12)
     assert report["after"]["latency"]["mean_ape_pct"] < report["before"]["latency"]["mean_ape_pct"]
-    asked = ("softmax", "rows=3000", "cols=1024", "dtype=fp32", "impl=torch", "--device", DEVICE, "--json")
-    before, after = (json.loads(run("predict", *asked, *more).out) for more in ((), ("--model", tmp_path / "model")))
+    query = ("softmax", "rows=3000", "cols=1024", "dtype=fp32", "impl=torch", "--device", DEVICE, "--json")
+    before, after = (json.loads(run("predict", *query, *more).out) for more in ((), ("--model", tmp_path / "model")))
     assert "carried over" in before["method"]
     assert "calibrated" in after["method"]
     assert after["in_domain"]

@@ -22,10 +22,10 @@ CPU = "amd-epyc-9005-vm-2c"
 
 def test_devices(run):
     assert "NVIDIA H100 SXM5 80 GB" in run("devices").out
-    assert [one["name"] for one in json.loads(run("devices", "--json").out)] == catalogue().names()
-    one = run("devices", "h100").out
-    assert "3.35 TB/s" in one
-    assert "datasheet" in one
+    assert [item["name"] for item in json.loads(run("devices", "--json").out)] == catalogue().names()
+    item = run("devices", "h100").out
+    assert "3.35 TB/s" in item
+    assert "datasheet" in item
     assert json.loads(run("devices", "h100", "--json").out)["name"] == "nvidia-h100-sxm-80gb"
     assert "no device 'h900'" in run("devices", "h900").error
 
@@ -109,8 +109,8 @@ def test_importing_stores_rows_and_listing_counts_them(run, tmp_path):
     done = run("import", table, "--source", "me", "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)[str(table)]["kept"] == 2
-    found = json.loads(run("data", "list", "--json").out)
-    assert found == [{"family": "gemm", "device": "nvidia-t4", "status": "ok", "rows": 2}]
+    result = json.loads(run("data", "list", "--json").out)
+    assert result == [{"family": "gemm", "device": "nvidia-t4", "status": "ok", "rows": 2}]
     assert "nvidia-t4" in run("data", "list").out
     packed = run("data", "compact", "--out", tmp_path / "packed", "--json")
     assert json.loads(packed.out) == [str(tmp_path / "packed" / "gemm.parquet")]
@@ -168,12 +168,12 @@ def test_characterising_writes_a_device_file_that_loads(run, tmp_path, monkeypat
     done = run("characterize", "--out", path, *(("--device", device) if device else ()))
     assert done.code == 0, done.err
     assert "latency_l3_s: not measured" in done.err
-    found = load_device_file(path)
-    assert found.name == (device or this_machine.machine_id())
-    assert found.measured["launch_torch_s"].value == 1e-6
-    assert "latency_l3_s" not in found.measured
+    result = load_device_file(path)
+    assert result.name == (device or this_machine.machine_id())
+    assert result.measured["launch_torch_s"].value == 1e-6
+    assert "latency_l3_s" not in result.measured
     if device:
-        assert found.facts == catalogue().get(device).facts
+        assert result.facts == catalogue().get(device).facts
 
 
 def test_characterising_without_the_library_is_one_sentence(run, tmp_path, monkeypatch):

@@ -107,7 +107,7 @@ def test_what_a_query_is_refused_for(run, store, args, said, tmp_path, monkeypat
     message = run("data", "query", *args, "--store", store).error
     assert said in message
     assert "\n" not in message
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["store"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["store"]
 
 
 def test_without_rows_and_without_a_store(run, tmp_path):
@@ -119,8 +119,8 @@ def test_without_rows_and_without_a_store(run, tmp_path):
 def test_without_duckdb_one_sentence_says_what_to_install(run, store, monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
     assert "pip install 'kernelcast[storage]'" in run("data", "query", "SELECT 1", "--store", store).error
-    asked = run("data", "export", "--store", store, "--out", tmp_path / "x", "--where", "m > 1")
-    assert "pip install 'kernelcast[storage]'" in asked.error
+    query = run("data", "export", "--store", store, "--out", tmp_path / "x", "--where", "m > 1")
+    assert "pip install 'kernelcast[storage]'" in query.error
     # Without a condition rows are read without it.
     assert run("data", "export", "--store", store, "--out", tmp_path / "x").code == 0
 
@@ -128,7 +128,7 @@ def test_without_duckdb_one_sentence_says_what_to_install(run, store, monkeypatc
 def test_what_is_exported_is_imported(run, store, tmp_path):
     done = run("data", "export", "--store", store, "--out", tmp_path / "out", "--format", "form", "--json")
     assert json.loads(done.out)["rows"] == 61
-    assert [Path(one).name for one in json.loads(done.out)["files"]] == ["gemm-0001.parquet", "softmax-0001.parquet"]
+    assert [Path(item).name for item in json.loads(done.out)["files"]] == ["gemm-0001.parquet", "softmax-0001.parquet"]
     for path in json.loads(done.out)["files"]:
         assert run("import", path, "--source", "a friend", "--store", tmp_path / "theirs").code == 0
     mine, theirs = (

@@ -42,20 +42,20 @@ def test_splits_by_name_and_by_pattern(run, data, model, tmp_path):
     html = tmp_path / "report.html"
     done = run("evaluate", "--model", model, "--data", data, "--split", "val_*", "--html", html, "--json")
     assert done.code == 0, done.err
-    found = json.loads(done.out)
-    slices = {(one["by"], one["name"]): one["metrics"]["n"] for one in found["slices"]}
+    result = json.loads(done.out)
+    slices = {(item["by"], item["name"]): item["metrics"]["n"] for item in result["slices"]}
     assert slices["split", "val_shapes"] == 30
     assert slices["split", "val_device"] == 10
     assert slices["device", "nvidia-l4 (unseen)"] == 10
     assert slices["device seen in training", "no"] == 10
-    assert found["notes"] == []
-    assert {one["seen"] for one in found["intervals"]} == {True, False}
-    assert {one["peer"]["held_out"] for one in found["beside"]} == {"shapes", "device"}
+    assert result["notes"] == []
+    assert {item["seen"] for item in result["intervals"]} == {True, False}
+    assert {item["peer"]["held_out"] for item in result["beside"]} == {"shapes", "device"}
     assert "val_device, val_shapes" in html.read_text(encoding="utf-8")
     twice = run(
         "evaluate", "--model", model, "--data", data, "--split", "val_shapes", "--split", "val_device", "--json"
     )
-    assert json.loads(twice.out)["slices"] == found["slices"]
+    assert json.loads(twice.out)["slices"] == result["slices"]
 
 
 def test_all_rows_are_told_by_split_and_training_rows_owned_up_to(run, data, model):
@@ -67,8 +67,8 @@ def test_all_rows_are_told_by_split_and_training_rows_owned_up_to(run, data, mod
 def test_a_split_that_is_not_there_is_one_sentence(run, data, model):
     message = run("evaluate", "--model", model, "--data", data, "--split", "val_*", "--split", "test").error
     assert "has split 'test'; splits there: train, val_device, val_shapes" in message
-    said = run("evaluate", "--data", data, "--compare", "hash", "--split", "a", "--split", "b").error
-    assert "one --split at most" in said
+    messages = run("evaluate", "--data", data, "--compare", "hash", "--split", "a", "--split", "b").error
+    assert "one --split at most" in messages
 
 
 def test_a_learning_curve(run, data, tmp_path):
@@ -90,7 +90,7 @@ def test_a_learning_curve(run, data, tmp_path):
     done = run(*args, "--out", html, "--json")
     assert done.code == 0, done.err
     (curve,) = json.loads(done.out)["curves"]
-    assert [(one["rows"], one["seeds"], one["judged"]) for one in curve["points"]] == [(30, 2, 40), (80, 1, 40)]
+    assert [(item["rows"], item["seeds"], item["judged"]) for item in curve["points"]] == [(30, 2, 40), (80, 1, 40)]
     assert "seconds of measuring" in html.read_text(encoding="utf-8")
     assert "softmax" in run(*args).out
     assert "give whole numbers" in run("learning-curve", "--data", data, "--rows", "many").error

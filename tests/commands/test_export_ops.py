@@ -18,15 +18,15 @@ def test_a_file_and_its_errors(run: Run, tmp_path: Path) -> None:
     done = run("export-ops", "--device", "epyc-9005-vm-2c", "--family", "copy", "--rows", "60", "--out", str(tmp_path / "new"),
                "--json")  # fmt: skip
     assert done.code == 0, done
-    (one,) = json.loads(done.out)["exported"]
+    (item,) = json.loads(done.out)["exported"]
     file = tmp_path / "new" / "op-copy.kcm"
-    assert one["kind"] == "op-copy"
-    assert one["file"] == str(file)
-    assert one["size_b"] == file.stat().st_size
-    assert {(found["device"], found["dtype"]) for found in one["against_teacher"]} == {(CPU, "fp32"), (CPU, "bf16")}
-    assert all(found["latency"]["n"] > 100 for found in one["against_rows"])
-    assert one["asking_s"] > 0
-    assert one["fitting_s"] > 0
+    assert item["kind"] == "op-copy"
+    assert item["file"] == str(file)
+    assert item["size_b"] == file.stat().st_size
+    assert {(result["device"], result["dtype"]) for result in item["against_teacher"]} == {(CPU, "fp32"), (CPU, "bf16")}
+    assert all(result["latency"]["n"] > 100 for result in item["against_rows"])
+    assert item["asking_s"] > 0
+    assert item["fitting_s"] > 0
     assert read_model(file, "op-copy").devices == (CPU,)
     assert "1 models of" in done.err
     assert "asking about copy" in done.err

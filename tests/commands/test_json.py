@@ -108,7 +108,7 @@ def test_commands_of_a_gpu_print_json_without_msgspec(
     command = [sys.executable, "-P", "-c", PLAYED, *words.split(), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+    message = json.loads(done.stdout)
     for step in path:
-        said = said[step]
-    assert said == value
+        message = message[step]
+    assert message == value

@@ -40,7 +40,7 @@ def test_keys_differ_and_are_listed_by_name(run, file):
             for name, scope in (("a", "read"), ("b", "admin"))]  # fmt: skip
     assert made[0]["key"] != made[1]["key"]
     listed = json.loads(run("keys", "list", "--file", file, "--json").out)
-    assert [(one["name"], one["scope"]) for one in listed] == [("a", "read"), ("b", "admin")]
+    assert [(item["name"], item["scope"]) for item in listed] == [("a", "read"), ("b", "admin")]
     shown = run("keys", "list", "--file", file).out
     assert "admin" in shown
     assert made[0]["key"] not in shown + json.dumps(listed)
@@ -94,9 +94,9 @@ def test_what_is_refused_and_in_which_words(run, tmp_path, args, text, words):
     if text is not None:
         file.write_text(text)
         file.chmod(0o600)
-    said = run("keys", *args, "--file", file).error
-    assert words in said
-    assert "xxxxx" not in said or "--name" in said
+    message = run("keys", *args, "--file", file).error
+    assert words in message
+    assert "xxxxx" not in message or "--name" in message
     if text is not None:
         assert file.read_text() == text
 

@@ -32,12 +32,12 @@ def test_a_dry_run_writes_nothing(run, plan: Path, tmp_path: Path) -> None:
 
 
 def test_a_dry_run_as_json(run, plan: Path) -> None:
-    found = json.loads(run("nightly", plan, "--dry-run", "--json").out)
-    assert found["devices"] == [DEVICE]
-    assert 0 < found["cases"] <= found["candidates"]
-    assert found["measuring_s"] + found["kept_back_s"] == pytest.approx(60)
-    assert list(found["stages"])[-1] == "report"
-    assert found["serves"] == "shipped"
+    result = json.loads(run("nightly", plan, "--dry-run", "--json").out)
+    assert result["devices"] == [DEVICE]
+    assert 0 < result["cases"] <= result["candidates"]
+    assert result["measuring_s"] + result["kept_back_s"] == pytest.approx(60)
+    assert list(result["stages"])[-1] == "report"
+    assert result["serves"] == "shipped"
 
 
 @pytest.mark.parametrize(
@@ -87,5 +87,5 @@ def test_the_list_of_nights(run) -> None:
     shown = run("nights").out
     assert shown.index("20261122") < shown.index("20261121")
     listed = json.loads(run("nights", "--json", "--most", 1).out)
-    assert [(one["outcome"], one["rows"], one["minutes"]) for one in listed] == [("promoted", 7, 1.0)]
+    assert [(item["outcome"], item["rows"], item["minutes"]) for item in listed] == [("promoted", 7, 1.0)]
     assert json.loads(run("nights", "--json", "--plan", "other").out) == []

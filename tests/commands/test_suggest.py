@@ -61,7 +61,7 @@ def test_the_form_can_be_predicted_and_once_filled_in_calibrates(run, suggest, m
     seconds = pq.read_table(predicted)["pred_latency_s"]
     assert seconds.null_count == 0
     at = table.column_names.index("latency_s")
-    pq.write_table(table.set_column(at, "latency_s", pa.array([2 * one for one in seconds.to_pylist()])), filled)
+    pq.write_table(table.set_column(at, "latency_s", pa.array([2 * item for item in seconds.to_pylist()])), filled)
     assert "latency_s: is missing" in run("calibrate", "--model", model, "--data", form, "--out", tmp_path / "no").error
     done = run("calibrate", "--model", model, "--data", filled, "--out", tmp_path / "calibrated")
     assert done.code == 0, done.err
@@ -69,14 +69,14 @@ def test_the_form_can_be_predicted_and_once_filled_in_calibrates(run, suggest, m
 
 def test_json_says_each_case_its_cost_and_its_use(suggest):
     done = suggest("--n", 3, "--family", "softmax", "--json")
-    found = json.loads(done.out)
-    assert found["device"] == "nvidia-v100-sxm-32gb"
-    assert [one["family"] for one in found["cases"]] == ["softmax"] * 3
-    assert found["measuring_s"] == pytest.approx(sum(one["measuring_s"] for one in found["cases"]))
-    one = found["cases"][0]
-    assert set(one["sizes"]) == {"rows", "cols"}
-    assert one["latency_s"] > 0
-    assert one["gain"] > 0
+    result = json.loads(done.out)
+    assert result["device"] == "nvidia-v100-sxm-32gb"
+    assert [item["family"] for item in result["cases"]] == ["softmax"] * 3
+    assert result["measuring_s"] == pytest.approx(sum(item["measuring_s"] for item in result["cases"]))
+    item = result["cases"][0]
+    assert set(item["sizes"]) == {"rows", "cols"}
+    assert item["latency_s"] > 0
+    assert item["gain"] > 0
 
 
 def test_candidates_are_the_rows_of_a_table_whatever_they_were_measured_on(suggest, tmp_path):
@@ -84,7 +84,7 @@ def test_candidates_are_the_rows_of_a_table_whatever_they_were_measured_on(sugge
                       "rows": [100, 200, 300], "cols": [64, 128, 256], "latency_s": ["?", "1", None]})  # fmt: skip
     pa_csv.write_csv(table, tmp_path / "pool.csv")
     done = suggest("--candidates", tmp_path / "pool.csv", "--json")
-    assert {one["sizes"]["rows"] for one in json.loads(done.out)["cases"]} == {100, 200, 300}
+    assert {item["sizes"]["rows"] for item in json.loads(done.out)["cases"]} == {100, 200, 300}
     assert "all the candidates there are, 3 instead of 32" in done.err
     pa_csv.write_csv(table.drop_columns(["family", "device"]), tmp_path / "bare.csv")
     named = suggest("--candidates", tmp_path / "bare.csv", "--family", "softmax", "--json")

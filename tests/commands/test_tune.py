@@ -80,21 +80,21 @@ def test_files_and_the_command_to_use(run: Run, model: Path) -> None:
 def test_the_command_told_compiles(run: Run, model: Path) -> None:
     from iree.compiler.tools.binaries import find_tool
 
-    told = json.loads(run("tune", "layer.mlir", "--device", NAME, "--json").out)
-    program, *words = told["command"].split()
+    messages = json.loads(run("tune", "layer.mlir", "--device", NAME, "--json").out)
+    program, *words = messages["command"].split()
     assert program == "iree-compile"
     subprocess.run([find_tool(program), *words], check=True, capture_output=True, cwd=model.parent)
     assert (model.parent / "layer.vmfb").stat().st_size > 0
 
 
 def test_json(run: Run, model: Path) -> None:
-    told = json.loads(run("tune", str(model), "--device", NAME, "--out", "there", "--json").out)
-    (row,) = told["tuned"]
-    assert (told["variant"], told["device"], told["threads"]) == ("tuned", NAME, 1)
+    messages = json.loads(run("tune", str(model), "--device", NAME, "--out", "there", "--json").out)
+    (row,) = messages["tuned"]
+    assert (messages["variant"], messages["device"], messages["threads"]) == ("tuned", NAME, 1)
     assert row["config"]["tile_m"] == 32
     assert [row[name] for name in ("default_s", "data_tiling_s", "chosen_s")] == pytest.approx([4e-5, 3e-5, 1e-5])
-    assert told["totals_s"]["default"] == pytest.approx(4e-5)
-    assert told["files"][0] == "there/tuning_spec.mlir"
+    assert messages["totals_s"]["default"] == pytest.approx(4e-5)
+    assert messages["files"][0] == "there/tuning_spec.mlir"
 
 
 @pytest.mark.parametrize("broken", ["missing", "damaged"])
@@ -156,7 +156,7 @@ def pretended(*_: Any, keep: bool) -> Iterator[Any]:
     KEPT.append(keep)
 
     def measure(tried: Sequence[Candidates]) -> list[list[float]]:
-        return [[1e-6 if "data_tiling" in one.config(i) else 2e-6 for i in range(len(one))] for one in tried]
+        return [[1e-6 if "data_tiling" in item.config(i) else 2e-6 for i in range(len(item))] for item in tried]
 
     def race(modules: Mapping[str, Path]) -> dict[str, float]:
         return {name: 1e-6 if name == "data tiling" else 2e-6 for name in modules}
@@ -167,10 +167,10 @@ def pretended(*_: Any, keep: bool) -> Iterator[Any]:
 def test_measurements_decide_and_are_told(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune_measuring, "measuring", pretended)
     done = run("tune", str(model), "--device", NAME, "--measure", "2", "--force", "--json")
-    told = json.loads(done.out)
-    assert told["variant"] == "data tiling"
-    assert told["measured_module_s"] == {"data tiling": 1e-6, "default": 2e-6}
-    assert told["tuned"][0]["measured"] is True
+    messages = json.loads(done.out)
+    assert messages["variant"] == "data tiling"
+    assert messages["measured_module_s"] == {"data tiling": 1e-6, "default": 2e-6}
+    assert messages["tuned"][0]["measured"] is True
 
 
 def test_configurations_are_measured_as_rows_of_the_store(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,19 +53,19 @@ class DyingLocation:
         self._root, self.steps = root, steps
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._root, name)
+        result = getattr(self._root, name)
         if name not in ("write", "move"):
-            return found
+            return result
 
         def step(*given: Any) -> Any:
             if self.steps <= 0:
                 raise KilledError
             self.steps -= 1
-            return found(*given)
+            return result(*given)
 
         if name == "write" and not isinstance(self._root, LocalLocation):
             # An object store writes one file after the other.
-            return lambda files: [step([one]) for one in files]
+            return lambda files: [step([item]) for item in files]
         return step
 
 

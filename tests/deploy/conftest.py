@@ -19,12 +19,12 @@ Serve = Callable[..., contextlib.AbstractContextManager[int]]
 @contextlib.contextmanager
 def _serving(home: Path, env: Mapping[str, str] | None = None, *options: str) -> Iterator[int]:
     """The port of `kernelcast serve` with the shipped model, or the champion in `home`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("KERNELCAST_")}
+    remaining = {name: value for name, value in os.environ.items() if not name.startswith("KERNELCAST_")}
     # What it logs goes into a file: nobody reads a pipe while it serves, and a full one would stop it.
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "kernelcast", "serve", "--port", "0", "--json", *options],
-            cwd=home, env=kept | {"KERNELCAST_HOME": str(home)} | dict(env or {}),
+            cwd=home, env=remaining | {"KERNELCAST_HOME": str(home)} | dict(env or {}),
             stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
         try:

@@ -78,11 +78,11 @@ def test_the_exit_status(audit, monkeypatch, capsys, said, arguments, status):
 
 
 def test_what_is_accepted_is_left_to_pip_audit(audit, monkeypatch):
-    asked = []
+    query = []
     said = answer(CLEAN), ""
-    monkeypatch.setitem(audit["main"].__globals__, "ask", lambda pins, further: asked.extend(further) or said)
+    monkeypatch.setitem(audit["main"].__globals__, "ask", lambda pins, further: query.extend(further) or said)
     assert audit["main"](["--accept", "PYSEC-2021-66", "--accept", "GHSA-0000"]) == 0
-    assert asked == ["--ignore-vuln", "PYSEC-2021-66", "--ignore-vuln", "GHSA-0000"]
+    assert query == ["--ignore-vuln", "PYSEC-2021-66", "--ignore-vuln", "GHSA-0000"]
 
 
 def test_pip_audit_takes_the_options_it_is_given():

@@ -26,17 +26,17 @@ FILES = ("Containerfile", "compose.yaml", "kubernetes.yaml")
 def instructions() -> list[tuple[int, str, str]]:
     """(stage, instruction, rest) of every line of the Containerfile, continued lines joined."""
     lines = [line for line in FILE.splitlines() if not line.lstrip().startswith("#")]
-    found, stage = [], -1
+    result, stage = [], -1
     for line in re.sub(r"\\\n", " ", "\n".join(lines)).splitlines():
         if line.strip():
             word, _, rest = line.strip().partition(" ")
             stage += word == "FROM"
-            found.append((stage, word, rest.strip()))
-    return found
+            result.append((stage, word, rest.strip()))
+    return result
 
 
 def last(word: str) -> str:
-    return [rest for stage, found, rest in instructions() if found == word and stage == 1][-1]
+    return [rest for stage, result, rest in instructions() if result == word and stage == 1][-1]
 
 
 def env_of_image() -> dict[str, str]:
@@ -109,11 +109,11 @@ def test_the_health_check_tells_ready_from_not(answer: str, tmp_path: Path) -> N
     from http.server import BaseHTTPRequestHandler, HTTPServer
     from threading import Thread
 
-    asked = []
+    query = []
 
     class Service(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            query.append(self.path)
             self.send_response(int(answer))
             self.end_headers()
 
@@ -130,7 +130,7 @@ def test_the_health_check_tells_ready_from_not(answer: str, tmp_path: Path) -> N
     )
     thread.join()
     server.server_close()
-    assert (done.returncode == 0, asked) == (answer == "200", ["/readyz"])
+    assert (done.returncode == 0, query) == (answer == "200", ["/readyz"])
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -145,8 +145,8 @@ def test_nothing_is_a_secret(name: str) -> None:
     text = (DEPLOY / name).read_text(encoding="utf-8")
     assert not re.search(r"\bkc_\w{8}", text)
     for line in text.splitlines():
-        if not line.startswith("#") and (found := re.search(r"(?:PASSWORD|_KEY|TOKEN|SECRET)\s*[:=]\s*(\S.*)$", line)):
-            assert found[1].startswith("${"), line
+        if not line.startswith("#") and (result := re.search(r"(?:PASSWORD|_KEY|TOKEN|SECRET)\s*[:=]\s*(\S.*)$", line)):
+            assert result[1].startswith("${"), line
 
 
 def compose() -> Any:
@@ -187,21 +187,21 @@ def test_prometheus_and_grafana_find_what_is_mounted() -> None:
 
 
 def test_compose_is_whole() -> None:
-    found = compose()
-    secrets = {name for service in found["services"].values() for name in service.get("secrets", ())}
-    assert secrets == set(found["secrets"])
+    result = compose()
+    secrets = {name for service in result["services"].values() for name in service.get("secrets", ())}
+    assert secrets == set(result["secrets"])
     # Made by whoever runs it, and never part of the clone.
-    for one in found["secrets"].values():
-        assert one["file"].startswith("./secrets/")
+    for item in result["secrets"].values():
+        assert item["file"].startswith("./secrets/")
     ignored = subprocess.run(["git", "check-ignore", "-q", "deploy/secrets/keys"], cwd=ROOT, check=False)
     assert ignored.returncode == 0, "deploy/secrets/ must be in .gitignore"
-    for service in found["services"].values():
-        assert set(service.get("depends_on", ())) <= set(found["services"])
+    for service in result["services"].values():
+        assert set(service.get("depends_on", ())) <= set(result["services"])
         # Nothing is open to other machines; a proxy with TLS is.
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
         if build := service.get("build"):
             assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()
-    serve = found["services"]["kernelcast"]
+    serve = result["services"]["kernelcast"]
     assert serve["read_only"] is True
     assert serve["command"] == ["serve"]
     assert Settings.from_env(serve["environment"]).workers == 2
@@ -209,38 +209,40 @@ def test_compose_is_whole() -> None:
 
 def test_the_extras_of_the_images_exist() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    asked = {service["build"]["args"]["EXTRAS"] for service in compose()["services"].values()
+    query = {service["build"]["args"]["EXTRAS"] for service in compose()["services"].values()
              if "args" in service.get("build", {})}  # fmt: skip
-    assert asked == {"registry"}
-    assert asked | set(re.findall(r"EXTRAS=(\w+)", FILE)) <= set(extras)
+    assert query == {"registry"}
+    assert query | set(re.findall(r"EXTRAS=(\w+)", FILE)) <= set(extras)
 
 
 def manifests() -> dict[str, Any]:
-    found = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")))
-    assert len({one["kind"] for one in found}) == len(found)
-    return {one["kind"]: one for one in found}
+    result = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")))
+    assert len({item["kind"] for item in result}) == len(result)
+    return {item["kind"]: item for item in result}
 
 
 def container() -> Any:
-    (found,) = manifests()["Deployment"]["spec"]["template"]["spec"]["containers"]
-    return found
+    (result,) = manifests()["Deployment"]["spec"]["template"]["spec"]["containers"]
+    return result
 
 
 def test_kubernetes_parts_fit_together() -> None:
-    found = manifests()
-    deployment = found["Deployment"]["spec"]
+    result = manifests()
+    deployment = result["Deployment"]["spec"]
     labels = deployment["template"]["metadata"]["labels"]
-    assert deployment["selector"]["matchLabels"] == found["Service"]["spec"]["selector"] == labels
-    assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
-    assert found["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
+    assert deployment["selector"]["matchLabels"] == result["Service"]["spec"]["selector"] == labels
+    assert result["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    assert result["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
     ports = {port["name"]: port["containerPort"] for port in container()["ports"]}
-    assert [port["targetPort"] for port in found["Service"]["spec"]["ports"]] == list(ports) == ["http"]
+    assert [port["targetPort"] for port in result["Service"]["spec"]["ports"]] == list(ports) == ["http"]
     assert ports["http"] == int(last("EXPOSE"))
-    assert {one["configMapRef"]["name"] for one in container()["envFrom"]} == {found["ConfigMap"]["metadata"]["name"]}
-    Settings.from_env(found["ConfigMap"]["data"])
-    volumes = {one["name"] for one in deployment["template"]["spec"]["volumes"]}
-    assert {one["name"] for one in container()["volumeMounts"]} == volumes
-    assert last("VOLUME") in {one["mountPath"] for one in container()["volumeMounts"]}
+    assert {item["configMapRef"]["name"] for item in container()["envFrom"]} == {
+        result["ConfigMap"]["metadata"]["name"]
+    }
+    Settings.from_env(result["ConfigMap"]["data"])
+    volumes = {item["name"] for item in deployment["template"]["spec"]["volumes"]}
+    assert {item["name"] for item in container()["volumeMounts"]} == volumes
+    assert last("VOLUME") in {item["mountPath"] for item in container()["volumeMounts"]}
 
 
 def test_kubernetes_probes_and_limits() -> None:

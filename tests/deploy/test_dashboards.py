@@ -65,18 +65,18 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     command = [sys.executable, "-c", _TRAFFIC, str(ROOT / "tests" / "api" / "conftest.py"), nights]
     done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for line in done.stdout.splitlines():
         if line and not line.startswith("#"):
             name, _, rest = line.partition("{")
             labels = re.findall(r'(\w+)="', rest.rpartition("}")[0])
-            found.setdefault(name.split(" ")[0], set()).update(labels)
-    return found
+            result.setdefault(name.split(" ")[0], set()).update(labels)
+    return result
 
 
 def panels() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
-    return [panel for panel in found if panel["type"] != "row"]
+    result: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    return [panel for panel in result if panel["type"] != "row"]
 
 
 def rules() -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ def test_every_metric_of_ours_is_on_the_dashboard(scraped):
 def test_the_dashboard_can_be_imported():
     document = json.loads(DASHBOARD.read_text())
     assert document["uid"] == "kernelcast"
-    assert {one["name"] for one in document["templating"]["list"]} == {"datasource", "job", "instance"}
+    assert {item["name"] for item in document["templating"]["list"]} == {"datasource", "job", "instance"}
     assert len({panel["id"] for panel in document["panels"]}) == len(document["panels"])
     cells: set[tuple[int, int]] = set()
     for panel in document["panels"]:

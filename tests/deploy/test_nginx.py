@@ -144,8 +144,8 @@ def test_the_page_and_all_it_links_to_are_there(site: Site) -> None:
 def test_no_script_asks_outside_the_prefix() -> None:
     for path in (ROOT / "api" / "page" / "static").rglob("*.js"):
         text = path.read_text(encoding="utf-8")
-        found = re.findall(r"""["'`]/(?:v1|v2|static|docs|metrics|openapi)[^"'`]*""", text)
-        assert not found, f"{path.relative_to(ROOT)} asks {found}"
+        result = re.findall(r"""["'`]/(?:v1|v2|static|docs|metrics|openapi)[^"'`]*""", text)
+        assert not result, f"{path.relative_to(ROOT)} asks {result}"
 
 
 def test_the_description_names_the_prefix_as_its_server(site: Site) -> None:
@@ -168,7 +168,7 @@ def test_what_callers_forward_themselves_is_not_believed(site: Site) -> None:
 def test_refusals_come_through_as_problems(site: Site) -> None:
     status, headers, body = site.ask("/kernelcast/v1/predict", json.dumps(SPEC | {"family": "gem"}).encode())
     assert (status, headers["content-type"]) == (422, "application/problem+json")
-    assert "family" in {one["field"] for one in json.loads(body)["errors"]}
+    assert "family" in {item["field"] for item in json.loads(body)["errors"]}
     status, headers, body = site.ask("/kernelcast/nowhere")
     assert (status, headers["content-type"]) == (404, "application/problem+json")
     assert "/kernelcast/openapi.json" in json.loads(body)["detail"]
@@ -199,9 +199,9 @@ def test_long_answers_are_compressed_for_those_who_can_read_them(site: Site) -> 
 def test_one_connection_serves_many_requests(site: Site) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=120)
     connection.connect()
-    kept = connection.sock
+    remaining = connection.sock
     for _ in range(20):
         connection.request("POST", "/kernelcast/v1/predict", json.dumps(SPEC), JSON)
         assert connection.getresponse().read()
-        assert connection.sock is kept
+        assert connection.sock is remaining
     connection.close()

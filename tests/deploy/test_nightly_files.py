@@ -29,13 +29,13 @@ PROGRAM, PLACE = "/opt/kernelcast/bin/kernelcast", "/etc/kernelcast/nightly-plan
 
 
 def unit(path: Path) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
+    result: dict[str, list[str]] = defaultdict(list)
     for line in path.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith(("#", "[")):
             name, equals, value = line.partition("=")
             assert equals, line
-            found[name].append(value)
-    return found
+            result[name].append(value)
+    return result
 
 
 def cron_lines() -> list[str]:
@@ -45,12 +45,12 @@ def cron_lines() -> list[str]:
 
 
 def documents() -> dict[str, Any]:
-    return {one["kind"]: one for one in yaml.safe_load_all(CLUSTER.read_text(encoding="utf-8"))}
+    return {item["kind"]: item for item in yaml.safe_load_all(CLUSTER.read_text(encoding="utf-8"))}
 
 
 def pod() -> dict[str, Any]:
-    found: dict[str, Any] = documents()["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-    return found
+    result: dict[str, Any] = documents()["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return result
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
@@ -67,10 +67,10 @@ def test_what_is_started_is_a_command_with_its_options(where: str, words: list[s
     assert words[0] == "nightly"
     plan = tmp_path / "nightly-plan.yaml"
     shutil.copy(PLAN, plan)
-    given = [str(plan) if word == PLACE else word for word in words[1:]]
-    assert str(plan) in given, where
+    raw = [str(plan) if word == PLACE else word for word in words[1:]]
+    assert str(plan) in raw, where
     # The command's own parser takes the words; nothing is run.
-    context = command.make_context("nightly", given)
+    context = command.make_context("nightly", raw)
     assert context.params["plan_file"] == plan
 
 
@@ -106,29 +106,29 @@ def units(tmp_path: Path) -> Path:
 def test_systemd_takes_both(units: Path) -> None:
     for path in (units, units.with_suffix(".service")):
         done = analyze("verify", "--man=no", str(path))
-        said = [line for line in done.stderr.splitlines() if "kernelcast-nightly" in line]
-        assert (done.returncode, said) == (0, [])
+        message = [line for line in done.stderr.splitlines() if "kernelcast-nightly" in line]
+        assert (done.returncode, message) == (0, [])
 
 
 def test_the_night_is_exposed_to_little(units: Path) -> None:
     done = analyze("security", "--offline=true", "--no-pager", "--threshold=30", str(units.with_suffix(".service")))
     if "unrecognized option" in done.stderr:
         pytest.skip("this systemd-analyze cannot look at a file")
-    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
-    assert found, done.stderr
+    result = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+    assert result, done.stderr
     # systemd calls up to 2 OK; kernels are compiled as they are measured, which the service's unit forbids.
-    assert float(found[1]) <= 1.7
+    assert float(result[1]) <= 1.7
 
 
 def test_the_timer_comes_every_night_and_makes_up_for_it() -> None:
     timer = unit(TIMER)
     assert (timer["Persistent"], timer["WantedBy"]) == (["true"], ["timers.target"])
     assert "Unit" not in timer  # the service of the same name
-    for name, value, said in (("calendar", timer["OnCalendar"][0], "Normalized form"),
+    for name, value, message in (("calendar", timer["OnCalendar"][0], "Normalized form"),
                               ("timespan", timer["RandomizedDelaySec"][0], "Human: 30min")):  # fmt: skip
         done = analyze(name, value)
         assert done.returncode == 0, done.stderr
-        assert said in done.stdout
+        assert message in done.stdout
 
 
 def test_the_unit_shares_the_services_folder_and_ends() -> None:
@@ -142,10 +142,10 @@ def test_the_unit_shares_the_services_folder_and_ends() -> None:
     assert night["TimeoutStartSec"] == ["6h"]
     assert "MemoryDenyWriteExecute" not in night
     # All else that holds the service in holds the night in as well.
-    held = {
+    stored = {
         name for name in service if name.startswith(("Protect", "Private", "Restrict", "SystemCall", "Lock", "NoNew"))
     }
-    assert held <= set(night)
+    assert stored <= set(night)
 
 
 FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7))
@@ -212,12 +212,12 @@ def test_the_cron_job_is_one() -> None:
     assert pod()["restartPolicy"] == "Never"
     (container,) = pod()["containers"]
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
-    mounted = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
-    assert set(mounted) == {one["name"] for one in pod()["volumes"]}
-    env = {one["name"]: one["value"] for one in container["env"]}
+    mounted = {item["name"]: item["mountPath"] for item in container["volumeMounts"]}
+    assert set(mounted) == {item["name"] for item in pod()["volumes"]}
+    env = {item["name"]: item["value"] for item in container["env"]}
     assert env[HOME_ENV] == mounted["home"]
     assert env["HOME"] == mounted["tmp"]
-    volumes = {one["name"]: one for one in pod()["volumes"]}
+    volumes = {item["name"]: item for item in pod()["volumes"]}
     assert (
         volumes["home"]["persistentVolumeClaim"]["claimName"]
         == documents()["PersistentVolumeClaim"]["metadata"]["name"]

@@ -31,13 +31,13 @@ _PR_SET_MDWE, _PR_MDWE_REFUSE_EXEC_GAIN = 65, 1
 
 
 def settings_of_unit() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
+    result: dict[str, list[str]] = defaultdict(list)
     for line in UNIT.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith(("#", ";", "[")):
             name, equals, value = line.partition("=")
             assert equals, line
-            found[name].append(value)
-    return found
+            result[name].append(value)
+    return result
 
 
 def environment() -> dict[str, str]:
@@ -65,18 +65,18 @@ def test_systemd_takes_it(tmp_path: Path) -> None:
     with_keys.mkdir()
     shutil.copy(UNIT.with_name("keys.conf"), with_keys)
     done = analyze("verify", "--man=no", str(path))
-    said = [line for line in done.stderr.splitlines() if UNIT.name in line]
-    assert (done.returncode, said) == (0, [])
+    message = [line for line in done.stderr.splitlines() if UNIT.name in line]
+    assert (done.returncode, message) == (0, [])
 
 
 def test_it_is_exposed_to_little(tmp_path: Path) -> None:
     done = analyze("security", "--offline=true", "--no-pager", "--threshold=20", str(programs_unit(tmp_path)))
     if "unrecognized option" in done.stderr:
         pytest.skip("this systemd-analyze cannot look at a file")
-    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
-    assert found, done.stderr
+    result = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+    assert result, done.stderr
     # systemd calls up to 2 OK; a service without any of it is at 9.6.
-    assert float(found[1]) <= 1.5
+    assert float(result[1]) <= 1.5
 
 
 def test_every_variable_is_a_setting() -> None:
@@ -84,8 +84,8 @@ def test_every_variable_is_a_setting() -> None:
     named = {name for text in texts for name in re.findall(r"KERNELCAST_\w+", text)}
     assert named
     assert named <= KNOWN, sorted(named - KNOWN)
-    given = {name: value.replace("%S", "/var/lib") for name, value in environment().items()}
-    settings = Settings.from_env(given)
+    raw = {name: value.replace("%S", "/var/lib") for name, value in environment().items()}
+    settings = Settings.from_env(raw)
     assert settings.host == "127.0.0.1"
     assert settings.workers >= 2
 
@@ -135,9 +135,9 @@ def test_what_it_starts_runs_as_restricted_and_reloads(tmp_path: Path) -> None:
                                preexec_fn=restrict)  # fmt: skip
     try:
         assert process.stdout is not None
-        found = re.search(r":(\d+)", process.stdout.readline())
-        assert found, process.communicate(timeout=120)[1][-2000:]
-        port, before = int(found[1]), workers(process.pid)
+        result = re.search(r":(\d+)", process.stdout.readline())
+        assert result, process.communicate(timeout=120)[1][-2000:]
+        port, before = int(result[1]), workers(process.pid)
         assert ask(port, "/readyz") == 200
         process.send_signal(signal.SIGHUP)
         end = time.monotonic() + 90

@@ -34,13 +34,13 @@ def test_what_all_workers_were_asked_is_there_when_they_ended(serving: Serve, tm
     with serving(tmp_path, None, "--usage-log", str(folder), "--workers", "2") as port:
         for _ in range(ASKED):
             ask(port)
-    found = read_usage_log(folder)
+    result = read_usage_log(folder)
     spec = KernelSpec.of("gemm", "bf16", m=17, n=4096, k=4096)
-    assert found.by_device == {"nvidia-h200-sxm-141gb": {spec: float(ASKED)}}
-    assert (found.damaged, found.refused) == (0, [])
-    assert 1 <= found.files <= 2
+    assert result.by_device == {"nvidia-h200-sxm-141gb": {spec: float(ASKED)}}
+    assert (result.damaged, result.refused) == (0, [])
+    assert 1 <= result.files <= 2
     # Each worker names its files by itself; none of them is half-written.
-    assert len({path.name for path in folder.iterdir()}) == found.files
+    assert len({path.name for path in folder.iterdir()}) == result.files
 
 
 def test_a_folder_it_may_not_write_keeps_nobody_from_answering(serving: Serve, tmp_path: Path) -> None:

@@ -26,27 +26,27 @@ from kernelcast.models.training.labelled_cases import LabelledCases
 def test_metrics_by_hand() -> None:
     measured = np.array([1.0, 2.0, 4.0, 10.0])
     value = np.array([1.06, 1.0, 4.0, 12.0])  # errors of 6, 50, 0 and 20 %
-    found = Metrics.of(measured, value, lower=value * 0.8, upper=value * 1.2)
-    assert found.n == 4
-    assert found.mean_ape_pct == pytest.approx(19.0)
-    assert found.median_ape_pct == pytest.approx(13.0)
-    assert found.within_10_pct == 50.0
+    result = Metrics.of(measured, value, lower=value * 0.8, upper=value * 1.2)
+    assert result.n == 4
+    assert result.mean_ape_pct == pytest.approx(19.0)
+    assert result.median_ape_pct == pytest.approx(13.0)
+    assert result.within_10_pct == 50.0
     # Ranks of the values: 2, 1, 3, 4 against 1, 2, 3, 4; 1 - 6 * 2 / (4 * 15), and 5 of 6 pairs in order.
-    assert found.spearman == pytest.approx(0.8)
-    assert found.kendall == pytest.approx(4 / 6, abs=1e-5)
-    assert found.coverage_pct == 75.0  # 2.0 is outside 0.8 to 1.2
-    assert found.width_pct == pytest.approx(40.0)
+    assert result.spearman == pytest.approx(0.8)
+    assert result.kendall == pytest.approx(4 / 6, abs=1e-5)
+    assert result.coverage_pct == 75.0  # 2.0 is outside 0.8 to 1.2
+    assert result.width_pct == pytest.approx(40.0)
 
 
 def test_metrics_without_intervals_have_no_coverage() -> None:
-    found = Metrics.of(np.array([1.0]), np.array([1.0]))
-    assert (found.coverage_pct, found.width_pct) == (None, None)
-    assert (found.spearman, found.kendall) == (None, None), "one row has no order"
+    result = Metrics.of(np.array([1.0]), np.array([1.0]))
+    assert (result.coverage_pct, result.width_pct) == (None, None)
+    assert (result.spearman, result.kendall) == (None, None), "one row has no order"
 
 
 def test_a_value_on_the_interval_s_end_is_inside() -> None:
-    one = np.array([1.0])
-    assert Metrics.of(one, one, one, one).coverage_pct == 100.0
+    item = np.array([1.0])
+    assert Metrics.of(item, item, item, item).coverage_pct == 100.0
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_kendall_counts_pairs_like_its_definition() -> None:
 
 def test_error_summary_reads_log_errors_and_passes_over_missing_ones() -> None:
     # Predicted 20 % too high, and exact.
-    found = error_summary(np.array([np.log(1 / 1.2), 0.0, np.nan]))
-    assert found == {"n": 2, "mean_ape_pct": 10.0, "median_ape_pct": 10.0, "within_10_pct": 50.0}
+    result = error_summary(np.array([np.log(1 / 1.2), 0.0, np.nan]))
+    assert result == {"n": 2, "mean_ape_pct": 10.0, "median_ape_pct": 10.0, "within_10_pct": 50.0}
     assert error_summary(np.array([np.nan])) == {"n": 0}
 
 
@@ -118,9 +118,9 @@ def test_labels_name_everything_a_row_is_sliced_by() -> None:
 def test_slices_split_all_rows_and_leave_out_what_tells_nothing(made_up: Callable[..., LabelledCases]) -> None:
     rows = made_up(60)
     labels = labels_of(rows.cases, rows.latency_s, ["nvidia-t4"], rows.source)
-    found = list(slices(labels))
-    assert {one.by for one in found} == {"device", "device seen in training", "impl", "size"}
-    for by in {one.by for one in found}:
-        assert sum(one.rows.sum() for one in found if one.by == by) == 60
-    sizes = [one.name for one in found if one.by == "size"]
+    result = list(slices(labels))
+    assert {item.by for item in result} == {"device", "device seen in training", "impl", "size"}
+    for by in {item.by for item in result}:
+        assert sum(item.rows.sum() for item in result if item.by == by) == 60
+    sizes = [item.name for item in result if item.by == "size"]
     assert sizes == [name for name in ("under 10 µs", "10–100 µs", "100 µs–1 ms", "1–10 ms") if name in sizes]

@@ -37,11 +37,11 @@ DEVICE = "amd-epyc-9005-vm-2c"
 def made_up_specs(n: int, seed: int) -> list[KernelSpec]:
     """`n` different softmax cases of one thread."""
     rng = np.random.default_rng(seed)
-    found: dict[KernelSpec, None] = {}
-    while len(found) < n:
+    result: dict[KernelSpec, None] = {}
+    while len(result) < n:
         rows, cols = (int(size) for size in np.exp2(rng.uniform(5, 11, 2)))
-        found[KernelSpec.of("softmax", "fp32", impl="torch", threads=1, rows=rows, cols=cols)] = None
-    return list(found)
+        result[KernelSpec.of("softmax", "fp32", impl="torch", threads=1, rows=rows, cols=cols)] = None
+    return list(result)
 
 
 def latencies(specs: list[KernelSpec], factor: float, seed: int) -> Any:
@@ -123,7 +123,7 @@ class Home:
 
     def said(self, kind: str) -> str:
         """What the newest night's findings of a kind say."""
-        return " | ".join(one.message for one in self.record().findings if one.kind == kind)
+        return " | ".join(item.message for item in self.record().findings if item.kind == kind)
 
     def still_serves(self, version: str) -> None:
         """The state before the night serves, and loads."""

@@ -83,8 +83,8 @@ def stopped(home: Any, monkeypatch: pytest.MonkeyPatch, at: str = "train") -> Pa
 
 def test_json_of_a_stopped_night(home, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = stopped(home, monkeypatch)
-    told = json.loads(home.out)
-    assert (told["id"], told["outcome"]) == (folder.name, "interrupted")
+    messages = json.loads(home.out)
+    assert (messages["id"], messages["outcome"]) == (folder.name, "interrupted")
 
 
 @pytest.mark.parametrize(
@@ -149,15 +149,15 @@ def test_nights_lists_what_hostile_files_say(tmp_path: Path, monkeypatch: pytest
     a_night(nights, NOW + timedelta(hours=1), rows={"ok": "many", "failed": 1e300})
     a_night(nights, NOW + timedelta(hours=2), "running", "q", rows={"ok": 7})
     assert cli.main(["nights", "--json"]) == 0
-    assert [one["rows"] for one in json.loads(capsys.readouterr().out)] == [7, 0, 0]
+    assert [item["rows"] for item in json.loads(capsys.readouterr().out)] == [7, 0, 0]
     assert cli.main(["nights"]) == 0
     assert "killed" in capsys.readouterr().out
     with night_lock(nights, "q"):
         assert is_running(nights)
         assert cli.main(["nights", "--plan", "q"]) == 0
-        told = capsys.readouterr().out
-    assert "running" in told
-    assert "-p" not in told
+        messages = capsys.readouterr().out
+    assert "running" in messages
+    assert "-p" not in messages
     assert not is_running(nights)
 
 
@@ -169,8 +169,8 @@ def test_only_nights_of_the_plan_are_read(tmp_path: Path) -> None:
 
 
 def test_passwords_are_not_told() -> None:
-    one = Plan(registry="mysql://me:secret@host/db").to_json()
-    assert "secret" not in str(differences(one, Plan().to_json()))
+    item = Plan(registry="mysql://me:secret@host/db").to_json()
+    assert "secret" not in str(differences(item, Plan().to_json()))
 
 
 def test_a_report_that_cannot_be_written_is_no_good_night(home, monkeypatch: pytest.MonkeyPatch) -> None:

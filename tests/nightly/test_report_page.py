@@ -54,7 +54,7 @@ def failed_at(name: str) -> NightRecord:
     place = STAGES.index(name)
     stages = list(night().stages[:place])
     stages.append(StageRecord(name, "failed", "2026-11-22T22:30:00+00:00", 3.0, f"The disk was full in {name}."))
-    stages += [StageRecord(one) for one in STAGES[place + 1 :]]
+    stages += [StageRecord(item) for item in STAGES[place + 1 :]]
     return night(outcome="failed", champion_after="v12", stages=tuple(stages))
 
 
@@ -94,7 +94,7 @@ def read(html: str) -> Reader:
     assert set(SECTIONS) <= set(reader.ids)
     # Nothing inline and nothing from elsewhere: the service's policy allows the style sheet alone.
     assert not reader.tags & {"script", "img", "iframe", "link", "object", "base", "form"}
-    assert not {one for one in reader.attributes if one.startswith("on")} | (reader.attributes & {"style", "src"})
+    assert not {item for item in reader.attributes if item.startswith("on")} | (reader.attributes & {"style", "src"})
     return reader
 
 
@@ -145,10 +145,10 @@ def test_a_night_that_did_nothing_has_a_page() -> None:
 
 
 def test_what_needs_a_person_comes_before_everything_else() -> None:
-    found = (Finding("gate", "info", "a", "An aside."), Finding("rows", "warning", "b", "A warning."),
+    result = (Finding("gate", "info", "a", "An aside."), Finding("rows", "warning", "b", "A warning."),
              Finding("device-drift", "needs-person", "h200", "Look at the fan.", {"ratio": 1.25, "none": None}))  # fmt: skip
     record = night()
-    text = read(report_page(record.with_stage(replace(record.stage("check"), findings=found)))).text
+    text = read(report_page(record.with_stage(replace(record.stage("check"), findings=result)))).text
     places = [text.index(words) for words in ("Look at the fan.", "ratio 1.25", "A warning.", "An aside.", "91,000")]
     assert places == sorted(places)
 
@@ -157,10 +157,10 @@ def hostile(value: Any) -> Any:
     """Every text, name and number of a fact made into what it should not be."""
     if isinstance(value, dict):
         return {
-            f"{HOSTILE}{name}" if isinstance(one, int | float) else name: hostile(one) for name, one in value.items()
+            f"{HOSTILE}{name}" if isinstance(item, int | float) else name: hostile(item) for name, item in value.items()
         }
     if isinstance(value, list):
-        return [hostile(one) for one in value]
+        return [hostile(item) for item in value]
     return HOSTILE if isinstance(value, str) else value
 
 
@@ -169,10 +169,10 @@ def hostile(value: Any) -> Any:
 )
 def test_texts_stay_texts_and_wrong_forms_are_left_out(spoil: Any) -> None:
     stages = tuple(
-        StageRecord(one.name, one.status, HOSTILE, one.seconds, HOSTILE,
-                    {name: spoil(fact) for name, fact in one.facts.items()},
+        StageRecord(item.name, item.status, HOSTILE, item.seconds, HOSTILE,
+                    {name: spoil(fact) for name, fact in item.facts.items()},
                     (Finding(HOSTILE, "needs-person", HOSTILE, HOSTILE, {HOSTILE: 1.0}),))
-        for one in night().stages
+        for item in night().stages
     )  # fmt: skip
     html = report_page(night(plan=HOSTILE, device=HOSTILE, began=HOSTILE, champion_after=HOSTILE, stages=stages))
     assert HOSTILE in read(html).text
@@ -182,23 +182,23 @@ def test_texts_stay_texts_and_wrong_forms_are_left_out(spoil: Any) -> None:
 def test_no_number_breaks_the_page(number: Any) -> None:
     def spoilt(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: spoilt(one) for name, one in value.items()}
+            return {name: spoilt(item) for name, item in value.items()}
         return (
-            [spoilt(one) for one in value]
+            [spoilt(item) for item in value]
             if isinstance(value, list)
             else number
             if isinstance(value, float | int)
             else value
         )
 
-    stages = tuple(replace(one, facts=spoilt(one.facts)) for one in night().stages)
+    stages = tuple(replace(item, facts=spoilt(item.facts)) for item in night().stages)
     html = report_page(night(stages=stages))
     read(html)
     assert not re.search(r"(?:nan|inf)[ \"]", re.sub(r"<style>.*</style>", "", html))
 
 
 def test_sentinels_of_several_devices_are_told_apart() -> None:
-    one, other = FACTS["sentinels"], {"readings": {"gemm": 2.0, "new": 1.0, "lost": None}, "expected": {"gemm": 4.0}}
-    both = StageRecord("sentinels", "done", facts={**one, "devices": {"h200": one, "l40s": other}})
-    found = sentinel_ratios(night().with_stage(both))
-    assert found == pytest.approx({"h200: gemm": 1.2, "h200: copy": 1.0, "l40s: gemm": 0.5})
+    item, other = FACTS["sentinels"], {"readings": {"gemm": 2.0, "new": 1.0, "lost": None}, "expected": {"gemm": 4.0}}
+    both = StageRecord("sentinels", "done", facts={**item, "devices": {"h200": item, "l40s": other}})
+    result = sentinel_ratios(night().with_stage(both))
+    assert result == pytest.approx({"h200: gemm": 1.2, "h200: copy": 1.0, "l40s: gemm": 0.5})

@@ -66,13 +66,13 @@ def test_a_night_keeps_its_readings_for_the_next(home, write, rows, tmp_path: Pa
     }
     assert home.run(**plan) == 0, home.err
     # The folder goes, as those of old nights do; its name, an earlier one here, stays in what was noted.
-    (kept,) = (home.path / "regimes").rglob("*.jsonl")
-    kept.write_text(kept.read_text().replace(home.folders[-1].name, "20260101T220000Z-rehearsal"))
+    (remaining,) = (home.path / "regimes").rglob("*.jsonl")
+    remaining.write_text(remaining.read_text().replace(home.folders[-1].name, "20260101T220000Z-rehearsal"))
     shutil.rmtree(home.folders[-1])
     assert home.run("--new", seed=2, **plan) == 0, home.err
-    looked = home.record().stage("sentinels").facts
-    assert looked["expected"].keys() == looked["readings"].keys() == {str(anchor)}
-    assert looked["drift"]["nights"] == 2
+    seen = home.record().stage("sentinels").facts
+    assert seen["expected"].keys() == seen["readings"].keys() == {str(anchor)}
+    assert seen["drift"]["nights"] == 2
     # A recording says nothing of the device, and is kept apart.
     assert [path.name for path in (home.path / "regimes").rglob("*.jsonl")] == [f"{DEVICE}.anchors.jsonl"]
     assert not (home.path / "regimes" / f"{DEVICE}.anchors.jsonl").exists()

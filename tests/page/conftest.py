@@ -50,13 +50,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def write_nights(folder: Path) -> list[NightRecord]:
     """Four nights, newest first: one that runs, one that asks for a person, a kept one, and one whose file is damaged."""
-    found = []
+    result = []
     for day, outcome in ((22, "running"), (21, "promoted"), (20, "kept")):
         checked = {"model_drift": {"all": {"n": 640, "mean_ape_pct": 5.0 + day / 10}}}
-        asked = (Finding("gate", "needs-person", "gemm", "Half of the answers <b>change</b>: look at them."),)
+        requested = (Finding("gate", "needs-person", "gemm", "Half of the answers <b>change</b>: look at them."),)
         stages = tuple(
             StageRecord("collect", "done", "", 60.0, "", {"rows": {"ok": 630 + day, "failed": 10}}) if name == "collect" else
-            StageRecord("check", "done", "", 5.0, "", checked, asked if day == 21 else ()) if name == "check" else
+            StageRecord("check", "done", "", 5.0, "", checked, requested if day == 21 else ()) if name == "check" else
             StageRecord(name)
             for name in STAGES
         )  # fmt: skip
@@ -69,11 +69,11 @@ def write_nights(folder: Path) -> list[NightRecord]:
         night.write(folder / night.id / ("state.json" if ended is None else "report.json"))
         if ended is not None:
             (folder / night.id / "report.html").write_text(report_page(night), encoding="utf-8")
-        found.append(night)
+        result.append(night)
     damaged = folder / "20261119T220000Z-rack"
     damaged.mkdir()
     (damaged / "report.json").write_text("{", encoding="utf-8")
-    return found
+    return result
 
 
 @contextlib.contextmanager
@@ -85,9 +85,9 @@ def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[s
     ) as process:
         assert process.stdout is not None
         try:
-            found = next((line for line in process.stdout if '"address"' in line), None)
-            assert found is not None, f"the server ended with {process.wait(120)} before it listened"
-            yield found.split('"')[3] + "/"
+            result = next((line for line in process.stdout if '"address"' in line), None)
+            assert result is not None, f"the server ended with {process.wait(120)} before it listened"
+            yield result.split('"')[3] + "/"
         finally:
             process.terminate()
 

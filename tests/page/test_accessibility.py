@@ -19,17 +19,17 @@ def test_axe_finds_nothing(visit, axe, view):
     page = visit(view)
     # Through the debugger, which the page's policy does not bind.
     page.tab.evaluate(axe)
-    found = {}
+    result = {}
     for width in (360, 1440):
         page.tab.set_viewport_size({"width": width, "height": 900})
         for theme, rules in RULES.items():
             page.tab.emulate_media(color_scheme=theme)
             page.tab.evaluate(OPEN_ALL)
             options = rules | {"resultTypes": ["violations"]}
-            for one in page.tab.evaluate("(options) => axe.run(document, options)", options)["violations"]:
-                for node in one["nodes"]:
-                    found[one["id"], str(node["target"])] = (width, theme, node["failureSummary"])
-    assert found == {}
+            for item in page.tab.evaluate("(options) => axe.run(document, options)", options)["violations"]:
+                for node in item["nodes"]:
+                    result[item["id"], str(node["target"])] = (width, theme, node["failureSummary"])
+    assert result == {}
 
 
 def test_the_keyboard_alone_is_enough(visit):
@@ -76,15 +76,15 @@ def test_tab_goes_through_the_whole_page_and_leaves_it(visit):
         if seen[-1].startswith("BODY"):
             break
     assert seen[-1].startswith("BODY"), seen
-    assert any("reader" in one for one in seen)
+    assert any("reader" in item for item in seen)
     assert len(seen) > 15
 
 
 def test_answers_and_refusals_are_read_out(visit):
     page = visit("#/predict?family=gemm&dtype=bf16&sizes.m=512&sizes.n=4096&sizes.k=4096&devices=h200")
-    said = page.tab.locator("#said")
-    assert said.get_attribute("role") == "status"
-    assert "NVIDIA H200 SXM 141 GB" in said.inner_text()
+    message = page.tab.locator("#said")
+    assert message.get_attribute("role") == "status"
+    assert "NVIDIA H200 SXM 141 GB" in message.inner_text()
     page.tab.locator("[name='sizes.m']").fill("0")
     alert = page.tab.locator(".spec .alert")
     alert.wait_for()

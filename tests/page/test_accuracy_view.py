@@ -27,11 +27,11 @@ def opened_with(visit, answer, fragment="#/accuracy"):
 def test_table_and_pictures_show_what_the_service_says(visit, server):
     page = visit("#/accuracy")
     [first, *_] = answer_of(server)["splits"]
-    slices = [one for one in first["slices"] if one["target"] == "latency_s"]
+    slices = [item for item in first["slices"] if item["target"] == "latency_s"]
     assert page.tab.locator("tbody tr").count() == len(slices)
-    points = sum(len(one["measured"]) for one in first["parity"] if one["target"] == "latency_s")
+    points = sum(len(item["measured"]) for item in first["parity"] if item["target"] == "latency_s")
     assert page.tab.locator("circle.cloud").count() == points
-    whole = [one for one in slices if one["device"] is None]
+    whole = [item for item in slices if item["device"] is None]
     assert page.tab.locator(".holds li").count() == len(whole)
     picture = page.tab.locator("svg[role=img]").get_attribute("aria-label")
     assert "within 10 %" in picture
@@ -74,9 +74,9 @@ def test_values_are_read_with_the_keyboard(visit):
 
 def test_shares_are_written_as_percent_and_notes_as_text(visit, server):
     answer = answer_of(server)
-    one = {"family": "<b>gemm</b>", "device": None, "target": "latency_s", "n": 1200, "mean": 0.123, "median": 0.051,
+    item = {"family": "<b>gemm</b>", "device": None, "target": "latency_s", "n": 1200, "mean": 0.123, "median": 0.051,
            "within_10": 0.8, "covered": None, "coverage": None, "width": None}  # fmt: skip
-    answer["splits"] = [{"name": "<i>one</i>", "doc": "<img src=x>", "slices": [one], "parity": []}]
+    answer["splits"] = [{"name": "<i>one</i>", "doc": "<img src=x>", "slices": [item], "parity": []}]
     answer["notes"] = ["<script>alert(1)</script>"]
     page = opened_with(visit, answer)
     words = "<b>gemm</b>\tall devices\t1\u202f200\t12\xa0%\t5.1\xa0%\t80\xa0%"

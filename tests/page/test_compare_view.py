@@ -111,4 +111,4 @@ def test_the_copied_curl_command_compares(visit):
     page = visit(COMPARE + "&among=h200,l40s")
     done = subprocess.run(["bash", "-c", page.tab.locator("pre").inner_text()], capture_output=True, text=True,
                           timeout=120, check=True)  # fmt: skip
-    assert [one["device"] for one in json.loads(done.stdout)["answers"]] == [H200, "nvidia-l40s"]
+    assert [item["device"] for item in json.loads(done.stdout)["answers"]] == [H200, "nvidia-l40s"]

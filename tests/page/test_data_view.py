@@ -33,8 +33,8 @@ def asked(server, path):
 def test_sets_and_their_cards_are_shown(visit, server):
     page = visit("#/data")
     sets = asked(server, "v1/measurements/sets")["sets"]
-    assert page.tab.locator(".set h2").all_inner_texts() == [one["title"] for one in sets]
-    assert total(page) == sum(one["rows"] for one in sets)
+    assert page.tab.locator(".set h2").all_inner_texts() == [item["title"] for item in sets]
+    assert total(page) == sum(item["rows"] for item in sets)
     card = sets[0]["cards"][0]["title"]
     page.tab.locator(".set summary", has_text=card).click()
     assert page.tab.locator(".set .markdown h3").first.inner_text() == card
@@ -113,9 +113,9 @@ def test_the_page_is_downloaded_as_csv(visit, server):
     page.tab.route("**/v1/measurements?*", lambda route: route.fulfill(json=answer))
     page.tab.reload()
     page.tab.locator("table.measured").wait_for()
-    with page.tab.expect_download() as found:
+    with page.tab.expect_download() as result:
         page.tab.get_by_role("button", name="Download CSV").click()
-    rows = list(csv.reader(io.StringIO(found.value.path().read_text(encoding="utf-8"), newline="")))
+    rows = list(csv.reader(io.StringIO(result.value.path().read_text(encoding="utf-8"), newline="")))
     assert rows[0] == answer["columns"]
     assert len(rows) == 11
     at = answer["columns"].index("latency_s")

@@ -103,9 +103,9 @@ def test_the_theme_is_chosen_and_kept(visit):
 
 def test_the_policy_forbids_inline_code_and_other_hosts(visit, server):
     page = visit(f"#/predict?{SPEC}", wait=False)
-    with page.tab.expect_response(lambda response: response.url == server) as found:
+    with page.tab.expect_response(lambda response: response.url == server) as result:
         page.tab.reload()
-    policy = found.value.headers["content-security-policy"]
+    policy = result.value.headers["content-security-policy"]
     assert "script-src 'self'" in policy
     assert "style-src 'self'" in policy
     assert "unsafe" not in policy

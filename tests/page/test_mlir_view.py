@@ -60,8 +60,8 @@ def test_an_example_is_predicted_and_its_lines_are_selected(visit):
 
 def test_open_sizes_are_asked_for(visit):
     page = opened(visit, DYNAMIC)
-    asked = page.tab.locator("[data-field=bind]", has_text="Sizes the program leaves open")
-    assert "dim0 (size 0 of argument 0)" in asked.locator(".field-error").first.inner_text()
+    query = page.tab.locator("[data-field=bind]", has_text="Sizes the program leaves open")
+    assert "dim0 (size 0 of argument 0)" in query.locator(".field-error").first.inner_text()
     assert "--bind" not in page.tab.locator("form.spec").inner_text()
     size = page.tab.get_by_label("dim0")
     size.fill("128")
@@ -69,7 +69,7 @@ def test_open_sizes_are_asked_for(visit):
     page.tab.locator("article.card").wait_for()
     page.settle()
     assert page.fields()["bind.dim0"] == "128"
-    assert asked.locator(".field-error").first.is_hidden()
+    assert query.locator(".field-error").first.is_hidden()
     size.fill("many")
     page.tab.locator("[data-field='bind.dim0'] .field-error", has_text="must be a whole number").wait_for()
     page.tab.get_by_role("button", name="Example", exact=True).click()

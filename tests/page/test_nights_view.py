@@ -54,10 +54,10 @@ def test_values_are_read_with_the_keyboard(visit):
 
 def test_what_needs_a_person_is_said_as_text(visit, server):
     page = visit("#/nights")
-    with page.tab.expect_response(NIGHTS) as found:
+    with page.tab.expect_response(NIGHTS) as result:
         page.tab.reload()
     page.settle()
-    answer = found.value.json()
+    answer = result.value.json()
     answer["nights"] = answer["nights"][1:]
     answer["nights"][0]["plan"] = "<img src=x onerror=alert(1)>"
     page = shown(visit, answer)
@@ -95,29 +95,29 @@ def test_the_report_of_a_night_is_for_everyone(visit, server, axe):
         page.tab.set_viewport_size({"width": width, "height": 900})
         for theme in ("light", "dark"):
             page.tab.emulate_media(color_scheme=theme)
-            found = page.tab.evaluate(
+            result = page.tab.evaluate(
                 "() => axe.run(document, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa']})"
             )
-            assert [(one["id"], one["nodes"][0]["target"], theme) for one in found["violations"]] == []
+            assert [(one["id"], one["nodes"][0]["target"], theme) for one in result["violations"]] == []
 
 
 def test_pages_of_nights_and_a_report_behind_a_key(visit, server):
     page = visit("#/nights")
-    with page.tab.expect_response(NIGHTS) as found:
+    with page.tab.expect_response(NIGHTS) as result:
         page.tab.reload()
     page.settle()
-    answer = found.value.json()
+    answer = result.value.json()
     page = shown(visit, answer | {"total": 70})
-    asked = []
-    page.tab.on("request", lambda one: asked.append(one.url.rpartition("/")[2]))
+    query = []
+    page.tab.on("request", lambda one: query.append(one.url.rpartition("/")[2]))
     page.tab.get_by_role("button", name="Older").click()
     page.settle()
-    assert asked == ["nights?offset=30&limit=30"]
+    assert query == ["nights?offset=30&limit=30"]
     assert page.fields()["nights.offset"] == "30"
     page.tab.evaluate("sessionStorage.setItem('kernelcast-key', 'kc_whatever')")
-    with page.tab.expect_download() as kept:
+    with page.tab.expect_download() as remaining:
         page.tab.get_by_role("link", name="Report of 20261121T220000Z-rack").click()
-    assert kept.value.suggested_filename == "20261121T220000Z-rack.html"
+    assert remaining.value.suggested_filename == "20261121T220000Z-rack.html"
 
 
 def test_without_any_night_the_page_says_how_to_have_one(visit):

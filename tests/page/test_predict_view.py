@@ -163,11 +163,11 @@ def test_a_shape_leaves_the_variant_alone(visit):
 
 def test_an_answer_that_comes_too_late_is_not_shown(visit):
     page = visit(BIG + "h200")
-    held = []
+    stored = []
 
     def slow(route):
         if '"m":7,' in (route.request.post_data or ""):
-            held.append(route)
+            stored.append(route)
         else:
             route.continue_()
 
@@ -176,7 +176,7 @@ def test_an_answer_that_comes_too_late_is_not_shown(visit):
     page.tab.wait_for_timeout(300)
     page.tab.locator("[name='sizes.m']").fill("8")
     page.settle()
-    assert held
+    assert stored
     assert "m\xa08" in page.tab.locator(".lead").inner_text()
 
 

@@ -39,15 +39,15 @@ def test_values_are_read_with_the_arrow_keys(visit):
     page = visit(SWEEP)
     slider = page.tab.get_by_role("slider", name="Values of: Latency against m")
     slider.focus()
-    said = [slider.get_attribute("aria-valuetext")]
+    message = [slider.get_attribute("aria-valuetext")]
     for key in ("ArrowRight", "End", "Home"):
         slider.press(key)
-        said.append(slider.get_attribute("aria-valuetext"))
-    assert said[0].startswith("m = 16;")
-    assert said[1] != said[0]
-    assert said[2].startswith("m = 4\u202f096;")
-    assert said[3] == said[0]
-    assert "µs" in said[0]
+        message.append(slider.get_attribute("aria-valuetext"))
+    assert message[0].startswith("m = 16;")
+    assert message[1] != message[0]
+    assert message[2].startswith("m = 4\u202f096;")
+    assert message[3] == message[0]
+    assert "µs" in message[0]
     assert page.tab.locator(".tip").is_visible()
     slider.press("Escape")
     assert page.tab.locator(".tip").is_hidden()

@@ -111,6 +111,6 @@ def test_device_and_count_are_chosen_and_downloaded(visit):
     page.settle()
     assert page.fields()["tiles.device"] == "nvidia-l40s"
     assert "L40S" in page.tab.locator(".lead").inner_text()
-    with page.tab.expect_download() as found:
+    with page.tab.expect_download() as result:
         page.tab.get_by_role("button", name="Download JSON").click()
-    assert len(json.loads(found.value.path().read_text(encoding="utf-8"))) == 5
+    assert len(json.loads(result.value.path().read_text(encoding="utf-8"))) == 5

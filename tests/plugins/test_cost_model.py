@@ -108,8 +108,8 @@ def test_tasks_it_cannot_answer_are_refused(fresh: CostModel) -> None:
 
 
 def test_a_knob_without_a_column_is_left_out(fresh: CostModel) -> None:
-    given = fresh.predict(Candidates.of(task(), [{"tile_m": 8, "tile_n": 0, "unroll": 0}, {}]))
-    np.testing.assert_array_equal(given, fresh.predict(Candidates.of(task(), [{"tile_m": 8}, {}])))
+    raw = fresh.predict(Candidates.of(task(), [{"tile_m": 8, "tile_n": 0, "unroll": 0}, {}]))
+    np.testing.assert_array_equal(raw, fresh.predict(Candidates.of(task(), [{"tile_m": 8}, {}])))
 
 
 def test_no_configurations_give_no_answers(fresh: CostModel) -> None:
@@ -191,9 +191,9 @@ def test_what_was_learnt_of_one_operation_helps_another_a_little(fresh: CostMode
     truth = law_s(near)
     before = errors(fresh.predict(near), truth)
     for m in (280, 300, 320):
-        one = space(task(m))
-        chosen = np.arange(0, len(one), 5)
-        fresh.update(one.take(chosen), law_s(one)[chosen])
+        item = space(task(m))
+        chosen = np.arange(0, len(item), 5)
+        fresh.update(item.take(chosen), law_s(item)[chosen])
     after = errors(fresh.predict(near), truth)
     assert 0.2 * before < after < before
     own = CostModel(fresh.model, DEVICE)
@@ -243,8 +243,8 @@ def test_one_odd_measurement_among_good_ones_does_little_harm(fresh: CostModel) 
     spoiled = truth[chosen].copy()
     spoiled[9] *= 1e6
     bad.update(SPACE.take(chosen), spoiled)
-    kept = errors(bad.predict(SPACE)[rest], truth[rest])
-    assert kept < 1.25 * errors(good.predict(SPACE)[rest], truth[rest])
+    remaining = errors(bad.predict(SPACE)[rest], truth[rest])
+    assert remaining < 1.25 * errors(good.predict(SPACE)[rest], truth[rest])
     assert bad.predict(SPACE)[chosen[9]] == spoiled[9]
 
 
@@ -349,10 +349,10 @@ def test_a_kind_without_knobs_is_answered() -> None:
         ),
     )
     plain = CostModel(flat, DEVICE)
-    one = Candidates.of(Task("made-up", {"m": 100}, "fp32", DEVICE), [{}])
-    assert plain.predict(one).shape == (1,)
-    plain.update(one, [5.0])
-    assert plain.predict(one).tolist() == [5.0]
+    item = Candidates.of(Task("made-up", {"m": 100}, "fp32", DEVICE), [{}])
+    assert plain.predict(item).shape == (1,)
+    plain.update(item, [5.0])
+    assert plain.predict(item).tolist() == [5.0]
 
 
 def test_loading_imports_nothing_heavy(tmp_path: Path) -> None:

@@ -46,12 +46,12 @@ def score(tmp_path_factory: pytest.TempPathFactory) -> Ask:
 
 
 def question(candidates: Candidates) -> list[str]:
-    given = candidates.task
+    raw = candidates.task
 
     def pairs(values: Any) -> str:
         return " ".join(f"{name}={value}" for name, value in values.items())
 
-    head = [f"device {given.device}", f"dtype {given.dtype}", f"sizes {pairs(given.sizes)}"]
+    head = [f"device {raw.device}", f"dtype {raw.dtype}", f"sizes {pairs(raw.sizes)}"]
     return [*head, *(f"config {pairs(candidates.config(i))}" for i in range(len(candidates)))]
 
 
@@ -73,13 +73,13 @@ def numbers(done: subprocess.CompletedProcess[str]) -> Any:
 def test_python_and_cpp_agree(flat: FlatModel, score: Ask, tmp_path: Path) -> None:
     write_model(flat, tmp_path / "x.kcm")
     python = CostModel(flat, DEVICE)
-    asked, expected = [], []
+    query, expected = [], []
     for m, n, k, dtype in ((300, 200, 500, "fp32"), (64, 64, 64, "bf16"), (1, 2**40, 7, "fp32"), (1000, 3, 1, "fp32")):
         for rows in (slice(None), slice(0, 1), slice(3, 10), slice(0, 64), slice(40, 105)):
             these = space(task(m, n, k, dtype)).take(rows)
-            asked += question(these)
+            query += question(these)
             expected.append(np.column_stack([python.predict(these), python.predict_energy(these)]))
-    np.testing.assert_allclose(numbers(score(tmp_path / "x.kcm", asked, "--energy")), np.vstack(expected), rtol=1e-12)
+    np.testing.assert_allclose(numbers(score(tmp_path / "x.kcm", query, "--energy")), np.vstack(expected), rtol=1e-12)
 
 
 def test_measured_configurations_have_their_median(score: Ask, tmp_path: Path) -> None:
@@ -88,12 +88,12 @@ def test_measured_configurations_have_their_median(score: Ask, tmp_path: Path) -
     learner.update(these.take([0, 5, 5, 5, 9, 9]), [1e-3, 3e-3, 1e-3, 2e-3, 1.0, 2.0])
     learner.update(space(task(64, 64, 64)).take([4]), [9.0])
     learner.save(tmp_path / "x.kcm")
-    found = numbers(score(tmp_path / "x.kcm", question(these)))[:, 0]
+    result = numbers(score(tmp_path / "x.kcm", question(these)))[:, 0]
     remembered = [0, 5, 9]
-    assert found[remembered].tolist() == learner.predict(these)[remembered].tolist() == [1e-3, 2e-3, 1.5]
+    assert result[remembered].tolist() == learner.predict(these)[remembered].tolist() == [1e-3, 2e-3, 1.5]
     plain = CostModel(model(), DEVICE).predict(these)
     others = np.setdiff1d(np.arange(len(these)), remembered)
-    np.testing.assert_allclose(found[others], plain[others], rtol=1e-12)
+    np.testing.assert_allclose(result[others], plain[others], rtol=1e-12)
     joules = numbers(score(tmp_path / "x.kcm", question(these), "--energy"))[:, 1]
     np.testing.assert_allclose(joules[remembered], learner.predict_energy(these)[remembered], rtol=1e-12)
 

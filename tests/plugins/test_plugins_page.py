@@ -29,13 +29,13 @@ def blocks() -> Iterator[tuple[str, str, str]]:
 
 
 def steps() -> list[tuple[str, str, str]]:
-    found = []
+    result = []
     for title, language, text in blocks():
         if language == "sh":
-            found += [(title, "sh", line) for line in text.splitlines()]
+            result += [(title, "sh", line) for line in text.splitlines()]
         elif language == "python":
-            found.append((title, "python", text))
-    return found
+            result.append((title, "python", text))
+    return result
 
 
 @pytest.fixture(scope="module")

@@ -159,16 +159,16 @@ def inside(operation: Any) -> Iterator[Any]:
 
 def told(module: Any) -> dict[str, dict[str, Any]]:
     """What stands on each operation, by `kernelcast.kernel` or the operation's name; functions by theirs."""
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for op in inside(module.operation):
-        names = [getattr(one, "name", one) for one in op.attributes]
+        names = [getattr(item, "name", item) for item in op.attributes]
         own = {
             name[11:]: getattr(op.attributes[name], "value", None) for name in names if name.startswith("kernelcast.")
         }
         if own:
             name = op.attributes["sym_name"].value if "sym_name" in op.attributes else op.name
-            found[own.get("kernel", name)] = own
-    return found
+            result[own.get("kernel", name)] = own
+    return result
 
 
 def without_annotations(text: str) -> str:
@@ -193,49 +193,49 @@ def without_annotations(text: str) -> str:
 def test_operations_of_every_binding_are_told_their_cost(name: str, text: str, ops: int) -> None:
     binding = Binding(name)
     module = binding.run(text, annotate(CPU, threads=1))
-    found = told(module)
+    result = told(module)
     model = CostModel.load("op-gemm", CPU, SHIPPED / "op-gemm.kcm")
     task = task_of(KernelSpec.of("gemm", "fp32", m=64, n=128, k=32, threads=1), CPU)
     assert task is not None
-    assert found[GEMM]["latency_s"] == pytest.approx(float(model.predict(Candidates.of(task, [{}]))[0]), rel=1e-12)
-    assert 0 < found[GEMM]["lower_s"] < found[GEMM]["latency_s"] < found[GEMM]["upper_s"] < 1e-3
-    assert found[GEMM]["bound"] == "compute"
-    assert "energy_j" not in found[GEMM]
-    assert found["main"]["ops_covered"] == ops
-    assert found["main"]["ops_skipped"] == 0
-    assert all("bound" in own for key, own in found.items() if "kernel" in own)
+    assert result[GEMM]["latency_s"] == pytest.approx(float(model.predict(Candidates.of(task, [{}]))[0]), rel=1e-12)
+    assert 0 < result[GEMM]["lower_s"] < result[GEMM]["latency_s"] < result[GEMM]["upper_s"] < 1e-3
+    assert result[GEMM]["bound"] == "compute"
+    assert "energy_j" not in result[GEMM]
+    assert result["main"]["ops_covered"] == ops
+    assert result["main"]["ops_skipped"] == 0
+    assert all("bound" in own for key, own in result.items() if "kernel" in own)
     # It parses again, and only attributes were added.
     binding.ir.Module.parse(str(module), binding.context())
     assert without_annotations(str(module)) == without_annotations(str(binding.run(text)))
 
 
 def test_names_of_the_device_and_energy_where_it_is_known() -> None:
-    found = told(Binding("iree").run(LINALG, annotate("h200-sxm")))
-    assert found[GEMM]["energy_j"] == pytest.approx(found[GEMM]["latency_s"] * 100, rel=3)
-    assert found[GEMM]["bound"] == "launch"
-    assert "energy_j" not in found["elementwise tanh rows=64 cols=128 fp32"]
-    assert "total_energy_j" not in found["main"]
+    result = told(Binding("iree").run(LINALG, annotate("h200-sxm")))
+    assert result[GEMM]["energy_j"] == pytest.approx(result[GEMM]["latency_s"] * 100, rel=3)
+    assert result[GEMM]["bound"] == "launch"
+    assert "energy_j" not in result["elementwise tanh rows=64 cols=128 fp32"]
+    assert "total_energy_j" not in result["main"]
     alone = told(Binding("iree").run(LOOP, annotate(GPU)))
     assert alone["main"]["total_energy_j"] > 0
 
 
 def test_totals_follow_calls_and_loops() -> None:
-    found = told(Binding("iree").run(STABLEHLO, annotate(CPU)))
-    relu = found["elementwise relu rows=64 cols=128 fp32"]["latency_s"]
-    copy = found["copy transpose rows=64 cols=128 fp32"]["latency_s"]
-    assert found["relu"]["total_latency_s"] == pytest.approx(relu)
-    assert found["main"]["total_latency_s"] == pytest.approx(found[GEMM]["latency_s"] + 2 * relu + copy)
+    result = told(Binding("iree").run(STABLEHLO, annotate(CPU)))
+    relu = result["elementwise relu rows=64 cols=128 fp32"]["latency_s"]
+    copy = result["copy transpose rows=64 cols=128 fp32"]["latency_s"]
+    assert result["relu"]["total_latency_s"] == pytest.approx(relu)
+    assert result["main"]["total_latency_s"] == pytest.approx(result[GEMM]["latency_s"] + 2 * relu + copy)
     loop = told(Binding("iree").run(LOOP, annotate(CPU)))
-    one = loop["gemm batch=1 m=64 n=64 k=64 fp32"]
-    assert one["runs"] == 10
-    assert loop["main"]["total_latency_s"] == pytest.approx(10 * one["latency_s"])
+    item = loop["gemm batch=1 m=64 n=64 k=64 fp32"]
+    assert item["runs"] == 10
+    assert loop["main"]["total_latency_s"] == pytest.approx(10 * item["latency_s"])
 
 
 def test_dynamic_sizes_are_skipped_and_counted() -> None:
-    found = told(Binding("iree").run(DYNAMIC, annotate(CPU)))
-    assert found["linalg.matmul"] == {"skipped": "its sizes are not known at compile time"}
-    assert "gemm batch=1 m=64 n=64 k=64 fp32" in found
-    assert (found["main"]["ops_covered"], found["main"]["ops_skipped"]) == (1, 1)
+    result = told(Binding("iree").run(DYNAMIC, annotate(CPU)))
+    assert result["linalg.matmul"] == {"skipped": "its sizes are not known at compile time"}
+    assert "gemm batch=1 m=64 n=64 k=64 fp32" in result
+    assert (result["main"]["ops_covered"], result["main"]["ops_skipped"]) == (1, 1)
 
 
 def test_unknown_operations_and_number_formats_are_skipped_and_counted() -> None:
@@ -252,10 +252,10 @@ def test_unknown_operations_and_number_formats_are_skipped_and_counted() -> None
     manager = binding.passes.PassManager("builtin.module", context=context)
     manager.add(annotate(CPU))
     manager.run(module.operation)
-    found = told(module)
-    assert found["linalg.matmul"]["skipped"] == f"the model of op-gemm does not know fp64 on {CPU}"
-    assert "strange.op" in found["strange.op"]["skipped"]
-    assert found["main"] == {"ops_covered": 0, "ops_skipped": 2}
+    result = told(module)
+    assert result["linalg.matmul"]["skipped"] == f"the model of op-gemm does not know fp64 on {CPU}"
+    assert "strange.op" in result["strange.op"]["skipped"]
+    assert result["main"] == {"ops_covered": 0, "ops_skipped": 2}
 
 
 def test_again_is_the_same_and_another_device_replaces() -> None:
@@ -268,9 +268,9 @@ def test_again_is_the_same_and_another_device_replaces() -> None:
 @pytest.mark.parametrize("name", ["iree", "torch-mlir", "jaxlib"])
 def test_it_takes_functions_as_well_as_modules(name: str) -> None:
     text = STABLEHLO if name == "jaxlib" else LINALG
-    found = told(Binding(name).run(text, annotate(CPU), anchor="func.func"))
-    assert "latency_s" in found[GEMM]
-    assert found["main"]["total_latency_s"] > 0
+    result = told(Binding(name).run(text, annotate(CPU), anchor="func.func"))
+    assert "latency_s" in result[GEMM]
+    assert result["main"]["total_latency_s"] > 0
 
 
 @pytest.mark.parametrize("name", ["iree", "torch-mlir", "jaxlib"])
@@ -280,9 +280,9 @@ def test_without_models_one_warning_and_the_module_as_it_was(name: str, what: st
     if what == "damaged":
         for shipped in SHIPPED.glob("op-*.kcm"):
             (tmp_path / shipped.name).write_bytes(shipped.read_bytes()[:-9])
-    one = annotate(CPU, models=tmp_path)
+    item = annotate(CPU, models=tmp_path)
     with pytest.warns(UserWarning, match=r"op-.*; operations are left without annotations") as caught:
-        first, second = (str(binding.run(STABLEHLO, one)) for _ in range(2))
+        first, second = (str(binding.run(STABLEHLO, item)) for _ in range(2))
     assert first == second
     assert len({str(warning.message) for warning in caught}) == len(caught)
     assert first == str(binding.run(STABLEHLO))
@@ -291,10 +291,10 @@ def test_without_models_one_warning_and_the_module_as_it_was(name: str, what: st
 def test_one_missing_model_leaves_out_its_operations_only(tmp_path: Path) -> None:
     (tmp_path / "op-gemm.kcm").write_bytes((SHIPPED / "op-gemm.kcm").read_bytes())
     with pytest.warns(UserWarning, match="op-elementwise"):
-        found = told(Binding("iree").run(TOSA, annotate(CPU, models=tmp_path)))
-    assert "latency_s" in found[GEMM]
-    assert "op-elementwise" in found["tosa.tanh"]["skipped"]
-    assert (found["main"]["ops_covered"], found["main"]["ops_skipped"]) == (1, 1)
+        result = told(Binding("iree").run(TOSA, annotate(CPU, models=tmp_path)))
+    assert "latency_s" in result[GEMM]
+    assert "op-elementwise" in result["tosa.tanh"]["skipped"]
+    assert (result["main"]["ops_covered"], result["main"]["ops_skipped"]) == (1, 1)
 
 
 def test_where_nothing_runs_nothing_is_written() -> None:
@@ -314,8 +314,8 @@ def test_nesting_too_deep_to_follow_is_one_sentence() -> None:
 
 def test_an_unknown_device_is_one_sentence() -> None:
     with pytest.warns(UserWarning, match="does not know the device 'h1000'; it knows: amd"):
-        found = told(Binding("iree").run(LINALG, annotate("h1000")))
-    assert found == {}
+        result = told(Binding("iree").run(LINALG, annotate("h1000")))
+    assert result == {}
 
 
 def test_nothing_is_thrown_through_the_compiler(
@@ -330,17 +330,19 @@ def test_nothing_is_thrown_through_the_compiler(
         for name in ("iree", "torch-mlir", "jaxlib"):
             binding = Binding(name)
             assert str(binding.run(STABLEHLO, annotate(CPU))) == str(binding.run(STABLEHLO))
-    said = capsys.readouterr().err.splitlines()
-    assert said == ["kernelcast: the module could not be read: too deep; operations are left without annotations"] * 3
+    message = capsys.readouterr().err.splitlines()
+    assert (
+        message == ["kernelcast: the module could not be read: too deep; operations are left without annotations"] * 3
+    )
 
 
 def test_threads_must_be_a_number_of_threads() -> None:
     for threads in (-1, 5000, True, 1.5):
         with pytest.raises(SpecError, match="threads must be a whole number from 0"):
             annotate(CPU, threads=threads)  # type: ignore[arg-type]
-    one, two = (told(Binding("iree").run(LOOP, annotate(CPU, threads=threads))) for threads in (1, 2))
+    item, two = (told(Binding("iree").run(LOOP, annotate(CPU, threads=threads))) for threads in (1, 2))
     every = told(Binding("iree").run(LOOP, annotate(CPU)))
-    assert one["main"]["total_latency_s"] != two["main"]["total_latency_s"]
+    assert item["main"]["total_latency_s"] != two["main"]["total_latency_s"]
     assert every["main"]["total_latency_s"] == pytest.approx(two["main"]["total_latency_s"])
     # A GPU has no threads to speak of.
     on_gpu = [told(Binding("iree").run(LOOP, annotate(GPU, threads=threads))) for threads in (0, 4)]

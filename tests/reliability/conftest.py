@@ -29,10 +29,10 @@ JSON = {"content-type": "application/json"}
 def until(holds: Callable[[], Any], within_s: float = 240.0) -> Any:
     """What `holds` gives once it is true; fails when it is not within the time."""
     deadline = time.monotonic() + within_s
-    while not (found := holds()):
+    while not (result := holds()):
         assert time.monotonic() < deadline, "it did not come about in time"
         time.sleep(0.05)
-    return found
+    return result
 
 
 def write_model(directory: Path, tag: str) -> Path:
@@ -83,8 +83,8 @@ class Service:
     def workers(self) -> list[int]:
         """Process numbers of the workers."""
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        found = [int(word) for word in path.read_text().split()]
-        return [pid for pid in found if b"spawn_main" in _command(pid)]
+        result = [int(word) for word in path.read_text().split()]
+        return [pid for pid in result if b"spawn_main" in _command(pid)]
 
     def ask(self, method: str = "GET", path: str = "/healthz", body: Any = None) -> tuple[int, Any]:
         return ask(self.port, method, path, body)
@@ -116,12 +116,12 @@ def start_service(folder: Path, *args: str, code: str | None = None, **env: str)
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log"
     base = {name: value for name, value in os.environ.items() if not name.startswith("KERNELCAST_")}
-    given = {"HOME": str(folder / "home"), "RELOAD_S": "0.1"} | env
+    inputs = {"HOME": str(folder / "home"), "RELOAD_S": "0.1"} | env
     command = ["-P", "-m", "kernelcast"] if code is None else ["-P", "-c", code]
     with log.open("w") as errors:
         process = subprocess.Popen(
             [sys.executable, *command, "serve", "--port", "0", "--json", *args], stdout=subprocess.PIPE, stderr=errors,
-            text=True, cwd="/", env=base | {f"KERNELCAST_{name}": value for name, value in given.items()},
+            text=True, cwd="/", env=base | {f"KERNELCAST_{name}": value for name, value in inputs.items()},
         )  # fmt: skip
     assert process.stdout is not None
     line = process.stdout.readline()

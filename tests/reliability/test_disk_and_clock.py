@@ -174,10 +174,10 @@ def wall_clock_calls(path: Path) -> list[str]:
 
 def test_no_timeout_of_the_service_depends_on_the_wall_clock():
     files = [*(PRODUCT / "api").rglob("*.py"), PRODUCT / "commands" / "serve.py"]
-    found = {path.name: calls for path in files if (calls := wall_clock_calls(path))}
+    result = {path.name: calls for path in files if (calls := wall_clock_calls(path))}
     assert len(files) > 20
-    assert set(found) <= set(TELLS_THE_TIME), found
-    assert found["model_source.py"] == ["datetime.now"]
+    assert set(result) <= set(TELLS_THE_TIME), result
+    assert result["model_source.py"] == ["datetime.now"]
 
 
 def test_the_search_for_wall_clocks_finds_them(tmp_path):

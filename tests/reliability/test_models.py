@@ -47,8 +47,8 @@ def clean(model: dict[str, Any]) -> dict[str, Any]:
 
 
 def problem(service) -> str:
-    found = clean(service.model())
-    return str(next((value for name, value in found.items() if "problem" in name), ""))
+    result = clean(service.model())
+    return str(next((value for name, value in result.items() if "problem" in name), ""))
 
 
 def test_a_change_of_champion_fails_no_request(service, models, home, promote_to, load, wait):
@@ -89,9 +89,9 @@ def graphs(model: Path) -> list[Path]:
 
 
 def swap_graphs(model: Path) -> None:
-    one, other = graphs(model)[:2]
-    content = one.read_bytes()
-    one.write_bytes(other.read_bytes())
+    item, other = graphs(model)[:2]
+    content = item.read_bytes()
+    item.write_bytes(other.read_bytes())
     other.write_bytes(content)
 
 

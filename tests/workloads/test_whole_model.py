@@ -50,7 +50,7 @@ def prediction(latency_s: float, power_w: float | None = 100.0, factor: float = 
 
 def composed(lines: Sequence[tuple[KernelSpec, int, Prediction]], **options: Any) -> Whole:
     kernels = [Kernel(spec, count) for spec, count, _ in lines]
-    return compose(kernels, [one for *_, one in lines], **options)
+    return compose(kernels, [item for *_, item in lines], **options)
 
 
 def test_latency_and_energy_add_up_and_power_is_their_ratio() -> None:
@@ -65,20 +65,20 @@ def test_latency_and_energy_add_up_and_power_is_their_ratio() -> None:
 
 
 def test_one_kernel_keeps_its_own_interval_however_often_it_runs() -> None:
-    one = prediction(1e-3)
+    item = prediction(1e-3)
     for shared in (INDEPENDENT, EQUAL, {"seen": Shared(0.5, 0.2)}):
-        whole = composed([(gemm(1), 7, one)], shared=shared)
-        assert whole.latency_s.lower == pytest.approx(7 * one.latency_s.lower)
-        assert whole.latency_s.upper == pytest.approx(7 * one.latency_s.upper)
+        whole = composed([(gemm(1), 7, item)], shared=shared)
+        assert whole.latency_s.lower == pytest.approx(7 * item.latency_s.lower)
+        assert whole.latency_s.upper == pytest.approx(7 * item.latency_s.upper)
         # A mean over one kernel's time is that kernel's power.
         assert whole.power_w is not None
         assert whole.power_w.upper == pytest.approx(120.0)
 
 
 def test_the_same_kernel_listed_twice_is_one_kernel_run_twice() -> None:
-    one = prediction(1e-3)
-    twice = composed([(gemm(1), 1, one), (gemm(1), 1, one)], shared=INDEPENDENT)
-    assert twice.latency_s.upper == pytest.approx(composed([(gemm(1), 2, one)], shared=INDEPENDENT).latency_s.upper)
+    item = prediction(1e-3)
+    twice = composed([(gemm(1), 1, item), (gemm(1), 1, item)], shared=INDEPENDENT)
+    assert twice.latency_s.upper == pytest.approx(composed([(gemm(1), 2, item)], shared=INDEPENDENT).latency_s.upper)
 
 
 def test_independent_errors_average_out_with_the_root_of_their_number() -> None:
@@ -106,8 +106,8 @@ def test_the_width_is_the_variance_of_the_sum_worked_out_pair_by_pair() -> None:
     rho = np.array(
         [[1, 0.6, across, across], [0.6, 1, across, across], [across, across, 1, 0.8], [across, across, 0.8, 1]]
     )
-    found = composed(lines, shared=shared).latency_s
-    assert math.log(found.upper / found.value) == pytest.approx(math.sqrt(w @ rho @ w))
+    result = composed(lines, shared=shared).latency_s
+    assert math.log(result.upper / result.value) == pytest.approx(math.sqrt(w @ rho @ w))
 
 
 def test_simulated_errors_fall_inside_as_often_as_said() -> None:
@@ -127,9 +127,9 @@ def test_simulated_errors_fall_inside_as_often_as_said() -> None:
 
 def test_ends_go_up_and_down_by_what_they_did_apart() -> None:
     skewed = replace(prediction(1e-3, None), latency_s=Interval(1e-3, 0.9e-3, 3e-3))
-    found = composed([(gemm(m), 1, skewed) for m in (1, 2)], shared=INDEPENDENT).latency_s
-    assert math.log(found.upper / found.value) == pytest.approx(math.log(3) / math.sqrt(2))
-    assert math.log(found.value / found.lower) == pytest.approx(math.log(1 / 0.9) / math.sqrt(2))
+    result = composed([(gemm(m), 1, skewed) for m in (1, 2)], shared=INDEPENDENT).latency_s
+    assert math.log(result.upper / result.value) == pytest.approx(math.log(3) / math.sqrt(2))
+    assert math.log(result.value / result.lower) == pytest.approx(math.log(1 / 0.9) / math.sqrt(2))
 
 
 def test_no_end_beyond_the_sums_of_ends_nor_below_the_bound() -> None:
@@ -148,7 +148,7 @@ def test_unknown_energy_is_none_and_says_of_which_kernel() -> None:
     assert whole.without_energy == (str(softmax(1)),)
     assert [part.energy_share for part in whole.parts] == [None, None]
     assert [part.energy_j for part in whole.parts] == [pytest.approx(0.1), None]
-    assert [one.energy_j for one in whole.families] == [None, pytest.approx(0.1)]
+    assert [item.energy_j for item in whole.families] == [None, pytest.approx(0.1)]
 
 
 def test_mean_power_stays_within_that_of_the_kernels() -> None:
@@ -185,7 +185,7 @@ def test_shares_families_and_what_dominates() -> None:
     lines = [(softmax(1), 1, prediction(1e-4)), (gemm(1), 2, prediction(3e-4)), (gemm(2), 1, prediction(3e-4))]
     whole = composed(lines)
     assert [part.time_share for part in whole.parts] == [pytest.approx(x) for x in (0.1, 0.6, 0.3)]
-    assert [(one.family, one.launches) for one in whole.families] == [("gemm", 3), ("softmax", 1)]
+    assert [(item.family, item.launches) for item in whole.families] == [("gemm", 3), ("softmax", 1)]
     assert whole.families[0].time_share == pytest.approx(0.9)
     assert whole.families[0].energy_share == pytest.approx(0.9)
     assert whole.dominant == (1, 2)
@@ -257,8 +257,8 @@ def test_a_queue_hides_the_launch_in_every_kernel() -> None:
 
 
 def test_without_a_launch_nothing_beats_its_bound_and_short_floors_change_nothing() -> None:
-    one = prediction(1e-5, breakdown={"dram": 8e-6})
-    (short,) = without_launch([one], [1e-5])
+    item = prediction(1e-5, breakdown={"dram": 8e-6})
+    (short,) = without_launch([item], [1e-5])
     assert short.latency_s.lower == pytest.approx(8e-6)
     assert short.latency_s.lower <= short.latency_s.value <= short.latency_s.upper
-    assert without_launch([one], [2e-6]) == [one]
+    assert without_launch([item], [2e-6]) == [item]

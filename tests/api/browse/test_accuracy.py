@@ -65,27 +65,27 @@ def test_the_shipped_model_has_accuracy_data_of_its_own(shipped: AccuracyAnswer)
     assert stored is not None
     assert stored.model == model_hash(read_manifest(SHIPPED)), "run .venv/bin/python benchmarks/accuracy.py"
     assert shipped.notes == []
-    assert [one.name for one in shipped.splits][:2] == ["hash", "region"]
+    assert [item.name for item in shipped.splits][:2] == ["hash", "region"]
     assert (SHIPPED / ACCURACY_FILE).stat().st_size < 600_000
     for split in shipped.splits[:2]:
-        assert {one.family for one in split.slices} == set(shipped_families())
+        assert {item.family for item in split.slices} == set(shipped_families())
 
 
 def test_slices_and_points_are_lawful(shipped: AccuracyAnswer) -> None:
     for split in shipped.splits:
-        for one in split.slices:
-            assert one.n > 0
-            assert 0 <= one.within_10 <= 1
-            assert one.median >= 0
-            assert one.covered is None or 0 <= one.covered <= 1
-        whole = {(one.family, one.target): one for one in split.slices if one.device is None}
+        for item in split.slices:
+            assert item.n > 0
+            assert 0 <= item.within_10 <= 1
+            assert item.median >= 0
+            assert item.covered is None or 0 <= item.covered <= 1
+        whole = {(item.family, item.target): item for item in split.slices if item.device is None}
         points: dict[tuple[str, str], int] = {}
-        for one in split.parity:
-            lengths = {len(column) for column in (one.measured, one.predicted, one.lower, one.upper)}
+        for item in split.parity:
+            lengths = {len(column) for column in (item.measured, item.predicted, item.lower, item.upper)}
             assert len(lengths) == 1
-            points[one.family, one.target] = points.get((one.family, one.target), 0) + lengths.pop()
+            points[item.family, item.target] = points.get((item.family, item.target), 0) + lengths.pop()
             assert all(
-                low <= value <= high for low, value, high in zip(one.lower, one.predicted, one.upper, strict=True)
+                low <= value <= high for low, value, high in zip(item.lower, item.predicted, item.upper, strict=True)
             )
         for key, n in points.items():
             assert n == min(PARITY_POINTS, whole[key].n)
@@ -93,18 +93,18 @@ def test_slices_and_points_are_lawful(shipped: AccuracyAnswer) -> None:
 
 def test_the_page_tells_the_same_errors(shipped: AccuracyAnswer) -> None:
     page = (SHIPPED.parents[2] / "docs" / "accuracy.md").read_text(encoding="utf-8")
-    for one in shipped.splits[0].slices:
-        if one.target == "latency_s" and one.device is None:
-            shown = [100 * value for value in (one.mean, one.median, one.within_10, one.covered or 0)]
+    for item in shipped.splits[0].slices:
+        if item.target == "latency_s" and item.device is None:
+            shown = [100 * value for value in (item.mean, item.median, item.within_10, item.covered or 0)]
             words = "| {:.1f} | {:.1f} | {:.0f} | {:.1f} |".format(*shown)
             assert words in page, "run .venv/bin/python benchmarks/accuracy.py"
 
 
 def test_a_manifest_alone_tells_its_held_out_errors() -> None:
-    found = accuracy_of(loaded(None, MANIFEST_OF_ONE))
-    (split,) = found.splits
-    (one,) = split.slices
-    assert (one.family, one.device, one.target, one.n, one.mean, one.within_10) == (
+    result = accuracy_of(loaded(None, MANIFEST_OF_ONE))
+    (split,) = result.splits
+    (item,) = split.slices
+    assert (item.family, item.device, item.target, item.n, item.mean, item.within_10) == (
         "copy",
         None,
         "latency_s",
@@ -112,7 +112,7 @@ def test_a_manifest_alone_tells_its_held_out_errors() -> None:
         0.105,
         0.64,
     )
-    assert one.covered is None
+    assert item.covered is None
     assert split.parity == []
 
 
@@ -123,9 +123,9 @@ def test_a_calibrated_model_says_where_its_errors_are_others() -> None:
 
 def test_another_models_file_is_not_shown(tmp_path: Path) -> None:
     shutil.copy(SHIPPED / ACCURACY_FILE, tmp_path)
-    found = accuracy_of(loaded(tmp_path, MANIFEST_OF_ONE))
-    assert len(found.splits) == 1
-    assert "is of another one" in found.notes[0]
+    result = accuracy_of(loaded(tmp_path, MANIFEST_OF_ONE))
+    assert len(result.splits) == 1
+    assert "is of another one" in result.notes[0]
     with pytest.raises(ProblemError, match="kernelcast evaluate") as caught:
         accuracy_of(loaded(tmp_path, {"families": {}}))
     assert caught.value.status == 404
@@ -153,9 +153,9 @@ def test_a_damaged_file_is_told_and_not_fatal(tmp_path: Path, content: Any, said
         path.write_bytes({"json": gzip.compress(b"{"), "typed": gzip.compress(b"[]")}.get(content, content))
     with pytest.raises(AccuracyFileError, match=said):
         read_accuracy(tmp_path)
-    found = accuracy_of(loaded(tmp_path, MANIFEST_OF_ONE))
-    assert said in found.notes[0]
-    assert found.splits
+    result = accuracy_of(loaded(tmp_path, MANIFEST_OF_ONE))
+    assert said in result.notes[0]
+    assert result.splits
 
 
 def test_what_is_written_is_read(tmp_path: Path, shipped: AccuracyAnswer) -> None:

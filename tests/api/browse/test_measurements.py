@@ -52,7 +52,7 @@ def column(found: dict[str, Any], name: str) -> list[Any]:
 
 
 def test_the_sets_are_listed_with_their_cards(browse: Any) -> None:
-    found = {one["name"]: one for one in browse.get(SETS_PATH).json()["sets"]}
+    found = {item["name"]: item for item in browse.get(SETS_PATH).json()["sets"]}
     assert list(found) == ["shipped", "tiles", "store"]
     shipped = found["shipped"]
     assert shipped["rows"] == SHIPPED_ROWS
@@ -110,7 +110,7 @@ def test_filters_are_met_by_every_row_and_add_up(browse: Any) -> None:
     found = page(browse, family="gemm", device=CPU, dtype="bf16", impl="torch", status="ok", limit=200)
     for name, value in (("family", "gemm"), ("device", CPU), ("dtype", "bf16"), ("impl", "torch"), ("status", "ok")):
         assert set(column(found, name)) == {value}
-    totals = [page(browse, family="gemm", device=one)["total"] for one in (CPU, GPU)]
+    totals = [page(browse, family="gemm", device=item)["total"] for item in (CPU, GPU)]
     assert (
         page(browse, family="gemm", device=[CPU, GPU])["total"] == sum(totals) == page(browse, family="gemm")["total"]
     )

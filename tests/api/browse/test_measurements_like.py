@@ -34,8 +34,8 @@ def problem(response: httpx.Response, status: int) -> dict[str, Any]:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     assert "Traceback" not in response.text
-    found: dict[str, Any] = response.json()
-    return found
+    result: dict[str, Any] = response.json()
+    return result
 
 
 def like(client: Any, **changes: Any) -> httpx.Response:
@@ -48,8 +48,8 @@ def like(client: Any, **changes: Any) -> httpx.Response:
         "dim": "cols",
     }
     body |= changes
-    found: httpx.Response = client.request("POST", LIKE_PATH, json={k: v for k, v in body.items() if v is not ...})
-    return found
+    result: httpx.Response = client.request("POST", LIKE_PATH, json={k: v for k, v in body.items() if v is not ...})
+    return result
 
 
 def test_rows_like_a_measured_one_have_it_among_them(browse: Any) -> None:
@@ -60,29 +60,29 @@ def test_rows_like_a_measured_one_have_it_among_them(browse: Any) -> None:
     ]
     for row in rows[::600]:
         config = {name: row[name] for name in [*knobs, "split_k", "data_tiling"] if row[name] is not None}
-        given = {"family": "gemm", "dtype": row["dtype"], "sizes": {name: row[name] for name in names}, "config": config,
+        raw = {"family": "gemm", "dtype": row["dtype"], "sizes": {name: row[name] for name in names}, "config": config,
                  "threads": row["threads"], "cache_state": row["cache_state"], "devices": [row["device"]],
                  "variant": row["variant"]}  # fmt: skip
         for dim in ("n", *list(config)[:1]):
-            answer = like(browse, **given, dim=dim)
+            answer = like(browse, **raw, dim=dim)
             assert answer.status_code == 200, answer.text
-            found = answer.json()
-            assert found["dim"] == dim
-            mine = [one for one in found["points"] if one["value"] == row[dim] and one["impl"] == row["impl"]]
+            result = answer.json()
+            assert result["dim"] == dim
+            mine = [item for item in result["points"] if item["value"] == row[dim] and item["impl"] == row["impl"]]
             assert len(mine) == 1
             assert mine[0]["runs"] >= 1
             assert (mine[0]["device"], mine[0]["cache_state"]) == (row["device"], row["cache_state"])
-        named = like(browse, **given, dim="n", impl=row["impl"]).json()["points"]
-        assert {one["impl"] for one in named} == {row["impl"]}
+        named = like(browse, **raw, dim="n", impl=row["impl"]).json()["points"]
+        assert {item["impl"] for item in named} == {row["impl"]}
 
 
 def test_points_come_in_order_and_by_catalogue_name(browse: Any) -> None:
     alias = catalogue().get(GPU).aliases[0]
     widest = {"sizes": {"rows": 4096, "cols": 4096}, "dtype": "bf16", "threads": ...}
-    found = like(browse, **widest, devices=[alias, GPU, CPU]).json()
-    order = [(one["device"], one["impl"], one["value"]) for one in found["points"]]
+    result = like(browse, **widest, devices=[alias, GPU, CPU]).json()
+    order = [(item["device"], item["impl"], item["value"]) for item in result["points"]]
     assert order == sorted(order)
-    assert {one["device"] for one in found["points"]} <= {CPU, GPU}
+    assert {item["device"] for item in result["points"]} <= {CPU, GPU}
     assert len(order) == len(set(order))
 
 
@@ -115,9 +115,9 @@ def test_nothing_measured_is_no_points(browse: Any) -> None:
     ],
 )
 def test_what_like_refuses(browse: Any, changes: dict[str, Any], field: str, said: str) -> None:
-    found = problem(like(browse, **changes), 422)
-    assert found["errors"][0]["field"] == field
-    assert said in found["detail"]
+    result = problem(like(browse, **changes), 422)
+    assert result["errors"][0]["field"] == field
+    assert said in result["detail"]
 
 
 @pytest.mark.parametrize(
@@ -154,5 +154,5 @@ def test_the_document_describes_the_routes_and_its_examples_hold(browse: Any) ->
             assert browse.request("GET", path, params={parameter["name"]: parameter["example"]}).status_code == 200
     request = document["paths"][LIKE_PATH]["post"]["requestBody"]["content"]["application/json"]
     Draft202012Validator(request["schema"] | components).validate(request["example"])
-    found = browse.request("POST", LIKE_PATH, json=request["example"])
-    assert found.status_code == 200
+    result = browse.request("POST", LIKE_PATH, json=request["example"])
+    assert result.status_code == 200

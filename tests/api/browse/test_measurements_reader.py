@@ -39,8 +39,8 @@ def fill(home: Path) -> Fill:
     def fill(*latencies_s: float, device: str = "my-machine", block: str = "b1", **changes: Any) -> Store:
         store = Store(home / "measurements", lower_bounds=lambda specs, devices: np.full(len(specs), np.nan))
         spec = KernelSpec.of("copy", "fp32", rows=64, cols=64, threads=changes.pop("threads", None))
-        rows = [Measurement(spec=spec, device=device, status="ok", block=block, latency_s=one, **changes)
-                for one in latencies_s]  # fmt: skip
+        rows = [Measurement(spec=spec, device=device, status="ok", block=block, latency_s=item, **changes)
+                for item in latencies_s]  # fmt: skip
         store.append(rows, Provenance(block, {"host": "test"}))
         return store
 
@@ -60,12 +60,12 @@ def child_of(reader: MeasuredRows) -> subprocess.Popen[bytes]:
 
 
 def sets(reader: MeasuredRows) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(reader.ask(SetsQuestion()))["sets"]}
+    return {item["name"]: item for item in json.loads(reader.ask(SetsQuestion()))["sets"]}
 
 
 def rows(reader: MeasuredRows, **filters: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(reader.ask(RowsQuestion(filters, None, False, 0, 50)))
-    return found
+    result: dict[str, Any] = json.loads(reader.ask(RowsQuestion(filters, None, False, 0, 50)))
+    return result
 
 
 def like(reader: MeasuredRows, device: LikeDevice, threads: int | None = None) -> list[dict[str, Any]]:
@@ -78,10 +78,10 @@ MINE = LikeDevice("my-machine", ["my-machine", "mine"], 4)
 
 
 def test_an_empty_store_says_how_to_fill_it(reader: MeasuredRows) -> None:
-    found = sets(reader)["store"]
-    assert found["rows"] == 0
-    assert found["cards"] == []
-    assert "kernelcast collect" in found["notes"][0]
+    result = sets(reader)["store"]
+    assert result["rows"] == 0
+    assert result["cards"] == []
+    assert "kernelcast collect" in result["notes"][0]
     assert rows(reader, set=["store"])["rows"] == []
     with pytest.raises(ProblemError, match="there are no rows yet"):
         rows(reader, set=["store"], dtype=["fp32"])
@@ -92,14 +92,14 @@ def test_rows_stored_while_it_runs_are_answered(reader: MeasuredRows, fill: Fill
     assert rows(reader, set=["store"])["total"] == 1
     fill(2e-3, 3e-3, block="b2")
     assert rows(reader, set=["store"])["total"] == 3
-    found = sets(reader)["store"]
-    assert (found["rows"], found["families"], found["devices"], found["impls"]) == (
+    result = sets(reader)["store"]
+    assert (result["rows"], result["families"], result["devices"], result["impls"]) == (
         3,
         ["copy"],
         ["my-machine"],
         ["none"],
     )
-    assert found["cards"][0]["text"].startswith("# Your own measurements")
+    assert result["cards"][0]["text"].startswith("# Your own measurements")
     assert reader.child.starts == 1
 
 
@@ -110,13 +110,13 @@ def test_a_damaged_file_is_named_and_the_others_are_answered(reader: MeasuredRow
     strange = store.root / "family=sorting" / "device=my-machine" / "x.parquet"
     strange.parent.mkdir(parents=True)
     strange.write_bytes(store.files()[0].read_bytes())
-    found = sets(reader)["store"]
-    assert found["rows"] == 1
-    assert len(found["notes"]) == 2
-    assert "family=copy/device=my-machine/damaged.parquet" in found["notes"][0]
-    assert "'sorting'" in found["notes"][1]
+    result = sets(reader)["store"]
+    assert result["rows"] == 1
+    assert len(result["notes"]) == 2
+    assert "family=copy/device=my-machine/damaged.parquet" in result["notes"][0]
+    assert "'sorting'" in result["notes"][1]
     # Where the store lies is not told.
-    assert str(home) not in json.dumps(found)
+    assert str(home) not in json.dumps(result)
     (folder / "damaged.parquet").unlink()
     assert len(sets(reader)["store"]["notes"]) == 1
 
@@ -182,13 +182,13 @@ def test_a_child_killed_over_a_question_is_asked_again(reader: MeasuredRows) -> 
 def test_closing_does_not_wait_for_a_question(reader: MeasuredRows) -> None:
     sets(reader)
     os.kill(child_of(reader).pid, signal.SIGSTOP)
-    found: list[str] = []
+    result: list[str] = []
 
     def ask() -> None:
         try:
             sets(reader)
         except ProblemError as error:
-            found.append(error.detail)
+            result.append(error.detail)
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -197,7 +197,7 @@ def test_closing_does_not_wait_for_a_question(reader: MeasuredRows) -> None:
     reader.close()
     asking.join(timeout=240)
     assert time.monotonic() - start_s < 60
-    assert "SIGKILL" in found[0]
+    assert "SIGKILL" in result[0]
     assert reader.child.starts == 1
     assert sets(reader)["shipped"]["rows"] > 0
 

@@ -44,9 +44,9 @@ def night(day: int = 22, outcome: Any = "promoted", *findings: Finding, **change
         for name in STAGES
     )
     ended = None if outcome == "running" else f"2026-11-{day:02d}T23:00:00+00:00"
-    found = NightRecord(f"202611{day:02d}T220000Z-rack", "rack", "h200", outcome, f"2026-11-{day:02d}T22:00:00+00:00", ended,
+    result = NightRecord(f"202611{day:02d}T220000Z-rack", "rack", "h200", outcome, f"2026-11-{day:02d}T22:00:00+00:00", ended,
                         3600.0, "v12", "v13", stages)  # fmt: skip
-    return replace(found, **changes)
+    return replace(result, **changes)
 
 
 @pytest.fixture
@@ -78,15 +78,15 @@ def test_both_sides_know_the_same_words() -> None:
     assert folders.NIGHT_ID.fullmatch(longest)
     assert NIGHT_ID.fullmatch(longest)
     # Every kind of finding that a night's record tells of has a series of its own.
-    told = re.findall(r"`([a-z-]+)`", (Finding.__doc__ or "").partition("`subject`")[0])
-    assert set(told) - {"kind"} <= set(KINDS)
+    messages = re.findall(r"`([a-z-]+)`", (Finding.__doc__ or "").partition("`subject`")[0])
+    assert set(messages) - {"kind"} <= set(KINDS)
 
 
 def test_nights_are_listed_newest_first_a_page_at_a_time(client: Any, nights: Path) -> None:
     assert client.get("/v1/nights").json() == {"total": 0, "offset": 0, "nights": []}
-    asked = Finding("gate", "needs-person", "gemm", "Look at it.")
+    query = Finding("gate", "needs-person", "gemm", "Look at it.")
     for day in (3, 1, 2):
-        put(nights, night(day, "kept", asked, Finding("rows", "info", "x", "Fine.")))
+        put(nights, night(day, "kept", query, Finding("rows", "info", "x", "Fine.")))
     (nights / "20261101T220000Z-rack" / "report.html").write_text("<html></html>")
     for name in ("ledger.jsonl", ".lock", "20261104T220000Z-rack", "../outside", "not-a-night"):
         (nights / name).write_text("x")
@@ -317,9 +317,9 @@ def gauges(client: Any) -> dict[str, float]:
 
 def test_metrics_tell_of_the_newest_ended_night(client: Any, nights: Path) -> None:
     assert gauges(client) == {}
-    found = (Finding("device-drift", "needs-person", "h200", "!"), Finding("made-up{}", "info", "x", "?"))
+    result = (Finding("device-drift", "needs-person", "h200", "!"), Finding("made-up{}", "info", "x", "?"))
     for day, outcome in ((17, "promoted"), (18, "failed"), (19, "interrupted"), (20, "rolled-back")):
-        put(nights, night(day, outcome, *found))
+        put(nights, night(day, outcome, *result))
     put(nights, night(21, "running"), "state.json")
     said = gauges(client)
     assert said["kernelcast_night_end_seconds"] == 1795215600.0  # 2026-11-20T23:00:00Z

@@ -14,29 +14,29 @@ GEMM: dict[str, Any] = {"family": "gemm", "dtype": "bf16", "sizes": {"m": 64, "n
 def asked(client: Any, **changes: Any) -> dict[str, Any]:
     response = client.request("POST", PATH, json=GEMM | changes)
     assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    result: dict[str, Any] = response.json()
+    return result
 
 
 def test_the_whole_catalogue_answers_and_none_is_dropped(odd_client):
     answer = asked(odd_client, dtype="fp64", price_per_hour={"odd-one": 1})
-    assert {one["device"] for one in answer["answers"]} == {*catalogue().names(), "odd-one"}
-    (refused,) = [one for one in answer["answers"] if one["prediction"] is None]
+    assert {item["device"] for item in answer["answers"]} == {*catalogue().names(), "odd-one"}
+    (refused,) = [item for item in answer["answers"] if item["prediction"] is None]
     assert refused["refusal"] == "odd-one has no peak for fp64; it has: fp32"
     for name in ("flops_per_s", "joules_per_flop", "of_bound", "cost_per_million_calls"):
         assert refused[name] is None
 
 
 def test_a_refusal_everywhere_is_an_answer(odd_client):
-    (one,) = asked(odd_client, dtype="fp64", devices=["odd-one"])["answers"]
-    assert one["prediction"] is None
-    assert "no peak" in one["refusal"]
+    (item,) = asked(odd_client, dtype="fp64", devices=["odd-one"])["answers"]
+    assert item["prediction"] is None
+    assert "no peak" in item["refusal"]
 
 
 def test_the_prediction_is_that_of_predict(client):
-    (one,) = asked(client, devices=["H100-SXM"], coverage=0.8)["answers"]
-    assert one["prediction"] == client.post(GEMM | {"device": "h100-sxm", "coverage": 0.8}).json()
-    assert one["refusal"] is None
+    (item,) = asked(client, devices=["H100-SXM"], coverage=0.8)["answers"]
+    assert item["prediction"] == client.post(GEMM | {"device": "h100-sxm", "coverage": 0.8}).json()
+    assert item["refusal"] is None
 
 
 def test_rates_and_costs_follow_from_the_prediction(client):
@@ -64,16 +64,16 @@ def test_what_is_free_costs_nothing_and_what_does_not_calculate_has_no_rate(clie
     body = family | {"devices": ["h100"], "price_per_hour": {"h100": 0}}
     answer = client.request("POST", PATH, json=body).json()
     assert answer["flops"] == 0
-    (one,) = answer["answers"]
-    assert one["flops_per_s"] is None
-    assert one["joules_per_flop"] is None
-    assert one["cost_per_million_calls"] == {"value": 0, "lower": 0, "upper": 0}
+    (item,) = answer["answers"]
+    assert item["flops_per_s"] is None
+    assert item["joules_per_flop"] is None
+    assert item["cost_per_million_calls"] == {"value": 0, "lower": 0, "upper": 0}
 
 
 def test_unknown_energy_is_null(client):
-    (one,) = asked(client, devices=["amd-epyc-9005-vm-2c"], dtype="fp32")["answers"]
-    assert one["prediction"]["energy_j"] is None
-    assert one["joules_per_flop"] is None
+    (item,) = asked(client, devices=["amd-epyc-9005-vm-2c"], dtype="fp32")["answers"]
+    assert item["prediction"]["energy_j"] is None
+    assert item["joules_per_flop"] is None
 
 
 def test_threads_are_those_of_the_cpus(client):

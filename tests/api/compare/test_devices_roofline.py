@@ -16,28 +16,28 @@ GEMM: dict[str, Any] = {
 def asked(client: Any, **changes: Any) -> dict[str, Any]:
     response = client.request("POST", PATH, json=GEMM | changes)
     assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    result: dict[str, Any] = response.json()
+    return result
 
 
 def test_roof_and_point(client):
     answer = asked(client)
-    one = answer["answers"][0]
+    item = answer["answers"][0]
     device = catalogue().get("h100-sxm")
     peak, memory = device.matrix_flops_per_s["bf16"], device.facts["memory_bandwidth_b_per_s"]
-    assert one["peak_flops_per_s"] == {"value": peak.value, "source": peak.source}
-    assert one["bandwidth_b_per_s"] == {"value": memory.value, "source": memory.source}
-    assert one["ridge_intensity"] == pytest.approx(peak.value / memory.value)
-    assert one["intensity"] == pytest.approx(answer["flops"] / answer["bytes"])
+    assert item["peak_flops_per_s"] == {"value": peak.value, "source": peak.source}
+    assert item["bandwidth_b_per_s"] == {"value": memory.value, "source": memory.source}
+    assert item["ridge_intensity"] == pytest.approx(peak.value / memory.value)
+    assert item["intensity"] == pytest.approx(answer["flops"] / answer["bytes"])
     prediction = client.post(
         {name: GEMM[name] for name in ("family", "dtype", "sizes")} | {"device": "h100-sxm"}
     ).json()
-    assert one["latency_s"] == prediction["latency_s"]
-    assert one["breakdown"] == prediction["breakdown"]
-    assert one["bound"] == prediction["bound"]
-    assert one["lower_bound_s"] == max(prediction["breakdown"].values())
-    assert one["attained_flops_per_s"]["upper"] == pytest.approx(answer["flops"] / prediction["latency_s"]["lower"])
-    assert one["of_limit"] == pytest.approx(0.5)
+    assert item["latency_s"] == prediction["latency_s"]
+    assert item["breakdown"] == prediction["breakdown"]
+    assert item["bound"] == prediction["bound"]
+    assert item["lower_bound_s"] == max(prediction["breakdown"].values())
+    assert item["attained_flops_per_s"]["upper"] == pytest.approx(answer["flops"] / prediction["latency_s"]["lower"])
+    assert item["of_limit"] == pytest.approx(0.5)
 
 
 def test_a_dtype_the_hardware_lacks_stands_under_the_roof_of_what_it_runs_as(client):
@@ -57,9 +57,9 @@ def test_fewer_threads_have_a_lower_roof_that_says_so(client):
 def test_a_kernel_without_arithmetic_has_intensity_0(client):
     schema = client.get("/v1/kernels/copy").json()["examples"][0]
     body = {name: schema[name] for name in schema if name != "device"} | {"devices": ["h100"]}
-    (one,) = client.request("POST", PATH, json=body).json()["answers"]
-    assert one["intensity"] == 0
-    assert one["attained_flops_per_s"]["value"] == 0
+    (item,) = client.request("POST", PATH, json=body).json()["answers"]
+    assert item["intensity"] == 0
+    assert item["attained_flops_per_s"]["value"] == 0
 
 
 @pytest.mark.parametrize(

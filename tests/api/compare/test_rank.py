@@ -29,8 +29,8 @@ TRITON: dict[str, Any] = {
 def asked(client: Any, body: dict[str, Any]) -> dict[str, Any]:
     response = client.request("POST", PATH, json=body)
     assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    result: dict[str, Any] = response.json()
+    return result
 
 
 @pytest.mark.parametrize(("body", "kind"), [(IREE, "iree-contraction"), (TRITON, "triton-gemm")])
@@ -44,23 +44,23 @@ def test_the_known_configurations_are_ranked_as_the_plug_in_ranks_them(client, b
     space = get_kind(kind).space(Task(kind, sizes, body["dtype"], device))
     seconds = model.predict(space)
     assert answer["considered"] == len({tuple(sorted(space.config(i).items())) for i in range(len(space))})
-    assert [one["latency_s"]["value"] for one in answer["ranked"]] == sorted(seconds)[:5]
-    for i, one in zip(model.rank(space, 1), answer["ranked"], strict=False):
-        assert one["config"] == space.config(int(i))
+    assert [item["latency_s"]["value"] for item in answer["ranked"]] == sorted(seconds)[:5]
+    for i, item in zip(model.rank(space, 1), answer["ranked"], strict=False):
+        assert item["config"] == space.config(int(i))
     assert answer["method"].startswith(f"tuning model {kind}, median error ")
     assert 1 <= answer["tied"] <= answer["considered"]
     best = answer["ranked"][0]["latency_s"]["value"]
-    for one in answer["ranked"]:
-        latency = one["latency_s"]
+    for item in answer["ranked"]:
+        latency = item["latency_s"]
         assert latency["lower"] < latency["value"] < latency["upper"]
-        assert one["slower_than_best"] == pytest.approx(latency["value"] / best - 1)
+        assert item["slower_than_best"] == pytest.approx(latency["value"] / best - 1)
 
 
 def test_power_is_the_served_model_s_and_energy_the_product(client):
-    (one,) = asked(client, TRITON | {"top": 1})["ranked"]
-    assert one["power_w"] == {"value": 350, "lower": pytest.approx(280), "upper": pytest.approx(420)}
+    (item,) = asked(client, TRITON | {"top": 1})["ranked"]
+    assert item["power_w"] == {"value": 350, "lower": pytest.approx(280), "upper": pytest.approx(420)}
     for end in ("value", "lower", "upper"):
-        assert one["energy_j"][end] == pytest.approx(one["latency_s"][end] * one["power_w"][end])
+        assert item["energy_j"][end] == pytest.approx(item["latency_s"][end] * item["power_w"][end])
     assert asked(client, IREE)["ranked"][0]["power_w"] is None
 
 
@@ -70,9 +70,9 @@ def test_what_the_served_model_cannot_tell_of_the_domain_is_not_known(serve):
             return replace(super().predict_cases(cases, coverage=coverage), in_domain=np.zeros(len(cases), dtype=bool))
 
     with serve(FixedSource(Stranger(), catalogue()), Settings()) as client:
-        (one,) = asked(client, IREE | {"top": 1})["ranked"]
-        assert one["in_domain"] is None
-        assert one["notes"] == ["the tuning model does not say which sizes it was measured with"]
+        (item,) = asked(client, IREE | {"top": 1})["ranked"]
+        assert item["in_domain"] is None
+        assert item["notes"] == ["the tuning model does not say which sizes it was measured with"]
 
 
 def test_a_family_the_served_model_does_not_know_is_ranked_without_power(client):
@@ -85,7 +85,7 @@ def test_a_family_the_served_model_does_not_know_is_ranked_without_power(client)
 
 def test_a_wider_coverage_has_wider_intervals_and_the_same_order(client):
     narrow, wide = (asked(client, IREE | {"coverage": share})["ranked"] for share in (0.6, 0.95))
-    assert [one["config"] for one in narrow] == [one["config"] for one in wide]
+    assert [item["config"] for item in narrow] == [item["config"] for item in wide]
     assert all(a["latency_s"]["upper"] < b["latency_s"]["upper"] for a, b in zip(narrow, wide, strict=True))
 
 
@@ -98,10 +98,10 @@ def test_a_compiler_is_found_where_none_is_named_and_all_cores_where_no_threads_
 
 def test_given_configurations_of_a_kind_are_ranked_by_its_model(client):
     known = asked(client, IREE | {"top": 3})["ranked"]
-    given = asked(client, IREE | {"configs": [one["config"] for one in reversed(known)]})
-    assert given["considered"] == 3
-    assert [one["latency_s"] for one in given["ranked"]] == [one["latency_s"] for one in known]
-    assert given["method"].startswith("tuning model iree-contraction")
+    raw = asked(client, IREE | {"configs": [item["config"] for item in reversed(known)]})
+    assert raw["considered"] == 3
+    assert [item["latency_s"] for item in raw["ranked"]] == [item["latency_s"] for item in known]
+    assert raw["method"].startswith("tuning model iree-contraction")
 
 
 def test_other_configurations_are_ranked_by_the_served_model(client):
@@ -109,7 +109,7 @@ def test_other_configurations_are_ranked_by_the_served_model(client):
     answer = asked(client, body)
     assert answer["method"] == "served model (fake)"
     # The fake model knows no difference, so all are tied, in the order they were given.
-    assert [one["config"] for one in answer["ranked"]] == [{}, {"tile_m": 64}, {"tile_m": 32}]
+    assert [item["config"] for item in answer["ranked"]] == [{}, {"tile_m": 64}, {"tile_m": 32}]
     assert answer["tied"] == 3
     spec = {name: value for name, value in body.items() if name != "configs"}
     assert answer["ranked"][0]["latency_s"] == client.post(spec).json()["latency_s"]

@@ -25,8 +25,8 @@ ATTENTION: dict[str, Any] = {
 def asked(client: Any, body: dict[str, Any]) -> dict[str, Any]:
     response = client.request("POST", PATH, json=body)
     assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    result: dict[str, Any] = response.json()
+    return result
 
 
 def test_log_spaced_whole_numbers_each_once(client):
@@ -47,11 +47,11 @@ def test_each_point_is_answered_as_a_single_spec(client):
         for i, m in enumerate(answer["values"]):
             spec = {"family": "gemm", "device": curve["device"], "dtype": "fp32", "threads": threads, "coverage": 0.8,
                     "sizes": {"m": m, "n": 512, "k": 512}}  # fmt: skip
-            one = client.post(spec).json()
-            assert {end: curve["latency_s"][end][i] for end in ("value", "lower", "upper")} == one["latency_s"]
-            assert curve["lower_bound_s"][i] == max(one["breakdown"].values())
-            assert curve["bound"][i] == one["bound"]
-            assert curve["in_domain"][i] == one["in_domain"]
+            item = client.post(spec).json()
+            assert {end: curve["latency_s"][end][i] for end in ("value", "lower", "upper")} == item["latency_s"]
+            assert curve["lower_bound_s"][i] == max(item["breakdown"].values())
+            assert curve["bound"][i] == item["bound"]
+            assert curve["in_domain"][i] == item["in_domain"]
     gpu, cpu = answer["curves"]
     assert gpu["power_w"]["value"] == [350.0] * len(answer["values"])
     assert cpu["power_w"] is None

@@ -44,12 +44,12 @@ def bearer(token: str) -> dict[str, str]:
 
 def routes() -> list[tuple[str, str]]:
     """Method and path of every route, with a word for each part of a path."""
-    found = []
+    result = []
     for route in create_app(source()).routes:
         for method in getattr(route, "methods", ()):
             parts = [part if not part.startswith("{") else "x" for part in route.path.split("/")]
-            found.append((method, "/".join(parts)))
-    return sorted(set(found))
+            result.append((method, "/".join(parts)))
+    return sorted(set(result))
 
 
 @pytest.mark.parametrize(("method", "path"), routes())
@@ -290,8 +290,8 @@ def test_settings_that_are_refused(variable, text, words):
 
 def test_settings_that_are_taken():
     key = READ_KEY.line()
-    found = Settings.from_env({"KERNELCAST_API_KEYS": f"{key},", "KERNELCAST_ALLOWED_HOSTS": "A.example, [::1]"})
-    assert (found.api_keys, found.allowed_hosts) == ((key,), ("a.example", "::1"))
+    result = Settings.from_env({"KERNELCAST_API_KEYS": f"{key},", "KERNELCAST_ALLOWED_HOSTS": "A.example, [::1]"})
+    assert (result.api_keys, result.allowed_hosts) == ((key,), ("a.example", "::1"))
 
 
 @pytest.mark.parametrize(

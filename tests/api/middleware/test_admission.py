@@ -240,7 +240,7 @@ def test_slow_bodies_hold_no_place(server):
         slow = [pool.submit(raw, server, "content-length: 1000", b"{") for _ in range(10)]
         until(lambda: server.in_flight() == 10)
         status = server.predict()[0]
-        assert all(b" 408 " in one.result()[0] for one in slow)
+        assert all(b" 408 " in item.result()[0] for item in slow)
     assert status == 200
 
 

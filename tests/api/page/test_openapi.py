@@ -22,14 +22,14 @@ from kernelcast.workloads.whole_model import MAX_LAUNCH_S
 
 def at(path: str) -> Any:
     """The part of `openapi.json` under names and positions with slashes between them."""
-    found: Any = document_parts()
+    result: Any = document_parts()
     for step in path.split("/"):
-        found = found[int(step)] if isinstance(found, list) else found[step]
-    return found
+        result = result[int(step)] if isinstance(result, list) else result[step]
+    return result
 
 
 def parameter(operation: str, name: str) -> dict[str, Any]:
-    return next(one for one in at(f"operations/{operation}/parameters") if one["name"] == name)
+    return next(item for item in at(f"operations/{operation}/parameters") if item["name"] == name)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_schemas_have_the_limits_of_the_code(path: str, limit: object):
 
 
 def test_parameters_have_the_limits_of_the_code():
-    assert [one["name"] for one in at("operations/predict_mlir/parameters")] == list(mlir.PARAMETERS)
+    assert [item["name"] for item in at("operations/predict_mlir/parameters")] == list(mlir.PARAMETERS)
     assert parameter("predict_mlir", "bind")["schema"]["maxItems"] == mlir.MAX_BINDS
     limit = parameter("list_measurements", "limit")["schema"]
     assert (limit["maximum"], limit["default"]) == (measurements.MAX_LIMIT, measurements.DEFAULT_LIMIT)
     assert parameter("list_measurements", "set")["schema"]["items"]["enum"] == list(measured.SETS)
-    names = [one["name"] for one in at("operations/list_measurements/parameters")]
+    names = [item["name"] for item in at("operations/list_measurements/parameters")]
     assert names[: len(measured.FILTERS)] == list(measured.FILTERS)
     limit = parameter("list_nights", "limit")["schema"]
     assert (limit["maximum"], limit["default"]) == (nights.MAX_LIMIT, nights.DEFAULT_LIMIT)
@@ -83,7 +83,7 @@ def test_bodies_of_mlir_text_have_the_media_types_of_the_code():
 
 def test_the_example_of_a_model_has_its_tensors():
     example = at("operations/inference_model/answer/content")["application/json"]["example"]
-    assert [one["name"] for one in example["inputs"]] == list(inputs_of("gemm"))
-    assert [one["name"] for one in example["outputs"]] == [output.name for output in OUTPUTS]
+    assert [item["name"] for item in example["inputs"]] == list(inputs_of("gemm"))
+    assert [item["name"] for item in example["outputs"]] == [output.name for output in OUTPUTS]
     server = at("operations/inference_server/answer/content")["application/json"]["example"]
     assert server["extensions"] == list(EXTENSIONS)

@@ -40,8 +40,8 @@ def test_hidden_files_are_left_out_and_unknown_kinds_refused(tmp_path):
     for name in ("index.html", "icon.svg", ".hidden", "deep/er/one.js", ".git/config", "LICENSE"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x", encoding="utf-8")
-    found = [address for address, _ in files_below("/static", tmp_path)]
-    assert found == ["/static/LICENSE", "/static/deep/er/one.js", "/static/icon.svg", "/static/index.html"]
+    result = [address for address, _ in files_below("/static", tmp_path)]
+    assert result == ["/static/LICENSE", "/static/deep/er/one.js", "/static/icon.svg", "/static/index.html"]
     assert media_type(Path("LICENSE")) == MEDIA_TYPES[".txt"]
     with pytest.raises(ValueError, match=r"one\.exe: static files end in \.html"):
         media_type(Path("one.exe"))

@@ -69,15 +69,15 @@ def without_nulls(spec: dict[str, Any]) -> dict[str, Any]:
 def test_the_cases_are_those_of_single_specs(name):
     rng, family = random.Random(name), families()[name]
     specs = [drawn(family, rng) for _ in range(40)]
-    found = read_columns(json.dumps(in_columns(specs)).encode(), catalogue(), 40)[0]
+    result = read_columns(json.dumps(in_columns(specs)).encode(), catalogue(), 40)[0]
     singles = [read_spec(without_nulls(spec), catalogue()) for spec in specs]
     wanted = Cases.from_specs([spec for spec, _ in singles], [device for _, device in singles])
     for column in TEXT:
-        assert getattr(found, column).tolist() == getattr(wanted, column).tolist(), column
-        assert found.coded(column).strings().tolist() == getattr(wanted, column).tolist(), column
-    np.testing.assert_array_equal(found.threads, wanted.threads)
+        assert getattr(result, column).tolist() == getattr(wanted, column).tolist(), column
+        assert result.coded(column).strings().tolist() == getattr(wanted, column).tolist(), column
+    np.testing.assert_array_equal(result.threads, wanted.threads)
     for group in ("sizes", "config"):
-        ours, theirs = getattr(found, group), getattr(wanted, group)
+        ours, theirs = getattr(result, group), getattr(wanted, group)
         assert list(ours) == list(theirs)
         for column in theirs:
             np.testing.assert_array_equal(ours[column], theirs[column], err_msg=column)
@@ -127,9 +127,9 @@ def test_one_odd_value_is_taken_or_refused_as_in_a_single_spec(name, seed):
     with pytest.raises(ProblemError) as caught:
         read_columns(body, catalogue(), 5)
     assert caught.value.status == 422
-    (found,) = caught.value.errors
-    assert found.detail == str(refusal)
-    assert found.field == f"columns.{refusal.field}[{row}]"
+    (result,) = caught.value.errors
+    assert result.detail == str(refusal)
+    assert result.field == f"columns.{refusal.field}[{row}]"
 
 
 @pytest.mark.parametrize("name", [name for name in families() if name != "conv2d"])
@@ -139,19 +139,19 @@ def test_columns_batches_and_single_specs_have_equal_answers(client, name):
     for spec in specs:
         spec["variant"] = "" if spec["variant"] == "tanh" else spec["variant"]
     table = in_columns([spec | {"config": dict.fromkeys(family.config) | spec["config"]} for spec in specs])
-    found = client.request("POST", PATH, json=table | {"coverage": 0.8})
-    assert found.status_code == 200, found.text
-    answer = found.json()
+    result = client.request("POST", PATH, json=table | {"coverage": 0.8})
+    assert result.status_code == 200, result.text
+    answer = result.json()
     batch = client.post({"requests": specs, "coverage": 0.8}).json()["predictions"]
-    for i, one in enumerate(batch):
-        assert client.post(specs[i] | {"coverage": 0.8}).json() == one
-        assert answer["coverage"] == one["coverage"]
-        assert answer["bound"]["words"][answer["bound"]["codes"][i]] == one["bound"]
-        assert answer["method"]["words"][answer["method"]["codes"][i]] == one["method"]
-        assert answer["in_domain"][i] == one["in_domain"]
+    for i, item in enumerate(batch):
+        assert client.post(specs[i] | {"coverage": 0.8}).json() == item
+        assert answer["coverage"] == item["coverage"]
+        assert answer["bound"]["words"][answer["bound"]["codes"][i]] == item["bound"]
+        assert answer["method"]["words"][answer["method"]["codes"][i]] == item["method"]
+        assert answer["in_domain"][i] == item["in_domain"]
         for target in ("latency_s", "power_w", "energy_j"):
             mine = answer[target] and {end: answer[target][end][i] for end in ("value", "lower", "upper")}
-            assert mine == one[target] or (one[target] is None and set((mine or {0: None}).values()) == {None})
+            assert mine == item[target] or (item[target] is None and set((mine or {0: None}).values()) == {None})
 
 
 @pytest.mark.parametrize(
@@ -254,15 +254,15 @@ def test_a_thousand_unknown_names_are_refused_at_once(client):
 
 def test_no_more_names_are_looked_up_than_are_named():
     # Looking for names like an unknown one takes a third of a millisecond; a body has room for 100,000.
-    asked = []
+    query = []
 
     def read(name: str | None) -> str:
-        asked.append(name)
+        query.append(name)
         raise SpecError("none")
 
     _, unfit = columns_read.text_column([f"device-{i}" for i in range(1000)], 1000, read)
     assert unfit.all()
-    assert len(asked) == 20
+    assert len(query) == 20
 
 
 def test_scalars_alone_are_one_row_and_power_is_null_where_none_is_known(client):

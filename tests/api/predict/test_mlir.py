@@ -52,9 +52,9 @@ def problem(response: httpx.Response, status: int) -> dict[str, Any]:
 def test_a_text_is_predicted_with_everything_that_is_known_of_it(client):
     response = post(client)
     assert response.status_code == 200, response.text
-    found = response.json()
-    (answer,) = found["answers"]
-    assert found["functions"] == ["main"]
+    result = response.json()
+    (answer,) = result["answers"]
+    assert result["functions"] == ["main"]
     assert answer["function"] == "main"
     assert answer["device"] == "nvidia-h100-sxm-80gb"
     assert answer["flops"] >= FLOPS
@@ -74,7 +74,7 @@ def test_json_and_text_say_the_same(client, kind):
     )
     assert as_text.status_code == as_json.status_code == 200
     assert as_text.json() == as_json.json()
-    assert [one["device"] for one in as_json.json()["answers"]] == [catalogue().get("h100").name, "nvidia-l40s"]
+    assert [item["device"] for item in as_json.json()["answers"]] == [catalogue().get("h100").name, "nvidia-l40s"]
     assert as_json.json()["answers"][0]["coverage"] == 0.8
 
 
@@ -89,10 +89,10 @@ def test_bound_sizes_and_written_sizes_are_the_same_program(client):
 
 def test_one_of_several_functions_is_asked_for_by_name(client):
     assert post(client, TWO, "device=h100&function=second").json()["answers"][0]["function"] == "second"
-    found = problem(post(client, TWO), 422)
-    assert [error["field"] for error in found["errors"]] == ["function"]
-    assert "first" in found["detail"]
-    assert "second" in found["detail"]
+    result = problem(post(client, TWO), 422)
+    assert [error["field"] for error in result["errors"]] == ["function"]
+    assert "first" in result["detail"]
+    assert "second" in result["detail"]
 
 
 def test_threads_and_compiler_are_those_asked_for(client):
@@ -107,7 +107,7 @@ def test_operations_that_are_not_understood_are_listed_and_widen(client):
     strange = MLP.replace("%z = stablehlo.tanh %y : tensor<64x512xf32>",
                           '%z = "mine.swirl"(%y) : (tensor<64x512xf32>) -> tensor<64x512xf32>')  # fmt: skip
     known, guessed = (post(client, text).json()["answers"][0] for text in (MLP, strange))
-    assert [one["op"] for one in guessed["not_understood"]] == ["mine.swirl"]
+    assert [item["op"] for item in guessed["not_understood"]] == ["mine.swirl"]
     assert guessed["in_domain"] is False
 
     def width(answer: dict[str, Any]) -> float:
@@ -199,9 +199,9 @@ def test_every_refusal_has_a_case():
 def test_what_is_refused_is_refused_in_these_words(client, what):
     status, field, words = REFUSALS[what]
     text, kind, query = BAD[what]
-    found = problem(post(client, text, query, kind), status)
-    assert words in found["detail"]
-    assert [error["field"] for error in found["errors"]] == ([field] if field else [])
+    result = problem(post(client, text, query, kind), status)
+    assert words in result["detail"]
+    assert [error["field"] for error in result["errors"]] == ([field] if field else [])
 
 
 def test_the_largest_text_is_read_and_longer_bodies_are_not(client):
@@ -223,8 +223,8 @@ def test_the_limit_is_that_of_reading():
 def test_a_smaller_limit_can_be_set(serve):
     settings = Settings.from_env({"KERNELCAST_MAX_MLIR_B": "1024"})
     with serve(FixedSource(object(), catalogue(), programs=object()), settings) as small:
-        found = problem(post(small, " " * 1025), 413)
-        assert "1024 bytes" in found["detail"]
+        result = problem(post(small, " " * 1025), 413)
+        assert "1024 bytes" in result["detail"]
 
 
 def test_without_a_model_it_is_not_ready(serve):
@@ -266,8 +266,8 @@ def test_others_are_answered_while_texts_are_worked_on_and_texts_that_wait_too_l
     answers: list[httpx.Response] = []
     asking = [threading.Thread(target=lambda: answers.append(post(client))) for _ in range(mlir_route.AT_ONCE)]
     try:
-        for one in asking:
-            one.start()
+        for item in asking:
+            item.start()
             assert busy.acquire(timeout=120)
         sent_away = [post(client)]
         monkeypatch.setattr(mlir_route, "WAIT_S", 120)
@@ -279,9 +279,9 @@ def test_others_are_answered_while_texts_are_worked_on_and_texts_that_wait_too_l
         assert client.get("/healthz").status_code == 200
     finally:
         go.set()
-        for one in asking:
-            one.join(120)
-    assert [one.status_code for one in answers] == [200] * mlir_route.AT_ONCE
+        for item in asking:
+            item.join(120)
+    assert [item.status_code for item in answers] == [200] * mlir_route.AT_ONCE
     monkeypatch.setattr(mlir_route, "MAX_WAITING", 16)
     assert post(client).status_code == 200
 
@@ -295,14 +295,14 @@ def test_the_document_describes_the_route_and_its_examples_are_taken(client):
     jsonschema.Draft202012Validator(body["schema"] | whole).validate(body["example"])
     schema = operation["responses"]["200"]["content"]["application/json"]
     validator = jsonschema.Draft202012Validator(schema["schema"] | whole)
-    found = post_json(client, **body["example"])
-    assert found.status_code == 200, found.text
-    validator.validate(found.json())
+    result = post_json(client, **body["example"])
+    assert result.status_code == 200, result.text
+    validator.validate(result.json())
     validator.validate(schema["example"])
     query = "&".join(
-        f"{one['name']}={value}"
-        for one in operation["parameters"]
-        for value in (one["example"] if isinstance(one["example"], list) else [one["example"]])
+        f"{item['name']}={value}"
+        for item in operation["parameters"]
+        for value in (item["example"] if isinstance(item["example"], list) else [item["example"]])
     )
     for kind in mlir_route.TEXT:
         validator.validate(post(client, content[kind]["example"], query, kind).json())
@@ -310,5 +310,5 @@ def test_the_document_describes_the_route_and_its_examples_are_taken(client):
     from kernelcast.api.predict.mlir import FIELDS, PARAMETERS
 
     assert fields == set(FIELDS)
-    assert {one["name"] for one in operation["parameters"]} == set(PARAMETERS)
+    assert {item["name"] for item in operation["parameters"]} == set(PARAMETERS)
     assert {"400", "413", "415", "422", "500", "503"} <= set(operation["responses"])

@@ -72,15 +72,15 @@ def server() -> Iterator[tuple[int, subprocess.Popen[str]]]:
 
 def children(pid: int) -> list[int]:
     """The processes that a process started and that still run."""
-    found = []
+    result = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             words = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if int(words[1]) == pid and words[0] != "Z":
-            found.append(int(path.parent.name))
-    return found
+            result.append(int(path.parent.name))
+    return result
 
 
 def over_the_wire(port: int, text: str, query: str = "device=h100") -> tuple[int, dict[str, Any]]:
@@ -128,13 +128,13 @@ HOSTILE = {
 def test_texts_made_to_do_harm_do_none(server, what):
     port, process = server
     started = time.monotonic()
-    status, found = over_the_wire(port, HOSTILE[what])
-    assert status == 200 or 400 <= status < 500, found
+    status, result = over_the_wire(port, HOSTILE[what])
+    assert status == 200 or 400 <= status < 500, result
     assert time.monotonic() - started < 60
     assert process.poll() is None
-    status, found = over_the_wire(port, MLP)
+    status, result = over_the_wire(port, MLP)
     assert status == 200
-    assert found["answers"][0]["flops"] >= FLOPS
+    assert result["answers"][0]["flops"] >= FLOPS
 
 
 def test_a_reader_that_is_killed_while_it_reads_is_no_error_of_the_server(server):
@@ -154,6 +154,6 @@ def test_a_reader_that_is_killed_while_it_reads_is_no_error_of_the_server(server
         time.sleep(0.01)
     asking.join(240)
     assert killed
-    ((status, found),) = answers
-    assert status < 500, found
+    ((status, result),) = answers
+    assert status < 500, result
     assert over_the_wire(port, MLP)[0] == 200

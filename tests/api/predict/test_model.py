@@ -35,32 +35,32 @@ def post(client: Any, body: Any) -> Any:
 def test_a_model_is_the_sum_of_its_kernels(client, model):
     response = post(client, model)
     assert response.status_code == 200
-    (found,) = response.json()["answers"]
+    (result,) = response.json()["answers"]
     singles = [
         client.post(
-            {name: value for name, value in one.items() if name not in ("count", "name")} | {"device": "h100-sxm"}
+            {name: value for name, value in item.items() if name not in ("count", "name")} | {"device": "h100-sxm"}
         )
-        for one in model["kernels"]
+        for item in model["kernels"]
     ]
-    latencies = [one.json()["latency_s"]["value"] for one in singles]
-    assert found["device"] == "nvidia-h100-sxm-80gb"
-    assert found["latency_s"]["value"] == pytest.approx(32 * sum(latencies))
-    assert found["energy_j"]["value"] == pytest.approx(found["latency_s"]["value"] * found["power_w"]["value"])
+    latencies = [item.json()["latency_s"]["value"] for item in singles]
+    assert result["device"] == "nvidia-h100-sxm-80gb"
+    assert result["latency_s"]["value"] == pytest.approx(32 * sum(latencies))
+    assert result["energy_j"]["value"] == pytest.approx(result["latency_s"]["value"] * result["power_w"]["value"])
     for target in ("latency_s", "power_w", "energy_j"):
-        assert found[target]["lower"] <= found[target]["value"] <= found[target]["upper"]
-    assert found["bound_s"] == pytest.approx(found["latency_s"]["value"] / 2)
-    assert found["kernels"][0]["name"] == "qkv"
-    assert [kernel["latency_s"]["value"] for kernel in found["kernels"]] == pytest.approx(latencies)
-    assert sum(kernel["time_share"] for kernel in found["kernels"]) == pytest.approx(1.0)
-    assert {one["family"] for one in found["families"]} == {"gemm", "softmax"}
-    assert found["launches"] == 64
+        assert result[target]["lower"] <= result[target]["value"] <= result[target]["upper"]
+    assert result["bound_s"] == pytest.approx(result["latency_s"]["value"] / 2)
+    assert result["kernels"][0]["name"] == "qkv"
+    assert [kernel["latency_s"]["value"] for kernel in result["kernels"]] == pytest.approx(latencies)
+    assert sum(kernel["time_share"] for kernel in result["kernels"]) == pytest.approx(1.0)
+    assert {item["family"] for item in result["families"]} == {"gemm", "softmax"}
+    assert result["launches"] == 64
 
 
 def test_every_device_is_answered_in_order(client, model):
     cpu = next(device.name for device in catalogue() if device.kind == "cpu")
     answers = post(client, model | {"devices": ["h100-sxm", cpu, "l40s"], "coverage": 0.8}).json()["answers"]
-    assert [one["device"] for one in answers] == ["nvidia-h100-sxm-80gb", cpu, "nvidia-l40s"]
-    assert all(one["coverage"] == 0.8 for one in answers)
+    assert [item["device"] for item in answers] == ["nvidia-h100-sxm-80gb", cpu, "nvidia-l40s"]
+    assert all(item["coverage"] == 0.8 for item in answers)
     assert answers[1]["energy_j"] is None
     assert answers[1]["power_w"] is None
     assert "qkv" in answers[1]["without_energy"]
@@ -76,7 +76,7 @@ def test_kernels_are_counted_in_the_metrics(client, model):
     def count() -> float:
         line = 'kernelcast_predictions_total{device="nvidia-t4",family="softmax",in_domain="true"} '
         return float(
-            next((one for one in client.get("/metrics").text.splitlines() if one.startswith(line)), "0").split()[-1]
+            next((item for item in client.get("/metrics").text.splitlines() if item.startswith(line)), "0").split()[-1]
         )
 
     before = count()
@@ -139,8 +139,8 @@ def test_what_is_wrong_with_a_kernel_is_named_by_its_place(client, model, change
 def test_a_family_the_model_does_not_know_is_named_wherever_it_stands(client, model):
     conv = {"family": "conv2d", "dtype": "fp32",
             "sizes": {"batch": 1, "in_channels": 3, "out_channels": 8, "height": 8, "width": 8, "kernel": 3}}  # fmt: skip
-    found = refused(post(client, model | {"kernels": [*model["kernels"], conv, conv]}))
-    assert found == ["kernels[2].family", "kernels[3].family"]
+    result = refused(post(client, model | {"kernels": [*model["kernels"], conv, conv]}))
+    assert result == ["kernels[2].family", "kernels[3].family"]
 
 
 def test_limits_are_those_of_the_other_route(client, model):

@@ -15,24 +15,24 @@ def test_one_spec_gets_one_prediction_in_si_units(client, gemm):
     response = client.post(gemm)
     assert response.status_code == 200
     assert response.headers["content-type"] == "application/json"
-    found = response.json()
+    result = response.json()
     device = catalogue().get("h100-sxm")
     bound = lower_bound_s(KernelSpec.of("gemm", "bf16", **gemm["sizes"]), device)
-    assert found["device"] == device.name
-    assert found["latency_s"]["value"] == pytest.approx(2 * bound)
-    assert found["energy_j"]["value"] == pytest.approx(found["latency_s"]["value"] * found["power_w"]["value"])
+    assert result["device"] == device.name
+    assert result["latency_s"]["value"] == pytest.approx(2 * bound)
+    assert result["energy_j"]["value"] == pytest.approx(result["latency_s"]["value"] * result["power_w"]["value"])
     for target in ("latency_s", "power_w", "energy_j"):
-        assert found[target]["lower"] <= found[target]["value"] <= found[target]["upper"]
-    assert found["coverage"] == 0.9
-    assert found["bound"] == max(found["breakdown"], key=found["breakdown"].get)
-    assert (found["method"], found["in_domain"], found["notes"]) == ("fake", True, [])
+        assert result[target]["lower"] <= result[target]["value"] <= result[target]["upper"]
+    assert result["coverage"] == 0.9
+    assert result["bound"] == max(result["breakdown"], key=result["breakdown"].get)
+    assert (result["method"], result["in_domain"], result["notes"]) == ("fake", True, [])
 
 
 def test_unknown_power_is_null_never_zero(client, gemm):
     cpu = next(device.name for device in catalogue() if device.kind == "cpu")
-    found = client.post(gemm | {"device": cpu, "threads": 1, "cache_state": "cold"}).json()
-    assert found["power_w"] is None
-    assert found["energy_j"] is None
+    result = client.post(gemm | {"device": cpu, "threads": 1, "cache_state": "cold"}).json()
+    assert result["power_w"] is None
+    assert result["energy_j"] is None
 
 
 def test_a_batch_mixes_families_and_devices_and_keeps_order(client, gemm):
@@ -40,10 +40,10 @@ def test_a_batch_mixes_families_and_devices_and_keeps_order(client, gemm):
                  "sizes": {"batch": 1, "heads": 32, "kv_heads": 8, "q_len": 1, "kv_len": 777, "head_dim": 128}}  # fmt: skip
     requests = [gemm, attention, gemm | {"sizes": {"m": 1, "n": 1, "k": 1}}, attention | {"kv_dtype": "fp8"}]
     answer = client.post({"requests": requests, "coverage": 0.8}).json()["predictions"]
-    assert [one["family"] for one in answer] == ["gemm", "attention", "gemm", "attention"]
+    assert [item["family"] for item in answer] == ["gemm", "attention", "gemm", "attention"]
     assert answer[1]["device"] == "nvidia-a100-pcie-40gb"
-    assert all(one["coverage"] == 0.8 for one in answer)
-    alone = [client.post(one | {"coverage": 0.8}).json() for one in requests]
+    assert all(item["coverage"] == 0.8 for item in answer)
+    alone = [client.post(item | {"coverage": 0.8}).json() for item in requests]
     assert alone == answer
 
 
@@ -71,7 +71,7 @@ def test_predictions_are_counted_by_family_device_and_domain(client, gemm):
     def count() -> float:
         line = 'kernelcast_predictions_total{device="nvidia-l40s",family="gemm",in_domain="true"} '
         lines = client.get("/metrics").text.splitlines()
-        return float(next((one for one in lines if one.startswith(line)), "x 0").split()[-1])
+        return float(next((item for item in lines if item.startswith(line)), "x 0").split()[-1])
 
     before = count()
     client.post({"requests": [gemm | {"device": "l40s"}] * 3})
@@ -85,6 +85,6 @@ def test_answers_are_plain_json_without_nan(client, gemm):
 
 
 def test_a_batch_of_nothing_but_new_implementations_is_refused(client, gemm):
-    found = client.post({"requests": [gemm | {"impl": f"lib-{i}"} for i in range(101)]})
-    assert found.status_code == 422
-    assert "names 101 different implementations; at most 100 are allowed in one request" in found.json()["detail"]
+    result = client.post({"requests": [gemm | {"impl": f"lib-{i}"} for i in range(101)]})
+    assert result.status_code == 422
+    assert "names 101 different implementations; at most 100 are allowed in one request" in result.json()["detail"]

@@ -23,15 +23,15 @@ def test_no_more_large_answers_are_in_work_than_memory_is_meant_for() -> None:
         return i
 
     async def many() -> list[int]:
-        found: list[int] = []
+        result: list[int] = []
 
         async def one(i: int) -> None:
-            found.append(await on_thread(work, i))
+            result.append(await on_thread(work, i))
 
         async with anyio.create_task_group() as tasks:
             for i in range(3 * LARGE_AT_ONCE):
                 tasks.start_soon(one, i)
-        return found
+        return result
 
     for _ in range(2):  # a second event loop has a limit of its own
         assert sorted(anyio.run(many)) == list(range(3 * LARGE_AT_ONCE))

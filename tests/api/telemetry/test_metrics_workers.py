@@ -66,13 +66,13 @@ def two(tmp_path: Path) -> Iterator[list[Worker]]:
 
 def test_counts_add_up_whichever_worker_is_asked(two):
     two[0].count(3)
-    found = two[1].count(4)
-    assert found[HEALTH] == 7
-    assert found['kernelcast_http_request_seconds_count{route="/healthz"}'] == 7
-    assert found['kernelcast_http_request_seconds_bucket{le="0.001",route="/healthz"}'] == 7
-    assert found["kernelcast_http_requests_in_flight"] == 2
-    assert found["kernelcast_model_loaded"] == 1
-    assert found['kernelcast_model_info{name="m",version="1"}'] == 1
+    result = two[1].count(4)
+    assert result[HEALTH] == 7
+    assert result['kernelcast_http_request_seconds_count{route="/healthz"}'] == 7
+    assert result['kernelcast_http_request_seconds_bucket{le="0.001",route="/healthz"}'] == 7
+    assert result["kernelcast_http_requests_in_flight"] == 2
+    assert result["kernelcast_model_loaded"] == 1
+    assert result['kernelcast_model_info{name="m",version="1"}'] == 1
     again = two[0].count(0)
     assert again[HEALTH] == 7
     assert again["process_resident_memory_bytes"] > 20 << 20
@@ -91,10 +91,10 @@ def test_a_dead_worker_leaves_its_counts_and_not_its_gauges(two):
     two[0].count(5)
     assert two[1].count(2)["kernelcast_http_requests_in_flight"] == 2
     two[0].end()
-    found = two[1].count(0)
-    assert found[HEALTH] == 7
-    assert found["kernelcast_http_requests_in_flight"] == 2  # two of the living one
-    assert found["process_start_time_seconds"] > 0
+    result = two[1].count(0)
+    assert result[HEALTH] == 7
+    assert result["kernelcast_http_requests_in_flight"] == 2  # two of the living one
+    assert result["process_start_time_seconds"] > 0
 
 
 def test_a_shared_folder_that_cannot_be_made_is_one_sentence(tmp_path):

@@ -209,8 +209,8 @@ def test_settings_that_are_refused(variable, value, said):
 def test_settings_that_are_taken():
     env = {"KERNELCAST_LOG_FORMAT": "JSON", "KERNELCAST_LOG_LEVEL": "Warning", "KERNELCAST_TRACING": "0",
            "KERNELCAST_METRICS_DIR": "/run/x"}  # fmt: skip
-    found = Settings.from_env(env)
-    assert (found.log_format, found.log_level, found.tracing, str(found.metrics_dir)) == (
+    result = Settings.from_env(env)
+    assert (result.log_format, result.log_level, result.tracing, str(result.metrics_dir)) == (
         "json",
         "warning",
         False,
@@ -270,9 +270,9 @@ def test_refusals_are_counted_by_reason():
     metrics = Metrics()
     for reason in (*REFUSALS, "made up"):
         metrics.count_refusal(reason)
-    found = series(metrics.text().decode())
-    assert all(found[f'kernelcast_http_refusals_total{{reason="{reason}"}}'] == 1 for reason in REFUSALS[:-1])
-    assert found['kernelcast_http_refusals_total{reason="other"}'] == 2
+    result = series(metrics.text().decode())
+    assert all(result[f'kernelcast_http_refusals_total{{reason="{reason}"}}'] == 1 for reason in REFUSALS[:-1])
+    assert result['kernelcast_http_refusals_total{reason="other"}'] == 2
 
 
 def test_a_model_that_is_not_taken_is_counted_once(serve):
@@ -291,5 +291,5 @@ def test_a_model_that_is_not_taken_is_counted_once(serve):
     source = Failing(None, catalogue())
     with serve(source, Settings(reload_s=0.05)) as other:
         assert looked_often.wait(60)
-        found = series(get(other, "/metrics").text)
-    assert found["kernelcast_model_refusals_total"] == 1
+        result = series(get(other, "/metrics").text)
+    assert result["kernelcast_model_refusals_total"] == 1

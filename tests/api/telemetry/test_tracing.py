@@ -97,10 +97,10 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
      (None, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1/v1/traces"}, True), (True, {}, True)],
 )  # fmt: skip
 def test_when_traces_are_sent(asked, env, is_on):
-    found = tracing_from_settings(asked, lambda: "", env)
-    assert (found is not None) is is_on
-    if found is not None:
-        found.close()
+    result = tracing_from_settings(asked, lambda: "", env)
+    assert (result is not None) is is_on
+    if result is not None:
+        result.close()
 
 
 def test_asked_for_and_not_installed_is_one_sentence(monkeypatch, caplog):

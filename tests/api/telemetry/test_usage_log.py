@@ -52,10 +52,10 @@ def asking(serve: Any, fake: Any, folder: Path) -> Callable[[str, Any], dict[str
             answer = client.request("POST", path, json=body)
             assert answer.status_code == 200, answer.text
             text = client.get("/metrics").text
-        found = read_usage_log(folder).by_device
+        result = read_usage_log(folder).by_device
         counted = float(text.partition("\nkernelcast_usage_kernels_total ")[2].partition("\n")[0])
-        assert counted == pytest.approx(sum(sum(one.values()) for one in found.values()))
-        return found
+        assert counted == pytest.approx(sum(sum(item.values()) for item in result.values()))
+        return result
 
     return ask
 
@@ -120,10 +120,10 @@ def test_long_requests_are_sampled_and_counts_scaled(folder: Path, n: int) -> No
     log.cases(cases(n))
     log.specs([spec(1 + i) for i in range(n)], [H100] * n)
     log.write()
-    found = read_usage(folder)
-    assert sum(found.values()) == pytest.approx(2 * n)
-    assert len(found) <= 2 * sample_size(n)
-    assert all(1 <= one["m"] <= n for one in found)
+    result = read_usage(folder)
+    assert sum(result.values()) == pytest.approx(2 * n)
+    assert len(result) <= 2 * sample_size(n)
+    assert all(1 <= item["m"] <= n for item in result)
 
 
 def test_a_sample_is_of_the_whole_request(folder: Path) -> None:
@@ -131,26 +131,26 @@ def test_a_sample_is_of_the_whole_request(folder: Path) -> None:
     for _ in range(20):
         log.cases(many)
     log.write()
-    found = read_usage(folder)
+    result = read_usage(folder)
     # 5,120 draws: half of a request's rows get half of its counts, within four standard deviations.
-    assert sum(count for one, count in found.items() if one["m"] <= 10_000) / sum(found.values()) == pytest.approx(
+    assert sum(count for item, count in result.items() if item["m"] <= 10_000) / sum(result.values()) == pytest.approx(
         0.5, abs=0.03
     )
 
 
 def test_what_is_asked_most_survives_bounded_memory(folder: Path) -> None:
     draws = random.Random(7)
-    asked = [min(int(draws.paretovariate(0.8)), 200_000) for _ in range(10_000)]
+    query = [min(int(draws.paretovariate(0.8)), 200_000) for _ in range(10_000)]
     log = UsageLog(folder, capacity=200)
-    for m in asked:
+    for m in query:
         log.specs([spec(m)], [H100])
     log.write()
     (path,) = folder.iterdir()
     head, *lines = map(json.loads, path.read_text().splitlines())
     counted = {line["sizes"]["m"]: line["count"] for line in lines}
-    truth = Counter(asked)
+    truth = Counter(query)
     assert len(counted) <= 400
-    assert head["asked"] == len(asked) == sum(counted.values()) + head["missed"]
+    assert head["asked"] == len(query) == sum(counted.values()) + head["missed"]
     assert all(count <= truth[m] for m, count in counted.items())
     assert all(counted[m] == times for m, times in truth.most_common(20))
 
@@ -220,8 +220,8 @@ def test_a_disk_that_fails_disturbs_nobody(
             assert client.post({**GEMM, "sizes": {"m": m, "n": 1, "k": 1}, "device": "h100-sxm"}).status_code == 200
         text = client.get("/metrics").text
     assert float(text.partition("\nkernelcast_usage_write_failures_total ")[2].partition("\n")[0]) >= 1
-    assert len([one for one in caplog.records if "answers are not affected" in one.message]) == 1
-    assert not any(one.exc_info for one in caplog.records)
+    assert len([item for item in caplog.records if "answers are not affected" in item.message]) == 1
+    assert not any(item.exc_info for item in caplog.records)
 
 
 def test_failures_end_and_begin_again_with_one_line_each(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -234,7 +234,7 @@ def test_failures_end_and_begin_again_with_one_line_each(folder: Path, caplog: p
             if turn == 3:
                 folder.unlink()
             written.append(log.write())
-    assert [one.message.split(" (")[0].partition("usage ")[0] for one in caplog.records] == ["", ""]
+    assert [item.message.split(" (")[0].partition("usage ")[0] for item in caplog.records] == ["", ""]
     assert written == [False] * 3 + [True] * 3
     assert read_usage(folder) == {ONE: 6.0}
     assert all(FILE_NAME.fullmatch(path.name) for path in folder.iterdir())
@@ -258,8 +258,8 @@ def test_threads_lose_nothing(folder: Path) -> None:
 
 
 def test_settings_name_the_folder(tmp_path: Path) -> None:
-    found = Settings.from_env({"KERNELCAST_USAGE_LOG": str(tmp_path), "KERNELCAST_USAGE_DAYS": "7"})
-    assert (found.usage_log, found.usage_days) == (tmp_path, 7)
+    result = Settings.from_env({"KERNELCAST_USAGE_LOG": str(tmp_path), "KERNELCAST_USAGE_DAYS": "7"})
+    assert (result.usage_log, result.usage_days) == (tmp_path, 7)
     assert Settings.from_env({}).usage_log is None
     with pytest.raises(SpecError, match="KERNELCAST_USAGE_DAYS is '0': it must be a whole number between 1 and 3650"):
         Settings.from_env({"KERNELCAST_USAGE_DAYS": "0"})

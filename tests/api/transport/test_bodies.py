@@ -28,7 +28,7 @@ Parts = list[tuple[bytes, bool]]
 def packing(app: Any) -> ErrorBoundary:
     """The application as the service packs its answers."""
     (options,) = [
-        one.kwargs for one in create_app(FixedSource(None, catalogue())).user_middleware if one.cls is GZipMiddleware
+        item.kwargs for item in create_app(FixedSource(None, catalogue())).user_middleware if item.cls is GZipMiddleware
     ]
     return ErrorBoundary(GZipMiddleware(app, **options), Metrics(), ["/x"])  # type: ignore[arg-type]
 
@@ -40,8 +40,8 @@ def answered(
     out: list[dict[str, Any]] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        given = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": status, "headers": given})
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": status, "headers": raw})
         for body, more in parts:
             await send({"type": "http.response.body", "body": body, "more_body": more})
 
@@ -59,7 +59,7 @@ def answered(
     }
     asyncio.run(packing(app)(scope, receive, keep))  # type: ignore[arg-type]
     start, *rest = out
-    return {name.decode(): value.decode() for name, value in start["headers"]}, [one["body"] for one in rest]
+    return {name.decode(): value.decode() for name, value in start["headers"]}, [item["body"] for item in rest]
 
 
 LONG = json.dumps(list(range(1000))).encode()
@@ -91,11 +91,11 @@ def test_a_long_answer_is_packed_and_says_so(body):
     ],
 )
 def test_an_answer_that_is_sent_as_it_is(body, headers, accept, status, vary):
-    found, sent = answered([(body, False)], headers, accept, status)
+    result, sent = answered([(body, False)], headers, accept, status)
     assert sent == [body]
-    assert found.get("content-encoding") == headers.get("content-encoding")
-    assert ("vary" in found) is vary
-    assert found.get("content-length") == headers.get("content-length")
+    assert result.get("content-encoding") == headers.get("content-encoding")
+    assert ("vary" in result) is vary
+    assert result.get("content-length") == headers.get("content-length")
 
 
 @pytest.mark.parametrize(("body_b", "is_on_thread"), [(2000, False), (32 << 10, True), (31 << 10, False)])

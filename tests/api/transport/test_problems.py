@@ -16,14 +16,14 @@ def problem(response: httpx.Response, status: int) -> dict[str, Any]:
     """The answer, which must be a whole problem of that status."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
-    found = response.json()
-    assert set(found) == {"type", "title", "status", "detail", "errors", "request_id"}
-    assert found["type"].startswith("urn:kernelcast:problem:")
-    assert found["status"] == status
-    assert found["title"]
-    assert found["detail"]
+    result = response.json()
+    assert set(result) == {"type", "title", "status", "detail", "errors", "request_id"}
+    assert result["type"].startswith("urn:kernelcast:problem:")
+    assert result["status"] == status
+    assert result["title"]
+    assert result["detail"]
     assert "Traceback" not in response.text
-    return found
+    return result
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def problem(response: httpx.Response, status: int) -> dict[str, Any]:
 )  # fmt: skip
 def test_a_bad_field_is_named_with_what_is_possible(client, gemm, change, field, said):
     response = client.post(gemm | change)
-    found = problem(response, 422)
-    assert [error["field"] for error in found["errors"]] == [field]
-    assert said in found["errors"][0]["detail"]
-    assert "index" not in found["errors"][0]
+    result = problem(response, 422)
+    assert [error["field"] for error in result["errors"]] == [field]
+    assert said in result["errors"][0]["detail"]
+    assert "index" not in result["errors"][0]
 
 
 @pytest.mark.parametrize("missing", ["family", "device", "dtype", "sizes"])
@@ -142,8 +142,8 @@ def test_a_body_that_makes_no_sense(client, body, status, said):
 
 
 def test_a_long_body_is_refused_by_its_length(client):
-    found = client.post(b" " * 10_000_000)
-    assert "200000 bytes" in problem(found, 413)["detail"]
+    result = client.post(b" " * 10_000_000)
+    assert "200000 bytes" in problem(result, 413)["detail"]
 
 
 def test_too_many_specs_are_refused(client, gemm):

@@ -38,10 +38,10 @@ def test_what_a_client_has_is_not_sent_again(client, path):
 @pytest.mark.parametrize("path", PATHS)
 def test_a_head_has_the_headers_of_a_get_and_both_forms_one_tag(client, path):
     forms = {accept: get(client, path, accept_encoding=accept) for accept in ("gzip", "identity")}
-    for accept, found in forms.items():
+    for accept, result in forms.items():
         head = get(client, path, "HEAD", accept_encoding=accept)
         for name in ("etag", "content-length", "content-type", "content-security-policy"):
-            assert head.headers[name] == found.headers[name]
+            assert head.headers[name] == result.headers[name]
     packed, plain = forms["gzip"], forms["identity"]
     assert packed.content == plain.content
     if len(plain.content) >= 1024:

@@ -81,9 +81,9 @@ def test_preempted_samples_never_enter_the_median() -> None:
 
 
 def test_a_long_sample_that_hardly_waited_counts_though_preempted() -> None:
-    kept = run(sampler(FakeClock(), lambda i: 1e-2, lambda i: True, wait_s=1e-6)).summary()
-    assert kept.converged
-    assert kept.rejected == 0
+    remaining = run(sampler(FakeClock(), lambda i: 1e-2, lambda i: True, wait_s=1e-6)).summary()
+    assert remaining.converged
+    assert remaining.rejected == 0
     waiting = sampler(FakeClock(), lambda i: 1e-2, lambda i: True, wait_s=1e-3)
     with pytest.raises(NoCleanSampleError, match="too busy"):
         run(waiting).summary()

@@ -154,5 +154,5 @@ def test_the_parent_of_workers_never_imports_torch() -> None:
         "import sys, kernelcast.collectors.kernel_campaign, kernelcast.collectors.cpu.plans.shapes\n"
         "print('torch' in sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "False"
+    result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"

@@ -43,5 +43,5 @@ def slow_cases(first: int, last: int) -> list[KernelSpec]:
 
 def drive(address: str, root: Path, wanted: Mapping[str, Sequence[KernelSpec]], **more: Any) -> FleetSummary:
     store = Store(root, lower_bounds=lambda specs, devices: np.zeros(len(specs)))
-    given = {"store": store, "patience": PATIENCE, "maker": "fake_device:open_fake", **more}
-    return run_fleet(wanted, address=address, known=KNOWN, methods=METHODS, **given)
+    raw = {"store": store, "patience": PATIENCE, "maker": "fake_device:open_fake", **more}
+    return run_fleet(wanted, address=address, known=KNOWN, methods=METHODS, **raw)

@@ -41,9 +41,9 @@ class LocalCluster:
         self.folder = Path(tempfile.mkdtemp(prefix="fleet", dir="/tmp"))
         self.shared = self.folder / "shared"
         self.shared.mkdir()
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            self.port = one.getsockname()[1]
+        with socket.socket() as item:
+            item.bind(("127.0.0.1", 0))
+            self.port = item.getsockname()[1]
         self.address = f"127.0.0.1:{self.port}"
         self.nodes: list[Node] = []
 
@@ -94,17 +94,17 @@ class LocalCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _answers(self) -> bool:
-        with socket.socket() as one:
-            return one.connect_ex(("127.0.0.1", self.port)) == 0
+        with socket.socket() as item:
+            return item.connect_ex(("127.0.0.1", self.port)) == 0
 
     def _processes(self, word: str) -> list[int]:
         """Our cluster's processes whose command line has this word."""
-        found = []
+        result = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 line = path.read_bytes().decode(errors="replace")
             except OSError:
                 continue
             if str(self.folder) in line and word in line and int(path.parent.name) != os.getpid():
-                found.append(int(path.parent.name))
-        return found
+                result.append(int(path.parent.name))
+        return result

@@ -41,10 +41,10 @@ WORKER_HANGS, WORKER_CRASHES = case(1001, threads=2), case(1002, threads=2)
 
 def statuses(root: Path, device: str) -> dict[str, list[str]]:
     """Case to the statuses of its rows."""
-    table, found = Store(root).read("copy", [device], ["case_id", "status"]), {}
+    table, result = Store(root).read("copy", [device], ["case_id", "status"]), {}
     for row in table.to_pylist():
-        found.setdefault(row["case_id"], []).append(row["status"])
-    return found
+        result.setdefault(row["case_id"], []).append(row["status"])
+    return result
 
 
 def assert_once(root: Path, device: str, wanted: list[KernelSpec], **others: str) -> None:
@@ -60,7 +60,7 @@ def test_each_device_measures_its_own_cases_and_every_block_names_its_machine(
                  progress=lambda device, done, total: seen.append((device, done, total)), note={"plan_seed": 5})  # fmt: skip
     assert done.stored == {"left": {"ok": 30}, "right": {"ok": 21}}
     assert (done.left, done.interrupted) == ({"left": 0, "right": 0}, False)
-    assert [one.ended for one in done.instances] == [None, None]
+    assert [item.ended for item in done.instances] == [None, None]
     assert_once(tmp_path, "left", left)
     assert_once(tmp_path, "right", right)
     assert ("left", 30, 30) in seen
@@ -96,7 +96,7 @@ class Rough:
     measured: list[list[str]]
 
     def on(self, device: str) -> list[InstanceSummary]:
-        return [one for one in self.done.instances if one.device == device]
+        return [item for item in self.done.instances if item.device == device]
 
 
 @pytest.fixture(scope="module")
@@ -126,13 +126,13 @@ def rough(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Ro
 def test_what_hangs_or_kills_the_actor_is_a_row_and_the_rest_is_measured(rough: Rough) -> None:
     assert_once(rough.root, "left", LEFT, **{HUNG.case_id: "timeout", KILLING.case_id: "crashed"})
     assert rough.done.stored["left"] == {"ok": len(LEFT) - 2, "timeout": 1, "crashed": 1}
-    assert [(one.ended, one.losses) for one in rough.on("left")] == [(None, 5)]
+    assert [(item.ended, item.losses) for item in rough.on("left")] == [(None, 5)]
 
 
 def test_two_devices_of_one_name_share_the_work(rough: Rough) -> None:
     assert_once(rough.root, "twin", TWIN)
-    assert [one.rows >= 8 for one in rough.on("twin")] == [True, True]
-    assert sum(one.rows for one in rough.on("twin")) == 160
+    assert [item.rows >= 8 for item in rough.on("twin")] == [True, True]
+    assert sum(item.rows for item in rough.on("twin")) == 160
 
 
 def test_a_killed_actor_is_replaced(rough: Rough) -> None:
@@ -144,7 +144,7 @@ def test_a_killed_actor_is_replaced(rough: Rough) -> None:
 def test_a_worker_process_that_hangs_or_crashes_is_replaced_in_its_actor(rough: Rough) -> None:
     broken = {WORKER_HANGS.case_id: "timeout", WORKER_CRASHES.case_id: "crashed"}
     assert_once(rough.root, "right", WORKED, **broken)
-    assert [(one.ended, one.losses) for one in rough.beside.instances] == [(None, 3)]
+    assert [(item.ended, item.losses) for item in rough.beside.instances] == [(None, 3)]
 
 
 def test_a_device_lost_too_often_is_quarantined_and_its_cases_are_left(rough: Rough) -> None:
@@ -172,13 +172,15 @@ def test_a_full_disk_ends_it_with_one_message_and_it_can_go_on(cluster: LocalClu
     wanted = {"left": slow_cases(700, 724), "right": slow_cases(700, 724)}
     with pytest.raises(CampaignError) as caught:
         drive(cluster.address, tmp_path, wanted, store=FullAfter(tmp_path, 2))
-    kept = {device: len(statuses(tmp_path, device)) for device in wanted}
-    said = str(caught.value)
-    assert f"the disk is full, free some space; {sum(kept.values())} rows are stored and stay, the last " in said
-    assert 1 <= int(re.findall(r"the last (\d+) that were measured are not", said)[0]) <= 16
-    assert "Mend that and run the same command again" in said
+    remaining = {device: len(statuses(tmp_path, device)) for device in wanted}
+    message = str(caught.value)
+    assert (
+        f"the disk is full, free some space; {sum(remaining.values())} rows are stored and stay, the last " in message
+    )
+    assert 1 <= int(re.findall(r"the last (\d+) that were measured are not", message)[0]) <= 16
+    assert "Mend that and run the same command again" in message
     done = drive(cluster.address, tmp_path, wanted)
-    assert done.skipped == kept
+    assert done.skipped == remaining
     for device, specs in wanted.items():
         assert_once(tmp_path, device, specs)
 
@@ -189,7 +191,7 @@ def test_when_the_time_is_over_the_rest_is_left(cluster: LocalCluster, tmp_path:
     assert done.left == {"left": 600 - len(rows)}
     assert done.left["left"] > 0
     assert "cases left (the time is over)" in str(done)
-    assert [one.ended for one in done.instances] == [None]
+    assert [item.ended for item in done.instances] == [None]
 
 
 @contextlib.contextmanager
@@ -232,21 +234,22 @@ def test_ctrl_c_stores_what_is_in_hand(cluster: LocalCluster, tmp_path: Path) ->
     with driver(cluster, tmp_path, "right", 400, 800) as process:
         wait_for(lambda: len(statuses(tmp_path, "right")) >= 8)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=240)
+        message, _ = process.communicate(timeout=240)
     rows = statuses(tmp_path, "right")
     assert 8 <= len(rows) < 400
     assert (
-        f"right: {len(rows)} ok; 0 skipped as already stored; {400 - len(rows)} cases left (it was interrupted)" in said
+        f"right: {len(rows)} ok; 0 skipped as already stored; {400 - len(rows)} cases left (it was interrupted)"
+        in message
     )
-    assert all(found == ["ok"] for found in rows.values())
+    assert all(result == ["ok"] for result in rows.values())
 
 
 def test_ray_is_quiet_when_an_actor_is_killed(cluster: LocalCluster, tmp_path: Path) -> None:
     # Cases of 1002 (which kills), 1003, ... rows.
     with driver(cluster, tmp_path, "right", KILLS - SLOW, KILLS - SLOW + 5) as process:
-        said, _ = process.communicate(timeout=240)
-    assert said.splitlines()[:-1] == ["right: 1 crashed, 4 ok; 0 skipped as already stored"]
-    assert re.fullmatch(r"\d+ s on 1 devices", said.splitlines()[-1])
+        message, _ = process.communicate(timeout=240)
+    assert message.splitlines()[:-1] == ["right: 1 crashed, 4 ok; 0 skipped as already stored"]
+    assert re.fullmatch(r"\d+ s on 1 devices", message.splitlines()[-1])
 
 
 def test_a_device_held_on_its_node_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -291,7 +294,7 @@ def test_the_real_check_refuses_a_node_that_is_not_its_label(cluster: LocalClust
 def test_a_dead_nodes_cases_go_to_another_device_of_the_name_or_are_left(cluster: LocalCluster, tmp_path: Path) -> None:
     third = cluster.add("third", {"doomed": 1, "spare": 1})
     ray, wanted = connect(cluster.address), {"spare": slow_cases(300, 600), "doomed": slow_cases(600, 800)}
-    wait_for(lambda: len([one for one in instances(ray) if one.device == "doomed"]) == 1)
+    wait_for(lambda: len([item for item in instances(ray) if item.device == "doomed"]) == 1)
 
     def kill_soon() -> None:
         wait_for(lambda: len(statuses(tmp_path, "doomed")) >= 8 and len(statuses(tmp_path, "spare")) >= 16)
@@ -306,7 +309,7 @@ def test_a_dead_nodes_cases_go_to_another_device_of_the_name_or_are_left(cluster
     assert Counter(map(len, measured.values())) == {1: len(measured)}
     assert done.left == {"spare": 0, "doomed": 200 - len(measured)}
     assert done.left["doomed"] > 0
-    assert [one.ended is None for one in done.instances if one.device == "spare"].count(False) == 1
+    assert [item.ended is None for item in done.instances if item.device == "spare"].count(False) == 1
     assert "died" in str(done) or "is dead" in str(done)
     table = Store(tmp_path).read("copy")
     assert set(table["status"].to_pylist()) <= set(FINAL_STATUSES)
@@ -345,7 +348,7 @@ def test_when_the_first_node_dies_the_driver_stores_what_it_has_and_says_so(
     with driver(cluster, tmp_path, "right", 800, 1400) as process:
         wait_for(lambda: len(statuses(tmp_path, "right")) >= 8)
         cluster.kill(cluster.nodes[0])
-        said, _ = process.communicate(timeout=240)
+        message, _ = process.communicate(timeout=240)
     rows = statuses(tmp_path, "right")
-    assert f"refused: the cluster at {cluster.address} does not answer any more; {len(rows)} rows are stored" in said
-    assert all(found == ["ok"] for found in rows.values())
+    assert f"refused: the cluster at {cluster.address} does not answer any more; {len(rows)} rows are stored" in message
+    assert all(result == ["ok"] for result in rows.values())

@@ -57,12 +57,12 @@ def test_a_driver_gathers_families_within_stretches_of_an_eighth_of_the_plan() -
         KernelSpec.of("copy", "fp32", impl="torch", threads=1, rows=rows, cols=8),
         KernelSpec.of("softmax", "fp32", impl="torch", threads=1, rows=rows, cols=8),
     )]  # fmt: skip
-    found = gathered(mixed, 8)
-    assert sorted(map(str, found)) == sorted(map(str, mixed))
+    result = gathered(mixed, 8)
+    assert sorted(map(str, result)) == sorted(map(str, mixed))
     for first in range(0, 400, 50):
-        assert {spec.family for spec in found[first : first + 50]} == {"copy", "softmax"}
-        assert set(found[first : first + 50]) == set(mixed[first : first + 50])
-    blocks = [{spec.family for spec in found[first : first + 8]} for first in range(0, 400, 8)]
+        assert {spec.family for spec in result[first : first + 50]} == {"copy", "softmax"}
+        assert set(result[first : first + 50]) == set(mixed[first : first + 50])
+    blocks = [{spec.family for spec in result[first : first + 8]} for first in range(0, 400, 8)]
     assert sum(map(len, blocks)) < 60
     assert gathered(mixed[:3], 8) == mixed[:3]
     assert gathered([], 8) == []
@@ -123,12 +123,12 @@ def test_without_ray_one_sentence_says_what_to_install(
 @contextlib.contextmanager
 def server(answer: bytes) -> Iterator[str]:
     """Something that is no Ray: it accepts, sends `answer` if there is one, and keeps silent."""
-    with socket.create_server(("127.0.0.1", 0)) as listening, contextlib.ExitStack() as kept:
+    with socket.create_server(("127.0.0.1", 0)) as listening, contextlib.ExitStack() as remaining:
 
         def serve() -> None:
             with contextlib.suppress(OSError):
                 while True:
-                    kept.enter_context(listening.accept()[0]).sendall(answer)
+                    remaining.enter_context(listening.accept()[0]).sendall(answer)
 
         threading.Thread(target=serve, daemon=True).start()
         yield f"127.0.0.1:{listening.getsockname()[1]}"
@@ -187,12 +187,12 @@ def test_an_actor_holds_its_devices_lock_and_answers_plain_rows(
     monkeypatch.setenv("FLEET_TEST_DIR", str(tmp_path))
     request = asdict(Request("left", lock_s=0.0, maker="fake_device:open_fake"))
     actor, second = DeviceActor(request), DeviceActor(request)
-    told = actor.open()
-    assert told["facts"]["device"] == "left"
+    messages = actor.open()
+    assert messages["facts"]["device"] == "left"
     assert "left is being measured by process" in second.open()["refused"]
-    told = actor.measure(("torch", 1), [spec_row(spec) for spec in cases(1, 4)])
-    assert [row["status"] for row in told["rows"]] == ["ok"] * 3
-    assert {"lost", "not_started"}.isdisjoint(json.loads(json.dumps(told)))
+    messages = actor.measure(("torch", 1), [spec_row(spec) for spec in cases(1, 4)])
+    assert [row["status"] for row in messages["rows"]] == ["ok"] * 3
+    assert {"lost", "not_started"}.isdisjoint(json.loads(json.dumps(messages)))
     actor.close()
     assert "refused" not in second.open()
     second.close()

@@ -66,5 +66,5 @@ def test_what_a_resume_costs() -> None:
 
 def test_all_that_the_page_compares_runs() -> None:
     done = [simulate(plan, Costs(), Failures()) for plan in campaigns(2e5)]
-    assert all(one.finished for one in done)
+    assert all(item.finished for item in done)
     assert [duration(value) for value in (0.5, 90, 7200, 864000)] == ["0.5 s", "1.5 min", "2 h", "10 days"]

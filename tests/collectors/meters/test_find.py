@@ -55,8 +55,8 @@ def test_packages_are_summed_and_their_parts_left_out(tmp_path: Path) -> None:
     second = zone(tmp_path, "intel-rapl:1", "package-1", 5_000_000)
     zone(tmp_path, "intel-rapl:0:0", "core", 0)
     zone(tmp_path, "intel-rapl:2", "psys", 0)
-    found = find_meter(tmp_path)
-    assert found.name == "rapl"
+    result = find_meter(tmp_path)
+    assert result.name == "rapl"
     work = Work(lambda turn: (add(first, 2.0), add(second, 1.0)))
     measured = RaplMeter([first, second], window_s=0.25, clock=work).measure(work)
     assert measured is not None

@@ -170,18 +170,18 @@ def test_older_drivers_tell_throttling_by_another_name() -> None:
     ],
 )
 def test_cuda_visible_devices_says_which_board(visible: str | None, index: int, handle: object) -> None:
-    asked: list[object] = []
-    fake = library(nvmlDeviceGetTotalEnergyConsumption=lambda given: asked.append(given) or 1)
+    query: list[object] = []
+    fake = library(nvmlDeviceGetTotalEnergyConsumption=lambda given: query.append(given) or 1)
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     nvml_reader(index, library=fake, environment=environment).energy_j()
-    assert asked == [handle]
+    assert query == [handle]
 
 
 def test_a_uuid_says_it_beyond_doubt() -> None:
-    asked: list[object] = []
-    fake = library(nvmlDeviceGetTotalEnergyConsumption=lambda given: asked.append(given) or 1)
+    query: list[object] = []
+    fake = library(nvmlDeviceGetTotalEnergyConsumption=lambda given: query.append(given) or 1)
     nvml_reader(0, library=fake, environment={"CUDA_VISIBLE_DEVICES": "1"}, uuid="GPU-77").energy_j()
-    assert asked == [("uuid", "GPU-77")]
+    assert query == [("uuid", "GPU-77")]
 
 
 def test_missing_nvml_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,11 +23,11 @@ _SCRIPT = Path(__file__).with_name("fake_compiler.py")
 
 
 def _imported() -> ModuleType:
-    found = importlib.util.spec_from_file_location("fake_compiler", _SCRIPT)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    result = importlib.util.spec_from_file_location("fake_compiler", _SCRIPT)
+    assert result is not None
+    assert result.loader is not None
+    module = importlib.util.module_from_spec(result)
+    result.loader.exec_module(module)
     return module
 
 
@@ -170,13 +170,13 @@ def test_order_shows_every_program_first_and_skips() -> None:
     texts = [text(f"P{i}") for i in range(40)] + [text(f"T{i}", dialect="torch") for i in range(10)]
     jobs = ordered(texts, [fake.DIRECT, fake.AHEAD], (1, 2))
     assert jobs == ordered(texts[::-1], [fake.DIRECT, fake.AHEAD], (1, 2))
-    one = [job for job in jobs if job.threads == 1]
-    assert len(one) == 40 + 50
-    assert jobs[: len(one)] == one
-    assert 0 < len(jobs) - len(one) < len(one) * 0.6
+    item = [job for job in jobs if job.threads == 1]
+    assert len(item) == 40 + 50
+    assert jobs[: len(item)] == item
+    assert 0 < len(jobs) - len(item) < len(item) * 0.6
     # Modules that only one compiler takes are all in the first part, those of half of the others behind them.
-    position = [i for i, job in enumerate(one) if job.module.dialect == "torch"]
-    assert max(position) < len(one) - 10
+    position = [i for i, job in enumerate(item) if job.module.dialect == "torch"]
+    assert max(position) < len(item) - 10
 
 
 def test_chunks_are_bounded_in_number_and_bytes() -> None:

@@ -45,11 +45,11 @@ def test_rbp_counts_only_where_it_is_the_frame_pointer() -> None:
 
 
 def test_kernels_are_counted_by_what_a_library_exports(tmp_path: Path) -> None:
-    one = tmp_path / "one.so"
-    one.write_bytes(
+    item = tmp_path / "one.so"
+    item.write_bytes(
         b"\0main_dispatch_0\0main_dispatch_0_softmax_8xf32_dispatch_tensor_store\0main_dispatch_11_matmul\0"
     )
-    assert kernel_names([one]) == {"main_dispatch_0", "main_dispatch_11"}
+    assert kernel_names([item]) == {"main_dispatch_0", "main_dispatch_11"}
 
 
 def test_no_files_and_no_disassembler_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,10 @@ JAX = """module @jit_f attributes {mhlo.num_partitions = 1 : i32} {
 
 
 def test_the_public_function_is_read_with_attributes_and_private_functions_around_it() -> None:
-    found = signature(JAX.replace("4x?xf32", "4x5xbf16, #enc<1>"))
-    assert found.function == "main"
-    assert found.arguments == (Argument((64, 32), "f32"), Argument((), "ui32"), Argument((4, 5), "bf16"))
-    assert found.nbytes == 64 * 32 * 4 + 4 + 4 * 5 * 2
+    result = signature(JAX.replace("4x?xf32", "4x5xbf16, #enc<1>"))
+    assert result.function == "main"
+    assert result.arguments == (Argument((64, 32), "f32"), Argument((), "ui32"), Argument((4, 5), "bf16"))
+    assert result.nbytes == 64 * 32 * 4 + 4 + 4 * 5 * 2
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,9 @@ def test_types_of_every_dialect(written: str, argument: Argument) -> None:
 
 
 def test_the_generic_form_is_read() -> None:
-    one = '"func.func"() <{arg_attrs = [{}, {a = 1}], function_type = (TYPES) -> tensor<2xf32>, sym_name = "NAME"VISIBLE}> ({'
-    private = one.replace("TYPES", "f32").replace("NAME", "helper").replace("VISIBLE", ', sym_visibility = "private"')
-    public = one.replace("TYPES", "tensor<2x3xf32>, tensor<i1>").replace("NAME", "main").replace("VISIBLE", "")
+    item = '"func.func"() <{arg_attrs = [{}, {a = 1}], function_type = (TYPES) -> tensor<2xf32>, sym_name = "NAME"VISIBLE}> ({'
+    private = item.replace("TYPES", "f32").replace("NAME", "helper").replace("VISIBLE", ', sym_visibility = "private"')
+    public = item.replace("TYPES", "tensor<2x3xf32>, tensor<i1>").replace("NAME", "main").replace("VISIBLE", "")
     assert signature(private + "\n})\n" + public) == Signature("main", (Argument((2, 3), "f32"), Argument((), "i1")))
 
 

@@ -67,11 +67,11 @@ def test_a_gpu_of_the_catalogue_keeps_its_datasheet_and_gains_facts(run, tmp_pat
     done = run("characterize", "--out", tmp_path / "my.yaml", "--no-launches")
     assert done.code == 0, done.err
     assert "matrix_fp8_torch_flops_per_s: not measured: unsupported" in done.err
-    found, known = load_device_file(tmp_path / "my.yaml"), catalogue().get("h200")
-    assert (found.name, found.facts, found.matrix_flops_per_s) == (known.name, known.facts, known.matrix_flops_per_s)
-    assert (found.aliases, found.compute_capability) == (known.aliases, "9.0")
-    assert found.measured["launch_graph_torch_bf16_s"].value == 2e-6
-    assert "matrix_fp8_torch_flops_per_s" not in found.measured
+    result, known = load_device_file(tmp_path / "my.yaml"), catalogue().get("h200")
+    assert (result.name, result.facts, result.matrix_flops_per_s) == (known.name, known.facts, known.matrix_flops_per_s)
+    assert (result.aliases, result.compute_capability) == (known.aliases, "9.0")
+    assert result.measured["launch_graph_torch_bf16_s"].value == 2e-6
+    assert "matrix_fp8_torch_flops_per_s" not in result.measured
 
 
 def test_a_gpu_no_one_knows_can_be_predicted_for_at_once(run, tmp_path, measured):
@@ -80,18 +80,18 @@ def test_a_gpu_no_one_knows_can_be_predicted_for_at_once(run, tmp_path, measured
     done = run("characterize", "--out", path, "--no-launches")
     assert done.code == 0, done.err
     assert "--device nvidia-played-1" in done.err
-    found = load_device_file(path)
-    assert found.matrix_flops_per_s["bf16"].value == pytest.approx(1.5 * 7e13)
-    assert found.vector_flops_per_s["fp32"].value == pytest.approx(1.25 * 1.6e13)
-    assert "fp8" not in found.matrix_flops_per_s
-    assert found.required("memory_bandwidth_b_per_s") == pytest.approx(2 * 8e9 * 32)
-    assert found.fact("tdp_w") == 140.0
-    assert found.compute_capability == "8.0"
+    result = load_device_file(path)
+    assert result.matrix_flops_per_s["bf16"].value == pytest.approx(1.5 * 7e13)
+    assert result.vector_flops_per_s["fp32"].value == pytest.approx(1.25 * 1.6e13)
+    assert "fp8" not in result.matrix_flops_per_s
+    assert result.required("memory_bandwidth_b_per_s") == pytest.approx(2 * 8e9 * 32)
+    assert result.fact("tdp_w") == 140.0
+    assert result.compute_capability == "8.0"
     for name in ("nvidia-played-1", "NVIDIA Played 1"):
-        said = run("predict", "gemm", "m=2048", "n=2048", "k=2048", "dtype=bf16", "--device", name, "--device-file", path,
+        message = run("predict", "gemm", "m=2048", "n=2048", "k=2048", "dtype=bf16", "--device", name, "--device-file", path,
                    "--json")  # fmt: skip
-        assert said.code == 0, said.err
-        latency = json.loads(said.out)["latency_s"]
+        assert message.code == 0, message.err
+        latency = json.loads(message.out)["latency_s"]
         assert latency["lower"] <= latency["value"] <= latency["upper"]
         assert latency["value"] >= 2 * 2048**3 / (1.5 * 7e13)
 
@@ -103,9 +103,9 @@ def test_launch_facts_join_the_device_file_and_their_absence_is_told(run, tmp_pa
     monkeypatch.setattr(launch_trace, "trace_launches", lambda **_: Traced([], [summary, later], {}, {}))
     done = run("characterize", "--out", tmp_path / "my.yaml")
     assert done.code == 0, done.err
-    found = load_device_file(tmp_path / "my.yaml").measured
-    assert (found["tklqt_batch1_s"].value, found["cpu_to_gpu_bound_batch"].value) == (5e-4, 64)
-    assert found["launch_mean_s"].value == pytest.approx(4e-6)
+    result = load_device_file(tmp_path / "my.yaml").measured
+    assert (result["tklqt_batch1_s"].value, result["cpu_to_gpu_bound_batch"].value) == (5e-4, 64)
+    assert result["launch_mean_s"].value == pytest.approx(4e-6)
 
     def no_cupti(**_: Any) -> None:
         raise LaunchTraceError("the trace holds no kernels")
@@ -141,9 +141,9 @@ def test_without_nvml_the_gpu_is_asked_for_by_name(run, tmp_path, measured):
     measured(None)
     done = run("characterize", "--gpu", "--out", tmp_path / "my.yaml", "--no-launches")
     assert done.code == 0, done.err
-    found = load_device_file(tmp_path / "my.yaml")
-    assert found.name == "nvidia-played-1"
-    assert found.fact("tdp_w") is None
+    result = load_device_file(tmp_path / "my.yaml")
+    assert result.name == "nvidia-played-1"
+    assert result.fact("tdp_w") is None
 
 
 def test_what_hinders_characterising_a_gpu_is_one_sentence(run, tmp_path, measured, monkeypatch):

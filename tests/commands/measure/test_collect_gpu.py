@@ -23,9 +23,9 @@ class Reader:
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: Any, progress: Any, **__: Any) -> GpuCampaignSummary:
-        with progress("latency") as told:
+        with progress("latency") as messages:
             for done in (1, 2):
-                told(done, 2)
+                messages(done, 2)
         return GpuCampaignSummary(CampaignSummary("h200", {"ok": 2}, 0, 0, 1, 0, False, 1.5), None)
 
     monkeypatch.setattr(nvml, "nvml_reader", lambda index: Reader())
@@ -36,9 +36,9 @@ def played(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_answer_is_one_line_of_json_and_the_rest_is_told_on_stderr(run) -> None:
     done = run("collect-gpu", "--minutes", "1", "--json")
     assert done.code == 0, done.err
-    said = json.loads(done.out)
-    assert (said["latency"]["stored"], said["energy"]) == ({"ok": 2}, None)
-    assert done.out == json.dumps(said, separators=(",", ":")) + "\n"
+    message = json.loads(done.out)
+    assert (message["latency"]["stored"], message["energy"]) == ({"ok": 2}, None)
+    assert done.out == json.dumps(message, separators=(",", ":")) + "\n"
     lines = done.err.splitlines()
     assert lines[0] == "latency on nvidia-h200-sxm-141gb (1/2)"
     assert lines[1].startswith("latency: h200: 2 rows measured (2 ok) in 1 block")
@@ -49,9 +49,9 @@ def test_the_answer_is_one_line_of_json_and_the_rest_is_told_on_stderr(run) -> N
 def test_a_plan_is_one_line_of_json_too(run) -> None:
     done = run("collect-gpu", "--dry-run", "--device", "h100-sxm", "--minutes", "0.5", "--families", "copy", "--json")
     assert done.code == 0, done.err
-    said = json.loads(done.out)
-    assert {row["family"] for row in said} == {"copy"}
-    assert done.out == json.dumps(said, separators=(",", ":")) + "\n"
+    message = json.loads(done.out)
+    assert {row["family"] for row in message} == {"copy"}
+    assert done.out == json.dumps(message, separators=(",", ":")) + "\n"
 
 
 def test_compacting_nothing_says_so(tmp_path: Path) -> None:

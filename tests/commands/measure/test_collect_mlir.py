@@ -85,8 +85,8 @@ def test_what_iree_refuses_is_final_and_says_why(folder: Path, tmp_path: Path) -
      (("--device", "no-such-device"), "no-such-device")],
 )  # fmt: skip
 def test_what_a_user_gets_wrong_is_one_sentence(run: Run, tmp_path: Path, args: tuple[str, str], said: str) -> None:
-    given = ("collect-mlir", "--out", tmp_path / "out", *(() if args[0] == "--device" else DEVICE), *args)
-    assert said in run(*given).error
+    raw = ("collect-mlir", "--out", tmp_path / "out", *(() if args[0] == "--device" else DEVICE), *args)
+    assert said in run(*raw).error
 
 
 def test_an_empty_folder_and_one_that_is_no_text_are_one_sentence(run: Run, tmp_path: Path) -> None:

@@ -27,10 +27,10 @@ def test_a_person_reads_units_and_the_binding_limit(run, fake):
 
 def test_a_program_reads_json(run, fake):
     done = run("predict", *GEMM, "--device", "h100-sxm", "--coverage", "0.8", "--json")
-    found = json.loads(done.out)
-    assert found["device"] == "nvidia-h100-sxm-80gb"
-    assert found["coverage"] == 0.8
-    assert found["latency_s"]["lower"] < found["latency_s"]["value"] < found["latency_s"]["upper"]
+    result = json.loads(done.out)
+    assert result["device"] == "nvidia-h100-sxm-80gb"
+    assert result["coverage"] == 0.8
+    assert result["latency_s"]["lower"] < result["latency_s"]["value"] < result["latency_s"]["upper"]
 
 
 def test_settings_and_knobs_are_taken(run, fake):

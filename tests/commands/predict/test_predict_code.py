@@ -46,12 +46,12 @@ def test_a_person_reads_what_the_code_will_be_like(run, written):
 def test_json_says_the_same_of_every_target(run, written):
     done = run("predict-code", written, "--target", "sm_90", "--target", "sm_80", "--json")
     assert done.code == 0
-    found = json.loads(done.out)["predictions"]
-    assert [one["target"] for one in found] == ["sm_90", "sm_80"]
-    for one in found:
-        assert 8 <= one["registers"]["lower"] <= one["registers"]["value"] <= one["registers"]["upper"] <= 255
-        assert 0 <= one["spill_probability"] <= 1
-        assert one["shared_b"]["value"] == 0
+    result = json.loads(done.out)["predictions"]
+    assert [item["target"] for item in result] == ["sm_90", "sm_80"]
+    for item in result:
+        assert 8 <= item["registers"]["lower"] <= item["registers"]["value"] <= item["registers"]["upper"] <= 255
+        assert 0 <= item["spill_probability"] <= 1
+        assert item["shared_b"]["value"] == 0
 
 
 @shipped

@@ -54,9 +54,9 @@ def test_a_program_reads_json(run, fake, written):
     done = run(
         "predict", written(), "--device", CPU, "--compiler", "iree", "--threads", "1", "--coverage", "0.8", "--json"
     )
-    found = json.loads(done.out)
-    (answer,) = found["answers"]
-    assert found["functions"] == ["main"]
+    result = json.loads(done.out)
+    (answer,) = result["answers"]
+    assert result["functions"] == ["main"]
     assert answer["device"] == CPU
     assert (answer["compiler"], answer["threads"], answer["coverage"]) == ("iree", 1, 0.8)
     assert answer["groups"][0]["title"]

@@ -63,16 +63,16 @@ def test_the_same_model_in_every_format(run, fake, written):
     ]
     answers = [json.loads(run("predict-model", path, "--device", "h100", "--json").out) for path in files]
     assert all(answer == answers[0] for answer in answers)
-    (found,) = answers[0]["answers"]
-    assert found["launches"] == 64
-    assert found["latency_s"]["lower"] < found["latency_s"]["value"] < found["latency_s"]["upper"]
+    (result,) = answers[0]["answers"]
+    assert result["launches"] == 64
+    assert result["latency_s"]["lower"] < result["latency_s"]["value"] < result["latency_s"]["upper"]
 
 
 def test_several_devices_and_options(run, fake, written):
     path = written([PROJECTION])
     options = ("--coverage", "0.8", "--launch-s", "1e-5", "--json")
     answers = json.loads(run("predict-model", path, "--device", "h100", "--device", "l40s", *options).out)["answers"]
-    assert [one["device"] for one in answers] == ["nvidia-h100-sxm-80gb", "nvidia-l40s"]
+    assert [item["device"] for item in answers] == ["nvidia-h100-sxm-80gb", "nvidia-l40s"]
     assert answers[0]["coverage"] == 0.8
     assert answers[0]["launch_s"] == pytest.approx(32e-5)
 
@@ -148,7 +148,7 @@ def test_the_python_door_takes_mappings_flat_or_nested_and_kernels(monkeypatch, 
     monkeypatch.setattr(kernelcast, "load", lambda model=None: Fake(predictor.load_predictor(None, catalogue())))
     flat = {name: value for name, value in PROJECTION.items() if name != "sizes"} | PROJECTION["sizes"]
     spec = kernelcast.features.kernel.KernelSpec.of("gemm", "bf16", m=512, n=4096, k=4096)
-    answers = [kernelcast.predict_model([one], "h100") for one in (flat, PROJECTION, Kernel(spec, 32, "projection"))]
+    answers = [kernelcast.predict_model([item], "h100") for item in (flat, PROJECTION, Kernel(spec, 32, "projection"))]
     assert answers[0] == answers[1] == answers[2]
     with pytest.raises(SpecError, match=r"kernels\[1\].k: gemm needs k") as caught:
         kernelcast.predict_model([flat, {name: value for name, value in flat.items() if name != "k"}], "h100")

@@ -40,16 +40,16 @@ def predict(run, fake, tmp_path):
 
 def test_rows_order_and_columns_are_kept(predict, tmp_path):
     table = rows()
-    done, found = predict(table)
+    done, result = predict(table)
     assert done.code == 0
-    assert found.column_names == [*table.column_names, *ADDED]
-    assert found.select(table.column_names).equals(table)
-    assert found["pred_latency_s"].null_count == 0
+    assert result.column_names == [*table.column_names, *ADDED]
+    assert result.select(table.column_names).equals(table)
+    assert result["pred_latency_s"].null_count == 0
     for name, unit in (("latency", "s"), ("power", "w"), ("energy", "j")):
-        low, value, high = (found[f"pred_{name}{end}_{unit}"].to_pylist() for end in ("_lo", "", "_hi"))
+        low, value, high = (result[f"pred_{name}{end}_{unit}"].to_pylist() for end in ("_lo", "", "_hi"))
         assert all(a <= b <= c for a, b, c in zip(low, value, high, strict=True))
-    assert found.schema.field("in_domain").type == pa.bool_()
-    assert set(found["bound"].to_pylist()) <= {"compute", "dram", "cache", "launch"}
+    assert result.schema.field("in_domain").type == pa.bool_()
+    assert set(result["bound"].to_pylist()) <= {"compute", "dram", "cache", "launch"}
     assert "4 rows predicted" in done.err
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
@@ -63,9 +63,9 @@ def test_json_says_what_was_written(predict, tmp_path):
 def test_labels_are_never_read(predict, labels):
     plain = predict(rows())[1]
     table = rows(latency_s=labels) if labels else rows().drop_columns("latency_s")
-    done, found = predict(table)
+    done, result = predict(table)
     assert done.code == 0
-    assert found.select(ADDED).equals(plain.select(ADDED))
+    assert result.select(ADDED).equals(plain.select(ADDED))
 
 
 def test_families_may_be_mixed_and_several_batches_long(predict, monkeypatch):
@@ -75,23 +75,23 @@ def test_families_may_be_mixed_and_several_batches_long(predict, monkeypatch):
     table = pa.table({"family": ["gemm", "copy"] * 10, "device": ["nvidia-t4"] * 20, "dtype": ["fp32"] * 20,
                       "m": [8, None] * 10, "n": [8, None] * 10, "k": [8, None] * 10,
                       "rows": [None, 8] * 10, "cols": [None, 8] * 10})  # fmt: skip
-    done, found = predict(table)
+    done, result = predict(table)
     assert done.code == 0, done.err
-    assert found["pred_latency_s"].null_count == 0
-    assert found["family"].to_pylist() == table["family"].to_pylist()
+    assert result["pred_latency_s"].null_count == 0
+    assert result["family"].to_pylist() == table["family"].to_pylist()
 
 
 def test_csv_in_and_out(predict):
-    done, found = predict(rows(), suffix=".csv")
+    done, result = predict(rows(), suffix=".csv")
     assert done.code == 0
-    assert found["pred_latency_s"].to_pylist() == predict(rows())[1]["pred_latency_s"].to_pylist()
-    assert found["in_domain"].to_pylist()[0] in (True, False)
+    assert result["pred_latency_s"].to_pylist() == predict(rows())[1]["pred_latency_s"].to_pylist()
+    assert result["in_domain"].to_pylist()[0] in (True, False)
 
 
 def test_power_that_is_not_known_is_null(predict):
-    found = predict(rows(dtype=["fp64"] * 4))[1]
-    assert found["pred_power_w"].null_count == found["pred_energy_hi_j"].null_count == 4
-    assert found["pred_latency_s"].null_count == 0
+    result = predict(rows(dtype=["fp64"] * 4))[1]
+    assert result["pred_power_w"].null_count == result["pred_energy_hi_j"].null_count == 4
+    assert result["pred_latency_s"].null_count == 0
 
 
 def test_the_family_can_be_given_on_the_command_line(predict):
@@ -100,8 +100,8 @@ def test_the_family_can_be_given_on_the_command_line(predict):
 
 
 def test_rows_that_cannot_be_predicted_are_listed(predict):
-    done, found = predict(rows(device=["nvidia-t4", "h900", "nvidia-t4", "nvidia-l4"], m=[64, 128, 0, 7]))
-    assert found is None
+    done, result = predict(rows(device=["nvidia-t4", "h900", "nvidia-t4", "nvidia-l4"], m=[64, 128, 0, 7]))
+    assert result is None
     assert "row 2: device" in done.error
     assert "row 3: m" in done.error
     assert "--skip-bad-rows" in done.error
@@ -109,13 +109,13 @@ def test_rows_that_cannot_be_predicted_are_listed(predict):
 
 def test_keep_good_keeps_them_with_the_reason(predict):
     table = rows(device=["nvidia-t4", "h900", "nvidia-t4", "nvidia-l4"])
-    done, found = predict(table, "--keep-good")
+    done, result = predict(table, "--keep-good")
     assert done.code == 0
-    assert found.num_rows == 4
-    assert found["pred_latency_s"].is_null().to_pylist() == [False, True, False, False]
-    assert found["in_domain"].is_null().to_pylist() == [False, True, False, False]
-    assert found["refused"].is_null().to_pylist() == [True, False, True, True]
-    assert "h900" in found["refused"][1].as_py()
+    assert result.num_rows == 4
+    assert result["pred_latency_s"].is_null().to_pylist() == [False, True, False, False]
+    assert result["in_domain"].is_null().to_pylist() == [False, True, False, False]
+    assert result["refused"].is_null().to_pylist() == [True, False, True, True]
+    assert "h900" in result["refused"][1].as_py()
 
 
 def test_a_family_the_model_does_not_know_is_refused_row_by_row(predict):
@@ -128,9 +128,9 @@ def test_a_family_the_model_does_not_know_is_refused_row_by_row(predict):
 
 
 def test_columns_of_an_earlier_prediction_are_replaced(predict):
-    done, found = predict(rows().append_column("method", pa.array(["old"] * 4)))
-    assert found.column_names.count("method") == 1
-    assert found["method"].to_pylist() == ["fake"] * 4
+    done, result = predict(rows().append_column("method", pa.array(["old"] * 4)))
+    assert result.column_names.count("method") == 1
+    assert result["method"].to_pylist() == ["fake"] * 4
     assert "replaced" in done.err
 
 

@@ -43,13 +43,13 @@ def _of_block(row: Measurement, block: str) -> Measurement:
 
 
 def test_parquet_has_all_columns_and_the_rows_provenance(filled: Store, tmp_path: Path) -> None:
-    told: list[tuple[str, int, int]] = []
-    done = export(filled, tmp_path / "gemm.parquet", families=["gemm"], progress=lambda *one: told.append(one))
+    messages: list[tuple[str, int, int]] = []
+    done = export(filled, tmp_path / "gemm.parquet", families=["gemm"], progress=lambda *one: messages.append(one))
     table = pq.read_table(done.files[0])
     assert table.schema.equals(arrow_schema("gemm"))
     assert table.replace_schema_metadata(None).equals(filled.read("gemm").replace_schema_metadata(None))
     assert provenance_of(table) == {"b1": {"host": "host of b1"}, "b2": {"host": "host of b2"}}
-    assert (done.rows, dict(done.families), told) == (5, {"gemm": 5}, [("writing gemm", 0, 0)])
+    assert (done.rows, dict(done.families), messages) == (5, {"gemm": 5}, [("writing gemm", 0, 0)])
 
 
 def test_a_folder_has_a_file_per_family(filled: Store, tmp_path: Path) -> None:
@@ -81,10 +81,10 @@ def test_what_one_exports_another_imports(name: str, store: Store, tmp_path: Pat
     """Rows of the shipped tables, with every column that the form has."""
     shipped = read_shipped("gemm")
     rows = shipped.take(pa.array(np.linspace(0, shipped.num_rows - 1, 150).astype(int).tolist())).to_pylist()
-    given = [_of_block(from_row(row), "b1") for row in rows]
-    store.append(given, Provenance("b1", {"host": "a"}))
+    raw = [_of_block(from_row(row), "b1") for row in rows]
+    store.append(raw, Provenance("b1", {"host": "a"}))
     done = export(store, tmp_path / name, fmt="form", families=["gemm"])
-    measured = [one for one in given if one.status == "ok"]
+    measured = [one for one in raw if one.status == "ok"]
     assert done.rows == len(measured)
 
     theirs = Store(tmp_path / "theirs", lower_bounds=lambda specs, devices: np.full(len(specs), np.nan))

@@ -129,7 +129,7 @@ def test_bad_rows_are_named(changes, column, reason):
     assert reason in str(caught.value)
     assert "--skip-bad-rows" in str(caught.value)
     form = judge_form(table, keep_good=True)
-    assert [(one.row, one.column) for one in form.refused] == [(1, column)]
+    assert [(item.row, item.column) for item in form.refused] == [(1, column)]
     assert form.parts["gemm"].rows.tolist() == [0, 2]
 
 
@@ -141,7 +141,7 @@ def test_impossible_sizes_are_judged_by_the_family():
         "variant": ["prefill"] * n, "latency_s": [1e-4] * n,
     })  # fmt: skip
     form = judge_form(table, keep_good=True)
-    assert [(one.row, one.column) for one in form.refused] == [(1, "heads"), (2, "kv_len")]
+    assert [(item.row, item.column) for item in form.refused] == [(1, "heads"), (2, "kv_len")]
     assert form.refused[0].reason == "must be a multiple of kv_heads, got 7 and 2"
     assert form.parts["attention"].rows.tolist() == [0, 3]
 

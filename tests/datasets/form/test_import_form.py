@@ -75,7 +75,7 @@ def test_bad_and_impossible_rows_are_reported_at_their_places(tmp_path):
     store = Store(tmp_path / "store")
     path = form_file(tmp_path, m=[0, 2**20, 3], n=[8, 2**15, 8], k=[8, 2**15, 8])
     report = import_form(path, store, "me")
-    assert [(one.row, one.column) for one in report.refused] == [(0, "m"), (1, "latency_s")]
+    assert [(item.row, item.column) for item in report.refused] == [(0, "m"), (1, "latency_s")]
     assert "below the lower bound" in report.refused[1].reason
     assert report.stored == 1
     with pytest.raises(SpecError, match="1 of 3 rows are refused"):

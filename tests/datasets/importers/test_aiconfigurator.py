@@ -62,9 +62,9 @@ def test_power_of_short_kernels_is_flagged_and_power_limits_are_no_power(tmp_pat
           vllm_gemm("bfloat16", "0.6", "700") + ",1", vllm_gemm("bfloat16", "0.7", "0") + ",0")  # fmt: skip
     found = read(tmp_path)
     assert found.tables["gemm"]["power_w"].to_pylist() == [600, 250, None, None]
-    said = notes(found, included=True)
-    assert [count for reason, count in said.items() if "333" in reason] == [1]
-    assert [count for reason, count in said.items() if "power limit" in reason] == [1]
+    message = notes(found, included=True)
+    assert [count for reason, count in message.items() if "333" in reason] == [1]
+    assert [count for reason, count in message.items() if "power limit" in reason] == [1]
 
 
 def test_prefill_decode_and_window(tmp_path: Path) -> None:

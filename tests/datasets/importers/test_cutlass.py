@@ -15,7 +15,7 @@ HEAD = ("Problem,Provider,OperationKind,Operation,Disposition,Status,gemm_kind,m
 
 
 def line(**changes: object) -> str:
-    given = {
+    raw = {
         "Problem": 1, "Provider": "CUTLASS", "OperationKind": "gemm", "Operation": "cutlass_x", "Disposition": "passed",
         "Status": "success", "gemm_kind": "universal", "m": 1024, "n": 512, "k": 256, "A": "f16:row", "B": "f16:column",
         "C": "f16:column", "D": "f16:column", "alpha": 1, "beta": 0, "split_k_slices": 2, "batch_count": 1,
@@ -23,7 +23,7 @@ def line(**changes: object) -> str:
         "cta_m": 256, "cta_n": 128, "cta_k": 32, "cluster_m": 1, "cluster_n": 1, "cluster_k": 1, "stages": 3, "warps_m": 4,
         "warps_n": 2, "warps_k": 1, "Runtime": 0.5,
     } | changes  # fmt: skip
-    return ",".join(str(given.get(name, "")) for name in HEAD.split(","))
+    return ",".join(str(raw.get(name, "")) for name in HEAD.split(","))
 
 
 def profile(folder: Path, *lines: str) -> Path:
@@ -56,11 +56,11 @@ def test_what_did_not_pass_is_left_out_with_its_verdict(tmp_path: Path) -> None:
         line(A="u4:row", B="u4:row"),
     ))  # fmt: skip
     assert found.tables["gemm"].num_rows == 1
-    said = reasons(found)
-    assert said["disposition 'not_verified', not 'passed'; profile with --verification-enabled=true"] == 1
-    assert said["disposition 'incorrect', not 'passed'"] == 1
-    assert said["beta is not 0: the kernel reads C too"] == 1
-    assert sum(said.values()) == 8
+    message = reasons(found)
+    assert message["disposition 'not_verified', not 'passed'; profile with --verification-enabled=true"] == 1
+    assert message["disposition 'incorrect', not 'passed'"] == 1
+    assert message["beta is not 0: the kernel reads C too"] == 1
+    assert sum(message.values()) == 8
 
 
 def test_formats_batches_clusters_and_cublas(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_names_of_kernels() -> None:
     assert (kernel.dtype, kernel.tile_m, kernel.tile_n, kernel.tile_k, kernel.stages) == ("fp32", 128, 64, 8, 2)
     tensor = {name: parse_kernel(f"cutlass_tensorop_{name}_128x128_32x3_nn_align8") for name in (
         "h16816gemm", "s16816gemm_bf16", "s1688tf32gemm", "s16816gemm")}  # fmt: skip
-    assert [one and one.dtype for one in tensor.values()] == ["fp16", "bf16", "tf32", None]
+    assert [item and item.dtype for item in tensor.values()] == ["fp16", "bf16", "tf32", None]
     assert parse_kernel("volta_sgemm_128x64_tn") is None
     assert [variant_of(a, b, True) for a in (True, False) for b in (True, False)] == ["", "tn", "nt", "tt"]
     assert [variant_of(a, b, False) for a in (True, False) for b in (True, False)] == ["tt", "tn", "nt", ""]

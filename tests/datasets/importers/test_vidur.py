@@ -35,31 +35,31 @@ def read(path: Path, device: str | None = None) -> ImportedTables:
 
 def test_products_are_those_of_one_worker(tmp_path: Path) -> None:
     profile(tmp_path, "a100", "mlp.csv", f"{STATS},{MODEL}", layer(gated=True))
-    found = read(tmp_path)
-    rows = found.tables["gemm"].to_pylist()
+    result = read(tmp_path)
+    rows = result.tables["gemm"].to_pylist()
     assert [(row["m"], row["n"], row["k"]) for row in rows] == [
         (512, 128 * (16 + 2 * 2), 8192), (512, 8192, 2048), (512, 2 * 7168, 8192), (512, 8192, 7168),
     ]  # fmt: skip
     assert {(row["device"], row["dtype"], row["impl"]) for row in rows} == {("a100", "fp16", "sarathi")}
     assert rows[0]["latency_s"] == pytest.approx(1e-3)
-    assert found.tables["layernorm"]["variant"].to_pylist() == ["rmsnorm", "rmsnorm"]
-    assert found.tables["elementwise"]["variant"].to_pylist() == ["add"]
-    said = {note.reason: note.rows for note in found.notes}
-    assert said["gated activations are no operator of the elementwise family"] == 1
-    assert said["no family of kernels for the operator 'attn_rope'"] == 1
+    assert result.tables["layernorm"]["variant"].to_pylist() == ["rmsnorm", "rmsnorm"]
+    assert result.tables["elementwise"]["variant"].to_pylist() == ["add"]
+    message = {note.reason: note.rows for note in result.notes}
+    assert message["gated activations are no operator of the elementwise family"] == 1
+    assert message["no family of kernels for the operator 'attn_rope'"] == 1
 
 
 def test_models_normed_once_keep_gelu_and_lose_what_is_not_known(tmp_path: Path) -> None:
     profile(tmp_path, "a100", "mlp.csv", f"{STATS},{MODEL}", layer(gated=False, normed_twice=False))
-    found = read(tmp_path)
-    (act,) = found.tables["elementwise"].to_pylist()
+    result = read(tmp_path)
+    (act,) = result.tables["elementwise"].to_pylist()
     assert (act["variant"], act["rows"], act["cols"]) == ("gelu", 512, 7168)
-    assert "layernorm" not in found.tables
-    said = {note.reason for note in found.notes}
+    assert "layernorm" not in result.tables
+    message = {note.reason for note in result.notes}
     assert {
         "which norm the model has is not in the table",
         "sums of three tensors are no operator of the elementwise family",
-    } <= said
+    } <= message
 
 
 def test_attention_by_phase(tmp_path: Path) -> None:

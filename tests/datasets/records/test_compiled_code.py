@@ -75,9 +75,9 @@ def test_compacted_tables_are_equal_whatever_the_order(tmp_path):
     for name, order in (("one", rows), ("two", rows[::-1])):
         append_compiled(tmp_path / name, order, {"compilers": {}})
         compact_compiled(tmp_path / name, tmp_path / f"{name}-tables")
-    one, two = (
+    item, two = (
         read_file(tmp_path / f"{name}-tables" / "gemm.parquet", compiled_schema("gemm")) for name in ("one", "two")
     )
-    assert one.equals(two)
-    assert one["target"].to_pylist() == ["sm_80", "sm_90"]
-    assert provenance_of(one) == {"b1": {"compilers": {}}}
+    assert item.equals(two)
+    assert item["target"].to_pylist() == ["sm_80", "sm_90"]
+    assert provenance_of(item) == {"b1": {"compilers": {}}}

@@ -50,10 +50,10 @@ def test_what_every_family_was_asked_comes_back_as_it_was(tmp_path: Path) -> Non
 def test_days_workers_and_devices_add_up(tmp_path: Path) -> None:
     write(tmp_path, LINE, LINE | {"device": "l40s", "count": 1.5})
     write(tmp_path, LINE, name="2026-11-21-9-00000000.jsonl")
-    found = read_usage_log(tmp_path)
-    assert found.total == {GEMM: 7.5}
-    assert found.by_device == {"h200": {GEMM: 6.0}, "l40s": {GEMM: 1.5}}
-    assert (found.files, found.damaged, found.refused) == (2, 0, [])
+    result = read_usage_log(tmp_path)
+    assert result.total == {GEMM: 7.5}
+    assert result.by_device == {"h200": {GEMM: 6.0}, "l40s": {GEMM: 1.5}}
+    assert (result.files, result.damaged, result.refused) == (2, 0, [])
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_days_workers_and_devices_add_up(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_damaged_line_costs_itself_alone(tmp_path: Path, line: Any) -> None:
     write(tmp_path, LINE, line, b"", LINE)
-    found = read_usage_log(tmp_path)
-    assert (found.total, found.damaged, found.files) == ({GEMM: 6.0}, 1, 1)
+    result = read_usage_log(tmp_path)
+    assert (result.total, result.damaged, result.files) == ({GEMM: 6.0}, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_a_damaged_line_costs_itself_alone(tmp_path: Path, line: Any) -> None:
 )  # fmt: skip
 def test_a_file_of_another_kind_is_left_out_and_told(tmp_path: Path, head: Any, said: str) -> None:
     write(tmp_path, LINE, head=head)
-    found = read_usage_log(tmp_path)
-    assert (found.total, found.files) == ({}, 0)
-    assert said in found.refused[0]
+    result = read_usage_log(tmp_path)
+    assert (result.total, result.files) == ({}, 0)
+    assert said in result.refused[0]
 
 
 def test_a_line_cut_short_by_a_crash_is_damaged(tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_what_is_no_log_is_not_touched(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "other.jsonl").write_text("{")
     (tmp_path / f".{NAME}.new").write_text("{")
     (tmp_path / "2026-11-20-1-00000000.jsonl").mkdir()
-    found = read_usage_log(tmp_path)
-    assert found.refused == ["2026-11-20-1-00000000.jsonl is no file"]
+    result = read_usage_log(tmp_path)
+    assert result.refused == ["2026-11-20-1-00000000.jsonl is no file"]
     monkeypatch.setattr(usage, "MAX_FILE_B", 100)
     write(tmp_path, LINE)
     assert "is longer than" in read_usage_log(tmp_path).refused[1]

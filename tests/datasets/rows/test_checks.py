@@ -39,9 +39,9 @@ from kernelcast.features.kernel import KernelSpec
     ],
 )
 def test_rows_that_cannot_be_true(make, changes, column, reason):
-    found = check_measurements([make(), make(m=2, **changes), make(m=3)])
-    assert [(one.row, one.column) for one in found] == [(1, column)]
-    assert reason in found[0].reason
+    result = check_measurements([make(), make(m=2, **changes), make(m=3)])
+    assert [(item.row, item.column) for item in result] == [(1, column)]
+    assert reason in result[0].reason
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_a_row_may_beat_its_bound_by_the_slack_only(make):
     def bounds(specs, devices):
         return np.array([1.01e-3, 1.05e-3, np.nan])
 
-    found = check_measurements([make(m=1), make(m=2), make(m=3)], bounds)
-    assert [one.row for one in found] == [1]
-    assert "below the lower bound of 0.00105 s" in found[0].reason
+    result = check_measurements([make(m=1), make(m=2), make(m=3)], bounds)
+    assert [item.row for item in result] == [1]
+    assert "below the lower bound of 0.00105 s" in result[0].reason
 
 
 def test_catalogue_bounds_agree_with_the_work_of_one_spec():
@@ -87,7 +87,7 @@ def test_a_device_of_ones_own_has_bounds_too():
 def test_columns_are_judged_without_the_others():
     refusals = Refusals(3)
     check_labels({"latency_s": np.array([1.0, np.nan, -1.0])}, refusals)
-    assert [str(one) for one in refusals] == ["row 3: latency_s: must be a positive number, got -1"]
+    assert [str(item) for item in refusals] == ["row 3: latency_s: must be a positive number, got -1"]
 
 
 def test_the_first_reason_stays_and_parts_merge_at_their_rows():

@@ -123,7 +123,7 @@ def test_killed_between_the_files_of_a_block_no_file_is_half_there(root, open_st
     assert verify(open_store(root)).clean
     store.location = location
     again = [make(block="b2"), make(spec=softmax.spec, block="b2")]
-    fresh = [one for one in again if one.case_id not in open_store(root).case_ids("my-machine")]
+    fresh = [item for item in again if item.case_id not in open_store(root).case_ids("my-machine")]
     store.append(fresh, Provenance("b2", FACTS))
     assert {name: table.num_rows for name, table in store.read_all().items()} == {"gemm": 1, "softmax": 1}
 
@@ -133,8 +133,8 @@ def test_many_blocks_are_read_in_order_and_clean(root, open_store, make):
     for at in range(5):
         rows = [make(m=10 * at + m, block=f"b{at}") for m in (1, 2, 3)]
         store.append(rows, Provenance(f"b{at}", FACTS | {"at": at}))
-    found = verify(open_store(root))
-    assert (found.clean, found.rows, found.leftovers) == (True, 15, [])
+    result = verify(open_store(root))
+    assert (result.clean, result.rows, result.leftovers) == (True, 15, [])
     table = open_store(root).read("gemm")
     assert table["m"].to_pylist() == sorted(table["m"].to_pylist())
     assert provenance_of(table) == {f"b{at}": FACTS | {"at": at} for at in range(5)}
@@ -172,9 +172,9 @@ def test_damage_is_found_and_moved_away(root, open_store, make):
     content = bytearray(read_bytes(store, name))
     content[len(content) // 2] ^= 4
     store.location.write([(name, bytes(content))])
-    found = verify(open_store(root))
-    assert found.damaged == [(name, "its content is not what its name says")]
-    assert quarantine(store, found.damaged) == [f".quarantine/{name}"]
+    result = verify(open_store(root))
+    assert result.damaged == [(name, "its content is not what its name says")]
+    assert quarantine(store, result.damaged) == [f".quarantine/{name}"]
     assert b"not what its name says" in read_bytes(store, f".quarantine/{name}.reason.json")
     assert open_store(root).read("gemm")["m"].to_pylist() == [2]
     assert verify(open_store(root)).clean
@@ -292,8 +292,8 @@ def test_what_goes_wrong_at_a_bucket_is_one_sentence(s3_bucket, open_store, make
             monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
     fsspec.filesystem("s3", use_listings_cache=False).clear_instance_cache()
     store = open_store(url)
-    asked = (store.names, lambda: store.case_ids("gpu0"), lambda: store.append([make()], Provenance("b1", FACTS)))
-    for ask in asked:
+    query = (store.names, lambda: store.case_ids("gpu0"), lambda: store.append([make()], Provenance("b1", FACTS)))
+    for ask in query:
         with pytest.raises(StoreError, match=words) as caught:
             ask()
         assert "hidden-key" not in str(caught.value)

@@ -77,7 +77,7 @@ def test_software_is_what_the_facts_know_of_it(facts, said):
 
 def test_software_is_equal_for_equal_facts_in_any_order():
     versions = dict.fromkeys(VERSIONS, "1")
-    one = software_of({"versions": versions, "kernel": "6"})
+    item = software_of({"versions": versions, "kernel": "6"})
     other = software_of({"kernel": "6", "versions": dict(reversed(versions.items()))})
-    assert one == other
-    assert [part.partition("=")[0] for part in one.split("; ")] == sorted([*VERSIONS, "kernel"])
+    assert item == other
+    assert [part.partition("=")[0] for part in item.split("; ")] == sorted([*VERSIONS, "kernel"])

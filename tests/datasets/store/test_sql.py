@@ -78,8 +78,8 @@ def test_a_damaged_file_is_named_and_left_out(filled: Store) -> None:
     pq.write_table(newer, folder / "20990101T000000.000000Z-000000000001.parquet")
     with pytest.warns(StoreWarning, match="skipped a file") as said:
         assert _asked(filled, "SELECT count(*) FROM gemm") == [(4,)]
-    assert sorted("0000000.parquet" in str(one.message) for one in said) == [False, True]
-    assert any("format version 99" in str(one.message) for one in said)
+    assert sorted("0000000.parquet" in str(item.message) for item in said) == [False, True]
+    assert any("format version 99" in str(item.message) for item in said)
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,9 @@ def test_ctrl_c_stops_a_query_that_would_run_for_hours(filled: Store) -> None:
 
 
 def test_columns_of_one_name_are_told_apart(filled: Store) -> None:
-    asked = "SELECT a.m, b.m, 7 AS m_1 FROM gemm a JOIN gemm b USING (case_id) WHERE a.m = 2"
+    requested = "SELECT a.m, b.m, 7 AS m_1 FROM gemm a JOIN gemm b USING (case_id) WHERE a.m = 2"
     with open_query(filled) as query:
-        assert query.ask(asked).table().to_pylist() == [{"m": 2, "m_2": 2, "m_1": 7}]
+        assert query.ask(requested).table().to_pylist() == [{"m": 2, "m_2": 2, "m_1": 7}]
 
 
 def test_a_question_without_an_end_is_left_when_nobody_reads_on(filled: Store) -> None:

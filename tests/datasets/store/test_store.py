@@ -107,7 +107,7 @@ def test_provenance_must_be_plain_json(store, make):
 def test_a_bad_row_is_named_and_nothing_is_written(store, make, provenance):
     with pytest.raises(RowsRefused, match=r"1 of 3 rows refused.*row 2: latency_s: must be a positive") as caught:
         store.append([make(), make(m=2, latency_s=-1.0), make(m=3)], provenance)
-    assert [one.row for one in caught.value.refused] == [1]
+    assert [item.row for item in caught.value.refused] == [1]
     assert store.files() == []
 
 
@@ -115,7 +115,7 @@ def test_bad_rows_are_reported_and_the_rest_is_stored(store, make, provenance):
     rows = [make(m=1), make(m=2, latency_s=0.0), make(m=3, block="another")]
     refused: list[Refused] = []
     store.append(rows, provenance, on_refused=refused.extend)
-    assert [(one.row, one.column) for one in refused] == [(1, "latency_s"), (2, "block")]
+    assert [(item.row, item.column) for item in refused] == [(1, "latency_s"), (2, "block")]
     assert store.read("gemm", columns=["m"]).to_pylist() == [{"m": 1}]
     store.append([as_failed(rows[1], refused[0].reason)], provenance)
     assert store.read("gemm", columns=["status"])["status"].to_pylist() == ["ok", "failed"]
@@ -285,12 +285,12 @@ def test_reading_imports_no_pandas(store, make, provenance):
 
 
 def test_bounds_are_asked_for_measured_rows_only(tmp_path, make, provenance):
-    asked = []
+    query = []
 
     def bounds(specs, devices):
-        asked.extend(specs)
+        query.extend(specs)
         return np.full(len(specs), 1e-6)
 
     store = Store(tmp_path, lower_bounds=bounds)
     store.append([make(m=1), make(m=2, status="timeout", latency_s=None)], provenance)
-    assert [spec["m"] for spec in asked] == [1]
+    assert [spec["m"] for spec in query] == [1]

@@ -15,9 +15,9 @@ TABLE = "family,device,dtype,m,n,k,latency_s\n" + "".join(f"gemm,nvidia-t4,fp32,
 def run(capsys):
     def run(*args):
         code = cli.main([str(arg) for arg in args])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return code, said.out, said.err
+        message = capsys.readouterr()
+        assert "Traceback" not in message.err
+        return code, message.out, message.err
 
     return run
 
@@ -35,8 +35,8 @@ def test_rows_go_in_are_packed_and_verified(run, place, tmp_path):
         assert run("import", table, "--source", "me", "--store", place)[0] == 0
     assert json.loads(run("data", "list", "--store", place, "--json")[1])[0]["rows"] == 4
     code, out, err = run("data", "verify", "--store", place, "--json")
-    said = json.loads(out)
-    assert (code, said["clean"], said["found"]["rows"], said["store"]) == (0, True, 4, str(place))
+    message = json.loads(out)
+    assert (code, message["clean"], message["found"]["rows"], message["store"]) == (0, True, 4, str(place))
     assert err.endswith("clean\n")
     code, out, _ = run("data", "compact", "--out", tmp_path / "out", "--store", place, "--json")
     assert (code, json.loads(out)) == (0, [str(tmp_path / "out" / "gemm.parquet")])
@@ -52,10 +52,10 @@ def test_damage_is_told_and_moved_away_when_asked(run, tmp_path):
     (path,) = store.rglob("*.parquet")
     path.write_bytes(path.read_bytes()[:-1])
     code, out, err = run("data", "verify", "--store", store, "--json")
-    said = json.loads(out)
+    message = json.loads(out)
     name = str(path.relative_to(store))
-    assert (code, said["clean"], said["quarantined"]) == (2, False, [])
-    assert said["found"]["damaged"] == [[name, "its content is not what its name says"]]
+    assert (code, message["clean"], message["quarantined"]) == (2, False, [])
+    assert message["found"]["damaged"] == [[name, "its content is not what its name says"]]
     assert f"{name}: its content is not what its name says" in err
     assert "add --quarantine" in err
     code, out, _ = run("data", "verify", "--quarantine", "--store", store, "--json")

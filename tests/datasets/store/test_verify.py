@@ -40,9 +40,9 @@ def with_column(name, values):
 
 def test_a_sound_store_is_clean(store, make):
     fill(store, make)
-    found = verify(store)
-    assert found.clean
-    assert (found.files, found.rows, found.unnamed) == (3, 9, 0)
+    result = verify(store)
+    assert result.clean
+    assert (result.files, result.rows, result.unnamed) == (3, 9, 0)
 
 
 def test_a_flipped_bit_is_found_wherever_it_is(store, make):
@@ -53,8 +53,8 @@ def test_a_flipped_bit_is_found_wherever_it_is(store, make):
         bad = bytearray(sound)
         bad[place] ^= 1 << (place % 8)
         path.write_bytes(bad)
-        found = verify(store)
-        assert [name for name, _ in found.damaged] == [str(path.relative_to(store.root))], f"at byte {place}"
+        result = verify(store)
+        assert [name for name, _ in result.damaged] == [str(path.relative_to(store.root))], f"at byte {place}"
     path.write_bytes(sound)
     assert verify(store).clean
 
@@ -84,8 +84,8 @@ def test_cut_and_empty_files_are_found(store, make):
 def test_a_file_that_is_not_what_its_format_says_is_damaged(store, make, change, words):
     fill(store, make)
     name = rewritten(store, store.names()[0], change)
-    ((found, reason),) = verify(store).damaged
-    assert found == name
+    ((result, reason),) = verify(store).damaged
+    assert result == name
     with pytest.raises(AssertionError, match=words):
         raise AssertionError(reason)
 
@@ -93,9 +93,9 @@ def test_a_file_that_is_not_what_its_format_says_is_damaged(store, make, change,
 def test_rows_that_cannot_be_true_are_told_of_and_stay(store, make):
     fill(store, make)
     name = rewritten(store, store.names()[0], with_column("latency_s", [1e-3, -1.0, 0.0]))
-    found = verify(store)
-    ((refused, reason),) = found.refused
-    assert (refused, found.damaged, found.clean) == (name, [], False)
+    result = verify(store)
+    ((refused, reason),) = result.refused
+    assert (refused, result.damaged, result.clean) == (name, [], False)
     assert reason == "2 of 3 rows cannot be true, the first: row 2: latency_s: must be a positive number, got -1"
 
 
@@ -112,8 +112,8 @@ def test_rows_that_are_there_twice_are_counted(store, make):
     name = store.names()[0]
     content = (store.root / name).read_bytes()
     store.location.write([(f"{name.rpartition('/')[0]}/{new_name(digest_of([content]))}", content)])
-    found = verify(store)
-    assert (found.twice, found.clean) == ([("family=gemm/device=my-machine", 3)], False)
+    result = verify(store)
+    assert (result.twice, result.clean) == ([("family=gemm/device=my-machine", 3)], False)
 
 
 @pytest.mark.parametrize(("version", "advice"), [(99, "install the newer kernelcast"), (2, "kernelcast import")])
@@ -121,12 +121,12 @@ def test_another_format_is_no_damage(store, make, version, advice):
     fill(store, make)
     note = {METADATA_KEY: f'{{"format_version": {version}}}'.encode()}
     name = rewritten(store, store.names()[0], lambda table: table.replace_schema_metadata(note))
-    found = verify(store)
-    ((other, reason),) = found.other_format
-    assert (other, found.damaged, found.clean) == (name, [], False)
+    result = verify(store)
+    ((other, reason),) = result.other_format
+    assert (other, result.damaged, result.clean) == (name, [], False)
     assert f"format version {version}, this kernelcast reads 3" in reason
     assert advice in reason
-    assert quarantine(store, found.damaged) == []
+    assert quarantine(store, result.damaged) == []
 
 
 def test_what_is_no_measurement_is_told_of(store, make):
@@ -136,16 +136,16 @@ def test_what_is_no_measurement_is_told_of(store, make):
     shutil.copy(store.root / name, folder)
     leftover = store.root / name.replace("/20", "/.20")
     leftover.with_name(leftover.name + ".1.tmp").write_bytes(b"PAR1")
-    found = verify(store)
-    assert found.unknown_families == ["fft"]
-    assert [Path(one).name for one in found.leftovers] == [leftover.name + ".1.tmp"]
+    result = verify(store)
+    assert result.unknown_families == ["fft"]
+    assert [Path(item).name for item in result.leftovers] == [leftover.name + ".1.tmp"]
 
 
 def test_a_file_without_a_digest_in_its_name_is_checked_by_reading(store, make):
     fill(store, make, blocks=1)
     path = store.files()[0].rename(store.files()[0].with_name("20250131T101500.123456Z-9f86d081884c.parquet"))
-    found = verify(store)
-    assert (found.clean, found.unnamed, found.rows) == (True, 1, 3)
+    result = verify(store)
+    assert (result.clean, result.unnamed, result.rows) == (True, 1, 3)
     path.write_bytes(path.read_bytes()[:-100])
     assert len(verify(store).damaged) == 1
 

@@ -18,9 +18,9 @@ H100 = "nvidia-h100-sxm-80gb"
 
 def test_a_large_gemm_is_bound_by_compute_at_the_datasheet_peak() -> None:
     spec = KernelSpec.of("gemm", "bf16", m=8192, n=8192, k=8192)
-    found = work(Cases.from_specs([spec], [H100]), catalogue())
-    assert found.binding() == ["compute"]
-    assert found.lower_bound_s[0] == pytest.approx(2 * 8192**3 / 989.4e12, rel=1e-3)
+    result = work(Cases.from_specs([spec], [H100]), catalogue())
+    assert result.binding() == ["compute"]
+    assert result.lower_bound_s[0] == pytest.approx(2 * 8192**3 / 989.4e12, rel=1e-3)
 
 
 def test_a_large_copy_is_bound_by_memory_less_what_the_cache_may_hold() -> None:
@@ -36,11 +36,11 @@ def test_a_large_copy_is_bound_by_memory_less_what_the_cache_may_hold() -> None:
 
 def test_a_tiny_kernel_is_bound_by_its_launch() -> None:
     for name, kind in ((H100, "gpu"), ("amd-epyc-9005-vm-2c", "cpu")):
-        found = work(
+        result = work(
             Cases.from_specs([KernelSpec.of("elementwise", "fp32", variant="add", rows=1, cols=1)], [name]), catalogue()
         )
-        assert found.binding() == ["launch"]
-        assert found.lower_bound_s[0] == LAUNCH_FLOOR_S[kind]
+        assert result.binding() == ["launch"]
+        assert result.lower_bound_s[0] == LAUNCH_FLOOR_S[kind]
 
 
 def test_a_cpu_thread_has_its_share_of_the_peak_and_no_more_than_all_cores() -> None:
@@ -54,8 +54,8 @@ def test_a_cpu_thread_has_its_share_of_the_peak_and_no_more_than_all_cores() -> 
 
 def test_what_a_dtype_runs_as_is_told() -> None:
     spec = KernelSpec.of("gemm", "fp8", m=64, n=64, k=64)
-    found = work(Cases.from_specs([spec, spec], ["nvidia-a100-sxm-80gb", H100]), catalogue())
-    assert found.runs_as.strings().tolist() == ["bf16", "fp8"]
+    result = work(Cases.from_specs([spec, spec], ["nvidia-a100-sxm-80gb", H100]), catalogue())
+    assert result.runs_as.strings().tolist() == ["bf16", "fp8"]
 
 
 def test_an_unknown_device_is_refused() -> None:

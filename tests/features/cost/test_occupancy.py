@@ -33,8 +33,8 @@ CALCULATOR = {
 @pytest.mark.parametrize("index", range(len(CAPABILITIES)), ids=[f"sm_{c}" for c in CAPABILITIES])
 def test_equals_cudas_own_calculator(index):
     for (threads, registers, shared_b), blocks in CALCULATOR.items():
-        found = occupancy(CAPABILITIES[index], threads=threads, registers=registers, shared_b=shared_b)
-        assert found.blocks == blocks[index], (threads, registers, shared_b)
+        result = occupancy(CAPABILITIES[index], threads=threads, registers=registers, shared_b=shared_b)
+        assert result.blocks == blocks[index], (threads, registers, shared_b)
 
 
 def test_every_known_capability_is_checked():
@@ -42,10 +42,10 @@ def test_every_known_capability_is_checked():
 
 
 def test_counts_warps_and_their_share():
-    found = occupancy(90, threads=100, registers=32, shared_b=0)
-    assert (found.blocks, found.warps, found.share) == (16, 64, 1.0)
-    found = occupancy(90, threads=256, registers=128, shared_b=0)
-    assert (found.blocks, found.warps, found.share) == (2, 16, 0.25)
+    result = occupancy(90, threads=100, registers=32, shared_b=0)
+    assert (result.blocks, result.warps, result.share) == (16, 64, 1.0)
+    result = occupancy(90, threads=256, registers=128, shared_b=0)
+    assert (result.blocks, result.warps, result.share) == (2, 16, 0.25)
 
 
 def test_a_block_too_large_for_the_device_is_none():

@@ -17,20 +17,20 @@ KNOBS = {"tile_m": 128, "tile_n": 256, "tile_k": 64, "warps": 8, "stages": 3, "s
 
 
 def columns(spec: KernelSpec) -> dict[str, float]:
-    found = tiling_columns(Cases.from_specs([spec], [H200]), np.array([132.0]), np.array([233472.0]))
-    return {name: float(column[0]) for name, column in found}
+    result = tiling_columns(Cases.from_specs([spec], [H200]), np.array([132.0]), np.array([233472.0]))
+    return {name: float(column[0]) for name, column in result}
 
 
 def test_a_product_is_cut_into_blocks_of_its_result() -> None:
-    found = columns(KernelSpec.of("gemm", "bf16", impl="triton", config=KNOBS, m=4000, n=4096, k=1000))
+    result = columns(KernelSpec.of("gemm", "bf16", impl="triton", config=KNOBS, m=4000, n=4096, k=1000))
     blocks = 32 * 16
-    assert 2 ** found["log own waves"] == pytest.approx(blocks / 132)
-    assert found["own wave filling"] == pytest.approx(blocks / 132 / 4)
-    assert 2 ** found["log own steps"] == pytest.approx(16)
-    assert 2 ** found["log own intensity"] == pytest.approx(128 * 256 / 384)
-    assert 2 ** found["log own sums per warp"] == pytest.approx(128 * 256 / 8)
-    assert 2 ** found["log own staged bytes"] == pytest.approx(3 * 64 * 384 * 2)
-    assert 2 ** found["log own staged over shared"] == pytest.approx(3 * 64 * 384 * 2 / 233472)
+    assert 2 ** result["log own waves"] == pytest.approx(blocks / 132)
+    assert result["own wave filling"] == pytest.approx(blocks / 132 / 4)
+    assert 2 ** result["log own steps"] == pytest.approx(16)
+    assert 2 ** result["log own intensity"] == pytest.approx(128 * 256 / 384)
+    assert 2 ** result["log own sums per warp"] == pytest.approx(128 * 256 / 8)
+    assert 2 ** result["log own staged bytes"] == pytest.approx(3 * 64 * 384 * 2)
+    assert 2 ** result["log own staged over shared"] == pytest.approx(3 * 64 * 384 * 2 / 233472)
 
 
 def test_splitting_k_makes_more_blocks_of_fewer_steps() -> None:
@@ -42,12 +42,12 @@ def test_splitting_k_makes_more_blocks_of_fewer_steps() -> None:
 
 def test_attention_is_cut_by_queries_and_steps_through_keys() -> None:
     config = {"tile_m": 64, "tile_n": 32, "warps": 4, "stages": 2}
-    found = columns(KernelSpec.of("attention", "bf16", impl="triton", config=config, batch=2, heads=16, kv_heads=4,
+    result = columns(KernelSpec.of("attention", "bf16", impl="triton", config=config, batch=2, heads=16, kv_heads=4,
                                   q_len=1000, kv_len=1000, head_dim=128))  # fmt: skip
     # Four query heads share keys and a block: 4000 rows of 64.
-    assert 2 ** found["log own waves"] == pytest.approx(2 * 4 * 63 / 132)
-    assert 2 ** found["log own steps"] == pytest.approx(32)
-    assert 2 ** found["log own staged bytes"] == pytest.approx(2 * 128 * 96 * 2)
+    assert 2 ** result["log own waves"] == pytest.approx(2 * 4 * 63 / 132)
+    assert 2 ** result["log own steps"] == pytest.approx(32)
+    assert 2 ** result["log own staged bytes"] == pytest.approx(2 * 128 * 96 * 2)
 
 
 CASES = (
@@ -67,8 +67,8 @@ def test_blocks_are_those_the_kernel_launches(spec: KernelSpec) -> None:
 
 
 def test_without_knobs_there_is_nothing_to_say() -> None:
-    found = columns(KernelSpec.of("gemm", "bf16", impl="torch", m=128, n=256, k=4096))
-    assert all(np.isnan(value) for value in found.values())
+    result = columns(KernelSpec.of("gemm", "bf16", impl="torch", m=128, n=256, k=4096))
+    assert all(np.isnan(value) for value in result.values())
     assert not has_tiling(("tile_m", "warps"))
 
 

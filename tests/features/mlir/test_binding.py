@@ -34,11 +34,11 @@ def test_sizes_are_named_in_order_of_appearance() -> None:
     "bind", [{"dim0": 64, "dim1": 32}, {"arg0_0": 64, "arg1_1": 32}, {"dim0": 64, "arg0_0": 64, "dim1": 32}]
 )
 def test_bound_sizes_reach_the_product(bind: dict[str, int]) -> None:
-    found = program(MATMUL, **bind)
-    (node,) = (node for node in found.nodes if node.kind == "contraction")
+    result = program(MATMUL, **bind)
+    (node,) = (node for node in result.nodes if node.kind == "contraction")
     assert node.loops == (1, 64, 32, 128)
-    assert found.types[found.outputs[0]].shape == (64, 32)
-    assert not found.not_understood
+    assert result.types[result.outputs[0]].shape == (64, 32)
+    assert not result.not_understood
 
 
 def test_open_sizes_are_listed_with_an_example() -> None:
@@ -92,18 +92,18 @@ def test_nothing_to_bind_is_said() -> None:
 )
 def test_sizes_propagate(line: str) -> None:
     # Two sizes that differ, so that nothing can be guessed from there being one only.
-    found = program(
+    result = program(
         f"func.func @f(%x: tensor<?x8xf32>, %y: tensor<?xf32>, %z: tensor<f32>) {{\n{line}\n return }}", dim0=5, dim1=9
     )
-    last = found.nodes[-1]
-    assert not found.not_understood
-    assert all(found.types[value].is_static for value in last.results)
-    assert 9 not in {size for value in last.results for size in found.types[value].shape or ()}
+    last = result.nodes[-1]
+    assert not result.not_understood
+    assert all(result.types[value].is_static for value in last.results)
+    assert 9 not in {size for value in last.results for size in result.types[value].shape or ()}
 
 
 def test_torch_sizes_propagate_through_views() -> None:
     vtensor = "!torch.vtensor"
-    found = program(f"""func.func @f(%x: {vtensor}<[?,?,64],f32>) -> {vtensor}<[?,?,4,16],f32> {{
+    result = program(f"""func.func @f(%x: {vtensor}<[?,?,64],f32>) -> {vtensor}<[?,?,4,16],f32> {{
       %i0 = torch.constant.int 0
       %i1 = torch.constant.int 1
       %i4 = torch.constant.int 4
@@ -114,8 +114,8 @@ def test_torch_sizes_propagate_through_views() -> None:
       %v = torch.aten.view %x, %s : {vtensor}<[?,?,64],f32>, !torch.list<int> -> {vtensor}<[?,?,4,16],f32>
       %r = torch.aten.relu %v : {vtensor}<[?,?,4,16],f32> -> {vtensor}<[?,?,4,16],f32>
       return %r : {vtensor}<[?,?,4,16],f32> }}""", dim0=2, dim1=7)  # fmt: skip
-    assert found.types[found.outputs[0]].shape == (2, 7, 4, 16)
-    assert found.flops == 2 * 7 * 64
+    assert result.types[result.outputs[0]].shape == (2, 7, 4, 16)
+    assert result.flops == 2 * 7 * 64
 
 
 def test_a_size_that_nothing_tells_makes_an_operation_unknown() -> None:
@@ -123,9 +123,9 @@ def test_a_size_that_nothing_tells_makes_an_operation_unknown() -> None:
       %r = "mine.compress"(%x) : (tensor<?xf32>) -> tensor<?xf32>
       %e = math.exp %r : tensor<?xf32>
       return %e : tensor<?xf32> }"""
-    found = program(text, dim0=4, dim1=5, dim2=6)
-    assert [node.op for node in found.not_understood] == ["mine.compress", "math.exp"]
-    assert "a size of it is not known" in found.not_understood[1].note
+    result = program(text, dim0=4, dim1=5, dim2=6)
+    assert [node.op for node in result.not_understood] == ["mine.compress", "math.exp"]
+    assert "a size of it is not known" in result.not_understood[1].note
 
 
 def test_one_bound_size_is_taken_where_no_other_can_be_meant() -> None:
@@ -141,8 +141,8 @@ def test_contradictory_text_makes_no_negative_costs() -> None:
       %r = tosa.max_pool2d %x {kernel = array<i64: 9, 9>, pad = array<i64: 0, 0, 0, 0>, stride = array<i64: 1, 1>}
         : (tensor<?x4x4x2xf32>) -> tensor<?x?x?x2xf32>
       return %r : tensor<?x?x?x2xf32> }"""
-    found = program(text, dim0=3)
-    assert all(node.flops >= 0 and node.bytes_out >= 0 for node in found.nodes)
+    result = program(text, dim0=3)
+    assert all(node.flops >= 0 and node.bytes_out >= 0 for node in result.nodes)
 
 
 @pytest.mark.parametrize(

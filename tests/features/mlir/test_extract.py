@@ -133,5 +133,7 @@ def test_levels_hold_more_and_deliver_less() -> None:
 
 def test_half_the_cores_have_half_the_peak() -> None:
     device = catalogue().get(CPU)
-    one, two = hardware(device, 1), hardware(device, 2)
-    assert two.peak_flops_per_s("fp32", "contraction") == pytest.approx(2 * one.peak_flops_per_s("fp32", "contraction"))
+    item, two = hardware(device, 1), hardware(device, 2)
+    assert two.peak_flops_per_s("fp32", "contraction") == pytest.approx(
+        2 * item.peak_flops_per_s("fp32", "contraction")
+    )

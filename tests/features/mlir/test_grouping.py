@@ -78,7 +78,7 @@ class Builder:
 
 
 def kinds(groups: Sequence[Group]) -> list[str]:
-    return [one.kind for one in groups]
+    return [item.kind for item in groups]
 
 
 def test_a_chain_of_element_operations_is_one_kernel_that_reads_its_inputs_and_writes_its_result() -> None:
@@ -116,8 +116,8 @@ def test_bias_and_activation_join_the_product_before_them_and_the_next_product_d
 def test_an_element_operation_on_a_second_product_waits_for_both_and_joins_one() -> None:
     b = Builder()
     x = b.value(32, 64)
-    one, two = b.product(x, b.value(64, 64)), b.product(x, b.value(64, 64))
-    groups = b.groups(b.element("mul", one, two))
+    item, two = b.product(x, b.value(64, 64)), b.product(x, b.value(64, 64))
+    groups = b.groups(b.element("mul", item, two))
     assert kinds(groups) == ["contraction", "contraction"]
     assert groups[1].needs == (0,)
 
@@ -140,11 +140,11 @@ def test_a_dear_operation_with_two_users_is_done_once_and_a_cheap_one_in_each_of
         return b.groups(b.reduce("sum", middle), b.reduce("max", middle))
 
     dear = two_users("exp")
-    assert [one.flops for one in dear] == [2 * 64 * 512, 64 * 512]
+    assert [item.flops for item in dear] == [2 * 64 * 512, 64 * 512]
     assert dear[1].needs == (0,)
     cheap = two_users("neg")
-    assert [one.flops for one in cheap] == [2 * 64 * 512] * 2
-    assert all(one.needs == () and 0 in one.nodes for one in cheap)
+    assert [item.flops for item in cheap] == [2 * 64 * 512] * 2
+    assert all(item.needs == () and 0 in item.nodes for item in cheap)
 
 
 def test_a_cheap_chain_on_a_row_is_done_in_the_loop_it_is_broadcast_into_and_a_dear_one_is_not() -> None:
@@ -252,7 +252,7 @@ def test_operations_of_a_loop_do_not_join_those_around_it() -> None:
     x = b.element("exp", b.element("exp", x))
     b.runs = 1.0
     groups = b.groups(b.element("exp", x))
-    assert [(one.nodes, one.runs) for one in groups] == [((0,), 1.0), ((1, 2), 20.0), ((3,), 1.0)]
+    assert [(item.nodes, item.runs) for item in groups] == [((0,), 1.0), ((1, 2), 20.0), ((3,), 1.0)]
 
 
 def test_bodies_of_two_loops_with_as_many_runs_stay_apart() -> None:
@@ -321,10 +321,10 @@ def test_any_program_is_cut_into_kernels_that_can_run_one_after_the_other(seed: 
     groups = b.groups(*outputs)
     maker = {value: index for index, node in enumerate(b.nodes) for value in node.results}
     done: set[int] = set()
-    for position, one in enumerate(groups):
-        assert all(need < position for need in one.needs)
-        inside = set(one.nodes)
-        for index in one.nodes:
+    for position, item in enumerate(groups):
+        assert all(need < position for need in item.needs)
+        inside = set(item.nodes)
+        for index in item.nodes:
             waiting = list(b.nodes[index].operands)
             while waiting:
                 made = maker.get(waiting.pop())
@@ -334,9 +334,9 @@ def test_any_program_is_cut_into_kernels_that_can_run_one_after_the_other(seed: 
                 assert b.nodes[made].kind in {"movement", "elementwise"}, f"{made} is needed by {index} and not there"
                 waiting += b.nodes[made].operands
         done |= inside
-        assert one.bytes_in >= 0
-        assert one.bytes_out > 0
-        assert one.parallelism >= 1
+        assert item.bytes_in >= 0
+        assert item.bytes_out > 0
+        assert item.parallelism >= 1
     missing = {i for i, node in enumerate(b.nodes) if node.kind in ("contraction", "reduction", "sort")} - done
     assert not missing
 

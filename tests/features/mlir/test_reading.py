@@ -199,14 +199,14 @@ def test_a_reader_asked_for_that_refuses_is_an_error_with_its_reason() -> None:
 
 
 def test_native_parsers_elsewhere_are_asked_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    query: list[str] = []
 
     def native(text: str, names: object) -> NativeReading:
-        asked.append(text)
+        query.append(text)
         return NativeReading('"x.y"() : () -> ()', "there", (("here", "closed"),))
 
     module = read("x.y", native=native)
-    assert (asked, module.reader, module.refusals) == (["x.y"], "there", (("here", "closed"),))
+    assert (query, module.reader, module.refusals) == (["x.y"], "there", (("here", "closed"),))
     module = read("%0 = x.y : f32", native=lambda text, names: NativeReading("not generic", "there"))
     assert module.reader == TOLERANT
     assert module.refusals == (("there", "printed what is no generic form: not generic"),)

@@ -59,17 +59,17 @@ def program(name: str) -> Program:
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_exported_programs_are_the_kernels_they_were_written_as(name: str) -> None:
-    assert [str(one.spec) for one in program(name).groups] == EXPECTED[name]
+    assert [str(item.spec) for item in program(name).groups] == EXPECTED[name]
 
 
 @pytest.mark.parametrize(
     "name", [name for name in sorted(EXPECTED) if name.startswith(("softmax", "layernorm", "rmsnorm"))]
 )
 def test_norms_and_softmaxes_move_what_their_family_says_and_differ_in_nothing(name: str) -> None:
-    (one,) = program(name).groups
-    assert one.spec is not None
-    assert one.bytes_in + one.bytes_out == get_family(one.spec.family).bytes_moved(SpecView.of(one.spec))
-    assert one.stand_in == ""
+    (item,) = program(name).groups
+    assert item.spec is not None
+    assert item.bytes_in + item.bytes_out == get_family(item.spec.family).bytes_moved(SpecView.of(item.spec))
+    assert item.stand_in == ""
 
 
 def test_what_a_spec_leaves_out_is_said() -> None:
@@ -81,7 +81,7 @@ def test_what_a_spec_leaves_out_is_said() -> None:
 
 
 def test_steps_of_a_recurrence_run_as_often_as_the_sequence_is_long() -> None:
-    assert {one.runs for one in program("rnn.jax").groups} == {20.0}
+    assert {item.runs for item in program("rnn.jax").groups} == {20.0}
 
 
 def single(
@@ -91,13 +91,13 @@ def single(
     types = [ValueType("tensor", shape, dtype, "tensor") for shape in (*operands, result)]
     elements = types[-1].elements
     costs: dict[str, object] = {
-        "flops": elements, "bytes_in": sum(one.nbytes for one in types[:-1]), "bytes_out": types[-1].nbytes,
+        "flops": elements, "bytes_in": sum(item.nbytes for item in types[:-1]), "bytes_out": types[-1].nbytes,
         "loops": (1.0, elements, 1.0, 1.0),
     }  # fmt: skip
     values = tuple(range(len(operands)))
     node = Node(f"test.{kind}", kind, values, (len(operands),), dtype, **{**costs, **fields})  # type: ignore[arg-type]
-    (one,) = group([node], types, [len(operands)])
-    return one
+    (item,) = group([node], types, [len(operands)])
+    return item
 
 
 @pytest.mark.parametrize(
@@ -111,17 +111,17 @@ def single(
 def test_an_element_operation_is_its_familys_or_the_nearest(
     operator: str, operands: int, variant: str, exact: bool
 ) -> None:
-    one = single("elementwise", [(64, 32)] * operands, (64, 32), detail={"operator": operator})
-    assert str(one.spec) == f"elementwise[rows=64,cols=32]:fp32 {variant}"
-    assert (one.stand_in == "") == exact
+    item = single("elementwise", [(64, 32)] * operands, (64, 32), detail={"operator": operator})
+    assert str(item.spec) == f"elementwise[rows=64,cols=32]:fp32 {variant}"
+    assert (item.stand_in == "") == exact
 
 
 @pytest.mark.parametrize("dtype", ["i1", "index", "complex<f32>", ""])
 def test_a_dtype_that_no_kernel_was_measured_in_gives_no_spec(dtype: str) -> None:
-    one = single("elementwise", [(64, 32)], (64, 32), dtype, detail={"operator": "not"})
-    assert one.spec is None
-    assert one.stand_in == ""
-    assert "2048 elements" in one.title
+    item = single("elementwise", [(64, 32)], (64, 32), dtype, detail={"operator": "not"})
+    assert item.spec is None
+    assert item.stand_in == ""
+    assert "2048 elements" in item.title
 
 
 CONV_SIZES = {
@@ -144,16 +144,16 @@ CONV_SIZES = {
 def test_convolutions_the_family_lacks_are_the_product_they_amount_to(
     change: dict[str, object], family: str, said: str
 ) -> None:
-    one = single(
+    item = single(
         "convolution",
         [(2, 8, 20, 20), (16, 8, 3, 3)],
         (2, 16, 20, 20),
         loops=(1.0, 800.0, 16.0, 72.0),
         detail={**CONV_SIZES, **change},
     )
-    assert one.spec is not None
-    assert one.spec.family == family
-    assert said in one.stand_in
+    assert item.spec is not None
+    assert item.spec.family == family
+    assert said in item.stand_in
 
 
 @pytest.mark.parametrize(
@@ -166,11 +166,11 @@ def test_convolutions_the_family_lacks_are_the_product_they_amount_to(
     ],
 )
 def test_reductions_are_along_rows_or_down_columns(operator: str, axis: str, spec: str) -> None:
-    one = single(
+    item = single(
         "reduction", [(64, 32)], (64,), loops=(1.0, 64.0, 1.0, 32.0), detail={"operator": operator, "axis": axis}
     )
-    assert str(one.spec) == spec
-    assert (one.stand_in == "") == (operator in ("sum", "max"))
+    assert str(item.spec) == spec
+    assert (item.stand_in == "") == (operator in ("sum", "max"))
 
 
 def test_a_reduction_without_sizes_is_still_a_kernel_and_one_of_single_elements_is_a_view() -> None:
@@ -186,15 +186,15 @@ def test_single_operations_of_whole_kernels_are_those_kernels() -> None:
     norm = single("normalization", [(32, 64), (64,)], (32, 64), detail={"operator": "rms_norm", "rows": 32, "cols": 64})
     assert str(norm.spec) == "layernorm[rows=32,cols=64]:fp32 rmsnorm"
     sizes = {"batch": 1, "heads": 8, "kv_heads": 2, "q_len": 1, "kv_len": 128, "head_dim": 64}
-    one = single("attention", [(1, 8, 1, 64), (1, 2, 128, 64), (1, 2, 128, 64)], (1, 8, 1, 64), "bf16", detail=sizes)
-    assert str(one.spec) == "attention[batch=1,heads=8,kv_heads=2,q_len=1,kv_len=128,head_dim=64,window=0]:bf16 decode"
-    assert one.stand_in == ""
+    item = single("attention", [(1, 8, 1, 64), (1, 2, 128, 64), (1, 2, 128, 64)], (1, 8, 1, 64), "bf16", detail=sizes)
+    assert str(item.spec) == "attention[batch=1,heads=8,kv_heads=2,q_len=1,kv_len=128,head_dim=64,window=0]:bf16 decode"
+    assert item.stand_in == ""
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in FREE])
 @pytest.mark.parametrize("shape", [(), (0,), (4, 0), (2**50, 2)])
 def test_nodes_without_details_and_with_odd_sizes_are_no_error(kind: str, shape: tuple[int, ...]) -> None:
     elements = ValueType("tensor", shape, "fp32", "tensor").elements
-    one = single(kind, [shape], shape, loops=(1.0, elements, 1.0, 2.0))
-    assert one.kind == kind
-    assert one.title
+    item = single(kind, [shape], shape, loops=(1.0, elements, 1.0, 2.0))
+    assert item.kind == kind
+    assert item.title

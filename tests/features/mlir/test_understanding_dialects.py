@@ -293,8 +293,8 @@ class TestLoadsAndStores:
         assert (only_one.kind, only_one.bytes_in, only_one.bytes_out) == ("elementwise", 2 * 4096, 4096)
 
     def test_a_loop_that_reads_what_another_wrote_is_another_kernel(self) -> None:
-        one = "%w = arith.negf %x : vector<8xf32>"
-        text = self.LOOP.format(body=one)
+        item = "%w = arith.negf %x : vector<8xf32>"
+        text = self.LOOP.format(body=item)
         second = """  scf.for %j = %c0 to %n step %c8 {
         %x = vector.load %b[%j] : memref<1024xf32>, vector<8xf32>
         %w = math.exp %x : vector<8xf32>

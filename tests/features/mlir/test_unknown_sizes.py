@@ -15,27 +15,27 @@ def program(body: str, arguments: str, results: str) -> Program:
 
 
 def test_a_result_of_unknown_size_is_said_and_left_out_of_the_footprint() -> None:
-    found = program(
+    result = program(
         '  %0 = "my.compress"(%x) : (tensor<16xf32>) -> tensor<?xf32>\n  return %0 : tensor<?xf32>',
         "%x: tensor<16xf32>", "tensor<?xf32>",
     )  # fmt: skip
-    assert found.footprint_b == 64.0
-    assert any("tensor<?xf32> is not known" in note for note in found.notes)
+    assert result.footprint_b == 64.0
+    assert any("tensor<?xf32> is not known" in note for note in result.notes)
 
 
 @pytest.mark.parametrize("kind", ["tensor<*xf32>", "memref<*xf32>"])
 def test_an_unranked_argument_is_no_crash(kind: str) -> None:
-    found = program(f'  "my.use"(%x) : ({kind}) -> ()\n  return', f"%x: {kind}", "()")
-    assert found.footprint_b == 0.0
-    assert any(f"{kind} is not known" in note for note in found.notes)
+    result = program(f'  "my.use"(%x) : ({kind}) -> ()\n  return', f"%x: {kind}", "()")
+    assert result.footprint_b == 0.0
+    assert any(f"{kind} is not known" in note for note in result.notes)
 
 
 def test_what_is_not_understood_touches_what_it_is_given_and_gives() -> None:
     kind = f"tensor<{SQUARE}x{SQUARE}xf32>"
-    found = program(f'  %0 = "foo.bar"(%x) : ({kind}) -> {kind}\n  return %0 : {kind}', f"%x: {kind}", kind)
-    (node,) = found.not_understood
+    result = program(f'  %0 = "foo.bar"(%x) : ({kind}) -> {kind}\n  return %0 : {kind}', f"%x: {kind}", kind)
+    (node,) = result.not_understood
     assert node.bytes_in == node.bytes_out == 4.0 * SQUARE**2
-    assert found.bytes == 8.0 * SQUARE**2
+    assert result.bytes == 8.0 * SQUARE**2
 
 
 @pytest.mark.parametrize("size", ["1000000000000x1000000000000", "9" * 30])
@@ -48,5 +48,5 @@ def test_more_elements_than_numbers_are_refused(size: str) -> None:
 @pytest.mark.parametrize("mark", ["\ufeff", b"\xef\xbb\xbf"])
 def test_a_byte_order_mark_is_no_part_of_the_text(mark: str | bytes) -> None:
     text = "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n  return %x : tensor<4xf32>\n}"
-    found = read(mark + text if isinstance(mark, str) else mark + text.encode())
-    assert found.functions[0].name == "main"
+    result = read(mark + text if isinstance(mark, str) else mark + text.encode())
+    assert result.functions[0].name == "main"

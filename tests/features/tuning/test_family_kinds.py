@@ -47,17 +47,17 @@ def test_bounds_are_those_of_work(family: str, device: str, dtype: str) -> None:
     known = catalogue().get(device)
     kind = get_kind(PREFIX + family)
     formula, facts = kind.formula(), kind.facts_of(known, dtype)
-    given = specs(family, dtype, known.kind == "cpu")
-    tasks = [task for spec in given if (task := task_of(spec, device))]
-    assert len(tasks) == len(given)
+    raw = specs(family, dtype, known.kind == "cpu")
+    tasks = [task for spec in raw if (task := task_of(spec, device))]
+    assert len(tasks) == len(raw)
     columns = {name: np.array([task.sizes[name] for task in tasks], dtype=float) for name in kind.sizes}
-    found = dict(zip(formula.names, formula.columns({**columns, **facts}, len(tasks)).T, strict=True))
-    paper = work(Cases.from_specs(given, [device] * len(given)), catalogue())
-    np.testing.assert_allclose(found["bound_s"], paper.lower_bound_s, rtol=1e-12)
+    result = dict(zip(formula.names, formula.columns({**columns, **facts}, len(tasks)).T, strict=True))
+    paper = work(Cases.from_specs(raw, [device] * len(raw)), catalogue())
+    np.testing.assert_allclose(result["bound_s"], paper.lower_bound_s, rtol=1e-12)
     for name, limit in BOUND_NAMES.items():
-        np.testing.assert_allclose(found[name], paper.bounds_s[limit], rtol=1e-12, err_msg=name)
-    np.testing.assert_allclose(found["flops"], paper.flops, rtol=1e-12)
-    np.testing.assert_allclose(found["moved_b"], paper.bytes, rtol=1e-12)
+        np.testing.assert_allclose(result[name], paper.bounds_s[limit], rtol=1e-12, err_msg=name)
+    np.testing.assert_allclose(result["flops"], paper.flops, rtol=1e-12)
+    np.testing.assert_allclose(result["moved_b"], paper.bytes, rtol=1e-12)
     assert np.isfinite(formula.columns({**columns, **facts}, len(tasks))).all()
 
 

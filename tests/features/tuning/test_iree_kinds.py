@@ -26,11 +26,11 @@ def features(kind: str, sizes: Mapping[str, int], *configs: Mapping[str, int]) -
     """Every feature of configurations, by name."""
     own = get_kind(kind)
     tried = Candidates.of(Task(kind, SIZES[kind] | sizes, "fp32", DEVICE), configs)
-    given = {name: float(value) for name, value in tried.task.sizes.items()}
-    given |= own.facts_of(catalogue().get(DEVICE), "fp32")
-    given |= {name: tried.knobs.get(name, np.zeros(len(tried), np.int64)).astype(float) for name in own.knobs}
+    raw = {name: float(value) for name, value in tried.task.sizes.items()}
+    raw |= own.facts_of(catalogue().get(DEVICE), "fp32")
+    raw |= {name: tried.knobs.get(name, np.zeros(len(tried), np.int64)).astype(float) for name in own.knobs}
     formula = own.formula()
-    return dict(zip(formula.names, formula.columns(given, len(tried)).T, strict=True))
+    return dict(zip(formula.names, formula.columns(raw, len(tried)).T, strict=True))
 
 
 def expected(kind: str, sizes: Mapping[str, int], *configs: Mapping[str, int]) -> list[float]:
@@ -44,16 +44,16 @@ def test_features_are_numbers_whatever_the_sizes(kind: str, size: int) -> None:
     packed = [{"data_tiling": 1}] if kind == "iree-contraction" else []
     huge = dict.fromkeys(tile, 2**40)
     for name in SIZES[kind]:
-        found = features(kind, {name: size}, {}, tile, huge, dict.fromkeys(tile, 1), *packed)
-        assert all(np.isfinite(column).all() for column in found.values()), name
-        assert (found[BOUND] > 0).all()
+        result = features(kind, {name: size}, {}, tile, huge, dict.fromkeys(tile, 1), *packed)
+        assert all(np.isfinite(column).all() for column in result.values()), name
+        assert (result[BOUND] > 0).all()
 
 
 def test_the_bound_of_a_product_is_its_arithmetic_on_the_cores_it_may_use() -> None:
     peak = get_kind("iree-contraction").facts_of(catalogue().get(DEVICE), "fp32")["peak_flops_per_s"]
-    one, two = (features("iree-contraction", {"threads": n}, TILE)[BOUND][0] for n in (1, 2))
-    assert one == pytest.approx(2 * 256**3 / peak)
-    assert one == pytest.approx(2 * two)
+    item, two = (features("iree-contraction", {"threads": n}, TILE)[BOUND][0] for n in (1, 2))
+    assert item == pytest.approx(2 * 256**3 / peak)
+    assert item == pytest.approx(2 * two)
 
 
 def test_vectors_of_the_device_follow_from_its_peak() -> None:
@@ -139,9 +139,9 @@ SPECS = [
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_a_measured_spec_is_a_task_and_a_configuration_and_back(spec: KernelSpec) -> None:
     kind = get_kind("iree-contraction" if spec.family == "gemm" else "iree-conv2d")
-    found = kind.task_of(spec, DEVICE)
-    assert found is not None
-    task, config = found
+    result = kind.task_of(spec, DEVICE)
+    assert result is not None
+    task, config = result
     assert kind.spec_of(task, config) == spec
 
 

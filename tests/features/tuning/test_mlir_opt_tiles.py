@@ -23,9 +23,9 @@ def task(m: int, n: int, k: int, batch: int = 1, a_transposed: int = 0, b_transp
 def test_the_space_begins_untiled_and_stays_within_the_sizes(sizes: tuple[int, int, int]) -> None:
     space = KIND.space(task(*sizes))
     assert space.config(0) == {}
-    found = [tuple(space.config(i).values()) for i in range(1, len(space))]
-    assert len(set(found)) == len(found) <= 300
-    assert all(1 <= tile <= size for tiles in found for tile, size in zip(tiles, sizes, strict=True))
+    result = [tuple(space.config(i).values()) for i in range(1, len(space))]
+    assert len(set(result)) == len(result) <= 300
+    assert all(1 <= tile <= size for tiles in result for tile, size in zip(tiles, sizes, strict=True))
 
 
 @pytest.mark.parametrize("sizes", [(64, 96, 128), (17, 33, 65), (1, 5, 1000)], ids=str)
@@ -61,8 +61,8 @@ def test_the_task_of_a_spec(variant: str, one: Task) -> None:
 
 def test_rows_of_others_are_not_its_own() -> None:
     for change in ({"impl": "iree"}, {"threads": 2}, {"threads": None}, {"variant": "bias"}):
-        given = {"impl": "mlir-opt", "threads": 1, "variant": ""} | change
-        assert KIND.task_of(KernelSpec.of("gemm", "fp32", m=8, n=8, k=8, **given), DEVICE.name) is None
+        raw = {"impl": "mlir-opt", "threads": 1, "variant": ""} | change
+        assert KIND.task_of(KernelSpec.of("gemm", "fp32", m=8, n=8, k=8, **raw), DEVICE.name) is None
 
 
 def test_it_is_about_a_cpu() -> None:

@@ -66,10 +66,10 @@ def test_every_shipped_graph_is_known_and_answered_as_by_onnxruntime(name: str) 
     assert arrays is not None
     x = rows_for(arrays, 150)
     expected = onnx_session(name).run(None, {"x": x})[0]
-    (found,) = native_engine.GraphBatch([native_engine.load_native(graph(name))]).run(x)
+    (result,) = native_engine.GraphBatch([native_engine.load_native(graph(name))]).run(x)
     # Trees end in the same leaves, which are added in the same order.
     limit = 2e-6 if isinstance(arrays, ForestArrays) else 1e-5
-    assert np.abs(found - expected).max() <= limit
+    assert np.abs(result - expected).max() <= limit
 
 
 @needs_library
@@ -98,8 +98,8 @@ def test_columns_the_same_in_a_batch_change_no_leaf() -> None:
         x = rows_for(arrays, 200, seed)
         fixed = rng.random(arrays.width) < rng.random()
         x[:, fixed] = x[int(rng.integers(200)), fixed]
-        (found,) = native_engine.GraphBatch([native_engine.load_native(graph(FOREST))]).run(x)
-        assert np.abs(found - onnx_session(FOREST).run(None, {"x": x})[0]).max() <= 2e-6
+        (result,) = native_engine.GraphBatch([native_engine.load_native(graph(FOREST))]).run(x)
+        assert np.abs(result - onnx_session(FOREST).run(None, {"x": x})[0]).max() <= 2e-6
 
 
 @needs_library
@@ -119,8 +119,8 @@ def test_trees_with_more_leaves_than_words_hold_two_targets_and_at_most_comparis
     assert isinstance(arrays, ForestArrays)
     assert arrays.targets == 2
     expected = onnxruntime.InferenceSession(forest, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
-    (found,) = native_engine.GraphBatch([native_engine.load_native(forest)]).run(x)
-    assert np.abs(found - expected).max() <= 2e-6
+    (result,) = native_engine.GraphBatch([native_engine.load_native(forest)]).run(x)
+    assert np.abs(result - expected).max() <= 2e-6
 
 
 @needs_library
@@ -131,8 +131,8 @@ def test_eight_threads_at_once() -> None:
     alone = [runtime.run(x) for x in batches]
     with ThreadPoolExecutor(8) as pool:
         for _ in range(5):
-            for expected, found in zip(alone, pool.map(runtime.run, batches), strict=True):
-                assert all(np.array_equal(expected[i], found[i]) for i in (0, 1))
+            for expected, result in zip(alone, pool.map(runtime.run, batches), strict=True):
+                assert all(np.array_equal(expected[i], result[i]) for i in (0, 1))
 
 
 @needs_library

@@ -46,16 +46,20 @@ def test_slices_are_the_metrics_of_their_rows(
     columns = predictor.predict_cases(gemm.cases).targets["latency_s"]
     rows = gemm.cases.device == "nvidia-h100-sxm-80gb"
     expected = Metrics.of(gemm.latency_s[rows], columns.value[rows], columns.lower[rows], columns.upper[rows])
-    found = [one for one in evaluation.slices if one.family == "gemm" and one.name == "nvidia-h100-sxm-80gb (unseen)"]
-    assert [one.metrics for one in found if one.target == "latency_s"] == [expected]
-    assert {one.target for one in found} == {"latency_s", "power_w", "energy_j"}
+    result = [
+        item for item in evaluation.slices if item.family == "gemm" and item.name == "nvidia-h100-sxm-80gb (unseen)"
+    ]
+    assert [item.metrics for item in result if item.target == "latency_s"] == [expected]
+    assert {item.target for item in result} == {"latency_s", "power_w", "energy_j"}
 
 
 def overall(evaluation: Evaluation, family: str) -> Metrics:
-    (found,) = (
-        one.metrics for one in evaluation.slices if (one.family, one.target, one.by) == (family, "latency_s", "all")
+    (result,) = (
+        item.metrics
+        for item in evaluation.slices
+        if (item.family, item.target, item.by) == (family, "latency_s", "all")
     )
-    return found
+    return result
 
 
 def test_the_whole_is_over_all_families(evaluation: Evaluation) -> None:
@@ -63,29 +67,29 @@ def test_the_whole_is_over_all_families(evaluation: Evaluation) -> None:
     assert evaluation.overall("latency_s") == whole
     assert (whole.n, gemm.n, softmax.n) == (260, 200, 60)
     assert whole.mean_ape_pct == pytest.approx((200 * gemm.mean_ape_pct + 60 * softmax.mean_ape_pct) / 260, abs=0.01)
-    assert not [one for one in evaluation.slices if (one.family, one.target) == ("softmax", "power_w")]
+    assert not [item for item in evaluation.slices if (item.family, item.target) == ("softmax", "power_w")]
     assert evaluation.facts["rows"] == 260
 
 
 def test_short_kernels_power_is_told_apart(evaluation: Evaluation) -> None:
     for target, bands in (("power_w", {"under 333 µs", "333 µs and up"}), ("latency_s", set())):
-        found = {one.name for one in evaluation.slices if one.by == "kernel time" and one.target == target}
-        assert found == bands
+        result = {item.name for item in evaluation.slices if item.by == "kernel time" and item.target == target}
+        assert result == bands
 
 
 def test_the_lower_bound_stands_beside_the_model(evaluation: Evaluation) -> None:
-    found = {(one.regressor, one.family): one.metrics for one in evaluation.compared if one.target == "latency_s"}
-    assert set(found) == {(name, family) for name in ("xgboost", "lower bound") for family in ("gemm", "softmax")}
+    result = {(item.regressor, item.family): item.metrics for item in evaluation.compared if item.target == "latency_s"}
+    assert set(result) == {(name, family) for name in ("xgboost", "lower bound") for family in ("gemm", "softmax")}
     for family in ("gemm", "softmax"):
-        assert found["lower bound", family].mean_ape_pct > 2 * found["xgboost", family].mean_ape_pct
-        assert found["lower bound", family].coverage_pct is None
+        assert result["lower bound", family].mean_ape_pct > 2 * result["xgboost", family].mean_ape_pct
+        assert result["lower bound", family].coverage_pct is None
 
 
 def test_missing_power_is_never_judged(predictor: ArtifactPredictor, made_up: MadeUp) -> None:
     rows = made_up(100, seed=23, power=0.3)
-    found = {one.target: len(one) for one in score(predictor, rows, coverage=0.9) if one.regressor == "xgboost"}
+    result = {item.target: len(item) for item in score(predictor, rows, coverage=0.9) if item.regressor == "xgboost"}
     known = int((~np.isnan(rows.power_w)).sum())
-    assert found == {"latency_s": 100, "power_w": known, "energy_j": known}
+    assert result == {"latency_s": 100, "power_w": known, "energy_j": known}
 
 
 def test_a_device_s_alias_is_the_device(predictor: ArtifactPredictor, made_up: MadeUp) -> None:
@@ -105,9 +109,9 @@ def test_a_family_the_model_does_not_know_is_a_note(
 
     save_artifact(train([made_up(60, power=0.0)]), tmp_path / "gemm-only")
     gemm_only = load_predictor(tmp_path / "gemm-only")
-    found = evaluate(gemm_only, tables)
-    assert found.notes == ("softmax: 60 rows not judged, the model was not trained on softmax",)
-    assert {one.family for one in found.slices} == {"gemm"}
+    result = evaluate(gemm_only, tables)
+    assert result.notes == ("softmax: 60 rows not judged, the model was not trained on softmax",)
+    assert {item.family for item in result.slices} == {"gemm"}
     with pytest.raises(SpecError, match="the model knows gemm, the rows are of softmax"):
         evaluate(gemm_only, tables[1:])
 
@@ -124,7 +128,7 @@ def test_plots_are_thinned_evenly_and_the_same_every_time(predictor: ArtifactPre
     assert plot == Plot.of(scored)
     assert len(plot.measured) == PLOT_POINTS
     assert (plot.measured[0], plot.measured[-1]) == (scored.measured.min(), scored.measured.max())
-    assert sum(one.n for one in plot.by_size) == 2000
+    assert sum(item.n for item in plot.by_size) == 2000
 
 
 def test_files_are_judged_and_training_rows_are_owned_up_to(
@@ -138,10 +142,10 @@ def test_files_are_judged_and_training_rows_are_owned_up_to(
     from kernelcast.models.training.training import train_files
 
     train_files([data], out=tmp_path / "model", family="gemm", regressor="xgboost")
-    found = evaluate_files(tmp_path / "model", [data], family="gemm")
-    write_page(report_html(found), tmp_path / "out" / "report.html")
-    assert found.facts["rows"] == 80
-    assert found.notes == (
+    result = evaluate_files(tmp_path / "model", [data], family="gemm")
+    write_page(report_html(result), tmp_path / "out" / "report.html")
+    assert result.facts["rows"] == 80
+    assert result.notes == (
         "the model was trained on rows of mine.parquet that are judged here: their errors are flattered",
     )
     assert "mine.parquet" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
@@ -150,35 +154,35 @@ def test_files_are_judged_and_training_rows_are_owned_up_to(
 def test_splits_are_slices_and_never_only_pooled(predictor: ArtifactPredictor, tables: list[LabelledCases]) -> None:
     gemm, softmax = tables
     parts = [gemm.take(np.arange(80)), gemm.take(np.arange(80, 200)), softmax]
-    found = evaluate(predictor, parts, splits=["val_a", "val_b", ""], levels=())
+    result = evaluate(predictor, parts, splits=["val_a", "val_b", ""], levels=())
     sizes = {
-        one.name: one.metrics.n
-        for one in found.slices
-        if (one.family, one.by, one.target) == ("gemm", "split", "latency_s")
+        item.name: item.metrics.n
+        for item in result.slices
+        if (item.family, item.by, item.target) == ("gemm", "split", "latency_s")
     }
     assert sizes == {"val_a": 80, "val_b": 120}
     across = {
-        one.name: one.metrics.n
-        for one in found.slices
-        if (one.family, one.by, one.target) == ("", "split", "latency_s")
+        item.name: item.metrics.n
+        for item in result.slices
+        if (item.family, item.by, item.target) == ("", "split", "latency_s")
     }
     assert across == {"val_a": 80, "val_b": 120, "not given": 60}
-    names = [one.name for one in found.slices if one.by == "split and device" and one.target == "latency_s"]
+    names = [item.name for item in result.slices if item.by == "split and device" and item.target == "latency_s"]
     assert "val_a, nvidia-h100-sxm-80gb (unseen)" in names
-    assert found.shared["softmax"]["split"] == "not given"
+    assert result.shared["softmax"]["split"] == "not given"
     # In any number of tables, the whole is the same.
-    assert overall(found, "gemm") == overall(evaluate(predictor, [gemm], levels=()), "gemm")
+    assert overall(result, "gemm") == overall(evaluate(predictor, [gemm], levels=()), "gemm")
 
 
 def test_what_all_rows_share_is_said_once(evaluation: Evaluation) -> None:
     assert evaluation.shared["gemm"]["dtype"] == "fp16"
-    assert not {one.by for one in evaluation.slices if one.family == "gemm"} & set(evaluation.shared["gemm"])
+    assert not {item.by for item in evaluation.slices if item.family == "gemm"} & set(evaluation.shared["gemm"])
     assert "All rows have source: made up" in report_html(evaluation)
 
 
 def test_the_bias_is_of_all_rows_by_prediction(predictor: ArtifactPredictor, made_up: MadeUp) -> None:
-    (one, *_) = score(predictor, made_up(300, seed=26, power=0.0), coverage=0.9)
-    twice = replace(one, value=one.measured * 2.0)
+    (item, *_) = score(predictor, made_up(300, seed=26, power=0.0), coverage=0.9)
+    twice = replace(item, value=item.measured * 2.0)
     bias = Plot.of(twice).bias
     assert sum(part.n for part in bias) == 300
     for part in bias:
@@ -194,14 +198,14 @@ def by_hash(made_up: MadeUp) -> Evaluation:
 
 
 def test_comparing_reports_every_regressor_beside_the_roofline(by_hash: Evaluation) -> None:
-    found = {(one.regressor, one.family): one.metrics for one in by_hash.compared if one.target == "latency_s"}
-    assert set(found) == {
+    result = {(item.regressor, item.family): item.metrics for item in by_hash.compared if item.target == "latency_s"}
+    assert set(result) == {
         (name, family) for name in ("roofline", "random_forest", "xgboost") for family in ("gemm", "softmax")
     }
     for family in ("gemm", "softmax"):
-        sizes = {found[name, family].n for name in ("roofline", "random_forest", "xgboost")}
+        sizes = {result[name, family].n for name in ("roofline", "random_forest", "xgboost")}
         assert len(sizes) == 1, "all are judged on the same rows"
-        assert found["xgboost", family].mean_ape_pct < found["roofline", family].mean_ape_pct / 2
+        assert result["xgboost", family].mean_ape_pct < result["roofline", family].mean_ape_pct / 2
     assert by_hash.regressor == "xgboost"
     assert set(by_hash.facts["seconds to train and judge"]) == {"roofline", "random_forest", "xgboost"}
 
@@ -230,13 +234,13 @@ def test_no_judged_shape_was_trained_on(made_up: MadeUp, monkeypatch: pytest.Mon
 
 def test_every_device_is_left_out_in_turn(made_up: MadeUp) -> None:
     steps: list[str] = []
-    found = compare(
+    result = compare(
         [made_up(160)], ["roofline"], held_out="device", progress=lambda what, done, total: steps.append(what)
     )
-    latency = [one for one in found.compared if one.target == "latency_s"]
-    assert {one.device for one in latency} == {"", "nvidia-a100-sxm-80gb", "nvidia-t4"}
-    assert sum(one.metrics.n for one in latency if one.device) == 160
-    assert {one.name for one in found.slices if one.by == "device"} == {
+    latency = [item for item in result.compared if item.target == "latency_s"]
+    assert {item.device for item in latency} == {"", "nvidia-a100-sxm-80gb", "nvidia-t4"}
+    assert sum(item.metrics.n for item in latency if item.device) == 160
+    assert {item.name for item in result.slices if item.by == "device"} == {
         "nvidia-a100-sxm-80gb (unseen)", "nvidia-t4 (unseen)",
     }  # fmt: skip
     assert steps[0] == "roofline on gemm without nvidia-a100-sxm-80gb"

@@ -64,7 +64,7 @@ def test_samples_hold_each_other_and_no_judged_row(pool: Pool, monkeypatch: pyte
 
     monkeypatch.setattr(module, "_judged", spy)
     learning_curves([pool], rows=(30, 60), seeds=2, regressor="roofline")
-    assert [len(one) for one in taken] == [30, 30, 60, 60]
+    assert [len(item) for item in taken] == [30, 30, 60, 60]
     assert taken[2][:30] == taken[0]
     assert taken[3][:30] == taken[1]
     assert taken[0] != taken[1]

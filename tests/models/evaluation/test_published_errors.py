@@ -29,11 +29,11 @@ def test_every_figure_is_of_something_and_has_a_source() -> None:
 
 
 def test_known_figures_stand_as_they_were_found() -> None:
-    found = {(one.name, one.held_out): one for one in peers() if one.data == "neusight" and not one.family}
-    assert found["NeuSight", "layers"].mean_ape_pct == (34.0, 34.0)
-    assert found["Habitat", "layers"].within_10_pct == (8.0, 8.0)
-    published = [one for one in peers() if one.name.startswith("GPPerf") and one.target == "latency_s"]
-    assert [one.mean_ape_pct for one in published] == [(15.6, 15.6)]
+    result = {(item.name, item.held_out): item for item in peers() if item.data == "neusight" and not item.family}
+    assert result["NeuSight", "layers"].mean_ape_pct == (34.0, 34.0)
+    assert result["Habitat", "layers"].within_10_pct == (8.0, 8.0)
+    published = [item for item in peers() if item.name.startswith("GPPerf") and item.target == "latency_s"]
+    assert [item.mean_ape_pct for item in published] == [(15.6, 15.6)]
 
 
 def scored(source: str, seen: list[str], split: list[str] | None = None, *, variant: str = "bias") -> Scored:
@@ -47,21 +47,21 @@ def scored(source: str, seen: list[str], split: list[str] | None = None, *, vari
 
 
 def test_rows_are_held_out_as_their_split_and_device_say() -> None:
-    one = scored(
+    item = scored(
         "neusight", ["yes", "yes", "yes", "no", "no"], ["val_shapes", "val_sizes", "train", "val_sizes", "train"]
     )
-    assert held_out_kinds(one.labels).tolist() == ["shapes", "sizes", "", "device", "device"]
+    assert held_out_kinds(item.labels).tolist() == ["shapes", "sizes", "", "device", "device"]
     assert held_out_kinds(scored("neusight", ["yes", "no"]).labels).tolist() == ["shapes", "device"]
 
 
 def test_ours_are_the_rows_that_compare() -> None:
-    one = scored("neusight", ["yes", "no", "no"], ["random shapes", "val_device", "val_device"])
-    found = {(two.peer.name, two.peer.held_out): two.ours for two in beside([one])}
+    item = scored("neusight", ["yes", "no", "no"], ["random shapes", "val_device", "val_device"])
+    result = {(two.peer.name, two.peer.held_out): two.ours for two in beside([item])}
     # Row by row the errors are 1, 2 and 3 %.
-    assert set(found) == {("XGBoost", "shapes"), ("XGBoost", "device")}
-    assert found["XGBoost", "shapes"] == one.metrics([0])
-    assert found["XGBoost", "device"] == Metrics.of(one.measured[1:], one.value[1:], one.lower[1:], one.upper[1:])
-    assert found["XGBoost", "device"].mean_ape_pct == pytest.approx(2.5)
+    assert set(result) == {("XGBoost", "shapes"), ("XGBoost", "device")}
+    assert result["XGBoost", "shapes"] == item.metrics([0])
+    assert result["XGBoost", "device"] == Metrics.of(item.measured[1:], item.value[1:], item.lower[1:], item.upper[1:])
+    assert result["XGBoost", "device"].mean_ape_pct == pytest.approx(2.5)
 
 
 def test_figures_of_other_tables_splits_or_variants_are_not_put_beside_ours() -> None:
@@ -69,8 +69,8 @@ def test_figures_of_other_tables_splits_or_variants_are_not_put_beside_ours() ->
     assert beside([scored("another source", ["yes"])]) == [], "data of nobody here is matched by nothing"
     assert beside([scored("neusight", ["yes"], ["val_sizes"])]) == []
     assert beside([scored("neusight", ["yes"], ["train"])]) == []
-    (one,) = beside([scored("neusight", ["no"], variant="batched")])
-    assert one.peer.mean_ape_pct == (24.1, 24.1)
+    (item,) = beside([scored("neusight", ["no"], variant="batched")])
+    assert item.peer.mean_ape_pct == (24.1, 24.1)
     names = {two.peer.basis for two in beside([scored("aiconfigurator", ["yes"], ["val_shapes"])])}
     assert "same rows" in names
     (some,) = (two for two in beside([scored("aiconfigurator", ["yes"], ["val_shapes"])]) if two.peer.split)

@@ -30,20 +30,20 @@ def found(predictor: ArtifactPredictor, rows: LabelledCases) -> list[Reliability
 def test_devices_seen_and_unseen_are_told_apart(found: list[Reliability], rows: LabelledCases) -> None:
     seen = rows.cases.device == "nvidia-a100-sxm-80gb"
     known = ~np.isnan(rows.power_w)
-    counts = {(one.target, one.seen): one.n for one in found}
+    counts = {(item.target, item.seen): item.n for item in found}
     assert counts["latency_s", True] == seen.sum()
     assert counts["latency_s", False] == (~seen).sum()
     assert counts["power_w", True] == (seen & known).sum()
-    assert {one.target for one in found} == {"latency_s", "power_w", "energy_j"}
+    assert {item.target for item in found} == {"latency_s", "power_w", "energy_j"}
 
 
 def test_more_is_covered_the_more_is_asked_for(found: list[Reliability]) -> None:
-    for one in found:
-        assert [level.asked_pct for level in one.levels] == [round(level * 100, 3) for level in LEVELS]
+    for item in found:
+        assert [level.asked_pct for level in item.levels] == [round(level * 100, 3) for level in LEVELS]
         for name in ("covered_pct", "width_pct"):
-            values = [getattr(level, name) for level in one.levels]
+            values = [getattr(level, name) for level in item.levels]
             assert values == sorted(values)
-        assert one.levels[0].covered_pct < one.levels[-1].covered_pct
+        assert item.levels[0].covered_pct < item.levels[-1].covered_pct
 
 
 def test_shares_are_those_of_the_intervals(
@@ -52,8 +52,8 @@ def test_shares_are_those_of_the_intervals(
     columns = predictor.predict_cases(rows.cases, coverage=0.8).targets["latency_s"]
     inside = (columns.lower <= rows.latency_s) & (rows.latency_s <= columns.upper)
     seen = rows.cases.device == "nvidia-a100-sxm-80gb"
-    (own,) = (one for one in found if one.target == "latency_s" and one.seen)
-    (level,) = (one for one in own.levels if one.asked_pct == 80)
+    (own,) = (item for item in found if item.target == "latency_s" and item.seen)
+    (level,) = (item for item in own.levels if item.asked_pct == 80)
     assert level.covered_pct == pytest.approx(inside[seen].mean() * 100, abs=1e-3)
     width = (columns.upper - columns.lower)[seen] / columns.value[seen]
     assert level.width_pct == pytest.approx(np.median(width) * 100, abs=1e-3)
@@ -65,15 +65,15 @@ def test_several_tables_are_one_and_large_ones_are_thinned(
     halves = [rows.take(np.arange(0, 150)), rows.take(np.arange(150, 300))]
     assert reliability(predictor, halves) == reliability(predictor, [rows])
     monkeypatch.setattr(module, "MOST_ROWS", 100)
-    (one, *_) = reliability(predictor, [replace(rows, power_w=np.full(300, np.nan))], levels=(0.9,))
+    (item, *_) = reliability(predictor, [replace(rows, power_w=np.full(300, np.nan))], levels=(0.9,))
     assert sum(two.n for two in reliability(predictor, [rows], levels=(0.9,)) if two.target == "latency_s") == 100
-    assert [level.asked_pct for level in one.levels] == [90.0]
+    assert [level.asked_pct for level in item.levels] == [90.0]
     assert reliability(predictor, []) == []
     assert reliability(predictor, [rows], levels=()) == []
 
 
 def test_the_chart_has_a_line_for_either_kind_of_device(found: list[Reliability]) -> None:
-    svg = drawn([one for one in found if one.target == "latency_s"])
+    svg = drawn([item for item in found if item.target == "latency_s"])
     assert svg.count("<circle") == 2 * len(LEVELS)
     assert 'class="line seen"' in svg
     assert 'class="line unseen"' in svg

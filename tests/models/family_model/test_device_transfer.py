@@ -58,10 +58,10 @@ def test_editions_of_a_chip_are_twins(a: str, b: str, twins: bool) -> None:
 def test_a_twin_is_answered_as_its_twin(slow: ArtifactPredictor, made_up: MadeUp) -> None:
     cases = made_up(100, seed=5).cases
     assert _median_ratio(slow, cases, A100_80, A100_40) == pytest.approx(1.0, abs=0.2)
-    found = slow.predict_cases(replace(cases, device=np.full(len(cases), A100_80)))
-    assert set(found.regimes) == {"unseen_device"}
-    assert not found.in_domain.any()
-    assert all("carried over" in method for method in found.method)
+    result = slow.predict_cases(replace(cases, device=np.full(len(cases), A100_80)))
+    assert set(result.regimes) == {"unseen_device"}
+    assert not result.in_domain.any()
+    assert all("carried over" in method for method in result.method)
 
 
 def test_a_variant_never_measured_on_a_device_is_not_in_domain(
@@ -82,12 +82,12 @@ def test_a_variant_never_measured_on_a_device_is_not_in_domain(
     labels = [np.concatenate([getattr(first, name), getattr(second, name)]) for name in ("latency_s", "power_w")]
     save_artifact(train([LabelledCases(both, *labels)]), tmp_path / "model")
     predictor = load_predictor(tmp_path / "model")
-    asked = replace(first.cases.take(np.arange(20)), variant=np.full(20, "bias"))
-    found = predictor.predict_cases(asked)
-    assert set(found.regimes) == {"unseen_device"}
-    assert "bias fp16/fp16 was measured on other devices only" in found.notes[0][0]
+    query = replace(first.cases.take(np.arange(20)), variant=np.full(20, "bias"))
+    result = predictor.predict_cases(query)
+    assert set(result.regimes) == {"unseen_device"}
+    assert "bias fp16/fp16 was measured on other devices only" in result.notes[0][0]
     own = predictor.predict_cases(first.cases.take(np.arange(20)))
-    width = [np.median(one.targets["latency_s"].upper / one.targets["latency_s"].lower) for one in (found, own)]
+    width = [np.median(item.targets["latency_s"].upper / item.targets["latency_s"].lower) for item in (result, own)]
     assert width[0] > width[1]
 
 

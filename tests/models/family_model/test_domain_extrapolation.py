@@ -46,24 +46,24 @@ def _limits(cases: Cases, largest: Largest) -> Floats:
 
 
 def test_a_straight_law_is_followed_and_the_model_s_own_answer_counts_half() -> None:
-    measured, asked = _softmax((4096, 1024), (512, 2048)), _softmax((65536, 1024), (4096, 16384), (4096, 1024))
-    truth, _ = _law(asked)
+    measured, query = _softmax((4096, 1024), (512, 2048)), _softmax((65536, 1024), (4096, 16384), (4096, 1024))
+    truth, _ = _law(query)
     stuck = np.full(3, np.log(1e-3))
-    found = _continued(stuck, asked, measured)
-    np.testing.assert_allclose(found[:2], 0.5 * (stuck[:2] + truth[:2]), rtol=1e-6)
-    assert found[2] == stuck[2], "a size that was measured is left alone"
-    np.testing.assert_array_equal(_continued(stuck, asked, measured, wanted=False), stuck)
+    result = _continued(stuck, query, measured)
+    np.testing.assert_allclose(result[:2], 0.5 * (stuck[:2] + truth[:2]), rtol=1e-6)
+    assert result[2] == stuck[2], "a size that was measured is left alone"
+    np.testing.assert_array_equal(_continued(stuck, query, measured, wanted=False), stuck)
 
 
 def test_sizes_are_those_of_the_device_and_variant() -> None:
     pairs = (("relu", 64), ("add", 4096))
     specs = [KernelSpec.of("elementwise", "fp32", variant=variant, rows=rows, cols=8) for variant, rows in pairs]
-    found = largest_sizes(Cases.from_specs(specs, [T4, T4]))
-    assert found == {f"{T4} relu": {"rows": 64.0, "cols": 8.0}, f"{T4} add": {"rows": 4096.0, "cols": 8.0}}
-    asked = Cases.from_specs(
+    result = largest_sizes(Cases.from_specs(specs, [T4, T4]))
+    assert result == {f"{T4} relu": {"rows": 64.0, "cols": 8.0}, f"{T4} add": {"rows": 4096.0, "cols": 8.0}}
+    query = Cases.from_specs(
         [KernelSpec.of("elementwise", "fp32", variant="relu", rows=256, cols=4)] * 2, [T4, "nvidia-p4"]
     )
-    assert log2_excess(asked.sizes, _limits(asked, found)).tolist() == [2.0, 0.0]
+    assert log2_excess(query.sizes, _limits(query, result)).tolist() == [2.0, 0.0]
 
 
 @pytest.mark.parametrize("size", ["m", "n", "k"])
@@ -77,8 +77,8 @@ def test_more_work_beyond_the_measured_sizes_is_not_faster(
     before = np.zeros(40)
     for doublings in range(1, 7):
         sizes = {**start.sizes, size: np.full(40, 2048.0 * 2**doublings)}
-        found = predictor.predict_cases(replace(start, sizes=sizes)).targets["latency_s"]
+        result = predictor.predict_cases(replace(start, sizes=sizes)).targets["latency_s"]
         # Where a launch is nearly all, networks waver by a percent or two.
-        assert (found.value >= 0.95 * before).all()
-        assert (found.lower <= found.value).all()
-        before = found.value
+        assert (result.value >= 0.95 * before).all()
+        assert (result.lower <= result.value).all()
+        before = result.value

@@ -38,8 +38,8 @@ def features(*specs: KernelSpec) -> Features:
 
 @pytest.fixture(scope="module")
 def domain() -> TileDomain:
-    found = TileDomain.fit(extract(TRAINED, SCHEMA, catalogue()), 0)
-    return TileDomain.from_json(found.to_json())
+    result = TileDomain.fit(extract(TRAINED, SCHEMA, catalogue()), 0)
+    return TileDomain.from_json(result.to_json())
 
 
 def test_what_was_measured_is_inside(domain: TileDomain) -> None:
@@ -57,8 +57,8 @@ def test_cases_without_knobs_are_not_judged(domain: TileDomain) -> None:
 
 def test_a_family_without_knobs_has_an_empty_domain() -> None:
     cases = Cases.from_specs([KernelSpec.of("softmax", "fp32", rows=8, cols=8)], [H200])
-    found = extract(cases, FeatureSchema.fit(cases), catalogue())
-    assert TileDomain.fit(found, 0).excess(found).tolist() == [0.0]
+    result = extract(cases, FeatureSchema.fit(cases), catalogue())
+    assert TileDomain.fit(result, 0).excess(result).tolist() == [0.0]
 
 
 def test_setting_labels_tell_what_runs_where_with_which_knobs() -> None:
@@ -87,14 +87,14 @@ TRITON = {"tile_m": 128, "tile_n": 128, "tile_k": 64, "warps": 8, "stages": 3, "
     ids=str,
 )
 def test_the_shipped_model_says_what_it_has_never_seen(spec: KernelSpec, words: str) -> None:
-    (found,) = load_predictor(PRETRAINED).predict([spec], [H200])
-    assert not found.in_domain
-    assert words in " ".join(found.notes)
+    (result,) = load_predictor(PRETRAINED).predict([spec], [H200])
+    assert not result.in_domain
+    assert words in " ".join(result.notes)
 
 
 def test_the_shipped_model_knows_usual_tiles() -> None:
     spec = KernelSpec.of("gemm", "bf16", impl="triton", config=TRITON, m=4096, n=4096, k=4096)
-    (found,) = load_predictor(PRETRAINED).predict([spec], [H200])
-    assert found.in_domain
-    assert found.notes == ()
-    assert np.isfinite(found.latency_s.value)
+    (result,) = load_predictor(PRETRAINED).predict([spec], [H200])
+    assert result.in_domain
+    assert result.notes == ()
+    assert np.isfinite(result.latency_s.value)

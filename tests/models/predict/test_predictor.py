@@ -50,10 +50,10 @@ def test_never_below_the_bound_and_the_value_is_inside(
     here = on(cases, device)
     bound = work(here, catalogue()).lower_bound_s
     for coverage in (0.5, 0.9, 0.99):
-        found = predictor.predict_cases(here, coverage=coverage)
-        assert (found.targets["latency_s"].lower >= bound).all()
+        result = predictor.predict_cases(here, coverage=coverage)
+        assert (result.targets["latency_s"].lower >= bound).all()
         for target in TARGETS:
-            columns = found.targets[target]
+            columns = result.targets[target]
             known = ~np.isnan(columns.value)
             assert (columns.lower[known] <= columns.value[known]).all()
             assert (columns.value[known] <= columns.upper[known]).all()
@@ -61,8 +61,8 @@ def test_never_below_the_bound_and_the_value_is_inside(
 
 
 def test_energy_is_power_times_latency(predictor: ArtifactPredictor, cases: Cases) -> None:
-    found = predictor.predict_cases(cases).targets
-    assert found["energy_j"].value == pytest.approx(found["latency_s"].value * found["power_w"].value, rel=1e-12)
+    result = predictor.predict_cases(cases).targets
+    assert result["energy_j"].value == pytest.approx(result["latency_s"].value * result["power_w"].value, rel=1e-12)
 
 
 def test_power_stays_between_idle_and_limit(predictor: ArtifactPredictor, cases: Cases) -> None:
@@ -94,13 +94,13 @@ def test_all_cores_are_the_same_case_as_the_core_count(made_up: MadeUp, train: T
     latency = work(cases, catalogue()).lower_bound_s * np.where(threads == 1, 2.0, 3.0) + 1e-6
     save_artifact(train([replace(rows, cases=cases, latency_s=latency)], regressor="blend"), tmp_path / "model")
     predictor = load_predictor(tmp_path / "model")
-    one, two, every = (
+    item, two, every = (
         predictor.predict_cases(replace(cases, threads=np.full(300, count))) for count in (1.0, 2.0, np.nan)
     )
     for name in ("value", "lower", "upper"):
-        found = [getattr(predictions.targets["latency_s"], name) for predictions in (one, two, every)]
-        assert np.array_equal(found[1], found[2])
-        assert not np.array_equal(found[0], found[1])
+        result = [getattr(predictions.targets["latency_s"], name) for predictions in (item, two, every)]
+        assert np.array_equal(result[1], result[2])
+        assert not np.array_equal(result[0], result[1])
 
 
 def test_mixed_families_come_back_in_order(predictor: ArtifactPredictor) -> None:
@@ -138,10 +138,10 @@ def test_wider_and_told_on_a_device_never_measured(predictor: ArtifactPredictor,
 def test_a_kind_of_processor_never_measured_falls_back_to_the_bound(
     predictor: ArtifactPredictor, cases: Cases, on: OnDevice
 ) -> None:
-    found = predictor.predict_cases(on(cases, CPU))
-    assert set(found.method) == {"scaled bound"}
-    assert not found.in_domain.any()
-    assert np.isnan(found.targets["power_w"].value).all()
+    result = predictor.predict_cases(on(cases, CPU))
+    assert set(result.method) == {"scaled bound"}
+    assert not result.in_domain.any()
+    assert np.isnan(result.targets["power_w"].value).all()
 
 
 def test_wider_and_told_outside_the_sizes_measured(predictor: ArtifactPredictor) -> None:
@@ -150,24 +150,24 @@ def test_wider_and_told_outside_the_sizes_measured(predictor: ArtifactPredictor)
         KernelSpec.of("gemm", "fp16", m=side, n=side, k=side, impl="vllm-0.24.0") for side in (16_384, 65_536, 262_144)
     ]
     near, *far = predictor.predict([inside, *outside], [A100] * 4)
-    widths = [np.log(one.latency_s.upper / one.latency_s.lower) for one in (near, *far)]
+    widths = [np.log(item.latency_s.upper / item.latency_s.lower) for item in (near, *far)]
     assert near.in_domain
     assert near.notes == ()
-    assert not any(one.in_domain for one in far)
-    assert all(any("is beyond the largest measured on" in note for note in one.notes) for one in far)
+    assert not any(item.in_domain for item in far)
+    assert all(any("is beyond the largest measured on" in note for note in item.notes) for item in far)
     assert widths[0] < widths[1] < widths[2] < widths[3]
 
 
 def test_an_unknown_version_is_read_as_the_nearest_and_says_so(predictor: ArtifactPredictor, cases: Cases) -> None:
     known = replace(cases, impl=np.full(len(cases), "vllm-0.24.0"))
-    found = predictor.predict_cases(replace(cases, impl=np.full(len(cases), "vllm-0.25.1")))
+    result = predictor.predict_cases(replace(cases, impl=np.full(len(cases), "vllm-0.25.1")))
     nearest = predictor.predict_cases(known)
-    assert set(found.method) == {"xgboost (vllm-0.25.1: read as vllm-0.24.0)"}
+    assert set(result.method) == {"xgboost (vllm-0.25.1: read as vllm-0.24.0)"}
     assert set(nearest.method) == {"xgboost"}
-    assert (found.targets["latency_s"].value == nearest.targets["latency_s"].value).all()
-    assert np.median(_log_width(found)) > np.median(_log_width(nearest))
-    assert not found.in_domain.any()
-    assert all("'vllm-0.25.1' was never measured" in " ".join(notes) for notes in found.notes)
+    assert (result.targets["latency_s"].value == nearest.targets["latency_s"].value).all()
+    assert np.median(_log_width(result)) > np.median(_log_width(nearest))
+    assert not result.in_domain.any()
+    assert all("'vllm-0.25.1' was never measured" in " ".join(notes) for notes in result.notes)
 
 
 def test_an_unknown_dtype_is_out_of_domain_and_wider(predictor: ArtifactPredictor) -> None:
@@ -201,11 +201,11 @@ def test_unknown_family_and_device_are_errors(predictor: ArtifactPredictor, case
 def test_coverage_is_about_right_on_made_up_noise(noise: float, made_up: MadeUp, train: Train, tmp_path: Path) -> None:
     """600 fresh rows: chance alone moves 90 % by 2.4 points (95 %); small learners and few rows by some more."""
     save_artifact(train([made_up(900, noise=noise, power=0.0)]), tmp_path / "model")
-    found = evaluate(load_predictor(tmp_path / "model"), [made_up(600, noise=noise, seed=5)]).overall("latency_s")
-    assert found is not None
-    assert found.coverage_pct is not None
-    assert 85.0 <= found.coverage_pct <= 96.0
-    assert found.median_ape_pct < 100 * noise * 2
+    result = evaluate(load_predictor(tmp_path / "model"), [made_up(600, noise=noise, seed=5)]).overall("latency_s")
+    assert result is not None
+    assert result.coverage_pct is not None
+    assert 85.0 <= result.coverage_pct <= 96.0
+    assert result.median_ape_pct < 100 * noise * 2
 
 
 def test_one_device_alone_still_gives_wider_intervals_elsewhere(made_up: MadeUp, train: Train) -> None:
@@ -236,8 +236,8 @@ def test_every_regressor_s_model_keeps_the_same_promises(
 ) -> None:
     save_artifact(train([made_up(150)], regressor=name), tmp_path / "model")
     predictor = load_predictor(tmp_path / "model")
-    found = predictor.predict_cases(cases).targets
-    latency, power, energy = (found[target] for target in TARGETS)
+    result = predictor.predict_cases(cases).targets
+    latency, power, energy = (result[target] for target in TARGETS)
     assert (latency.lower >= work(cases, catalogue()).lower_bound_s).all()
     for columns in (latency, power, energy):
         assert ((columns.lower <= columns.value) & (columns.value <= columns.upper)).all()
@@ -246,15 +246,15 @@ def test_every_regressor_s_model_keeps_the_same_promises(
     alone = predictor.predict_cases(cases.take([7])).targets
     for target in TARGETS:
         for column in ("value", "lower", "upper"):
-            assert getattr(alone[target], column)[0] == pytest.approx(getattr(found[target], column)[7], rel=1e-4)
+            assert getattr(alone[target], column)[0] == pytest.approx(getattr(result[target], column)[7], rel=1e-4)
 
 
 @pytest.mark.parametrize("name", [BLEND, PERIODIC, "random_forest", "xgboost"])
 def test_every_learner_learns_latency_and_power(name: str, made_up: MadeUp, train: Train, tmp_path: Path) -> None:
     """With power in every row the forest learns both at once; power once came out as 0 there, the limit itself."""
     save_artifact(train([made_up(400, noise=0.01)], regressor=name), tmp_path / "model")
-    found = evaluate(load_predictor(tmp_path / "model"), [made_up(150, seed=31, noise=0.01)])
-    errors = {target: found.overall(target) for target in ("latency_s", "power_w")}
+    result = evaluate(load_predictor(tmp_path / "model"), [made_up(150, seed=31, noise=0.01)])
+    errors = {target: result.overall(target) for target in ("latency_s", "power_w")}
     for target, metrics in errors.items():
         assert metrics is not None
         assert metrics.median_ape_pct < 20, target

@@ -110,7 +110,7 @@ def test_promotion_moves_the_alias_and_what_serves(home: Path, model_dir: Path, 
 
     promote(other_dir)
     assert default_model_dir() == home / "models" / "2"
-    assert [one.aliases for one in versions()] == [(), ("champion",)]
+    assert [item.aliases for item in versions()] == [(), ("champion",)]
     promote(1)
     assert champions() == [1]
     assert sorted(path.name for path in (home / "models").iterdir()) == ["1", "2"]
@@ -237,8 +237,8 @@ def test_a_promotion_waits_for_another_and_not_for_ever(
 ) -> None:
     fcntl = pytest.importorskip("fcntl", reason="this system has no file locks of this kind")
     monkeypatch.setattr(registry, "_LOCK_WAIT_S", 0.1)
-    with (home / ".promoting.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with (home / ".promoting.lock").open("w") as stored:
+        fcntl.flock(stored, fcntl.LOCK_EX)
         with pytest.raises(ArtifactError, match=r"another promotion has held .*promoting.lock for 0.1 s; end it first"):
             promote_directory(model_dir)
         assert not (home / "champion.json").exists()

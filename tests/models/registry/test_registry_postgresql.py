@@ -31,9 +31,9 @@ SPEC = {"family": "gemm", "device": "nvidia-t4", "dtype": "fp16", "sizes": {"m":
 
 
 def _programs() -> Path | None:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    result = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     on_path = shutil.which("initdb")
-    return found[-1].parent if found else Path(on_path).parent if on_path else None
+    return result[-1].parent if result else Path(on_path).parent if on_path else None
 
 
 class Cluster:
@@ -172,12 +172,12 @@ def test_what_is_promoted_serves_and_goes_on_without_the_database(home: Path, cl
             done = subprocess.run([sys.executable, "-P", "-m", "kernelcast", "models", "promote", "1"],
                                   capture_output=True, text=True, check=False, timeout=240)  # fmt: skip
             took_s = time.monotonic() - started
-            said = " ".join(done.stderr.split())
+            message = " ".join(done.stderr.split())
             assert done.returncode != 0
-            assert "the model registry at postgresql+psycopg2://kernelcast@/two" in said
-            assert "cannot be used: " in said
-            assert "Is the server running" in said
-            assert "Traceback" not in said
+            assert "the model registry at postgresql+psycopg2://kernelcast@/two" in message
+            assert "cannot be used: " in message
+            assert "Is the server running" in message
+            assert "Traceback" not in message
             assert took_s < 30
             assert ask(address, "/v1/predict", SPEC)["latency_s"]["value"] == second
             with serving() as restarted:
@@ -221,15 +221,15 @@ def test_two_who_promote_at_once_leave_one_champion(home: Path, cluster: Cluster
     promote(1)
     promote(2)
     # Were they to mix, the slow one's pointer would be the last and its alias the first.
-    turns, empty = (["1", "1"], ["0", "2", "2", "2"]), cluster.create("empty")
+    rounds, empty = (["1", "1"], ["0", "2", "2", "2"]), cluster.create("empty")
     both = [
         subprocess.Popen([sys.executable, "-P", "-c", _PROMOTER, str(tmp_path / f"here-{n}"), empty, *order],
                          stderr=subprocess.PIPE, text=True)
-        for n, order in enumerate(turns)
+        for n, order in enumerate(rounds)
     ]  # fmt: skip
     for process in both:
-        said = process.communicate(timeout=90)[1]
-        assert process.returncode == 0, said[-2000:]
+        message = process.communicate(timeout=90)[1]
+        assert process.returncode == 0, message[-2000:]
     (now,) = (version.version for version in versions() if "champion" in version.aliases)
     assert json.loads((home / "champion.json").read_text())["version"] == str(now)
     assert default_model_dir() == home / "models" / str(now)

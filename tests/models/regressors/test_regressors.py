@@ -79,12 +79,14 @@ def test_another_seed_gives_another_model(name: str, small: dict[str, Any]) -> N
 def test_xgboost_s_graph_is_the_booster(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import xgboost
 
-    kept: list[Any] = []
+    remaining: list[Any] = []
     train = xgboost.train
-    monkeypatch.setattr(xgboost, "train", lambda *args, **kwargs: kept.append(train(*args, **kwargs)) or kept[-1])
+    monkeypatch.setattr(
+        xgboost, "train", lambda *args, **kwargs: remaining.append(train(*args, **kwargs)) or remaining[-1]
+    )
     problem = _problem(targets=("latency",))
     (graph,) = small["xgboost"].fit(problem)
-    own = kept[0].predict(xgboost.DMatrix(problem.x))
+    own = remaining[0].predict(xgboost.DMatrix(problem.x))
     assert _run(graph.onnx, problem.x)[:, 0] == pytest.approx(own, abs=2e-6)
 
 
@@ -94,16 +96,18 @@ def test_xgboost_splits_go_the_same_way_at_their_thresholds(
     """A row exactly on a threshold is where `<` and `<=` part."""
     import xgboost
 
-    kept: list[Any] = []
+    remaining: list[Any] = []
     train = xgboost.train
-    monkeypatch.setattr(xgboost, "train", lambda *args, **kwargs: kept.append(train(*args, **kwargs)) or kept[-1])
+    monkeypatch.setattr(
+        xgboost, "train", lambda *args, **kwargs: remaining.append(train(*args, **kwargs)) or remaining[-1]
+    )
     rng = np.random.default_rng(0)
     x = rng.integers(0, 4, (300, 3)).astype(np.float32)
     problem = Problem(x, {"latency": x[:, 0] + 0.1 * x[:, 1]}, {}, 0)
     (graph,) = small["xgboost"].fit(problem)
-    thresholds = np.unique([value for tree in _booster_thresholds(kept[0]) for value in tree])
+    thresholds = np.unique([value for tree in _booster_thresholds(remaining[0]) for value in tree])
     on_them = rng.choice(thresholds, (400, 3)).astype(np.float32)
-    assert _run(graph.onnx, on_them)[:, 0] == pytest.approx(kept[0].predict(xgboost.DMatrix(on_them)), abs=2e-6)
+    assert _run(graph.onnx, on_them)[:, 0] == pytest.approx(remaining[0].predict(xgboost.DMatrix(on_them)), abs=2e-6)
 
 
 def _booster_thresholds(booster: Any) -> list[list[float]]:
@@ -115,11 +119,11 @@ def _booster_thresholds(booster: Any) -> list[list[float]]:
 def test_the_forest_s_graph_is_scikit_learn_s_forest(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import sklearn.ensemble
 
-    kept: list[Any] = []
+    remaining: list[Any] = []
 
     class Kept(sklearn.ensemble.RandomForestRegressor):
         def fit(self, *args: Any, **kwargs: Any) -> Any:
-            kept.append(self)
+            remaining.append(self)
             return super().fit(*args, **kwargs)
 
     monkeypatch.setattr(sklearn.ensemble, "RandomForestRegressor", Kept)
@@ -128,7 +132,7 @@ def test_the_forest_s_graph_is_scikit_learn_s_forest(small: dict[str, Any], monk
     unknown = problem.x.copy()
     unknown[1::3, 0] = np.nan  # missing where it never was in training
     for x in (problem.x, unknown):
-        own = kept[0].predict(x).reshape(len(x), -1)
+        own = remaining[0].predict(x).reshape(len(x), -1)
         assert _run(graph.onnx, x) == pytest.approx(own, abs=2e-6)
 
 
@@ -142,13 +146,13 @@ def test_a_forest_with_missing_power_keeps_all_rows_for_latency(small: dict[str,
 def test_the_network_s_graph_is_the_torch_network(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    kept: list[dict[str, Any]] = []
+    remaining: list[dict[str, Any]] = []
     train = Periodic._train
 
     def keeping(self: Periodic, *args: Any) -> dict[str, Any]:
-        found = train(self, *args)
-        kept.append({name: value.copy() for name, value in found.items()})
-        return found
+        result = train(self, *args)
+        remaining.append({name: value.copy() for name, value in result.items()})
+        return result
 
     monkeypatch.setattr(Periodic, "_train", keeping)
     problem = _problem(targets=("latency",))
@@ -156,7 +160,7 @@ def test_the_network_s_graph_is_the_torch_network(small: dict[str, Any], monkeyp
     mean = np.nanmean(problem.x.astype(np.float64), axis=0)
     filled = np.where(np.isnan(problem.x), mean, problem.x)
     scaled = torch.tensor(np.clip((filled - mean) / filled.std(axis=0), -4, 4), dtype=torch.float32)
-    weights = {name: torch.tensor(value) for name, value in kept[0].items()}
+    weights = {name: torch.tensor(value) for name, value in remaining[0].items()}
     y = problem.targets["latency"]
     own = small["periodic"]._answer(torch, weights, scaled, 5).numpy() * y.std() + np.median(y)
     assert _run(graph.onnx, problem.x)[:, 0] == pytest.approx(own, abs=2e-5)

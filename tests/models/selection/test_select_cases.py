@@ -65,8 +65,8 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[SelectedCase]
     ) -> list[SelectedCase]:
         as_function = [value if callable(value) else (lambda cases, it=value: it) for value in (latency_s, width)]
         monkeypatch.setattr(choosing_offer, "load_predictor", lambda path, devices: Model(*as_function, regime))
-        given = {"seconds": 20 * SECONDS_OF_ONE, "measured": gemms(40, seed=9), "repeats": 0.0}
-        return choose(Path("planted"), A100, candidates, **{**given, **options})
+        raw = {"seconds": 20 * SECONDS_OF_ONE, "measured": gemms(40, seed=9), "repeats": 0.0}
+        return choose(Path("planted"), A100, candidates, **{**raw, **options})
 
     return chosen
 
@@ -74,15 +74,15 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[SelectedCase]
 def test_chosen_where_the_model_is_unsure(planted: Any) -> None:
     unsure = {"width": lambda cases: np.where(cases.sizes["m"] > 1024, 0.8, 0.04)}
     shares = {
-        rows: np.mean([one.spec["m"] > 1024 for one in planted(gemms(400), measured=gemms(rows, seed=9), **unsure)])
+        rows: np.mean([item.spec["m"] > 1024 for item in planted(gemms(400), measured=gemms(rows, seed=9), **unsure)])
         for rows in (40, 800)
     }
     assert shares[800] > 0.8
     # What a model learned of its errors from few rows is believed less.
     assert shares[40] < shares[800]
     sure = planted(gemms(400), measured=gemms(800, seed=9))
-    assert np.mean([one.spec["m"] > 1024 for one in sure]) < 0.6
-    assert {one.why for one in sure} == {"informative"}
+    assert np.mean([item.spec["m"] > 1024 for item in sure]) < 0.6
+    assert {item.why for item in sure} == {"informative"}
 
 
 @pytest.mark.parametrize("cheap_m", [64, 4096])
@@ -90,7 +90,7 @@ def test_of_equally_informative_cases_the_cheap_one(planted: Any, cheap_m: int) 
     pair = [gemm(64, 4096, 256), gemm(4096, 64, 256)]
     latency_s = lambda cases: np.where(cases.sizes["m"] == cheap_m, 1e-5, 0.2)  # noqa: E731
     found = planted(pair, latency_s=latency_s, measured=[], seconds=100.0)
-    assert [one.spec["m"] for one in found] == [cheap_m, 64 * 4096 // cheap_m]
+    assert [item.spec["m"] for item in found] == [cheap_m, 64 * 4096 // cheap_m]
     assert found[0].measuring_s < found[1].measuring_s
     assert found[0].worth > found[1].worth
 
@@ -98,7 +98,7 @@ def test_of_equally_informative_cases_the_cheap_one(planted: Any, cheap_m: int) 
 def test_what_first_calls_cost_is_minded() -> None:
     candidates = [gemm(64, 4096, 256, impl="quick"), gemm(64, 4096, 256, impl="slow")]
     known = {("gemm", "slow"): 30.0, ("gemm", "quick"): 0.001}
-    assert [one.spec.impl for one in choose(None, A100, candidates, seconds=99.0, first_call_s=known)] == [
+    assert [item.spec.impl for item in choose(None, A100, candidates, seconds=99.0, first_call_s=known)] == [
         "quick",
         "slow",
     ]
@@ -111,21 +111,21 @@ def test_of_near_duplicates_one(planted: Any, monkeypatch: pytest.MonkeyPatch, a
     alike = [gemm(1000 + i, 1000, 1000) for i in range(20)]
     found = planted([*alike, *gemms(100)], width=0.5, seconds=12 * SECONDS_OF_ONE)
     assert len(found) >= 10
-    assert sum(one.spec in set(alike) for one in found) <= 2
+    assert sum(item.spec in set(alike) for item in found) <= 2
 
 
 def test_without_an_update_near_duplicates_are_chosen(planted: Any) -> None:
     alike = [gemm(1000 + i, 1000, 1000) for i in range(40)]
     wide = {"width": lambda cases: np.where((cases.sizes["n"] == 1000) & (cases.sizes["k"] == 1000), 0.2, 0.1)}
     both = [planted([*alike, *gemms(40)], rule=rule, **wide) for rule in (RULE, replace(RULE, updated=False))]
-    ours, plain = (sum(one.spec in set(alike) for one in found[:12]) for found in both)
+    ours, plain = (sum(item.spec in set(alike) for item in found[:12]) for found in both)
     assert ours < plain
 
 
 def test_measured_cases_are_never_chosen() -> None:
     candidates = gemms(60)
     found = choose(None, A100, candidates * 2, seconds=60.0, measured=candidates[:30], repeats=0.0)
-    assert sorted(map(str, (one.spec for one in found))) == sorted(map(str, candidates[30:]))
+    assert sorted(map(str, (item.spec for item in found))) == sorted(map(str, candidates[30:]))
 
 
 def test_all_cores_of_a_cpu_are_the_same_case() -> None:
@@ -138,11 +138,11 @@ def test_usage_pulls(planted: Any) -> None:
     usage = {gemm(2048, 2048, 2048, impl=""): 7.0, gemm(2048, 4096, 2048, impl=""): 3.0}
 
     def far(found: Sequence[SelectedCase]) -> float:
-        return float(np.mean([abs(math.log2(one.spec["m"] * one.spec["k"]) - 22.0) for one in found]))
+        return float(np.mean([abs(math.log2(item.spec["m"] * item.spec["k"]) - 22.0) for item in found]))
 
     pulled, plain = planted(gemms(300), usage=usage), planted(gemms(300))
     assert far(pulled) < far(plain)
-    assert {one.why for one in pulled} == {"usage", "informative"}
+    assert {item.why for item in pulled} == {"usage", "informative"}
     # A kernel nobody here can run, a count that is none: nothing changes.
     strange = {KernelSpec.of("softmax", "fp16", rows=8, cols=8): 1.0, gemm(9, 9, 9): math.nan, gemm(9, 9, 8): -1.0}
     assert planted(gemms(300), usage=strange) == plain
@@ -152,10 +152,10 @@ def test_usage_moves_seconds_between_families() -> None:
     candidates = [*gemms(60), *(KernelSpec.of("softmax", "fp16", impl="torch", rows=2**i, cols=j) for i in range(12)
                                 for j in (100, 1000, 5000, 20000))]  # fmt: skip
     options: dict[str, Any] = {"seconds": 30 * SECONDS_OF_ONE}
-    asked = {KernelSpec.of("softmax", "fp16", rows=64, cols=5000): 1.0}
+    query = {KernelSpec.of("softmax", "fp16", rows=64, cols=5000): 1.0}
     plain, pulled = (
-        Counter(one.spec.family for one in choose(None, A100, candidates, usage=usage, **options))
-        for usage in (None, asked)
+        Counter(item.spec.family for item in choose(None, A100, candidates, usage=usage, **options))
+        for usage in (None, query)
     )
     assert set(plain) == {"gemm", "softmax"}
     assert pulled["softmax"] > plain["softmax"]
@@ -174,31 +174,31 @@ def test_what_the_model_does_not_know_is_chosen_to_fill_the_space(
     model_dir: Path, device: str, candidates: list[KernelSpec]
 ) -> None:
     found = choose(model_dir, device, candidates, seconds=2.0, measured=gemms(30, seed=5))
-    assert len([one for one in found if one.why == "space-filling"]) >= 5
-    assert {one.why for one in found} <= {"space-filling", "repeat"}
-    assert all(one.latency_s > 0 and one.measuring_s > one.latency_s for one in found)
+    assert len([item for item in found if item.why == "space-filling"]) >= 5
+    assert {item.why for item in found} <= {"space-filling", "repeat"}
+    assert all(item.latency_s > 0 and item.measuring_s > item.latency_s for item in found)
 
 
 def test_a_trained_model_says_what_is_informative(model_dir: Path) -> None:
     found = choose(model_dir, T4, gemms(100), seconds=2.0, measured=gemms(50, seed=5), repeats=0.0)
-    assert {one.why for one in found} == {"informative"}
-    assert [one.worth for one in found] == sorted((one.worth for one in found), reverse=True)
+    assert {item.why for item in found} == {"informative"}
+    assert [item.worth for item in found] == sorted((item.worth for item in found), reverse=True)
 
 
 def test_strata_with_few_rows_come_first(planted: Any) -> None:
     new = gemms(60, seed=3, impl="brand-new")
     found = planted([*gemms(200), *new], width=2.0, seconds=60 * SECONDS_OF_ONE)
     # Less than half of what a common one would get, and then what is worth most, in turn.
-    assert [one.spec.impl for one in found[:2]] == ["brand-new"] * 2
-    assert {one.spec.impl for one in found[2:8]} == {"brand-new", IMPL}
-    assert {(one.spec.impl, one.why) for one in found} == {("brand-new", "space-filling"), (IMPL, "informative")}
+    assert [item.spec.impl for item in found[:2]] == ["brand-new"] * 2
+    assert {item.spec.impl for item in found[2:8]} == {"brand-new", IMPL}
+    assert {(item.spec.impl, item.why) for item in found} == {("brand-new", "space-filling"), (IMPL, "informative")}
 
 
 def test_rare_strata_do_not_take_a_night() -> None:
     rare = [spec for i in range(30) for spec in gemms(4, seed=50 + i, impl=f"rare-{i}")]
     found = choose(None, A100, [*gemms(400), *rare], seconds=60 * SECONDS_OF_ONE)
-    assert {f"rare-{i}" for i in range(30)} < {one.spec.impl for one in found[:33]}
-    assert sum(one.spec.impl == IMPL for one in found) > 15
+    assert {f"rare-{i}" for i in range(30)} < {item.spec.impl for item in found[:33]}
+    assert sum(item.spec.impl == IMPL for item in found) > 15
 
 
 def test_equal_arguments_give_equal_choices(planted: Any) -> None:
@@ -214,21 +214,21 @@ def test_the_seconds_are_spent_within_one_case(planted: Any, seconds: float, rep
     found = planted(
         gemms(150), seconds=seconds, repeats=repeats, latency_s=lambda cases: cases.sizes["m"] ** 2 * 1.5e-8
     )
-    spent = [one.measuring_s for one in found]
+    spent = [item.measuring_s for item in found]
     assert sum(spent) >= seconds
-    last = [one for one in found if one.why != "repeat"][-1]
+    last = [item for item in found if item.why != "repeat"][-1]
     assert sum(spent) - last.measuring_s < seconds
 
 
 def test_a_share_is_measured_again() -> None:
     measured = [*gemms(60), *gemms(60, impl="vllm-0.22.0"), *gemms(60, seed=4, dtype="fp32")]
     found = choose(None, A100, gemms(300, seed=2), seconds=10.0, measured=measured, repeats=0.2)
-    again = [one for one in found if one.why == "repeat"]
+    again = [item for item in found if item.why == "repeat"]
     assert found[-len(again) :] == again
-    assert {one.spec for one in again} <= set(measured)
-    assert len({one.spec for one in again}) == len(again)
-    assert 1.8 < sum(one.measuring_s for one in again) <= 2.0
-    counts = Counter((one.spec.impl, one.spec.dtype) for one in again)
+    assert {item.spec for item in again} <= set(measured)
+    assert len({item.spec for item in again}) == len(again)
+    assert 1.8 < sum(item.measuring_s for item in again) <= 2.0
+    counts = Counter((item.spec.impl, item.spec.dtype) for item in again)
     assert len(counts) == 3
     assert max(counts.values()) - min(counts.values()) <= 1
 
@@ -249,28 +249,28 @@ def test_a_share_is_measured_again() -> None:
 def test_little_to_choose_from(
     candidates: list[KernelSpec], measured: list[KernelSpec], seconds: float, whys: list[str]
 ) -> None:
-    assert [one.why for one in choose(None, A100, candidates, seconds=seconds, measured=measured)] == whys
+    assert [item.why for item in choose(None, A100, candidates, seconds=seconds, measured=measured)] == whys
 
 
 @pytest.mark.parametrize("width", [math.nan, math.inf, 0.0])
 def test_widths_that_are_none(planted: Any, width: float) -> None:
     found = planted(gemms(80), width=lambda cases: np.where(cases.sizes["m"] > 300, width, 0.1))
     assert len(found) > 10
-    assert all(math.isfinite(one.worth) and one.worth > 0 for one in found)
-    assert len({one.spec for one in found}) == len(found)
+    assert all(math.isfinite(item.worth) and item.worth > 0 for item in found)
+    assert len({item.spec for item in found}) == len(found)
     nothing = planted(gemms(80), width=width)
-    assert {one.why for one in nothing} == {"space-filling"}
+    assert {item.why for item in nothing} == {"space-filling"}
 
 
 def test_a_latency_that_is_none_is_guessed(planted: Any) -> None:
     found = planted(gemms(30), latency_s=math.nan, width=0.1)
     assert found
-    assert all(math.isfinite(one.measuring_s) and one.latency_s >= 5e-6 for one in found)
+    assert all(math.isfinite(item.measuring_s) and item.latency_s >= 5e-6 for item in found)
 
 
 def test_what_cannot_or_should_not_be_run_is_left_out(planted: Any) -> None:
     too_large, fine = gemm(2**19, 2**19, 64), gemm(64, 64, 64)
-    assert [one.spec for one in choose(None, T4, [too_large, fine], seconds=9.0)] == [fine]
+    assert [item.spec for item in choose(None, T4, [too_large, fine], seconds=9.0)] == [fine]
     assert planted(gemms(30), latency_s=1.01 * LONGEST_S) == []
     assert choose(None, T4, [fine], seconds=9.0, measured=[too_large], usage={too_large: 1.0})[0].spec == fine
 
@@ -287,9 +287,9 @@ def test_what_cannot_or_should_not_be_run_is_left_out(planted: Any) -> None:
     ],
 )
 def test_what_is_refused(options: dict[str, Any], said: str) -> None:
-    given: dict[str, Any] = {"device": A100, "seconds": 1.0, **options}
+    raw: dict[str, Any] = {"device": A100, "seconds": 1.0, **options}
     with pytest.raises(SpecError, match=said):
-        choose(None, given.pop("device"), gemms(2), **given)
+        choose(None, raw.pop("device"), gemms(2), **raw)
 
 
 def test_a_damaged_model_is_an_error(tmp_path: Path) -> None:
@@ -298,6 +298,6 @@ def test_a_damaged_model_is_an_error(tmp_path: Path) -> None:
 
 
 def test_progress_is_told() -> None:
-    told: list[tuple[str, int, int]] = []
-    choose(None, A100, gemms(2), seconds=1.0, progress=lambda *step: told.append(step))
-    assert told == [("looking at gemm", 0, 1), ("choosing", 1, 1)]
+    messages: list[tuple[str, int, int]] = []
+    choose(None, A100, gemms(2), seconds=1.0, progress=lambda *step: messages.append(step))
+    assert messages == [("looking at gemm", 0, 1), ("choosing", 1, 1)]

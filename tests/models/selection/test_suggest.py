@@ -65,36 +65,38 @@ def test_each_choice_lowers_the_mean_variance_most_for_its_cost() -> None:
         best = max(free, key=lambda i: gains[i] / seconds[i] ** 0.5)
         left = left - np.outer(left[best], left[best]) / (left[best, best] + noise[best] ** 2)
         free.remove(best)
-        found = choice.take()
-        assert found.spec == spec_at(cases, best)
-        assert found.gain == pytest.approx(gains[best])
-        assert found.deviation == pytest.approx(np.sqrt(np.diag(left).mean()))
+        result = choice.take()
+        assert result.spec == spec_at(cases, best)
+        assert result.gain == pytest.approx(gains[best])
+        assert result.deviation == pytest.approx(np.sqrt(np.diag(left).mean()))
 
 
 def test_deviations_are_those_of_the_process(model_dir: Path) -> None:
     pool = cases_of(gemms(60))
-    found = suggest(model_dir, V100, 6, [pool])
-    assert found[-1].deviation == pytest.approx(deviation_left(model_dir, pool, [one.spec for one in found]), rel=1e-4)
-    assert all(a.deviation > b.deviation for a, b in pairwise(found))
+    result = suggest(model_dir, V100, 6, [pool])
+    assert result[-1].deviation == pytest.approx(
+        deviation_left(model_dir, pool, [item.spec for item in result]), rel=1e-4
+    )
+    assert all(a.deviation > b.deviation for a, b in pairwise(result))
 
 
 def test_chosen_cases_say_more_than_random_ones(model_dir: Path) -> None:
     specs = gemms(200)
     pool = cases_of(specs)
-    chosen = deviation_left(model_dir, pool, [one.spec for one in suggest(model_dir, V100, 8, [pool])])
+    chosen = deviation_left(model_dir, pool, [item.spec for item in suggest(model_dir, V100, 8, [pool])])
     orders = [np.random.default_rng(seed).permutation(200)[:8].tolist() for seed in range(5)]
     assert chosen < min(deviation_left(model_dir, pool, [specs[i] for i in order]) for order in orders)
 
 
 def test_drawn_cases_are_different_and_like_the_trained_ones(model_dir: Path, eight: list[Suggestion]) -> None:
-    assert len({one.spec for one in eight}) == 8
+    assert len({item.spec for item in eight}) == 8
     family = load_family(model_dir, read_manifest(model_dir), "gemm")
-    cases = cases_of([one.spec for one in eight])
+    cases = cases_of([item.spec for item in eight])
     assert (family.domain.excess(extract(cases, family.schema, catalogue()))[0] == 0).all()
-    assert {one.device for one in eight} == {V100}
-    assert {one.spec.impl for one in eight} <= {"vllm-0.22.0", "vllm-0.24.0"}
-    assert {one.spec.dtype for one in eight} == {"fp16"}
-    assert all(0 < one.latency_s <= 1.0 and one.measuring_s > one.latency_s for one in eight)
+    assert {item.device for item in eight} == {V100}
+    assert {item.spec.impl for item in eight} <= {"vllm-0.22.0", "vllm-0.24.0"}
+    assert {item.spec.dtype for item in eight} == {"fp16"}
+    assert all(0 < item.latency_s <= 1.0 and item.measuring_s > item.latency_s for item in eight)
 
 
 def test_any_beginning_of_the_list_is_the_shorter_list(model_dir: Path, eight: list[Suggestion]) -> None:
@@ -103,23 +105,23 @@ def test_any_beginning_of_the_list_is_the_shorter_list(model_dir: Path, eight: l
 
 
 def test_families_share_the_choice(model_dir: Path) -> None:
-    assert {one.spec.family for one in suggest(model_dir, V100, 8)} == {"gemm", "softmax"}
+    assert {item.spec.family for item in suggest(model_dir, V100, 8)} == {"gemm", "softmax"}
 
 
 def test_an_impl_can_be_asked_for(model_dir: Path) -> None:
-    found = suggest(model_dir, V100, 4, families=["gemm"], impls=["vllm-0.22.0"])
-    assert {one.spec.impl for one in found} == {"vllm-0.22.0"}
+    result = suggest(model_dir, V100, 4, families=["gemm"], impls=["vllm-0.22.0"])
+    assert {item.spec.impl for item in result} == {"vllm-0.22.0"}
     # Of softmax nothing is of that impl, and nobody asked for softmax by name.
-    assert {one.spec.family for one in suggest(model_dir, V100, 4, impls=["vllm-0.22.0"])} == {"gemm"}
+    assert {item.spec.family for item in suggest(model_dir, V100, 4, impls=["vllm-0.22.0"])} == {"gemm"}
     with pytest.raises(SpecError, match=r"softmax by vllm-0.22.0 runs on nvidia-v100-sxm-32gb.*torch in fp16"):
         suggest(model_dir, V100, 4, families=["softmax"], impls=["vllm-0.22.0"])
 
 
 def test_candidates_are_put_on_the_device_and_may_run_out(model_dir: Path) -> None:
     specs = gemms(5)
-    found = suggest(model_dir, V100, 9, [cases_of(specs, T4)])
-    assert {one.spec for one in found} == set(specs)
-    assert {one.device for one in found} == {V100}
+    result = suggest(model_dir, V100, 9, [cases_of(specs, T4)])
+    assert {item.spec for item in result} == set(specs)
+    assert {item.device for item in result} == {V100}
 
 
 def test_a_spec_comes_back_whole() -> None:
@@ -135,8 +137,8 @@ def test_what_does_not_fit_or_takes_too_long_is_never_suggested(model_dir: Path)
     too_large = KernelSpec.of("gemm", "fp16", impl="vllm-0.24.0", m=2**17, n=2**16, k=64)
     assert get_family("gemm").footprint_b(View.of(too_large)) > 16e9
     too_long = KernelSpec.of("gemm", "fp16", impl="vllm-0.24.0", m=2**15, n=2**15, k=2**16)
-    found = suggest(model_dir, T4, 9, [cases_of([*small, too_large, too_long], T4)])
-    assert {one.spec for one in found} == set(small)
+    result = suggest(model_dir, T4, 9, [cases_of([*small, too_large, too_long], T4)])
+    assert {item.spec for item in result} == set(small)
     with pytest.raises(SpecError, match="no candidate of gemm fits the device"):
         suggest(model_dir, T4, 9, [cases_of([too_large, too_long], T4)])
 
@@ -149,11 +151,11 @@ def test_a_dtype_is_drawn_only_where_it_runs_as_it_was_measured(model_dir: Path)
 
 
 def test_what_was_measured_before_is_not_asked_again(model_dir: Path, eight: list[Suggestion], tmp_path: Path) -> None:
-    cases = cases_of([one.spec for one in eight])
+    cases = cases_of([item.spec for item in eight])
     latency = work(cases, catalogue()).lower_bound_s * 3.0
     calibrate_to_devices(model_dir, LabelledCases(cases, latency, np.full(8, np.nan)), tmp_path / "adapted")
-    again = suggest(tmp_path / "adapted", V100, 8, [cases_of([*gemms(8), *(one.spec for one in eight)])])
-    assert not {one.spec for one in again[:3]} & {one.spec for one in eight}
+    again = suggest(tmp_path / "adapted", V100, 8, [cases_of([*gemms(8), *(item.spec for item in eight)])])
+    assert not {item.spec for item in again[:3]} & {item.spec for item in eight}
     first = suggest(model_dir, V100, 1, [cases_of(gemms(8))])[0]
     assert suggest(tmp_path / "adapted", V100, 1, [cases_of(gemms(8))])[0].gain < first.gain
 
@@ -172,8 +174,8 @@ def test_knobs_are_not_drawn_and_threads_are_those_of_the_machine(train: Callabl
     latency = work(cases, catalogue()).lower_bound_s * rng.uniform(1.5, 2.0, 120)
     save_artifact(train([LabelledCases(cases, latency, np.full(120, np.nan))]), tmp_path / "model")
     on_gpu = suggest(tmp_path / "model", V100, 8)
-    assert {(one.spec.impl, one.spec.config, one.spec.threads) for one in on_gpu} == {("torch", (), None)}
-    assert {one.spec.threads for one in suggest(tmp_path / "model", CPU, 12)} == {1, 2}
+    assert {(item.spec.impl, item.spec.config, item.spec.threads) for item in on_gpu} == {("torch", (), None)}
+    assert {item.spec.threads for item in suggest(tmp_path / "model", CPU, 12)} == {1, 2}
     with pytest.raises(SpecError, match="by triton"):
         suggest(tmp_path / "model", V100, 8, impls=["triton"])
 

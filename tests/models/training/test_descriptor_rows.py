@@ -15,16 +15,16 @@ def test_the_facts_of_the_h200_are_rows() -> None:
     tables = {rows.cases.family.name: rows for rows in descriptor_rows(catalogue().get(H200), catalogue())}
     assert {"gemm", "elementwise", "attention"} <= set(tables)
     gemm = tables["gemm"]
-    found = {
+    result = {
         (dtype, impl, int(m)): latency_s
         for dtype, impl, m, latency_s in zip(
             gemm.cases.dtype.tolist(), gemm.cases.impl.tolist(), gemm.cases.sizes["m"].tolist(), gemm.latency_s.tolist(),
             strict=True,
         )
     }  # fmt: skip
-    assert found["bf16", "torch", 4096] == pytest.approx(2 * 4096**3 / 7.82944e14)
-    assert found["bf16", "torch", 32] == pytest.approx(2.16038e-6)
-    assert found["bf16", "triton", 4096] == pytest.approx(2 * 4096**3 / 7.57034e14)
+    assert result["bf16", "torch", 4096] == pytest.approx(2 * 4096**3 / 7.82944e14)
+    assert result["bf16", "torch", 32] == pytest.approx(2.16038e-6)
+    assert result["bf16", "triton", 4096] == pytest.approx(2 * 4096**3 / 7.57034e14)
     triton = gemm.cases.config["tile_n"][(gemm.cases.impl == "triton") & (gemm.cases.sizes["m"] == 4096)]
     assert triton.tolist() == [256.0]
     assert np.isnan(gemm.power_w).all()

@@ -57,15 +57,15 @@ def test_intervals_of_a_calibrated_device_hold(k: int, model: Path, new_device: 
     reports = calibrate_to_devices(model, new_device.take(np.arange(k)), tmp_path / "out")
     assert reports[0].rows == k
     rest = new_device.take(np.arange(128, 400))
-    found = load_predictor(tmp_path / "out").predict_cases(rest.cases)
-    latency = found.targets["latency_s"]
+    result = load_predictor(tmp_path / "out").predict_cases(rest.cases)
+    latency = result.targets["latency_s"]
     inside = (rest.latency_s >= latency.lower) & (rest.latency_s <= latency.upper)
     assert inside.mean() > 0.8
     if k == 128:
         assert np.median(latency.upper / latency.lower) < 1.6
-    assert set(found.regimes) == {"adapted"}
-    assert all("calibrated" in method for method in found.method)
-    assert found.in_domain.mean() > 0.9
+    assert set(result.regimes) == {"adapted"}
+    assert all("calibrated" in method for method in result.method)
+    assert result.in_domain.mean() > 0.9
 
 
 def test_other_devices_answer_as_before(
@@ -85,10 +85,10 @@ def test_power_and_energy_are_calibrated_with_the_rows_that_have_it(
     thirsty = replace(new_device, power_w=np.full(len(new_device), 60.0))
     calibrate_to_devices(model, thirsty.take(np.arange(48)), tmp_path / "out")
     rest = thirsty.take(np.arange(128, 228))
-    found = load_predictor(tmp_path / "out").predict_cases(rest.cases)
-    assert np.median(np.abs(found.targets["power_w"].value / 60.0 - 1.0)) < 0.1
-    energy = found.targets["energy_j"]
-    product = found.targets["power_w"].value * found.targets["latency_s"].value
+    result = load_predictor(tmp_path / "out").predict_cases(rest.cases)
+    assert np.median(np.abs(result.targets["power_w"].value / 60.0 - 1.0)) < 0.1
+    energy = result.targets["energy_j"]
+    product = result.targets["power_w"].value * result.targets["latency_s"].value
     np.testing.assert_allclose(energy.value, product)
     inside = (rest.power_w * rest.latency_s >= energy.lower) & (rest.power_w * rest.latency_s <= energy.upper)
     assert inside.mean() > 0.8
@@ -105,8 +105,8 @@ def test_a_second_calibration_replaces_the_first(model: Path, new_device: Labell
 def test_without_power_energy_stays_as_unsure_as_power(model: Path, made_up: MadeUp, tmp_path: Path) -> None:
     rows = made_up(16, devices=("nvidia-t4",), power=0.0, seed=4)
     calibrate_to_devices(model, rows, tmp_path / "out")
-    found = load_predictor(tmp_path / "out").predict_cases(made_up(50, devices=("nvidia-t4",), seed=5).cases).targets
-    width = {target: np.log(columns.upper / columns.lower) for target, columns in found.items()}
+    result = load_predictor(tmp_path / "out").predict_cases(made_up(50, devices=("nvidia-t4",), seed=5).cases).targets
+    width = {target: np.log(columns.upper / columns.lower) for target, columns in result.items()}
     assert (width["energy_j"] >= 0.9 * width["power_w"]).all()
 
 

@@ -38,14 +38,16 @@ def test_equally_good_members_share_and_beat_each(table: TrainingTable) -> None:
 
 def test_combined_answers_are_never_below_the_bound(table: TrainingTable) -> None:
     answers = {"latency": {"low": table.log_bound - 1.0}}
-    found = combined(table, answers, {"latency": {"low": 1.0}})
-    np.testing.assert_array_equal(found["latency"], table.log_bound)
+    result = combined(table, answers, {"latency": {"low": 1.0}})
+    np.testing.assert_array_equal(result["latency"], table.log_bound)
 
 
 def test_members_without_weight_are_not_kept() -> None:
     graphs = tuple(Graph(("latency",), b"", name) for name in ("boosted", "forest", "network 0"))
-    kept, members = weighed_members(Fit(graphs, None), {"latency": {"boosted": 0.7, "forest": 0.0, "network 0": 0.3}})
-    assert [graph.member for graph in kept.graphs] == ["boosted", "network 0"]
+    remaining, members = weighed_members(
+        Fit(graphs, None), {"latency": {"boosted": 0.7, "forest": 0.0, "network 0": 0.3}}
+    )
+    assert [graph.member for graph in remaining.graphs] == ["boosted", "network 0"]
     assert members == {"latency": ((0, 0, 0.7), (1, 0, 0.3))}
 
 
@@ -66,6 +68,6 @@ def test_rows_without_an_answer_do_not_count(table: TrainingTable) -> None:
 
 def test_fits_of_one_member_share_its_weight() -> None:
     graphs = tuple(Graph(("latency",), b"", name) for name in ("boosted", "network", "boosted", "network"))
-    kept, members = weighed_members(Fit(graphs, None), {"latency": {"boosted": 0.4, "network": 0.6}})
-    assert len(kept.graphs) == 4
+    remaining, members = weighed_members(Fit(graphs, None), {"latency": {"boosted": 0.4, "network": 0.6}})
+    assert len(remaining.graphs) == 4
     assert {(place, weight) for place, _, weight in members["latency"]} == {(0, 0.2), (2, 0.2), (1, 0.3), (3, 0.3)}

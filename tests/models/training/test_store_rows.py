@@ -28,8 +28,8 @@ A100, T4 = "nvidia-a100-sxm-80gb", "nvidia-t4"
 
 def _row(m: int, **changes: Any) -> Measurement:
     spec = KernelSpec.of("gemm", changes.pop("dtype", "fp16"), m=m, n=64, k=64, impl=changes.pop("impl", "torch"))
-    given: dict[str, Any] = {"device": A100, "status": "ok", "block": "b", "latency_s": 1e-3}
-    return Measurement(spec=spec, **given | changes)
+    raw: dict[str, Any] = {"device": A100, "status": "ok", "block": "b", "latency_s": 1e-3}
+    return Measurement(spec=spec, **raw | changes)
 
 
 def _batches(rows: Sequence[Measurement], size: int = 1000) -> Iterator[pa.RecordBatch]:
@@ -53,8 +53,8 @@ def test_repeats_of_a_case_on_one_software_are_one_row_with_their_medians() -> N
         _row(1, latency_s=2e-3, power_w=300.0, software="x", source="c"), _row(1, latency_s=9e-3, software="y"),
         _row(1, latency_s=8e-3, device=T4, software="x"), _row(2, latency_s=7e-3), _row(2, latency_s=5e-3),
     ]  # fmt: skip
-    found = _set(_taken(rows))
-    assert found == {
+    result = _set(_taken(rows))
+    assert result == {
         (A100, "torch", "fp16", 1.0, 2e-3, 200.0, "a"),
         (A100, "torch", "fp16", 1.0, 9e-3, 0.0, "kernelcast"),
         (T4, "torch", "fp16", 1.0, 8e-3, 0.0, "kernelcast"),
@@ -89,9 +89,9 @@ def test_which_rows_are_kept_does_not_depend_on_order_batches_or_rounds(monkeypa
     shuffled = [rows[i] for i in np.random.default_rng(2).permutation(len(rows))]
     monkeypatch.setattr(thinning, "_LEAST_HELD", 50)
     for order, size in ((shuffled, 1000), (rows[::-1], 37), (shuffled, 7)):
-        found = _taken(order, size, most_rows=400)
-        assert _set(found) == _set(expected)
-        assert found.cases.sizes["m"].tolist() == expected.cases.sizes["m"].tolist()
+        result = _taken(order, size, most_rows=400)
+        assert _set(result) == _set(expected)
+        assert result.cases.sizes["m"].tolist() == expected.cases.sizes["m"].tolist()
     assert _set(_taken(rows, most_rows=400, seed=1)) != _set(expected)
 
 
@@ -159,9 +159,9 @@ def test_a_store_gives_what_reading_it_whole_gives(tmp_path: Path) -> None:
     rows += [_row(40, status="timeout", latency_s=None), _row(41, device="h200", impl="  spaced ")]
     on_cpu = Measurement(spec=cpu, device="amd-epyc-9005-vm-2c", status="ok", block="b", latency_s=1e-5)
     store = _store(tmp_path, [*rows, on_cpu], 3)
-    told: list[tuple[str, int, int]] = []
-    gemm, softmax = labelled_store(store, progress=lambda *one: told.append(one))
-    assert told == [("reading gemm", 0, 2), ("reading softmax", 1, 2)]
+    messages: list[tuple[str, int, int]] = []
+    gemm, softmax = labelled_store(store, progress=lambda *one: messages.append(one))
+    assert messages == [("reading gemm", 0, 2), ("reading softmax", 1, 2)]
     assert _set(gemm) == _set(labelled_table(store.read("gemm"), "gemm"))
     assert "nvidia-h200-sxm-141gb" in gemm.cases.device
     # All cores of the machine, as a number.
@@ -186,8 +186,8 @@ def test_names_of_cases_of_any_form_are_told_apart() -> None:
     )
     place = table.schema.get_field_index("case_id")
     odd = table.set_column(place, "case_id", pa.array(["a", "b", "b", None]))
-    found = labelled_batches("gemm", odd.to_batches())
-    assert sorted(found.latency_s.tolist()) == pytest.approx([1e-3, 2.5e-3, 4e-3])
+    result = labelled_batches("gemm", odd.to_batches())
+    assert sorted(result.latency_s.tolist()) == pytest.approx([1e-3, 2.5e-3, 4e-3])
     whole = labelled_batches("gemm", table.slice(1, 2).to_batches())
     assert _set(whole) == _set(labelled_batches("gemm", table.take([1, 2]).to_batches()))
 

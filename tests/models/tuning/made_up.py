@@ -37,14 +37,14 @@ TABLE = {
 
 def features(v: Mapping[str, Any]) -> dict[str, Any]:
     blocks = ceil_div(v["m"], v["tile_m"]) * ceil_div(v["n"], v["tile_n"])
-    held = 4.0 * (v["tile_m"] + v["tile_n"]) * v["k"]
+    stored = 4.0 * (v["tile_m"] + v["tile_n"]) * v["k"]
     return {
         "work": log2(v["m"] * v["n"] * v["k"]),
         "bound_s": maximum(2.0 * v["m"] * v["n"] * v["k"] / v["flops"], 1e-7),
         "blocks": log2(blocks),
         "waste": divide(blocks * v["tile_m"] * v["tile_n"], v["m"] * v["n"]),
-        "held": log2(held),
-        "fits": less(held, v["cache_b"]),
+        "held": log2(stored),
+        "fits": less(stored, v["cache_b"]),
         "rows": minimum(v["tile_m"], v["m"]),
         "columns": sqrt(v["tile_n"]),
         "rest": mod(v["k"], v["unroll"]),
@@ -110,7 +110,7 @@ def random_forest(depth: int = 5, trees: int = 40, seed: int = 0, bias: float = 
 
 def model(energy: bool = False, latency: Forest | None = None, **changed: Any) -> FlatModel:
     formula = KIND.formula()
-    given = {
+    raw = {
         "kind": KIND.name,
         "sizes": KIND.sizes,
         "knobs": KIND.knobs,
@@ -121,7 +121,7 @@ def model(energy: bool = False, latency: Forest | None = None, **changed: Any) -
         "energy": random_forest(depth=3, trees=7, seed=1, bias=4.0) if energy else None,
         "metadata": {"trained_rows": 12, "errors": {"median": 0.1}},
     }
-    return FlatModel(**{**given, **changed})
+    return FlatModel(**{**raw, **changed})
 
 
 def walked(forest: Forest, rows: Any) -> Any:

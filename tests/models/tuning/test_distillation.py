@@ -48,10 +48,10 @@ def products(predictor: ArtifactPredictor) -> Distilled:
 
 
 def test_it_answers_nearly_what_the_predictor_answers(copies: Distilled, products: Distilled) -> None:
-    for found, most in ((copies, 15.0), (products, 40.0)):
-        assert all(one.latency["n"] > 20 for one in found.errors)
-        assert float(np.mean([one.latency["median_ape_pct"] for one in found.errors])) < most
-    assert {(one.device, one.measured) for one in copies.errors} == {(CPU, True), (NEVER, False)}
+    for result, most in ((copies, 15.0), (products, 40.0)):
+        assert all(item.latency["n"] > 20 for item in result.errors)
+        assert float(np.mean([item.latency["median_ape_pct"] for item in result.errors])) < most
+    assert {(item.device, item.measured) for item in copies.errors} == {(CPU, True), (NEVER, False)}
     assert copies.model.metadata["errors_against_teacher"][0]["latency"] == copies.errors[0].latency
 
 
@@ -76,9 +76,9 @@ def test_power_only_where_it_was_taught(copies: Distilled, products: Distilled) 
     assert products.model.energy is not None
     assert products.model.facts_for(GPU, "bf16")[HAS_POWER] == 1.0
     assert products.model.facts_for(CPU, "fp32")[HAS_POWER] == 0.0
-    told = {(one.device, one.dtype): one for one in products.errors}
-    assert told[GPU, "bf16"].power["median_ape_pct"] < 40.0
-    assert told[CPU, "fp32"].power == {"n": 0}
+    messages = {(item.device, item.dtype): item for item in products.errors}
+    assert messages[GPU, "bf16"].power["median_ape_pct"] < 40.0
+    assert messages[CPU, "fp32"].power == {"n": 0}
 
 
 def test_facts_that_are_fitted(copies: Distilled) -> None:
@@ -99,9 +99,9 @@ def test_the_same_seed_gives_the_same_file(predictor: ArtifactPredictor) -> None
 
 def test_measured_rows_judge_it_too(copies: Distilled, predictor: ArtifactPredictor) -> None:
     table = labelled_table(read_tables()["copy"][0], "copy", predictor.devices)
-    found = errors_on_rows(copies.model, table, predictor)
-    assert {one.device for one in found} == {CPU}
-    assert all(one.latency["n"] > 50 and one.latency["median_ape_pct"] < 40.0 for one in found)
+    result = errors_on_rows(copies.model, table, predictor)
+    assert {item.device for item in result} == {CPU}
+    assert all(item.latency["n"] > 50 and item.latency["median_ape_pct"] < 40.0 for item in result)
 
 
 def test_what_cannot_be_distilled(predictor: ArtifactPredictor) -> None:
@@ -137,8 +137,8 @@ def test_operations_drawn_are_possible(predictor: ArtifactPredictor, family: str
         if family == "gemm":
             assert ((cases.variant == "batched") <= (cases.sizes["batch"] > 1)).all()
             assert ((cases.sizes["batch"] > 1) <= ~np.isin(cases.variant, ("", "bias"))).all()
-        asked = set(cases.threads[~np.isnan(cases.threads)].tolist())
-        assert asked == (set(thread_counts(known)) if known.kind == "cpu" else set())
+        query = set(cases.threads[~np.isnan(cases.threads)].tolist())
+        assert query == (set(thread_counts(known)) if known.kind == "cpu" else set())
 
 
 def test_what_was_measured_where(predictor: ArtifactPredictor) -> None:

@@ -44,8 +44,8 @@ CONTENT = encode(WHOLE)
 def answers(flat: FlatModel) -> Any:
     """Seconds and joules; inputs by their place, so that files with changed names answer too."""
     candidates = space(task())
-    given = [*task().sizes.values(), *candidates.knobs.values(), *flat.facts_for(DEVICE, "fp32").values()]
-    features = flat.features(dict(zip(flat.formula.inputs, given, strict=True)))
+    raw = [*task().sizes.values(), *candidates.knobs.values(), *flat.facts_for(DEVICE, "fp32").values()]
+    features = flat.features(dict(zip(flat.formula.inputs, raw, strict=True)))
     seconds = flat.seconds(features, len(candidates))
     return seconds, flat.joules(features, seconds) if flat.energy is not None else None
 
@@ -53,24 +53,29 @@ def answers(flat: FlatModel) -> Any:
 @pytest.mark.parametrize("whole", [WHOLE, model(), model(latency=random_forest(depth=0, trees=3)), model(table={})])
 def test_what_is_written_is_read_back(whole: FlatModel, tmp_path: Path) -> None:
     write_model(whole, tmp_path / "deep" / "made-up.kcm")
-    found = read_model(tmp_path / "deep" / "made-up.kcm", "made-up")
-    assert (found.kind, found.sizes, found.knobs, found.facts) == (whole.kind, whole.sizes, whole.knobs, whole.facts)
-    assert found.formula == whole.formula
-    assert found.table == whole.table
-    assert found.metadata == whole.metadata
-    assert (found.energy is None) == (whole.energy is None)
-    assert (found.measured is None) == (whole.measured is None)
-    assert encode(found) == encode(whole)
+    result = read_model(tmp_path / "deep" / "made-up.kcm", "made-up")
+    assert (result.kind, result.sizes, result.knobs, result.facts) == (
+        whole.kind,
+        whole.sizes,
+        whole.knobs,
+        whole.facts,
+    )
+    assert result.formula == whole.formula
+    assert result.table == whole.table
+    assert result.metadata == whole.metadata
+    assert (result.energy is None) == (whole.energy is None)
+    assert (result.measured is None) == (whole.measured is None)
+    assert encode(result) == encode(whole)
     if whole.table:
-        np.testing.assert_array_equal(answers(found)[0], answers(whole)[0])
+        np.testing.assert_array_equal(answers(result)[0], answers(whole)[0])
 
 
 def test_measurements_are_read_back() -> None:
-    found = decode(CONTENT, "it").measured
-    assert found is not None
-    assert (found.devices, found.dtypes) == (MEASURED.devices, MEASURED.dtypes)
+    result = decode(CONTENT, "it").measured
+    assert result is not None
+    assert (result.devices, result.dtypes) == (MEASURED.devices, MEASURED.dtypes)
     for name in ("sizes", "knobs", "seconds"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(MEASURED, name))
+        np.testing.assert_array_equal(getattr(result, name), getattr(MEASURED, name))
 
 
 def test_seconds_are_the_bound_times_what_trees_say_and_joules_follow() -> None:
@@ -90,9 +95,9 @@ def test_every_part_begins_at_a_multiple_of_eight() -> None:
 
 def test_sections_of_other_writers_are_skipped() -> None:
     at = CONTENT.index(b"TRE2")
-    found = decode(resealed(CONTENT[:at] + b"XTRA" + CONTENT[at + 4 :]), "it")
-    assert found.energy is None
-    np.testing.assert_array_equal(answers(found)[0], answers(WHOLE)[0])
+    result = decode(resealed(CONTENT[:at] + b"XTRA" + CONTENT[at + 4 :]), "it")
+    assert result.energy is None
+    np.testing.assert_array_equal(answers(result)[0], answers(WHOLE)[0])
 
 
 def test_tags_that_are_no_ascii_are_skipped_too_and_told_apart() -> None:
@@ -103,10 +108,10 @@ def test_tags_that_are_no_ascii_are_skipped_too_and_told_apart() -> None:
             content[at : at + 4] = other
         return resealed(bytes(content))
 
-    found = decode(renamed(b"\xff\xfeAB", b"\xff\xfdAB"), "it")
-    assert found.energy is None
-    assert found.measured is None
-    np.testing.assert_array_equal(answers(found)[0], answers(WHOLE)[0])
+    result = decode(renamed(b"\xff\xfeAB", b"\xff\xfdAB"), "it")
+    assert result.energy is None
+    assert result.measured is None
+    np.testing.assert_array_equal(answers(result)[0], answers(WHOLE)[0])
     with pytest.raises(ModelFileError, match="twice"):
         decode(renamed(b"\xff\xfeAB", b"\xff\xfeAB"), "it")
 

@@ -95,10 +95,10 @@ def test_a_converted_booster_answers_as_xgboost_does_on_and_beside_thresholds(fi
 
 def test_leaves_are_xgboosts_to_the_last_bit(fitted: Any) -> None:
     rows, _, booster, xgboost = fitted
-    one = booster[7:8]
-    forest = forest_of(one)
+    item = booster[7:8]
+    forest = forest_of(item)
     leaf = judged(forest, rows) - forest.bias
-    margin = one.predict(xgboost.DMatrix(rows)) - np.float32(forest.bias)
+    margin = item.predict(xgboost.DMatrix(rows)) - np.float32(forest.bias)
     np.testing.assert_allclose(leaf, margin, rtol=0, atol=3e-7)
     assert set(forest.leaves.ravel()) >= set(np.unique(leaf.astype(np.float32)))
 

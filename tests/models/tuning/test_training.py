@@ -82,14 +82,14 @@ def test_rows_of_one_task_and_configuration_are_one_row_and_failures_are_counted
     second = stored(tmp_path / "b", [
         row(4e-4), row(None, status="unsupported", config={"data_tiling": 1}), row(2e-4, threads=2),
     ])  # fmt: skip
-    found = products(first, second)
-    assert [task.sizes["threads"] for task in found.tasks] == [1, 2]
-    assert found.of_task.tolist() == [0, 0, 1]
-    assert found.knobs["data_tiling"].tolist() == [0, 1, 0]
-    assert found.latency_s.tolist() == pytest.approx([2e-4, 9e-4, 2e-4])
-    assert found.noisy.tolist() == [False, True, False]
-    assert found.n_failed == 1
-    assert len(set(found.shapes().tolist())) == 1
+    result = products(first, second)
+    assert [task.sizes["threads"] for task in result.tasks] == [1, 2]
+    assert result.of_task.tolist() == [0, 0, 1]
+    assert result.knobs["data_tiling"].tolist() == [0, 1, 0]
+    assert result.latency_s.tolist() == pytest.approx([2e-4, 9e-4, 2e-4])
+    assert result.noisy.tolist() == [False, True, False]
+    assert result.n_failed == 1
+    assert len(set(result.shapes().tolist())) == 1
 
 
 def test_tables_named_after_families_are_read_like_a_store(folder: Path, tmp_path: Path) -> None:
@@ -143,12 +143,12 @@ def test_shapes_are_dealt_as_wholes(rows: TuningRows) -> None:
 
 
 def test_every_task_weighs_the_same_and_its_best_configuration_most(rows: TuningRows) -> None:
-    found = weights(rows, QUICK)
-    assert found.mean() == pytest.approx(1.0)
-    totals = np.bincount(rows.of_task, weights=found)
+    result = weights(rows, QUICK)
+    assert result.mean() == pytest.approx(1.0)
+    totals = np.bincount(rows.of_task, weights=result)
     assert totals == pytest.approx(totals[0])
     own = rows.of_task == 0
-    assert found[own].argmax() == rows.latency_s[own].argmin()
+    assert result[own].argmax() == rows.latency_s[own].argmin()
 
 
 def test_the_objectives_derivative_is_that_of_its_sum() -> None:
@@ -171,9 +171,9 @@ def test_the_objectives_derivative_is_that_of_its_sum() -> None:
 
 
 def test_a_model_ranks_shapes_it_did_not_see_and_its_file_says_how_well(rows: TuningRows) -> None:
-    told: list[tuple[int, int]] = []
-    trained = train(rows, QUICK, progress=lambda done, of: told.append((done, of)))
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    messages: list[tuple[int, int]] = []
+    trained = train(rows, QUICK, progress=lambda done, of: messages.append((done, of)))
+    assert messages == [(1, 4), (2, 4), (3, 4), (4, 4)]
     metadata = decode(encode(trained), "memory").metadata
     assert metadata["shapes"] == metadata["tasks"] == 12
     assert metadata["held_out"]["task_mean_kendall_tau"] > 0.9

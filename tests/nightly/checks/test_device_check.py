@@ -61,7 +61,7 @@ def test_new_software_is_a_warning_and_begins_a_new_reference() -> None:
     for number in range(20):
         write_readings(DEVICE, DeviceNight(night_id(number), OLD, readings(number)))
     findings, drift, history = device_check.check_device(a_night(20), DEVICE, NEW, readings(20, 0.3))
-    assert [(one.kind, one.level) for one in findings] == [("software", "warning"), ("device-drift", "info")]
+    assert [(item.kind, item.level) for item in findings] == [("software", "warning"), ("device-drift", "info")]
     assert "kernel 6.1 -> 6.2" in findings[0].message
     assert (history, drift["state"]) == ([], "not enough history")
     write_readings(DEVICE, DeviceNight(night_id(20), NEW, readings(20, 0.3)))

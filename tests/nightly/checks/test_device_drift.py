@@ -95,8 +95,8 @@ def test_a_drift_that_lasts_needs_a_person_and_one_that_is_over_is_forgotten() -
     first = next(n for n in range(60, 90) if facts_of(_nights(logs[:n]))["state"] == "drifted")
     early, _ = device_drift(DEVICE, _nights(logs[:first]))
     late, facts = device_drift(DEVICE, _nights(logs[:75]))
-    assert [one.level for one in early] == ["warning"]
-    assert [one.level for one in late] == ["needs-person"]
+    assert [item.level for item in early] == ["warning"]
+    assert [item.level for item in late] == ["needs-person"]
     assert facts["confirmed_nights"] >= DriftRule().confirm_nights
     assert "slower" in late[0].message
     assert facts_of(_nights(logs))["state"] == "quiet"

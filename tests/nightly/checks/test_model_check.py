@@ -44,7 +44,7 @@ def test_a_model_that_holds_says_nothing_and_gives_its_numbers() -> None:
 @pytest.mark.parametrize(("moved", "nights"), [(0.08, 20), (0.2, 9), (-0.2, 9)])
 def test_one_family_that_moved_is_found_and_told(moved: float, nights: int) -> None:
     findings, facts = model_drift(_rows(10 + nights, moved=moved, since=10), HELD_OUT)
-    by_subject = {one.subject: one for one in findings}
+    by_subject = {item.subject: item for item in findings}
     assert "gemm" in by_subject
     assert "softmax" not in by_subject
     assert facts["softmax"]["state"] == "quiet"

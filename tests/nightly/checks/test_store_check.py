@@ -98,8 +98,8 @@ def test_every_kind_of_fault_is_one_sentence(
 
 def test_rows_that_are_there_twice_are_found(night) -> None:
     store = night.store
-    one = store.files()[0]
-    one.with_name(one.name.replace(one.name[-17:-8], "-00000000"[:9])).write_bytes(one.read_bytes())
+    item = store.files()[0]
+    item.with_name(item.name.replace(item.name[-17:-8], "-00000000"[:9])).write_bytes(item.read_bytes())
     facts, findings = check_store(night)
     assert sum(facts["twice"].values()) == 5
     assert "stored twice" in findings[0].message

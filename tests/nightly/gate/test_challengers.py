@@ -22,12 +22,12 @@ def answers(model: Path, given) -> np.ndarray:
 
 def test_adapted_moves_towards_the_new_rows_and_leaves_the_rest(rows, champion: Path, tmp_path: Path) -> None:
     today, other = rows(60, seed=5), rows(40, family="softmax", seed=6)
-    found = adapted(champion, [today], tmp_path / "new")
+    result = adapted(champion, [today], tmp_path / "new")
     fresh = rows(60, seed=7)
-    before, after = (np.abs(np.log(answers(path, fresh) / fresh.latency_s)).mean() for path in (champion, found.path))
+    before, after = (np.abs(np.log(answers(path, fresh) / fresh.latency_s)).mean() for path in (champion, result.path))
     assert after < before / 3
-    assert (answers(champion, other) == answers(found.path, other)).all()
-    assert (found.kind, found.families, found.rows, found.left) == (
+    assert (answers(champion, other) == answers(result.path, other)).all()
+    assert (result.kind, result.families, result.rows, result.left) == (
         "adapted",
         ("gemm",),
         60,
@@ -36,20 +36,20 @@ def test_adapted_moves_towards_the_new_rows_and_leaves_the_rest(rows, champion: 
 
 
 def test_adapted_passes_over_what_the_champion_does_not_know(rows, champion: Path, tmp_path: Path) -> None:
-    found = adapted(champion, [rows(40, seed=5), rows(30, family="softmax", device=CPU)], tmp_path / "new")
-    assert found.left == {"softmax": "the champion knows it on no device of this kind"}
+    result = adapted(champion, [rows(40, seed=5), rows(30, family="softmax", device=CPU)], tmp_path / "new")
+    assert result.left == {"softmax": "the champion knows it on no device of this kind"}
     with pytest.raises(SpecError, match="nothing to adapt it with"):
         adapted(champion, [rows(30, family="softmax", device=CPU)], tmp_path / "none")
 
 
 def test_retrained_takes_over_what_the_rows_cannot_teach(rows, champion: Path, tmp_path: Path) -> None:
     few = rows(10, family="softmax", seed=5)
-    found = retrained(champion, [rows(80, seed=5), few], tmp_path / "new", regressor="analytic")
-    assert found.families == ("gemm",)
-    assert found.left == {"softmax": "10 rows are too few"}
-    assert (answers(champion, few) == answers(found.path, few)).all()
-    assert list(read_manifest(found.path)["challenger"]["taken_over"]) == ["softmax"]
-    assert found.facts()["families"] == ["gemm"]
+    result = retrained(champion, [rows(80, seed=5), few], tmp_path / "new", regressor="analytic")
+    assert result.families == ("gemm",)
+    assert result.left == {"softmax": "10 rows are too few"}
+    assert (answers(champion, few) == answers(result.path, few)).all()
+    assert list(read_manifest(result.path)["challenger"]["taken_over"]) == ["softmax"]
+    assert result.facts()["families"] == ["gemm"]
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_retrained_keeps_the_champion_s_family(rows, champion: Path, tmp_path: P
 
 
 def test_retrained_forgets_when_it_may(rows, champion: Path, tmp_path: Path) -> None:
-    found = retrained(champion, [rows(80, device=P4)], tmp_path / "new", regressor="analytic", may_forget=True)
-    assert read_manifest(found.path)["families"]["gemm"]["devices"] == [P4]
+    result = retrained(champion, [rows(80, device=P4)], tmp_path / "new", regressor="analytic", may_forget=True)
+    assert read_manifest(result.path)["families"]["gemm"]["devices"] == [P4]
 
 
 def test_retrained_without_a_champion_and_with_a_new_family(rows, champion: Path, tmp_path: Path) -> None:

@@ -60,17 +60,17 @@ def test_another_night_has_another_half(rows) -> None:
 def test_families_are_dealt_apart_and_empty_ones_left_out(rows) -> None:
     nothing = rows(10, family="softmax").take(np.zeros(0, dtype=np.intp))
     split = split_rows([], [rows(50, seed=1), nothing], NIGHT)
-    assert [one.rows.cases.family.name for one in split.evidence] == ["gemm"]
+    assert [item.rows.cases.family.name for item in split.evidence] == ["gemm"]
     assert judging_rows(split_rows([], [], NIGHT).evidence) == {"hold_out": 0, "last_night": 0}
 
 
 def test_teachable_leaves_the_hold_out_out(rows) -> None:
-    (kept,) = teachable([rows(200, seed=1)])
-    assert len(kept) == 200 - frozen(rows(200, seed=1).cases).sum()
+    (remaining,) = teachable([rows(200, seed=1)])
+    assert len(remaining) == 200 - frozen(rows(200, seed=1).cases).sum()
 
 
 def test_unseen_are_new_shapes_and_the_hold_out(rows) -> None:
     earlier, tonight = rows(100, seed=1), joined([rows(100, seed=1), rows(50, seed=2)])
-    (found,) = unseen([earlier], [tonight])
-    assert len(found) == 50 + frozen(earlier.cases).sum()
+    (result,) = unseen([earlier], [tonight])
+    assert len(result) == 50 + frozen(earlier.cases).sum()
     assert unseen([], [rows(5).take(np.zeros(0, dtype=np.intp))]) == ()

@@ -30,14 +30,14 @@ def entry(version: str, day: int, *errors: RecentError, software: str = "driver=
 
 def test_what_is_kept_comes_back_with_its_errors(home: Path, rows, champion: Path) -> None:
     ledger = Ledger()
-    kept = ledger.keep(
+    remaining = ledger.keep(
         past(champion, "old"), night(1), software={T4: "driver=1"}, measured=("2026-11-01T22:00:00+00:00", None)
     )
-    found = recent_errors(kept, unseen([], [rows(seed=9)]), night(2))
-    ledger.record_errors(kept.version, found)
+    result = recent_errors(remaining, unseen([], [rows(seed=9)]), night(2))
+    ledger.record_errors(remaining.version, result)
     (again,) = Ledger().entries()
-    assert again.errors == tuple(found)
-    assert (again.software, again.first_row, again.previous) == ({T4: "driver=1"}, kept.first_row, None)
+    assert again.errors == tuple(result)
+    assert (again.software, again.first_row, again.previous) == ({T4: "driver=1"}, remaining.first_row, None)
     assert 40 < again.errors[0].mean_ape_pct < 160
     assert Path(again.path).parent == home / "models"
     # A past model that is promoted a second time has still learned from what it was made of.
@@ -56,13 +56,13 @@ def test_a_model_that_does_not_load_has_no_errors(rows, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_damaged_line_costs_only_itself(home: Path, champion: Path, damage: str) -> None:
     ledger = Ledger()
-    kept = ledger.keep(past(champion, "old"), night(1))
+    remaining = ledger.keep(past(champion, "old"), night(1))
     with ledger.path.open("a", encoding="latin-1") as file:
         file.write(damage)
-    ledger.promoted(kept.version, None, "2026-11-02T00:00:00+00:00")
-    (found,) = ledger.entries()
-    assert found.promoted_at == "2026-11-02T00:00:00+00:00"
-    assert found.previous == "shipped"
+    ledger.promoted(remaining.version, None, "2026-11-02T00:00:00+00:00")
+    (result,) = ledger.entries()
+    assert result.promoted_at == "2026-11-02T00:00:00+00:00"
+    assert result.previous == "shipped"
     assert ledger.damaged == bool(damage)
 
 
@@ -86,19 +86,19 @@ def test_pruning_spares_the_champion_and_the_newest_of_each_software(home: Path)
                       "sha256": "", "software": {T4: software}})  # fmt: skip
     ledger.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     removed = ledger.prune(1, ["a"])
-    assert [one.version for one in removed] == ["b", "d"]
-    assert [one.version for one in ledger.entries()] == ["a", "c", "e", "f"]
+    assert [item.version for item in removed] == ["b", "d"]
+    assert [item.version for item in ledger.entries()] == ["a", "c", "e", "f"]
     assert sorted(path.name for path in (home / "models").iterdir()) == ["a", "c", "e", "f"]
 
 
 def test_lines_of_earlier_versions_have_fields_that_are_not_read_any_more(home: Path) -> None:
     ledger = Ledger()
     (home / "nights").mkdir(parents=True)
-    kept = {"event": "kept", "version": "a", "path": "/models/a", "kind": "retrained", "night": night(1), "sha256": "",
+    remaining = {"event": "kept", "version": "a", "path": "/models/a", "kind": "retrained", "night": night(1), "sha256": "",
             "regime": {T4: "r1"}}  # fmt: skip
     recent = {"night": night(2), "device": T4, "family": "gemm", "regime": "r1", "n": 50, "mean_ape_pct": 9.0}
     errors = {"event": "errors", "version": "a", "errors": [recent]}
-    ledger.path.write_text("".join(json.dumps(line) + "\n" for line in (kept, errors)))
+    ledger.path.write_text("".join(json.dumps(line) + "\n" for line in (remaining, errors)))
     (entry,) = ledger.entries()
     assert entry.errors == (RecentError(night(2), T4, "gemm", 50, 9.0),)
     assert ledger.damaged == 0

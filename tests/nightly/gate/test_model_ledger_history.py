@@ -46,8 +46,8 @@ def test_the_libraries_changed_some_kernels_and_not_others(history: ModuleType) 
             for case, latency in zip(history._cases(rows), rows.latency_s.tolist(), strict=True):
                 if case[1] == dtype:
                     by_case.setdefault(case, {}).setdefault(night.software, []).append(np.log(latency))
-        both = [one for one in by_case.values() if {"a", software} <= set(one)]
-        return float(np.median([np.median(one[software]) - np.median(one["a"]) for one in both]))
+        both = [item for item in by_case.values() if {"a", software} <= set(item)]
+        return float(np.median([np.median(item[software]) - np.median(item["a"]) for item in both]))
 
     assert change("gemm", "bf16", "b") > 0.5
     assert change("elementwise", "fp32", "b") > 0.3

@@ -22,7 +22,7 @@ def entry(version: str, day: int, *errors: RecentError, software: str = "driver=
 
 
 def order(models: list[ModelEntry], software: str = "driver=1") -> list[str]:
-    return [one.version for one in ranked(models, night(20), {T4: software})]
+    return [item.version for item in ranked(models, night(20), {T4: software})]
 
 
 def test_models_of_the_same_software_come_first_then_the_least_wrong() -> None:

@@ -10,11 +10,11 @@ from kernelcast.nightly.gate.paired_bootstrap import difference, holm, resamples
 def test_equal_seeds_give_equal_answers_and_the_mean_is_the_mean() -> None:
     values = np.random.default_rng(0).normal(1.0, 3.0, 200)
     clusters = np.arange(200, dtype=np.uint64) // 2
-    one = difference(values, clusters)
-    assert one == difference(values, clusters)
-    assert one.mean == pytest.approx(values.mean())
-    assert one.low < one.mean < one.high
-    assert one.clusters == 100
+    item = difference(values, clusters)
+    assert item == difference(values, clusters)
+    assert item.mean == pytest.approx(values.mean())
+    assert item.low < item.mean < item.high
+    assert item.clusters == 100
 
 
 def test_rows_of_one_shape_are_no_more_evidence_than_one() -> None:
@@ -28,21 +28,21 @@ def test_rows_of_one_shape_are_no_more_evidence_than_one() -> None:
 
 @pytest.mark.parametrize(("values", "above"), [([0.0] * 10, 1.0), ([3.0] * 10, 0.0), ([-3.0] * 10, 1.0), ([9.0], 1.0)])
 def test_differences_without_spread(values: list[float], above: float) -> None:
-    found = difference(np.array(values), np.arange(len(values), dtype=np.uint64), tolerance=0.5)
-    assert found.p_above == above
+    result = difference(np.array(values), np.arange(len(values), dtype=np.uint64), tolerance=0.5)
+    assert result.p_above == above
 
 
 @pytest.mark.parametrize("shapes", [8, 30])
 def test_the_interval_holds_and_chance_is_seldom_called_change(shapes: int) -> None:
     rng = np.random.default_rng(2)
-    held, called = 0, 0
+    stored, called = 0, 0
     for i in range(300):
         # Skewed, as differences of absolute errors are.
         values = rng.exponential(5.0, shapes) - 5.0
-        found = difference(values, np.arange(shapes, dtype=np.uint64), resamples=499, seed=i)
-        held += found.low <= 0.0 <= found.high
-        called += found.p_above <= 0.05
-    assert held / 300 > 0.80
+        result = difference(values, np.arange(shapes, dtype=np.uint64), resamples=499, seed=i)
+        stored += result.low <= 0.0 <= result.high
+        called += result.p_above <= 0.05
+    assert stored / 300 > 0.80
     assert called / 300 < 0.06
 
 

@@ -33,7 +33,7 @@ def test_a_promotion_serves_what_was_judged_and_is_written_down(home: Path, cham
     assert (first.previous, second.previous) == ("shipped", first.version)
     assert manifest_sha256(default_model_dir()) == manifest_sha256(better)
     entries = Ledger().entries()
-    assert [one.previous for one in entries] == ["shipped", first.version]
+    assert [item.previous for item in entries] == ["shipped", first.version]
     assert entries[1].software == {"nvidia-t4": "driver=2"}
     assert second.summary == f"version {second.version} (new) serves in place of {first.version}"
 
@@ -89,11 +89,11 @@ def test_a_model_that_answers_otherwise_once_it_serves_is_taken_back(
         return done
 
     monkeypatch.setattr(promotion, "promote_directory", swapped)
-    found = promoted(better)
-    assert found.version is None
-    assert "rolled back at once" in found.summary
+    result = promoted(better)
+    assert result.version is None
+    assert "rolled back at once" in result.summary
     assert pointer().version == first.version
-    assert [one.level for one in found.findings] == ["needs-person"]
+    assert [item.level for item in result.findings] == ["needs-person"]
 
 
 def test_a_ledger_that_cannot_be_written_leaves_the_model_before(home: Path, champion: Path, better: Path) -> None:
@@ -110,9 +110,9 @@ def test_without_its_registry_nothing_is_promoted(
 ) -> None:
     first = promoted(champion)
     monkeypatch.setenv("KERNELCAST_REGISTRY_URI", "mysql://nowhere/models")
-    found = promote_challenger(past(better, "new"), NIGHT, registry=True, probes=[])
-    assert found.version is None
-    assert found.registry.startswith("unreachable: the model registry's address")
+    result = promote_challenger(past(better, "new"), NIGHT, registry=True, probes=[])
+    assert result.version is None
+    assert result.registry.startswith("unreachable: the model registry's address")
     assert pointer().version == first.version
     # A rollback does not wait for it.
     assert roll_back(why="try").version == "shipped"
@@ -181,33 +181,33 @@ def _refuse(*_: object) -> None:
 
 def test_changes_are_told_by_family_and_need_a_person_when_unexplained(champion: Path, better: Path) -> None:
     cases = probes(champion)
-    assert [len(one) for one in cases] == [40, 40]
+    assert [len(item) for item in cases] == [40, 40]
     same = prediction_changes(champion, champion, cases)
     assert (same.cases, same.largest_pct) == (80, 0.0)
-    found = prediction_changes(champion, better, cases)
-    assert found.median_pct > 30
-    assert len(found.largest) == 10
-    assert found.largest[0]["before_s"] > found.largest[0]["after_s"]
-    assert {one.subject for one in unexplained(found)} == {"gemm", "softmax"}
-    assert [one.subject for one in unexplained(found, ["gemm"])] == ["softmax"]
-    json.dumps(asdict(found), allow_nan=False)
+    result = prediction_changes(champion, better, cases)
+    assert result.median_pct > 30
+    assert len(result.largest) == 10
+    assert result.largest[0]["before_s"] > result.largest[0]["after_s"]
+    assert {item.subject for item in unexplained(result)} == {"gemm", "softmax"}
+    assert [item.subject for item in unexplained(result, ["gemm"])] == ["softmax"]
+    json.dumps(asdict(result), allow_nan=False)
 
 
 def test_probes_stay_the_same_and_take_in_what_users_ask(champion: Path, rows) -> None:
     from kernelcast.features.kernel import KernelSpec
 
-    asked = [KernelSpec.of("gemm", "fp32", m=7, n=7, k=7), KernelSpec.of("copy", "fp32", rows=3, cols=3)]
-    first, again = probes(champion, asked), probes(champion, asked)
-    assert [one.sizes["m"].tolist() for one in first[:1]] == [one.sizes["m"].tolist() for one in again[:1]]
+    query = [KernelSpec.of("gemm", "fp32", m=7, n=7, k=7), KernelSpec.of("copy", "fp32", rows=3, cols=3)]
+    first, again = probes(champion, query), probes(champion, query)
+    assert [item.sizes["m"].tolist() for item in first[:1]] == [item.sizes["m"].tolist() for item in again[:1]]
     assert first[0].sizes["m"][-1] == 7
     assert len(first[0]) == 41
 
 
 def test_probes_of_the_shipped_model_are_answered() -> None:
     cases = probes(shipped_model_dir(), each=1)
-    found = prediction_changes(shipped_model_dir(), shipped_model_dir(), cases)
-    assert found.unknown == 0
-    assert found.largest_pct == 0.0
+    result = prediction_changes(shipped_model_dir(), shipped_model_dir(), cases)
+    assert result.unknown == 0
+    assert result.largest_pct == 0.0
 
 
 def test_history_and_rollback_on_the_command_line(home: Path, champion: Path, better: Path) -> None:
@@ -216,7 +216,7 @@ def test_history_and_rollback_on_the_command_line(home: Path, champion: Path, be
     run = CliRunner().invoke
     first, second = promoted(champion), promoted(better)
     shown = json.loads(run(app, ["models", "history", "--json"]).stdout)
-    assert [(one["version"], one["serves"]) for one in shown] == [(first.version, False), (second.version, True)]
+    assert [(item["version"], item["serves"]) for item in shown] == [(first.version, False), (second.version, True)]
     assert run(app, ["models", "rollback", "--json"]).exit_code == 0
     assert pointer().version == first.version
     assert str(second.version) in run(app, ["models", "history"]).stdout
@@ -225,6 +225,6 @@ def test_history_and_rollback_on_the_command_line(home: Path, champion: Path, be
 def test_a_model_promoted_by_hand_can_be_gone_back_to(home: Path, champion: Path, better: Path) -> None:
     by_hand = registry.promote_directory(champion)
     promoted(better)
-    assert next(one.version for one in Ledger().entries()) == by_hand.version
+    assert next(item.version for item in Ledger().entries()) == by_hand.version
     assert roll_back(why="try").version == by_hand.version
     assert manifest_sha256(default_model_dir()) == manifest_sha256(champion)

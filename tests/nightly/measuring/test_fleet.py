@@ -25,10 +25,10 @@ CPU, T4 = "amd-epyc-9005-vm-2c", "nvidia-t4"
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """A cluster of two devices that gives every case a second; what it was asked is kept."""
-    asked: list[dict[str, Any]] = []
+    query: list[dict[str, Any]] = []
 
     def run(cases: Mapping[str, Sequence[KernelSpec]], *, store: Store, **given: Any) -> FleetSummary:
-        asked.append({"cases": cases, **given})
+        query.append({"cases": cases, **given})
         for device, specs in cases.items():
             rows = [Measurement(spec, device, "ok", f"b-{device}", 1.0) for spec in specs]
             read = {
@@ -43,7 +43,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     monkeypatch.setattr(fleet, "connect", lambda address: address)
     monkeypatch.setattr(fleet, "instances", lambda ray: [Instance(CPU, "n1", "one"), Instance(T4, "n2", "two")])
     monkeypatch.setattr(fleet, "run_fleet", run)
-    return asked
+    return query
 
 
 def setup(**changes: Any) -> NightSetup:
@@ -66,7 +66,7 @@ def test_every_device_gets_cases_and_all_rows_are_stored_here(home, cluster: lis
         collected["rows"]["ok"] == record.stage("choose").facts["cases"] == sum(map(len, cluster[0]["cases"].values()))
     )
     assert {table["device"][0].as_py() for table in Store().read_all([T4]).values()} == {T4}
-    assert any("no device of this name is left" in one.message for one in record.findings)
+    assert any("no device of this name is left" in item.message for item in record.findings)
     assert record.stage("check").facts["software"] == dict.fromkeys((CPU, T4), software_of({"kernel": "6.1"}))
 
 
@@ -83,7 +83,7 @@ def test_sentinels_between_blocks_are_what_the_devices_of_a_fleet_are_judged_by(
     assert drift[CPU]["readings"] == {"gemm": 0.004, "copy": 0.02}
     assert (drift[CPU]["nights"], drift[T4]["nights"]) == (15, 1)
     assert read_readings(T4)[0][0].readings == {"gemm": 0.004, "copy": 0.02}
-    assert {one.subject for one in record.findings if one.kind == "device-drift"} == {T4}
+    assert {item.subject for item in record.findings if item.kind == "device-drift"} == {T4}
 
 
 def test_what_a_cluster_lacks_is_said(cluster: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:

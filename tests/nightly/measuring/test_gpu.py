@@ -46,8 +46,8 @@ def test_a_night_on_a_gpu(home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "_MOST", 80)
     record = run_night(open_night(setup(minutes=5, energy_minutes=1), quiet))
     assert [(stage.name, stage.summary) for stage in record.stages if stage.status == "failed"] == []
-    looked = record.stage("sentinels").facts
-    assert len(looked["readings"]) >= 2
+    checked = record.stage("sentinels").facts
+    assert len(checked["readings"]) >= 2
     rows = record.stage("collect").facts["rows"]
     assert rows["ok"] > 50
     stored = [row for table in Store().read_all([H100.name]).values() for row in table.to_pylist()]
@@ -69,5 +69,5 @@ def test_a_worker_that_does_not_start_is_said(home) -> None:
     record = run_night(open_night(NightSetup(plan, measurer, catalogue()), quiet))
     assert record.outcome == "failed"
     assert record.stage("collect").status == "failed"
-    assert any(one.kind == "device" and one.level == "needs-person" for one in record.findings)
+    assert any(item.kind == "device" and item.level == "needs-person" for item in record.findings)
     assert record.stage("report").status == "done"

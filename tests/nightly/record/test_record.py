@@ -22,7 +22,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     record.write(tmp_path / "state.json")
     assert NightRecord.read(tmp_path / "state.json") == record
     assert record.findings == (finding,)
-    assert [one.name for one in record.stages] == list(STAGES)
+    assert [item.name for item in record.stages] == list(STAGES)
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 

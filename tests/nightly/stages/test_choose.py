@@ -63,4 +63,4 @@ def test_what_users_ask_for_is_measured_first(home) -> None:
     log.write()
     assert home.run(train=UNTRAINED, choose=plan) == 0, home.err
     chosen = [json.loads(line) for line in (home.folders[-1] / "chosen.jsonl").read_text().splitlines()]
-    assert any(one["why"] == "usage" for one in chosen)
+    assert any(item["why"] == "usage" for item in chosen)

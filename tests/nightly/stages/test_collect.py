@@ -57,12 +57,12 @@ def test_the_sensor_is_gone_midway(home) -> None:
 
         nonlocal calls
         calls += 1
-        found = original(self, spec)
+        result = original(self, spec)
         watts = 40.0 if calls < 30 else None
         return replace(
-            found,
+            result,
             power_w=watts,
-            energy_j=None if watts is None else watts * found.latency_s,
+            energy_j=None if watts is None else watts * result.latency_s,
             energy_source=None if watts is None else "rapl",
             energy_mode="steady_loop",
         )
@@ -73,7 +73,7 @@ def test_the_sensor_is_gone_midway(home) -> None:
     record = home.record()
     assert record.stage("collect").facts["rows"]["ok"] > 60
     assert "then none for the last" in home.said("sensor")
-    assert next(one for one in record.findings if one.kind == "sensor").level == "needs-person"
+    assert next(item for item in record.findings if item.kind == "sensor").level == "needs-person"
 
 
 def test_the_device_is_lost_for_good(home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,14 +43,14 @@ def test_the_best_past_model_challenges_as_it_is_and_adapted(home) -> None:
         replace(entry, version=f"{i}" * 12, night=f"2026110{i}T000000Z-n", sha256=f"{i}" * 64) for i in (2, 1)
     )
     with Ledger().path.open("a") as file:
-        for one in (near, good):
-            file.write(json.dumps({"event": "kept", **{k: v for k, v in asdict(one).items() if k != "errors"}}) + "\n")
+        for item in (near, good):
+            file.write(json.dumps({"event": "kept", **{k: v for k, v in asdict(item).items() if k != "errors"}}) + "\n")
     for version, error in ((near.version, 50.0), (good.version, 1.0)):
         Ledger().record_errors(version, [RecentError(night, DEVICE, "softmax", 500, error)])
     assert home.run("--new", seed=3, train=challengers, **plan) == 0, home.err
     facts = home.record().stage("train").facts
     assert facts["past"] == good.version
-    made = {one["name"]: one["kind"] for one in facts["challengers"]}
+    made = {item["name"]: item["kind"] for item in facts["challengers"]}
     assert made == {
         f"adapted-past-{good.version}": "adapted", f"past-{good.version}": "past",
     }  # fmt: skip

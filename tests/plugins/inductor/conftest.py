@@ -139,8 +139,8 @@ class PlayedModel:
 
     def rank(self, candidates: Any, k: int) -> Any:
         self.asked.append(candidates)
-        known = {tuple(sorted(told.config(i).items())): s for told, times in self.told for i, s in enumerate(times)
-                 if told.task == candidates.task}  # fmt: skip
+        known = {tuple(sorted(messages.config(i).items())): s for messages, times in self.told for i, s in enumerate(times)
+                 if messages.task == candidates.task}  # fmt: skip
         areas = candidates.knobs["tile_m"] * candidates.knobs["tile_n"]
         guess = [known.get(tuple(sorted(candidates.config(i).items())), 1.0 / areas[i]) for i in range(len(candidates))]
         return np.argsort(np.array(guess), kind="stable")[:k]

@@ -70,21 +70,21 @@ def gpu() -> dict[str, Any]:
     configs = list(CUDAConfigHeuristic().mm_configs)
     templates = [template(number, config, nodes, out) for number, config in enumerate(configs)]
     selector = select_algorithm.get_algorithm_selector_cache()
-    kept = [mm_kernels.aten_mm.bind(list(nodes), out), *templates]
+    remaining = [mm_kernels.aten_mm.bind(list(nodes), out), *templates]
     for function in selector.preprocessing_fns:
-        kept = function(kept)
-    kept[2].failed = True
-    selector.benchmark = lambda choices, *_, **__: {one: 0.01 * (at + 1) for at, one in enumerate(choices)}
+        remaining = function(remaining)
+    remaining[2].failed = True
+    selector.benchmark = lambda choices, *_, **__: {item: 0.01 * (at + 1) for at, item in enumerate(choices)}
     try:
-        selector.do_autotuning("mm", list(nodes), out, None, "key", kept, dict)
+        selector.do_autotuning("mm", list(nodes), out, None, "key", remaining, dict)
     finally:
         del selector.benchmark
-    areas = {one.name: config.block_m * config.block_n for one, config in zip(templates, configs, strict=True)}
+    areas = {item.name: config.block_m * config.block_n for item, config in zip(templates, configs, strict=True)}
     return {
         "offered": len(templates),
-        "kept": [one.name for one in kept],
+        "kept": [item.name for item in remaining],
         "largest": sorted(areas.values())[-4:],
-        "kept areas": sorted(areas[one.name] for one in kept[1:]),
+        "kept areas": sorted(areas[item.name] for item in remaining[1:]),
         "report": str(plugin.report()),
     }
 
@@ -94,8 +94,8 @@ def compile_bmm() -> bool:
     torch._dynamo.reset()
     x, y = torch.randn(4, 48, 96), torch.randn(4, 96, 40)
     with fresh_cache(), torch.no_grad():
-        found = torch.compile(lambda x, y: torch.bmm(x, y))(x, y)
-    return bool(torch.allclose(found, torch.bmm(x, y), atol=1e-3))
+        result = torch.compile(lambda x, y: torch.bmm(x, y))(x, y)
+    return bool(torch.allclose(result, torch.bmm(x, y), atol=1e-3))
 
 
 def cpu(**install: Any) -> dict[str, Any]:
@@ -116,16 +116,16 @@ def main() -> None:
     debug = types.SimpleNamespace(log_autotuning_results=lambda *_: None)
     played = plugin.install(top_k=4, model=LargerIsFaster())
     with played, V.set_graph_handler(graph), V.set_debug_handler(debug), fresh_cache():
-        found: dict[str, Any] = {"gpu": gpu()}
+        result: dict[str, Any] = {"gpu": gpu()}
     config.max_autotune, config.max_autotune_gemm_backends = True, "ATEN,CPP"
     config.cpp_cache_precompile_headers, config.compile_threads = False, 1
     torch.set_num_threads(1)
-    found["device"] = DEVICE_NAME("cpu", None)[0]
-    found["first"] = cpu()
-    found["remembered"] = len(StoredRows().remembered(found["device"]))
-    found["second"] = cpu(store=TemplateLost())
-    found["as before"] = before == [selector.preprocessing_fns, selector.feedback_saver_fns]
-    print("FOUND" + json.dumps(found))
+    result["device"] = DEVICE_NAME("cpu", None)[0]
+    result["first"] = cpu()
+    result["remembered"] = len(StoredRows().remembered(result["device"]))
+    result["second"] = cpu(store=TemplateLost())
+    result["as before"] = before == [selector.preprocessing_fns, selector.feedback_saver_fns]
+    print("FOUND" + json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -17,17 +17,17 @@ def spec(choices: list[Any], at: int, around: Surroundings = AROUND) -> Any:
 
 
 def test_a_triton_template_is_a_gemm_with_its_knobs(make: Any) -> None:
-    found = spec(make.mm_list(512, 768, 1024, [(128, 64, 32)]), 1)
-    assert str(found) == (
+    result = spec(make.mm_list(512, 768, 1024, [(128, 64, 32)]), 1)
+    assert str(result) == (
         "gemm[batch=1,m=512,n=768,k=1024]:bf16 triton group_m=8 split_k=1 stages=3 tile_k=32 tile_m=128 tile_n=64 warps=4"
     )
     # Inductor empties the L2 of a GPU before every call, and a GPU has no thread count.
-    assert (found.cache_state, found.threads) == ("cold", None)
+    assert (result.cache_state, result.threads) == ("cold", None)
 
 
 def test_the_library_call_beside_it_is_torch(make: Any) -> None:
-    found = spec(make.mm_list(512, 768, 1024, [(128, 64, 32)]), 0)
-    assert (found.impl, found.config, found.dtype) == ("torch", (), "bf16")
+    result = spec(make.mm_list(512, 768, 1024, [(128, 64, 32)]), 0)
+    assert (result.impl, result.config, result.dtype) == ("torch", (), "bf16")
 
 
 @pytest.mark.parametrize(

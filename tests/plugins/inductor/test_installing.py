@@ -104,9 +104,9 @@ def test_an_error_of_ours_leaves_the_list_as_it_was_and_is_said_once(selector: S
         assert selector.preprocessing_fns[-1](choices) is choices
         assert selector.preprocessing_fns[-1](choices) is choices
 
-    with pytest.warns(PluginWarning, match="as it was: ZeroDivisionError: in the model") as said:
+    with pytest.warns(PluginWarning, match="as it was: ZeroDivisionError: in the model") as message:
         compile_twice()
-    assert len(said) == 1
+    assert len(message) == 1
 
 
 @pytest.mark.parametrize("given", [(), ("nonsense", 3), ({"choice": "fast"}, "mm"), ({None: 1.0}, "mm")])
@@ -193,5 +193,5 @@ def test_only_what_is_needed_is_imported() -> None:
         "import sys, kernelcast.plugins.inductor\n"
         "print([n for n in ('torch', 'pyarrow', 'pandas', 'xgboost', 'triton') if n in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120)
-    assert found.stdout.strip() == "[]", found.stderr
+    result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.stdout.strip() == "[]", result.stderr

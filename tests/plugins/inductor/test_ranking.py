@@ -50,7 +50,7 @@ def session(make: Any, torch_played: Any, kept: Any, loaded: list[CostModel]) ->
 
 
 def numbers(kept: list[Any]) -> list[int]:
-    return [int(one.name.rsplit("_", 1)[1]) for one in kept if one.name != "mm"]
+    return [int(item.name.rsplit("_", 1)[1]) for item in kept if item.name != "mm"]
 
 
 def test_the_users_model_file_ranks(session: Session, make: Any) -> None:

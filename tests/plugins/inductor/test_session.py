@@ -28,12 +28,12 @@ def test_the_model_is_asked_once_for_all_templates_of_a_list(
     session = session_of(lambda device: model, kept)
     choices = make.mm_list(512, 768, 1024, TILES)
     assert tiles_of(session.before(choices)) == ["mm", "(128, 16, 128)", "(128, 32, 256)"]
-    (asked,) = model.asked
-    assert (asked.task.kind, asked.task.dtype, asked.task.device) == ("triton-gemm", "bf16", make.GPU)
-    assert dict(asked.task.sizes) == {"batch": 1, "m": 512, "n": 768, "k": 1024}
-    assert asked.config(0) == {"tile_m": 16, "tile_n": 16, "tile_k": 16, "group_m": 8, "warps": 4, "stages": 3,
+    (query,) = model.asked
+    assert (query.task.kind, query.task.dtype, query.task.device) == ("triton-gemm", "bf16", make.GPU)
+    assert dict(query.task.sizes) == {"batch": 1, "m": 512, "n": 768, "k": 1024}
+    assert query.config(0) == {"tile_m": 16, "tile_n": 16, "tile_k": 16, "group_m": 8, "warps": 4, "stages": 3,
                                "split_k": 1}  # fmt: skip
-    assert len(asked) == 5
+    assert len(query) == 5
     counts = session.counts
     assert (counts.lists, counts.choices, counts.pruned_by_model, counts.pruned) == (1, 6, 3, 3)
 
@@ -50,8 +50,8 @@ def test_every_time_becomes_a_row_and_teaches_the_model(make: Any, torch_played:
     assert kept.rows[0].stack == "torch 2.13.0, triton 3.6.0"
     # Another list of the same product has only one template measured: the model is asked, and was told.
     session.before(make.mm_list(512, 768, 1024, TILES))
-    ((told, times),) = model.told
-    assert (told.config(0)["tile_n"], times) == (128, [0.5e-3])
+    ((messages, times),) = model.told
+    assert (messages.config(0)["tile_n"], times) == (128, [0.5e-3])
     assert (session.counts.measured, session.counts.failed) == (2, 1)
 
 
@@ -65,7 +65,7 @@ def test_the_next_process_knows_what_this_one_measured(make: Any, torch_played: 
     assert later.counts.pruned_by_memory == 4
     # A like shape: the model was told what the product before took.
     later.before(make.mm_list(512, 768, 2048, TILES))
-    assert [len(told) for told, _ in model.told] == [2]
+    assert [len(messages) for messages, _ in model.told] == [2]
 
 
 def test_a_template_that_did_not_compile_is_a_failed_row(make: Any, torch_played: Any, model: Any, kept: Any) -> None:
@@ -99,16 +99,16 @@ def test_without_a_model_everything_is_timed_and_the_reason_is_said_once(
     def compile_two() -> list[int]:
         return [len(session.before(make.mm_list(512, 768, k, TILES))) for k in (1024, 2048)]
 
-    with pytest.warns(PluginWarning, match="there is no model for nvidia-h200") as said:
+    with pytest.warns(PluginWarning, match="there is no model for nvidia-h200") as message:
         assert compile_two() == [6, 6]
-    assert len(said) == 1
+    assert len(message) == 1
 
 
 def test_the_device_given_is_meant_for_its_own_kind(make: Any, torch_played: Any, model: Any, kept: Any) -> None:
-    asked = []
+    query = []
 
     def load(device: str) -> Any:
-        asked.append(device)
+        query.append(device)
         return model
 
     session = session_of(load, kept, gpu="nvidia-a100-sxm-80gb")
@@ -116,7 +116,7 @@ def test_the_device_given_is_meant_for_its_own_kind(make: Any, torch_played: Any
     session.after(dict.fromkeys(stay, 0.1), "mm")
     on_cpu = make.cpu_list(48, 80, 96)
     session.after(dict.fromkeys(session.before(on_cpu), 0.1), "mm")
-    assert asked == ["nvidia-a100-sxm-80gb"]
+    assert query == ["nvidia-a100-sxm-80gb"]
     assert {row.device for row in kept.rows} == {"nvidia-a100-sxm-80gb", make.CPU}
 
 

@@ -87,7 +87,7 @@ def dispatches(text: str) -> Dispatches:
 
 def by_name(found: Dispatches) -> dict[str, Any]:
     """Tunable dispatches by the function they come from."""
-    return {one.names[0].partition("_dispatch")[0]: one for one in found.tunable}
+    return {item.names[0].partition("_dispatch")[0]: item for item in found.tunable}
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,7 @@ def test_convolutions_are_read_with_their_batch_restored(
     assert tunable[name].kind == CONVOLUTION
     assert dict(tunable[name].sizes) == dict(zip(names, sizes, strict=True))
     assert "".join(tunable[name].roles) == roles
-    assert all("d6" in one for one in tunable[name].maps[:2])
+    assert all("d6" in item for item in tunable[name].maps[:2])
 
 
 def test_only_weights_that_are_constants_count_as_such(tunable: dict[str, Any]) -> None:
@@ -49,13 +49,13 @@ def test_only_weights_that_are_constants_count_as_such(tunable: dict[str, Any]) 
 
 
 def test_kernels_that_do_more_than_the_product_are_known(tunable: dict[str, Any]) -> None:
-    assert [name for name, one in tunable.items() if one.fused] == ["biased"]
+    assert [name for name, item in tunable.items() if item.fused] == ["biased"]
 
 
 def test_what_is_not_tuned_is_left_with_a_reason() -> None:
-    found = dispatches(LEFT)
-    assert not found.tunable
-    reasons = {one.name.partition("_dispatch")[0]: one.reason for one in found.left}
+    result = dispatches(LEFT)
+    assert not result.tunable
+    reasons = {item.name.partition("_dispatch")[0]: item.reason for item in result.left}
     assert set(reasons) == {"half", "deep", "open"}
     assert "bf16" in reasons["half"]
     assert "depthwise" in reasons["deep"]
@@ -68,8 +68,8 @@ def test_equal_operations_are_one_and_calls_add_up() -> None:
         "  %again = linalg.matmul ins(%result, %b : tensor<24x24xf32>, tensor<24x24xf32>) "
         "outs(%filled : tensor<24x24xf32>) -> tensor<24x24xf32>\n  return %again",
     )
-    found = dispatches(text)
-    assert [one.calls for one in found.tunable] == [2]
+    result = dispatches(text)
+    assert [item.calls for item in result.tunable] == [2]
 
 
 def test_text_that_is_no_module_is_refused_in_one_sentence() -> None:

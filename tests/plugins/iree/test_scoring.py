@@ -23,7 +23,7 @@ def scored(seconds: list[float], measured: str = "0000", calls: int = 1, kind: s
     own = [{}, {"data_tiling": 1}] if kind == CONTRACTION else [{}]
     tiles = [{"tile_m": i + 1, "inner_m": 1} for i in range(len(seconds) - len(own))]
     candidates = Candidates.of(Task(kind, SIZES, "fp32", DEVICE), [*own, *tiles])
-    flags = np.array([one == "1" for one in measured[: len(seconds)]])
+    flags = np.array([item == "1" for item in measured[: len(seconds)]])
     return Scored(replace(PRODUCT, kind=kind, calls=calls), candidates, np.array(seconds), flags)
 
 
@@ -40,15 +40,15 @@ def test_the_fastest_wins_and_measurements_beat_predictions(seconds: list[float]
 
 
 def test_nothing_is_chosen_that_is_not_allowed() -> None:
-    one = scored([4.0, 1.0, 2.0, 3.0])
-    assert one.best(one.tiled | (np.arange(4) == 0)) == 2
-    assert one.best(np.array([True, False, False, False])) == 0
+    item = scored([4.0, 1.0, 2.0, 3.0])
+    assert item.best(item.tiled | (np.arange(4) == 0)) == 2
+    assert item.best(np.array([True, False, False, False])) == 0
 
 
 def test_measurements_that_failed_change_nothing() -> None:
-    one = scored([4.0, 3.0, 2.0, 1.0]).with_measured([0, 2, 3], [5.0, np.nan, 2.5])
-    assert one.seconds.tolist() == [5.0, 3.0, 2.0, 2.5]
-    assert one.measured.tolist() == [True, False, False, True]
+    item = scored([4.0, 3.0, 2.0, 1.0]).with_measured([0, 2, 3], [5.0, np.nan, 2.5])
+    assert item.seconds.tolist() == [5.0, 3.0, 2.0, 2.5]
+    assert item.measured.tolist() == [True, False, False, True]
 
 
 def test_the_compilers_own_choices_are_always_measured() -> None:
@@ -57,20 +57,20 @@ def test_the_compilers_own_choices_are_always_measured() -> None:
 
 
 def test_ways_to_compile_a_module() -> None:
-    found = variants([
+    result = variants([
         scored([4.0, 1.0, 2.0]),
         scored([4.0, 3.0, 1.0], calls=2),
         scored([4.0, 2.0, 3.0], kind=CONVOLUTION),
     ])  # fmt: skip
-    totals = {one.name: one.total_s for one in found}
+    totals = {item.name: item.total_s for item in result}
     assert totals == {
         "default": 4 + 8 + 4, "tuned": 2 + 2 + 2, "data tiling": 1 + 6 + 4, "tuned, data tiling": 1 + 6 + 2, "mixed": 1 + 2 + 2,
     }  # fmt: skip
 
 
 def test_ways_that_come_to_the_same_are_one() -> None:
-    assert [one.name for one in variants([scored([1.0, 2.0, 3.0])])] == ["default", "data tiling"]
-    assert [one.name for one in variants([])] == ["default"]
+    assert [item.name for item in variants([scored([1.0, 2.0, 3.0])])] == ["default", "data tiling"]
+    assert [item.name for item in variants([])] == ["default"]
 
 
 def test_constant_weights_make_data_tiling_cheaper_but_never_free() -> None:
@@ -90,6 +90,6 @@ def test_constant_weights_make_data_tiling_cheaper_but_never_free() -> None:
 def test_sums_are_not_sliced_where_something_is_fused_behind() -> None:
     device, model = catalogue().get(DEVICE), LaidDown(1e-3, 5e-4, {})
     sliced = [
-        "tile_k" in score(one, model, device, 1).candidates.knobs for one in (PRODUCT, replace(PRODUCT, fused=True))
+        "tile_k" in score(item, model, device, 1).candidates.knobs for item in (PRODUCT, replace(PRODUCT, fused=True))
     ]
     assert sliced == [True, False]

@@ -32,16 +32,18 @@ def no_model(kind: str) -> Any:
 
 
 def test_tiles_that_are_predicted_fastest_are_imposed(tmp_path: Path) -> None:
-    found = tuned(LaidDown(4e-5, 3e-5, {32: 1e-5}))
-    (choice,) = found.choices
-    assert found.variant == "tuned"
+    result = tuned(LaidDown(4e-5, 3e-5, {32: 1e-5}))
+    (choice,) = result.choices
+    assert result.variant == "tuned"
     assert choice.config["tile_m"] == 32
     assert (choice.default_s, choice.data_tiling_s, choice.chosen_s) == (4e-5, 3e-5, 1e-5)
-    assert "distribution = [32," in found.instructions.spec
-    assert f"--iree-codegen-tuning-spec-path={tmp_path / 'tuning_spec.mlir'}" in command_line(found, "m.mlir", tmp_path)
-    assert str(hook_command_line(found, "m.mlir", tmp_path)).startswith(f"PATH={tmp_path}:$PATH iree-compile m.mlir ")
-    told = summary(found, "m.mlir", tmp_path)
-    assert (told["variant"], told["tuned"][0]["config"]) == ("tuned", dict(choice.config))
+    assert "distribution = [32," in result.instructions.spec
+    assert f"--iree-codegen-tuning-spec-path={tmp_path / 'tuning_spec.mlir'}" in command_line(
+        result, "m.mlir", tmp_path
+    )
+    assert str(hook_command_line(result, "m.mlir", tmp_path)).startswith(f"PATH={tmp_path}:$PATH iree-compile m.mlir ")
+    messages = summary(result, "m.mlir", tmp_path)
+    assert (messages["variant"], messages["tuned"][0]["config"]) == ("tuned", dict(choice.config))
 
 
 @pytest.mark.parametrize(("model", "variant", "flags"), [
@@ -51,18 +53,18 @@ def test_tiles_that_are_predicted_fastest_are_imposed(tmp_path: Path) -> None:
 def test_the_compilers_own_ways_need_no_files(
     model: LaidDown, variant: str, flags: tuple[str, ...], tmp_path: Path
 ) -> None:
-    found = tuned(model)
-    assert found.variant == variant
-    assert found.instructions.flags(tmp_path) == flags
-    assert hook_command_line(found, "m.mlir", tmp_path) is None
+    result = tuned(model)
+    assert result.variant == variant
+    assert result.instructions.flags(tmp_path) == flags
+    assert hook_command_line(result, "m.mlir", tmp_path) is None
 
 
 def test_without_a_model_everything_is_left_and_the_reason_said_once() -> None:
-    found = tune(TEXT, DEVICE, 1, no_model)
-    assert (found.variant, found.choices) == ("default", ())
-    assert len(found.notes) == 1
-    assert "no model of kind" in found.notes[0]
-    assert len(found.left) == 1
+    result = tune(TEXT, DEVICE, 1, no_model)
+    assert (result.variant, result.choices) == ("default", ())
+    assert len(result.notes) == 1
+    assert "no model of kind" in result.notes[0]
+    assert len(result.left) == 1
 
 
 def test_what_does_not_compile_is_dropped_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,9 +76,9 @@ def test_what_does_not_compile_is_dropped_with_a_sentence(monkeypatch: pytest.Mo
         compiled(text, flags, path)
 
     monkeypatch.setattr(compiler, "compile_file", compile_file)
-    found = tuned(LaidDown(4e-5, 5e-5, {32: 1e-5}))
-    assert (found.variant, dict(found.choices[0].config)) == ("default", {})
-    assert "dropped for the compiler's own choice (iree-compile: large vectors)" in found.notes[0]
+    result = tuned(LaidDown(4e-5, 5e-5, {32: 1e-5}))
+    assert (result.variant, dict(result.choices[0].config)) == ("default", {})
+    assert "dropped for the compiler's own choice (iree-compile: large vectors)" in result.notes[0]
 
 
 def test_measured_configurations_and_modules_decide() -> None:
@@ -84,32 +86,35 @@ def test_measured_configurations_and_modules_decide() -> None:
 
     def measure(tried: Sequence[Candidates]) -> list[list[float]]:
         # The model is wrong: the compiler's own choice is the fastest but one.
-        (one,) = tried
+        (item,) = tried
         return [
-            [5e-6 if not one.config(i) else 4e-6 if one.config(i).get("data_tiling") else 9e-6 for i in range(len(one))]
+            [
+                5e-6 if not item.config(i) else 4e-6 if item.config(i).get("data_tiling") else 9e-6
+                for i in range(len(item))
+            ]
         ]
 
     def race(modules: Mapping[str, Path]) -> dict[str, float]:
         assert all(path.is_file() for path in modules.values())
         return {name: {"default": 2.0, "data tiling": 1.0}[name] for name in modules}
 
-    found = tuned(model, top=3, measure=measure, race=race)
-    assert found.variant == "data tiling"
-    assert found.choices[0].measured
-    assert dict(found.raced_s) == {"default": 2.0, "data tiling": 1.0}
+    result = tuned(model, top=3, measure=measure, race=race)
+    assert result.variant == "data tiling"
+    assert result.choices[0].measured
+    assert dict(result.raced_s) == {"default": 2.0, "data tiling": 1.0}
     assert len(model.learnt) == 5
     assert ({}, 5e-6) in model.learnt
 
 
 def test_the_default_wins_a_race_that_it_wins() -> None:
-    found = tuned(LaidDown(4e-5, 3e-5, {32: 1e-5}), race=lambda modules: {n: float(n != "default") for n in modules})
-    assert (found.variant, dict(found.choices[0].config)) == ("default", {})
+    result = tuned(LaidDown(4e-5, 3e-5, {32: 1e-5}), race=lambda modules: {n: float(n != "default") for n in modules})
+    assert (result.variant, dict(result.choices[0].config)) == ("default", {})
 
 
 def test_a_race_that_did_not_take_place_is_said() -> None:
-    found = tuned(LaidDown(4e-5, 3e-5, {32: 1e-5}), race=lambda modules: {})
-    assert found.variant == "tuned"
-    assert "could not be timed" in found.notes[-1]
+    result = tuned(LaidDown(4e-5, 3e-5, {32: 1e-5}), race=lambda modules: {})
+    assert result.variant == "tuned"
+    assert "could not be timed" in result.notes[-1]
 
 
 def test_a_gpu_is_refused() -> None:

@@ -34,7 +34,7 @@ class Run:
 
     status: int
     module: str
-    said: str
+    message: str
 
 
 RunPass = Callable[..., Run]

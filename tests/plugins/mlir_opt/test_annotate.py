@@ -51,10 +51,10 @@ def functions(module: str) -> dict[str, str]:
 
 def value(text: str, name: str) -> Any:
     """An attribute `kernelcast.NAME` in a text, None where it is not there."""
-    found = re.search(rf'kernelcast\.{name} = ("[^"]*"|[-+.\deE]+)', text)
-    if found is None:
+    result = re.search(rf'kernelcast\.{name} = ("[^"]*"|[-+.\deE]+)', text)
+    if result is None:
         return None
-    return found[1].strip('"') if found[1].startswith('"') else float(found[1])
+    return result[1].strip('"') if result[1].startswith('"') else float(result[1])
 
 
 def wanted(models: Path, device: str, function: str, threads: int = 0) -> tuple[CostModel, Candidates]:
@@ -70,10 +70,10 @@ def wanted(models: Path, device: str, function: str, threads: int = 0) -> tuple[
 def test_every_sort_of_operation_gets_what_python_predicts(run_pass: RunPass, models: Path, device: str) -> None:
     run = run_pass(ANNOTATE.format(models=models, device=device), "operations.mlir")
     assert (run.status, run.said) == (0, "")
-    found = functions(run.module)
+    result = functions(run.module)
     for name, (family, variant, _, _, stand_in) in READ.items():
         model, candidates = wanted(models, device, name)
-        text = found[name]
+        text = result[name]
         assert value(text, "latency_s") == pytest.approx(model.predict(candidates)[0], rel=1e-9), name
         energy = value(text, "energy_j")
         if model.model.energy is not None:
@@ -100,12 +100,12 @@ def test_the_limit_that_binds_is_the_largest_bound(run_pass: RunPass, models: Pa
 
 
 def test_what_no_kernel_is_known_for_says_so(run_pass: RunPass, models: Path) -> None:
-    found = functions(run_pass(ANNOTATE.format(models=models, device=CPU), "operations.mlir").module)
-    assert "pooling" in value(found["pooling"], "skipped")
-    assert "loop counters" in value(found["gather"], "skipped")
+    result = functions(run_pass(ANNOTATE.format(models=models, device=CPU), "operations.mlir").module)
+    assert "pooling" in value(result["pooling"], "skipped")
+    assert "loop counters" in value(result["gather"], "skipped")
     for name in ("pooling", "gather"):
-        assert value(found[name], "latency_s") is None
-        assert (value(found[name], "ops_covered"), value(found[name], "ops_skipped")) == (0.0, 1.0)
+        assert value(result[name], "latency_s") is None
+        assert (value(result[name], "ops_covered"), value(result[name], "ops_skipped")) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -134,18 +134,18 @@ def test_a_single_number_is_an_operation_too(run_pass: RunPass, models: Path) ->
 def test_buffers_sums_and_loops(run_pass: RunPass, models: Path) -> None:
     run = run_pass(ANNOTATE.format(models=models, device=CPU), "buffers.mlir")
     assert (run.status, run.said) == (0, "")
-    found = functions(run.module)
-    each = [float(number) for number in re.findall(r"kernelcast\.latency_s = ([-+.\deE]+)", found["layer"])]
+    result = functions(run.module)
+    each = [float(number) for number in re.findall(r"kernelcast\.latency_s = ([-+.\deE]+)", result["layer"])]
     assert len(each) == 3
-    assert value(found["layer"], "total_latency_s") == pytest.approx(sum(each), rel=1e-12)
+    assert value(result["layer"], "total_latency_s") == pytest.approx(sum(each), rel=1e-12)
     # One of its three models knows no energy, so the function has none.
-    assert value(found["layer"], "total_energy_j") is None
-    assert value(found["repeated"], "runs") == 20.0
-    assert value(found["repeated"], "total_latency_s") == pytest.approx(20.0 * value(found["repeated"], "latency_s"))
-    assert value(found["repeated"], "total_energy_j") == pytest.approx(20.0 * value(found["repeated"], "energy_j"))
-    assert (value(found["sometimes"], "ops_covered"), value(found["sometimes"], "ops_skipped")) == (1.0, 2.0)
-    assert "kernelcast" not in found["nothing"]
-    assert "kernelcast" not in found["elsewhere"]
+    assert value(result["layer"], "total_energy_j") is None
+    assert value(result["repeated"], "runs") == 20.0
+    assert value(result["repeated"], "total_latency_s") == pytest.approx(20.0 * value(result["repeated"], "latency_s"))
+    assert value(result["repeated"], "total_energy_j") == pytest.approx(20.0 * value(result["repeated"], "energy_j"))
+    assert (value(result["sometimes"], "ops_covered"), value(result["sometimes"], "ops_skipped")) == (1.0, 2.0)
+    assert "kernelcast" not in result["nothing"]
+    assert "kernelcast" not in result["elsewhere"]
 
 
 def test_threads_are_told_to_the_model(run_pass: RunPass, models: Path) -> None:

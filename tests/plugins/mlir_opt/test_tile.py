@@ -81,9 +81,9 @@ def test_the_choice_is_the_best_of_the_kinds_space(
 
 def test_both_sides_choose_from_the_same(run_pass: RunPass, models: Path) -> None:
     run = run_pass(f"kernelcast-tile{{model={models} device={CPU} dry-run=true remarks=true}}", product(7, 100, 300))
-    found = re.search(r"of (\d+) choices scored in ([-+.\deE]+) us", run.said)
-    assert found is not None
-    assert int(found[1]) == len(KIND.space(tile_task(7, 100, 300)))
+    result = re.search(r"of (\d+) choices scored in ([-+.\deE]+) us", run.said)
+    assert result is not None
+    assert int(result[1]) == len(KIND.space(tile_task(7, 100, 300)))
 
 
 def test_loops_step_by_the_tiles(run_pass: RunPass) -> None:
@@ -191,8 +191,8 @@ def test_the_tiled_product_is_right(run_pass: RunPass, models: Path, options: st
     if shutil.which("mlir-cpu-runner-19") is None or not all(path.is_file() for path in RUNNER_LIBRARIES):
         pytest.skip("mlir-cpu-runner-19 or its libraries are not installed")
     m, n, k = 17, 33, 65
-    given = f"model={models} device={CPU}" if options == "model" else options
-    lowered = run_pass(f"kernelcast-tile{{{given}}}", whole_program(m, n, k), after=LOWERING)
+    raw = f"model={models} device={CPU}" if options == "model" else options
+    lowered = run_pass(f"kernelcast-tile{{{raw}}}", whole_program(m, n, k), after=LOWERING)
     assert (lowered.status, lowered.said) == (0, "")
     command = ["mlir-cpu-runner-19", "-e", "main", "--entry-point-result=void"]
     done = subprocess.run(

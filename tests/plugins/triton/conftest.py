@@ -30,8 +30,8 @@ def flat(kind):
 def model_files(tmp_path_factory):
     """Paths of models by kind."""
     folder = tmp_path_factory.mktemp("models")
-    found = {}
+    result = {}
     for kind in (triton_gemm.KIND, triton_attention.KIND):
-        found[kind.name] = folder / f"{kind.name}.kcm"
-        write_model(flat(kind), found[kind.name])
-    return found
+        result[kind.name] = folder / f"{kind.name}.kcm"
+        write_model(flat(kind), result[kind.name])
+    return result

@@ -106,8 +106,8 @@ def attention(scenario):
 
 def measured(scenario):
     """The benchmark on two small problems, with a timer for which every call is slower than the one before."""
-    asked = [kernels.product(33, 40, 50, "float16", device="cpu"), kernels.attention(1, 2, 48, 16, device="cpu")]
-    asked = [replace(problem, configs=problem.configs[::7]) for problem in asked]
+    query = [kernels.product(33, 40, 50, "float16", device="cpu"), kernels.attention(1, 2, 48, 16, device="cpu")]
+    query = [replace(problem, configs=problem.configs[::7]) for problem in query]
 
     calls = []
 
@@ -117,7 +117,7 @@ def measured(scenario):
         return 1e-6 * len(calls)
 
     return bench.measure(
-        asked, 2, timer=timer, device=scenario["device"], folder=Path(scenario["model"]).parent, tuned_shapes=1
+        query, 2, timer=timer, device=scenario["device"], folder=Path(scenario["model"]).parent, tuned_shapes=1
     )
 
 
@@ -127,17 +127,17 @@ def happened(scenario):
         run = product if scenario["kernel"] == "gemm" else attention
         kernel, counting, pruner, error = run(scenario)
     return {
-        "timed": [{**found.kwargs, "num_warps": found.num_warps} for found in kernel.configs_timings],
+        "timed": [{**result.kwargs, "num_warps": result.num_warps} for result in kernel.configs_timings],
         "best": dict(kernel.best_config.kwargs),
         "batches": None if counting is None else counting.batches,
         "error": error,
         "note": pruner.note,
-        "said": [str(one.message) for one in caught if issubclass(one.category, UserWarning)],
+        "said": [str(item.message) for item in caught if issubclass(item.category, UserWarning)],
     }
 
 
 if __name__ == "__main__":
     ways = {"benchmark": measured}
-    found = [ways.get(scenario["kernel"], happened)(scenario) for scenario in json.load(sys.stdin)]
+    result = [ways.get(scenario["kernel"], happened)(scenario) for scenario in json.load(sys.stdin)]
     # The benchmark prints a line per shape.
-    print("\n" + json.dumps(found))
+    print("\n" + json.dumps(result))

@@ -24,22 +24,22 @@ def trials(bench, *times):
 
 
 def test_what_was_kept_is_compared_with_all(bench):
-    found = bench.outcome("a", trials(bench, 4.0, None, 1.0, 2.0), [3, 0], 0.5)
-    assert (found.n, found.failed, found.kept) == (4, 1, 2)
-    assert (found.best_s, found.chosen_s, found.first_s) == (1.0, 2.0, 4.0)
-    assert found.speed == 0.5
-    assert (found.all_wall_s, found.kept_wall_s, found.prune_s) == (8.0, 4.0, 0.5)
+    result = bench.outcome("a", trials(bench, 4.0, None, 1.0, 2.0), [3, 0], 0.5)
+    assert (result.n, result.failed, result.kept) == (4, 1, 2)
+    assert (result.best_s, result.chosen_s, result.first_s) == (1.0, 2.0, 4.0)
+    assert result.speed == 0.5
+    assert (result.all_wall_s, result.kept_wall_s, result.prune_s) == (8.0, 4.0, 0.5)
 
 
 def test_the_summary_is_over_shapes(bench):
-    one = bench.outcome("a", trials(bench, 4.0, 1.0), [0], 0.0)
+    item = bench.outcome("a", trials(bench, 4.0, 1.0), [0], 0.0)
     two = bench.outcome("b", trials(bench, 1.0, 3.0), [0], 1.0)
-    found = bench.summary([one, two])
-    assert found["speed_of_best"] == pytest.approx(0.5)
-    assert found["speed_of_best_worst_shape"] == 0.25
-    assert found["best_found_share"] == 0.5
-    assert (found["exhaustive_s"], found["pruned_s"]) == (8.0, 5.0)
-    assert found["saved_share"] == pytest.approx(3 / 8)
+    result = bench.summary([item, two])
+    assert result["speed_of_best"] == pytest.approx(0.5)
+    assert result["speed_of_best_worst_shape"] == 0.25
+    assert result["best_found_share"] == 0.5
+    assert (result["exhaustive_s"], result["pruned_s"]) == (8.0, 5.0)
+    assert result["saved_share"] == pytest.approx(3 / 8)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])

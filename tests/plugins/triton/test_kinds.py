@@ -33,16 +33,16 @@ def shipped(kind):
     """Rows of a kind, and everything its formulas read, in columns."""
     table = read_shipped(kind.name.removeprefix("triton-"))
     rows = [row for row in table.to_pylist() if row["impl"] == "triton"]
-    found = [kind.task_of(spec_from_row(row), row["device"]) for row in rows]
-    assert all(found)
+    result = [kind.task_of(spec_from_row(row), row["device"]) for row in rows]
+    assert all(result)
     facts = {}
-    for task, _ in found:
+    for task, _ in result:
         if task.dtype not in facts:
             facts[task.dtype] = kind.facts_of(catalogue().get(task.device), task.dtype)
-    given = {name: np.array([float(task.sizes[name]) for task, _ in found]) for name in kind.sizes}
-    given |= {name: np.array([float(config.get(name, 0)) for _, config in found]) for name in kind.knobs}
-    given |= {name: np.array([facts[task.dtype][name] for task, _ in found]) for name in kind.facts}
-    return rows, found, given
+    raw = {name: np.array([float(task.sizes[name]) for task, _ in result]) for name in kind.sizes}
+    raw |= {name: np.array([float(config.get(name, 0)) for _, config in result]) for name in kind.knobs}
+    raw |= {name: np.array([facts[task.dtype][name] for task, _ in result]) for name in kind.facts}
+    return rows, result, raw
 
 
 @pytest.fixture(
@@ -54,31 +54,31 @@ def measured(request):
 
 
 def value(kind, name="bound_s", device="nvidia-h200-sxm-141gb", dtype="fp16", sizes=None, **knobs):
-    given = SIZES[kind.name] | (sizes or {}) | dict.fromkeys(kind.knobs, 0) | DEFAULTS[kind.name] | knobs
-    return float(kind.features(given | kind.facts_of(catalogue().get(device), dtype))[name])
+    raw = SIZES[kind.name] | (sizes or {}) | dict.fromkeys(kind.knobs, 0) | DEFAULTS[kind.name] | knobs
+    return float(kind.features(raw | kind.facts_of(catalogue().get(device), dtype))[name])
 
 
 def test_no_measured_run_beats_its_bound(measured):
-    module, n, _, rows, _, given = measured
+    module, n, _, rows, _, raw = measured
     formula = module.KIND.formula()
-    columns = formula.columns(given, n)
+    columns = formula.columns(raw, n)
     assert np.isfinite(columns).all()
     latency = np.array([row["latency_s"] for row in rows])
     assert (columns[:, formula.names.index("bound_s")] < latency).all()
 
 
 def test_shared_memory_is_what_the_compiler_said(measured):
-    module, _, share, rows, _, given = measured
-    said = np.array([row["shared_b"] for row in rows])
-    ratio = module.staged_b(given) / said
+    module, _, share, rows, _, raw = measured
+    message = np.array([row["shared_b"] for row in rows])
+    ratio = module.staged_b(raw) / message
     assert np.mean(np.abs(ratio - 1) < 0.02) > share
     assert np.mean(ratio > 1.02) < 0.03
 
 
 def test_a_task_has_the_sizes_and_knobs_of_its_row(measured):
-    _, n, _, rows, found, _ = measured
+    _, n, _, rows, result, _ = measured
     assert len(rows) == n
-    for row, (task, config) in zip(rows, found, strict=True):
+    for row, (task, config) in zip(rows, result, strict=True):
         values = {**task.sizes, **config, "dtype": task.dtype}
         assert all(row[name] == value for name, value in values.items() if name != "causal")
 

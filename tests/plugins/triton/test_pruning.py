@@ -39,7 +39,7 @@ def tile(m, n, k=64, **launch):
 class Volume:
     """A model that likes large tiles, and notes what it was asked."""
 
-    asked: list = field(default_factory=list)
+    query: list = field(default_factory=list)
 
     def predict(self, candidates):
         self.asked.append(candidates)
@@ -55,9 +55,9 @@ def kept(configs, args=ARGS, top_k=5, maps=GEMM, device=H200, **kwargs):
 
 @pytest.mark.parametrize(("top_k", "n"), [(1, 1), (4, 4), (9, 9), (100, 9), (1.0, 9), (0.5, 4), (0.34, 3), (0.01, 1)])
 def test_top_k_counts_as_in_triton_and_leaves_at_least_one(top_k, n):
-    found = kept(TILES, top_k=top_k)
-    assert len(found) == n
-    assert found[0] == tile(128, 128)
+    result = kept(TILES, top_k=top_k)
+    assert len(result) == n
+    assert result[0] == tile(128, 128)
 
 
 @pytest.mark.parametrize("top_k", [0, -1, 0.0, 1.5, -0.5, "5", None, True, float("nan")])
@@ -69,18 +69,18 @@ def test_other_top_k_are_refused(top_k):
 def test_one_batch_with_all_knobs_and_sizes():
     model = Volume()
     prune(2, "h200", GEMM, model)(TILES, {}, grid=None, warmup=False, **ARGS)
-    (asked,) = model.asked
-    assert len(asked) == 9
-    assert dict(asked.task.sizes) == {"batch": 1, "m": 4096, "n": 4096, "k": 1024}
-    assert (asked.task.dtype, asked.task.device) == ("fp16", H200)
-    assert asked.config(0) == {"tile_m": 32, "tile_n": 32, "tile_k": 64, "group_m": 8, "warps": 4, "stages": 3}
+    (query,) = model.asked
+    assert len(query) == 9
+    assert dict(query.task.sizes) == {"batch": 1, "m": 4096, "n": 4096, "k": 1024}
+    assert (query.task.dtype, query.task.device) == ("fp16", H200)
+    assert query.config(0) == {"tile_m": 32, "tile_n": 32, "tile_k": 64, "group_m": 8, "warps": 4, "stages": 3}
 
 
 def test_register_limit_and_cluster_are_knobs():
     model = Volume()
     prune(1, H200, GEMM, model)([tile(64, 64, num_ctas=2, maxnreg=128)], ARGS)
-    found = model.asked[0].config(0)
-    assert (found["ctas"], found["max_registers"]) == (2, 128)
+    result = model.asked[0].config(0)
+    assert (result["ctas"], result["max_registers"]) == (2, 128)
 
 
 def test_equal_configurations_count_once():
@@ -98,8 +98,8 @@ def test_unread_configurations_are_kept_and_said_once():
     with pytest.warns(
         PluginWarning, match="1 of 10 Triton configurations could not be read and are kept: no tile_n"
     ) as said:
-        found = [pruner([*TILES, odd], ARGS) for _ in range(2)]
-    assert found == [[tile(128, 128), odd]] * 2
+        result = [pruner([*TILES, odd], ARGS) for _ in range(2)]
+    assert result == [[tile(128, 128), odd]] * 2
     assert len(said) == 1
 
 
@@ -208,9 +208,9 @@ def test_attention_arguments_of_the_tutorial(stage, causal):
     }  # fmt: skip
     assert FLASH_ATTENTION.read_dtype(args) == "fp16"
     config = Config((("BLOCK_M", 128), ("BLOCK_N", 64)), num_warps=8)
-    found = FLASH_ATTENTION.read_knobs({**args, **config.all_kwargs()})
-    assert set(found) <= set(triton_attention.KIND.knobs)
-    assert found == {"tile_m": 128, "tile_n": 64, "warps": 8, "stages": 3}
+    result = FLASH_ATTENTION.read_knobs({**args, **config.all_kwargs()})
+    assert set(result) <= set(triton_attention.KIND.knobs)
+    assert result == {"tile_m": 128, "tile_n": 64, "warps": 8, "stages": 3}
 
 
 def test_a_missing_model_file_keeps_everything(tmp_path):

@@ -62,55 +62,55 @@ def test_the_tuned_kernel_is_right(ran, name):
 
 
 def test_only_the_best_are_timed_and_one_batch_scored_all(ran):
-    found = ran["three of seven"]
-    assert len(found["timed"]) == 3
-    assert found["batches"] == [7]
+    result = ran["three of seven"]
+    assert len(result["timed"]) == 3
+    assert result["batches"] == [7]
     # 33 x 40 results: the tile of 128 x 128 is mostly padding.
-    assert all(one["BLOCK_SIZE_M"] < 128 for one in found["timed"])
+    assert all(item["BLOCK_SIZE_M"] < 128 for item in result["timed"])
     # The bench's clock says the first is fastest: what the model likes best is what runs.
-    assert found["best"].items() <= found["timed"][0].items()
-    assert not found["said"]
+    assert result["best"].items() <= result["timed"][0].items()
+    assert not result["said"]
 
 
 def test_attention_keeps_a_fraction(ran):
-    found = ran["attention"]
-    assert len(found["timed"]) == 2
-    assert found["batches"] == [4]
-    assert not found["said"]
+    result = ran["attention"]
+    assert len(result["timed"]) == 2
+    assert result["batches"] == [4]
+    assert not result["said"]
 
 
 def test_a_corrupt_model_keeps_all_and_says_why_once(ran):
-    found = ran["corrupt"]
-    assert len(found["timed"]) == 3
-    assert len(found["said"]) == 1
-    assert "all are kept" in found["said"][0]
-    assert "triton-gemm.kcm" in found["said"][0]
+    result = ran["corrupt"]
+    assert len(result["timed"]) == 3
+    assert len(result["said"]) == 1
+    assert "all are kept" in result["said"][0]
+    assert "triton-gemm.kcm" in result["said"][0]
 
 
 def test_without_a_gpu_all_are_kept(ran):
-    found = ran["no gpu"]
-    assert len(found["timed"]) == 3
-    assert len(found["said"]) == 1
-    assert "give prune(device=...)" in found["said"][0]
+    result = ran["no gpu"]
+    assert len(result["timed"]) == 3
+    assert len(result["said"]) == 1
+    assert "give prune(device=...)" in result["said"][0]
 
 
 def test_a_device_never_measured_is_a_note_and_no_warning(ran):
-    found = ran["never measured"]
-    assert len(found["timed"]) == 1
-    assert not found["said"]
-    assert "no measurements of nvidia-l4" in found["note"]
+    result = ran["never measured"]
+    assert len(result["timed"]) == 1
+    assert not result["said"]
+    assert "no measurements of nvidia-l4" in result["note"]
     assert ran["three of seven"]["note"] is None
 
 
 def test_what_cannot_fit_the_device_comes_last(ran):
     # 2 tiles of 128 x 128 in 32 bits are 128 KiB; a T4's block has 64.
-    assert all(one["BLOCK_SIZE_M"] < 128 for one in ran["does not fit"]["timed"])
+    assert all(item["BLOCK_SIZE_M"] < 128 for item in ran["does not fit"]["timed"])
 
 
 def test_the_benchmark_tunes_small_problems(ran):
-    found = ran["benchmark"]
-    assert found["summary"]["shapes"] == 2
-    product, attention = found["shapes"]
+    result = ran["benchmark"]
+    assert result["summary"]["shapes"] == 2
+    product, attention = result["shapes"]
     assert product["n"] == 6
     assert attention["n"] == 2
     assert product["kept"] == product["autotuner_timed"] == 2

@@ -36,21 +36,21 @@ def chain(maker: Any, n_layers: int = 2) -> Any:
 
 @pytest.mark.parametrize("device", catalogue().names())
 def test_every_device_of_the_catalogue_is_answered(predictor: ModulePredictor, maker: Any, device: str) -> None:
-    found = predictor.predict(chain(maker), device)
-    latency = found.latency_s
+    result = predictor.predict(chain(maker), device)
+    latency = result.latency_s
     assert 0 < latency.lower <= latency.value <= latency.upper
-    assert found.bound_s <= latency.value
-    assert sum(found.breakdown.values()) == pytest.approx(found.bound_s)
-    assert sum(one.time_share for one in found.groups) == pytest.approx(1.0)
-    assert sum(one.latency_s for one in found.groups) == pytest.approx(latency.value, rel=1e-6)
-    assert found.method == "composition"
+    assert result.bound_s <= latency.value
+    assert sum(result.breakdown.values()) == pytest.approx(result.bound_s)
+    assert sum(item.time_share for item in result.groups) == pytest.approx(1.0)
+    assert sum(item.latency_s for item in result.groups) == pytest.approx(latency.value, rel=1e-6)
+    assert result.method == "composition"
 
 
 def test_gpus_have_power_and_energy_and_they_fit(predictor: ModulePredictor, maker: Any) -> None:
-    found = predictor.predict(chain(maker), GPU)
-    assert found.power_w is not None
-    assert found.energy_j is not None
-    assert found.energy_j.value == pytest.approx(found.power_w.value * found.latency_s.value, rel=1e-6)
+    result = predictor.predict(chain(maker), GPU)
+    assert result.power_w is not None
+    assert result.energy_j is not None
+    assert result.energy_j.value == pytest.approx(result.power_w.value * result.latency_s.value, rel=1e-6)
 
 
 def test_what_the_kernel_model_predicts_is_what_a_recognised_kernel_costs(
@@ -59,12 +59,12 @@ def test_what_the_kernel_model_predicts_is_what_a_recognised_kernel_costs(
     make = maker()
     program = make.program(make.product(make.argument(512, 512), 512, 512, 512))
     spec = program.groups[0].spec
-    found = predictor.predict(program, CPU, threads=1)
+    result = predictor.predict(program, CPU, threads=1)
     from dataclasses import replace
 
     alone = kernels.predict([replace(spec, threads=1)], [CPU])[0]
-    assert found.latency_s.value == pytest.approx(alone.latency_s.value)
-    assert found.groups[0].spec == str(spec)
+    assert result.latency_s.value == pytest.approx(alone.latency_s.value)
+    assert result.groups[0].spec == str(spec)
 
 
 def test_runs_multiply(predictor: ModulePredictor, maker: Any) -> None:
@@ -88,25 +88,25 @@ def test_an_unknown_operation_costs_and_widens(predictor: ModulePredictor, maker
     assert not strange.in_domain
     assert known.in_domain
     assert strange.not_understood == (("mystery.op", "no rule for it"),)
-    assert [one.understood for one in strange.groups] == [True, False]
+    assert [item.understood for item in strange.groups] == [True, False]
 
 
 def test_a_program_of_unknown_operations_is_known_within_orders_of_magnitude(
     predictor: ModulePredictor, maker: Any
 ) -> None:
     make = maker()
-    found = predictor.predict(make.program(make.unknown(make.argument(256, 256), 256, 256)), CPU)
-    assert found.latency_s.upper / found.latency_s.value > 50
-    assert not found.in_domain
+    result = predictor.predict(make.program(make.unknown(make.argument(256, 256), 256, 256)), CPU)
+    assert result.latency_s.upper / result.latency_s.value > 50
+    assert not result.in_domain
 
 
 def test_an_empty_program_is_a_call(predictor: ModulePredictor, maker: Any) -> None:
     make = maker()
     x = make.argument(8, 8)
     for device in (CPU, GPU):
-        found = predictor.predict(make.program(x), device)
-        assert 0 < found.latency_s.value < 1e-4
-        assert found.groups == ()
+        result = predictor.predict(make.program(x), device)
+        assert 0 < result.latency_s.value < 1e-4
+        assert result.groups == ()
 
 
 def test_a_wider_interval_for_more_coverage(predictor: ModulePredictor, maker: Any) -> None:
@@ -116,8 +116,8 @@ def test_a_wider_interval_for_more_coverage(predictor: ModulePredictor, maker: A
 
 
 def test_fewer_threads_take_longer(predictor: ModulePredictor, maker: Any) -> None:
-    one, two = (predictor.predict(chain(maker), CPU, threads=threads).latency_s.value for threads in (1, 2))
-    assert one > two
+    item, two = (predictor.predict(chain(maker), CPU, threads=threads).latency_s.value for threads in (1, 2))
+    assert item > two
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ class Refusing:
 
 def test_kernels_the_model_refuses_are_estimated_on_paper_and_said_so(maker: Any) -> None:
     on = hardware(catalogue().get(CPU), None)
-    found = compose_program(Refusing(), chain(maker), on)  # type: ignore[arg-type]
-    assert found.latency_s.value >= found.bound_s
-    assert any("trained on nothing" in note for note in found.notes)
-    assert not found.in_domain
+    result = compose_program(Refusing(), chain(maker), on)  # type: ignore[arg-type]
+    assert result.latency_s.value >= result.bound_s
+    assert any("trained on nothing" in note for note in result.notes)
+    assert not result.in_domain

@@ -35,7 +35,7 @@ def predictor() -> ModulePredictor:
 @pytest.fixture(scope="module")
 def to_ragged_batch() -> tuple[dict[str, str], dict[str, str], list[ModuleRun]]:
     texts, runs = read_packed()
-    return {one.module_id: one.text for one in texts}, {one.module_id: one.program for one in texts}, runs
+    return {item.module_id: item.text for item in texts}, {item.module_id: item.program for item in texts}, runs
 
 
 def test_at_least_two_thousand_modules_are_measured(
@@ -76,29 +76,29 @@ def test_measured_modules_lie_in_their_intervals(
                     key=lambda run: zlib.crc32(f"{run.compiler}{run.module_id}".encode()))[:80]  # fmt: skip
     inside, errors = [], []
     for run in chosen:
-        found = predictor.predict(understand(read(texts[run.module_id])), DEVICE, compiler=run.compiler, threads=1)
-        assert found.method.startswith("learned")
+        result = predictor.predict(understand(read(texts[run.module_id])), DEVICE, compiler=run.compiler, threads=1)
+        assert result.method.startswith("learned")
         assert run.latency_s is not None
-        inside.append(found.latency_s.lower <= run.latency_s <= found.latency_s.upper)
-        errors.append(abs(found.latency_s.value / run.latency_s - 1.0))
+        inside.append(result.latency_s.lower <= run.latency_s <= result.latency_s.upper)
+        errors.append(abs(result.latency_s.value / run.latency_s - 1.0))
     assert np.mean(inside) >= 0.75
     assert np.median(errors) < 0.3
 
 
 @pytest.mark.parametrize("compiler", ["iree", "xla"])
 def test_each_compiler_has_its_own_answer_on_the_measured_device(predictor: ModulePredictor, compiler: str) -> None:
-    found = predictor.predict(understand(read(MATMUL)), DEVICE, compiler=compiler, threads=1)
-    assert found.compiler == compiler
-    assert found.bound_s <= found.latency_s.lower <= found.latency_s.value <= found.latency_s.upper
+    result = predictor.predict(understand(read(MATMUL)), DEVICE, compiler=compiler, threads=1)
+    assert result.compiler == compiler
+    assert result.bound_s <= result.latency_s.lower <= result.latency_s.value <= result.latency_s.upper
     # What is left is the call itself.
-    assert 0.9 * found.latency_s.value <= sum(group.latency_s for group in found.groups) <= found.latency_s.value
+    assert 0.9 * result.latency_s.value <= sum(group.latency_s for group in result.groups) <= result.latency_s.value
     if compiler == "iree":
-        assert found.characteristics["code_instructions"].value > 10
+        assert result.characteristics["code_instructions"].value > 10
 
 
 def test_a_device_of_which_no_program_was_measured_is_answered_by_composition(predictor: ModulePredictor) -> None:
-    found = predictor.predict(understand(read(MATMUL)), "nvidia-h100-sxm-80gb")
-    assert found.method == "composition"
+    result = predictor.predict(understand(read(MATMUL)), "nvidia-h100-sxm-80gb")
+    assert result.method == "composition"
 
 
 @pytest.mark.parametrize("compiler", ["", "iree", "xla"])
@@ -107,9 +107,9 @@ def test_a_program_without_a_kernel_is_a_call(predictor: ModulePredictor, compil
         "func.func @main(%x: tensor<4x8xf32>) -> tensor<32xf32> {\n"
         "  %0 = stablehlo.reshape %x : (tensor<4x8xf32>) -> tensor<32xf32>\n  return %0 : tensor<32xf32>\n}"
     )
-    found = predictor.predict(understand(read(text)), DEVICE, compiler=compiler, threads=1)
-    assert not found.groups
-    assert 0 < found.latency_s.lower <= found.latency_s.value <= found.latency_s.upper
+    result = predictor.predict(understand(read(text)), DEVICE, compiler=compiler, threads=1)
+    assert not result.groups
+    assert 0 < result.latency_s.lower <= result.latency_s.value <= result.latency_s.upper
 
 
 def test_every_text_of_the_corpus_is_answered(predictor: ModulePredictor) -> None:
@@ -125,5 +125,5 @@ def test_every_text_of_the_corpus_is_answered(predictor: ModulePredictor) -> Non
                 assert "--bind" in str(error) or "bind" in str(error), (path.name, str(error))  # noqa: PT017
                 continue
             for compiler in ("iree", "xla"):
-                found = predictor.predict(program, DEVICE, compiler=compiler, threads=1)
-                assert 0 < found.latency_s.lower <= found.latency_s.value <= found.latency_s.upper, path.name
+                result = predictor.predict(program, DEVICE, compiler=compiler, threads=1)
+                assert 0 < result.latency_s.lower <= result.latency_s.value <= result.latency_s.upper, path.name

@@ -46,14 +46,14 @@ def tables(draw: st.DrawFn, name: str) -> dict[str, list[Any]]:
 def specs(name: str, columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """The rows as single specs; what is not set is left out."""
     family, n = families()[name], max(map(len, columns.values()))
-    found = []
+    result = []
     for i in range(n):
         row = {key: values[i if len(values) > 1 else 0] for key, values in columns.items()}
         sizes = {key: row.pop(key) for key in family.dim_names if key in row}
         config = {key: value for key in family.config if (value := row.pop(key, -1)) != -1}
-        kept = {key: value for key, value in row.items() if value not in NOT_SET or key in ("device", "dtype")}
-        found.append({"family": name, **kept, "sizes": sizes, "config": config})
-    return found
+        remaining = {key: value for key, value in row.items() if value not in NOT_SET or key in ("device", "dtype")}
+        result.append({"family": name, **remaining, "sizes": sizes, "config": config})
+    return result
 
 
 @pytest.mark.parametrize("name", ["gemm", "attention", "moe", "reduction"])
@@ -72,15 +72,15 @@ def test_columns_and_single_specs_agree(client, name, data):
     ]
     answer = client.request("POST", f"/v2/models/{name}/infer", json={"inputs": inputs})
     singles = [client.post(spec) for spec in specs(name, columns)]
-    refused = [one for one in singles if one.status_code != 200]
+    refused = [item for item in singles if item.status_code != 200]
     event("refused" if refused else "answered")
-    assert all(one.status_code == 422 for one in refused)
+    assert all(item.status_code == 422 for item in refused)
     if not refused:
         assert answer.status_code == 200, answer.text
-        found = {output["name"]: output["data"] for output in answer.json()["outputs"]}
-        for i, one in enumerate(single.json() for single in singles):
-            assert found["latency_s"][i] == pytest.approx(one["latency_s"]["value"], rel=1e-12)
-            assert found["bound"][i] == one["bound"]
+        result = {output["name"]: output["data"] for output in answer.json()["outputs"]}
+        for i, item in enumerate(single.json() for single in singles):
+            assert result["latency_s"][i] == pytest.approx(item["latency_s"]["value"], rel=1e-12)
+            assert result["bound"][i] == item["bound"]
         return
     assert answer.status_code == 422, answer.text
     # The first row that is refused is explained in the words it gets alone.

@@ -52,11 +52,11 @@ def outputs(answer: Any) -> dict[str, list[Any]]:
     """Output name → values of an answer, whether they came in the JSON or after it."""
     length = answer.headers.get("inference-header-content-length")
     head = json.loads(answer.content[: int(length)] if length else answer.content)
-    rest, found = answer.content[int(length) :] if length else b"", {}
+    rest, result = answer.content[int(length) :] if length else b"", {}
     for output in head["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size")
         if size is None:
-            found[output["name"]] = output["data"]
+            result[output["name"]] = output["data"]
             continue
         raw, rest = rest[:size], rest[size:]
         if output["datatype"] == "BYTES":
@@ -65,13 +65,13 @@ def outputs(answer: Any) -> dict[str, list[Any]]:
                 (n,) = struct.unpack_from("<I", raw)
                 words.append(raw[4 : 4 + n].decode())
                 raw = raw[4 + n :]
-            found[output["name"]] = words
+            result[output["name"]] = words
         else:
             kind = {"FP64": "<f8", "BOOL": "?"}[output["datatype"]]
-            found[output["name"]] = np.frombuffer(raw, dtype=kind).tolist()
-        assert output["shape"] == [len(found[output["name"]])]
+            result[output["name"]] = np.frombuffer(raw, dtype=kind).tolist()
+        assert output["shape"] == [len(result[output["name"]])]
     assert not rest
-    return found
+    return result
 
 
 def infer(client: Any, body: Any, model: str = "gemm", headers: dict[str, str] | None = None) -> Any:
@@ -90,21 +90,21 @@ def test_the_server_says_what_it_is(client):
 
 def test_every_family_is_a_model_with_its_tensors(client):
     index = client.request("POST", "/v2/repository/index").json()
-    assert [one["name"] for one in index] == list(families())
-    for one in index:
-        found = client.get(f"/v2/models/{one['name']}").json()
-        assert found["versions"] == [one["version"]]
-        family = families()[one["name"]]
-        inputs = {tensor["name"]: tensor for tensor in found["inputs"]}
+    assert [item["name"] for item in index] == list(families())
+    for item in index:
+        result = client.get(f"/v2/models/{item['name']}").json()
+        assert result["versions"] == [item["version"]]
+        family = families()[item["name"]]
+        inputs = {tensor["name"]: tensor for tensor in result["inputs"]}
         assert {*family.dim_names, *family.config, "device", "dtype", "threads"} <= set(inputs)
-        assert {tensor["datatype"] for tensor in found["inputs"]} == {"BYTES", "INT64"}
-        assert all(tensor["shape"] == [-1] for tensor in (*found["inputs"], *found["outputs"]))
+        assert {tensor["datatype"] for tensor in result["inputs"]} == {"BYTES", "INT64"}
+        assert all(tensor["shape"] == [-1] for tensor in (*result["inputs"], *result["outputs"]))
         needed = [name for name, tensor in inputs.items() if "optional" not in tensor["parameters"]]
         assert needed == ["device", "dtype", *(dim.name for dim in family.dims if dim.default is None)]
-        versioned = f"/v2/models/{one['name']}/versions/{one['version']}"
-        assert client.get(versioned).json() == found
-        assert client.get(f"{versioned}/ready").json() == {"name": one["name"], "ready": True}
-        assert client.get(f"/v2/models/{one['name']}/ready").status_code == 200
+        versioned = f"/v2/models/{item['name']}/versions/{item['version']}"
+        assert client.get(versioned).json() == result
+        assert client.get(f"{versioned}/ready").json() == {"name": item["name"], "ready": True}
+        assert client.get(f"/v2/models/{item['name']}/ready").status_code == 200
 
 
 def test_rows_are_answered_as_single_specs_are(client):
@@ -112,19 +112,19 @@ def test_rows_are_answered_as_single_specs_are(client):
     assert answer.status_code == 200, answer.text
     body = answer.json()
     assert (body["model_name"], body["id"], body["parameters"]) == ("gemm", "a-42", {"coverage": 0.9})
-    found = outputs(answer)
-    assert len(found) == 12
+    result = outputs(answer)
+    assert len(result) == 12
     specs = [
         {"family": "gemm", "device": GEMM["device"][1][i], "dtype": GEMM["dtype"][1][i],
          "sizes": {name: GEMM[name][1][i] for name in "mnk"}}
         for i in range(3)
     ]  # fmt: skip
-    for i, one in enumerate(client.post({"requests": specs}).json()["predictions"]):
+    for i, item in enumerate(client.post({"requests": specs}).json()["predictions"]):
         for target in ("latency_s", "power_w", "energy_j"):
-            ends = [found[f"{target}{end}"][i] for end in ("", "_lower", "_upper")]
-            assert ends == [one[target][end] for end in ("value", "lower", "upper")]
-        assert [found[name][i] for name in ("bound", "method", "in_domain")] == [
-            one[name] for name in ("bound", "method", "in_domain")
+            ends = [result[f"{target}{end}"][i] for end in ("", "_lower", "_upper")]
+            assert ends == [item[target][end] for end in ("value", "lower", "upper")]
+        assert [result[name][i] for name in ("bound", "method", "in_domain")] == [
+            item[name] for name in ("bound", "method", "in_domain")
         ]
 
 
@@ -146,10 +146,10 @@ def test_inputs_may_be_mixed_and_outputs_chosen(client):
     head["outputs"] = [{"name": "bound"}, {"name": "latency_s", "parameters": {"binary_data": True}}]
     text = json.dumps(head).encode()
     answer = infer(client, text + raw, headers={"inference-header-content-length": str(len(text))})
-    found = outputs(answer)
-    assert list(found) == ["bound", "latency_s"]
+    result = outputs(answer)
+    assert list(result) == ["bound", "latency_s"]
     everything = outputs(infer(client, {"inputs": tensors(GEMM)}))
-    assert found == {name: everything[name] for name in found}
+    assert result == {name: everything[name] for name in result}
 
 
 def test_one_value_stands_for_all_rows_and_columns_may_be_upright(client):
@@ -161,7 +161,7 @@ def test_one_value_stands_for_all_rows_and_columns_may_be_upright(client):
     flat = tensors(long)
     for tensor in flat:
         tensor["shape"] = [3, 1]
-    answers = [outputs(infer(client, {"inputs": one})) for one in (tensors(short), tensors(long), upright, flat)]
+    answers = [outputs(infer(client, {"inputs": item})) for item in (tensors(short), tensors(long), upright, flat)]
     assert answers[0] == answers[1] == answers[2] == answers[3]
     body, headers = binary(short)
     assert outputs(infer(client, body, headers=headers)) == answers[0]
@@ -181,9 +181,9 @@ def test_unknown_power_is_null_in_json_and_nan_in_bytes(client):
     cpu = {**GEMM, "device": ("BYTES", ["amd-epyc-9005-vm-2c"])}
     assert outputs(infer(client, {"inputs": tensors(cpu)}))["power_w"] == [None] * 3
     body, headers = binary(cpu, parameters={"binary_data_output": True})
-    found = outputs(infer(client, body, headers=headers))
-    assert np.isnan(found["power_w"] + found["energy_j"]).all()
-    assert np.isfinite(found["latency_s"]).all()
+    result = outputs(infer(client, body, headers=headers))
+    assert np.isnan(result["power_w"] + result["energy_j"]).all()
+    assert np.isfinite(result["latency_s"]).all()
 
 
 def test_variants_that_sizes_imply(client):
@@ -197,18 +197,18 @@ def test_variants_that_sizes_imply(client):
     }
     columns = {"device": ("BYTES", ["h100"]), "dtype": ("BYTES", ["bf16"]),
                **{name: ("INT64", values) for name, values in sizes.items()}}  # fmt: skip
-    found = outputs(infer(client, {"inputs": tensors(columns)}, "attention"))
+    result = outputs(infer(client, {"inputs": tensors(columns)}, "attention"))
     specs = [{"family": "attention", "device": "h100", "dtype": "bf16",
               "sizes": {name: values[i] for name, values in sizes.items()}} for i in range(2)]  # fmt: skip
     single = client.post({"requests": specs}).json()["predictions"]
-    assert found["latency_s"] == [one["latency_s"]["value"] for one in single]
+    assert result["latency_s"] == [item["latency_s"]["value"] for item in single]
 
 
 def test_a_thousand_rows_on_a_thread_are_counted(client):
     rows = {name: (kind, data * 300) for name, (kind, data) in GEMM.items()}
     body, headers = binary(rows, parameters={"binary_data_output": True})
-    found = outputs(infer(client, body, headers=headers))
-    assert found["latency_s"] == outputs(infer(client, {"inputs": tensors(GEMM)}))["latency_s"] * 300
+    result = outputs(infer(client, body, headers=headers))
+    assert result["latency_s"] == outputs(infer(client, {"inputs": tensors(GEMM)}))["latency_s"] * 300
     counts = [
         line for line in client.get("/metrics").text.splitlines() if line.startswith("kernelcast_predictions_total")
     ]
@@ -239,7 +239,7 @@ def test_the_document_describes_it_truly(client):
     Draft202012Validator(described | whole).validate(answer.json())
     for path in ("/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/{name}", "/v2/models/{name}/ready"):
         content = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]
-        found = client.get(path.replace("{name}", "gemm")).json()
-        Draft202012Validator(content["schema"] | whole).validate(found)
+        result = client.get(path.replace("{name}", "gemm")).json()
+        Draft202012Validator(content["schema"] | whole).validate(result)
         Draft202012Validator(content["schema"] | whole).validate(content["example"])
-        assert set(content["example"]) == set(found)
+        assert set(content["example"]) == set(result)

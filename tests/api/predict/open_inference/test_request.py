@@ -44,14 +44,14 @@ def infer(client: Any, body: Any, header: str | None = None, path: str = "/v2/mo
 
 
 def refused(answer: Any, status: int, field: str | None, words: str) -> None:
-    found = answer.json()
-    assert answer.status_code == status, found
+    result = answer.json()
+    assert answer.status_code == status, result
     assert answer.headers["content-type"] == "application/problem+json"
-    assert words in found["detail"], found["detail"]
-    assert found["error"] == found["detail"]
+    assert words in result["detail"], result["detail"]
+    assert result["error"] == result["detail"]
     assert "Traceback" not in answer.text
     if field is not None:
-        assert found["errors"][0]["field"] == field
+        assert result["errors"][0]["field"] == field
 
 
 @pytest.mark.parametrize(
@@ -223,8 +223,8 @@ def test_good_bytes_are_taken_and_the_same_bytes_without_the_header_are_not(clie
 
 @pytest.mark.parametrize("rows", [2**31, 2**62, 2**63, 2**64, 10**30])
 def test_shapes_that_overflow_are_refused(client, rows):
-    for one in (request(m={"shape": [rows]}), request(m={"shape": [rows, 1]}), request(m={"shape": [rows, rows]})):
-        assert infer(client, one).status_code in (413, 422)
+    for item in (request(m={"shape": [rows]}), request(m={"shape": [rows, 1]}), request(m={"shape": [rows, rows]})):
+        assert infer(client, item).status_code in (413, 422)
     body, header = binary(GOOD, rows=rows)
     assert infer(client, body, header).status_code in (413, 422)
 
@@ -278,11 +278,11 @@ def test_media_types_that_are_refused(client, headers, words):
 
 
 def fake() -> Any:
-    found = importlib.util.spec_from_file_location("fakes", Path(__file__).parents[2] / "conftest.py")
-    assert found is not None
-    assert found.loader is not None
-    fakes = importlib.util.module_from_spec(found)
-    found.loader.exec_module(fakes)
+    result = importlib.util.spec_from_file_location("fakes", Path(__file__).parents[2] / "conftest.py")
+    assert result is not None
+    assert result.loader is not None
+    fakes = importlib.util.module_from_spec(result)
+    result.loader.exec_module(fakes)
     return fakes.FakePredictor()
 
 
@@ -321,21 +321,21 @@ def test_mutated_bytes_are_answered_or_refused(client, seed):
     rng = random.Random(seed)
     body, header = binary(GOOD)
     for _ in range(60):
-        found = bytearray(body)
+        result = bytearray(body)
         for _ in range(rng.choice((1, 1, 2, 8))):
-            at = rng.randrange(len(found))
+            at = rng.randrange(len(result))
             change = rng.randrange(4)
             if change == 0:
-                found[at] = rng.randrange(256)
+                result[at] = rng.randrange(256)
             elif change == 1:
-                del found[at : at + rng.randrange(1, 9)]
+                del result[at : at + rng.randrange(1, 9)]
             elif change == 2:
-                found[at:at] = rng.randbytes(rng.randrange(1, 9))
+                result[at:at] = rng.randbytes(rng.randrange(1, 9))
             else:
-                found[at : at + 4] = struct.pack("<I", rng.choice((0, 1, 2**31, 2**32 - 1)))
+                result[at : at + 4] = struct.pack("<I", rng.choice((0, 1, 2**31, 2**32 - 1)))
         length = header if rng.random() < 0.8 else str(rng.randrange(2 * len(body)))
-        answer = infer(client, bytes(found), length)
-        assert answer.status_code == 200 or 400 <= answer.status_code < 500, (answer.text, bytes(found))
+        answer = infer(client, bytes(result), length)
+        assert answer.status_code == 200 or 400 <= answer.status_code < 500, (answer.text, bytes(result))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -348,12 +348,12 @@ def test_mutated_bytes_are_answered_or_refused(client, seed):
     where=st.sampled_from(["inputs", "outputs", "parameters", "id", "name", "shape", "datatype", "data", "tensor"]),
 )
 def test_any_json_in_any_place_is_answered_or_refused(client, value, where):
-    asked = request()
+    query = request()
     if where in ("inputs", "outputs", "parameters", "id"):
-        asked[where] = value
+        query[where] = value
     elif where == "tensor":
-        asked["inputs"][2] = value
+        query["inputs"][2] = value
     else:
-        asked["inputs"][2][where] = value
-    answer = infer(client, asked)
+        query["inputs"][2][where] = value
+    answer = infer(client, query)
     assert answer.status_code == 200 or 400 <= answer.status_code < 500, answer.text

@@ -81,8 +81,8 @@ def triton(address: str) -> dict[str, Any]:
     command = [sys.executable, "-W", "ignore", "-c", _TRITON, urlsplit(address).netloc, json.dumps(COLUMNS)]
     done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=240)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def ask(address: str, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
@@ -117,22 +117,22 @@ def test_the_client_learns_what_is_served(triton, address):
     assert triton["server"]["name"] == "kernelcast"
     (version,) = triton["model"]["versions"]
     assert len(version) == 12
-    assert {one["version"] for one in triton["index"]} == {version}
-    assert "gemm" in {one["name"] for one in triton["index"]}
+    assert {item["version"] for item in triton["index"]} == {version}
+    assert "gemm" in {item["name"] for item in triton["index"]}
 
 
 def test_tensors_are_answered_as_predict_answers(triton, address):
     # What differs is the order of additions in a batch; the shipped model holds values to 32 bits.
-    for i, one in enumerate(single(address)):
+    for i, item in enumerate(single(address)):
         for target in ("latency_s", "power_w", "energy_j"):
             for end, member in (("", "value"), ("_lower", "lower"), ("_upper", "upper")):
                 value = triton["binary"][f"{target}{end}"][i]
-                if one[target] is None:
+                if item[target] is None:
                     assert np.isnan(value)
                 else:
-                    assert value == pytest.approx(one[target][member], rel=1e-5)
+                    assert value == pytest.approx(item[target][member], rel=1e-5)
         for name in ("bound", "method", "in_domain"):
-            assert triton["binary"][name][i] == one[name]
+            assert triton["binary"][name][i] == item[name]
 
 
 def test_every_way_of_sending_gives_the_same(triton):
@@ -158,7 +158,7 @@ def test_a_request_as_kserve_s_documentation_writes_them(address):
     status, answer = ask(address, "POST", "/v2/models/gemm/infer", body)
     assert status == 200, answer
     assert (answer["id"], answer["outputs"][0]["shape"]) == ("b2f7", [15])
-    expected = [one["latency_s"]["value"] for one in single(address)]
+    expected = [item["latency_s"]["value"] for item in single(address)]
     assert answer["outputs"][0]["data"] == pytest.approx(expected, rel=1e-5)
 
 
@@ -172,8 +172,8 @@ def test_many_thousand_rows_and_health_meanwhile(address):
     inputs += [
         {"name": name, "shape": [n], "datatype": "INT64", "parameters": {"binary_data_size": 8 * n}} for name in sizes
     ]
-    asked = {"inputs": inputs, "outputs": [{"name": "latency_s", "parameters": {"binary_data": True}}]}
-    text = json.dumps(asked).encode()
+    query = {"inputs": inputs, "outputs": [{"name": "latency_s", "parameters": {"binary_data": True}}]}
+    text = json.dumps(query).encode()
     length = {"inference_header_content_length": str(len(text))}
     answers: list[Any] = []
     large = threading.Thread(
@@ -191,9 +191,9 @@ def test_many_thousand_rows_and_health_meanwhile(address):
     ((status, answer),) = answers
     assert status == 200, answer
     head_b = answer.index(b"}]}") + 3
-    found = np.frombuffer(answer[head_b:], dtype="<f8")
-    assert found.shape == (n,)
-    assert (found > 0).all()
+    result = np.frombuffer(answer[head_b:], dtype="<f8")
+    assert result.shape == (n,)
+    assert (result > 0).all()
     # Were it worked on where requests are answered, the first would have waited for its end.
     assert meanwhile >= 3
 
@@ -207,7 +207,7 @@ def page_block(language: str) -> str:
 def test_the_request_and_the_program_of_the_page_are_answered_alike(address):
     body = json.loads(page_block("json"))
     status, answer = ask(address, "POST", "/v2/models/gemm/infer", body)
-    assert (status, [one["name"] for one in answer["outputs"]]) == (200, ["latency_s", "bound"])
+    assert (status, [item["name"] for item in answer["outputs"]]) == (200, ["latency_s", "bound"])
     program = page_block("python").replace("127.0.0.1:8000", urlsplit(address).netloc)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=240, cwd="/"

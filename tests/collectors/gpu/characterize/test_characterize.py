@@ -49,7 +49,7 @@ class FakeMicro:
 
     rate: float = 1e12
     chain: tuple[float, float] = (2e-9, 4.0)
-    asked: list[Any] = field(default_factory=list)
+    query: list[Any] = field(default_factory=list)
 
     def chain_s(self, chain: Chain, steps: int) -> tuple[float, float]:
         self.asked.append((chain.kernel, steps))
@@ -70,10 +70,10 @@ class FakeBench:
     power: Mapping[KernelSpec | None, float] = field(default_factory=dict)
 
     def graph_s(self, spec: KernelSpec) -> float:
-        found = self.seconds.get(spec, 1e-3)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = self.seconds.get(spec, 1e-3)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def host_s(self, spec: KernelSpec) -> float:
         return 5e-6
@@ -96,9 +96,9 @@ def test_the_cases_are_fixed_and_every_peak_has_a_larger_one():
     names = [probe.name for probe in PROBES]
     assert len(names) == len(set(names))
     assert all(name.endswith(("_s", "_w", "_flops_per_s", "_b_per_s")) for name in names)
-    for probe in (*MATRIX, *(one for one in BANDWIDTH if isinstance(one, Rate))):
+    for probe in (*MATRIX, *(item for item in BANDWIDTH if isinstance(item, Rate))):
         assert probe.work(probe.large) >= 2 * probe.work(probe.small), probe.name
-    for probe in (*VECTOR, *(one for one in BANDWIDTH if isinstance(one, ThrongRate))):
+    for probe in (*VECTOR, *(item for item in BANDWIDTH if isinstance(item, ThrongRate))):
         assert probe.throng.blocks[1] > probe.throng.blocks[0], probe.name
         assert all(span & (span - 1) == 0 for span in probe.throng.spans_b), probe.name
     dram = next(probe for probe in BANDWIDTH if probe.name == "bandwidth_dram_b_per_s")
@@ -267,11 +267,11 @@ def test_the_driver_tells_attributes_in_si_units():
             size._obj.value = 150_000_000_000
             return 0
 
-    found = device_attributes(0, lambda name: Driver())
-    assert found["boost_clock_hz"] == 1.98e9
-    assert 2 * found["memory_clock_hz"] * found["memory_bus_b"] == pytest.approx(4.917e12, rel=1e-3)
-    assert found["shared_memory_per_unit_b"] is None
-    assert found["memory_b"] == 1.5e11
+    result = device_attributes(0, lambda name: Driver())
+    assert result["boost_clock_hz"] == 1.98e9
+    assert 2 * result["memory_clock_hz"] * result["memory_bus_b"] == pytest.approx(4.917e12, rel=1e-3)
+    assert result["shared_memory_per_unit_b"] is None
+    assert result["memory_b"] == 1.5e11
 
     def missing(name: str) -> Any:
         raise OSError(name)
@@ -281,7 +281,7 @@ def test_the_driver_tells_attributes_in_si_units():
 
 def test_every_micro_kernel_of_the_table_is_in_the_source():
     source = MICRO_SOURCE.read_text()
-    for probe in (*VECTOR, *LATENCY, *(one for one in BANDWIDTH if isinstance(one, ThrongRate))):
+    for probe in (*VECTOR, *LATENCY, *(item for item in BANDWIDTH if isinstance(item, ThrongRate))):
         kernel = probe.chain.kernel if isinstance(probe, Latency) else probe.throng.kernel
         assert f"({kernel}," in source or f" {kernel}(" in source, kernel
 

@@ -25,8 +25,8 @@ CASES = {
 def shaped(spec: KernelSpec) -> Any:
     """What torch would return, by calling it on tensors that have shapes and no data."""
     operands = tuple(
-        torch.empty([int(size) for size in one.shape], dtype=getattr(torch, TORCH_DTYPES[one.dtype]), device="meta")
-        for one in get_family(spec.family).inputs(View.of(spec))
+        torch.empty([int(size) for size in item.shape], dtype=getattr(torch, TORCH_DTYPES[item.dtype]), device="meta")
+        for item in get_family(spec.family).inputs(View.of(spec))
     )
     return gpu_runners()[spec.impl].launch(spec, operands).call()
 

@@ -14,17 +14,17 @@ def same(seconds: float):
 @pytest.mark.parametrize("seconds", [2e-6, 40e-6, 3e-3, 30e-3])
 def test_label_is_the_time_on_the_device_not_on_the_host(fake_gpu, seconds: float) -> None:
     gpu = fake_gpu(host_s=8e-6, spread=0.002)
-    found = sample(gpu, same(seconds), HOT)
-    assert found.median_s == pytest.approx(seconds, rel=0.005)
-    assert found.converged
-    assert not found.noisy
+    result = sample(gpu, same(seconds), HOT)
+    assert result.median_s == pytest.approx(seconds, rel=0.005)
+    assert result.converged
+    assert not result.noisy
 
 
 def test_graph_is_long_enough_to_hide_its_launch(fake_gpu) -> None:
     gpu = fake_gpu(replay_overhead_s=4e-6)
-    found = sample(gpu, same(3e-6), HOT)
-    assert found.calls * 3e-6 >= HOT.sample_s * 0.9
-    assert found.median_s == pytest.approx(3e-6, rel=0.003)
+    result = sample(gpu, same(3e-6), HOT)
+    assert result.calls * 3e-6 >= HOT.sample_s * 0.9
+    assert result.median_s == pytest.approx(3e-6, rel=0.003)
 
 
 def test_number_of_calls_in_a_graph_is_bounded() -> None:
@@ -42,17 +42,17 @@ def test_sampling_covers_the_least_gpu_time_and_samples(fake_gpu) -> None:
 
 def test_a_case_that_never_settles_ends_at_its_budget_and_says_so(fake_gpu) -> None:
     gpu = fake_gpu(spread=0.3)
-    found = sample(gpu, same(1e-3), HOT)
-    assert not found.converged
-    assert found.noisy
-    assert found.samples_s.sum() * found.calls < 1.2 * HOT.case_s
+    result = sample(gpu, same(1e-3), HOT)
+    assert not result.converged
+    assert result.noisy
+    assert result.samples_s.sum() * result.calls < 1.2 * HOT.case_s
 
 
 def test_a_kernel_longer_than_the_budget_still_gives_samples(fake_gpu) -> None:
-    found = sample(fake_gpu(), same(1.0), HOT)
-    assert len(found.samples_s) == HOT.warm_up_calls
-    assert found.median_s == pytest.approx(1.0)
-    assert not found.converged
+    result = sample(fake_gpu(), same(1.0), HOT)
+    assert len(result.samples_s) == HOT.warm_up_calls
+    assert result.median_s == pytest.approx(1.0)
+    assert not result.converged
 
 
 def test_clocks_are_looked_at_once_while_a_replay_runs(fake_gpu) -> None:
@@ -66,8 +66,8 @@ def test_clocks_are_looked_at_once_while_a_replay_runs(fake_gpu) -> None:
 def test_clocks_are_looked_at_under_load_in_cases_too_long_to_reach_half_way(fake_gpu, seconds: float) -> None:
     gpu = fake_gpu()
     looks: list[int] = []
-    found = sample(gpu, same(seconds), HOT, in_flight=lambda: looks.append(gpu.launched))
-    assert len(found.samples_s) < HOT.samples // 2
+    result = sample(gpu, same(seconds), HOT, in_flight=lambda: looks.append(gpu.launched))
+    assert len(result.samples_s) < HOT.samples // 2
     assert looks == [1]
 
 
@@ -87,15 +87,15 @@ def test_cold_case_is_flushed_before_every_replay(fake_gpu) -> None:
 
 
 def test_cold_case_asks_for_as_many_different_calls_as_it_captures(fake_gpu) -> None:
-    asked: list[int] = []
+    query: list[int] = []
 
     def calls(n: int):
-        asked.append(n)
+        query.append(n)
         return [lambda: 1e-5] * n
 
     gpu = fake_gpu()
     sample(gpu, calls, COLD, flush=gpu.flush)
-    assert asked[1:] == gpu.captured
+    assert query[1:] == gpu.captured
 
 
 def test_half_width_of_the_median_is_that_of_the_normal_distribution_for_many_samples() -> None:

@@ -87,11 +87,11 @@ def test_expert_widths_suit_grouped_products() -> None:
 def test_limits_leave_most_candidates_and_cut_the_rest() -> None:
     for name, drawn in DRAWN.items():
         specs = [spec for spec, _ in drawn]
-        found = estimates(specs, H200)
-        allowed = found.within(GPU_LIMITS)
+        result = estimates(specs, H200)
+        allowed = result.within(GPU_LIMITS)
         assert allowed.mean() > 0.8, name
-        assert found.memory_b[allowed].max() <= 4e9
-        assert found.call_s[allowed].max() <= 30e-3
+        assert result.memory_b[allowed].max() <= 4e9
+        assert result.call_s[allowed].max() <= 30e-3
     huge = KernelSpec.of("copy", "fp32", rows=2**18, cols=2**18)
     assert not estimates([huge], H200).within(GPU_LIMITS)[0]
 
@@ -99,10 +99,10 @@ def test_limits_leave_most_candidates_and_cut_the_rest() -> None:
 def test_materialised_scores_are_counted() -> None:
     sizes = {"batch": 4, "heads": 64, "kv_heads": 64, "q_len": 4096, "kv_len": 4096, "head_dim": 64}
     math, flash = (KernelSpec.of("attention", "bf16", impl=impl, **sizes) for impl in ("torch-math", "torch-flash"))
-    found = estimates([math, flash], H200)
+    result = estimates([math, flash], H200)
     assert materialises_scores(math)
-    assert found.memory_b[0] > 12 * 4 * 64 * 4096**2
-    assert found.within(GPU_LIMITS).tolist() == [False, True]
+    assert result.memory_b[0] > 12 * 4 * 64 * 4096**2
+    assert result.within(GPU_LIMITS).tolist() == [False, True]
 
 
 def test_regimes_follow_the_bounds() -> None:

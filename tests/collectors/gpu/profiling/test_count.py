@@ -75,7 +75,7 @@ OUTPUT = [
 
 def test_numbers_units_and_kernels_are_read():
     kernels = parse_kernels(OUTPUT)
-    assert [one.name for one in kernels] == [SPIN, "nvjet_hsh_128x256", "splitk_reduce<float, 4>", SPIN, "copy"]
+    assert [item.name for item in kernels] == [SPIN, "nvjet_hsh_128x256", "splitk_reduce<float, 4>", SPIN, "copy"]
     gemm = kernels[1]
     assert gemm.quantity("dram_read_b") == 67108864
     assert gemm.quantity("dram_write_b") == pytest.approx(33.55e6)
@@ -145,15 +145,15 @@ def test_counts_stand_beside_the_paper(tmp_path):
         {"at": other.case_id}, {"status": "unsupported", "message": "no"},
         {"at": GEMM_SPEC.case_id, "marked": True}, {"status": "ok", "message": None},
     ]  # fmt: skip
-    small, found = count_cases([other, GEMM_SPEC], "h200", ncu="ncu", run=Ncu(told, OUTPUT[:-3] + OUTPUT[-1:]))
+    small, result = count_cases([other, GEMM_SPEC], "h200", ncu="ncu", run=Ncu(told, OUTPUT[:-3] + OUTPUT[-1:]))
     assert (small.status, small.message, small.dram_b, small.kernels) == ("unsupported", "no", None, 0)
-    assert (found.status, found.kernels, found.family) == ("ok", 2, "gemm")
-    assert found.paper_b == 3 * 2 * 4096**2
-    assert found.traffic_ratio == pytest.approx((67108864 + 1000 + 33.55e6 + 2000) / (3 * 2 * 4096**2))
-    assert found.flops_ratio == pytest.approx(1.0, abs=1e-6)
-    write_records([small, found], CountedCase, tmp_path / "c.parquet", {"device": "h200"})
+    assert (result.status, result.kernels, result.family) == ("ok", 2, "gemm")
+    assert result.paper_b == 3 * 2 * 4096**2
+    assert result.traffic_ratio == pytest.approx((67108864 + 1000 + 33.55e6 + 2000) / (3 * 2 * 4096**2))
+    assert result.flops_ratio == pytest.approx(1.0, abs=1e-6)
+    write_records([small, result], CountedCase, tmp_path / "c.parquet", {"device": "h200"})
     table = pq.read_table(tmp_path / "c.parquet")
-    assert [CountedCase(**row) for row in table.to_pylist()] == [small, found]
+    assert [CountedCase(**row) for row in table.to_pylist()] == [small, result]
     assert json.loads(table.schema.metadata[b"kernelcast.facts"]) == {"device": "h200"}
 
 
@@ -222,8 +222,8 @@ def test_metrics_a_chip_does_not_know_are_left_out_and_the_rest_counted():
             return 0, ""
 
     ncu = Older([{"at": GEMM_SPEC.case_id, "marked": True}, {"status": "ok", "message": None}], OUTPUT)
-    (found,) = count_cases([GEMM_SPEC], ncu="ncu", run=ncu)
-    assert found.status == "ok"
+    (result,) = count_cases([GEMM_SPEC], ncu="ncu", run=ncu)
+    assert result.status == "ok"
     assert len(ncu.commands) == 2
 
 

@@ -66,7 +66,7 @@ def test_launch_and_queue_of_every_kernel():
     gemm, norm = launches
     assert (gemm.operator, gemm.inner, gemm.kernel, gemm.batch) == ("aten::linear", "aten::addmm", "gemm_bf16", 4)
     assert (norm.operator, norm.inner) == ("aten::layer_norm", "aten::layer_norm")
-    microseconds = [(one.start_s, one.launch_s, one.queue_s, one.duration_s) for one in launches]
+    microseconds = [(item.start_s, item.launch_s, item.queue_s, item.duration_s) for item in launches]
     expected = [(6e-6, 4e-6, 2e-6, 30e-6), (40e-6, 6e-6, 14e-6, 3e-6)]
     assert microseconds == [pytest.approx(row, abs=1e-8) for row in expected]
     summary = summarise(launches, unmatched)
@@ -84,7 +84,7 @@ def test_a_kernel_that_begins_before_its_launch_returned_did_not_queue():
         event("kernel", "skewed", 19, 5, tid=7, correlation=2),
     ]
     ((launches, _),) = passes(trace_of(*events), "gpu", 1)
-    assert [(one.launch_s, one.queue_s) for one in launches] == [pytest.approx((3e-6, 0), abs=1e-8), (0.0, 0.0)]
+    assert [(item.launch_s, item.queue_s) for item in launches] == [pytest.approx((3e-6, 0), abs=1e-8), (0.0, 0.0)]
     assert launches[0].operator == ""
 
 
@@ -96,9 +96,9 @@ def test_a_graph_is_launched_once_and_its_kernels_queue():
         event("kernel", "b", 26, 5, tid=7, correlation=9),
     ]
     ((launches, _),) = passes(trace_of(*events), "gpu", 1)
-    assert [one.graph for one in launches] == [True, True]
-    assert [one.launch_s for one in launches] == [pytest.approx(10e-6, abs=1e-8), 0.0]
-    assert [one.queue_s for one in launches] == [pytest.approx(5e-6, abs=1e-8), pytest.approx(11e-6, abs=1e-8)]
+    assert [item.graph for item in launches] == [True, True]
+    assert [item.launch_s for item in launches] == [pytest.approx(10e-6, abs=1e-8), 0.0]
+    assert [item.queue_s for item in launches] == [pytest.approx(5e-6, abs=1e-8), pytest.approx(11e-6, abs=1e-8)]
 
 
 def test_kernels_without_a_launch_are_counted_and_left_out():
@@ -118,7 +118,7 @@ def test_an_empty_trace_says_why():
 
 
 def test_the_median_pass_stands_for_a_batch():
-    events = [one for at, queue in ((0, 0.0), (1000, 300.0), (2000, 20.0)) for one in pass_events(at, queue)]
+    events = [item for at, queue in ((0, 0.0), (1000, 300.0), (2000, 20.0)) for item in pass_events(at, queue)]
     launches, summary = typical(passes(trace_of(*events), "gpu", 1))
     assert summary.tklqt_s == pytest.approx(66e-6, abs=1e-8)
     assert len(launches) == summary.kernels == 2
@@ -141,7 +141,7 @@ def summary_of(batch: int, tklqt_s: float) -> LaunchSummary:
 def test_the_gpu_takes_over_where_tklqt_grows_for_good(tklqt_us, batch):
     summaries = [summary_of(2**i, us * 1e-6) for i, us in enumerate(tklqt_us)]
     assert gpu_bound_from(summaries[::-1]) == batch
-    assert [one.batch for one in with_bounds(summaries) if one.bound == "gpu"] == [
+    assert [item.batch for item in with_bounds(summaries) if item.bound == "gpu"] == [
         2**i for i in range(6) if batch and 2**i >= batch
     ]
     facts = launch_facts(summaries)
@@ -178,7 +178,7 @@ def test_batches_that_fail_leave_the_others(tmp_path):
     traces = {1: trace_of(*pass_events()), 2: trace_of(*pass_events(queue=5)), 8: trace_of(*pass_events(queue=300))}
     seen: list[tuple[str, int, int]] = []
     traced = trace_launches("gpu", (1, 2, 4, 8, 16), child=child(traces), progress=lambda *step: seen.append(step))
-    assert [(one.batch, one.bound) for one in traced.summaries] == [(1, "host"), (2, "host"), (8, "gpu")]
+    assert [(item.batch, item.bound) for item in traced.summaries] == [(1, "host"), (2, "host"), (8, "gpu")]
     assert traced.failed == {4: "OutOfMemoryError: CUDA out of memory", 16: "the worker ended with status 1: killed"}
     assert seen[-1] == ("batch 16", 4, 5)
     facts = traced_facts(traced)
@@ -236,19 +236,19 @@ def test_the_model_runs_and_its_trace_is_read(tmp_path: Path):
         assert model(x).shape == x.shape
         assert torch.isfinite(model(x)).all()
         trace(torch, lambda: model(x), tmp_path / "t.json", lambda: None)
-    found = json.loads((tmp_path / "t.json").read_text())
-    marks = [one for one in found["traceEvents"] if one.get("name") == ANNOTATION]
+    result = json.loads((tmp_path / "t.json").read_text())
+    marks = [item for item in result["traceEvents"] if item.get("name") == ANNOTATION]
     assert len(marks) == 5
-    assert {one["cat"] for one in marks} == {"user_annotation"}
+    assert {item["cat"] for item in marks} == {"user_annotation"}
     # A CPU has no kernels in a trace; played ones inside a pass are found with the real operators around them.
     linear = next(
-        one for one in found["traceEvents"] if one.get("name") == "aten::linear" and one["ts"] > marks[0]["ts"]
+        item for item in result["traceEvents"] if item.get("name") == "aten::linear" and item["ts"] > marks[0]["ts"]
     )
     call = {**linear, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 0.1, "args": {"correlation": 5}}
     kernel = {**call, "cat": "kernel", "name": "k", "tid": 7, "ts": call["ts"] + 10, "dur": 5.0}
     with pytest.raises(LaunchTraceError):
-        passes(found, "cpu", 3)
-    found["traceEvents"] += [call, kernel]
-    launches = passes(found, "cpu", 3)[0][0]
-    assert [one.operator for one in launches] == ["aten::linear"]
+        passes(result, "cpu", 3)
+    result["traceEvents"] += [call, kernel]
+    launches = passes(result, "cpu", 3)[0][0]
+    assert [item.operator for item in launches] == ["aten::linear"]
     assert launches[0].inner.startswith("aten::")

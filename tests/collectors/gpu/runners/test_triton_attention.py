@@ -52,9 +52,9 @@ def test_equals_torch(errors, spec):
 
 
 def test_one_binary_serves_prefill_decode_and_every_grouping():
-    one = triton_binaries(attention("bf16", 1, 8, 8, 128, 128, 64))
-    assert triton_binaries(attention("bf16", 4, 32, 2, 1, 999, 64)) == one
-    assert triton_binaries(attention("bf16", 1, 8, 8, 128, 128, 128)) != one
+    item = triton_binaries(attention("bf16", 1, 8, 8, 128, 128, 64))
+    assert triton_binaries(attention("bf16", 4, 32, 2, 1, 999, 64)) == item
+    assert triton_binaries(attention("bf16", 1, 8, 8, 128, 128, 128)) != item
 
 
 def test_decoding_shares_a_tile_among_the_heads_of_a_group():

@@ -51,8 +51,8 @@ def test_modules_take_turns_on_fresh_operands() -> None:
     log: list[str] = []
     beats: list[str] = []
     measured = measure_modules(jobs("a", "b"), ModuleBench(runner(log), "d", QUICK, NoMeter(), Clock()), beats.append)
-    assert [one.row.status for one in measured] == ["ok", "ok"]
-    assert {one.objects for one in measured} == {("a.o",)}
+    assert [item.row.status for item in measured] == ["ok", "ok"]
+    assert {item.objects for item in measured} == {("a.o",)}
     assert len(set(beats)) == 2
     assert log.count("place a") == 2 + QUICK.blocks  # twice to check its results, then before every block
     called = [line for line in log if line.startswith("call")]

@@ -67,9 +67,9 @@ def test_a_graph_answers_what_the_trained_network_does(measured: MeasuredProgram
     ]
     wanted = np.mean([answers(fit, NETWORKS[name], some.programs) for fit in fits], axis=0)
     session = onnxruntime.InferenceSession(network_graph(NETWORKS[name], fits), providers=["CPUExecutionProvider"])
-    found, seconds = session.run(None, feed(name, some.programs))
+    result, seconds = session.run(None, feed(name, some.programs))
     # Weights are stored in half precision.
-    assert found == pytest.approx(wanted, abs=0.01)
+    assert result == pytest.approx(wanted, abs=0.01)
     assert (seconds > 0).all()
 
 
@@ -142,17 +142,17 @@ def test_new_programs_are_predicted_as_the_law_says(model_path: Path, random_pro
     predictor = load_module_predictor(load_predictor(default_model_dir()), model_path)
     rng = np.random.default_rng(99)
     programs = [random_programs(rng, int(rng.integers(1, 9))) for _ in range(30)]
-    found = [predictor.predict(program, CPU, compiler="iree", threads=1) for program in programs]
+    result = [predictor.predict(program, CPU, compiler="iree", threads=1) for program in programs]
     wanted = [law(program, "iree", 1) for program in programs]
-    errors = [abs(one.latency_s.value / true - 1) for one, true in zip(found, wanted, strict=True)]
+    errors = [abs(item.latency_s.value / true - 1) for item, true in zip(result, wanted, strict=True)]
     assert float(np.median(errors)) < 0.2
-    inside = [one.latency_s.lower <= true <= one.latency_s.upper for one, true in zip(found, wanted, strict=True)]
+    inside = [item.latency_s.lower <= true <= item.latency_s.upper for item, true in zip(result, wanted, strict=True)]
     assert np.mean(inside) > 0.6
-    for one in found:
-        assert one.method.startswith("learned on whole programs")
-        assert sum(part.latency_s for part in one.groups) <= one.latency_s.value * (1 + 1e-6)
-        assert one.bound_s <= one.latency_s.lower * (1 + 1e-9)
-        assert one.characteristics["code_instructions"].value > 0
+    for item in result:
+        assert item.method.startswith("learned on whole programs")
+        assert sum(part.latency_s for part in item.groups) <= item.latency_s.value * (1 + 1e-6)
+        assert item.bound_s <= item.latency_s.lower * (1 + 1e-9)
+        assert item.characteristics["code_instructions"].value > 0
 
 
 def test_the_setting_is_chosen_and_told(model_path: Path, random_programs: Any) -> None:
@@ -161,8 +161,8 @@ def test_the_setting_is_chosen_and_told(model_path: Path, random_programs: Any) 
     chosen = predictor.predict(program, CPU)
     assert (chosen.compiler, chosen.threads) == ("xla", 2)
     assert any("no compiler given: xla" in note for note in chosen.notes)
-    asked = predictor.predict(program, CPU, compiler="iree", threads=1)
-    assert (asked.compiler, asked.threads) == ("iree", 1)
+    query = predictor.predict(program, CPU, compiler="iree", threads=1)
+    assert (query.compiler, query.threads) == ("iree", 1)
     elsewhere = predictor.predict(program, "nvidia-t4", compiler="iree")
     assert elsewhere.method == "composition"
     assert any("no program was measured on nvidia-t4" in note for note in elsewhere.notes)
@@ -195,14 +195,14 @@ def test_a_damaged_artifact_is_refused(trained: ProgramModel, tmp_path: Path) ->
     path = tmp_path / "model"
     save_models({CPU: trained}, {}, path)
     graph = next(path.glob("*.onnx.gz"))
-    kept = graph.read_bytes()
-    graph.write_bytes(kept[:-1])
+    remaining = graph.read_bytes()
+    graph.write_bytes(remaining[:-1])
     with pytest.raises(ArtifactError, match="checksum"):
         load_models(path)
     graph.unlink()
     with pytest.raises(ArtifactError, match="incomplete"):
         load_models(path)
-    graph.write_bytes(kept)
+    graph.write_bytes(remaining)
     manifest = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_text(json.dumps({**manifest, "schema_hash": "0" * 16}))
     with pytest.raises(ArtifactError, match="train-mlir"):

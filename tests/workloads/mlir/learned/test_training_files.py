@@ -79,10 +79,10 @@ def test_the_command_trains_a_model_that_answers(store: Path, tmp_path: Path) ->
     predictor = load_module_predictor(load_predictor(default_model_dir()), out)
     assert predictor.measured == {CPU: ("iree", "xla")}
     program = understand(read(text_of(128, 128, 128)))
-    found = predictor.predict(program, CPU)
+    result = predictor.predict(program, CPU)
     # All cores were asked for; one thread is what was measured.
-    assert (found.compiler, found.threads) == ("xla", 1) or (found.compiler, found.threads) == ("iree", 1)
-    assert 2e-6 < found.latency_s.value < 2e-3
+    assert (result.compiler, result.threads) == ("xla", 1) or (result.compiler, result.threads) == ("iree", 1)
+    assert 2e-6 < result.latency_s.value < 2e-3
     two = predictor.predict(program, CPU, compiler="xla", threads=2)
     assert two.method == "composition"
     assert any("not 2" in note for note in two.notes)

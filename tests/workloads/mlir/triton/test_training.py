@@ -59,20 +59,20 @@ def kernel(block: int, functions: int, arguments: int = 2) -> str:
 
 def modules() -> list[TritonModule]:
     """Kernels whose code follows a law: registers by elements per thread, spills beyond 60 of them."""
-    found = []
+    result = []
     for number in range(48):
         block, warps, arguments = 2 ** (8 + number % 6), 2 ** (number % 4), 2 + number % 3
         each = block / (32 * warps)
         wanted = 10 + 1.1 * arguments * each
         limit = 255
-        found.append(TritonModule(
+        result.append(TritonModule(
             f"family{number % 7}/p{number // 2}", f"case{number}", warps, 3,
             target="sm_90" if number % 2 else "sm_80", status="ok", block="block",
             text=kernel(block, 1 + number % 5, arguments), registers=int(min(wanted, limit)),
             spill_b=int(max(wanted - 60, 0) * 8), shared_b=0, threads_per_block=32 * warps, blocks_per_sm=1, warps_per_sm=warps,
             occupancy=warps / 64, instructions=int(30 + 4 * each * (arguments + number % 5)), compiler="triton 0",
         ))  # fmt: skip
-    return found
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -109,14 +109,14 @@ def test_answers_follow_what_a_thread_holds(predictor):
     assert few.function == "kernel"
     assert few.reader == "tolerant"
     assert few.shared_b.value == 0
-    for one in (few, many):
-        for target in (one.registers, one.instructions, one.shared_b, one.occupancy):
+    for item in (few, many):
+        for target in (item.registers, item.instructions, item.shared_b, item.occupancy):
             assert target.lower <= target.value <= target.upper
             assert np.isfinite([target.lower, target.upper]).all()
 
 
 def test_intervals_widen_with_coverage(predictor):
-    narrow, wide = (predictor.predict(MODULE, None, "sm_80", coverage=one) for one in (0.5, 0.95))
+    narrow, wide = (predictor.predict(MODULE, None, "sm_80", coverage=item) for item in (0.5, 0.95))
     assert wide.instructions.lower <= narrow.instructions.lower
     assert wide.instructions.upper >= narrow.instructions.upper
     with pytest.raises(SpecError, match="coverage"):
@@ -124,9 +124,9 @@ def test_intervals_widen_with_coverage(predictor):
 
 
 def test_occupancy_is_what_the_rules_make_of_registers_and_shared_memory(predictor):
-    found = predictor.predict(MODULE, None, "sm_90", num_warps=4)
-    own = occupancy(90, threads=128, registers=int(found.registers.value), shared_b=int(found.shared_b.value))
-    assert (found.occupancy.value, found.blocks_per_sm) == (own.share, own.blocks)
+    result = predictor.predict(MODULE, None, "sm_90", num_warps=4)
+    own = occupancy(90, threads=128, registers=int(result.registers.value), shared_b=int(result.shared_b.value))
+    assert (result.occupancy.value, result.blocks_per_sm) == (own.share, own.blocks)
 
 
 def test_what_was_never_compiled_is_said_and_widens(predictor):
@@ -164,8 +164,8 @@ def test_other_mlir_is_refused(predictor):
 
 def test_equal_seeds_give_equal_models(store, trained, tmp_path):
     train_labels([store], tmp_path / "again", QUICK)
-    one, two = (json.loads((folder / "manifest.json").read_text()) for folder in (trained, tmp_path / "again"))
-    assert one["files"] == two["files"]
+    item, two = (json.loads((folder / "manifest.json").read_text()) for folder in (trained, tmp_path / "again"))
+    assert item["files"] == two["files"]
 
 
 @pytest.mark.parametrize("harm", ["manifest", "graph", "missing graph", "features", "kind", "numbers"])
