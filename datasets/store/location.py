@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -35,9 +35,6 @@ from .errors import (
     plain_url,
     refuse_secrets,
 )
-
-if TYPE_CHECKING:
-    import pyarrow.fs as pafs
 
 WHOLE_OBJECTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "memory"})
 """Protocols that show an object only when all of it is there. On others a file is written beside and then moved."""
@@ -141,12 +138,6 @@ class LocalLocation:
             (self.folder / to).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / name).rename(self.folder / to)
 
-    def arrow_place(self) -> tuple[pafs.FileSystem, str]:
-        """The filesystem by which Arrow reads the files, and the folder in it."""
-        from pyarrow.fs import LocalFileSystem
-
-        return LocalFileSystem(), str(self.folder.absolute())
-
     def lock_file(self, name: str) -> Path:
         """A file below `.locks`, so that all who use the folder meet."""
         return self.folder / ".locks" / f"{name}.lock"
@@ -218,12 +209,6 @@ class UrlLocation:
             # Object stores cannot rename; a copy that is complete and the removal of the first come to the same.
             self._fs.cp_file(self._path(name), self._path(to))
             self._fs.rm_file(self._path(name))
-
-    def arrow_place(self) -> tuple[pafs.FileSystem, str]:
-        """The filesystem by which Arrow reads the objects, and the prefix in it."""
-        from pyarrow.fs import FSSpecHandler, PyFileSystem
-
-        return PyFileSystem(FSSpecHandler(self._fs)), self._base
 
     def lock_file(self, name: str) -> Path:
         """A file below `KERNELCAST_HOME/locks`, named after the root."""

@@ -11,12 +11,15 @@ memory limit it writes to a temporary folder.
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import tempfile
+import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +37,8 @@ from .store import Store
 if TYPE_CHECKING:
     import duckdb
 
+PROTOCOL = "kernelcast"
+"""Of addresses that DuckDB reads through the store's location, see `_store_filesystem`."""
 SHARED = "measurements"
 """The view over all families."""
 MEMORY_B = 4e9
@@ -82,14 +87,14 @@ class StoreQuery:
     Attributes:
         views: Columns by view.
         root_name: The store as messages show it.
-        _names: Names of the files.
+        _addresses: Where DuckDB finds the files.
         _connection: The DuckDB that answers.
         _thread: The thread DuckDB works in.
     """
 
     views: Mapping[str, tuple[str, ...]]
     root_name: str
-    _names: tuple[str, ...]
+    _addresses: tuple[str, ...]
     _connection: duckdb.DuckDBPyConnection
     _thread: ThreadPoolExecutor
 
@@ -170,32 +175,26 @@ def open_query(store: Store, *, memory_b: float = MEMORY_B, spill: Path | None =
         connection = stack.enter_context(duckdb.connect(":memory:", config=options | _CLOSED))
         # A question that was not read to its end may never end by itself, and closing waits for it.
         stack.callback(connection.interrupt)
-        views, names = _make_views(connection, store)
-        yield StoreQuery(views, store.location.name, names, connection, stack.enter_context(ThreadPoolExecutor(1)))
+        views, addresses = _make_views(connection, store)
+        yield StoreQuery(views, store.location.name, addresses, connection, stack.enter_context(ThreadPoolExecutor(1)))
 
 
 def _make_views(
     connection: duckdb.DuckDBPyConnection, store: Store
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    """A view per family that has files, and one over all: the columns of each view, and the names of the files."""
-    columns = {family: files for family in store.families() if (files := _columns_by_name(store, family))}
-    names = [name for files in columns.values() for name in files]
-    sources = {family: _source(connection, store.location, family, files) for family, files in columns.items()}
-    folder = _direct(store.location)
-    allowed = [] if folder is None else [f"{folder}/{name}" for name in names]
+    """A view per family that has files, and one over all: the columns of each view, and the addresses of the files."""
+    columns = {family: _columns_by_address(store, family) for family in store.families()}
+    columns = {family: files for family, files in columns.items() if files}
+    addresses = tuple(address for files in columns.values() for address in files)
+    if any(address.startswith(f"{PROTOCOL}://") for address in addresses):
+        connection.register_filesystem(_store_filesystem(store.location))
     # Stored files never change; without this every query reads every footer anew.
     connection.execute("SET parquet_metadata_cache = true")
-    connection.execute("SET allowed_paths = $paths", {"paths": allowed})
+    connection.execute("SET allowed_paths = $paths", {"paths": list(addresses)})
     connection.execute("SET enable_external_access = false")
     views = {}
     for family, files in columns.items():
-        # A column that no file has is null; by Arrow it is so already.
-        present = frozenset[str]().union(*files.values())
-        selected = ", ".join(
-            f"CAST({_quoted(field.name) if field.name in present else 'NULL'} AS {_TYPES[field.type]}) AS {_quoted(field.name)}"
-            for field in arrow_schema(family)
-        )
-        connection.execute(f"CREATE VIEW {_quoted(family)} AS SELECT {selected} FROM {sources[family]}")  # noqa: S608 - names of ours, addresses quoted
+        connection.execute(f"CREATE VIEW {_quoted(family)} AS {_family_select(family, files)}")
         views[family] = tuple(arrow_schema(family).names)
     if views:
         shared = ", ".join(map(_quoted, shared_columns()))
@@ -203,11 +202,11 @@ def _make_views(
         connection.execute(f"CREATE VIEW {SHARED} AS {every}")
         views[SHARED] = tuple(shared_columns())
     connection.execute("SET lock_configuration = true")
-    return views, tuple(names)
+    return views, addresses
 
 
-def _columns_by_name(store: Store, family: str) -> dict[str, frozenset[str]]:
-    """The columns of each file of a family that can be read; a `StoreWarning` names the others."""
+def _columns_by_address(store: Store, family: str) -> dict[str, frozenset[str]]:
+    """Where DuckDB finds each file of a family that can be read, and its columns; a `StoreWarning` names the others."""
 
     def columns(name: str) -> frozenset[str] | StoreError:
         shown = f"{store.location.name}/{name}"
@@ -224,29 +223,29 @@ def _columns_by_name(store: Store, family: str) -> dict[str, frozenset[str]]:
     for footer in footers.values():
         if isinstance(footer, StoreError):
             warnings.warn(f"skipped a file, the others are read: {footer}", StoreWarning, stacklevel=4)
-    return {name: footer for name, footer in footers.items() if not isinstance(footer, StoreError)}
+    return {_address(store, name): footer for name, footer in footers.items() if not isinstance(footer, StoreError)}
 
 
-def _direct(location: Location) -> str | None:
-    """The folder whose files DuckDB reads by itself, which is fastest; None where Arrow reads them."""
-    folder = str(location.folder.absolute()) if isinstance(location, LocalLocation) else None
-    # DuckDB would take these for a pattern.
-    return None if folder is None or set("*?[") & set(folder) else folder
+def _address(store: Store, name: str) -> str:
+    """Where DuckDB finds a file: in a folder of this machine by itself, which is fastest; else through the location."""
+    if isinstance(store.location, LocalLocation):
+        path = str((store.location.folder / name).absolute())
+        # DuckDB would take these for a pattern.
+        if not set("*?[") & set(path):
+            return path
+    return f"{PROTOCOL}://{name}"
 
 
-def _source(connection: duckdb.DuckDBPyConnection, location: Location, family: str, names: Iterable[str]) -> str:
-    """What the view of a family selects from: its files `names`."""
-    folder = _direct(location)
-    if folder is not None:
-        addresses = ", ".join("'" + f"{folder}/{name}".replace("'", "''") + "'" for name in names)
-        return f"read_parquet([{addresses}], union_by_name = true, hive_partitioning = false)"
-    import pyarrow.dataset as pads
-
-    files, base = location.arrow_place()
-    parquet = pads.ParquetFileFormat()
-    fragments = [parquet.make_fragment(f"{base}/{name}", files) for name in names]
-    connection.register(f"files of {family}", pads.FileSystemDataset(fragments, arrow_schema(family), parquet, files))
-    return _quoted(f"files of {family}")
+def _family_select(family: str, files: Mapping[str, frozenset[str]]) -> str:
+    """Rows with all columns of the family, null where files lack one."""
+    present = frozenset[str]().union(*files.values())
+    columns = [
+        f"CAST({_quoted(field.name) if field.name in present else 'NULL'} AS {_TYPES[field.type]}) AS {_quoted(field.name)}"
+        for field in arrow_schema(family)
+    ]
+    addresses = ", ".join("'" + address.replace("'", "''") + "'" for address in files)
+    source = f"read_parquet([{addresses}], union_by_name = true, hive_partitioning = false)"
+    return f"SELECT {', '.join(columns)} FROM {source}"  # noqa: S608 - names of ours, addresses quoted
 
 
 def _distinct_names(names: Sequence[str]) -> list[str]:
@@ -271,10 +270,10 @@ def _message(error: Exception, sql: str, query: StoreQuery) -> str:
 
     views = query.views
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    reason = re.sub(r"^(?:[A-Z][A-Za-z]* )+Error: ", "", first).partition(". Detail: ")[0].rstrip(".!")
+    reason = re.sub(r"^(?:[A-Z][A-Za-z]* )+Error: ", "", first).rstrip(".!")
     if isinstance(error, duckdb.OutOfMemoryException):
         return f"the query needs more memory than it may use ({reason}); raise --memory, or aggregate or LIMIT earlier"
-    if isinstance(error, duckdb.IOException) or any(name in reason for name in query._names):
+    if isinstance(error, duckdb.IOException) or any(address in reason for address in query._addresses):
         return f"the store changed or cannot be read ({reason}); ask again, or see `kernelcast data verify`"
     if isinstance(error, duckdb.PermissionException):
         return f"a query sees the store and nothing else ({reason}); views: {listed(views)}"
@@ -282,3 +281,77 @@ def _message(error: Exception, sql: str, query: StoreQuery) -> str:
     if isinstance(error, duckdb.BinderException) and mentioned:
         return f"{reason}; " + "; ".join(f"columns of {view}: {listed(views[view])}" for view in mentioned)
     return f"{reason}; views: {listed(views)}"
+
+
+def _store_filesystem(location: Location) -> Any:
+    """The files of a store as a read-only filesystem of fsspec, by their name: `kernelcast://family=gemm/device=…`."""
+    from fsspec import AbstractFileSystem
+
+    sizes: dict[str, int] = {}
+
+    class StoreFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+        protocol = PROTOCOL
+        # One per store and query: instances are not to be shared by their arguments.
+        cachable = False
+
+        def _open(self, path: str, mode: str = "rb", **_: Any) -> SharedFile:
+            if mode != "rb":
+                raise PermissionError(f"{path}: a query only reads")
+            return SharedFile(lambda: location.open(path), self.info(path)["size"])
+
+        def modified(self, path: str) -> datetime:  # noqa: ARG002 - stored files never change
+            return datetime.fromtimestamp(0, UTC)
+
+        def info(self, path: str, **_: Any) -> dict[str, Any]:
+            name = self._strip_protocol(path)
+            if name not in sizes:
+                with location.open(name) as file:
+                    sizes[name] = file.size()
+            return {"name": name, "size": sizes[name], "type": "file"}
+
+    return StoreFiles()
+
+
+class SharedFile(io.RawIOBase):
+    """A file that several threads read at once, each with a position of its own.
+
+    DuckDB gives all its threads one file and seeks before it reads: with one position for all, a thread would read where
+    another has just gone. It opens many files only to ask for their size, so the file is opened by the first read.
+    """
+
+    def __init__(self, open_file: Callable[[], pa.NativeFile], size: int) -> None:
+        """`size` in bytes."""
+        super().__init__()
+        self._open_file, self._size, self._thread = open_file, size, threading.local()
+        self._file: pa.NativeFile | None = None
+        self._lock = threading.Lock()
+
+    def tell(self) -> int:
+        """The position of the calling thread."""
+        return getattr(self._thread, "position", 0)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move the position of the calling thread."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._size}[whence]
+        self._thread.position = max(0, start + offset)
+        return self.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        """Bytes from there on: `size` of them, or all, unless the file ends before."""
+        position, parts = self.tell(), []
+        left = max(0, self._size - position)
+        wanted = left if size < 0 else min(size, left)
+        with self._lock:
+            if self._file is None:
+                self._file = self._open_file()
+        while wanted and (part := self._file.read_at(wanted, position)):
+            parts.append(part)
+            position, wanted = position + len(part), wanted - len(part)
+        self._thread.position = position
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Close the file, for all threads."""
+        if self._file is not None:
+            self._file.close()
+        super().close()

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import io
 import signal
 import threading
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from kernelcast.datasets.rows.schema import Measurement, Provenance, arrow_schema
+from kernelcast.datasets.store import sql as queries
 from kernelcast.datasets.store.parquet_files import METADATA_KEY
 from kernelcast.datasets.store.sql import open_query, shared_columns
 from kernelcast.datasets.store.store import Store, StoreWarning
@@ -184,9 +187,9 @@ def test_ctrl_c_stops_a_query_that_would_run_for_hours(filled: Store) -> None:
 
 
 def test_columns_of_one_name_are_told_apart(filled: Store) -> None:
-    requested = "SELECT a.m, b.m, 7 AS m_1 FROM gemm a JOIN gemm b USING (case_id) WHERE a.m = 2"
+    asked = "SELECT a.m, b.m, 7 AS m_1 FROM gemm a JOIN gemm b USING (case_id) WHERE a.m = 2"
     with open_query(filled) as query:
-        assert query.ask(requested).table().to_pylist() == [{"m": 2, "m_2": 2, "m_1": 7}]
+        assert query.ask(asked).table().to_pylist() == [{"m": 2, "m_2": 2, "m_1": 7}]
 
 
 def test_a_question_without_an_end_is_left_when_nobody_reads_on(filled: Store) -> None:
@@ -215,10 +218,34 @@ def test_a_file_that_goes_away_while_it_is_read(filled: Store) -> None:
             query.ask("SELECT sum(m) FROM gemm").table()
 
 
-def test_a_file_of_a_url_that_goes_away_while_it_is_read(make: Make, provenance: Provenance) -> None:
-    store = _fill(Store("memory://goes-away"), make, provenance)
-    with open_query(store) as query:
-        for name in store.names("gemm"):
-            store.location.move(name, f".quarantine/{name}")
-        with pytest.raises(SpecError, match="the store changed or cannot be read"):
-            query.ask("SELECT sum(m) FROM gemm").table()
+def test_the_filesystem_for_duckdb_only_reads(filled: Store) -> None:
+    files = queries._store_filesystem(filled.location)
+    (name,) = filled.names("softmax")
+    assert pq.read_metadata(io.BytesIO(files.cat_file(name))).num_rows == 1
+    assert files.info(f"{queries.PROTOCOL}://{name}")["size"] == (filled.root / name).stat().st_size
+    with pytest.raises(PermissionError):
+        files.open(name, "wb")
+
+
+def test_threads_that_share_a_file_read_what_they_asked_for(tmp_path: Path) -> None:
+    from kernelcast.datasets.store.sql import SharedFile
+
+    class Slow(io.BytesIO):
+        """Lets another thread in between seeking and reading, as a file on a network does."""
+
+        def read(self, size: int | None = -1) -> bytes:
+            time.sleep(0.0005)
+            return super().read(size)
+
+    content = np.arange(20000, dtype="<u4").tobytes()
+    file = SharedFile(lambda: pa.PythonFile(Slow(content), mode="r"), len(content))
+
+    def asked(number: int) -> bool:
+        file.seek(4 * number)
+        return file.read(8) == content[4 * number : 4 * number + 8]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(asked, range(0, 20000, 97)))
+    assert file.seek(-4, io.SEEK_END) == len(content) - 4
+    assert (file.read(), file.read(), file.tell()) == (content[-4:], b"", len(content))
+    file.close()
