@@ -97,7 +97,7 @@ class Replay:
     pool: Indices
     judged: Mask
     usage: Mask
-    requested: Mask
+    asked: Mask
 
     @classmethod
     def of(cls, family: str, device: str, seed: int) -> Replay:

@@ -67,7 +67,7 @@ class Structure:
     kernel: str
     arguments: str
     tiles: Tiles
-    stored: tuple[str, ...]
+    held: tuple[str, ...]
     variants: Mapping[str, Mapping[str, Scalar]] = field(default_factory=lambda: MappingProxyType({"": {}}))
     dtypes: tuple[str, ...] = ("fp16", "bf16", "fp32")
     stages: tuple[int, ...] = (1, 2, 3)

@@ -69,7 +69,7 @@ def wanted(models: Path, device: str, function: str, threads: int = 0) -> tuple[
 @pytest.mark.parametrize("device", [CPU, GPU])
 def test_every_sort_of_operation_gets_what_python_predicts(run_pass: RunPass, models: Path, device: str) -> None:
     run = run_pass(ANNOTATE.format(models=models, device=device), "operations.mlir")
-    assert (run.status, run.said) == (0, "")
+    assert (run.status, run.message) == (0, "")
     result = functions(run.module)
     for name, (family, variant, _, _, stand_in) in READ.items():
         model, candidates = wanted(models, device, name)
@@ -120,7 +120,7 @@ def test_what_no_kernel_is_known_for_says_so(run_pass: RunPass, models: Path) ->
 )
 def test_what_cannot_be_predicted_says_why(run_pass: RunPass, models: Path, function: str, why: str) -> None:
     run = run_pass(ANNOTATE.format(models=models, device=CPU), "odd.mlir")
-    assert (run.status, run.said) == (0, "")
+    assert (run.status, run.message) == (0, "")
     text = functions(run.module)[function]
     assert why in value(text, "skipped")
     assert value(text, "latency_s") is None
@@ -133,7 +133,7 @@ def test_a_single_number_is_an_operation_too(run_pass: RunPass, models: Path) ->
 
 def test_buffers_sums_and_loops(run_pass: RunPass, models: Path) -> None:
     run = run_pass(ANNOTATE.format(models=models, device=CPU), "buffers.mlir")
-    assert (run.status, run.said) == (0, "")
+    assert (run.status, run.message) == (0, "")
     result = functions(run.module)
     each = [float(number) for number in re.findall(r"kernelcast\.latency_s = ([-+.\deE]+)", result["layer"])]
     assert len(each) == 3
@@ -172,7 +172,7 @@ def test_shipped_models_give_an_interval_and_energy_only_where_power_was_taught(
     }"""
     for device, has_energy in ((CPU, False), (GPU, True)):
         run = run_pass(ANNOTATE.format(models=SHIPPED, device=device), code)
-        assert (run.status, run.said) == (0, "")
+        assert (run.status, run.message) == (0, "")
         assert 0.0 < value(run.module, "lower_s") < value(run.module, "latency_s") < value(run.module, "upper_s")
         assert (value(run.module, "energy_j") is not None) == has_energy
         assert (value(run.module, "total_energy_j") is not None) == has_energy

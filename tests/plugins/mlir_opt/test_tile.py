@@ -42,7 +42,7 @@ def product(m: int, n: int, k: int, operation: str = "matmul", batch: int = 0) -
 def dry_run(run_pass: RunPass, models: Path, code: str) -> tuple[tuple[int, ...], float, float]:
     """Tiles chosen, and seconds predicted of them and without them."""
     run = run_pass(f"kernelcast-tile{{model={models} device={CPU} dry-run=true}}", code)
-    assert (run.status, run.said) == (0, "")
+    assert (run.status, run.message) == (0, "")
     assert "scf.for" not in run.module
     tiles = re.search(r"kernelcast\.tile_sizes = array<i64: (\d+), (\d+), (\d+)>", run.module)
     assert tiles is not None
@@ -81,7 +81,7 @@ def test_the_choice_is_the_best_of_the_kinds_space(
 
 def test_both_sides_choose_from_the_same(run_pass: RunPass, models: Path) -> None:
     run = run_pass(f"kernelcast-tile{{model={models} device={CPU} dry-run=true remarks=true}}", product(7, 100, 300))
-    result = re.search(r"of (\d+) choices scored in ([-+.\deE]+) us", run.said)
+    result = re.search(r"of (\d+) choices scored in ([-+.\deE]+) us", run.message)
     assert result is not None
     assert int(result[1]) == len(KIND.space(tile_task(7, 100, 300)))
 
@@ -118,7 +118,7 @@ def test_a_dry_runs_choice_is_what_is_done(run_pass: RunPass, models: Path) -> N
     noted = run_pass(f"kernelcast-tile{{model={models} device={CPU} dry-run=true}}", product(40, 200, 60)).module
     # No model is needed any more: the choice stands at the operation, for a person to change.
     done = run_pass("kernelcast-tile", noted, after="canonicalize")
-    assert (done.status, done.said) == (0, "")
+    assert (done.status, done.message) == (0, "")
     at_once = run_pass(f"kernelcast-tile{{model={models} device={CPU}}}", product(40, 200, 60), after="canonicalize")
     assert done.module == at_once.module
     by_hand = re.sub(r"array<i64: [^>]*>", "array<i64: 5, 50, 20>", noted)
@@ -127,7 +127,7 @@ def test_a_dry_runs_choice_is_what_is_done(run_pass: RunPass, models: Path) -> N
 
 def test_what_is_no_product_of_known_sizes_is_left(run_pass: RunPass, models: Path) -> None:
     run = run_pass(f"kernelcast-tile{{model={models} device={CPU}}}", "odd.mlir")
-    assert (run.status, run.said) == (0, "")
+    assert (run.status, run.message) == (0, "")
     assert "scf.for" not in run.module
     assert run.module.count("kernelcast.skipped") == 4
     several = run_pass(f"kernelcast-tile{{model={models} device={CPU} dry-run=true}}", "operations.mlir").module
@@ -139,7 +139,7 @@ def test_what_is_no_product_of_known_sizes_is_left(run_pass: RunPass, models: Pa
 def test_wrong_sizes_are_an_error(run_pass: RunPass, sizes: str) -> None:
     run = run_pass(f"kernelcast-tile{{tile-sizes={sizes}}}", product(8, 8, 8))
     assert run.status == 1
-    assert "three sizes" in run.said
+    assert "three sizes" in run.message
 
 
 def test_what_was_said_of_the_whole_is_not_said_of_its_pieces(run_pass: RunPass, models: Path) -> None:
@@ -193,7 +193,7 @@ def test_the_tiled_product_is_right(run_pass: RunPass, models: Path, options: st
     m, n, k = 17, 33, 65
     raw = f"model={models} device={CPU}" if options == "model" else options
     lowered = run_pass(f"kernelcast-tile{{{raw}}}", whole_program(m, n, k), after=LOWERING)
-    assert (lowered.status, lowered.said) == (0, "")
+    assert (lowered.status, lowered.message) == (0, "")
     command = ["mlir-cpu-runner-19", "-e", "main", "--entry-point-result=void"]
     done = subprocess.run(
         [*command, *(f"--shared-libs={path}" for path in RUNNER_LIBRARIES)],

@@ -92,20 +92,20 @@ def test_an_unusable_model_is_one_warning_and_no_change(
     run = run_pass(f"{name}{{model={own_models} device={CPU}}}", MATMUL)
     assert run.status == 0
     assert run.module == run_pass("", MATMUL).module
-    assert run.said.count("warning:") == 1
-    assert sentence in run.said
+    assert run.message.count("warning:") == 1
+    assert sentence in run.message
     strict = run_pass(f"{name}{{model={own_models} device={CPU} strict=true}}", MATMUL)
     assert strict.status == 1
-    assert "error:" in strict.said
-    assert sentence in strict.said
+    assert "error:" in strict.message
+    assert sentence in strict.message
 
 
 @pytest.mark.parametrize("name", ["kernelcast-annotate", "kernelcast-tile"])
 def test_an_unknown_device_is_told_with_those_there_are(run_pass: RunPass, models: Path, name: str) -> None:
     run = run_pass(f"{name}{{model={models} device=abacus}}", MATMUL)
     assert (run.status, run.module) == (0, run_pass("", MATMUL).module)
-    assert "does not know the device 'abacus'" in run.said
-    assert CPU in run.said
+    assert "does not know the device 'abacus'" in run.message
+    assert CPU in run.message
     assert run_pass(f"{name}{{model={models} device=abacus strict=true}}", MATMUL).status == 1
 
 
@@ -114,14 +114,14 @@ def test_an_unknown_device_is_told_with_those_there_are(run_pass: RunPass, model
 def test_missing_options_are_said(run_pass: RunPass, name: str, options: str) -> None:
     run = run_pass(name + options, MATMUL)
     assert (run.status, run.module) == (0, run_pass("", MATMUL).module)
-    assert "needs the options model=DIR" in run.said
+    assert "needs the options model=DIR" in run.message
 
 
 def test_one_missing_family_leaves_the_others_answered(run_pass: RunPass, own_models: Path) -> None:
     (own_models / "op-elementwise.kcm").unlink()
     run = run_pass(f"kernelcast-annotate{{model={own_models} device={CPU}}}", "buffers.mlir")
     assert run.status == 0
-    assert run.said.count("warning:") == 1
+    assert run.message.count("warning:") == 1
     assert run.module.count("kernelcast.latency_s") == 4
     assert "there is no model of elementwise to ask" in run.module
 
@@ -137,7 +137,7 @@ def test_sizes_beyond_numbers_are_no_crash(run_pass: RunPass, models: Path) -> N
     )
     for name in ("kernelcast-annotate", "kernelcast-tile"):
         run = run_pass(f"{name}{{model={models} device={CPU}}}", code)
-        assert (run.status, run.said) == (0, "")
+        assert (run.status, run.message) == (0, "")
         assert "whole number from 0 to 2**40" in run.module
 
 

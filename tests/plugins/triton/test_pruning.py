@@ -42,7 +42,7 @@ class Volume:
     query: list = field(default_factory=list)
 
     def predict(self, candidates):
-        self.asked.append(candidates)
+        self.query.append(candidates)
         return 1.0 / (candidates.knobs["tile_m"] * candidates.knobs["tile_n"])
 
 
@@ -69,7 +69,7 @@ def test_other_top_k_are_refused(top_k):
 def test_one_batch_with_all_knobs_and_sizes():
     model = Volume()
     prune(2, "h200", GEMM, model)(TILES, {}, grid=None, warmup=False, **ARGS)
-    (query,) = model.asked
+    (query,) = model.query
     assert len(query) == 9
     assert dict(query.task.sizes) == {"batch": 1, "m": 4096, "n": 4096, "k": 1024}
     assert (query.task.dtype, query.task.device) == ("fp16", H200)
@@ -79,7 +79,7 @@ def test_one_batch_with_all_knobs_and_sizes():
 def test_register_limit_and_cluster_are_knobs():
     model = Volume()
     prune(1, H200, GEMM, model)([tile(64, 64, num_ctas=2, maxnreg=128)], ARGS)
-    result = model.asked[0].config(0)
+    result = model.query[0].config(0)
     assert (result["ctas"], result["max_registers"]) == (2, 128)
 
 
@@ -179,9 +179,9 @@ def test_a_map_of_ones_own_with_functions_and_numbers():
     model = Volume()
     configs = [Config((("BM", size),)) for size in (16, 64)]
     assert prune(1, H200, maps, model)(configs, {"x": types.SimpleNamespace(shape=(7, 64))}) == [configs[1]]
-    assert dict(model.asked[0].task.sizes) == {"batch": 1, "m": 7, "n": 512, "k": 64}
-    assert model.asked[0].task.dtype == "bf16"
-    assert model.asked[0].config(1) == {"tile_m": 64, "tile_n": 128, "tile_k": 64, "warps": 4}
+    assert dict(model.query[0].task.sizes) == {"batch": 1, "m": 7, "n": 512, "k": 64}
+    assert model.query[0].task.dtype == "bf16"
+    assert model.query[0].config(1) == {"tile_m": 64, "tile_n": 128, "tile_k": 64, "warps": 4}
 
 
 def test_a_function_that_raises_keeps_everything():
@@ -223,7 +223,7 @@ def test_the_current_gpu_is_looked_up_in_the_catalogue(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", torch)
     model = Volume()
     assert len(prune(2, None, GEMM, model)(TILES, ARGS)) == 2
-    assert model.asked[0].task.device == H200
+    assert model.query[0].task.device == H200
     torch.cuda.get_device_name = lambda: "Brand New GPU"
     with pytest.warns(PluginWarning, match="does not know the current GPU 'Brand New GPU'"):
         assert prune(2, None, GEMM, model)(TILES, ARGS) == TILES

@@ -52,12 +52,12 @@ class FakeMicro:
     query: list[Any] = field(default_factory=list)
 
     def chain_s(self, chain: Chain, steps: int) -> tuple[float, float]:
-        self.asked.append((chain.kernel, steps))
+        self.query.append((chain.kernel, steps))
         seconds, clocks = self.chain
         return (seconds * (1.1 if steps == chain.steps else 1.0), clocks)
 
     def throng_s(self, throng: Throng, blocks: int, span_b: int) -> float:
-        self.asked.append((throng.kernel, blocks, span_b))
+        self.query.append((throng.kernel, blocks, span_b))
         return throng.work * throng.steps * 256 * blocks / self.rate
 
 
@@ -155,7 +155,7 @@ def test_throngs_count_threads_and_steps():
 def test_a_latency_is_that_of_the_better_of_two_lengths_with_its_clocks():
     micro = FakeMicro()
     reading = Latency("latency_ffma_s", Chain("chain_ffma", 64)).measure(FakeBench(played=micro))
-    assert micro.asked == [("chain_ffma", 64), ("chain_ffma", 128)]
+    assert micro.query == [("chain_ffma", 64), ("chain_ffma", 128)]
     assert reading.value == 2e-9
     assert reading.note == "chain_ffma, 4.0 clocks at 2000 MHz"
     with pytest.raises(ProbeError, match="did not advance"):
