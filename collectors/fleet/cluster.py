@@ -48,8 +48,8 @@ class FleetError(CampaignError):
 def amdsmi_is_broken() -> bool:
     """Whether `amdsmi` is installed but fails for want of ROCm's library.
 
-    Ray 2.60 asks it for GPUs whenever it is imported, and expects nothing worse than an ImportError; the package that zeus
-    brings along raises KeyError instead, and no Ray process would start.
+    Ray 2.60 asks it for GPUs whenever it is imported, and expects nothing worse than an ImportError; some
+    versions raise KeyError instead, and no Ray process would start.
     """
     if find_spec("amdsmi") is None:
         return False

@@ -69,7 +69,7 @@ PLAYED = """
 import sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.split('.')[0] in ('msgspec', 'fastapi', 'onnxruntime', 'pandas', 'scipy', 'sklearn', 'xgboost'):
+        if name.split('.')[0] in ('msgspec', 'starlette', 'onnxruntime', 'pandas', 'scipy', 'sklearn', 'xgboost'):
             raise ModuleNotFoundError(f'no {name} on this machine', name=name)
 sys.meta_path.insert(0, Missing())
 from kernelcast.collectors.gpu.characterize import characterize

@@ -150,7 +150,7 @@ def test_families_asked_for_are_the_only_ones_planned() -> None:
     assert len(planned) == 400
 
 
-BLOCKED = ("xgboost", "mlflow", "fastapi", "msgspec", "pandas", "scipy", "sklearn", "onnxruntime", "onnx", "uvicorn", "iree",
+BLOCKED = ("xgboost", "mlflow", "starlette", "msgspec", "pandas", "scipy", "sklearn", "onnxruntime", "onnx", "uvicorn", "iree",
            "prometheus_client", "httptools", "sqlalchemy", "joblib")  # fmt: skip
 
 
