@@ -367,6 +367,18 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def first_diagnostic(stderr: str, status: int) -> str:
+    """What a compiler's child says first, at most 240 characters, and the signal that ended it.
+
+    Args:
+        stderr: What it printed.
+        status: Its return code; a negative one names a signal, as when the compiler aborted.
+    """
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    first_error = next((line for line in lines if "error:" in line), lines[0] if lines else "no diagnostic")
+    return first_error.rpartition("error: ")[2].strip()[:240] + (f" (killed by signal {-status})" if status < 0 else "")
+
+
 def private_stdout() -> IO[bytes]:
     """In a child: the pipe to the parent; standard output now goes to standard error, where a library may print."""
     replies = os.fdopen(os.dup(1), "wb")

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from ...features.errors import SpecError
+from ...process import first_diagnostic
 from .dispatches import CONTRACTION, Dispatch, read_dispatches, symbol, walk
 from .spec_text import (
     DATA_TILING,
@@ -34,7 +35,6 @@ CONFIGURED = "--compile-to=executable-configurations"
 # Weights are not read here, and printing them takes longer than compiling.
 _BRIEF = ("--mlir-elide-elementsattrs-if-larger=16", "--mlir-elide-resource-strings-if-larger=16")
 _TORCH = re.compile(r"!torch\.|\btorch\.(?:aten|prims|constant)\b")
-_SAID_CHARS = 300
 
 
 class CompileError(SpecError):
@@ -76,16 +76,8 @@ def _run(text: str, flags: Sequence[str], limit_s: float) -> bytes:
     except subprocess.TimeoutExpired:
         raise CompileError(f"iree-compile took longer than {limit_s:g} s") from None
     if done.returncode:
-        raise CompileError(f"iree-compile: {_first_diagnostic(done.stderr.decode(errors='replace'), done.returncode)}")
+        raise CompileError(f"iree-compile: {first_diagnostic(done.stderr.decode(errors='replace'), done.returncode)}")
     return done.stdout
-
-
-def _first_diagnostic(message: str, status: int) -> str:
-    lines = [line for line in message.splitlines() if line.strip()]
-    match = next((line for line in lines if "error:" in line), lines[0] if lines else "no diagnostic")
-    # Signals (the compiler aborted) come as negative statuses.
-    ending = f" (killed by signal {-status})" if status < 0 else ""
-    return match.rpartition("error: ")[2].strip()[:_SAID_CHARS] + ending
 
 
 @cache

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from ....features.kernel import KernelSpec, View, get_family
+from ....process import first_diagnostic
 from ....version import required_versions
 from ...runner import Prepared, Runner, UnsupportedCaseError
 from ..plans.iree_texts import CONV_KNOBS, GEMM_KNOBS, LAYOUTS, conv_mlir, matmul_mlir, with_conv_config
@@ -154,14 +155,6 @@ def _compile(mlir: str, *flags: str) -> bytes:
     if done.returncode:
         raise UnsupportedCaseError(f"iree-compile: {first_diagnostic(done.stderr.decode(), done.returncode)}")
     return done.stdout
-
-
-def first_diagnostic(stderr: str, status: int) -> str:
-    """What `iree-compile` says first, and the signal that ended it."""
-    lines = [line for line in stderr.splitlines() if line.strip()]
-    first_error = next((line for line in lines if "error:" in line), lines[0] if lines else "no diagnostic")
-    # Signals (the compiler aborted) come as negative statuses.
-    return first_error.rpartition("error: ")[2].strip()[:240] + (f" (killed by signal {-status})" if status < 0 else "")
 
 
 @cache

@@ -19,8 +19,9 @@ import numpy as np
 
 from ....datasets.records.mlir_modules import ModuleText
 from ....datasets.rows.schema import Status
+from ....process import first_diagnostic
 from ....version import required_versions
-from ...cpu.runners.iree import compiler, first_diagnostic
+from ...cpu.runners.iree import compiler
 from ...runner import UnsupportedCaseError
 from ..compiler import Built, Job, ModuleRunner
 from ..machine_code import CodeCounts, count_files, kernel_names
