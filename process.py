@@ -268,7 +268,8 @@ class JsonChild(ChildProcess):
         Raises:
             ChildLostError: The process ended, or sent no message within `deadline_s`; it is killed then.
         """
-        return json.loads(self._receive(deadline_s))
+        message: dict[str, Any] = json.loads(self._receive(deadline_s))
+        return message
 
     def _message_b(self, received: bytearray) -> int:
         return received.find(b"\n") + 1

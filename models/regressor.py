@@ -106,7 +106,8 @@ def get_regressor(name: str) -> Regressor:
     """
     if name not in regressors():
         raise SpecError(f"no regressor {name!r}; regressors: {listed(regressors())}", field="regressor")
-    return regressors()[name]
+    regressor: Regressor = regressors()[name]
+    return regressor
 
 
 def training_threads() -> int:

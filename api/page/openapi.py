@@ -47,7 +47,8 @@ _NAMES = {
 
 def document_parts() -> dict[str, Any]:
     """The contents of `openapi.json`."""
-    return json.loads(_FILE.read_text(encoding="utf-8"))
+    document: dict[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
+    return document
 
 
 def document(devices: Catalogue) -> dict[str, Any]:

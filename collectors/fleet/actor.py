@@ -74,7 +74,8 @@ class NotThatDeviceError(Exception):
 def maker_at(path: str) -> Callable[[Request], LocalDevice]:
     """The function at `package.module:function`."""
     module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
+    maker: Callable[[Request], LocalDevice] = getattr(import_module(module), name)
+    return maker
 
 
 def open_local(request: Request) -> LocalDevice:

@@ -162,7 +162,8 @@ def _whole(values: Floats) -> Floats:
 
 
 def _clustered(rows: Sheet) -> npt.NDArray[Any]:
-    return np.any([rows.numbers(f"cluster_{side}") > 1 for side in "mnk"], axis=0)
+    any_side: npt.NDArray[Any] = np.any([rows.numbers(f"cluster_{side}") > 1 for side in "mnk"], axis=0)
+    return any_side
 
 
 def _operand(sheet: Sheet, name: str) -> tuple[Strings, npt.NDArray[np.bool_]]:

@@ -60,7 +60,8 @@ def _head_dim(s: Sheet, heads: str) -> Floats:
 
 
 def _says_yes(s: Sheet, name: str) -> _Mask:
-    return np.char.lower(s.text(name)) == "true"
+    yes: _Mask = np.char.lower(s.text(name)) == "true"
+    return yes
 
 
 def _gated(s: Sheet) -> _Mask:

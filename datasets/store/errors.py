@@ -160,7 +160,8 @@ def _known_protocols() -> Container[str]:
     """Protocols that fsspec knows."""
     from fsspec import available_protocols
 
-    return available_protocols()
+    protocols: Container[str] = available_protocols()
+    return protocols
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -190,7 +190,8 @@ def read_columns(path: Path, names: Sequence[str]) -> list[dict[str, Any]]:
         with pq.ParquetFile(path) as file:
             if missing := sorted(set(names) - set(file.schema_arrow.names)):
                 raise SpecError(f"{path} has no column {missing[0]!r}; it needs: {listed(names)}", field="texts")
-            return file.read(list(names)).to_pylist()
+            rows: list[dict[str, Any]] = file.read(list(names)).to_pylist()
+            return rows
     except (pa.ArrowException, OSError) as error:
         raise SpecError(f"cannot read {path}: {str(error).splitlines()[0]}", field="texts") from error
 

@@ -327,7 +327,8 @@ def _superseded(table: pa.Table) -> Mask:
     """Rows without a measurement of cases that have one, shape `(n,)`."""
     ok = text(table, "status") == "ok"
     cases = _cases(table)
-    return ~ok & np.isin(cases, cases[ok])
+    superseded: Mask = ~ok & np.isin(cases, cases[ok])
+    return superseded
 
 
 def _cases(table: pa.Table) -> npt.NDArray[np.str_]:

@@ -58,7 +58,8 @@ class Categorical:
 
     def is_word(self, word: str) -> npt.NDArray[np.bool_]:
         """Whether each row's word is this one, shape `(n,)`."""
-        return self.code == (self.words.index(word) if word in self.words else -1)
+        equal: npt.NDArray[np.bool_] = self.code == (self.words.index(word) if word in self.words else -1)
+        return equal
 
 
 def dense_codes(code: npt.NDArray[np.intp]) -> tuple[list[int], npt.NDArray[np.intp]]:

@@ -73,7 +73,8 @@ def expert_shares(variant: str, experts: int) -> np.ndarray[Any, np.dtype[np.flo
     """Share of tokens each expert gets, shape `(experts,)`: equal, or falling as rank^-exponent for `power_law_X`."""
     match = _POWER_LAW.fullmatch(variant)
     weights = np.arange(1, experts + 1, dtype=np.float64) ** -(float(match.group(1)) if match else 0.0)
-    return weights / weights.sum()
+    shares: np.ndarray[Any, np.dtype[np.float64]] = weights / weights.sum()
+    return shares
 
 
 def _torch(torch: Any, spec: KernelSpec, tokens: Any, gate_up: Any, down: Any) -> Callable[[], Any]:

@@ -136,7 +136,8 @@ def model_bytes(nodes: list[Any], constants: list[TensorProto], n_features: int,
     opsets = [helper.make_opsetid(domain, version) for domain, version in _OPSETS]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="kernelcast")
     onnx.checker.check_model(model)
-    return model.SerializeToString()
+    serialised: bytes = model.SerializeToString()
+    return serialised
 
 
 def periodic_network(

@@ -155,7 +155,8 @@ def _forest(native: Any, a: ForestArrays, level: int) -> int | None:
     arrays = [a.roots, a.feature, a.left, a.right, a.leaf_target, a.left_leaf, a.right_leaf, a.missing_left, a.threshold,
               a.leaf_value, a.base]  # fmt: skip
     sizes = (a.width, a.targets, len(a.roots), len(a.feature), len(a.leaf_value))
-    return native.kc_forest(level, _Forest(*sizes, *(_address(array) for array in arrays)))
+    handle: int | None = native.kc_forest(level, _Forest(*sizes, *(_address(array) for array in arrays)))
+    return handle
 
 
 def _network(native: Any, a: NetworkArrays, level: int) -> int | None:
@@ -164,11 +165,13 @@ def _network(native: Any, a: NetworkArrays, level: int) -> int | None:
     sizes = (a.width, len(a.columns), numbers, waves, embedding, depth, a.out_weight.shape[1])
     arrays = [a.columns, a.mean, a.scale, a.frequency, a.embed_weight, a.embed_bias, a.out_weight]
     layers = [(_pointer * depth)(*map(_address, part)) for part in (a.layer_weights, a.layer_biases)]
-    return native.kc_network(level, _Network(*sizes, a.clip, a.out_bias, *map(_address, arrays), *layers))
+    handle: int | None = native.kc_network(level, _Network(*sizes, a.clip, a.out_bias, *map(_address, arrays), *layers))
+    return handle
 
 
 def _address(array: Any) -> int:
-    return array.ctypes.data
+    address: int = array.ctypes.data
+    return address
 
 
 _PIECE_ROWS = 2048

@@ -199,7 +199,8 @@ class FamilyRegressor:
         # A row of terms after the other, so that sums do not depend on how many categories there are.
         parts = np.add(np.log(features.terms), weights if len(inputs) == 1 else weights[code], order="C")
         top = parts.max(axis=1)
-        return top + np.log(np.exp(parts - top[:, None]).sum(axis=1))
+        log_sum: Floats = top + np.log(np.exp(parts - top[:, None]).sum(axis=1))
+        return log_sum
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,8 @@ def _nearest(space: Floats, known: Any, enough: float = -1.0) -> Floats:
     columns = space.T.astype(np.float32)
     if len(space) <= _FEW:
         # One comparison of all costs less than the loop's steps.
-        return np.abs(known[:, :, None] - columns[:, None, :]).max(axis=0).min(axis=0).astype(np.float64)
+        distance: Floats = np.abs(known[:, :, None] - columns[:, None, :]).max(axis=0).min(axis=0).astype(np.float64)
+        return distance
     out = np.full(len(space), np.inf, dtype=np.float32)
     left = np.arange(len(space))
     for start in range(0, known.shape[1], _SLICE):
@@ -283,7 +284,8 @@ def log2_excess(sizes: Mapping[str, Floats], limits: Floats) -> Floats:
     `limits` of shape `(n_sizes, n)` or `(n_sizes, 1)` are those largest sizes (`size_limits` of each category).
     """
     ratios = np.maximum(np.array(list(sizes.values())), 1.0) / np.maximum(limits, 1.0)
-    return np.log2(np.maximum(ratios.max(axis=0), 1.0))
+    doublings: Floats = np.log2(np.maximum(ratios.max(axis=0), 1.0))
+    return doublings
 
 
 def extrapolate(

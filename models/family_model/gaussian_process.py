@@ -114,7 +114,8 @@ class Process:
 
     def _precisions(self) -> Floats:
         inverse = np.linalg.inv(self.factor)
-        return (inverse**2).sum(axis=0)
+        precisions: Floats = (inverse**2).sum(axis=0)
+        return precisions
 
 
 def covariance(a: Points, b: Points, scales: Mapping[str, float]) -> Floats:
@@ -155,7 +156,8 @@ class _Parts:
     def variance(points: Points, scales: Mapping[str, float]) -> Floats:
         """The covariance of each point with itself, shape `(n,)`."""
         fixed = scales["common"] ** 2 + 1.5 * scales["group"] ** 2 + scales["smooth"] ** 2 + scales["own"] ** 2
-        return fixed + scales["direction"] ** 2 * (points.direction**2).sum(axis=1)
+        prior: Floats = fixed + scales["direction"] ** 2 * (points.direction**2).sum(axis=1)
+        return prior
 
 
 def _noise(scales: Mapping[str, float], points: Points) -> Floats:

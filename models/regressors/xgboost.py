@@ -71,7 +71,8 @@ def fit_scale(x: Matrix, y: Any, seed: int) -> bytes:
 
 
 def _document(booster: Any) -> dict[str, Any]:
-    return json.loads(bytes(booster.save_raw("json")))
+    document: dict[str, Any] = json.loads(bytes(booster.save_raw("json")))
+    return document
 
 
 def base_score(booster: Any) -> float:

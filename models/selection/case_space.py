@@ -85,7 +85,8 @@ class Space:
             if name in settings:
                 other = self.settings[:, column] != self.settings[i, column]
                 apart = apart - np.log(LIKENESS[name]) * other
-        return np.exp(-apart)
+        likeness: Floats = np.exp(-apart)
+        return likeness
 
     def directions(self, most: int = MOST_DIRECTIONS) -> tuple[Floats, Floats]:
         """Places `(n, r)` whose products are the correlations, and the variance of each case they leave out, `(n,)`.

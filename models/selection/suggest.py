@@ -64,7 +64,8 @@ class Protocol:
         sampling = self.samples * np.maximum(latency_s, self.sample_s)
         sampling_s = np.maximum(np.minimum(sampling, self.most_s), self.fewest * latency_s)
         first = np.where(np.isnan(first_call_s), self.first_call_s, first_call_s)
-        return self.overhead_s + first + self.warm_up_s + self.calls * latency_s + sampling_s
+        total_s: Floats = self.overhead_s + first + self.warm_up_s + self.calls * latency_s + sampling_s
+        return total_s
 
 
 PROTOCOLS = {

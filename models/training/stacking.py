@@ -141,4 +141,5 @@ def _of_setting(columns: Floats, labels: Floats, counts: Floats) -> Floats:
 
 def _without_small(weights: Floats) -> Floats:
     large = np.where(weights >= min(_LEAST_WEIGHT_OF_SETTING, float(weights.max())), weights, 0.0)
-    return np.round(large / large.sum(), 4)
+    rounded: Floats = np.round(large / large.sum(), 4)
+    return rounded

@@ -126,7 +126,8 @@ def _covariance(a: Column, task_a: NDArray[np.intp], b: Column, task_b: NDArray[
     squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None] - 2.0 * (a @ b.T)
     near = np.exp(np.maximum(squares, 0.0) / (-2.0 * LENGTH**2))
     same = task_a[:, None] == task_b[None]
-    return OF_KIND**2 + NEAR_KIND**2 * near + same * (OF_TASK**2 + NEAR_TASK**2 * near)
+    covariance: Column = OF_KIND**2 + NEAR_KIND**2 * near + same * (OF_TASK**2 + NEAR_TASK**2 * near)
+    return covariance
 
 
 TaskKey = tuple[str, str, tuple[int, ...]]

@@ -154,7 +154,8 @@ class Judge:
         for bit in bits[1:]:
             number <<= 1
             number |= bit
-        return np.add.reduce(self._leaves.take(number + self._first_leaf), axis=0) + self._bias
+        total: Column = np.add.reduce(self._leaves.take(number + self._first_leaf), axis=0) + self._bias
+        return total
 
 
 _END = -1

@@ -256,7 +256,8 @@ class Problem:
         """Predicted ln(latency / bound) of the chosen rows."""
         import xgboost
 
-        return booster.predict(xgboost.DMatrix(self.features[chosen], nthread=1)).astype(np.float64)
+        answers: Floats = booster.predict(xgboost.DMatrix(self.features[chosen], nthread=1)).astype(np.float64)
+        return answers
 
 
 def weights(rows: TuningRows, config: TrainingConfig) -> Floats:

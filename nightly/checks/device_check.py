@@ -28,7 +28,8 @@ _FEWEST = 5
 def device_facts(night: Night, device: str) -> Mapping[str, Any]:
     """The facts of the stage `sentinels` on a device; empty where it could not be read."""
     facts = night.facts("sentinels")
-    return facts.get("devices", {}).get(device, facts)
+    chosen: Mapping[str, Any] = facts.get("devices", {}).get(device, facts)
+    return chosen
 
 
 def record_readings(night: Night, device: str, software: str, readings: Mapping[str, float | None]) -> list[Finding]:

@@ -247,7 +247,8 @@ def _median(values: Floats, axis: int) -> Floats:
     ordered = np.sort(np.moveaxis(values, axis, -1), axis=-1)
     known = np.count_nonzero(~np.isnan(ordered), axis=-1)
     places = np.maximum(np.stack([(known - 1) // 2, known // 2], axis=-1), 0)
-    return np.take_along_axis(ordered, places, axis=-1).mean(axis=-1)
+    medians: Floats = np.take_along_axis(ordered, places, axis=-1).mean(axis=-1)
+    return medians
 
 
 def _versions(software: str) -> dict[str, str]:

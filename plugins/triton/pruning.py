@@ -131,7 +131,8 @@ class Pruner:
         values: dict[str, Any] = {**task.sizes, **facts, **dict.fromkeys(self._kind.knobs, np.zeros(len(candidates)))}
         values |= {name: column.astype(np.float64) for name, column in candidates.knobs.items()}
         few = given_warps(values["warps"]) * facts["lanes"] <= BLOCK_THREADS
-        return few & (staged_b(values) <= facts["shared_block_b"])
+        fits: NDArray[np.bool_] = few & (staged_b(values) <= facts["shared_block_b"])
+        return fits
 
     def _model_of(self, device: str) -> CostModel:
         if self._model is not None and not isinstance(self._model, str | Path):

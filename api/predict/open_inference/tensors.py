@@ -208,14 +208,16 @@ def _text_bytes(values: Categorical) -> bytes:
 def to_json(values: Any) -> list[Any]:
     """An output's column of shape `(n,)` as a JSON array; what is NaN is encoded as null."""
     texts = values.strings() if isinstance(values, Categorical) else values
-    return texts.tolist()
+    items: list[Any] = texts.tolist()
+    return items
 
 
 def to_bytes(datatype: str, values: Any) -> bytes:
     """An output's column of shape `(n,)` as raw bytes; NaN stays NaN."""
     if datatype == "BYTES":
         return _text_bytes(values)
-    return values.astype({"FP64": "<f8", "BOOL": np.bool_}[datatype], copy=False).tobytes()
+    raw: bytes = values.astype({"FP64": "<f8", "BOOL": np.bool_}[datatype], copy=False).tobytes()
+    return raw
 
 
 def _shown_field(holder: Mapping[str, Any], field: str) -> str:

@@ -212,4 +212,5 @@ def _bigrams(ops: OpTable) -> Floats:
     """Pairs of neighbours by kind and operator, so that dialects which say the same count the same."""
     item = ops.codes[:, 2] * CODE_SIZES[1] + ops.codes[:, 1]
     pairs = (item[:-1] * 31 + item[1:] * 17) % _BIGRAM_BUCKETS
-    return np.log2(1.0 + np.bincount(pairs, minlength=_BIGRAM_BUCKETS))
+    logs: Floats = np.log2(1.0 + np.bincount(pairs, minlength=_BIGRAM_BUCKETS))
+    return logs

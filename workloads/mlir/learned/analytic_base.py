@@ -170,7 +170,8 @@ def _minimise(table: Floats, y: Floats, counts: Floats) -> tuple[Floats, float, 
 
     def parts_of(parameters: Floats) -> Floats:
         shared, by_class = parameters[2 : 2 + n_terms], parameters[2 + n_terms :]
-        return np.exp(np.append((shared + by_class[slots]).ravel(), parameters[1]))
+        weights: Floats = np.exp(np.append((shared + by_class[slots]).ravel(), parameters[1]))
+        return weights
 
     def loss(parameters: Floats) -> tuple[float, Floats]:
         weights, call = parts_of(parameters), np.exp(parameters[0])

@@ -155,7 +155,8 @@ def _tree_answers(boosters: Sequence[Any], measured: MeasuredPrograms, base: Ana
     log_base = base.log_latency(measured.programs)
     x = xgboost.DMatrix(tree_inputs(measured.programs, base))
     mean = np.mean([booster.predict(x) for booster in boosters], axis=0)
-    return log_base + mean.reshape(log_base.shape)
+    answers: Floats = log_base + mean.reshape(log_base.shape)
+    return answers
 
 
 def _calibrated(measured: MeasuredPrograms, x: Any, answer: Floats, seed: int) -> tuple[dict[str, Scores], bytes]:

@@ -165,7 +165,8 @@ def limit_of(x: Floats) -> Floats:
 
 def analytic_instructions(x: Floats) -> Floats:
     """The rule of thumb's instructions, which the model's are a ratio to; logarithms, shape `(n,)`."""
-    return x[:, _PAPER] * np.log(2.0)
+    logarithms: Floats = x[:, _PAPER] * np.log(2.0)
+    return logarithms
 
 
 def candidates_b(x: Floats) -> Floats:
@@ -224,4 +225,5 @@ class CodeEngine:
     def _shared(self, x: Floats) -> Floats:
         place = MEMBERS.index(SHARED)
         likely = self._runtime.run(pair_inputs(x), [place])[place][:, 0].reshape(len(x), len(CANDIDATES))
-        return candidates_b(x)[np.arange(len(x)), likely.argmax(axis=1)]
+        shared_b: Floats = candidates_b(x)[np.arange(len(x)), likely.argmax(axis=1)]
+        return shared_b

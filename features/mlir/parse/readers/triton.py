@@ -47,7 +47,8 @@ def _generic(libtriton: Any, module: Any, context: Any) -> str:
     # The bindings have no way to ask for generic form, but MLIR prints in it whatever does not verify
     # (mlir/lib/IR/AsmPrinter.cpp, verifyOpAndAdjustFlags), as a module with an attribute outside all dialects does not.
     module.set_attr("unverified", libtriton.ir.builder(context).get_unit_attr())
-    return module.str_nodebug()
+    text: str = module.str_nodebug()
+    return text
 
 
 @contextmanager
