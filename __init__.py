@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .models.predict.prediction import Prediction
     from .models.predict.predictor import ArtifactPredictor
     from .workloads.mlir.prediction import ModulePrediction
-    from .workloads.whole_model import Kernel, Whole
+    from .workloads.whole_model import Kernel, WholeModelPrediction
 
 __all__ = ["__version__", "load", "predict", "predict_mlir", "predict_model"]
 
@@ -79,7 +79,7 @@ def predict_model(
     coverage: float = 0.9,
     launch_s: float = 0.0,
     queued: bool = False,
-) -> Whole:
+) -> WholeModelPrediction:
     """What a whole model costs: the latency, power and energy of its kernels one after the other, with intervals.
 
     Args:

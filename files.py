@@ -1,6 +1,6 @@
 """Files that are whole or not there, lines that survive a crash, locks between processes, and the folder of a user's own files.
 
-Everything here raises plain `OSError`s; each room says in its own words what they mean for its user. `filename` of such an
+Everything here raises plain `OSError`s; callers say what they mean for the user. `filename` of such an
 error is the file that was to be written, never the temporary one beside it.
 """
 

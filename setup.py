@@ -7,8 +7,10 @@ setup(
         Extension(
             "kernelcast.models.engine._native",
             ["models/engine/native/engine.cpp"],
-            depends=[f"models/engine/native/{name}.hpp" for name in ("kernels", "loading", "model", "network")],
-            # Nothing but plain C functions is seen from outside; what is fused is written so (see kernels.hpp).
+            depends=[
+                f"models/engine/native/{name}.hpp" for name in ("arithmetic", "forest", "loading", "model", "network")
+            ],
+            # Nothing but plain C functions is seen from outside; what is fused is written so (see arithmetic.hpp).
             extra_compile_args=["-O3", "-std=c++17", "-ffp-contract=off", "-fvisibility=hidden", "-Wno-psabi", "-g0"],
             language="c++",
             # No compiler, or one that does not take it: onnxruntime serves.

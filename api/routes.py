@@ -24,7 +24,7 @@ from ..client.answers import (
     Roofline,
     ServedModels,
     Sweep,
-    Wholes,
+    WholeModelPredictions,
 )
 from ..features.mlir.parse.parser_process import NativeReader
 from .browse import accuracy, catalogue, measurements, model_card, nights, state
@@ -86,7 +86,7 @@ ROUTES: tuple[Route, ...] = (
     Route("/readyz", "GET", "readyz", lambda s: state.ready_endpoint(s.source), (Health,)),
     Route("/metrics", "GET", "get_metrics", lambda s: state.metrics_endpoint(s.metrics)),
     Route("/v1/predict", "POST", "predict", SpecEndpoint, (Prediction, Batch)),
-    Route("/v1/predict/model", "POST", "predict_model", model.endpoint, (Wholes,)),
+    Route("/v1/predict/model", "POST", "predict_model", model.endpoint, (WholeModelPredictions,)),
     Route("/v1/predict/mlir", "POST", "predict_mlir", lambda s: mlir.ProgramEndpoint(s, s.native), (Programs,)),
     Route(
         "/v1/predict/columns", "POST", "predict_columns",

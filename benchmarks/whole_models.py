@@ -24,7 +24,7 @@ from kernelcast.features.batch.cases import Floats
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
-from kernelcast.workloads.whole_model import Kernel, Whole, predict_whole
+from kernelcast.workloads.whole_model import Kernel, WholeModelPrediction, predict_whole
 
 Row = Mapping[str, Any]
 PEERS = ("neusight", "roofline", "habitat", "micro")
@@ -174,7 +174,9 @@ def whole_rows(e2e: Sequence[Row], ops: Sequence[Row], predictor: ArtifactPredic
         yield _judged(row, row["mode"], row["label_e2e_ms"] * 1e-3, whole, peers)
 
 
-def _judged(row: Row, what: str, label_s: float, found: Whole, peers: Mapping[str, float | None]) -> Judged:
+def _judged(
+    row: Row, what: str, label_s: float, found: WholeModelPrediction, peers: Mapping[str, float | None]
+) -> Judged:
     took = found.latency_s
     return Judged(row, what, label_s, took.value, peers, took.lower <= label_s <= took.upper, took.upper / took.lower)
 

@@ -22,7 +22,7 @@ from .answers import (
     Roofline,
     Schema,
     Sweep,
-    Whole,
+    WholeModelPrediction,
     Words,
 )
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Client", "ClientError", "Columns", "Comparison", "Device", "FieldError", "Interval", "Intervals", "Prediction", "Program",
-    "Programs", "Ranking", "Roofline", "Schema", "Sweep", "Whole", "Words",
+    "Programs", "Ranking", "Roofline", "Schema", "Sweep", "WholeModelPrediction", "Words",
 ]  # fmt: skip
 
 

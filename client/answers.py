@@ -122,7 +122,7 @@ class FamilyPart(msgspec.Struct, frozen=True):
     energy_share: Annotated[float | None, Meta(description="Share of the model's energy; null where it is unknown")]
 
 
-class Whole(msgspec.Struct, frozen=True):
+class WholeModelPrediction(msgspec.Struct, frozen=True):
     """What a whole model costs on one device."""
 
     device: DeviceName
@@ -141,10 +141,10 @@ class Whole(msgspec.Struct, frozen=True):
     kernels: Annotated[list[KernelPart], Meta(description="Per kernel, in the order of the request")]
 
 
-class Wholes(msgspec.Struct, frozen=True):
+class WholeModelPredictions(msgspec.Struct, frozen=True):
     """A whole model on one device after the other, in the order of the request."""
 
-    answers: list[Whole]
+    answers: list[WholeModelPrediction]
 
 
 class Group(msgspec.Struct, frozen=True):

@@ -24,8 +24,8 @@ from .answers import (
     Roofline,
     Schema,
     Sweep,
-    Whole,
-    Wholes,
+    WholeModelPrediction,
+    WholeModelPredictions,
 )
 from .connection import ClientError, Connections, encode, moved, names, parts, spec
 
@@ -175,12 +175,12 @@ class Client:
     def predict_model(
         self, kernels: Sequence[Mapping[str, Any]], devices: Sequence[str], *, launch_s: float | None = None,
         queued: bool | None = None, coverage: float | None = None,
-    ) -> list[Whole]:  # fmt: skip
+    ) -> list[WholeModelPrediction]:  # fmt: skip
         """What a whole model costs on each device; a kernel is a spec without a device, with a `count` and a `name`."""
         request: dict[str, Any] = {"devices": names(devices), "kernels": [_kernel(kernel) for kernel in kernels]}
         options = {"launch_s": launch_s, "queued": queued, "coverage": coverage}
         request |= {name: value for name, value in options.items() if value is not None}
-        return self._post("/v1/predict/model", request, Wholes).answers
+        return self._post("/v1/predict/model", request, WholeModelPredictions).answers
 
     def predict_mlir(
         self, text: str, devices: Sequence[str], *, function: str | None = None, bind: Mapping[str, int] | None = None,

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ..features.device import Catalogue
     from ..models.predict.prediction import Interval, Prediction
     from ..workloads.mlir.prediction import ModulePrediction
-    from ..workloads.whole_model import Whole
+    from ..workloads.whole_model import WholeModelPrediction
 
-    Targets = Prediction | ModulePrediction | Whole
+    Targets = Prediction | ModulePrediction | WholeModelPrediction
 
 PIPE_WIDTH = 140
 """Columns of a table that goes to a pipe or a file, where there is no terminal to ask."""

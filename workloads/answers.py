@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..features.mlir.types.graph import Module
     from ..models.predict.prediction import Interval, Prediction
     from .mlir.prediction import ModulePrediction
-    from .whole_model import Part, Whole
+    from .whole_model import Part, WholeModelPrediction
 
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -48,9 +48,11 @@ def prediction_answer(spec: KernelSpec, device: str, prediction: Prediction) -> 
     )
 
 
-def whole_answer(device: str, whole: Whole) -> answers.Whole:
+def whole_answer(device: str, whole: WholeModelPrediction) -> answers.WholeModelPrediction:
     """A whole model on one device as it is sent."""
-    return _answer(answers.Whole, whole, device=device, kernels=[_kernel_part(part) for part in whole.parts])
+    return _answer(
+        answers.WholeModelPrediction, whole, device=device, kernels=[_kernel_part(part) for part in whole.parts]
+    )
 
 
 def _answer(kind: type[A], source: object, **fields: Any) -> A:

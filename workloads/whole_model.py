@@ -75,7 +75,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class ErrorCorrelation:
     """Correlation of the log errors of two different kernels on one device, 0 ≤ cross_family ≤ same_family ≤ 1.
 
     Attributes:
@@ -91,11 +91,11 @@ class Shared:
             raise ValueError(f"correlations must be 0 <= cross_family <= same_family <= 1, got {self}")
 
 
-SHARED: Mapping[str, Shared] = {
-    "seen": Shared(same_family=0.4, cross_family=0.1),
-    "adapted": Shared(same_family=0.4, cross_family=0.1),
-    "unseen_device": Shared(same_family=0.7, cross_family=0.5),
-    "unseen_kind": Shared(same_family=0.7, cross_family=0.5),
+ERROR_CORRELATION: Mapping[str, ErrorCorrelation] = {
+    "seen": ErrorCorrelation(same_family=0.4, cross_family=0.1),
+    "adapted": ErrorCorrelation(same_family=0.4, cross_family=0.1),
+    "unseen_device": ErrorCorrelation(same_family=0.7, cross_family=0.5),
+    "unseen_kind": ErrorCorrelation(same_family=0.7, cross_family=0.5),
 }
 """By regime (`intervals.REGIMES`). A measured device leaves errors of shapes, which kernels of one model share as far as
 they are alike; one never measured is fast or slow as a whole, and a few rows tell how fast. Where the numbers come from:
@@ -145,7 +145,7 @@ class FamilyPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeModelPrediction:
     """What a whole model costs on one device.
 
     Attributes:
@@ -183,9 +183,9 @@ def compose(
     kernels: Sequence[Kernel],
     predictions: Sequence[Prediction],
     *,
-    shared: Mapping[str, Shared] = SHARED,
+    shared: Mapping[str, ErrorCorrelation] = ERROR_CORRELATION,
     launch_s: float = 0.0,
-) -> Whole:
+) -> WholeModelPrediction:
     """The whole of kernels that run one after the other on one device.
 
     Args:
@@ -217,7 +217,7 @@ def compose(
         power = _columns([prediction.power_w for prediction in predictions])
         power_w = _power(latencies_s, energies_j, latency, power, model, gaps_s)
     parts = tuple(_parts(kernels, predictions, latencies_s, energies_j))
-    return Whole(
+    return WholeModelPrediction(
         latency_s=_sum(counts, latency, model, constant=gaps_s),
         power_w=power_w,
         energy_j=energy_j,
@@ -245,7 +245,9 @@ class _ErrorModel:
     identical: Any
 
     @classmethod
-    def of(cls, kernels: Sequence[Kernel], regimes: Sequence[str], shared: Mapping[str, Shared]) -> _ErrorModel:
+    def of(
+        cls, kernels: Sequence[Kernel], regimes: Sequence[str], shared: Mapping[str, ErrorCorrelation]
+    ) -> _ErrorModel:
         """The loadings of kernels in their regimes; kernels of two regimes share what both have."""
         same = np.array([shared[regime].same_family for regime in regimes])
         cross = np.array([shared[regime].cross_family for regime in regimes])
@@ -370,7 +372,7 @@ def predict_whole(
     coverage: float = 0.9,
     launch_s: float = 0.0,
     queued: bool = False,
-) -> Whole:
+) -> WholeModelPrediction:
     """What a list of kernels costs on one device.
 
     Args:

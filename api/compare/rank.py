@@ -24,7 +24,7 @@ from ...workloads.answers import interval_answer, known_interval
 from ..predict.thread_endpoint import Call, refusal_problem
 from ..transport.bodies import read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import MAX_LISTED, FieldProblem, ProblemError, field_problem, invalid, invalid_field
-from .rank_configs import TuningModel, TuningProblem, known_configs, problem_of, tuning_model
+from .known_configs import TuningModel, TuningProblem, known_configs, problem_of, tuning_model
 
 _log = logging.getLogger("kernelcast.api")
 _UNKNOWN_SIZES = "the tuning model does not say which sizes it was measured with"

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from ...client.answers import Wholes
+from ...client.answers import WholeModelPredictions
 from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
 from ...features.spec_io.reading import shown_name
 from ...workloads.answers import whole_answer
 from ...workloads.kernel_reading import kernel_path, read_kernel
-from ...workloads.whole_model import MAX_LAUNCH_S, Kernel, Whole, predict_whole
+from ...workloads.whole_model import MAX_LAUNCH_S, Kernel, WholeModelPrediction, predict_whole
 from ..model_source import LoadedModel, Service
 from ..transport.bodies import MAX_DEVICES, named_devices, read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import MAX_LISTED, FieldProblem, ProblemError, field_problem, invalid, invalid_field
@@ -42,10 +42,10 @@ def answer(call: Call, body: bytes) -> bytes:
         for device, whole in zip(request.devices, wholes, strict=True)
         for part in whole.parts
     )
-    return msgspec.json.encode(Wholes(list(map(whole_answer, request.devices, wholes))))
+    return msgspec.json.encode(WholeModelPredictions(list(map(whole_answer, request.devices, wholes))))
 
 
-def _predict(loaded: LoadedModel, request: ModelRequest) -> list[Whole]:
+def _predict(loaded: LoadedModel, request: ModelRequest) -> list[WholeModelPrediction]:
     ask = partial(
         predict_whole, loaded.predictor, request.kernels,
         coverage=request.coverage, launch_s=request.launch_s, queued=request.queued,

@@ -24,7 +24,7 @@ from ...process import ChildLostError, JsonChild, die_with_parent, private_stdou
 from ..collector import Collector, JsonOptions, WorkerLostError
 from ..host import STEADY_MEMORY, cache_sizes_b, memory_b
 from ..runner import Runner, runners
-from .interleaved_blocks import Bench, CacheFlush, measure_chunk
+from .bench import Bench, CacheFlush, measure_chunk
 from .timing import COLD, HOT, StoppingRule
 
 _NICE = -10

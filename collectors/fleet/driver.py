@@ -102,21 +102,21 @@ def run_fleet(
     for device, specs in cases.items():
         count = sum(instance.device == device for instance in instances_used)
         fleet.add(device, specs, methods_of[device], count)
-    crews = [
-        _Crew(fleet, instance, methods_of[instance.device],
+    device_threads = [
+        _DeviceThread(fleet, instance, methods_of[instance.device],
               replace(base, device=instance.device, index=instance.index), patience)
         for instance in instances_used
     ]  # fmt: skip
     with terminate_as_interrupt(), fleet.watch:
-        fleet.work(crews)
-    if crews and all(crew.refused for crew in crews):
-        raise FleetError("; ".join(str(crew.ended) for crew in crews))
-    return fleet.summary(crews, time.monotonic() - began)
+        fleet.work(device_threads)
+    if device_threads and all(device_thread.refused for device_thread in device_threads):
+        raise FleetError("; ".join(str(device_thread.ended) for device_thread in device_threads))
+    return fleet.summary(device_threads, time.monotonic() - began)
 
 
 @dataclass(slots=True)
 class _Fleet:
-    """What the crews share: the store, the pools, the wish to stop."""
+    """What the device_threads share: the store, the pools, the wish to stop."""
 
     ray: Any
     store: Store
@@ -149,28 +149,28 @@ class _Fleet:
         """Whether nothing new is to be begun."""
         return self.interrupted or self.failure is not None or self.watch.lost
 
-    def work(self, crews: Sequence[_Crew]) -> None:
-        """Run all crews to their end; a first Ctrl-C has them store what they hold, a second ends at once."""
-        for crew in crews:
-            threading.Thread(target=crew.run, name=str(crew.instance), daemon=True).start()
+    def work(self, device_threads: Sequence[_DeviceThread]) -> None:
+        """Run all device_threads to their end; a first Ctrl-C has them store what they hold, a second ends at once."""
+        for device_thread in device_threads:
+            threading.Thread(target=device_thread.run, name=str(device_thread.instance), daemon=True).start()
         try:
-            self._wait(crews)
+            self._wait(device_threads)
         except KeyboardInterrupt:
             self.interrupted = True
-            self._wait(crews)
-        for crew in crews:
-            if crew.fault is not None:
-                raise crew.fault
-        if any(crew.ended for crew in crews) and not self.watch.answers():
+            self._wait(device_threads)
+        for device_thread in device_threads:
+            if device_thread.fault is not None:
+                raise device_thread.fault
+        if any(device_thread.ended for device_thread in device_threads) and not self.watch.answers():
             self.watch.lost = True
             disconnect(self.ray)
         if self.watch.lost or self.failure is not None:
             raise CampaignError(self._why_stopped(), "device" if self.refusal is None else "storage") from self.failure
 
-    def _wait(self, crews: Sequence[_Crew]) -> None:
+    def _wait(self, device_threads: Sequence[_DeviceThread]) -> None:
         """Until all have finished. `Thread.join` is no good here: one that Ctrl-C interrupts takes the thread for ended."""
         last: float | None = None
-        while not all(crew.finished for crew in crews):
+        while not all(device_thread.finished for device_thread in device_threads):
             time.sleep(_POLL_S)
             if self.watch.lost:
                 last = last or time.monotonic() + _LAST_S
@@ -197,22 +197,22 @@ class _Fleet:
                 done = sum(self.stored[instance.device].values()) + waiting
                 self.progress(instance.device, done, self.totals[instance.device])
 
-    def summary(self, crews: Sequence[_Crew], seconds: float) -> FleetSummary:
+    def summary(self, device_threads: Sequence[_DeviceThread], seconds: float) -> FleetSummary:
         """What was done."""
         left = {device: len(pool.left()) for device, pool in self.pools.items()}
         return FleetSummary(
             stored={device: dict(rows) for device, rows in self.stored.items()}, skipped=dict(self.skipped), left=left,
-            why_left={device: self._why_left(device, crews) for device, count in left.items() if count},
-            instances=tuple(crew.summary() for crew in crews), interrupted=self.interrupted, seconds=seconds,
+            why_left={device: self._why_left(device, device_threads) for device, count in left.items() if count},
+            instances=tuple(each.summary() for each in device_threads), interrupted=self.interrupted, seconds=seconds,
         )  # fmt: skip
 
-    def _why_left(self, device: str, crews: Sequence[_Crew]) -> str:
-        mine = [crew for crew in crews if crew.instance.device == device]
+    def _why_left(self, device: str, device_threads: Sequence[_DeviceThread]) -> str:
+        mine = [each for each in device_threads if each.instance.device == device]
         if not mine:
             return "no node of the cluster has this device"
         if self.interrupted:
             return "it was interrupted"
-        if all(crew.ended is not None for crew in mine):
+        if all(device_thread.ended is not None for device_thread in mine):
             return "no device of this name is left"
         if self.until is not None and time.monotonic() >= self.until:
             return TIME_OVER
@@ -220,7 +220,7 @@ class _Fleet:
 
 
 @dataclass(slots=True)
-class _Crew:
+class _DeviceThread:
     """One device's thread: portions from the pool, each a campaign over the actor."""
 
     fleet: _Fleet

@@ -16,7 +16,7 @@ from .. import console
 
 if TYPE_CHECKING:
     from ...features.device import Device
-    from ...workloads.whole_model import Whole
+    from ...workloads.whole_model import WholeModelPrediction
 
 _SHOWN = 12
 _TEXT_COLUMNS = ("family", "dtype", "variant", "impl", "kv_dtype", "cache_state", "name")
@@ -55,10 +55,12 @@ def predict_model(
     ask = partial(predict_whole, predictor, kernels, coverage=coverage, launch_s=launch_s, queued=queued)
     wholes = [ask(name) for name in names]
     if as_json:
-        from ...client.answers import Wholes
+        from ...client.answers import WholeModelPredictions
         from ...workloads.answers import whole_answer
 
-        console.print_json(Wholes([whole_answer(name, whole) for name, whole in zip(names, wholes, strict=True)]))
+        console.print_json(
+            WholeModelPredictions([whole_answer(name, whole) for name, whole in zip(names, wholes, strict=True)])
+        )
         return
     for name, whole in zip(names, wholes, strict=True):
         _show(path, known.get(name), whole)
@@ -115,7 +117,7 @@ def _value(name: str | None, word: Any) -> Any:
         return word
 
 
-def _show(path: Path, device: Device, whole: Whole) -> None:
+def _show(path: Path, device: Device, whole: WholeModelPrediction) -> None:
     from rich.text import Text
 
     screen = console.out()
@@ -135,7 +137,7 @@ def _show(path: Path, device: Device, whole: Whole) -> None:
         console.show_fact("note", remark)
 
 
-def _kernels(whole: Whole) -> Any:
+def _kernels(whole: WholeModelPrediction) -> Any:
     """The kernels that take most of the time, a bar each."""
     from rich.text import Text
 
@@ -160,7 +162,7 @@ def _kernels(whole: Whole) -> Any:
     return table
 
 
-def _families(whole: Whole) -> Any:
+def _families(whole: WholeModelPrediction) -> Any:
     table = _table("family", "runs", "all runs", "energy", "time", "")
     for family in whole.families:
         energy = "" if family.energy_j is None else console.joules(family.energy_j)

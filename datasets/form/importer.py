@@ -101,7 +101,7 @@ def table_importer(
     name: str,
     title: str,
     is_table: Callable[[Path], bool],
-    take: Callable[[Sheet, str | None, Harvest], None],
+    take: Callable[[Sheet, str | None, ImportBuilder], None],
     *,
     looks_like: Callable[[Path], bool] | None = None,
     names_devices: bool = True,
@@ -113,23 +113,23 @@ def table_importer(
         name: see `Importer`.
         title: see `Importer`.
         is_table: whether a file is a table to read.
-        take: puts the rows of one table into the harvest: `take(sheet, device, harvest)`.
+        take: puts the rows of one table into the builder: `take(sheet, device, builder)`.
         looks_like: whether a file tells that a path is of this source; `is_table` by default.
         names_devices: see `Importer`.
         origin: see `Importer`.
     """
 
     def read(path: Path, device: str | None, progress: Progress) -> ImportedTables:
-        harvest = Harvest()
+        builder = ImportBuilder()
         files = list(find_files(path, is_table))
         for done, file in enumerate(files):
             progress("reading tables", done, len(files))
             sheet = read_sheet(file)
-            harvest.files += 1
-            harvest.leave_out(sheet.ragged, "lines with more or fewer cells than the header")
-            take(sheet, device, harvest)
+            builder.files += 1
+            builder.leave_out(sheet.ragged, "lines with more or fewer cells than the header")
+            take(sheet, device, builder)
         progress("reading tables", len(files), len(files))
-        return harvest.done()
+        return builder.done()
 
     wanted = looks_like or is_table
     return Importer(name, title, lambda path: any_file(path, wanted), read, names_devices, origin)
@@ -180,7 +180,7 @@ def agreed_device(in_file: str, named: str | None, origin: str) -> str:
     return in_file
 
 
-class Harvest:
+class ImportBuilder:
     """Gathers rows of the form by family, and notes by reason.
 
     Attributes:
@@ -222,20 +222,20 @@ class Harvest:
         return ImportedTables(tables, notes, self.files)
 
 
-class Sieve:
+class RowFilter:
     """Which rows of a table stay; a row is left out for the first reason that fits it.
 
     Attributes:
         out: Rows that do not stay, shape `(n,)`.
     """
 
-    def __init__(self, harvest: Harvest, rows: int) -> None:
+    def __init__(self, builder: ImportBuilder, rows: int) -> None:
         self.out = np.zeros(rows, dtype=np.bool_)
-        self._harvest = harvest
+        self._builder = builder
 
     def leave_out(self, mask: npt.NDArray[np.bool_], reason: str) -> None:
         """Leave out the rows of `mask`, shape `(n,)`."""
-        self._harvest.leave_out(int((mask & ~self.out).sum()), reason)
+        self._builder.leave_out(int((mask & ~self.out).sum()), reason)
         self.out |= mask
 
     def only(self, words: Strings, known: Iterable[str], reason: Callable[[str], str]) -> None:

@@ -32,7 +32,7 @@ import numpy as np
 
 from ...features.batch.cases import Floats, Strings
 from ...features.device import catalogue, known_by
-from ..form.importer import MS, SHORT_KERNEL_S, Harvest, Sheet, Sieve, table_importer
+from ..form.importer import MS, SHORT_KERNEL_S, ImportBuilder, RowFilter, Sheet, table_importer
 
 _DTYPES: Mapping[str, str] = {
     "bfloat16": "bf16",
@@ -99,25 +99,25 @@ def _is_table(path: Path) -> bool:
     return match is not None and match["table"] in _TABLES and not copied
 
 
-def _take(sheet: Sheet, _device: str | None, harvest: Harvest) -> None:
+def _take(sheet: Sheet, _device: str | None, builder: ImportBuilder) -> None:
     folder = sheet.path.parent
     if (folder / "INCOMPLETE.txt").exists() and not (folder / "collection_meta.yaml").exists():
-        harvest.leave_out(len(sheet), "tables of a collection marked incomplete (INCOMPLETE.txt)")
+        builder.leave_out(len(sheet), "tables of a collection marked incomplete (INCOMPLETE.txt)")
         return
     match = _NAME.fullmatch(sheet.path.name)
     if match is None or not len(sheet):
         return
-    kind, sieve = _TABLES[match["table"]], Sieve(harvest, len(sheet))
+    kind, row_filter = _TABLES[match["table"]], RowFilter(builder, len(sheet))
     devices, words, source = sheet.text("device"), sheet.text(kind.dtype), sheet.text("kernel_source")
     for device in sorted(set(devices.tolist())):
         if other := _other_system(sheet.path, device):
-            sieve.leave_out(devices == device, f"the rows say {device}, their folder {other}")
-    sieve.only(words, _DTYPES, lambda word: f"dtype {word!r} is none of {', '.join(_DTYPES)}")
+            row_filter.leave_out(devices == device, f"the rows say {device}, their folder {other}")
+    row_filter.only(words, _DTYPES, lambda word: f"dtype {word!r} is none of {', '.join(_DTYPES)}")
     nongated = np.char.endswith(source, "_nongated")
-    sieve.leave_out(nongated, "experts without a gate are another amount of work than the family's")
-    sieve.leave_out(sheet.numbers("beam_width") > 1, "attention over several beams")
-    rows = sheet.at(~sieve.out)
-    harvest.remark(
+    row_filter.leave_out(nongated, "experts without a gate are another amount of work than the family's")
+    row_filter.leave_out(sheet.numbers("beam_width") > 1, "attention over several beams")
+    rows = sheet.at(~row_filter.out)
+    builder.remark(
         int((rows.text(kind.dtype) == "float16").sum()), "called float16, taken as bf16, which the collector ran"
     )
     columns = {
@@ -126,17 +126,17 @@ def _take(sheet: Sheet, _device: str | None, harvest: Harvest) -> None:
     }  # fmt: skip
     if kind.family == "attention":
         columns["kv_dtype"] = _formats(rows.text("kv_cache_dtype"))
-    harvest.add(kind.family, len(rows), **columns, **_power(rows, columns["latency_s"], harvest))
+    builder.add(kind.family, len(rows), **columns, **_power(rows, columns["latency_s"], builder))
 
 
-def _power(rows: Sheet, latency_s: Floats, harvest: Harvest) -> dict[str, Floats]:
+def _power(rows: Sheet, latency_s: Floats, builder: ImportBuilder) -> dict[str, Floats]:
     power, limit = rows.numbers("power"), rows.numbers("power_limit")
     power, limit = (np.where(column > 0, column, np.nan) for column in (power, limit))
     not_measured = ~np.isnan(power) & (rows.numbers("compute_bound") == 1)
-    harvest.remark(int(not_measured.sum()), "imported without power: what the table gives is the power limit")
+    builder.remark(int(not_measured.sum()), "imported without power: what the table gives is the power limit")
     power = np.where(not_measured, np.nan, power)
     short = ~np.isnan(power) & (latency_s < SHORT_KERNEL_S)
-    harvest.remark(
+    builder.remark(
         int(short.sum()), "their power is noisy: the kernel is shorter than 333 µs and the sensor was read every 100 ms"
     )
     return {"power_w": power, "power_limit_w": limit}

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...features.batch.cases import Floats, Strings
-from ..form.importer import MS, Harvest, Sheet, Sieve, agreed_device, header_of, table_importer
+from ..form.importer import MS, ImportBuilder, RowFilter, Sheet, agreed_device, header_of, table_importer
 
 CUTLASS_FORMATS: Mapping[str, str] = {
     "f64": "fp64", "f32": "fp32", "tf32": "tf32", "f16": "fp16", "bf16": "bf16", "e4m3": "fp8", "fe4m3": "fp8", "s8": "int8",
@@ -104,33 +104,33 @@ def _is_table(path: Path) -> bool:
     return path.suffix.lower() == ".csv" and set(header_of(path)) >= _COLUMNS
 
 
-def _take(sheet: Sheet, device: str | None, harvest: Harvest) -> None:
-    device, sieve = agreed_device("", device, str(sheet.path)), Sieve(harvest, len(sheet))
+def _take(sheet: Sheet, device: str | None, builder: ImportBuilder) -> None:
+    device, row_filter = agreed_device("", device, str(sheet.path)), RowFilter(builder, len(sheet))
     kinds, provider, disposition, status = (
         np.char.lower(sheet.text(name)) for name in ("OperationKind", "Provider", "Disposition", "Status")
     )
-    sieve.only(kinds, ("gemm",), lambda word: f"operation {word!r} is no plain matrix product")
-    sieve.only(provider, _PROVIDERS, lambda word: f"provider {word!r} is none of {', '.join(_PROVIDERS)}")
-    sieve.only(disposition, ("passed",), lambda word: f"disposition {word!r}, not 'passed'{_ADVICE.get(word, '')}")
-    sieve.only(status, ("success",), lambda word: f"status {word!r}, not 'success'")
-    sieve.leave_out(~(sheet.numbers("Runtime") > 0), "no runtime")
-    sieve.leave_out(np.nan_to_num(sheet.numbers("beta")) != 0, "beta is not 0: the kernel reads C too")
+    row_filter.only(kinds, ("gemm",), lambda word: f"operation {word!r} is no plain matrix product")
+    row_filter.only(provider, _PROVIDERS, lambda word: f"provider {word!r} is none of {', '.join(_PROVIDERS)}")
+    row_filter.only(disposition, ("passed",), lambda word: f"disposition {word!r}, not 'passed'{_ADVICE.get(word, '')}")
+    row_filter.only(status, ("success",), lambda word: f"status {word!r}, not 'success'")
+    row_filter.leave_out(~(sheet.numbers("Runtime") > 0), "no runtime")
+    row_filter.leave_out(np.nan_to_num(sheet.numbers("beta")) != 0, "beta is not 0: the kernel reads C too")
     (a, a_column), (b, b_column), (_, c_column) = (_operand(sheet, name) for name in "ABC")
-    sieve.leave_out(a != b, "operands of two formats")
-    sieve.only(a, CUTLASS_FORMATS, lambda word: f"no format {word!r}; formats: {', '.join(CUTLASS_FORMATS)}")
-    keep = np.flatnonzero(~sieve.out)
+    row_filter.leave_out(a != b, "operands of two formats")
+    row_filter.only(a, CUTLASS_FORMATS, lambda word: f"no format {word!r}; formats: {', '.join(CUTLASS_FORMATS)}")
+    keep = np.flatnonzero(~row_filter.out)
     rows = sheet.at(keep)
     swap = c_column[keep]
     simt = np.char.lower(rows.text("op_class")) == "simt"
     formats = np.array([CUTLASS_FORMATS[word] for word in a[keep].tolist()], dtype=np.str_)
     tiled = provider[keep] == "cutlass"
     batch = np.nan_to_num(rows.numbers("batch_count"), nan=1.0)
-    harvest.remark(
+    builder.remark(
         int((tiled & _clustered(rows)).sum()), "imported without their cluster shape, which the form has no column for"
     )
     variants = [variant_of(*map(bool, item)) for item in zip(a_column[keep], b_column[keep], swap, strict=True)]
     knobs = {name: np.where(tiled, column, np.nan) for name, column in _knobs(rows, swap).items()}
-    harvest.add(
+    builder.add(
         "gemm", len(rows), device=device, impl=provider[keep], latency_s=rows.numbers("Runtime") * MS,
         # On tensor cores fp32 operands are rounded to tf32.
         dtype=np.where((formats == "fp32") & ~simt & tiled, "tf32", formats),

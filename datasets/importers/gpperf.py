@@ -30,7 +30,7 @@ import numpy.typing as npt
 from ...features.batch.cases import Floats
 from ...features.device import catalogue
 from ...features.errors import SpecError
-from ..form.importer import MS, Harvest, Sheet, Sieve, agreed_device, header_of, table_importer
+from ..form.importer import MS, ImportBuilder, RowFilter, Sheet, agreed_device, header_of, table_importer
 from .cutlass_profiler import CutlassKernel, parse_kernel, variant_of
 
 _DEVICE = "NVIDIA GeForce RTX 4070"
@@ -62,40 +62,40 @@ def _kind(path: Path) -> str:
     return next((kind for kind, wanted in kinds if names >= wanted), "")
 
 
-def _take(raw: Sheet, device: str | None, harvest: Harvest) -> None:
+def _take(raw: Sheet, device: str | None, builder: ImportBuilder) -> None:
     sheet = Sheet(raw.path, raw.table.rename_columns([_plain(name) for name in raw.names]))
     kind = _kind(raw.path)
     if kind == "cutlass":
-        _cutlass(sheet, device, harvest)
+        _cutlass(sheet, device, builder)
     elif kind == "tiled":
-        _tiled(sheet, agreed_device(_DEVICE, device, str(raw.path)), harvest)
+        _tiled(sheet, agreed_device(_DEVICE, device, str(raw.path)), builder)
     elif kind == "raw":
-        harvest.leave_out(len(sheet), "raw results, whose header does not name their columns in order")
+        builder.leave_out(len(sheet), "raw results, whose header does not name their columns in order")
     else:
-        harvest.leave_out(len(sheet), "power of a whole process (start-up, copies, cuBLAS check), not of the kernel")
+        builder.leave_out(len(sheet), "power of a whole process (start-up, copies, cuBLAS check), not of the kernel")
 
 
-def _tiled(sheet: Sheet, device: str, harvest: Harvest) -> None:
+def _tiled(sheet: Sheet, device: str, builder: ImportBuilder) -> None:
     tile, latency = sheet.numbers("tilesize"), sheet.numbers("executiontime") * MS
     good = latency > 0
-    harvest.leave_out(int((~good).sum()), "no runtime")
+    builder.leave_out(int((~good).sum()), "no runtime")
     rows = sheet.at(good)
     sizes = {name: rows.numbers(name) for name in "mnk"}
     tiles = dict.fromkeys(("tile_m", "tile_n", "tile_k"), tile[good])
-    harvest.remark(len(rows), "one first launch each: the times hold what a first launch costs")
-    harvest.add("gemm", len(rows), device=device, dtype="fp32", impl="cuda_tiled", variant="", batch=1, latency_s=latency[good],
+    builder.remark(len(rows), "one first launch each: the times hold what a first launch costs")
+    builder.add("gemm", len(rows), device=device, dtype="fp32", impl="cuda_tiled", variant="", batch=1, latency_s=latency[good],
                 **sizes, **tiles)  # fmt: skip
 
 
-def _cutlass(sheet: Sheet, device: str | None, harvest: Harvest) -> None:
+def _cutlass(sheet: Sheet, device: str | None, builder: ImportBuilder) -> None:
     kernels = {name: parse_kernel(name) for name in set(sheet.text("kernelname").tolist())}
     matched = [kernels[name] for name in sheet.text("kernelname").tolist()]
-    sieve = Sieve(harvest, len(sheet))
+    row_filter = RowFilter(builder, len(sheet))
     unknown = np.array([kernel is None for kernel in matched], dtype=np.bool_)
-    sieve.leave_out(unknown, "names that are no plain CUTLASS product")
-    sieve.leave_out(~(sheet.numbers("runtime") > 0), "no runtime")
-    sieve.leave_out(np.nan_to_num(sheet.numbers("beta")) != 0, "beta is not 0: the kernel reads C too")
-    keep = np.flatnonzero(~sieve.out)
+    row_filter.leave_out(unknown, "names that are no plain CUTLASS product")
+    row_filter.leave_out(~(sheet.numbers("runtime") > 0), "no runtime")
+    row_filter.leave_out(np.nan_to_num(sheet.numbers("beta")) != 0, "beta is not 0: the kernel reads C too")
+    keep = np.flatnonzero(~row_filter.out)
     rows, chosen = sheet.at(keep), [kernel for kernel in (matched[i] for i in keep) if kernel is not None]
     if not chosen:
         return
@@ -105,11 +105,11 @@ def _cutlass(sheet: Sheet, device: str | None, harvest: Harvest) -> None:
     )
     latency, dtypes = rows.numbers("runtime") * MS, np.array([kernel.dtype for kernel in chosen])
     power, idle = rows.numbers("power"), _idle(rows, devices, dtypes, latency)
-    harvest.remark(
+    builder.remark(
         int(idle.sum()), "imported without power: the reading caught an idle card, the product keeps it busy"
     )
     # GPPerf's kernels write C column by column, as all of CUTLASS's SIMT generators do; see `parse_kernel`.
-    harvest.add(
+    builder.add(
         "gemm", len(rows), device=devices, dtype=dtypes, impl="cutlass", batch=1, latency_s=latency,
         variant=np.array([_variant(kernel) for kernel in chosen], dtype=np.str_),
         m=rows.numbers("n"), n=rows.numbers("m"), k=rows.numbers("k"), power_w=np.where(idle | (power <= 0), np.nan, power),

@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from ...features.device import canonical_name, catalogue
 from ...features.families.elementwise import FLOPS_PER_ELEMENT
-from ..form.importer import MS, Harvest, Sheet, header_of, table_importer
+from ..form.importer import MS, ImportBuilder, Sheet, header_of, table_importer
 
 _OPERATORS = {"OPName", "Latency", "Device"}
 _LAYERS = {"Name", "input_shapes", "output_shape", "fw_latency"}
@@ -88,34 +88,34 @@ def _is_table(path: Path) -> bool:
     return columns >= _OPERATORS or columns >= _LAYERS
 
 
-def _take(sheet: Sheet, _device: str | None, harvest: Harvest) -> None:
+def _take(sheet: Sheet, _device: str | None, builder: ImportBuilder) -> None:
     if set(sheet.names) >= _OPERATORS:
-        _operators(sheet, harvest)
+        _operators(sheet, builder)
     else:
-        _layers(sheet, harvest)
+        _layers(sheet, builder)
 
 
-def _operators(sheet: Sheet, harvest: Harvest) -> None:
+def _operators(sheet: Sheet, builder: ImportBuilder) -> None:
     split = next((part for part in reversed(sheet.path.parts[:-1]) if part in ("train", "test")), "")
     names, devices = sheet.text("OPName"), sheet.text("Device")
     for word, device in sorted(set(zip(names.tolist(), devices.tolist(), strict=True))):
         here = (names == word) & (devices == device)
         family, sizes = _TABLES.get(word, ("elementwise", _rows))
         if word not in _TABLES and word not in FLOPS_PER_ELEMENT:
-            harvest.leave_out(int(here.sum()), f"no family of kernels for the operator {word!r}")
+            builder.leave_out(int(here.sum()), f"no family of kernels for the operator {word!r}")
             continue
         if why := _THROTTLED.get((canonical_name(device, catalogue()), word, split)):
-            harvest.leave_out(int(here.sum()), why)
+            builder.leave_out(int(here.sum()), why)
             continue
         part = sheet.at(here)
         columns = {"variant": word if family == "elementwise" else ""} | sizes(part)
         latency = part.numbers("Latency") * MS
         fresh = _fresh(
-            (word, device, split), [*(columns[n] for n in columns if n != "variant"), latency], len(part), harvest.seen
+            (word, device, split), [*(columns[n] for n in columns if n != "variant"), latency], len(part), builder.seen
         )
-        harvest.leave_out(int((~fresh).sum()), "the same row stands in another table of the clone")
+        builder.leave_out(int((~fresh).sum()), "the same row stands in another table of the clone")
         new_columns = {n: column[fresh] if isinstance(column, np.ndarray) else column for n, column in columns.items()}
-        harvest.add(family, int(fresh.sum()), device=device, dtype="fp32", impl="torch", latency_s=latency[fresh],
+        builder.add(family, int(fresh.sum()), device=device, dtype="fp32", impl="torch", latency_s=latency[fresh],
                     split=split, **new_columns)  # fmt: skip
 
 
@@ -136,24 +136,24 @@ _NODE = re.compile(r"(truediv|addmm|matmul|bmm|softmax|tanh|gelu|add|mul|div|pow
 _SHAPES = tuple[tuple[int, ...], ...]
 
 
-def _layers(sheet: Sheet, harvest: Harvest) -> None:
+def _layers(sheet: Sheet, builder: ImportBuilder) -> None:
     """Forward times of a model's layers. Backward times are sums over several kernels and are no rows."""
     device = sheet.path.parent.name.replace("_", " ")
     latency, dtypes = sheet.numbers("fw_latency"), sheet.text("dtype")
     columns = zip(*(sheet.text(n).tolist() for n in ("Name", "meta", "input_shapes", "output_shape")), strict=True)
     for i, (name, meta, inputs, output) in enumerate(columns):
         if not latency[i] > 0:
-            harvest.leave_out(1, "layers that launch nothing, or whose time is missing")
+            builder.leave_out(1, "layers that launch nothing, or whose time is missing")
             continue
         if dtypes[i] not in ("", "torch.float32"):
-            harvest.leave_out(1, "layers in another dtype than fp32")
+            builder.leave_out(1, "layers in another dtype than fp32")
             continue
         layer_case = _layer(name, meta, _parsed(inputs), _parsed(f"[{output}]"))
         if isinstance(layer_case, str):
-            harvest.leave_out(1, layer_case)
+            builder.leave_out(1, layer_case)
             continue
         family, case = layer_case
-        harvest.add(
+        builder.add(
             family, 1, device=device, dtype="fp32", impl="torch", latency_s=latency[i] * MS, split="label", **case
         )
 

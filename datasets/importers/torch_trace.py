@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from ...features.errors import SpecError
-from ..form.importer import US, Harvest, ImportedTables, Importer, Progress, agreed_device, any_file, find_files
+from ..form.importer import US, ImportBuilder, ImportedTables, Importer, Progress, agreed_device, any_file, find_files
 
 Shape = tuple[int, ...]
 Case = tuple[str, dict[str, Any]]
@@ -252,13 +252,13 @@ def _is_trace(path: Path) -> bool:
 
 
 def _read(path: Path, device: str | None, progress: Progress) -> ImportedTables:
-    harvest = Harvest()
+    builder = ImportBuilder()
     files = list(find_files(path, _is_trace))
     times: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for done, file in enumerate(files):
         progress("reading traces", done, len(files))
-        _trace(file, _load(file), device, times, harvest)
-        harvest.files += 1
+        _trace(file, _load(file), device, times, builder)
+        builder.files += 1
     progress("reading traces", len(files), len(files))
     by_family: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for (name, dtype, family, *case), durations_us in times.items():
@@ -266,10 +266,10 @@ def _read(path: Path, device: str | None, progress: Progress) -> ImportedTables:
         by_family[family].append(row)
     for family, rows in by_family.items():
         columns = {name: [row[name] for row in rows] for name in rows[0]}
-        harvest.add(family, len(rows), impl="torch", **columns)
+        builder.add(family, len(rows), impl="torch", **columns)
     calls = sum(len(durations_us) for durations_us in times.values())
-    harvest.remark(len(times), f"medians over {calls} calls")
-    return harvest.done()
+    builder.remark(len(times), f"medians over {calls} calls")
+    return builder.done()
 
 
 def _load(path: Path) -> _Event:
@@ -286,7 +286,7 @@ def _load(path: Path) -> _Event:
 
 
 def _trace(
-    path: Path, trace: _Event, device: str | None, times: dict[tuple[Any, ...], list[float]], harvest: Harvest
+    path: Path, trace: _Event, device: str | None, times: dict[tuple[Any, ...], list[float]], builder: ImportBuilder
 ) -> None:
     events = [event for event in trace["traceEvents"] if isinstance(event, dict) and event.get("ph") == "X"]
     by_thread = _outermost(events)
@@ -302,12 +302,12 @@ def _trace(
         call.launched_us += float(event.get("dur", 0.0))
         call.devices = (call.devices or set()) | {_argument(event, "device")}
         call.kernels += f" {event.get('name', '')}"
-    harvest.leave_out(orphans, "kernels that no known operator launched")
+    builder.leave_out(orphans, "kernels that no known operator launched")
     names = {gpu.get("id"): str(gpu.get("name", "")) for gpu in trace.get("deviceProperties") or ()}
     for call in (call for calls in by_thread.values() for call in calls):
         case = _case(call)
         if isinstance(case, str):
-            harvest.leave_out(1, case)
+            builder.leave_out(1, case)
             continue
         device_name = names.get(next(iter(call.devices or {None})), "") or (
             next(iter(names.values())) if len(names) == 1 else ""

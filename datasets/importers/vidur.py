@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...features.batch.cases import Floats
-from ..form.importer import MS, Harvest, Sheet, agreed_device, header_of, table_importer
+from ..form.importer import MS, ImportBuilder, Sheet, agreed_device, header_of, table_importer
 
 _MODEL = {"n_embd", "num_tensor_parallel_workers"}
 _FILES: Mapping[str, set[str]] = {
@@ -133,25 +133,25 @@ def _is_table(path: Path) -> bool:
     return wanted is not None and set(header_of(path)) >= wanted
 
 
-def _take(sheet: Sheet, device: str | None, harvest: Harvest) -> None:
+def _take(sheet: Sheet, device: str | None, builder: ImportBuilder) -> None:
     where = agreed_device(_device(sheet.path), device, str(sheet.path))
     operators = _OPERATORS if sheet.path.name == "mlp.csv" else _ATTENTION
     for operator in _timed(sheet):
-        _operator(sheet, operator, operators.get(operator), where, harvest)
+        _operator(sheet, operator, operators.get(operator), where, builder)
 
 
-def _operator(sheet: Sheet, name: str, operator: _Operator | None, device: str, harvest: Harvest) -> None:
+def _operator(sheet: Sheet, name: str, operator: _Operator | None, device: str, builder: ImportBuilder) -> None:
     latency = sheet.numbers(f"time_stats.{name}.median") * MS
     timed = latency > 0
     if operator is None:
-        harvest.leave_out(int(timed.sum()), f"no family of kernels for the operator {name!r}")
+        builder.leave_out(int(timed.sum()), f"no family of kernels for the operator {name!r}")
         return
     family, sizes, covered, why = operator
     wanted = covered(sheet)
-    harvest.leave_out(int((timed & ~wanted).sum()), why)
+    builder.leave_out(int((timed & ~wanted).sum()), why)
     rows = sheet.at(timed & wanted)
     columns = {"device": device, "dtype": "fp16", "impl": _impls(rows), **sizes(rows)}
-    harvest.add(family, len(rows), latency_s=latency[timed & wanted], **columns)
+    builder.add(family, len(rows), latency_s=latency[timed & wanted], **columns)
 
 
 def _impls(rows: Sheet) -> npt.NDArray[np.str_]:

@@ -1,4 +1,7 @@
-"""Dense matrix multiply: C[b,m,n] = A[b,m,k] · B[b,k,n], optionally plus a bias row."""
+"""Dense matrix multiply: C[b,m,n] = A[b,m,k] · B[b,k,n], optionally plus a bias row.
+
+Bytes moved follow from the operands (`KernelFamily.bytes_moved`).
+"""
 
 from __future__ import annotations
 

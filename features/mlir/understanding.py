@@ -29,7 +29,7 @@ def read(text: str | bytes, *, readers: Sequence[str] | None = None, native: Nat
     """The op graph of MLIR text.
 
     `readers` limits who is asked, in the order of the chain; all that are installed when None. `native` asks the native parsers
-    (`api.mlir_reader.NativeReader` does it in a child process, safe from texts that crash them); in this process when None.
+    (`parser_process.NativeReader` does it in a child process, safe from texts that crash them); in this process when None.
 
     Raises:
         SpecError: the text is empty or no MLIR, too large, nested too deep, or no reader of `readers` takes it.

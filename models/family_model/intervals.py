@@ -22,9 +22,10 @@ from ...features.errors import SpecError
 
 REGIMES = ("seen", "adapted", "unseen_device", "unseen_kind")
 """From the least strange to the strangest, an order that what is made of two answers goes by. seen: the like was measured on
-the device; adapted: a device calibrated by a few rows, whose errors its own process claims (`models.adapted`); unseen_device:
-errors with each device left out, also for a variant or dtype never measured on a device that was; unseen_kind: no learned model
-applies (a kind of processor never trained on), errors are those of the lower bound times its median ratio."""
+the device; adapted: a device calibrated by a few rows, errors as its Gaussian process states (`device_correction.Adaptation`);
+unseen_device: errors with each device left out, also for a variant or dtype never measured on a device that was;
+unseen_kind: no learned model applies (a kind of processor never trained on), errors are those of the lower bound times its
+median ratio."""
 
 SCORED = ("latency", "power", "energy")
 """The targets that have interval scores, in the order of their columns."""

@@ -25,8 +25,8 @@ from ..family_model.device_transfer import FamilyRegressor, Query, transfer
 from ..family_model.domain import WIDENING_PER_STEP, extrapolate, log2_excess
 from ..family_model.gaussian_process import Points
 from ..family_model.intervals import COVERAGE_RANGE, SCORED, Spread, check_coverage, scale_of
+from .in_domain import CategoryRecord, Novelty, RecordColumns, notes, training_support
 from .prediction import TARGETS, Prediction, Predictions
-from .training_support import CategoryRecord, Novelty, RecordColumns, notes, training_support
 
 _STEPS_PER_UNKNOWN_LABEL = 2.0
 """A dtype, variant or impl never measured widens like a case two typical spacings outside the domain: doubled."""

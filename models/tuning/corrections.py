@@ -1,8 +1,8 @@
 """What measurements teach about configurations not measured: a Gaussian process on the model's errors, in closed form.
 
 The error of a measurement is ln(measured / predicted). Two configurations err alike as far as trees judge them alike
-(`Judge.places`) and their knobs are alike: much within one operation, a little across operations of the kind on the same
-device and dtype. Exact regression by Cholesky factorisation (Rasmussen and Williams, "Gaussian Processes for Machine
+(`ForestEvaluator.places`) and their knobs are alike: much within one operation, a little across operations of the kind on the
+same device and dtype. Exact regression by Cholesky factorisation (Rasmussen and Williams, "Gaussian Processes for Machine
 Learning", 2006, algorithm 2.1); left-out errors after their equations 5.10 to 5.12.
 """
 
@@ -26,7 +26,7 @@ NEAR_KIND, NEAR_TASK = 0.1, 0.3
 """Of the remainder that only near configurations share: across operations, and within one."""
 
 LENGTH = 0.15
-"""Distance at which configurations are still alike, in the units of `Judge.places`."""
+"""Distance at which configurations are still alike, in the units of `ForestEvaluator.places`."""
 
 NOISE = 0.1
 """Of one measurement.
@@ -149,7 +149,7 @@ class Configurations:
     def place(self, model: FlatModel) -> Column:
         """Where they lie for the correction, shape `(n, d)`: as trees see them, and by their knobs."""
         knobs = np.log2(self.knobs + 1.0) / (KNOB_SCALE * np.sqrt(max(self.knobs.shape[1], 1)))
-        return np.hstack([model.judge.places(self.features, len(knobs)), knobs])
+        return np.hstack([model.evaluator.places(self.features, len(knobs)), knobs])
 
 
 def configurations(model: FlatModel, key: TaskKey, knobs: Any) -> Configurations:

@@ -20,7 +20,7 @@ from ...features.tuning.formula import MOST_EXP, Formula
 from ...features.tuning.kind import BOUND
 from ...files import write_whole
 from . import model_file as form
-from .forest import Column, Forest, Judge
+from .forest import Column, Forest, ForestEvaluator
 from .model_file import Cursor, Measured, ModelFileError
 
 SUFFIX = ".kcm"
@@ -55,12 +55,12 @@ class FlatModel:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     measured: Measured | None = None
     _bound: int = field(init=False, repr=False, compare=False)
-    _judges: tuple[Judge, ...] = field(init=False, repr=False, compare=False)
+    _evaluators: tuple[ForestEvaluator, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         forests = [self.latency] if self.energy is None else [self.latency, self.energy]
         object.__setattr__(self, "_bound", self.formula.names.index(BOUND))
-        object.__setattr__(self, "_judges", tuple(Judge(forest) for forest in forests))
+        object.__setattr__(self, "_evaluators", tuple(ForestEvaluator(forest) for forest in forests))
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -104,7 +104,9 @@ class FlatModel:
             SpecError: the numbers are too large to give a time that is finite and greater than 0.
         """
         with np.errstate(all="ignore"):
-            latency_s: Column = features[self._bound] * np.exp(np.minimum(self._judges[0].sums(features, n), MOST_EXP))
+            latency_s: Column = features[self._bound] * np.exp(
+                np.minimum(self._evaluators[0].sums(features, n), MOST_EXP)
+            )
         return self._checked(latency_s, "time")
 
     def joules(self, features: Sequence[float | Column], seconds: Column) -> Column:
@@ -116,13 +118,13 @@ class FlatModel:
         if self.energy is None:
             raise SpecError(f"the model of {self.kind} predicts no energy", field="energy_j")
         with np.errstate(all="ignore"):
-            energy_j = seconds * np.exp(np.minimum(self._judges[1].sums(features, len(seconds)), MOST_EXP))
+            energy_j = seconds * np.exp(np.minimum(self._evaluators[1].sums(features, len(seconds)), MOST_EXP))
         return self._checked(energy_j, "energy")
 
     @property
-    def judge(self) -> Judge:
+    def evaluator(self) -> ForestEvaluator:
         """The latency forest, made ready."""
-        return self._judges[0]
+        return self._evaluators[0]
 
     def _checked(self, checked: Column, what: str) -> Column:
         if len(checked) and not (checked.min() > 0.0 and checked.max() < np.inf):

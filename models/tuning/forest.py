@@ -58,7 +58,7 @@ class Forest:
         return len(self.leaves)
 
 
-class Judge:
+class ForestEvaluator:
     """A forest made ready to be summed over rows. Holds nothing that changes, so threads may share it."""
 
     __slots__ = ("_bias", "_depth", "_every", "_first_leaf", "_leaves", "_runs", "_splits", "_thresholds", "_uses")

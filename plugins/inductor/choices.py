@@ -99,7 +99,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ChoiceSpec:
     """One choice as it was understood.
 
     Attributes:
@@ -147,7 +147,7 @@ def product_of(choices: Sequence[Any], around: Surroundings) -> Product | None:
     return None
 
 
-def read(choice: Any, product: Product, around: Surroundings) -> Reading:
+def read(choice: Any, product: Product, around: Surroundings) -> ChoiceSpec:
     """What `choice`, one of the choices of `product`, was made with."""
     choice = unwrapped(choice)
     maker, name = maker_of(choice), _operation(choice)
@@ -157,7 +157,7 @@ def read(choice: Any, product: Product, around: Surroundings) -> Reading:
     spec = None
     if product.variant is not None:
         spec = _spec(product, dtype, impl, knobs, around)
-    return Reading(maker, spec, knobs, dtype, note[:_LONGEST_NOTE], getattr(choice, "hint_override", None))
+    return ChoiceSpec(maker, spec, knobs, dtype, note[:_LONGEST_NOTE], getattr(choice, "hint_override", None))
 
 
 def _spec(product: Product, dtype: str, impl: str, knobs: Mapping[str, int], around: Surroundings) -> KernelSpec | None:

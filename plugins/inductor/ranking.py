@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ...features.tuning.kind import Candidates, Task
-from .choices import Product, Reading
+from .choices import ChoiceSpec, Product
 from .reporting import say_once
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ FAILURES = 2
 """Failures after which a choice is not tried again: one may have been an accident, memory taken by another process say."""
 
 
-class Memory:
+class ChoiceHistory:
     """What is known of single choices on one device, from earlier processes and from this one."""
 
     def __init__(self, stack: str) -> None:
@@ -89,7 +89,7 @@ MARGIN = 1.5
 """A choice measured this much slower than the best is not timed again: Inductor's times of one kernel in two processes were up
 to 1.42 times apart (four small products on two cores that others used), so a choice this far behind has hardly a chance."""
 
-Rank = Callable[[Sequence[Reading]], Sequence[int] | None]
+Rank = Callable[[Sequence[ChoiceSpec]], Sequence[int] | None]
 """Positions of the readings given, best first; None where no model can say."""
 
 
@@ -111,7 +111,7 @@ class Decision:
 
 
 def decide(
-    readings: Sequence[Reading], memory: Memory, rank: Rank, *, top_k: int, keep_extern: bool, on_cpu: bool
+    readings: Sequence[ChoiceSpec], memory: ChoiceHistory, rank: Rank, *, top_k: int, keep_extern: bool, on_cpu: bool
 ) -> Decision:
     """Which choices of one list stay.
 
@@ -172,7 +172,7 @@ class Ranking:
         """Take measured rows; they are handed to the model when it is next asked, so that compiling waits for nothing."""
         self._unfed.extend(row for row in rows if row.latency_s is not None and row.spec.impl.startswith("triton"))
 
-    def order(self, product: Product, readings: Sequence[Reading]) -> list[int] | None:
+    def order(self, product: Product, readings: Sequence[ChoiceSpec]) -> list[int] | None:
         """Positions of the templates `readings` of `product`, fastest first; None where no model can say."""
         try:
             model = self._ready()

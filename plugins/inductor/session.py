@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...features.device import catalogue
 from ...features.errors import SpecError
 from . import torch_side
-from .choices import Product, Reading, maker_of, product_of, read, unwrapped
-from .ranking import KIND, Load, Measured, Memory, Ranking, decide, stack_of
+from .choices import ChoiceSpec, Product, maker_of, product_of, read, unwrapped
+from .ranking import KIND, ChoiceHistory, Load, Measured, Ranking, decide, stack_of
 from .reporting import Counts, forget_shown, say_once
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class _Known:
 
     name: str
     facts: Mapping[str, Any]
-    memory: Memory
+    memory: ChoiceHistory
     ranking: Ranking
     least: bool
 
@@ -57,7 +57,7 @@ class _Seen:
     """What was found out about a choice before it was timed, and the choices that were to be timed with it."""
 
     product: Product
-    reading: Reading
+    reading: ChoiceSpec
     beside: list[Any]
 
 
@@ -123,7 +123,7 @@ class Session:
             known.memory.learn(rows)
             known.ranking.learn(rows)
 
-    def _row(self, reading: Reading, time_ms: float, known: _Known, now: str) -> Measured | None:
+    def _row(self, reading: ChoiceSpec, time_ms: float, known: _Known, now: str) -> Measured | None:
         """The row of one choice; None where no row can stand for it, or its time is none (a result of no elements takes 0)."""
         ran = isfinite(time_ms)
         self.counts.measured += ran
@@ -137,7 +137,7 @@ class Session:
             least=known.least,
         )  # fmt: skip
 
-    def _seen_of(self, choices: Sequence[Any]) -> tuple[Product, dict[int, Reading], list[Reading]] | None:
+    def _seen_of(self, choices: Sequence[Any]) -> tuple[Product, dict[int, ChoiceSpec], list[ChoiceSpec]] | None:
         """The product, each choice's reading by its identity, and the readings of those that did not compile."""
         marks = {id(item): mark for item in choices if (mark := _mark(item)) is not None}
         if marks:
@@ -164,7 +164,9 @@ class Session:
             facts = {"device": name, "called": called, "kind": "inductor autotuning", "versions": versions, "stack": stack,
                      "started": datetime.now(UTC).isoformat(timespec="seconds"),
                      **torch_side.timing_facts(product.device_type)}  # fmt: skip
-            known = _Known(name, facts, Memory(stack), Ranking(name, self._load), torch_side.takes_minimum(key[0]))
+            known = _Known(
+                name, facts, ChoiceHistory(stack), Ranking(name, self._load), torch_side.takes_minimum(key[0])
+            )
             rows = self.keeper.remembered(name)
             known.memory.learn(rows)
             known.ranking.learn(rows)

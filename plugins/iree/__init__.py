@@ -4,7 +4,7 @@
 """
 
 from .compiler import Instructions, imposed
-from .dispatches import Dispatch, LeftAlone
+from .dispatches import Dispatch, UntunedDispatch
 from .tuning import Choice, TuningResult, tune
 
-__all__ = ["Choice", "Dispatch", "Instructions", "LeftAlone", "TuningResult", "imposed", "tune"]
+__all__ = ["Choice", "Dispatch", "Instructions", "TuningResult", "UntunedDispatch", "imposed", "tune"]

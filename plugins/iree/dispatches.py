@@ -73,7 +73,7 @@ class Dispatch:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftAlone:
+class UntunedDispatch:
     """A product or convolution that is left to the compiler.
 
     Attributes:
@@ -96,7 +96,7 @@ class Dispatches:
     """
 
     tunable: tuple[Dispatch, ...]
-    left: tuple[LeftAlone, ...]
+    left: tuple[UntunedDispatch, ...]
     total: int
 
 
@@ -119,7 +119,7 @@ def read_dispatches(flow: str) -> Dispatches:
         raise SpecError(f"IREE does not read its own phase `flow`: {str(error).splitlines()[0]}") from error
     calls = _calls(module.operation)
     result: dict[tuple[object, ...], Dispatch] = {}
-    left: list[LeftAlone] = []
+    left: list[UntunedDispatch] = []
     total = 0
     for executable in module.body.operations:
         if executable.operation.name != "flow.executable":
@@ -128,7 +128,7 @@ def read_dispatches(flow: str) -> Dispatches:
         created = calls.get(symbol(executable), ())
         for function in walk(executable.operation, "func.func"):
             for item in _of_function(function, created):
-                if isinstance(item, LeftAlone):
+                if isinstance(item, UntunedDispatch):
                     left.append(item)
                     continue
                 other = result.get(item.key)
@@ -143,7 +143,7 @@ def _together(dispatch: Dispatch, other: Dispatch) -> Dispatch:
     )  # fmt: skip
 
 
-def _of_function(function: Any, made: Sequence[Any]) -> Iterator[Dispatch | LeftAlone]:
+def _of_function(function: Any, made: Sequence[Any]) -> Iterator[Dispatch | UntunedDispatch]:
     """The operations of one dispatch function, which the calls `made` run."""
     from iree.compiler.dialects import linalg
 
@@ -153,7 +153,7 @@ def _of_function(function: Any, made: Sequence[Any]) -> Iterator[Dispatch | Left
     ]
     for op in ops:
         if op.name in _WORDS:
-            yield LeftAlone(name, f"{_WORDS[op.name]} has no kind of tuning problem")
+            yield UntunedDispatch(name, f"{_WORDS[op.name]} has no kind of tuning problem")
             continue
         read: Dispatch | None
         try:
@@ -166,7 +166,7 @@ def _of_function(function: Any, made: Sequence[Any]) -> Iterator[Dispatch | Left
             else:
                 continue
         except _LeftError as why:
-            yield LeftAlone(name, str(why))
+            yield UntunedDispatch(name, str(why))
             continue
         if read is not None:
             constant = [_is_constant(op.operands[1], call) for call in made]

@@ -27,7 +27,7 @@ from .compiler import (
     packed_as_told,
     target_flags,
 )
-from .dispatches import CONTRACTION, CONVOLUTION, Dispatch, Dispatches, LeftAlone, read_dispatches
+from .dispatches import CONTRACTION, CONVOLUTION, Dispatch, Dispatches, UntunedDispatch, read_dispatches
 from .scoring import DEFAULT, PACKED, Scored, Variant, score, to_measure, total_s, variants
 from .spec_text import HOOK_NAME, Config
 
@@ -84,7 +84,7 @@ class TuningResult:
     target: tuple[str, ...]
     variant: str
     choices: tuple[Choice, ...]
-    left: tuple[LeftAlone, ...]
+    left: tuple[UntunedDispatch, ...]
     dispatches: int
     totals_s: Mapping[str, float]
     raced_s: Mapping[str, float]
@@ -115,7 +115,7 @@ class _Session:
     scratch: Path
     notes: list[str] = field(default_factory=list)
 
-    def scored(self, dispatches: Dispatches, models: Models) -> tuple[list[Scored], list[LeftAlone]]:
+    def scored(self, dispatches: Dispatches, models: Models) -> tuple[list[Scored], list[UntunedDispatch]]:
         """Scores of every dispatch that a model can say something of, and the others; each reason is noted once."""
         scores, left = [], []
         for dispatch in dispatches.tunable:
@@ -123,7 +123,7 @@ class _Session:
                 scores.append(score(dispatch, models(dispatch.kind), self.device, self.threads))
             except SpecError as error:
                 reason = str(error).rstrip(".")
-                left += [LeftAlone(name, reason) for name in dispatch.names]
+                left += [UntunedDispatch(name, reason) for name in dispatch.names]
                 self._note(f"{_KINDS[dispatch.kind]} are left to the compiler: {reason}")
         return scores, left
 

@@ -120,10 +120,10 @@ def test_importing_stores_rows_and_listing_counts_them(run, tmp_path):
 def test_promoting_moves_the_champion_pointer_to_a_copy(run, monkeypatch, tmp_path):
     from kernelcast.models.registry import registry
 
-    class Whole:
+    class WholeModelPrediction:
         def load_all(self) -> None: ...
 
-    monkeypatch.setattr(registry, "load_predictor", lambda path, devices=None: Whole())
+    monkeypatch.setattr(registry, "load_predictor", lambda path, devices=None: WholeModelPrediction())
     (tmp_path / "m").mkdir()
     manifest = '{"format_version": 2, "regressor": "x", "created": "now", "families": {}, "files": {}}'
     (tmp_path / "m" / "manifest.json").write_text(manifest)

@@ -15,14 +15,14 @@ from kernelcast.models.predict.prediction import Interval, Prediction
 from kernelcast.workloads.launch_floors import EMPTY_KERNEL_S, launch_floors_s, without_launch
 from kernelcast.workloads.whole_model import (
     MAX_COUNT,
+    ErrorCorrelation,
     Kernel,
-    Shared,
-    Whole,
+    WholeModelPrediction,
     compose,
     predict_whole,
 )
 
-INDEPENDENT, EQUAL = {"seen": Shared(0.0, 0.0)}, {"seen": Shared(1.0, 1.0)}
+INDEPENDENT, EQUAL = {"seen": ErrorCorrelation(0.0, 0.0)}, {"seen": ErrorCorrelation(1.0, 1.0)}
 
 
 def gemm(m: int) -> KernelSpec:
@@ -48,7 +48,7 @@ def prediction(latency_s: float, power_w: float | None = 100.0, factor: float = 
     )
 
 
-def composed(lines: Sequence[tuple[KernelSpec, int, Prediction]], **options: Any) -> Whole:
+def composed(lines: Sequence[tuple[KernelSpec, int, Prediction]], **options: Any) -> WholeModelPrediction:
     kernels = [Kernel(spec, count) for spec, count, _ in lines]
     return compose(kernels, [item for *_, item in lines], **options)
 
@@ -66,7 +66,7 @@ def test_latency_and_energy_add_up_and_power_is_their_ratio() -> None:
 
 def test_one_kernel_keeps_its_own_interval_however_often_it_runs() -> None:
     item = prediction(1e-3)
-    for shared in (INDEPENDENT, EQUAL, {"seen": Shared(0.5, 0.2)}):
+    for shared in (INDEPENDENT, EQUAL, {"seen": ErrorCorrelation(0.5, 0.2)}):
         whole = composed([(gemm(1), 7, item)], shared=shared)
         assert whole.latency_s.lower == pytest.approx(7 * item.latency_s.lower)
         assert whole.latency_s.upper == pytest.approx(7 * item.latency_s.upper)
@@ -95,7 +95,7 @@ def test_equal_errors_do_not_average_out() -> None:
 
 
 def test_the_width_is_the_variance_of_the_sum_worked_out_pair_by_pair() -> None:
-    shared = {"seen": Shared(0.6, 0.2), "unseen_device": Shared(0.8, 0.5)}
+    shared = {"seen": ErrorCorrelation(0.6, 0.2), "unseen_device": ErrorCorrelation(0.8, 0.5)}
     specs = [gemm(1), gemm(2), softmax(1), softmax(2)]
     kinds = ["seen", "seen", "unseen_device", "unseen_device"]
     counts, values, factors = [1, 4, 2, 3], [1e-3, 2e-3, 5e-4, 4e-3], [1.1, 1.3, 1.5, 1.05]
@@ -112,7 +112,7 @@ def test_the_width_is_the_variance_of_the_sum_worked_out_pair_by_pair() -> None:
 
 def test_simulated_errors_fall_inside_as_often_as_said() -> None:
     rng = np.random.default_rng(0)
-    shared, n, coverage_z = Shared(0.6, 0.3), 20, 1.6449
+    shared, n, coverage_z = ErrorCorrelation(0.6, 0.3), 20, 1.6449
     sigma = math.log(1.2) / coverage_z
     specs = [gemm(m) for m in range(1, n // 2 + 1)] + [softmax(m) for m in range(1, n // 2 + 1)]
     values = rng.uniform(1e-4, 1e-3, n)
@@ -219,7 +219,7 @@ def test_nothing_is_no_model() -> None:
 @pytest.mark.parametrize("pair", [(0.5, 0.6), (1.1, 0.5), (0.5, -0.1)])
 def test_correlations_make_sense(pair: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="cross_family"):
-        Shared(*pair)
+        ErrorCorrelation(*pair)
 
 
 class OneAtATime:

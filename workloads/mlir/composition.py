@@ -20,7 +20,7 @@ from ...features.mlir.vectors.device_limits import Hardware
 from ...models.predict.prediction import Interval, Prediction
 from ...models.predict.predictor import Predictor
 from ..launch_floors import launch_floors_s, without_launch
-from ..whole_model import Kernel, Whole, compose
+from ..whole_model import Kernel, WholeModelPrediction, compose
 from .learned.program_model import ProgramAnswer
 from .prediction import GroupCost, ProgramCost
 
@@ -36,7 +36,7 @@ _POWER_SPREAD = 1.3
 
 
 @dataclass(frozen=True, slots=True)
-class Roughness:
+class FallbackEfficiency:
     """What a kind of kernel reaches when nothing better is known.
 
     Attributes:
@@ -50,23 +50,23 @@ class Roughness:
     factor: float
 
 
-ROUGH: Mapping[str, Roughness] = {
-    "contraction": Roughness(0.3, 0.5, 4.0),
-    "convolution": Roughness(0.2, 0.5, 5.0),
-    "attention": Roughness(0.2, 0.5, 5.0),
-    "normalization": Roughness(0.1, 0.5, 3.5),
-    "softmax": Roughness(0.1, 0.5, 3.5),
-    "reduction": Roughness(0.1, 0.5, 4.0),
-    "elementwise": Roughness(0.15, 0.6, 3.0),
-    "movement": Roughness(0.1, 0.4, 4.0),
-    "gather": Roughness(0.05, 0.15, 6.0),
-    "random": Roughness(0.05, 0.4, 6.0),
-    "sort": Roughness(0.01, 0.03, 12.0),
-    "unknown": Roughness(0.01, 0.05, 100.0),
+FALLBACK_EFFICIENCY: Mapping[str, FallbackEfficiency] = {
+    "contraction": FallbackEfficiency(0.3, 0.5, 4.0),
+    "convolution": FallbackEfficiency(0.2, 0.5, 5.0),
+    "attention": FallbackEfficiency(0.2, 0.5, 5.0),
+    "normalization": FallbackEfficiency(0.1, 0.5, 3.5),
+    "softmax": FallbackEfficiency(0.1, 0.5, 3.5),
+    "reduction": FallbackEfficiency(0.1, 0.5, 4.0),
+    "elementwise": FallbackEfficiency(0.15, 0.6, 3.0),
+    "movement": FallbackEfficiency(0.1, 0.4, 4.0),
+    "gather": FallbackEfficiency(0.05, 0.15, 6.0),
+    "random": FallbackEfficiency(0.05, 0.4, 6.0),
+    "sort": FallbackEfficiency(0.01, 0.03, 12.0),
+    "unknown": FallbackEfficiency(0.01, 0.05, 100.0),
 }
 """Judged, not fitted: the factor of each is as wide as the judgement is rough."""
 
-_FREE_KINDS = Roughness(1.0, 0.6, 6.0)
+_FREE_KINDS = FallbackEfficiency(1.0, 0.6, 6.0)
 _TRANSCENDENTAL_FLOPS = 12.0
 """Arithmetic of one exponential, root or division in polynomials of fp32 (Cephes takes 10 to 20)."""
 
@@ -162,7 +162,7 @@ def _unknown_widening(program: Program) -> tuple[float, float]:
     costly = sum(1 for node in program.nodes if node.kind not in FREE)
     share = len(program.not_understood) / costly if costly else 0.0
     factor, wider = _unread_widening(program)
-    return factor, wider * ROUGH["unknown"].factor ** share
+    return factor, wider * FALLBACK_EFFICIENCY["unknown"].factor ** share
 
 
 def _kernel_predictions(
@@ -205,7 +205,7 @@ def _predicted(kernels: Predictor, specs: Sequence[KernelSpec], on: Hardware, co
 
 def _on_paper(group: Group, on: Hardware, coverage: float, power: tuple[float, float, float] | None) -> Prediction:
     """One run of a group, from arithmetic and traffic."""
-    rough = ROUGH.get(group.kind, _FREE_KINDS)
+    rough = FALLBACK_EFFICIENCY.get(group.kind, _FREE_KINDS)
     moved = group.bytes_in + group.bytes_out
     flops = group.flops + _TRANSCENDENTAL_FLOPS * group.transcendentals
     # What is not understood may be a view: that it touches what it is given is a guess, and no bound.
@@ -333,7 +333,11 @@ def _cost(
 
 
 def _notes(
-    program: Program, groups: Sequence[Group], guessed: Sequence[int], whole: Whole, refusals: Sequence[str]
+    program: Program,
+    groups: Sequence[Group],
+    guessed: Sequence[int],
+    whole: WholeModelPrediction,
+    refusals: Sequence[str],
 ) -> list[str]:
     notes = []
     if guessed:

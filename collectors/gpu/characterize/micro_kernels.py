@@ -55,7 +55,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Throng:
+class SaturatingKernel:
     """A kernel that fills the GPU with blocks of 256 threads.
 
     Attributes:
@@ -106,14 +106,15 @@ class CupyMicro:
         seconds, clocks_per_step = zip(*results[1:], strict=True)
         return statistics.median(seconds), statistics.median(clocks_per_step)
 
-    def throng_s(self, throng: Throng, blocks: int, span_b: int) -> float:
+    def throng_s(self, saturating_kernel: SaturatingKernel, blocks: int, span_b: int) -> float:
         """Seconds of one launch: the median of five between events, after one that warms up."""
         cupy = self._cupy
-        kernel = self._kernel(throng.kernel, throng.compute_capability)
+        kernel = self._kernel(saturating_kernel.kernel, saturating_kernel.compute_capability)
         memory = cupy.asarray(np.random.default_rng(1).standard_normal(span_b // 4, dtype=np.float32))
         sink = cupy.zeros(1, dtype=cupy.uint32)
         # Every thread steps by one block's width, and so comes by the whole set.
-        arguments = (memory, cupy.uint32(span_b // 16 - 1), cupy.uint32(_BLOCK_THREADS), cupy.int32(throng.steps), sink)
+        words, steps = cupy.uint32(span_b // 16 - 1), cupy.int32(saturating_kernel.steps)
+        arguments = (memory, words, cupy.uint32(_BLOCK_THREADS), steps, sink)
         start, end = cupy.cuda.Event(), cupy.cuda.Event()
         seconds: list[float] = []
         for _ in range(_REPEATS + 1):

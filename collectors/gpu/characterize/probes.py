@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from ....features.kernel import KernelSpec, View, get_family
-from .micro_kernels import Chain, ProbeBench, ProbeError, Throng
+from .micro_kernels import Chain, ProbeBench, ProbeError, SaturatingKernel
 
 LARGER_IS_BETTER = 0.05
 """A larger case better by more than this share says that the smaller did not reach the peak; so may the larger."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ProbeResult:
     """A measured value.
 
     Attributes:
@@ -51,7 +51,7 @@ class Rate:
         family = get_family(spec.family)
         return float((family.bytes_moved if self.in_bytes else family.flops)(View.of(spec)))
 
-    def measure(self, bench: ProbeBench) -> Reading:
+    def measure(self, bench: ProbeBench) -> ProbeResult:
         """The better rate of the two sizes."""
 
         def rate(spec: KernelSpec) -> float:
@@ -61,31 +61,31 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class ThrongRate:
+class SaturatedRate:
     """Work per second of a micro-kernel that fills the GPU, at two sizes.
 
     Attributes:
         name: Name of the fact.
-        throng: The micro-kernel.
+        saturating_kernel: The micro-kernel.
     """
 
     name: str
-    throng: Throng
+    saturating_kernel: SaturatingKernel
 
     def work(self, blocks: int) -> float:
         """Bytes or flops of one launch."""
-        return self.throng.work * self.throng.steps * 256.0 * blocks
+        return self.saturating_kernel.work * self.saturating_kernel.steps * 256.0 * blocks
 
-    def measure(self, bench: ProbeBench) -> Reading:
+    def measure(self, bench: ProbeBench) -> ProbeResult:
         """The better rate of the two sizes."""
         micro = bench.micro()
 
         def rate(blocks: int, span_b: int) -> float:
-            return self.work(blocks) / micro.throng_s(self.throng, blocks, span_b)
+            return self.work(blocks) / micro.throng_s(self.saturating_kernel, blocks, span_b)
 
         return _better(
-            (f"{self.throng.kernel}[{blocks} blocks, {span_b} B]", partial(rate, blocks, span_b))
-            for blocks, span_b in zip(self.throng.blocks, self.throng.spans_b, strict=True)
+            (f"{self.saturating_kernel.kernel}[{blocks} blocks, {span_b} B]", partial(rate, blocks, span_b))
+            for blocks, span_b in zip(self.saturating_kernel.blocks, self.saturating_kernel.spans_b, strict=True)
         )
 
 
@@ -101,13 +101,13 @@ class Latency:
     name: str
     chain: Chain
 
-    def measure(self, bench: ProbeBench) -> Reading:
+    def measure(self, bench: ProbeBench) -> ProbeResult:
         """Seconds per step, with the SM clocks it took."""
         micro = bench.micro()
         seconds, clocks = min(micro.chain_s(self.chain, self.chain.steps * times) for times in (1, 2))
         if seconds <= 0:
             raise ProbeError("the GPU's nanosecond timer did not advance")
-        return Reading(seconds, f"{self.chain.kernel}, {clocks:.1f} clocks at {clocks / seconds / 1e6:.0f} MHz")
+        return ProbeResult(seconds, f"{self.chain.kernel}, {clocks:.1f} clocks at {clocks / seconds / 1e6:.0f} MHz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +124,9 @@ class Launching:
     spec: KernelSpec
     on_host: bool
 
-    def measure(self, bench: ProbeBench) -> Reading:
+    def measure(self, bench: ProbeBench) -> ProbeResult:
         """Seconds of one call."""
-        return Reading(bench.host_s(self.spec) if self.on_host else bench.graph_s(self.spec), str(self.spec))
+        return ProbeResult(bench.host_s(self.spec) if self.on_host else bench.graph_s(self.spec), str(self.spec))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +141,9 @@ class Power:
     name: str
     spec: KernelSpec | None
 
-    def measure(self, bench: ProbeBench) -> Reading:
+    def measure(self, bench: ProbeBench) -> ProbeResult:
         """Watts."""
-        return Reading(bench.power_w(self.spec), "nothing running" if self.spec is None else str(self.spec))
+        return ProbeResult(bench.power_w(self.spec), "nothing running" if self.spec is None else str(self.spec))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +156,16 @@ class SensorPeriod:
 
     name: str = "sensor_period_s"
 
-    def measure(self, bench: ProbeBench) -> Reading:
+    def measure(self, bench: ProbeBench) -> ProbeResult:
         """Seconds."""
-        return Reading(bench.sensor_period_s(), "steps of the energy counter")
+        return ProbeResult(bench.sensor_period_s(), "steps of the energy counter")
 
 
-Probe = Rate | ThrongRate | Latency | Launching | Power | SensorPeriod
+Probe = Rate | SaturatedRate | Latency | Launching | Power | SensorPeriod
 """One fact to measure; `measure` raises `ProbeError` where this GPU or these libraries cannot."""
 
 
-def _better(cases: Iterable[tuple[str, Callable[[], float]]]) -> Reading:
+def _better(cases: Iterable[tuple[str, Callable[[], float]]]) -> ProbeResult:
     """The better of two rates; one that fails leaves the other, with the reason in the note."""
     rates: list[float] = []
     notes: list[str] = []
@@ -182,7 +182,7 @@ def _better(cases: Iterable[tuple[str, Callable[[], float]]]) -> Reading:
     remarks = [notes[best], *failures]
     if len(rates) == 2 and rates[1] > (1 + LARGER_IS_BETTER) * rates[0]:
         remarks.append(f"{rates[1] / rates[0] - 1:.0%} above the smaller case, so the peak may lie higher still")
-    return Reading(rates[best], "; ".join(remarks))
+    return ProbeResult(rates[best], "; ".join(remarks))
 
 
 def reason(error: BaseException) -> str:
@@ -229,20 +229,20 @@ MATRIX = (
 
 # Flops per step and thread: eight chains, two flops each, and two numbers in a word of half-width formats.
 VECTOR = (
-    ThrongRate("vector_fp32_cupy_flops_per_s", Throng("fma_fp32", 16.0, 1024)),
-    ThrongRate("vector_bf16_cupy_flops_per_s", Throng("fma_bf16", 32.0, 1024, compute_capability=80)),
-    ThrongRate("vector_fp16_cupy_flops_per_s", Throng("fma_fp16", 32.0, 1024)),
+    SaturatedRate("vector_fp32_cupy_flops_per_s", SaturatingKernel("fma_fp32", 16.0, 1024)),
+    SaturatedRate("vector_bf16_cupy_flops_per_s", SaturatingKernel("fma_bf16", 32.0, 1024, compute_capability=80)),
+    SaturatedRate("vector_fp16_cupy_flops_per_s", SaturatingKernel("fma_fp16", 32.0, 1024)),
     # A 64th of fp32's rate on some GPUs.
-    ThrongRate("vector_fp64_cupy_flops_per_s", Throng("fma_fp64", 16.0, 64)),
+    SaturatedRate("vector_fp64_cupy_flops_per_s", SaturatingKernel("fma_fp64", 16.0, 64)),
 )
 
 BANDWIDTH = (
     Rate("bandwidth_dram_b_per_s", _negate(GIB), _negate(2 * GIB), in_bytes=True),
     Rate("bandwidth_dram_read_b_per_s", _sum(2 * GIB), _sum(4 * GIB), in_bytes=True),
     # 16 bytes per step and thread. Sets that lie in the L2 of every GPU since 2017, past L1 by the kind of load.
-    ThrongRate("bandwidth_l2_b_per_s", Throng("read_l2", 16.0, 128, spans_b=(2**21, 2**22))),
-    ThrongRate("bandwidth_l1_b_per_s", Throng("read_l1", 16.0, 512, spans_b=(2**13, 2**14))),
-    ThrongRate("bandwidth_shared_b_per_s", Throng("read_shared", 16.0, 512, spans_b=(2**14, 2**14))),
+    SaturatedRate("bandwidth_l2_b_per_s", SaturatingKernel("read_l2", 16.0, 128, spans_b=(2**21, 2**22))),
+    SaturatedRate("bandwidth_l1_b_per_s", SaturatingKernel("read_l1", 16.0, 512, spans_b=(2**13, 2**14))),
+    SaturatedRate("bandwidth_shared_b_per_s", SaturatingKernel("read_shared", 16.0, 512, spans_b=(2**14, 2**14))),
 )
 
 LATENCY = (

@@ -28,7 +28,7 @@
 
 #define KC_SPACE plain
 #define KC_BYTES 16
-#include "kernels.hpp"
+#include "arithmetic.hpp"
 #undef KC_SPACE
 #undef KC_BYTES
 
@@ -42,7 +42,7 @@
 #define KC_SPACE avx2
 #define KC_BYTES 32
 #define KC_AVX2
-#include "kernels.hpp"
+#include "arithmetic.hpp"
 #undef KC_AVX2
 #undef KC_SPACE
 #undef KC_BYTES
@@ -62,7 +62,7 @@
 #define KC_SPACE avx512
 #define KC_BYTES 64
 #define KC_AVX512
-#include "kernels.hpp"
+#include "arithmetic.hpp"
 #undef KC_AVX512
 #undef KC_SPACE
 #undef KC_BYTES

@@ -1,4 +1,4 @@
-// Networks; part of kernels.hpp, which see.
+// Networks; part of arithmetic.hpp, which see.
 
 struct SineCosine {
     Floats sine, cosine;

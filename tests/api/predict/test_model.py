@@ -172,7 +172,7 @@ def test_the_document_describes_the_route_and_its_example_is_taken(client):
     assert "device" not in schemas["GemmKernel"]["properties"]
     assert set(schemas["GemmKernel"]["required"]) == {"family", "dtype", "sizes"}
     answer = operation["responses"]["200"]["content"]["application/json"]["example"]["answers"][0]
-    assert set(answer) == set(schemas["WholeAnswer"]["properties"])
+    assert set(answer) == set(schemas["WholeModelPredictionAnswer"]["properties"])
     assert set(answer["kernels"][0]) == set(schemas["KernelPartAnswer"]["properties"])
     assert set(answer["families"][0]) == set(schemas["FamilyPartAnswer"]["properties"])
     assert {"400", "413", "415", "422", "500", "503"} <= set(operation["responses"])

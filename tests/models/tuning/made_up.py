@@ -24,7 +24,7 @@ from kernelcast.features.tuning.formula import (
 )
 from kernelcast.features.tuning.kind import Candidates, Task, TuningKind
 from kernelcast.models.tuning.flat_model import FlatModel
-from kernelcast.models.tuning.forest import Forest, Judge
+from kernelcast.models.tuning.forest import Forest, ForestEvaluator
 
 DEVICE = "amd-epyc-9005-vm-2c"
 FACTS = {"flops": 1e11, "bandwidth": 5e10, "cache_b": 1e6}
@@ -142,7 +142,7 @@ def walked(forest: Forest, rows: Any) -> Any:
 
 def judged(forest: Forest, rows: Any) -> Any:
     """The same by the product's own way, every feature a column."""
-    return Judge(forest).sums(list(np.ascontiguousarray(np.asarray(rows, dtype=np.float64).T)), len(rows))
+    return ForestEvaluator(forest).sums(list(np.ascontiguousarray(np.asarray(rows, dtype=np.float64).T)), len(rows))
 
 
 def resealed(content: bytes) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernelcast.models.tuning.forest import Forest, Judge, forest_of
+from kernelcast.models.tuning.forest import Forest, ForestEvaluator, forest_of
 
 from .made_up import judged, random_forest, walked
 
@@ -30,7 +30,7 @@ def test_many_rows_give_each_row_what_it_gets_alone() -> None:
     together = judged(forest, rows)
     alone = [judged(forest, rows[i : i + 1])[0] for i in range(0, 700, 41)]
     assert together[::41].tolist() == alone
-    judge = Judge(forest)
+    judge = ForestEvaluator(forest)
     numbers = [judge.sums([float(value) for value in rows[i]], 1)[0] for i in range(0, 700, 41)]
     assert numbers == alone
 
@@ -39,7 +39,7 @@ def test_numbers_among_columns_hold_for_all_rows() -> None:
     forest, rows = random_forest(), rows_of(90)
     mixed = [rows[:, i].copy() if i % 3 else float(rows[0, i]) for i in range(12)]
     rows[:, ::3] = rows[0, ::3]
-    np.testing.assert_array_equal(Judge(forest).sums(mixed, 90), judged(forest, rows))
+    np.testing.assert_array_equal(ForestEvaluator(forest).sums(mixed, 90), judged(forest, rows))
 
 
 def test_thresholds_are_met_as_float32() -> None:
@@ -63,7 +63,7 @@ def test_no_trees_are_the_bias() -> None:
 
 
 def test_places_tell_rows_apart_as_trees_do() -> None:
-    judge = Judge(random_forest())
+    judge = ForestEvaluator(random_forest())
     rows = rows_of(2)
     places = judge.places(list(np.vstack([rows[:1], rows[:1], rows[1:]]).T), 3)
     assert np.isfinite(places).all()

@@ -117,10 +117,10 @@ def _from_json(manifest: Mapping[str, Any], directory: Path) -> CodeModel:
     )
 
 
-REGISTERS, ROOT_REGISTERS, COLLAPSE, SPILL, SPILL_SIZE, INSTRUCTIONS, SHARED = (
+REGISTERS, ROOT_REGISTERS, COLLAPSE, SPILL, SPILL_SIZE, INSTRUCTIONS, ERROR_CORRELATION = (
     "registers", "root-registers", "collapse", "spill", "spill-size", "instructions", "shared",
 )  # fmt: skip
-MEMBERS = (REGISTERS, ROOT_REGISTERS, COLLAPSE, SPILL, SPILL_SIZE, INSTRUCTIONS, SHARED)
+MEMBERS = (REGISTERS, ROOT_REGISTERS, COLLAPSE, SPILL, SPILL_SIZE, INSTRUCTIONS, ERROR_CORRELATION)
 """Graphs of a model, in order."""
 
 LEAST_REGISTERS = 8.0
@@ -206,7 +206,7 @@ class CodeEngine:
     def answer(self, x: Floats) -> CodeAnswers:
         """Answers for vectors of shape `(n, len(NAMES))`."""
         inputs = x.astype(np.float32)
-        members = [i for i, name in enumerate(MEMBERS) if name != SHARED]
+        members = [i for i, name in enumerate(MEMBERS) if name != ERROR_CORRELATION]
         answers = {MEMBERS[i]: column[:, 0] for i, column in self._runtime.run(inputs, members).items()}
         limit = limit_of(x)
         in_registers = np.clip((answers[REGISTERS] + answers[ROOT_REGISTERS] ** 2) / 2.0, LEAST_REGISTERS, limit)
@@ -223,7 +223,7 @@ class CodeEngine:
         )
 
     def _shared(self, x: Floats) -> Floats:
-        place = MEMBERS.index(SHARED)
+        place = MEMBERS.index(ERROR_CORRELATION)
         likely = self._runtime.run(pair_inputs(x), [place])[place][:, 0].reshape(len(x), len(CANDIDATES))
         shared_b: Floats = candidates_b(x)[np.arange(len(x)), likely.argmax(axis=1)]
         return shared_b

@@ -22,11 +22,11 @@ from ....models.training.interval_calibration import folds_of, held_out_error_si
 from ....version import __version__
 from .code_model import (
     COLLAPSE,
+    ERROR_CORRELATION,
     INSTRUCTIONS,
     REGISTERS,
     ROOT_REGISTERS,
     SCALES,
-    SHARED,
     SPILL,
     SPILL_SIZE,
     CodeAnswers,
@@ -145,7 +145,9 @@ def fit_members(rows: CompiledRows, config: TrainingConfig) -> Mapping[str, byte
         SPILL: _trees(x, spilled.astype(np.float64), seed, config.rounds, objective="binary:logistic", rising=True),
         SPILL_SIZE: _trees(x[spilled], np.log1p(rows.spill_b[spilled]), seed, config.rounds // 3, max_depth=3),
         INSTRUCTIONS: _trees(x, ratio, seed, config.rounds),
-        SHARED: _trees(pair_inputs(rows.x), exact.ravel(), seed, config.rounds // 2, objective="binary:logistic"),
+        ERROR_CORRELATION: _trees(
+            pair_inputs(rows.x), exact.ravel(), seed, config.rounds // 2, objective="binary:logistic"
+        ),
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from kernelcast.collectors.gpu.characterize.characterize import MOST_LOST, characterize, serve
-from kernelcast.collectors.gpu.characterize.micro_kernels import MICRO_SOURCE, Chain, Throng
+from kernelcast.collectors.gpu.characterize.micro_kernels import MICRO_SOURCE, Chain, SaturatingKernel
 from kernelcast.collectors.gpu.characterize.probes import (
     BANDWIDTH,
     LATENCY,
@@ -26,8 +26,8 @@ from kernelcast.collectors.gpu.characterize.probes import (
     Power,
     ProbeError,
     Rate,
+    SaturatedRate,
     SensorPeriod,
-    ThrongRate,
 )
 from kernelcast.collectors.gpu.measure.cuda import device_attributes
 from kernelcast.collectors.gpu.runners.cupy import tile_of
@@ -56,9 +56,9 @@ class FakeMicro:
         seconds, clocks = self.chain
         return (seconds * (1.1 if steps == chain.steps else 1.0), clocks)
 
-    def throng_s(self, throng: Throng, blocks: int, span_b: int) -> float:
-        self.query.append((throng.kernel, blocks, span_b))
-        return throng.work * throng.steps * 256 * blocks / self.rate
+    def throng_s(self, saturating_kernel: SaturatingKernel, blocks: int, span_b: int) -> float:
+        self.query.append((saturating_kernel.kernel, blocks, span_b))
+        return saturating_kernel.work * saturating_kernel.steps * 256 * blocks / self.rate
 
 
 @dataclass
@@ -98,9 +98,9 @@ def test_the_cases_are_fixed_and_every_peak_has_a_larger_one():
     assert all(name.endswith(("_s", "_w", "_flops_per_s", "_b_per_s")) for name in names)
     for probe in (*MATRIX, *(item for item in BANDWIDTH if isinstance(item, Rate))):
         assert probe.work(probe.large) >= 2 * probe.work(probe.small), probe.name
-    for probe in (*VECTOR, *(item for item in BANDWIDTH if isinstance(item, ThrongRate))):
-        assert probe.throng.blocks[1] > probe.throng.blocks[0], probe.name
-        assert all(span & (span - 1) == 0 for span in probe.throng.spans_b), probe.name
+    for probe in (*VECTOR, *(item for item in BANDWIDTH if isinstance(item, SaturatedRate))):
+        assert probe.saturating_kernel.blocks[1] > probe.saturating_kernel.blocks[0], probe.name
+        assert all(span & (span - 1) == 0 for span in probe.saturating_kernel.spans_b), probe.name
     dram = next(probe for probe in BANDWIDTH if probe.name == "bandwidth_dram_b_per_s")
     assert dram.work(dram.small) >= 2e9
     assert {f"launch_{where}_{label}_s" for where in ("graph", "host") for label in SMALLEST} == {
@@ -147,7 +147,7 @@ def test_bytes_are_counted_where_a_rate_is_of_bytes():
 
 
 def test_throngs_count_threads_and_steps():
-    probe = ThrongRate("vector_fp32_cupy_flops_per_s", Throng("fma_fp32", 16.0, 1024))
+    probe = SaturatedRate("vector_fp32_cupy_flops_per_s", SaturatingKernel("fma_fp32", 16.0, 1024))
     assert probe.work(16384) == 16384 * 256 * 1024 * 8 * 2
     assert probe.measure(FakeBench(played=FakeMicro(rate=6e13))).value == pytest.approx(6e13)
 
@@ -281,8 +281,8 @@ def test_the_driver_tells_attributes_in_si_units():
 
 def test_every_micro_kernel_of_the_table_is_in_the_source():
     source = MICRO_SOURCE.read_text()
-    for probe in (*VECTOR, *LATENCY, *(item for item in BANDWIDTH if isinstance(item, ThrongRate))):
-        kernel = probe.chain.kernel if isinstance(probe, Latency) else probe.throng.kernel
+    for probe in (*VECTOR, *LATENCY, *(item for item in BANDWIDTH if isinstance(item, SaturatedRate))):
+        kernel = probe.chain.kernel if isinstance(probe, Latency) else probe.saturating_kernel.kernel
         assert f"({kernel}," in source or f" {kernel}(" in source, kernel
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kernelcast.collectors.cpu import interleaved_blocks as interleave
-from kernelcast.collectors.cpu.interleaved_blocks import Bench, measure_chunk
+from kernelcast.collectors.cpu import bench as interleave
+from kernelcast.collectors.cpu.bench import Bench, measure_chunk
 from kernelcast.collectors.cpu.timing import StoppingRule
 from kernelcast.collectors.meters.protocol import Energy, EnergyRefusedError
 from kernelcast.collectors.runner import Prepared, Runner, UnsupportedCaseError
