@@ -1,3 +1,4 @@
+import glob
 import os
 import signal
 import subprocess
@@ -16,6 +17,11 @@ CUPY = KernelSpec.of("gemm", "fp32", impl="cupy-tiled", m=8, n=8, k=8, config={"
 
 def gemm(m, n, k, dtype="bf16", **knobs):
     return KernelSpec.of("gemm", dtype, impl="triton", m=m, n=n, k=k, config=KNOBS | knobs)
+
+
+def cached(cache_dir, name):
+    """Files of that name below the cache; a folder may go away meanwhile, where pathlib's `rglob` would raise."""
+    return [Path(path) for path in glob.glob(f"{cache_dir}/triton/**/{name}", recursive=True)]  # noqa: PTH207 - pathlib raises
 
 
 def wait_for(what, limit_s=60.0):
@@ -50,15 +56,15 @@ def test_fills_the_cache_goes_on_after_a_failure_and_leaves_no_process(tmp_path)
     specs = [gemm(5, 64, 64), gemm(5, 64, 64, dtype="fp8"), gemm(5, 64, 64, dtype="fp16")]
     before = children()
     with compile_ahead(specs, 80, processes=1, cache_dir=tmp_path):
-        wait_for(lambda: len(list((tmp_path / "triton").rglob("gemm.cubin"))) == 2)
+        wait_for(lambda: len(cached(tmp_path, "gemm.cubin")) == 2)
     assert children() == before
 
 
 def test_the_launch_finds_what_was_compiled_ahead(tmp_path):
     spec = gemm(5, 64, 64)
     with compile_ahead([spec], 90, processes=1, cache_dir=tmp_path):
-        wait_for(lambda: list((tmp_path / "triton").rglob("__grp__gemm.json")))
-    (metadata,) = (tmp_path / "triton").rglob("__grp__gemm.json")
+        wait_for(lambda: cached(tmp_path, "__grp__gemm.json"))
+    (metadata,) = cached(tmp_path, "__grp__gemm.json")
     code = (
         "import json, sys, triton\n"
         "from kernelcast.collectors.gpu.runners.triton import compiled\n"
@@ -82,7 +88,7 @@ def test_stops_at_once_when_the_block_ends(tmp_path):
     with compile_ahead(specs, 90, processes=2, cache_dir=tmp_path):
         pass
     assert children() == before
-    assert len(list((tmp_path / "triton").rglob("gemm.cubin"))) < len(specs) / 2
+    assert len(cached(tmp_path, "gemm.cubin")) < len(specs) / 2
 
 
 def test_background_processes_die_with_their_parent(tmp_path):
@@ -102,7 +108,7 @@ def test_background_processes_die_with_their_parent(tmp_path):
     parent = subprocess.Popen([sys.executable, "-P", "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         child = int(parent.stdout.readline())
-        wait_for(lambda: list((tmp_path / "triton").rglob("*.cubin")))
+        wait_for(lambda: cached(tmp_path, "*.cubin"))
         assert not gone(child)
         parent.send_signal(signal.SIGKILL)
         parent.wait()
