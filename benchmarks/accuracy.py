@@ -42,7 +42,7 @@ SHIPPED_MODEL = Path(__file__).parents[1] / "models" / "pretrained" / "kernels"
 SHIPS = "blend"
 COVERAGE = 0.9
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
-REGRESSORS = ("roofline", "analytic", "random_forest", "xgboost", "periodic", "blend")
+REGRESSORS = ("roofline", "analytic", "xgboost", "periodic", "blend")
 PARTS = ("device", "impl")
 """What the page divides a family's held-out shapes by."""
 HELD_OUT = {
@@ -155,8 +155,8 @@ and an NVIDIA H200.
 
 All figures are of latency, in percent. A column with the name of a regressor is its mean absolute percentage error. The
 columns after `blend`, which ships, are `blend`'s: median error, share of rows within 10 %, share of rows inside the 90 %
-interval, and the interval's median width. `roofline` is the lower bound, `analytic` the fitted sum of terms; `random_forest`,
-`xgboost` and `periodic` learn the ratio to the lower bound, `blend` the ratio to the analytic model. A part is a device or an
+interval, and the interval's median width. `roofline` is the lower bound, `analytic` the fitted sum of terms; `xgboost`
+and `periodic` learn the ratio to the lower bound, `blend` the ratio to the analytic model. A part is a device or an
 implementation. The models of this page were trained without the held-out rows; the model that ships is trained on all rows.
 """
 

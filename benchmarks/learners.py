@@ -29,14 +29,14 @@ from kernelcast.features.vector.schema import FeatureSchema
 from kernelcast.models.engine.runtime import Runtime, weighted_sum
 from kernelcast.models.family_model.analytic import attributes_of
 from kernelcast.models.metrics import error_summary
-from kernelcast.models.regressor import Problem, Regressor, get_regressor
+from kernelcast.models.regressor import Regressor, get_regressor
 from kernelcast.models.regressors.blend import Blend
 from kernelcast.models.regressors.periodic import Periodic
-from kernelcast.models.regressors.random_forest import RandomForest
 from kernelcast.models.regressors.xgboost import XGBoost
 from kernelcast.models.training.fitting import TrainingTable, fit, fit_and_hold_out
 from kernelcast.models.training.labelled_cases import LabelledCases, labelled_files
 from kernelcast.models.training.stacking import stacking_weights, weighed_members
+from sklearn.ensemble import RandomForestRegressor
 
 ROOT = Path(__file__).parents[1]
 SHARE_HELD_OUT = 0.1
@@ -198,8 +198,8 @@ def _raw_forest(held: Held, seed: int) -> Iterator[tuple[str, Floats]]:
         ]).astype(np.float32)
         for side in (held.train, held.test)
     )  # fmt: skip
-    (graph,) = RandomForest().fit(Problem(x, {"latency": held.train.log_labels["latency"]}, {}, seed))
-    yield "random forest on raw sizes", Runtime([graph.onnx]).run(unseen)[0][:, 0]
+    forest = RandomForestRegressor(min_samples_leaf=2, max_features=0.5, random_state=seed)
+    yield "random forest on raw sizes", forest.fit(x, held.train.log_labels["latency"]).predict(unseen)
 
 
 def _fitted(title: str, regressor: Regressor) -> Learner:

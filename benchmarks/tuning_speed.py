@@ -45,6 +45,7 @@ TARGETS = {"python": 8.0, "c++": 3.0}
 START_TARGET_MS = 150.0
 CUTS = 48
 SOURCE = Path(__file__).parents[1] / "plugins" / "cpp"
+SCORER = Path(__file__).with_name("score.cpp")
 START = """
 import time
 start = time.perf_counter()
@@ -190,7 +191,7 @@ def compiled(folder: Path) -> Path | None:
         print("no C++ compiler: the C++ part is left out")
         return None
     target = folder / "score"
-    command = [compiler, "-std=c++17", "-O2", "-fno-exceptions", "-fno-rtti", SOURCE / "score.cpp", "-o", target]
+    command = [compiler, "-std=c++17", "-O2", "-fno-exceptions", "-fno-rtti", f"-I{SOURCE}", SCORER, "-o", target]
     subprocess.run(command, check=True)
     return target
 

@@ -9,10 +9,9 @@ What is known of the files, from its README and scripts (`cutlass-analysis/exper
   name for many, and are left out.
 * The script passes `--layout` and `--block-size` to cutlass_profiler, which has no such arguments, so what ran is
   what the kernel's name says; rows that differ only in those columns are repeats. Results were not verified.
-* `Energy` is not in joules: the README's row gives 87902 for 70.17 W over 0.0435 ms. It is not imported; power times
-  latency is.
-* **Power was read after the profiler had ended**, one reading, so nearly half the rows caught an idle card. Rows of a
-  product that keeps the card busy whose power is near idle are imported without power.
+* `Energy` is not in joules: the README's row gives 87902 for 70.17 W over 0.0435 ms. It is not imported.
+* **Power was read after the profiler had ended**, one reading, so nearly half the rows caught an idle card. It is not
+  imported.
 * Tiled kernels: `M,N,K,Tile Size,Execution Time` in milliseconds, one first launch each; `Average Power Usage (W)` is
   the mean over a whole process with start-up, copies and a cuBLAS check, which is not the kernel's, and is not
   imported.
@@ -25,11 +24,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from ...features.batch.cases import Floats
-from ...features.device import catalogue
-from ...features.errors import SpecError
 from ..form.importer import MS, ImportBuilder, RowFilter, Sheet, agreed_device, header_of, table_importer
 from .cutlass_profiler import CutlassKernel, parse_kernel, variant_of
 
@@ -38,16 +33,6 @@ _TILED = {"m", "n", "k", "tilesize", "executiontime"}
 _TILED_POWER = {"m", "n", "k", "tilesize", "averagepowerusage(w)"}
 _CUTLASS = {"m", "n", "k", "kernelname", "runtime", "power"}
 _RAW = {"runtimems", "kernel"}
-
-NEAR_IDLE = 0.25
-"""Share of the power limit up to which a reading is idle: GPPerf's own clean-up takes 25 W for idle and 30 W for the least load
-of a card with a limit of 200 W (`cutlass-analysis/demo_app.py`), and a card that has just been busy idles higher."""
-
-IDLE_MARGIN = 1.3
-"""Readings up to this many times the lowest of the table are idle too, where that one lies below `NEAR_IDLE`."""
-
-BUSY = 0.2
-"""Share of the peak rate from which on a product keeps the card busy."""
 
 
 def _plain(name: str) -> str:
@@ -104,15 +89,12 @@ def _cutlass(sheet: Sheet, device: str | None, builder: ImportBuilder) -> None:
         [agreed_device(name or _DEVICE, device, str(sheet.path)) for name in gpu_names.tolist()], dtype=np.str_
     )
     latency, dtypes = rows.numbers("runtime") * MS, np.array([kernel.dtype for kernel in chosen])
-    power, idle = rows.numbers("power"), _idle(rows, devices, dtypes, latency)
-    builder.remark(
-        int(idle.sum()), "imported without power: the reading caught an idle card, the product keeps it busy"
-    )
+    builder.remark(len(rows), "imported without power, which was read once after the kernel had ended")
     # GPPerf's kernels write C column by column, as all of CUTLASS's SIMT generators do; see `parse_kernel`.
     builder.add(
         "gemm", len(rows), device=devices, dtype=dtypes, impl="cutlass", batch=1, latency_s=latency,
         variant=np.array([_variant(kernel) for kernel in chosen], dtype=np.str_),
-        m=rows.numbers("n"), n=rows.numbers("m"), k=rows.numbers("k"), power_w=np.where(idle | (power <= 0), np.nan, power),
+        m=rows.numbers("n"), n=rows.numbers("m"), k=rows.numbers("k"),
         tile_m=np.array([kernel.tile_n for kernel in chosen], dtype=float),
         tile_n=np.array([kernel.tile_m for kernel in chosen], dtype=float),
         tile_k=np.array([kernel.tile_k for kernel in chosen], dtype=float),
@@ -123,28 +105,6 @@ def _cutlass(sheet: Sheet, device: str | None, builder: ImportBuilder) -> None:
 def _variant(kernel: CutlassKernel) -> str:
     a, b = (letter == "n" for letter in kernel.layout)
     return variant_of(a, b, True)
-
-
-def _idle(
-    rows: Sheet, devices: npt.NDArray[np.str_], dtypes: npt.NDArray[np.str_], latency_s: Floats
-) -> npt.NDArray[np.bool_]:
-    """Rows whose power is near idle though the product keeps the card busy."""
-    power = rows.numbers("power")
-    limits, peaks = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
-    for name, dtype in set(zip(devices.tolist(), dtypes.tolist(), strict=True)):
-        here = (devices == name) & (dtypes == dtype)
-        try:
-            device = catalogue().get(name)
-            peaks[here] = device.peak_flops_per_s(dtype, "vector")[0]
-        except SpecError:
-            # Refused for its device or dtype where the table is taken over.
-            continue
-        limits[here] = device.fact("tdp_w") or np.nan
-    rate = 2.0 * rows.numbers("m") * rows.numbers("n") * rows.numbers("k") / latency_s
-    threshold = NEAR_IDLE * limits
-    lowest = np.nanmin(power) if not np.isnan(power).all() else np.nan
-    threshold = np.where(lowest < threshold, np.maximum(threshold, IDLE_MARGIN * lowest), threshold)
-    return (rate >= BUSY * peaks) & (power <= threshold)
 
 
 IMPORTER = table_importer(

@@ -18,7 +18,7 @@ from .protobuf import Graph, Node, UnlikeError, read_graph
 
 _ML = "ai.onnx.ml"
 _OPSETS = {"": 20, _ML: 5}
-_BRANCH_LEQ, _BRANCH_LT = 0, 1
+_BRANCH_LT = 1
 _MOST = 2**31 - 1
 _MOST_LAYERS = 64
 
@@ -116,17 +116,8 @@ def _forest(graph: Graph, width: int, targets: int) -> ForestArrays:
     splits, leaves = _length(attributes, "nodes_featureids"), _length(attributes, "leaf_targetids")
     threshold = _numbers(attributes.pop("nodes_splits", None), (splits,))
     modes = attributes.pop("nodes_modes", None)
-    if (
-        not isinstance(modes, np.ndarray)
-        or modes.shape != (splits,)
-        or not ((modes == modes[0]) & (modes <= _BRANCH_LT)).all()
-    ):
+    if not isinstance(modes, np.ndarray) or modes.shape != (splits,) or not (modes == _BRANCH_LT).all():
         raise UnlikeError
-    if modes[0] == _BRANCH_LEQ:
-        # x <= t is x < the next number.
-        threshold = np.nextafter(threshold, np.float32(np.inf))
-        if not np.isfinite(threshold).all():
-            raise UnlikeError
     left_leaf, right_leaf = (_flags(attributes.pop(f"nodes_{side}leafs", None), splits) for side in ("true", "false"))
     arrays = ForestArrays(
         width=width,

@@ -20,8 +20,8 @@ from ...features.batch.cases import Floats
 # Operator versions with TreeEnsemble (ai.onnx.ml 5); onnxruntime 1.20 and newer run them.
 _OPSETS = (("", 20), ("ai.onnx.ml", 5))
 _IR_VERSION = 9
-_MODES = {"<=": 0, "<": 1}
-"""TreeEnsemble's codes for BRANCH_LEQ and BRANCH_LT."""
+_BRANCH_LT = 1
+"""TreeEnsemble's code for the comparison `<`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Tree:
     """One regression tree in arrays over its nodes; node 0 is the root, a leaf has `left == -1`.
 
     `value` is a split's threshold or, at leaves, unused; `leaf` of shape `(nodes, n_targets)` holds leaf values. A row
-    goes left where `x[feature] < value` (or `<=`, as the ensemble says) and, if missing, where `missing_left`.
+    goes left where `x[feature] < value` and, if missing, where `missing_left`.
     """
 
     left: npt.NDArray[np.int64]
@@ -40,7 +40,7 @@ class Tree:
     leaf: npt.NDArray[np.float32]
 
 
-def tree_ensemble(trees: Sequence[Tree], *, base: Sequence[float], comparison: str, n_features: int) -> bytes:
+def tree_ensemble(trees: Sequence[Tree], *, base: Sequence[float], n_features: int) -> bytes:
     """The graph of `base` plus the sum of all trees; one output column per entry of `base`."""
     arrays = _flatten(trees, n_targets=len(base))
     node = helper.make_node(
@@ -49,7 +49,7 @@ def tree_ensemble(trees: Sequence[Tree], *, base: Sequence[float], comparison: s
         tree_roots=arrays["roots"],
         nodes_featureids=arrays["feature"],
         nodes_splits=_tensor("splits", arrays["value"], np.float32),
-        nodes_modes=_tensor("modes", np.full(len(arrays["feature"]), _MODES[comparison]), np.uint8),
+        nodes_modes=_tensor("modes", np.full(len(arrays["feature"]), _BRANCH_LT), np.uint8),
         nodes_truenodeids=arrays["left"], nodes_trueleafs=arrays["left_leaf"],
         nodes_falsenodeids=arrays["right"], nodes_falseleafs=arrays["right_leaf"],
         nodes_missing_value_tracks_true=arrays["missing_left"],

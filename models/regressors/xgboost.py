@@ -52,7 +52,7 @@ class XGBoost(Regressor):
             "nthread": problem.threads, "verbosity": 0,
         }  # fmt: skip
         booster = xgboost.train(settings, xgboost.DMatrix(x, y, weight=weight), num_boost_round=rounds)
-        return tree_ensemble(trees_of(booster), base=[base_score(booster)], comparison="<", n_features=x.shape[1])
+        return tree_ensemble(trees_of(booster), base=[base_score(booster)], n_features=x.shape[1])
 
 
 def fit_scale(x: Matrix, y: Any, seed: int) -> bytes:
@@ -67,7 +67,7 @@ def fit_scale(x: Matrix, y: Any, seed: int) -> bytes:
         "base_score": float(np.mean(y)), "seed": seed, "nthread": 1, "verbosity": 0,
     }  # fmt: skip
     booster = xgboost.train(settings, xgboost.DMatrix(x, y), num_boost_round=80)
-    return tree_ensemble(trees_of(booster), base=[base_score(booster)], comparison="<", n_features=x.shape[1])
+    return tree_ensemble(trees_of(booster), base=[base_score(booster)], n_features=x.shape[1])
 
 
 def _document(booster: Any) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from kernelcast.models.family_model.artifact import Artifact, save_artifact
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.regressors.blend import Blend
 from kernelcast.models.regressors.periodic import Periodic
-from kernelcast.models.regressors.random_forest import RandomForest
 from kernelcast.models.regressors.roofline import Roofline
 from kernelcast.models.regressors.xgboost import XGBoost
 from kernelcast.models.training import training
@@ -30,7 +29,6 @@ _NETWORK = Periodic(width=24, depth=2, epochs=1, least_steps=200, batch=64)
 SMALL: dict[str, Any] = {
     "roofline": Roofline(),
     "analytic": Roofline("analytic", on_analytic=True),
-    "random_forest": RandomForest(trees=12),
     "xgboost": XGBoost(sizes=((10**9, 16, 60, 0.15),)),
     "periodic": _NETWORK,
     "blend": Blend(

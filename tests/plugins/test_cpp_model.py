@@ -34,7 +34,7 @@ def build(source: Path, target: Path, *flags: str) -> None:
 def score(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     """Run the command line scorer on a file and lines of text."""
     target = tmp_path_factory.mktemp("score") / "score"
-    build(SOURCE / "score.cpp", target, "-O1")
+    build(SOURCE.parents[1] / "benchmarks" / "score.cpp", target, "-O1")
 
     def ask(path: Path, lines: Sequence[str], *flags: str) -> subprocess.CompletedProcess[str]:
         text = "\n".join(lines) + "\n"

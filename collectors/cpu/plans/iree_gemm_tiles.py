@@ -18,7 +18,6 @@ from ....features.tuning.cpu_block import MAX_FILLED
 from ....features.tuning.kinds.iree_contraction import TILES, sensible
 from .shapes import MODEL_SHARE, additive_recurrence, aligned, between, drawn
 
-Point = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Config = dict[str, int]
 
 SIZES = {"m": (4, 2048), "n": (16, 2048), "k": (32, 4096)}

@@ -1,4 +1,4 @@
-"""Tables of cutlass_profiler and of GPPerf, in their columns with numbers made up: layouts, tiles, verdicts and idle cards."""
+"""Tables of cutlass_profiler and of GPPerf, in their columns with numbers made up: layouts, tiles and verdicts."""
 
 from __future__ import annotations
 
@@ -102,17 +102,16 @@ def gpperf(
     return f"1,2048,1024,2048,{kernel},nn,64,64,32,2,1,{beta},{runtime},{power},NVIDIA GeForce RTX 4070,200.00 W,{kernel},8e4"
 
 
-def test_power_of_an_idle_card_is_not_imported(tmp_path: Path) -> None:
+def test_power_read_after_the_kernel_is_not_imported(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_text(
         "\n".join((GPPERF, gpperf(165), gpperf(31), gpperf(38), gpperf(45, runtime=300), gpperf(160, beta=1))) + "\n"
     )
     found = read(path, "gpperf", None)
     rows = found.tables["gemm"].to_pylist()
-    # The slow one leaves the card idle for most of the time: its reading may be right.
-    assert [row["power_w"] for row in rows] == [165, None, None, 45]
-    assert [count for reason, count in reasons(found).items() if "idle card" in reason] == [2]
-    assert "energy_j" not in rows[0]
+    assert len(rows) == 4
+    assert not {"power_w", "energy_j"} & {name for row in rows for name, value in row.items() if value is not None}
+    assert [count for reason, count in reasons(found).items() if "without power" in reason] == [4]
     first = rows[0]
     # The kernel's name is what ran; the columns of layout and block size were not obeyed.
     assert [first[name] for name in ("m", "n", "k", "variant", "tile_m", "tile_n", "tile_k", "stages")] == [

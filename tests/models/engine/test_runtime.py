@@ -103,17 +103,24 @@ def test_columns_the_same_in_a_batch_change_no_leaf() -> None:
 
 
 @needs_library
-def test_trees_with_more_leaves_than_words_hold_two_targets_and_at_most_comparisons() -> None:
+def test_trees_with_more_leaves_than_words_hold_two_targets() -> None:
     import onnxruntime
-    from kernelcast.models.engine.onnx_writer import tree_ensemble
-    from kernelcast.models.regressors.random_forest import _tree
+    from kernelcast.models.engine.onnx_writer import Tree, tree_ensemble
     from sklearn.ensemble import RandomForestRegressor
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1500, 4)).astype(np.float32)
     y = np.stack([np.sin(3 * x[:, 0]) + x[:, 1], x[:, 2] ** 2], axis=1)
     fitted = RandomForestRegressor(n_estimators=5, random_state=0).fit(x, y).estimators_
-    forest = tree_ensemble([_tree(tree.tree_, 5) for tree in fitted], base=[0.0, 0.0], comparison="<=", n_features=4)
+    trees = [
+        Tree(
+            left=tree.children_left, right=tree.children_right, feature=np.maximum(tree.feature, 0),
+            value=tree.threshold.astype(np.float32), missing_left=np.arange(tree.node_count) % 2 == 0,
+            leaf=(tree.value[:, :, 0] / 5).astype(np.float32),
+        )
+        for tree in (estimator.tree_ for estimator in fitted)
+    ]  # fmt: skip
+    forest = tree_ensemble(trees, base=[0.0, 0.0], n_features=4)
     x[3:40, 1] = np.nan
     arrays = arrays_of(forest)
     assert isinstance(arrays, ForestArrays)

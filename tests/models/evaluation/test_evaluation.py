@@ -194,20 +194,20 @@ def test_the_bias_is_of_all_rows_by_prediction(predictor: ArtifactPredictor, mad
 @pytest.fixture(scope="module")
 def by_hash(made_up: MadeUp) -> Evaluation:
     tables = [made_up(300), made_up(100, family="softmax", power=0.0, impls=("torch",))]
-    return compare(tables, ["roofline", "random_forest", "xgboost"])
+    return compare(tables, ["roofline", "analytic", "xgboost"])
 
 
 def test_comparing_reports_every_regressor_beside_the_roofline(by_hash: Evaluation) -> None:
     result = {(item.regressor, item.family): item.metrics for item in by_hash.compared if item.target == "latency_s"}
     assert set(result) == {
-        (name, family) for name in ("roofline", "random_forest", "xgboost") for family in ("gemm", "softmax")
+        (name, family) for name in ("roofline", "analytic", "xgboost") for family in ("gemm", "softmax")
     }
     for family in ("gemm", "softmax"):
-        sizes = {result[name, family].n for name in ("roofline", "random_forest", "xgboost")}
+        sizes = {result[name, family].n for name in ("roofline", "analytic", "xgboost")}
         assert len(sizes) == 1, "all are judged on the same rows"
         assert result["xgboost", family].mean_ape_pct < result["roofline", family].mean_ape_pct / 2
     assert by_hash.regressor == "xgboost"
-    assert set(by_hash.facts["seconds to train and judge"]) == {"roofline", "random_forest", "xgboost"}
+    assert set(by_hash.facts["seconds to train and judge"]) == {"roofline", "analytic", "xgboost"}
 
 
 def test_no_judged_shape_was_trained_on(made_up: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +292,7 @@ def test_the_report_needs_nothing_else(which: str, request: pytest.FixtureReques
 
 def test_the_report_has_what_was_asked(by_hash: Evaluation) -> None:
     html = report_html(by_hash)
-    for words in ("Every regressor beside the roofline", "roofline", "random_forest", "latency by slice",
+    for words in ("Every regressor beside the roofline", "roofline", "analytic", "latency by slice",
                   "predicted against measured", "error by size",
                   "prefers-color-scheme: dark", "error against prediction"):  # fmt: skip
         assert words in html

@@ -230,7 +230,7 @@ def test_too_few_rows_or_shapes_are_refused_with_a_reason(made_up: MadeUp, train
         train([rows.take(np.zeros(60, dtype=int))])
 
 
-@pytest.mark.parametrize("name", ["analytic", BLEND, "periodic", "random_forest", "roofline", "xgboost"])
+@pytest.mark.parametrize("name", ["analytic", BLEND, "periodic", "roofline", "xgboost"])
 def test_every_regressor_s_model_keeps_the_same_promises(
     name: str, made_up: MadeUp, train: Train, cases: Cases, tmp_path: Path
 ) -> None:
@@ -249,7 +249,7 @@ def test_every_regressor_s_model_keeps_the_same_promises(
             assert getattr(alone[target], column)[0] == pytest.approx(getattr(result[target], column)[7], rel=1e-4)
 
 
-@pytest.mark.parametrize("name", [BLEND, PERIODIC, "random_forest", "xgboost"])
+@pytest.mark.parametrize("name", [BLEND, PERIODIC, "xgboost"])
 def test_every_learner_learns_latency_and_power(name: str, made_up: MadeUp, train: Train, tmp_path: Path) -> None:
     """With power in every row the forest learns both at once; power once came out as 0 there, the limit itself."""
     save_artifact(train([made_up(400, noise=0.01)], regressor=name), tmp_path / "model")

@@ -12,7 +12,7 @@ from kernelcast.models.engine.runtime import Runtime
 from kernelcast.models.regressor import Problem, get_regressor, regressors
 from kernelcast.models.regressors.periodic import Periodic
 
-NAMES = ("analytic", "blend", "periodic", "random_forest", "roofline", "xgboost")
+NAMES = ("analytic", "blend", "periodic", "roofline", "xgboost")
 
 
 def _run(onnx: bytes, x: Any) -> Any:
@@ -46,7 +46,7 @@ def test_every_target_is_answered(name: str, small: dict[str, Any]) -> None:
         assert np.isfinite(answer).all()
 
 
-@pytest.mark.parametrize("name", ["blend", "periodic", "random_forest", "xgboost"])
+@pytest.mark.parametrize("name", ["blend", "periodic", "xgboost"])
 def test_learners_learn(name: str, small: dict[str, Any]) -> None:
     train, other = _problem(800), _problem(200, seed=1)
     for graph in small[name].fit(train):
@@ -70,7 +70,7 @@ def test_the_same_seed_gives_the_same_bytes(name: str, small: dict[str, Any]) ->
     assert [graph.onnx for graph in first] == [graph.onnx for graph in second]
 
 
-@pytest.mark.parametrize("name", ["blend", "periodic", "random_forest", "xgboost"])
+@pytest.mark.parametrize("name", ["blend", "periodic", "xgboost"])
 def test_another_seed_gives_another_model(name: str, small: dict[str, Any]) -> None:
     first, second = small[name].fit(_problem()), small[name].fit(replace(_problem(), seed=7))
     assert first[0].onnx != second[0].onnx
@@ -114,33 +114,6 @@ def _booster_thresholds(booster: Any) -> list[list[float]]:
     from kernelcast.models.regressors.xgboost import trees_of
 
     return [tree.value[tree.left >= 0].tolist() for tree in trees_of(booster)]
-
-
-def test_the_forest_s_graph_is_scikit_learn_s_forest(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    import sklearn.ensemble
-
-    remaining: list[Any] = []
-
-    class Kept(sklearn.ensemble.RandomForestRegressor):
-        def fit(self, *args: Any, **kwargs: Any) -> Any:
-            remaining.append(self)
-            return super().fit(*args, **kwargs)
-
-    monkeypatch.setattr(sklearn.ensemble, "RandomForestRegressor", Kept)
-    problem = _problem(targets=("latency",))
-    (graph,) = small["random_forest"].fit(problem)
-    unknown = problem.x.copy()
-    unknown[1::3, 0] = np.nan  # missing where it never was in training
-    for x in (problem.x, unknown):
-        own = remaining[0].predict(x).reshape(len(x), -1)
-        assert _run(graph.onnx, x) == pytest.approx(own, abs=2e-6)
-
-
-def test_a_forest_with_missing_power_keeps_all_rows_for_latency(small: dict[str, Any]) -> None:
-    problem = _problem()
-    problem.targets["power"][:200] = np.nan  # type: ignore[index]
-    graphs = small["random_forest"].fit(problem)
-    assert [graph.targets for graph in graphs] == [("latency",), ("power",)]
 
 
 def test_the_network_s_graph_is_the_torch_network(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

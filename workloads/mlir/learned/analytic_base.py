@@ -273,7 +273,7 @@ def tree_graph(boosters: Sequence[Any], n_features: int) -> bytes:
     share = 1.0 / len(boosters)
     trees = [replace(tree, leaf=tree.leaf * np.float32(share)) for booster in boosters for tree in trees_of(booster)]
     base = share * sum(base_score(booster) for booster in boosters)
-    return tree_ensemble(trees, base=[base], comparison="<", n_features=n_features)
+    return tree_ensemble(trees, base=[base], n_features=n_features)
 
 
 def fit_characteristic(x: Matrix, y: Floats, seed: int) -> bytes:

@@ -196,7 +196,7 @@ def _trees(
     booster = xgboost.train(settings, xgboost.DMatrix(x, y), num_boost_round=max(rounds, 1))
     # The margin of a base score of one half is 0.
     base = 0.0 if "logistic" in objective else base_score(booster)
-    return tree_ensemble(trees_of(booster), base=[base], comparison="<", n_features=x.shape[1])
+    return tree_ensemble(trees_of(booster), base=[base], n_features=x.shape[1])
 
 
 _LEAST_MARGIN = 4.0
