@@ -299,9 +299,9 @@ def _show_exported(report: ExportReport) -> None:
     for kind in report.exported:
         by_rows = {(errors.device, errors.dtype): errors for errors in kind.against_rows}
         for errors in kind.against_teacher:
-            carried = "" if errors.measured else " (carried over)"
+            remark = "" if errors.measured else " (carried over)"
             measured = by_rows.get((errors.device, errors.dtype))
-            rows.append((kind.kind, errors.device + carried, errors.dtype, _errors(errors), _errors(measured)))
+            rows.append((kind.kind, errors.device + remark, errors.dtype, _errors(errors), _errors(measured)))
     console.show_table(
         heads, rows, numbers=heads[3:], title="errors in latency: mean / median absolute, and share within 10 %"
     )

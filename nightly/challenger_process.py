@@ -59,13 +59,15 @@ def read_challenger(folder: Path, name: str) -> Challenger | str | None:
         raise SpecError(f"{path} is damaged ({error}); go on with --from train") from error
 
 
-def write_challenger(folder: Path, name: str, made: Challenger | str) -> None:
+def write_challenger(folder: Path, name: str, outcome: Challenger | str) -> None:
     """Write down what `read_challenger` reads.
 
     Raises:
         OSError: the folder is full or not writable.
     """
-    content: Mapping[str, Any] = {"error": made} if isinstance(made, str) else {**asdict(made), "path": str(made.path)}
+    content: Mapping[str, Any] = (
+        {"error": outcome} if isinstance(outcome, str) else {**asdict(outcome), "path": str(outcome.path)}
+    )
     write_whole(challenger_file(folder, name), json.dumps(content) + "\n")
 
 

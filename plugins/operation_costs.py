@@ -192,7 +192,7 @@ class ModuleFunction:
     names: tuple[str, ...]
     operations: tuple[ModuleOperation, ...]
 
-    def own(self) -> dict[int, ModuleOperation]:
+    def by_place(self) -> dict[int, ModuleOperation]:
         """Those that stand in it, by their place; one that is walked several times is there once."""
         places = range(self.first, self.first + len(self.names))
         return {operation.place: operation for operation in reversed(self.operations) if operation.place in places}

@@ -96,7 +96,7 @@ def _annotate(op: Any, costs: OperationCosts) -> Sequence[str]:
     answers = dict(zip(specs, costs.of(specs), strict=True))
     attributes = _Attributes(op)
     for handle, ops, function in zip(functions, inside, result, strict=True):
-        for place, item in function.own().items():
+        for place, item in function.by_place().items():
             attributes.write(ops[place - function.first], _cost_attributes(item, answers))
         attributes.write(handle, _totals(function, answers) if function.operations else {})
     return costs.problems()
@@ -148,9 +148,9 @@ class _Attributes:
         self._context = op.context
         self._f64 = self._ir.F64Type.get(self._context)
         self._i64 = self._ir.IntegerType.get_signless(64, self._context)
-        self._nowhere = self._ir.Location.unknown(self._context)
+        self._unknown_location = self._ir.Location.unknown(self._context)
         self._makers: Mapping[type, Callable[[Any], Any]] = {
-            float: lambda value: self._ir.FloatAttr.get(self._f64, value, loc=self._nowhere),
+            float: lambda value: self._ir.FloatAttr.get(self._f64, value, loc=self._unknown_location),
             int: lambda value: self._ir.IntegerAttr.get(self._i64, value),
             str: lambda value: self._ir.StringAttr.get(value, self._context),
         }

@@ -57,8 +57,8 @@ def whole_answer(device: str, whole: WholeModelPrediction) -> answers.WholeModel
 
 def _answer(kind: type[A], source: object, **fields: Any) -> A:
     """`source` as it is sent: `fields`, and its attributes for the others."""
-    own = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in fields}
-    return msgspec.convert({**own, **fields}, kind, from_attributes=True)
+    same_fields = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in fields}
+    return msgspec.convert({**same_fields, **fields}, kind, from_attributes=True)
 
 
 def _kernel_part(part: Part) -> answers.KernelPart:

@@ -48,16 +48,16 @@ def look_for_model(source: PredictorSource, metrics: Metrics) -> bool:
 
 def reload_endpoint(source: PredictorSource, metrics: Metrics) -> Endpoint:
     """What answers `/v1/admin/reload`: looks on a thread, one look at a time, and says what is served then."""
-    looking = asyncio.Lock()
+    reload_lock = asyncio.Lock()
 
     async def reload(_: Request) -> Response:
-        if looking.locked():
+        if reload_lock.locked():
             raise ProblemError(
                 503,
                 "a check for a newer model is already running; try again when it is done",
                 headers={"retry-after": "2"},
             )
-        async with looking:
+        async with reload_lock:
             changed = await run_sync(look_for_model, source, metrics)
         loaded = source.current
         if loaded is None:

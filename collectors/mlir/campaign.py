@@ -106,7 +106,7 @@ def run_modules(
             raise CampaignError(f"{error}. What was stored stays; fix this and run the same command again.") from error
         finally:
             run.close()
-        run.settle(0)
+        run.await_stored(0)
     return run.summary(wanted=len(wanted), todo=len(jobs), interrupted=interrupted)
 
 
@@ -151,7 +151,7 @@ class _ModuleCampaign(Campaign[tuple[str, int | None], ModuleWorker]):
         for threads in self.plan.threads:
             self._group([job for job in jobs if job.threads == threads])
 
-    def settle(self, most: int) -> None:
+    def await_stored(self, most: int) -> None:
         """Wait until at most `most` blocks are still being stored; what went wrong with one is raised here."""
         while len(self.storing) > most:
             self.stored.update(row.status for row in self.storing.popleft().result())
@@ -243,7 +243,7 @@ class _ModuleCampaign(Campaign[tuple[str, int | None], ModuleWorker]):
             return runs
 
         self.storing.append(self.storer.submit(store))
-        self.settle(_UNSTORED)
+        self.await_stored(_UNSTORED)
 
     def _collector(self, job: Job) -> ModuleWorker:
         key = job.compiler, job.threads

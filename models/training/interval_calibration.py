@@ -123,7 +123,7 @@ def calibrate_intervals(
         if len(known):
             away_sizes = error_sizes(
                 graph, mask_device_features(x[known], table.features.schema)
-            ) * near_duplicate_factor(left_out.twin[known])
+            ) * near_duplicate_factor(left_out.near_duplicate[known])
             scores["unseen_device"] = Scores.of(away[known] / away_sizes)
     if target == "latency":
         ratio = table.log_labels["latency"] - table.log_bound
@@ -147,12 +147,12 @@ class DeviceHoldout:
     Attributes:
         answers: NaN for rows of devices that were not left out.
         shift: What was added to the answers.
-        twin: How nearly another device is a duplicate of the row's, from 0 to 1, shape `(n,)`.
+        near_duplicate: How nearly another device is a duplicate of the row's, from 0 to 1, shape `(n,)`.
     """
 
     answers: Answers
     shift: float
-    twin: Floats
+    near_duplicate: Floats
 
 
 def measured_by_target(table: TrainingTable, rows: Any = slice(None)) -> dict[str, tuple[str, ...]]:
@@ -195,20 +195,20 @@ def device_holdout_answers(
     if not tasks:
         return None
     answers = {target: np.full(len(table), np.nan) for target in table.log_labels}
-    twin = np.zeros(len(table))
+    near_duplicate = np.zeros(len(table))
     for test_on, task in tasks:
-        left_out_answers, twin[test_on] = task.result()
+        left_out_answers, near_duplicate[test_on] = task.result()
         for target, column in left_out_answers.items():
             answers[target][test_on] = column
-    shift = _best_shift(log_errors(table, "latency", answers)[twin < 0.5])
-    answers["latency"] = np.maximum(answers["latency"] + shift * (1.0 - twin), table.log_bound)
-    return DeviceHoldout(answers, shift, twin)
+    shift = _best_shift(log_errors(table, "latency", answers)[near_duplicate < 0.5])
+    answers["latency"] = np.maximum(answers["latency"] + shift * (1.0 - near_duplicate), table.log_bound)
+    return DeviceHoldout(answers, shift, near_duplicate)
 
 
 def _answers(
     table: TrainingTable, regressor: Regressor, train_on: Any, test_on: Any, seed: int, devices: Catalogue
 ) -> tuple[Mapping[str, Floats], Floats]:
-    """Answers for `test_on` by a quick fit on `train_on`, and how much of a twin was found."""
+    """Answers for `test_on` by a quick fit on `train_on`, and how nearly another device is a duplicate."""
     answers = fit(table, train_on, regressor.quick or regressor, seed)
     n_inputs = len(table.features.schema.names) + (answers.analytic is not None)
     graphs = [*(graph.onnx for graph in answers.graphs), fit_scale_free(table, train_on, n_inputs, seed)]

@@ -228,7 +228,7 @@ def distil(
             f"{listed(device.name for device in devices)}",
             field="device",
         )
-    answered = time.perf_counter()
+    fitting_began = time.perf_counter()
     progress(f"fitting {family}", 0, 0)
     formula = kind.formula()
     table = {lesson.key: _facts(kind, formula, lesson, predictor.devices.get(lesson.key[0])) for lesson in lessons}
@@ -269,7 +269,7 @@ def distil(
         ],
     }
     model = replace(model, table=_rows(kind, table), metadata=metadata)
-    return Distilled(model, errors, len(x), answered - started, time.perf_counter() - answered)
+    return Distilled(model, errors, len(x), fitting_began - started, time.perf_counter() - fitting_began)
 
 
 def errors_on_rows(model: FlatModel, measured: LabelledCases, predictor: ArtifactPredictor) -> tuple[Errors, ...]:

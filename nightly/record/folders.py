@@ -90,16 +90,16 @@ def ended(record: NightRecord) -> bool:
     return record.outcome not in UNFINISHED and record.stage("report").status != "not-reached"
 
 
-def remove_old(nights: Path, keep: int, own: Path | None = None) -> list[str]:
-    """Remove all but the newest `keep` nights that ended, and never `own`; names of those removed.
+def remove_old(nights: Path, keep: int, own_folder: Path | None = None) -> list[str]:
+    """Remove all but the newest `keep` nights that ended, and never `own_folder`; names of those removed.
 
-    `own` counts as one of them: after a clock was set back the night that runs is not the newest by its name.
+    `own_folder` counts as one of them: after a clock was set back the night that runs is not the newest by its name.
 
     Raises:
         OSError: one cannot be removed.
     """
-    over = [folder for folder, record in records(nights) if record.outcome not in UNFINISHED and folder != own]
-    old = over[keep - (own is not None) :]
+    over = [folder for folder, record in records(nights) if record.outcome not in UNFINISHED and folder != own_folder]
+    old = over[keep - (own_folder is not None) :]
     for folder in old:
         shutil.rmtree(folder)
     return [folder.name for folder in old]

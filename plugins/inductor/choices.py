@@ -215,7 +215,7 @@ def _product_of_operands(choice: Any, around: Surroundings) -> Product | None:
                 added = added[2:]
             layout = _layout(a, a_size, hint, around) + _layout(b, b_size, hint, around)
             variant = _variant(layout, added, batched=len(out) == 3, around=around, hint=hint)
-            return _made(choice, (batch[0] if batch else 1, m, n, k), dtype, variant)
+            return _product_of(choice, (batch[0] if batch else 1, m, n, k), dtype, variant)
     return None
 
 
@@ -234,7 +234,7 @@ def _product_of_linear(choice: Any, around: Surroundings) -> Product | None:
     # The weight is kept as (n, k): read along its rows it is the transposed operand, unless its rows are strided.
     strides = around.hints(weights[-1][0].get_stride(), hint)
     variant = "bias" if biased else "" if strides == (1, n) and n > 1 else "nt"
-    return _made(choice, (1, m, n, a_size[-1]), parse_dtype(str(a.get_dtype())), variant)
+    return _product_of(choice, (1, m, n, a_size[-1]), parse_dtype(str(a.get_dtype())), variant)
 
 
 def _product_of_template(choice: Any, around: Surroundings) -> Product | None:
@@ -246,10 +246,10 @@ def _product_of_template(choice: Any, around: Surroundings) -> Product | None:
     # A bias seen by the template may be a row or a full matrix; its weight is packed either way.
     variant = None if template.has_bias else "batched" if len(out) == 3 else ""
     dtype = parse_dtype(str(choice.input_nodes[0].get_dtype()))
-    return _made(choice, (out[0] if len(out) == 3 else 1, m, n, k), dtype, variant)
+    return _product_of(choice, (out[0] if len(out) == 3 else 1, m, n, k), dtype, variant)
 
 
-def _made(choice: Any, sizes: tuple[int, int, int, int], dtype: str, variant: str | None) -> Product:
+def _product_of(choice: Any, sizes: tuple[int, int, int, int], dtype: str, variant: str | None) -> Product:
     batch, m, n, k = sizes
     if variant is not None and parse_dtype(str(choice.layout.dtype)) != output_dtype(View(dtype, dtype, variant, {})):
         # The family's rows say nothing of a result kept in another format.

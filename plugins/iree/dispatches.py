@@ -143,8 +143,8 @@ def _together(dispatch: Dispatch, other: Dispatch) -> Dispatch:
     )  # fmt: skip
 
 
-def _of_function(function: Any, made: Sequence[Any]) -> Iterator[Dispatch | UntunedDispatch]:
-    """The operations of one dispatch function, which the calls `made` run."""
+def _of_function(function: Any, run_by: Sequence[Any]) -> Iterator[Dispatch | UntunedDispatch]:
+    """The operations of one dispatch function, which the calls `run_by` run."""
     from iree.compiler.dialects import linalg
 
     name = symbol(function)
@@ -169,8 +169,8 @@ def _of_function(function: Any, made: Sequence[Any]) -> Iterator[Dispatch | Untu
             yield UntunedDispatch(name, str(why))
             continue
         if read is not None:
-            constant = [_is_constant(op.operands[1], call) for call in made]
-            yield replace(read, names=(name,), calls=len(made), constant_calls=sum(constant), fused=len(ops) > 1)
+            constant = [_is_constant(op.operands[1], call) for call in run_by]
+            yield replace(read, names=(name,), calls=len(run_by), constant_calls=sum(constant), fused=len(ops) > 1)
 
 
 def _roles(n: int, named: Iterable[tuple[str, Sequence[int], str]]) -> tuple[str, ...]:

@@ -97,7 +97,9 @@ def compose_program(kernels: Predictor, program: Program, on: Hardware, *, cover
     parts = []
     for i, group in enumerate(running):
         predicted = known.get(i)
-        kernel = _on_paper(group, on, coverage, power) if predicted is None else _wider_if_stand_in(predicted, group)
+        kernel = (
+            _analytic_cost(group, on, coverage, power) if predicted is None else _wider_if_stand_in(predicted, group)
+        )
         parts.append(_times(kernel, group.runs))
     if not parts:
         return _nothing_runs(on, program, coverage)
@@ -203,7 +205,7 @@ def _predicted(kernels: Predictor, specs: Sequence[KernelSpec], on: Hardware, co
     return without_launch(predicted, launch_floors_s(kernels, specs, on.device.name))
 
 
-def _on_paper(group: Group, on: Hardware, coverage: float, power: tuple[float, float, float] | None) -> Prediction:
+def _analytic_cost(group: Group, on: Hardware, coverage: float, power: tuple[float, float, float] | None) -> Prediction:
     """One run of a group, from arithmetic and traffic."""
     rough = FALLBACK_EFFICIENCY.get(group.kind, _FREE_KINDS)
     moved = group.bytes_in + group.bytes_out

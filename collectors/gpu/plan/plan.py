@@ -183,9 +183,9 @@ def _with_strata(specs: Sequence[KernelSpec], device: Device) -> list[tuple[Kern
     return list(zip(specs, estimates(specs, device).strata, strict=True)) if specs else []
 
 
-def _interleaved(own: Sequence[KernelSpec], tiled: Sequence[KernelSpec]) -> list[KernelSpec]:
-    mixed_in: list[KernelSpec] = list(own[:HEAD_START])
-    later, waiting = list(own[HEAD_START:]), list(tiled)
+def _interleaved(untiled: Sequence[KernelSpec], tiled: Sequence[KernelSpec]) -> list[KernelSpec]:
+    mixed_in: list[KernelSpec] = list(untiled[:HEAD_START])
+    later, waiting = list(untiled[HEAD_START:]), list(tiled)
     step = TILED_EVERY - 1
     for start in range(0, max(len(later), step * len(waiting)), step):
         mixed_in += later[start : start + step]

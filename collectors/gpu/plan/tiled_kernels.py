@@ -237,7 +237,7 @@ def _gemm_shapes(aligned: tuple[bool, bool], rng: Rng) -> Iterator[Sizes]:
             yield layers.pop()
             continue
         sizes = next(filling)
-        sizes |= {name: _made(sizes[name], multiple) for name, multiple in zip(("k", "n"), aligned, strict=True)}
+        sizes |= {name: _as_multiple(sizes[name], multiple) for name, multiple in zip(("k", "n"), aligned, strict=True)}
         least_s = max(_flops(sizes) / _FLOPS_PER_S["bf16"], sizes["k"] * sizes["n"] * 2 / _B_PER_S)
         if least_s >= TINY_S or rng.random() < TINY_SHARE:
             yield sizes
@@ -260,7 +260,7 @@ def _gemm_spec(code: GemmCode, sizes: Sizes, rng: Rng) -> KernelSpec | None:
     return KernelSpec.of("gemm", code.dtype, impl="triton", config=knobs, m=m, n=n, k=k)
 
 
-def _made(size: int, multiple: bool) -> int:
+def _as_multiple(size: int, multiple: bool) -> int:
     """The size as a multiple of 16, or as none."""
     if multiple:
         return aligned(size, 16)

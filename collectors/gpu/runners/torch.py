@@ -102,12 +102,12 @@ def special_launch(torch: Any, spec: KernelSpec, operands: tuple[Tensor, ...]) -
     return _switched(switches[spec.family], _PRECISION[spec.dtype], local)
 
 
-def _switched(switch: Any, precision: str, own: Call) -> Call:
+def _switched(switch: Any, precision: str, inner: Call) -> Call:
     def call() -> Tensor:
         before = switch.fp32_precision
         switch.fp32_precision = precision
         try:
-            return own()
+            return inner()
         finally:
             switch.fp32_precision = before
 
@@ -167,14 +167,14 @@ def _attention(torch: Any, spec: KernelSpec, q: Tensor, k: Tensor, v: Tensor) ->
     return Launch(call, expected, _ATTENTION_TOLERANCE.get(spec.dtype, 1e-2))
 
 
-def with_backend(torch: Any, impl: str, own: Call) -> Call:
-    """`own` with only the backend of `impl` allowed; what is switched is the host's, so a CUDA graph captures it."""
+def with_backend(torch: Any, impl: str, inner: Call) -> Call:
+    """`inner` with only the backend of `impl` allowed; what is switched is the host's, so a CUDA graph captures it."""
     backend = getattr(torch.nn.attention.SDPBackend, BACKENDS[impl])
     only = torch.nn.attention.sdpa_kernel
 
     def call() -> Tensor:
         with only(backend):
-            return own()
+            return inner()
 
     return call
 

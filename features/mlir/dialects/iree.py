@@ -71,7 +71,7 @@ DIALECT = Dialect(
         **rules("flow", _FLOW_VIEWS, costs.view, of_first),
         **rules("flow", "tensor.empty tensor.alloca", costs.view, of_sizes),
         **rules("flow", "tensor.constant tensor.dynamic_constant", costs.constant),
-        **rules("flow", "tensor.splat", costs.made),
+        **rules("flow", "tensor.splat", costs.filled),
         **rules("flow", "tensor.slice", moving("slice")),
         **rules("flow", "tensor.clone", moving("copy"), of_first),
         **rules("flow", "tensor.update", copied(-1)),

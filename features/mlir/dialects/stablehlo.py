@@ -314,7 +314,7 @@ def _table(dialect: str) -> dict[str, Rule]:
         **rules(dialect, "select_and_scatter", _select_and_scatter, _first_sizes),
         **rules(dialect, "broadcast_in_dim broadcast broadcast_to iota", costs.broadcast),
         **rules(dialect, "dynamic_broadcast_in_dim", moving("broadcast", reads_first=True), of_known(1)),
-        **rules(dialect, "dynamic_iota", costs.made, of_known(0)),
+        **rules(dialect, "dynamic_iota", costs.filled, of_known(0)),
         **rules(dialect, "transpose", _transpose, lambda site: permuted(site, _order(site))),
         **rules(dialect, "reverse", moving("copy"), _first_sizes),
         **rules(dialect, "slice", moving("slice"), fold=_sliced),

@@ -267,7 +267,7 @@ _SCATTERS = (
 _PADS = "constant_pad_nd pad reflection_pad1d reflection_pad2d replication_pad2d replication_pad1d im2col col2im"
 _COPIES = "clone contiguous flip rot90 pixel_shuffle pixel_unshuffle channel_shuffle lift_fresh_copy"
 _VIEWS = "detach alias resolve_conj resolve_neg requires_grad lift_fresh view_as"
-_MADE = (
+_FILLED = (
     "zeros ones full empty scalar_tensor eye tensor new_zeros new_ones new_full new_empty empty_strided "
     "new_empty_strided one_hot"
 )
@@ -339,10 +339,10 @@ DIALECT = Dialect(
         **each(_ATEN, "squeeze", costs.view, sizes.squeezed_sizes),
         **each(_ATEN, "flatten unflatten ravel atleast_1d atleast_2d", costs.view, conserved),
         **each(_ATEN, _VIEWS, costs.view, of_first),
-        **each(_ATEN, _MADE, costs.made, of_known(0)),
-        **each(_ATEN, "zeros_like ones_like full_like empty_like zero fill", costs.made, of_first),
-        **each(_ATEN, "arange", costs.made, sizes.ranged_sizes),
-        **each("torch.prims", "iota", costs.made),
+        **each(_ATEN, _FILLED, costs.filled, of_known(0)),
+        **each(_ATEN, "zeros_like ones_like full_like empty_like zero fill", costs.filled, of_first),
+        **each(_ATEN, "arange", costs.filled, sizes.ranged_sizes),
+        **each("torch.prims", "iota", costs.filled),
         **rules("torch", "vtensor.literal tensor.literal", costs.constant),
         **rules("torch.constant", "int bool float", costs.constant, fold=sizes.constant),
         **rules("torch.constant", "none str device number", costs.constant),

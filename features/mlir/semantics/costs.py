@@ -117,7 +117,7 @@ def copied(position: int) -> CostOf:
     return lambda site: movement(site, "copy", site.arrays[position].nbytes, site.arrays[position].nbytes)
 
 
-def made(site: Site) -> Cost:
+def filled(site: Site) -> Cost:
     """An array filled with numbers that come from nowhere in memory."""
     return movement(site, "broadcast", 0.0)
 

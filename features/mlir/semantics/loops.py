@@ -297,28 +297,28 @@ def _dimensions(
     return size(a & b & c), size((a & c) - b), size((b & c) - a), size((a | b) - c)
 
 
-def _through_casts(value: int, made: dict[int, Op]) -> Op | None:
-    op = made.get(value)
+def _through_casts(value: int, producers: dict[int, Op]) -> Op | None:
+    op = producers.get(value)
     while op is not None and op.name in _CASTS and op.operands:
-        op = made.get(op.operands[0])
+        op = producers.get(op.operands[0])
     return op
 
 
-def _reaches(total: Op, product: Op, made: dict[int, Op]) -> bool:
-    return any(_through_casts(value, made) is product for value in total.operands)
+def _reaches(total: Op, product: Op, producers: dict[int, Op]) -> bool:
+    return any(_through_casts(value, producers) is product for value in total.operands)
 
 
-def _target(body: Block, total: Op, made: dict[int, Op]) -> Op | None:
+def _target(body: Block, total: Op, producers: dict[int, Op]) -> Op | None:
     """What takes the sum: the store to C, or the end of a loop that hands it on."""
     for op in body.ops:
-        if op.name in _STORES and len(op.operands) > 1 and _through_casts(op.operands[0], made) is total:
+        if op.name in _STORES and len(op.operands) > 1 and _through_casts(op.operands[0], producers) is total:
             return op
-        if op.name in _ENDS and len(op.operands) == 1 and _through_casts(op.operands[0], made) is total:
+        if op.name in _ENDS and len(op.operands) == 1 and _through_casts(op.operands[0], producers) is total:
             return op
     return None
 
 
-def _counters(values: Sequence[int], made: dict[int, Op], counters: dict[int, int], resolve: Resolve) -> set[int]:
+def _counters(values: Sequence[int], producers: dict[int, Op], counters: dict[int, int], resolve: Resolve) -> set[int]:
     """Loops whose counters indices are made of, directly or by arithmetic in the body."""
     results: set[int] = set()
     waiting, seen = list(values), set(values)
@@ -327,7 +327,7 @@ def _counters(values: Sequence[int], made: dict[int, Op], counters: dict[int, in
         position = counters.get(resolve(value))
         if position is not None:
             results.add(position)
-        op = made.get(value)
+        op = producers.get(value)
         more = [inner for inner in (op.operands if op is not None else ()) if inner not in seen]
         seen.update(more)
         waiting += more

@@ -107,7 +107,7 @@ class Values:
     def __init__(self, types: Sequence[ValueType], entries: DialectRules, bound_sizes: frozenset[int]) -> None:
         self.types = list(types)
         self.texts = [kind.text for kind in types]
-        self.made: dict[int, tuple[Op, Names]] = {}
+        self.producers: dict[int, tuple[Op, Names]] = {}
         self.lists: dict[int, tuple[int, ...]] = {}
         """The elements of values that are lists."""
         self.middles: dict[int, float] = {}
@@ -158,14 +158,14 @@ class Values:
 
     def maker(self, value: int) -> Op | None:
         """The operation that made a value."""
-        result = self.made.get(value)
+        result = self.producers.get(value)
         return None if result is None else result[0]
 
     def known(self, value: int) -> Known:
         """What a value is known to be: an integer, a list of them, None."""
         if value in self._facts:
             return self._facts[value]
-        result = self.made.get(value)
+        result = self.producers.get(value)
         rule = None if result is None else self._entries[result[0].name].rule
         if result is None or rule is None or rule.fold is None or self._depth >= _DEEPEST:
             return None
@@ -223,7 +223,7 @@ class Values:
 
         An operation without results writes the memory that its last memref operand names, and what that is a view of.
         """
-        types, created, lists = self.types, self.made, self.lists
+        types, created, lists = self.types, self.producers, self.lists
         if lists:
             operands = tuple([inner for v in operands for inner in lists.get(v, (v,))])
         seen = tuple([self.latest.get(v, v) for v in operands])

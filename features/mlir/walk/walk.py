@@ -108,7 +108,7 @@ class Walk:
                 field="mlir",
             )
         values, memo, entries, lists = self.values, self._memo, self._entries, self.values.lists
-        text_of, created, append = values.texts.__getitem__, values.made, self.nodes.append
+        text_of, created, append = values.texts.__getitem__, values.producers, self.nodes.append
         ended: tuple[int, ...] = ()
         for op in ops:
             name, operands, results = op.name, op.operands, op.results
@@ -283,7 +283,7 @@ def loop_on_condition(walk: Walk, op: Op, place: Place) -> None:
     for block in blocks:
         for inner in block.ops:
             for result in inner.results:
-                values.made.setdefault(result, (inner, names))
+                values.producers.setdefault(result, (inner, names))
         _carry(walk, block.arguments, place.operands, names)
     trips = while_trips(
         blocks[0], blocks[1], [values.number(v) for v in place.operands], lambda v: values.number(names.get(v, v))
