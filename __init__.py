@@ -84,7 +84,7 @@ def predict_model(
 
     Args:
         kernels: mappings with `family`, `dtype`, the family's sizes (beside them or in `sizes`), and as needed `count`,
-            `name`, `variant`, `impl`, `config`, `threads`, `cache_state`; or `models.composition.Kernel`s.
+            `name`, `variant`, `impl`, `config`, `threads`, `cache_state`; or `workloads.whole_model.Kernel`s.
         device: a device of the catalogue, by name or alias.
         model: a model directory; default: the champion, else the shipped model.
         coverage: share of cases the intervals are built to contain, 0.5 to 0.99.

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 PREFIX = "KERNELCAST_"
 MAX_MLIR_B = 4 << 20
-"""Largest MLIR text that is read, bytes. Written here too, as reading it from `features.mlir.limits` would load numpy, which
-must come after `server.cap_threads`."""
+"""Largest MLIR text that is read, bytes. Written here too: `features.mlir.parse.text_limits` loads numpy, which must come
+after `server.cap_threads`."""
 
 MAX_CONCURRENCY = 38
 """Most requests worked on at once. Each has at most one thread of the pool of 40 that everything shares (anyio's), and what

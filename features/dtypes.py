@@ -11,7 +11,14 @@ from .errors import SpecError
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """A number format: bytes per element in memory, other names it goes by, what stands in where hardware lacks it."""
+    """A number format: bytes per element in memory, other names it goes by, what stands in where hardware lacks it.
+
+    Attributes:
+        name: Its name in specs and tables.
+        itemsize_b: Bytes per element in memory, scales of block formats included.
+        aliases: Other names it goes by.
+        runs_as: The format that takes its place on hardware without it; None where there is none.
+    """
 
     name: str
     itemsize_b: float

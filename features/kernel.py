@@ -119,6 +119,17 @@ class KernelSpec:
     ) -> KernelSpec:
         """A checked spec.
 
+        Args:
+            family: Name of the kernel family.
+            dtype: Number format of the operands, or an alias of one.
+            variant: Variant of the family; empty is its usual one.
+            impl: What runs it, such as `torch`; empty where that is not known.
+            kv_dtype: Number format of the key and value cache; None is `dtype`.
+            config: Tuning knobs by name.
+            threads: CPU threads; None is all cores, or a GPU.
+            cache_state: `hot` or `cold`.
+            dims: Sizes by name.
+
         Raises:
             SpecError: unknown family, dtype, variant, size or config name; a size missing, too small or too large.
         """

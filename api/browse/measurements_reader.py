@@ -72,7 +72,7 @@ class RowSet:
 
     Attributes:
         name: Its name, one of `answer.SETS`.
-        tables: A table per family, with the columns of `datasets.schema.arrow_schema`.
+        tables: A table per family, with the columns of `datasets.rows.schema.arrow_schema`.
         cards: Its cards.
         notes: Files that could not be read, and why.
     """

@@ -47,7 +47,9 @@ ATTENTION_SHARE = 0.3
 """Of the Triton kernels."""
 
 _ALIGNED_SIZE, _UNALIGNED_SIZE = 4096, 4097
+"""Only whether a size is a multiple of 16 matters to the compiler."""
 _DRAWS_PER_CASE = 50
+"""Cases drawn for each that is wanted, since many have the same binary."""
 
 
 def label_plan(n_cases: int, seed: int) -> list[KernelSpec]:

@@ -139,7 +139,7 @@ def _check_same(device: Device, actual: Device | None, what: str) -> None:
 class DeviceActor:
     """One device of this node. Its methods run one at a time, on the process's main thread.
 
-    That matters: a child asks the kernel to be killed when the thread that started it ends (`collectors.child`), so with the
+    That matters: a child asks the kernel to be killed when the thread that started it ends (`process.py`), so with the
     actor end its children, however it ends.
     """
 

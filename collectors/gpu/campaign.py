@@ -229,7 +229,15 @@ def run_gpu_campaign(
 def latency_plan(
     budget_s: float, seed: int, measured: Sequence[KernelSpec], device: Device, families: Sequence[str] = ()
 ) -> list[KernelSpec]:
-    """Twice as many unmeasured cases as the budget has time for, those worth most first; other ones the more are measured."""
+    """Twice as many unmeasured cases as the budget has time for, those worth most first; other ones the more are measured.
+
+    Args:
+        budget_s: Seconds there are to measure.
+        seed: Seed of the candidates.
+        measured: Cases measured before.
+        device: The GPU.
+        families: Kernel families; empty is all.
+    """
     rows = max(50, round(2 * budget_s / SECONDS_PER_CASE))
     chosen = list(families) or list(SWEEPS)
     drawn_from = seed_after(seed, {spec.case_id for spec in measured})

@@ -234,7 +234,9 @@ _REST_MEAN_S, _REST_AGREE, REST_CAP_S = 1.0, 0.02, 30.0
 """It rests once the means of two successive spans of this length lie within this ratio, or after so many seconds."""
 
 _REST_POLL_S = 0.02
+"""Seconds between two readings of power while the board comes to rest."""
 _PERIOD_READ_S = 2.0
+"""Seconds for which the counter's steps are timed."""
 
 
 def idle_power_w(reader: BoardReader, clock: Clock | None = None) -> float | None:

@@ -84,6 +84,13 @@ def run_modules(
 
     Ctrl-C and SIGTERM end it in order: what is measured is stored, workers are killed.
 
+    Args:
+        plan: What is measured, and with what.
+        root: Where rows are stored.
+        progress: Called with modules finished and modules in all.
+        collector_for: Makes the worker of a compiler and thread count.
+        compile_: Compiles a module into a file; None is `iree-compile`.
+
     Raises:
         CampaignError: a worker cannot start, or rows cannot be stored. Blocks stored before stay.
     """

@@ -73,7 +73,7 @@ def export(
             `FORM_ROWS`); default: what the file's suffix says, `parquet` for a folder.
         families: only these; default: all that the store has.
         devices: only these, as the store names them.
-        where: only rows for which this SQL condition holds, see `queries`.
+        where: only rows for which this SQL condition holds, see `datasets.store.sql`.
         memory_b: bytes that a condition may take to judge.
         progress: called with the rows written.
 
@@ -147,7 +147,7 @@ class _Source:
         return self.store.scan(family, self.devices or None, names, where=measured)
 
     def metadata(self, family: str) -> dict[bytes, bytes]:
-        """The provenance of the rows' blocks, and of no others, as `files.file_metadata` packs it."""
+        """The provenance of the rows' blocks, and of no others, as `parquet_files.file_metadata` packs it."""
         used: set[str] = set()
         for batch in self.batches(family, ["block"]):
             used.update(batch["block"].unique().to_pylist())
@@ -173,7 +173,7 @@ class _Source:
         if self.form:
             conditions.append("status = 'ok'")
         columns = ", ".join(f'"{name}"' for name in names)
-        answer = query.ask(f'SELECT {columns} FROM "{family}" WHERE {" AND ".join(conditions)}')  # noqa: S608 - see `queries`
+        answer = query.ask(f'SELECT {columns} FROM "{family}" WHERE {" AND ".join(conditions)}')  # noqa: S608 - see `datasets.store.sql`
         schema = family_schema(family, names)
         for batch in answer.batches:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)

@@ -118,6 +118,14 @@ def judge_form(
 ) -> FormTable:
     """What `read_form` does with a table that is already in memory (from the store, for example).
 
+    Args:
+        table: The table.
+        origin: What messages call it.
+        family: Family of all rows, for tables without such a column.
+        keep_good: Whether refused rows are left out instead of raising.
+        need_labels: Whether rows without a measurement are refused.
+        known_devices: From a device's name to its catalogue name; None is the shipped catalogue.
+
     Raises:
         SpecError: see `read_form`; `origin` names the table in messages.
     """

@@ -1,7 +1,7 @@
 """Records that are no measurements of one case: launches of kernels as a profiler saw them, and what counters counted.
 
-They stand beside the rows of `datasets.schema`, in Parquet files of their own whose columns are the fields of the record, with
-where they come from in the file's metadata. SI units, missing is None.
+They stand beside the rows of `datasets.rows.schema`, in Parquet files of their own whose columns are the fields of the
+record, with where they come from in the file's metadata. SI units, missing is None.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ def read_texts_file(path: Path) -> list[ModuleText]:
 
 
 def read_texts(root: Path) -> pa.Table:
-    """All texts stored under `root`, one row per module, with provenance in the metadata (`files.provenance_of`)."""
+    """All texts stored under `root`, one row per module, with provenance in the metadata (`parquet_files.provenance_of`)."""
     return latest_rows(read_files(_files(root, "texts"), TEXT_SCHEMA), ["module_id"])
 
 

@@ -20,7 +20,7 @@ from ...features.spec_io.rows import spec_from_row
 
 FORMAT_VERSION = 3
 """Version of the row format, kept in every file's metadata. History: 1, the first; 2, provenance compressed, and columns for
-what a GPU's board and compiler say; 3, the column `software`. Older files are read as this version, see `upgrading`."""
+what a GPU's board and compiler say; 3, the column `software`. Files of other versions are refused."""
 
 STATUSES = ("ok", "unsupported", "out_of_memory", "timeout", "crashed", "failed")
 """`ok` rows carry a latency; every other status says why there is none."""

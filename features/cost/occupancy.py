@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from ..errors import SpecError, listed
 
+# Of every compute capability so far: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
 WARP_SIZE = 32
 MAX_THREADS_PER_BLOCK = 1024
 _REGISTERS = 65536

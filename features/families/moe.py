@@ -12,6 +12,7 @@ from ..kernel import Array, Dim, KernelFamily, KernelSpec, Size, View
 
 _POWER_LAW = re.compile(r"power_law_(\d+(?:\.\d+)?)")
 _PRODUCTS = 3
+"""Of an expert: gate, up and down."""
 
 MAX_EXPERTS = 16384
 """Most experts of a block. The largest models have some hundreds; each expert's share is computed, so the number is bounded."""

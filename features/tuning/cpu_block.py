@@ -47,6 +47,7 @@ CORES_FOR_MEMORY = 16.0
 9005 has 37 GB/s for one core, of a chip with 614."""
 
 _NARROWEST_B, _WIDEST_B = 16.0, 64.0
+"""Bytes of the narrowest and widest vector registers: SSE and NEON, AVX-512."""
 
 MAX_REGISTER_TILE = 1024
 """Most results of a register tile: twice the 512 floats that AVX-512's 32 registers hold, so some configurations spill."""

@@ -1,8 +1,8 @@
 """Kinds without anything to tune: what one operation of a kernel family costs, from its sizes and facts of the device.
 
-Compilers ask these for the time of an operation as it stands. The bounds are those of `features.work`, written as a formula
-so that they are evaluated where no Python is: `bound_compute_s`, `bound_dram_s`, `bound_cache_s` and `bound_launch_s`, and
-`bound_s`, the largest of them.
+Compilers ask these for the time of an operation as it stands. The bounds are those of `features.cost.bounds`, written as a
+formula so that they are evaluated where no Python is: `bound_compute_s`, `bound_dram_s`, `bound_cache_s` and `bound_launch_s`,
+and `bound_s`, the largest of them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ tensor; on a tensor and a number from 10 on; on two tensors from 14 on. Reductio
 """
 
 BOUND_NAMES = MappingProxyType({f"bound_{name}_s": name for name in BOUNDS})
-"""The named bounds in seconds and the limits they are of, in the order of `features.work.BOUNDS`."""
+"""The named bounds in seconds and the limits they are of, in the order of `features.cost.bounds.BOUNDS`."""
 
 FACTS = (
     "element_b", "output_b", "peak_flops", "dram_bandwidth_b_s", "l1_b", "l1_bandwidth_b_s", "l2_b", "l2_bandwidth_b_s",
@@ -72,7 +72,7 @@ interval. All 0 on paper: not known."""
 def facts_of(family: str, device: Device, dtype: str) -> Mapping[str, float]:
     """The facts of a device and a dtype, by the names of `FACTS`, `WEIGHTS` and `OF_ANSWERS`.
 
-    A level of which nothing is public has no bytes, or the bandwidth of the level before it, as in `features.work`.
+    A level of which nothing is public has no bytes, or the bandwidth of the level before it, as in `features.cost.bounds`.
 
     Raises:
         SpecError: the device has no peak for the dtype.
@@ -110,7 +110,7 @@ def bounds(v: Mapping[str, Value], flops: Value, moved_b: Value, footprint_b: Va
     """`bound_s` and the bounds it is the largest of, for operands that may be in cache from the run before.
 
     `flops` is the cheapest algorithm's arithmetic, `moved_b` the compulsory traffic, `footprint_b` all operands; the bounds
-    are explained in `features.work`. Threads fewer than a CPU's cores have their share of its peaks.
+    are explained in `features.cost.bounds`. Threads fewer than a CPU's cores have their share of its peaks.
     """
     share = share_of_units(v)
     near = where(less(v["l1_b"] * share, footprint_b), v["l2_bandwidth_b_s"], v["l1_bandwidth_b_s"])

@@ -152,7 +152,14 @@ def registers_per_lane(sums: Value, grouped: Value, v: Mapping[str, Value], cap:
 
 
 def resident_blocks(v: Mapping[str, Value], warps: Value, registers: Value, shared_b: Value) -> Value:
-    """Blocks on one multiprocessor at once, by CUDA's occupancy rules without their rounding; at least 1."""
+    """Blocks on one multiprocessor at once, by CUDA's occupancy rules without their rounding; at least 1.
+
+    Args:
+        v: Facts of the device.
+        warps: Warps of a block.
+        registers: Registers of a thread.
+        shared_b: Shared memory of a block, bytes.
+    """
     by_registers = floor(divide(v["unit_registers"], registers * warps * v["lanes"]))
     by_shared = floor(divide(v["shared_b"], shared_b + _RESERVED_SHARED_B))
     by_warps = floor(divide(v["unit_warps"], warps))

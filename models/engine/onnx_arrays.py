@@ -1,6 +1,6 @@
 """Which of this product's own kinds of graph a serialised ONNX model is, and its arrays.
 
-Only what `onnx_graphs.tree_ensemble` and `network_graph.periodic_network` write is recognised, to the last name; any other
+Only what `onnx_writer.tree_ensemble` and `onnx_writer.periodic_network` write is recognised, to the last name; any other
 graph gives None, and onnxruntime runs it. Operators: ai.onnx.ml's TreeEnsemble, version 5
 (https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html), and ai.onnx, version 20.
 """
@@ -33,6 +33,20 @@ class ForestArrays:
 
     A row goes to the right where `x[feature] >= threshold`; where it is missing, unless `missing_left`. Each tree's leaves
     all belong to one target; answers are `base` plus the sum of the leaves, one column for each of `base`.
+
+    Attributes:
+        width: Columns of the input.
+        roots: First split of each tree, shape `(n_trees,)`.
+        feature: Column a split looks at, shape `(n_splits,)`.
+        threshold: Threshold of a split, shape `(n_splits,)`.
+        missing_left: Whether a missing value goes left, shape `(n_splits,)`.
+        left: Number of the split or leaf to the left, shape `(n_splits,)`.
+        left_leaf: Whether that is a leaf, shape `(n_splits,)`.
+        right: Number of the split or leaf to the right, shape `(n_splits,)`.
+        right_leaf: Whether that is a leaf, shape `(n_splits,)`.
+        leaf_value: Values of leaves, shape `(n_leaves,)`.
+        leaf_target: Target of each leaf, shape `(n_leaves,)`.
+        base: What answers start from, shape `(n_targets,)`.
     """
 
     width: int
@@ -56,8 +70,23 @@ class ForestArrays:
 
 @dataclass(frozen=True, slots=True)
 class NetworkArrays:
-    """A residual network on periodic embeddings, see `network_graph.periodic_network`; `columns` are read, the first
+    """A residual network on periodic embeddings, see `onnx_writer.periodic_network`; `columns` are read, the first
     `numbers` of them embedded.
+
+    Attributes:
+        width: Columns of the input.
+        columns: Columns that are read.
+        numbers: How many of them, from the first on, are embedded.
+        mean: Means the numbers are standardised by, shape `(numbers,)`.
+        scale: Deviations they are standardised by, shape `(numbers,)`.
+        clip: Largest standardised number.
+        frequency: Frequencies of the waves, shape `(numbers, 1, waves)`.
+        embed_weight: Weights of the embeddings.
+        embed_bias: Biases of the embeddings.
+        layer_weights: Weights of each layer.
+        layer_biases: Biases of each layer.
+        out_weight: Weights of the answer.
+        out_bias: Bias of the answer.
     """
 
     width: int

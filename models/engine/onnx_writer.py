@@ -30,6 +30,14 @@ class Tree:
 
     `value` is a split's threshold or, at leaves, unused; `leaf` of shape `(nodes, n_targets)` holds leaf values. A row
     goes left where `x[feature] < value` and, if missing, where `missing_left`.
+
+    Attributes:
+        left: Node to the left, -1 for a leaf, shape `(nodes,)`.
+        right: Node to the right, shape `(nodes,)`.
+        feature: Column that a split looks at, shape `(nodes,)`.
+        value: Thresholds of splits, unused at leaves, shape `(nodes,)`.
+        missing_left: Whether a missing value goes left, shape `(nodes,)`.
+        leaf: Values of leaves, shape `(nodes, n_targets)`.
     """
 
     left: npt.NDArray[np.int64]

@@ -30,7 +30,15 @@ class UnlikeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation: its attributes are ints, strings' bytes, int64 arrays or tensors."""
+    """One operation: its attributes are ints, strings' bytes, int64 arrays or tensors.
+
+    Attributes:
+        domain: Operator set; empty for ONNX's own.
+        kind: Operator.
+        inputs: Names of its inputs.
+        outputs: Names of its outputs.
+        attributes: Attributes by name.
+    """
 
     domain: str
     kind: str
@@ -41,7 +49,14 @@ class Node:
 
 @dataclass(slots=True)
 class Graph:
-    """A graph's operations in their order, its constants, and the widths of its one input and its one output."""
+    """A graph's operations in their order, its constants, and the widths of its one input and its one output.
+
+    Attributes:
+        nodes: Operations in order.
+        constants: Arrays by name.
+        inputs: Shape of each input by name.
+        outputs: Shape of each output by name.
+    """
 
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, npt.NDArray[Any]] = field(default_factory=dict)

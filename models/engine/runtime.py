@@ -54,7 +54,13 @@ class _Network(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class NativeGraph:
-    """One graph in the library's memory; it goes when this object does."""
+    """One graph in the library's memory; it goes when this object does.
+
+    Attributes:
+        address: Where the library keeps it.
+        width: Columns of its input.
+        targets: Columns of its answer.
+    """
 
     address: int
     width: int

@@ -194,6 +194,15 @@ def evaluate_files(
 
     `split` names the splits to judge, each a name or a pattern such as `val_*`; by default every row is judged.
 
+    Args:
+        model_dir: Directory of the artifact.
+        paths: Form files (.parquet, .csv).
+        split: Splits to judge, each a name or a pattern such as `val_*`; empty judges every row.
+        family: Family of all rows, for files without such a column.
+        keep_good: Whether refused rows are left out instead of ending the evaluation.
+        coverage: Share of cases the intervals are to contain.
+        devices: The devices known; None is the shipped catalogue.
+
     Raises:
         SpecError: a file breaks the form, no row has the split, or see `evaluate`.
         ArtifactError: `model_dir` is no usable model.

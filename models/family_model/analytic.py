@@ -28,6 +28,7 @@ _HUBER_WIDTH = 0.1
 """Errors above about 10 % count linearly, so that a few odd rows do not rule the fit."""
 
 _MAX_FIT_ROWS = 8_000
+"""Most rows that are fitted, drawn at random."""
 _AND = " & "
 
 

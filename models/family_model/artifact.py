@@ -51,7 +51,7 @@ class FamilyModel:
         kinds: Kinds of these.
         median_log_ratio: Median of ln(latency / lower bound) over training rows, for kinds of devices never trained on.
         n_rows: Training rows.
-        measured: For each target the words of what was measured where (`impl_words.measured_label`).
+        measured: For each target the words of what was measured where (`category.measured_label`).
         largest: The largest sizes there.
         free: The graph of the scale-free trees; None where there is none.
         shift: Added to ln(latency) on devices never measured.

@@ -258,6 +258,7 @@ _FADE_DOUBLINGS = 0.5
 """From the largest measured size on, the line's weight grows up to half within this many doublings, so that nothing jumps."""
 
 _ALIGNED = 256.0
+"""A scaled-down size is a multiple of the largest power of two that divides the real one, up to this."""
 
 Largest = Mapping[str, Mapping[str, float]]
 """The largest of each size that was measured, by device and variant (`place_label`)."""

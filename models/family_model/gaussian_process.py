@@ -23,8 +23,10 @@ which fit left-out devices of public tables well (docs/decisions/009)."""
 
 _LOG_SPREAD = {"length": 0.5}
 _USUAL_LOG_SPREAD = 0.7
+"""Deviations of ln(scale) around `PRIOR`: 0.7 is a factor of two."""
 _NOT_SIZES = ("length", "noise")
 _MOST_STEPS = 40
+"""Most iterations of the search for the scales."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,14 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process conditioned on `points`: `weights` `(n,)` are the inverse covariance times what was left over there."""
+    """A process conditioned on `points`: `weights` `(n,)` are the inverse covariance times what was left over there.
+
+    Attributes:
+        points: The rows it is conditioned on.
+        scales: Standard deviations and lengths of its parts, by name.
+        weights: The inverse covariance times what was left over, shape `(n,)`.
+        factor: Cholesky factor of the covariance, shape `(n, n)`.
+    """
 
     points: Points
     scales: Mapping[str, float]

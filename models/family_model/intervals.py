@@ -42,6 +42,7 @@ of about 4 in the scores once the scale model has widened what it can."""
 
 
 _DUPLICATE_NARROWING = 0.4
+"""Share by which intervals of a full duplicate are narrower, see `near_duplicate_factor`."""
 
 
 _LOG_ERROR_OUTSIDE = 0.06

@@ -18,6 +18,7 @@ _CLIP = 4.0
 """Standardised features stay within ± this: far outside the training range a network would extrapolate without limit."""
 
 _EVAL_ROWS = 4_000
+"""Rows, about, by which columns that repeat an earlier one are recognised."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def _settings(model: FamilyModel, device: Device, devices: Catalogue, impls: Col
 
 
 def _split(words: Iterable[str]) -> Iterator[list[str]]:
-    """Words of `features.batch.impl_words` in their parts; an `impl` or variant that is empty is a part as well."""
+    """Words of `features.batch.category` in their parts; an `impl` or variant that is empty is a part as well."""
     return (word.split(" ") for word in words)
 
 

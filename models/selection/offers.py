@@ -21,6 +21,7 @@ from .case_space import Space
 from .suggest import LONGEST_S, measuring_seconds
 
 _COVERAGE = 0.9
+"""Of the intervals whose width says how uncertain a case is."""
 
 _SLOWER, _LEAST_S = 3.0, 5e-6
 """A latency nobody knows is guessed as so many times the lower bound, and as this at least, in seconds."""

@@ -136,7 +136,14 @@ def fit(table: TrainingTable, rows: Any, regressor: Regressor, seed: int, analyt
 def fit_and_hold_out(
     table: TrainingTable, regressor: Regressor, seed: int, pool: Executor
 ) -> tuple[Fit, MemberAnswers]:
-    """The fit that will serve, and every member's answers for rows held out by shape, NaN where a row never was."""
+    """The fit that will serve, and every member's answers for rows held out by shape, NaN where a row never was.
+
+    Args:
+        table: The training table of a family.
+        regressor: What is fitted.
+        seed: Seed of folds and fits.
+        pool: Runs the fits.
+    """
     large = len(table) >= _LARGE_TABLE
     count, n_held_out = _LARGE if large else _SMALL
     folds = shape_folds(table.rows.cases, count)

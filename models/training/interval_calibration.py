@@ -80,6 +80,7 @@ def error_sizes(graph: bytes, x: Any) -> Floats:
 
 
 _SCALE_ROWS = 20_000
+"""Most rows that the size of errors is learned from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class DeviceHoldout:
 
 
 def measured_by_target(table: TrainingTable, rows: Any = slice(None)) -> dict[str, tuple[str, ...]]:
-    """For each target the words of what was measured where (`impl_words.measured_label`), among `rows`."""
+    """For each target the words of what was measured where (`category.measured_label`), among `rows`."""
     labels = table.rows.cases.categories.labels(measured_label)
     return {
         target: tuple(sorted(labels.words[i] for i in np.unique(labels.code[rows][~np.isnan(column[rows])]).tolist()))
@@ -168,6 +169,12 @@ def fit_scale_free(table: TrainingTable, rows: Any, n_inputs: int, seed: int) ->
     """Graph of boosted trees that answer ln(latency / lower bound) from scale-free features alone.
 
     `n_inputs` is how many columns the family's graphs read; all but the scale-free ones are hidden from the trees.
+
+    Args:
+        table: The training table of a family.
+        rows: Rows to fit on, indices or a mask.
+        n_inputs: Columns the family's graphs read; all but the scale-free ones are hidden from the trees.
+        seed: Seed of everything random.
     """
     rows = np.random.default_rng(seed).permutation(np.arange(len(table))[rows])[:_FREE_ROWS]
     free = scale_free_columns(table.features.schema)
@@ -180,7 +187,15 @@ def fit_scale_free(table: TrainingTable, rows: Any, n_inputs: int, seed: int) ->
 def device_holdout_answers(
     table: TrainingTable, regressor: Regressor, seed: int, devices: Catalogue, pool: Executor
 ) -> DeviceHoldout | None:
-    """Answers for devices left out in turn, or None where no two devices of a kind were measured."""
+    """Answers for devices left out in turn, or None where no two devices of a kind were measured.
+
+    Args:
+        table: The training table of a family.
+        regressor: What is fitted without each device.
+        seed: Seed of everything random.
+        devices: The devices known.
+        pool: Runs the fits.
+    """
     cases = table.rows.cases
     kinds = np.array([devices.get(name).kind for name in cases.device.tolist()])
     rng = np.random.default_rng(seed)

@@ -70,6 +70,14 @@ def train(
 ) -> Artifact:
     """An artifact trained on measured rows, one table per family.
 
+    Args:
+        tables: Labelled cases, one table per family.
+        regressor: Name of the regressor.
+        seed: Seed of everything random.
+        devices: The devices known; None is the shipped catalogue.
+        progress: Called with what is being done, families done, and families in all.
+        facts: Entries for the manifest besides versions and seed.
+
     Raises:
         SpecError: no such regressor, a family with too few rows, a device the catalogue does not know.
     """
@@ -112,6 +120,20 @@ def train_files(
     """Train on measurement files, on a store, or on both, and write the artifact to `out`.
 
     `families` and `most_rows` are those of `labelled_store`; `split`, `family` and `keep_good` speak of the files.
+
+    Args:
+        paths: Form files (.parquet, .csv).
+        out: Directory of the artifact.
+        split: Only rows of the files whose split column says this.
+        regressor: Name of the regressor.
+        family: Family of all rows, for files without such a column.
+        keep_good: Whether refused rows of the files are left out instead of ending the training.
+        seed: Seed of everything random.
+        devices: The devices known; None is the shipped catalogue.
+        progress: Called with what is being done, steps done, and steps in all.
+        store: A store to train on besides the files.
+        families: Only these families of the store.
+        most_rows: Most rows of a family of the store; the rest is left out at random.
 
     Raises:
         SpecError: a file or row breaks the form, no row has the split, the store has no measured row, or see `train`.

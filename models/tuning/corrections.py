@@ -47,6 +47,7 @@ OWN_POINTS, OTHER_POINTS, OTHER_PER_TASK = 192, 96, 16
 _ODD = 3.0
 """A measurement so many standard deviations off what the others say counts less, as much as brings it back to that."""
 _ROUNDS = 3
+"""Most times that odd measurements are looked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,6 +182,14 @@ def export_files(
 
     Measured rows to judge by are the shipped ones and those of the user's store.
 
+    Args:
+        predictor: The teacher.
+        families: Kernel families, one file each.
+        devices: Devices the files know.
+        out: Folder of the files.
+        config: How much the teacher is asked and how large the trees are.
+        progress: Called with what is being done, steps done, and steps in all.
+
     Raises:
         SpecError: no family can be exported, or a file cannot be written.
     """

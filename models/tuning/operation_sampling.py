@@ -173,7 +173,16 @@ def asked_teacher(
     predictor: ArtifactPredictor, family: str, devices: Sequence[Device], rows: tuple[int, int],
     rng: np.random.Generator, progress: Progress,
 ) -> Iterator[TeacherAnswers]:  # fmt: skip
-    """The teacher's answers by device and dtype; `rows` where it was measured, and elsewhere."""
+    """The teacher's answers by device and dtype; `rows` where it was measured, and elsewhere.
+
+    Args:
+        predictor: The teacher.
+        family: Name of the kernel family.
+        devices: Devices to ask about.
+        rows: Operations per device and dtype where the teacher was measured, and elsewhere.
+        rng: Draws the operations.
+        progress: Called with what is being done, devices done, and devices in all.
+    """
     teacher, fam = predictor.family(family).model, get_family(family)
     for done, device in enumerate(devices):
         progress(f"asking about {family}", done, len(devices))

@@ -47,7 +47,7 @@ class DeviceNight:
 
     Attributes:
         night: The night's id; ids sort in the order of time.
-        software: What the device ran, see `datasets.rows.software`.
+        software: What the device ran, see `datasets.rows.schema.software_of`.
         readings: Seconds by anchor case; None where a case gave no time.
     """
 

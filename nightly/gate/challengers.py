@@ -131,7 +131,7 @@ def retrained(
         seed: of the training.
 
     Raises:
-        SpecError: no family has enough rows, or see `models.training.train`.
+        SpecError: no family has enough rows, or see `models.training.training.train`.
         ArtifactError: the champion cannot be read or `out` cannot be written.
     """
     began, known = time.monotonic(), devices or catalogue()

@@ -150,7 +150,18 @@ def assembled(
     program: Program, on: Hardware, cost: ProgramCost, *, compiler: str, method: str, notes: tuple[str, ...],
     coverage: float, characteristics: Mapping[str, Interval] = MappingProxyType({}),
 ) -> ModulePrediction:  # fmt: skip
-    """The answer for a program from what its kernels add up to."""
+    """The answer for a program from what its kernels add up to.
+
+    Args:
+        program: The program.
+        on: The device.
+        cost: Totals and parts by kernel.
+        compiler: The compiler the answer is for.
+        method: How the answer came about.
+        notes: Messages besides the program's own.
+        coverage: Share of cases the intervals are to contain.
+        characteristics: What the compiled code is expected to be, by name.
+    """
     peak = on.peak_flops_per_s(*_main_arithmetic(program))
     by_kernels = {field.name: getattr(cost, field.name) for field in fields(cost)}
     return ModulePrediction(

@@ -93,7 +93,7 @@ class Estimates:
 def estimates(specs: Sequence[KernelSpec], device: Device) -> Estimates:
     """Strata and rough costs of cases of any families on one device.
 
-    Times are the lower bound of `features.work` over `EFFICIENCY`.
+    Times are the lower bound of `features.cost.bounds` over `EFFICIENCY`.
 
     Raises:
         SpecError: the device has no peak for a dtype.

@@ -82,7 +82,7 @@ class GpuSweep:
                                 cache_state="cold" if cold else "hot", **finished), from_model  # type: ignore[arg-type]  # fmt: skip
 
     def _filling(self, setting: Setting, n: int, rng: np.random.Generator) -> Iterator[Sizes]:
-        """Space-filling sizes: the additive recurrence of `collectors.plan`, in columns."""
+        """Space-filling sizes: the additive recurrence of `collectors.cpu.plans.shapes`, in columns."""
         names = tuple(self.ranges)
         bounds = np.log(np.array([self.ranges[name] for name in names], dtype=np.float64))
         points = recurrence(n, len(names), rng)
@@ -92,7 +92,7 @@ class GpuSweep:
 
 
 def recurrence(n: int, dims: int, rng: np.random.Generator) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """`n` points of the additive recurrence R_d (see `collectors.plan`) from a random start, shape `(n, dims)`."""
+    """`n` points of the additive recurrence R_d (see `collectors.cpu.plans.shapes`) from a random start, shape `(n, dims)`."""
     points = itertools.islice(additive_recurrence(dims, rng.random(dims)), n)
     return np.array(list(points)).reshape(n, dims)
 

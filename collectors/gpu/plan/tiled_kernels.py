@@ -23,6 +23,7 @@ SHARES = {"attention": 0.25, "cupy": 0.15}
 
 ROWS_PER_BINARY = 12
 ROWS_PER_SHAPE = 8
+"""Shapes each binary runs, as compiling takes longer than measuring; binaries each shape is run by, on average."""
 
 SHARED_LIMIT_B = 227 * 1024
 """Shared memory a block can have on compute capability 9.0 (CUDA C++ Programming Guide, "Technical Specifications")."""
@@ -40,6 +41,7 @@ MAX_LATENCY_S = 0.03
 MAX_FLOPS = 5e12
 MAX_PARTIALS_B = 1e9
 MAX_OPERANDS_B = 2e9
+"""Limits of a case: guessed seconds of a call, arithmetic, bytes of partial products, bytes of operands."""
 
 TINY_S = 3e-6
 TINY_SHARE = 0.3

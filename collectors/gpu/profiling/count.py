@@ -96,6 +96,7 @@ LIMIT_S = 240.0
 """Longest for the cases of one family; each kernel is replayed once for every set of counters that fit together."""
 
 _RETRIES = 4
+"""Runs of ncu: a metric that this GPU does not have is left out of the next one."""
 _UNKNOWN_METRIC = re.compile(r"Failed to find metric (?:regex:)?\^?([\w.]+)")
 _MAY_NOT = "ERR_NVGPUCTRPERM"
 
@@ -118,6 +119,15 @@ def count_cases(
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[CountedCase]:
     """What counters say of one call of each case; one record per case, in order of families.
+
+    Args:
+        specs: The cases.
+        device: The name records carry.
+        index: Number of the GPU, in CUDA's order.
+        ncu: Path of Nsight Compute; None looks for it on PATH.
+        run: Runs a command; None is `subprocess`.
+        limit_s: Longest run of ncu for a family, in seconds.
+        progress: Called with what is being done, cases done, and cases in all.
 
     Raises:
         CountersUnavailableError: there is no ncu, or it may not or cannot read this GPU's counters.

@@ -228,6 +228,14 @@ def trace_launches(
 ) -> Traced:
     """Trace passes of a small transformer over batch sizes; half a minute.
 
+    Args:
+        device: The name records carry.
+        batches: Batch sizes, traced one after the other.
+        index: Number of the GPU, in CUDA's order.
+        child: The process that traces; None starts one.
+        progress: Called with what is being done, batches done, and batches in all.
+        silence_s: Longest silence of the child before it is killed, in seconds.
+
     Raises:
         ChildStartError: no child starts; torch or its CUDA device is missing, say.
         LaunchTraceError: no batch has a trace with launches; the message says why.

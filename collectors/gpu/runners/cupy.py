@@ -21,6 +21,7 @@ SOURCE = Path(__file__).parents[1] / "kernels" / "tiled_matmul.cu"
 
 _KNOBS = ("tile_m", "tile_n", "tile_k")
 _MAX_BLOCKS = 2**31 - 1
+"""Largest grid in x (CUDA C++ Programming Guide, "Technical Specifications")."""
 
 
 @cache

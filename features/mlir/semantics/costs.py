@@ -58,14 +58,14 @@ def loop(
     kind: str, dtype: str, elements: float, operator: str, *, flops: float = 0.0, transcendentals: float = 0.0,
     bytes_in: float = 0.0, bytes_out: float = 0.0, **detail: object,
 ) -> Cost:  # fmt: skip
-    """A loop over `elements`; `flops` and `transcendentals` are those of all of them."""
+    """A node of `kind` that loops over `elements`; `flops`, `transcendentals` and bytes are those of all of them together."""
     return Cost(
         kind, dtype, flops, transcendentals, bytes_in, bytes_out, (1.0, elements, 1.0, 1.0), {"operator": operator, **detail}
     )  # fmt: skip
 
 
 def elementwise(site: Site, name: str, flops: float | None = None, transcendentals: float | None = None) -> Cost:
-    """An operation on every element of its result; what one element takes is that of the operator unless said."""
+    """An operation on every element of its result; `flops` and `transcendentals` are of one element, None is the operator's."""
     results = [kind for kind in site.results if kind.is_array] or list(site.results)
     elements = max((kind.elements for kind in results), default=1.0)
     per, special = arithmetic(name)
@@ -98,7 +98,7 @@ def cumulative(site: Site) -> Cost:
 
 
 def movement(site: Site, name: str, bytes_in: float | None = None, bytes_out: float | None = None) -> Cost:
-    """An operation that only moves data: what it reads is as large as what it writes unless said."""
+    """An operation that only moves data; `bytes_out` None is the size of its results, `bytes_in` None as many as it writes."""
     out = nbytes(site.results) if bytes_out is None else bytes_out
     elements = max((kind.elements for kind in site.results), default=1.0)
     return loop(
@@ -189,7 +189,7 @@ def axis_of(shape: Sequence[int | None], axes: Iterable[int]) -> str:
 def reduction(
     site: Site, name: str, source: ValueType, axes: Iterable[int], per_element: float = 1.0, special: float = 0.0
 ) -> Cost:
-    """Axes of `source` reduced; `per_element` operations are done for every element of it."""
+    """`axes` of `source` reduced; each of its elements takes `per_element` operations and `special` transcendental ones."""
     shape = source.shape or ()
     axes = {axis % len(shape) for axis in axes if -len(shape) <= axis < len(shape)} if shape else set()
     reduced = prod(float(shape[axis] or 0) for axis in axes)
@@ -215,7 +215,7 @@ def reduction_by_body(site: Site, axes: Iterable[int]) -> Cost:
 def window_reduction(
     site: Site, name: str, source: ValueType, result: ValueType, window: Sequence[int], per_element: float = 1.0
 ) -> Cost:
-    """A window slid over an array, one result for each place: pooling, cumulative sums."""
+    """A window slid over `source`, `per_element` operations for each element in it: pooling, cumulative sums."""
     size = float(prod(window))
     return Cost(
         "reduction",
@@ -309,7 +309,7 @@ def softmax(site: Site, axis: int | None = None) -> Cost:
 def normalization(
     site: Site, name: str, source: ValueType, cols: float, per_element: float, weights: Sequence[ValueType]
 ) -> Cost:
-    """Normalisation over `cols` elements at a time, `per_element` operations each."""
+    """Normalisation over `cols` elements at a time, `per_element` operations each; `weights` are types of scale and shift."""
     rows = source.elements / cols if cols else 0.0
     return Cost(
         "normalization",

@@ -99,7 +99,16 @@ def product(
     space: Sequence[float],
     summed: set[int],
 ) -> Cost:
-    """A contraction or, where an input is indexed by sums, a convolution: loops by which operands they index."""
+    """A contraction or, where an input is indexed by sums, a convolution: loops by which operands they index.
+
+    Args:
+        site: The operation at its place.
+        inputs: Types of the inputs.
+        outs: Types of the outputs.
+        maps: Indexing maps of inputs and outputs, in that order.
+        space: Length of each loop.
+        summed: Positions of the loops that are summed over.
+    """
     a, b, c = (
         frozenset(dim for result in range(len(map_.results)) for dim in map_.used(result))
         for map_ in (maps[0], maps[1], maps[-1])

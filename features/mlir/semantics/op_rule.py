@@ -158,6 +158,15 @@ def rules(
     fold: FoldOf | None = None,
     reads: str = "",
 ) -> dict[str, Rule]:
-    """The same rule for several operations of a dialect; names as a list, or in one text with blanks between them."""
+    """The same rule for several operations of a dialect; names as a list, or in one text with blanks between them.
+
+    Args:
+        dialect: Prefix of the operations' names.
+        names: The operations, a list or one text with blanks between them.
+        cost: From an operation at its place to its cost.
+        shapes: From an operation to the shapes of its results; None keeps those of the text.
+        fold: From an operation to the integers it computes; None for none.
+        reads: What the cost depends on besides types and attributes, a word of `Rule.reads`.
+    """
     rule = Rule(cost, shapes, fold, reads)
     return {f"{dialect}.{name}": rule for name in (names.split() if isinstance(names, str) else names)}

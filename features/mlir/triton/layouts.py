@@ -16,6 +16,7 @@ from .axis_info import Axis, unknown
 from .program_order import WARP, Flow, number_of, pointee_b, shape_of
 
 _WIDEST_B = 16
+"""Bytes of the widest load or store of a thread, 128 bits (PTX ISA, `ld.global.v4.b32`)."""
 _ELEMENTWISE_KEEPS = frozenset(("tt.reduce", "tt.scan", "tt.expand_dims", "tt.broadcast", "tt.splat", "tt.dot",
     "tt.trans", "tt.reshape", "tt.load", "tt.join", "tt.split", "tt.gather", "tt.cat", "tt.histogram", "scf.for",
     "scf.if",
@@ -118,7 +119,15 @@ class Layouts:
 def layouts_of(
     flow: Flow, types: Sequence[ValueType], axes: Mapping[int, Axis], capability: int, num_warps: int
 ) -> Layouts:
-    """Layouts of the blocks of a function for a compute capability (90) and so many warps."""
+    """Layouts of the blocks of a function for a compute capability (90) and so many warps.
+
+    Args:
+        flow: The function's operations in order.
+        types: Types by value.
+        axes: What is known of values along each dimension.
+        capability: Compute capability of the target, such as 90.
+        num_warps: Warps of a block.
+    """
     spreads: dict[int, Spread] = {}
     cored: set[int] = set()
     accesses = {i: access_of(op, types, axes, num_warps) for i, op in enumerate(flow.steps) if op.name in MEMORY_OPS}

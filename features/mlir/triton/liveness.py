@@ -35,6 +35,7 @@ _SOURCES = frozenset((
 """What gives data: it cannot be computed again for less than it costs to keep."""
 
 REGISTER_B = 4.0
+"""Bytes of a register: GPU registers have 32 bits."""
 
 
 def distinct(value: int, types: Sequence[ValueType], axes: Mapping[int, Axis], layouts: Layouts) -> float:
@@ -60,6 +61,15 @@ def liveness_of(
     The rows: data that was read or accumulated, positions and offsets, addresses of accesses, predicates (32 to a
     register), the number of values with more than one element per thread, results of products, data with addresses, and
     all together.
+
+    Args:
+        flow: The function's operations in order.
+        types: Types by value.
+        axes: What is known of values along each dimension.
+        layouts: How blocks are spread over threads.
+        arguments: Values the function is called with.
+        data: Values that were read from memory or accumulated.
+        packed: Whether a value that is only widened counts in its narrow format.
     """
     n = len(flow.steps)
     root = roots_of(flow, VIEWS | _WIDENINGS if packed else VIEWS)

@@ -22,6 +22,7 @@ WARP_COUNTS = (1, 2, 4, 8, 16, 32)
 """Warps of a block that Triton takes: powers of two."""
 
 MOST_STAGES = 16
+"""Most pipeline stages that are accepted."""
 
 REGISTERS = 65536
 MOST_REGISTERS = 255

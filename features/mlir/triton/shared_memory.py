@@ -54,7 +54,15 @@ def most(pieces: Iterable[Piece]) -> float:
 def in_flight(
     flow: Flow, types: Sequence[ValueType], layouts: Layouts, steps: frozenset[int], stages: int
 ) -> list[Piece]:
-    """Tiles that loops keep in flight: a further one where the product reads it from shared memory while it runs."""
+    """Tiles that loops keep in flight: a further one where the product reads it from shared memory while it runs.
+
+    Args:
+        flow: The function's operations in order.
+        types: Types by value.
+        layouts: How blocks are spread over threads.
+        steps: Positions of the loads that loops start ahead.
+        stages: Pipeline stages.
+    """
     results = []
     in_place = _read_in_place(flow, layouts)
     n_described = max(sum(flow.steps[i].name in DESCRIPTOR_LOADS for i in steps), 1)

@@ -80,8 +80,14 @@ class Hardware:
         return np.minimum(np.searchsorted(self.sizes_b[:-1], footprint_b), len(LEVELS) - 1)
 
     def bounds_s(self, flops: float, bytes_: float, dtype: str, kind: str) -> dict[str, float]:
-        """Seconds that no run can beat, by the names of `features.work.BOUNDS`; operands may be in the last cache
+        """Seconds that no run can beat, by the names of `features.cost.bounds.BOUNDS`; operands may be in the last cache
         before.
+
+        Args:
+            flops: Arithmetic.
+            bytes_: Bytes moved.
+            dtype: Number format.
+            kind: Kind of the kernel, which says whose peak applies.
         """
         cached = self.sizes_b[-2]
         return {

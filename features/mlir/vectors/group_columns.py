@@ -83,7 +83,14 @@ _DTYPE_CODE = {name: code for code, name in enumerate(DTYPES)}
 
 
 def group_columns(program: Program, ops: OpTable, hardware: Hardware, every: Hardware) -> GroupColumns:
-    """The columns of a program's groups on one core and on all."""
+    """The columns of a program's groups on one core and on all.
+
+    Args:
+        program: The program.
+        ops: Its operations in columns.
+        hardware: The device, or one core of it.
+        every: The device with all its cores.
+    """
     groups = program.groups
     n = len(groups)
     raw = np.array([(g.flops, g.transcendentals, g.bytes_in, g.bytes_out, g.runs, g.parallelism) for g in groups])

@@ -67,6 +67,7 @@ as far as repeated and constant operands tell: compilers compute an element oper
 what is constant."""
 
 _VECTOR = 16.0
+"""Elements of fp32 in the widest vector register (AVX-512); what is left over of a size is computed element by element."""
 _KIND_CODE = {kind: code for code, kind in enumerate(KINDS)}
 _DTYPE_CODE = {name: code for code, name in enumerate(DTYPES)}
 _COSTS = attrgetter("flops", "transcendentals", "bytes_in", "bytes_out", "runs")

@@ -35,6 +35,7 @@ EXTRACT_VERSION = 1
 """Raised whenever a number changes its meaning; part of the schema's hash."""
 
 _BIGRAM_BUCKETS = 48
+"""Buckets that pairs of operations are hashed into."""
 
 _TOTALS = (
     "log groups", "log ops", "log dispatches", "log flops", "log transcendentals", "log bytes", "log bytes in groups",

@@ -215,6 +215,7 @@ def _space(task: Task) -> Candidates:
 
 _TILES = (16, 32, 64, 128, 256)
 _SUMS_OF_EIGHT_WARPS = 128 * 128
+"""Tiles of at least so many sums get eight warps, smaller ones four."""
 _LEAST_SUMS, _MOST_SUMS = 2, 128
 _MOST_CONFIGS = 300
 

@@ -44,7 +44,7 @@ _BY_SHAPE = {
     4: ("reduction", "window reduction"), 5: ("contraction", "integer contraction"),
     6: ("convolution", "line convolution"),
 }  # fmt: skip
-"""By position in `program_vector.SHAPES`: the class it makes of which."""
+"""By position in `group_columns.SHAPES`: the class it makes of which."""
 
 _N_TRAFFIC = len(TRAFFIC_TERMS)
 
@@ -254,6 +254,14 @@ def _dearest(programs: RaggedBatch, parts: Floats) -> Floats:
 def fit_trees(x: Matrix, y: Floats, weight: Floats, seed: int, *, rounds: int = 500, leaves: int = 32) -> Any:
     """A booster of XGBoost (Chen and Guestrin, KDD 2016); many columns say the same, so each tree sees a third of
     them.
+
+    Args:
+        x: Inputs, shape `(n, n_inputs)`.
+        y: ln(latency / analytic time), shape `(n,)`.
+        weight: Weights of the rows, shape `(n,)`.
+        seed: Seed of rows and columns drawn.
+        rounds: Number of trees.
+        leaves: Most leaves of a tree.
     """
     import xgboost
 

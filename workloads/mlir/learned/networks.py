@@ -24,7 +24,7 @@ from .ragged_batch import CONTEXT, N_KINDS, REACH
 _CODE_WIDTHS = (8, 8, 4, 4, 4)
 _KIND_WIDTH = 4
 _OP_WIDTH, _GROUP_WIDTH, _CONTEXT_WIDTH = 32, 96, 12
-_HEADS = 4
+_HEADS = 4  # of attention; like the widths above part of every artifact
 
 CLIP = 5.0
 """Standardised numbers stay within ± this: far outside the training range a network would extrapolate without limit."""
@@ -37,10 +37,10 @@ class Backend(Protocol):
     """The few operations that networks are made of, on tensors of one library; rows are parts, columns features."""
 
     def linear(self, x: Any, name: str, n_in: int, n_out: int, *, zero: bool = False) -> Any:
-        """A dense layer with weights of that name; `zero` starts it at nothing."""
+        """A dense layer from `(n, n_in)` to `(n, n_out)` with the weights `name`; `zero` starts them at 0."""
 
     def embed(self, codes: Any, column: int, name: str, size: int, width: int) -> Any:
-        """A learned row for each code in a column."""
+        """For each of `codes[:, column]` its learned row of the table `name`, which has `size` rows of `width` numbers."""
 
     def scaled(self, x: Any, name: str) -> Any:
         """Standardised by the mean and deviation kept under that name, within limits."""
@@ -64,7 +64,7 @@ class Backend(Protocol):
         """Mean of the rows of each owner; `owners` has a row per owner. Of none, 0."""
 
     def attend(self, query: Any, key: Any, value: Any, owner: Any, heads: int) -> Any:
-        """Scaled dot-product attention among the rows of one owner (Vaswani et al., NeurIPS 2017)."""
+        """Scaled dot-product attention among the rows `(n, width)` of one owner; heads share it (Vaswani et al., 2017)."""
 
 
 Inputs = Mapping[str, Any]
