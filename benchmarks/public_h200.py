@@ -323,11 +323,11 @@ def public_rows(folder: Path, device: str) -> dict[str, LabelledCases]:
     readable = []
     for path in sorted(folder.rglob("*.parquet")):
         try:
-            labelled_files([path], keep_good=True)
+            labelled_files([path], skip_bad_rows=True)
             readable.append(path)
         except SpecError as error:
             print(f"left out: {error}", flush=True)
-    tables = labelled_files(readable, keep_good=True) if readable else []
+    tables = labelled_files(readable, skip_bad_rows=True) if readable else []
     items = [rows.take(rows.cases.device == device) for rows in tables]
     if not any(map(len, items)):
         raise SpecError(f"no row of {device} in {folder}/**/*.parquet")

@@ -30,7 +30,7 @@ def calibrate(
     model: console.Model = None,
     split: Annotated[str | None, typer.Option(help="Only rows whose split column says this.")] = None,
     family: console.Family = None,
-    keep_good: console.KeepGood = False,
+    skip_bad_rows: console.SkipBadRows = False,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
@@ -47,7 +47,9 @@ def calibrate(
         devices = console.read_catalogue(device_file)
         files, base = data or [], console.model_dir(model)
         tables = (
-            labelled_files(files, split=split, family=family, keep_good=keep_good, devices=devices) if files else []
+            labelled_files(files, split=split, family=family, skip_bad_rows=skip_bad_rows, devices=devices)
+            if files
+            else []
         )
         tables = with_descriptors(tables, descriptor or [], devices, read_manifest(base)["families"])
         reports = calibrate_to_devices(base, tables, out_dir, devices=devices, files=files)

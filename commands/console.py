@@ -49,8 +49,8 @@ GpuName = Annotated[
 GpuIndex = Annotated[int, typer.Option(min=0, help="Index of the GPU, in CUDA's order.")]
 Families = Annotated[str, typer.Option(help="Kernel families with commas between; default: all.")]
 Family = Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")]
-KeepGood = Annotated[
-    bool, typer.Option("--skip-bad-rows", "--keep-good", help="Leave refused rows out instead of stopping at them.")
+SkipBadRows = Annotated[
+    bool, typer.Option("--skip-bad-rows", help="Leave refused rows out instead of stopping at them.")
 ]
 _DATA = typer.Option("--data", metavar="FILE", help="Measured rows (.parquet, .csv); may be given again.")
 Data = Annotated[list[Path], _DATA]

@@ -316,7 +316,7 @@ def import_(
     ] = None,
     licence: Annotated[str | None, typer.Option(help="What the rows may be used for.")] = None,
     family: console.Family = None,
-    keep_good: console.KeepGood = False,
+    skip_bad_rows: console.SkipBadRows = False,
     store: console.RowsTo = None,
     source_form: Annotated[
         str | None,
@@ -362,7 +362,9 @@ def import_(
     for path in files:
         try:
             if source_form is None:
-                rows = import_form(path, target, source or "", family=family, licence=licence, keep_good=keep_good)
+                rows = import_form(
+                    path, target, source or "", family=family, licence=licence, skip_bad_rows=skip_bad_rows
+                )
                 answers[str(path)] = {"kept": rows.stored, "duplicates": rows.duplicates, "unmeasured": rows.unmeasured,
                                       "refused": rows.refused, "files": rows.files}  # fmt: skip
                 console.note(f"{path}: {rows}")

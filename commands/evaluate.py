@@ -33,7 +33,7 @@ def evaluate(
     ] = "",
     coverage: console.Coverage = 0.9,
     family: console.Family = None,
-    keep_good: console.KeepGood = False,
+    skip_bad_rows: console.SkipBadRows = False,
     more_data: console.MoreData = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
@@ -51,7 +51,7 @@ def evaluate(
             from ..models.training.labelled_cases import labelled_files
 
             only = split[0] if split else None
-            tables = labelled_files(files, split=only, family=family, keep_good=keep_good, devices=devices)
+            tables = labelled_files(files, split=only, family=family, skip_bad_rows=skip_bad_rows, devices=devices)
             with console.progress_bar() as progress:
                 evaluation = compare_regressors(
                     tables, held_out=compare, coverage=coverage, devices=devices, progress=progress
@@ -60,7 +60,7 @@ def evaluate(
             from ..models.evaluation.evaluation import evaluate_files
 
             evaluation = evaluate_files(
-                console.model_dir(model), files, split=split or (), family=family, keep_good=keep_good, coverage=coverage,
+                console.model_dir(model), files, split=split or (), family=family, skip_bad_rows=skip_bad_rows, coverage=coverage,
                 devices=devices,
             )  # fmt: skip
         from ..models.evaluation.reports import report_html
@@ -136,7 +136,7 @@ def learning_curve(
     regressor: Annotated[str | None, typer.Option(help="Regressor to train (default: blend).")] = None,
     html: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write an HTML report.")] = None,
     family: console.Family = None,
-    keep_good: console.KeepGood = False,
+    skip_bad_rows: console.SkipBadRows = False,
     more_data: console.MoreData = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
@@ -149,7 +149,7 @@ def learning_curve(
         with console.progress_bar() as progress:
             curves = learning_curve_files(
                 [*data, *(more_data or [])], split=split or (), train_split=train_split, family=family,
-                keep_good=keep_good, devices=console.read_catalogue(device_file), rows=_numbers(rows), seeds=seeds, order=order,
+                skip_bad_rows=skip_bad_rows, devices=console.read_catalogue(device_file), rows=_numbers(rows), seeds=seeds, order=order,
                 regressor=regressor or DEFAULT_REGRESSOR, progress=progress,
             )  # fmt: skip
         _answer(curves, as_json, _show, curves_html, html)

@@ -38,7 +38,7 @@ def train(
         str | None, typer.Option(help="Regressor to train (default: blend); a wrong name lists the known ones.")
     ] = None,
     family: console.Family = None,
-    keep_good: console.KeepGood = False,
+    skip_bad_rows: console.SkipBadRows = False,
     seed: console.Seed = 0,
     more_data: console.MoreData = None,
     device_file: console.DeviceFiles = None,
@@ -56,7 +56,7 @@ def train(
         with console.progress_bar() as progress:
             report = train_files(
                 paths, out=out_dir, split=split, regressor=regressor or DEFAULT_REGRESSOR, family=family,
-                keep_good=keep_good, seed=seed, devices=console.read_catalogue(device_file), progress=progress,
+                skip_bad_rows=skip_bad_rows, seed=seed, devices=console.read_catalogue(device_file), progress=progress,
                 store=None if store is None else Store(store), families=families, most_rows=most_rows or MOST_ROWS,
             )  # fmt: skip
     _answer(report, as_json, _show_regressor, ())

@@ -45,11 +45,10 @@ def predict(
     table_family: Annotated[
         str | None, typer.Option("--family", help="Family of the table's rows, where it has no such column.")
     ] = None,
-    keep_good: Annotated[
+    skip_bad_rows: Annotated[
         bool,
         typer.Option(
             "--skip-bad-rows",
-            "--keep-good",
             help="Write rows that cannot be predicted with the reason in place of a prediction, instead of stopping.",
         ),
     ] = False,
@@ -81,7 +80,7 @@ def predict(
     if table is None and what is not None and is_mlir(what):
         if values:
             raise SpecError(f"{values[0]!r} goes with a kernel family; sizes of MLIR are given with --bind NAME=SIZE")
-        if out_file is not None or table_family is not None or keep_good:
+        if out_file is not None or table_family is not None or skip_bad_rows:
             raise SpecError("--out, --family and --skip-bad-rows are options of --table, not of MLIR; leave them out")
         predict_mlir(
             what, device or (), known, function=function, bind=bind or (), compiler=compiler, threads=threads, flame=flame,
@@ -106,7 +105,7 @@ def predict(
             known,
             coverage=coverage,
             family=table_family,
-            keep_good=keep_good,
+            skip_bad_rows=skip_bad_rows,
         )
         if as_json:
             console.print_json(written)
@@ -115,7 +114,7 @@ def predict(
         raise SpecError(
             "name a kernel, such as: kernelcast predict gemm m=512 n=512 k=512 dtype=fp32 --device h100-sxm"
         )
-    if out_file is not None or table_family is not None or keep_good:
+    if out_file is not None or table_family is not None or skip_bad_rows:
         raise SpecError("--out, --family and --skip-bad-rows need --table FILE; add it, or leave them out")
     if not device:
         raise SpecError("name a device with --device; `kernelcast devices` lists them")

@@ -29,21 +29,21 @@ _SHOWN = 10
 
 
 def predict_table(
-    path: Path, out: Path, model: Path, devices: Catalogue, *, coverage: float, family: str | None, keep_good: bool
+    path: Path, out: Path, model: Path, devices: Catalogue, *, coverage: float, family: str | None, skip_bad_rows: bool
 ) -> dict[str, Any]:
     """Write `path` with predictions added to `out`; returns what was written, as plain data.
 
     Rows keep their order and all their columns. No label is read: labels are copied with the other columns.
 
     Raises:
-        SpecError: the table or some of its rows cannot be predicted (unless `keep_good`), or `out` cannot be written.
+        SpecError: the table or some of its rows cannot be predicted (unless `skip_bad_rows`), or `out` cannot be written.
         ArtifactError: the model cannot be used.
     """
     check_table(out)
     if out.exists() and path.exists() and out.samefile(path):
         raise SpecError(f"--out {out} is the table that is read; give another file", field="out")
     predictor = load_predictor(model, devices)
-    form = read_form(path, family=family, keep_good=keep_good, need_labels=False,
+    form = read_form(path, family=family, skip_bad_rows=skip_bad_rows, need_labels=False,
                      known_devices=lambda name: devices.get(name).name)  # fmt: skip
     refused = {row.row: f"{row.column}: {row.reason}" for row in form.refused}
     columns = _Columns(form.table.num_rows)
@@ -54,9 +54,9 @@ def predict_table(
                 progress(f"predicting {name}", done, form.table.num_rows)
                 columns.put(part.rows, _predicted(predictor, part, coverage, refused))
                 done += len(part)
-    if refused and not keep_good:
+    if refused and not skip_bad_rows:
         raise SpecError(_complaint(path, refused, form.table.num_rows))
-    write_table(_joined(form, columns, refused, with_reasons=keep_good), out)
+    write_table(_joined(form, columns, refused, with_reasons=skip_bad_rows), out)
     note(f"{form.table.num_rows - len(refused)} rows predicted, {len(refused)} refused, written to {out}")
     return {"out": str(out), "rows": form.table.num_rows, "predicted": form.table.num_rows - len(refused),
             "refused": len(refused)}  # fmt: skip

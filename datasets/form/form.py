@@ -1,6 +1,6 @@
 """The bring-your-own-measurements form: a user's CSV or Parquet table, judged row by row, as columns ready for models.
 
-table = read_form(Path("mine.csv"), keep_good=True)
+table = read_form(Path("mine.csv"), skip_bad_rows=True)
 for family, rows in table.parts.items():
     train(rows.cases, rows.latency_s)
 for refused in table.refused:
@@ -86,7 +86,7 @@ def read_form(
     path: Path | str,
     *,
     family: str | None = None,
-    keep_good: bool = False,
+    skip_bad_rows: bool = False,
     need_labels: bool = True,
     known_devices: Callable[[str], str] | None = None,
 ) -> FormTable:
@@ -95,15 +95,15 @@ def read_form(
     Args:
         path: the file; its suffix says which format.
         family: the family of all rows, for tables without a `family` column.
-        keep_good: go on with the good rows when others are refused.
+        skip_bad_rows: go on with the good rows when others are refused.
         need_labels: latencies are required and labels are read; otherwise no label column is looked at.
         known_devices: returns the canonical name of a device or raises SpecError; without it any name goes.
 
     Raises:
-        SpecError: the file cannot be read, lacks columns, or has bad rows (none good, or `keep_good` not set).
+        SpecError: the file cannot be read, lacks columns, or has bad rows (none good, or `skip_bad_rows` not set).
     """
     table = read_table(Path(path), TEXT_COLUMNS)
-    return judge_form(table, origin=str(path), family=family, keep_good=keep_good, need_labels=need_labels,
+    return judge_form(table, origin=str(path), family=family, skip_bad_rows=skip_bad_rows, need_labels=need_labels,
                       known_devices=known_devices)  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def judge_form(
     *,
     origin: str = "the table",
     family: str | None = None,
-    keep_good: bool = False,
+    skip_bad_rows: bool = False,
     need_labels: bool = True,
     known_devices: Callable[[str], str] | None = None,
 ) -> FormTable:
@@ -122,7 +122,7 @@ def judge_form(
         table: The table.
         origin: What messages call it.
         family: Family of all rows, for tables without such a column.
-        keep_good: Whether refused rows are left out instead of raising.
+        skip_bad_rows: Whether refused rows are left out instead of raising.
         need_labels: Whether rows without a measurement are refused.
         known_devices: From a device's name to its catalogue name; None is the shipped catalogue.
 
@@ -150,7 +150,7 @@ def judge_form(
         part = FormRows(cases=cases, rows=rows, source=here.text("source"), split=here.text("split"), **labels)
         if not part_refusals.bad.all():
             parts[name] = part.take(~part_refusals.bad)
-    _complain(refusals, origin, keep_good=keep_good, any_good=bool(parts))
+    _complain(refusals, origin, skip_bad_rows=skip_bad_rows, any_good=bool(parts))
     return FormTable(table, parts, tuple(refusals), np.flatnonzero(unmeasured & ~refusals.bad))
 
 
@@ -169,8 +169,8 @@ def _family_of_rows(columns: Columns, family: str | None, refusals: Refusals, or
     return named
 
 
-def _complain(refusals: Refusals, origin: str, *, keep_good: bool, any_good: bool) -> None:
-    if any_good and (keep_good or len(refusals) == 0):
+def _complain(refusals: Refusals, origin: str, *, skip_bad_rows: bool, any_good: bool) -> None:
+    if any_good and (skip_bad_rows or len(refusals) == 0):
         return
     if len(refusals) == 0:
         raise SpecError(f"{origin} has no row with a measurement (status ok)", field="status")
@@ -179,7 +179,9 @@ def _complain(refusals: Refusals, origin: str, *, keep_good: bool, any_good: boo
     more = f"\n  and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
     what = "none of the rows can be used" if not any_good else f"{len(refused)} of {len(refusals.bad)} rows are refused"
     advice = (
-        "Correct them" if not any_good else "Correct them, or skip them with --skip-bad-rows (keep_good=True in Python)"
+        "Correct them"
+        if not any_good
+        else "Correct them, or skip them with --skip-bad-rows (skip_bad_rows=True in Python)"
     )
     raise SpecError(
         f"{origin}: {what} (rows count from 1, below the header):\n{shown}{more}\n{advice}.", field=refused[0].column

@@ -54,7 +54,7 @@ def import_form(
     *,
     family: str | None = None,
     licence: str | None = None,
-    keep_good: bool = True,
+    skip_bad_rows: bool = True,
 ) -> ImportReport:
     """Append the measurements of a form file (CSV or Parquet) to the store.
 
@@ -64,24 +64,24 @@ def import_form(
         source: who measured them, in a word or a link; rows that have a `source` of their own keep it.
         family: the family of all rows, for tables without a `family` column.
         licence: what the rows may be used for, kept in the provenance.
-        keep_good: store the good rows when others are refused; otherwise any refused row stores nothing.
+        skip_bad_rows: store the good rows when others are refused; otherwise any refused row stores nothing.
 
     Device names are made canonical where the catalogue knows them; other devices are kept under their own names.
 
     Raises:
-        SpecError: an unreadable file, no good row, no source, or a refused row without `keep_good`.
-        RowsRefused: a row faster than physics allows, without `keep_good`.
+        SpecError: an unreadable file, no good row, no source, or a refused row without `skip_bad_rows`.
+        RowsRefused: a row faster than physics allows, without `skip_bad_rows`.
         StoreError: the store cannot be written.
     """
     path = Path(path)
     if not source.strip():
         raise SpecError("say who measured the rows: source is empty", field="source")
     form = read_form(
-        path, family=family, keep_good=keep_good, known_devices=lambda name: canonical_name(name, catalogue())
+        path, family=family, skip_bad_rows=skip_bad_rows, known_devices=lambda name: canonical_name(name, catalogue())
     )
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     provenance = import_provenance(path, digest, source, "imported form", licence)
-    stored = store_rows(list(form.parts.values()), store, provenance, source, keep_good=keep_good)
+    stored = store_rows(list(form.parts.values()), store, provenance, source, skip_bad_rows=skip_bad_rows)
     refused = sorted([*form.refused, *stored.refused], key=lambda item: item.row)
     return replace(stored, unmeasured=len(form.unmeasured), refused=tuple(refused))
 
@@ -94,14 +94,14 @@ def import_provenance(path: Path, digest: str, source: str, kind: str, licence: 
 
 
 def store_rows(
-    parts: Iterable[FormRows], store: Store, provenance: Provenance, source: str, *, keep_good: bool
+    parts: Iterable[FormRows], store: Store, provenance: Provenance, source: str, *, skip_bad_rows: bool
 ) -> ImportReport:
     """Append rows that were judged, as one block, without those the store has already.
 
     `source` is that of rows that name none; positions in `refused` are the rows' own. Nothing is said of unmeasured rows.
 
     Raises:
-        RowsRefused: a row faster than physics allows, without `keep_good`.
+        RowsRefused: a row faster than physics allows, without `skip_bad_rows`.
         StoreError: the store cannot be written.
     """
     fresh: list[Measurement] = []
@@ -118,7 +118,7 @@ def store_rows(
                 fresh.append(measurement)
                 positions.append(position)
     impossible: list[Refused] = []
-    files = store.append(fresh, provenance, on_refused=impossible.extend if keep_good else None)
+    files = store.append(fresh, provenance, on_refused=impossible.extend if skip_bad_rows else None)
     refused = tuple(Refused(positions[item.row], item.column, item.reason) for item in impossible)
     return ImportReport(len(fresh) - len(refused), duplicates, 0, refused, tuple(files))
 

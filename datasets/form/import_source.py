@@ -106,7 +106,7 @@ def import_source(
     for done, (family, (_, rows)) in enumerate(parts.items()):
         progress(f"storing {family}", done, len(parts))
         named = replace(rows, source=np.full(len(rows), who))
-        stored[family] = store_rows([named], target, provenance, who, keep_good=False)
+        stored[family] = store_rows([named], target, provenance, who, skip_bad_rows=False)
     return SourceReport(
         {family: report.stored for family, report in stored.items()},
         sum(report.duplicates for report in stored.values()),
@@ -134,7 +134,7 @@ def _judged(family: str, table: pa.Table, known: Catalogue, notes: list[Note]) -
     """The rows of a table that can be used, or None; what is refused is added to `notes`, equal reasons together."""
     try:
         form = judge_form(
-            table, origin=family, family=family, keep_good=True, known_devices=lambda name: _known(name, known)
+            table, origin=family, family=family, skip_bad_rows=True, known_devices=lambda name: _known(name, known)
         )
     except SpecError as error:
         notes.append(Note(table.num_rows, f"{family}: {str(error).splitlines()[1].strip()}, and alike"))

@@ -186,7 +186,7 @@ def evaluate_files(
     *,
     split: Sequence[str] = (),
     family: str | None = None,
-    keep_good: bool = False,
+    skip_bad_rows: bool = False,
     coverage: float = 0.9,
     devices: Catalogue | None = None,
 ) -> Evaluation:
@@ -199,7 +199,7 @@ def evaluate_files(
         paths: Form files (.parquet, .csv).
         split: Splits to judge, each a name or a pattern such as `val_*`; empty judges every row.
         family: Family of all rows, for files without such a column.
-        keep_good: Whether refused rows are left out instead of ending the evaluation.
+        skip_bad_rows: Whether refused rows are left out instead of ending the evaluation.
         coverage: Share of cases the intervals are to contain.
         devices: The devices known; None is the shipped catalogue.
 
@@ -208,7 +208,7 @@ def evaluate_files(
         ArtifactError: `model_dir` is no usable model.
     """
     predictor = load_predictor(model_dir, devices)
-    tables = read_splits(paths, split, family=family, keep_good=keep_good, devices=devices)
+    tables = read_splits(paths, split, family=family, skip_bad_rows=skip_bad_rows, devices=devices)
     judged = sorted({table.split for table in tables})
     facts = {"data": ", ".join(path.name for path in paths), "split": ", ".join(filter(None, judged)) or "all rows"}
     return evaluate(

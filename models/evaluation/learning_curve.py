@@ -268,7 +268,7 @@ def learning_curve_files(
     split: Sequence[str] = (),
     train_split: str | None = None,
     family: str | None = None,
-    keep_good: bool = False,
+    skip_bad_rows: bool = False,
     devices: Catalogue | None = None,
     **options: Any,
 ) -> LearningCurves:
@@ -279,7 +279,7 @@ def learning_curve_files(
         split: names or patterns of the splits to judge by; none to hold a tenth of the shapes out by hash.
         train_split: the split to train on; default: `train` where other splits are judged, else every row.
         family: the family of all rows, for files without that column.
-        keep_good: go on with the good rows when others are refused.
+        skip_bad_rows: go on with the good rows when others are refused.
         devices: the catalogue, default the shipped one.
         options: see `learning_curves`.
 
@@ -288,13 +288,13 @@ def learning_curve_files(
             see `learning_curves`.
     """
     known = devices or catalogue()
-    judged = read_splits(paths, split, family=family, keep_good=keep_good, devices=known) if split else []
+    judged = read_splits(paths, split, family=family, skip_bad_rows=skip_bad_rows, devices=known) if split else []
     trained = train_split or ("train" if judged else None)
     names = sorted({part.split for part in judged})
     if trained in names:
         raise SpecError(f"split {trained!r} would be trained on and judged by; name another --split", field="split")
-    tables = labelled_files(paths, split=trained, family=family, keep_good=keep_good, devices=known)
-    forms = [read_form(path, family=family, keep_good=keep_good) for path in dict.fromkeys(paths)]
+    tables = labelled_files(paths, split=trained, family=family, skip_bad_rows=skip_bad_rows, devices=known)
+    forms = [read_form(path, family=family, skip_bad_rows=skip_bad_rows) for path in dict.fromkeys(paths)]
     pools, recorded = [], {}
     for rows in tables:
         name = rows.cases.family.name

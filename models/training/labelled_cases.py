@@ -106,7 +106,7 @@ def labelled_files(
     *,
     split: str | None = None,
     family: str | None = None,
-    keep_good: bool = False,
+    skip_bad_rows: bool = False,
     devices: Catalogue | None = None,
 ) -> list[LabelledCases]:
     """The measured rows of form files, one table per family in the order of the names; devices by catalogue name.
@@ -115,7 +115,7 @@ def labelled_files(
         paths: CSV or Parquet files of the bring-your-own form.
         split: take only the rows whose `split` column says so.
         family: the family of all rows, for files without that column.
-        keep_good: go on with the good rows when others are refused.
+        skip_bad_rows: go on with the good rows when others are refused.
         devices: the catalogue devices must be in; default: the shipped one.
 
     Raises:
@@ -125,7 +125,9 @@ def labelled_files(
     parts: list[LabelledCases] = []
     splits: set[str] = set()
     for path in paths:
-        form = read_form(path, family=family, keep_good=keep_good, known_devices=lambda name: known.get(name).name)
+        form = read_form(
+            path, family=family, skip_bad_rows=skip_bad_rows, known_devices=lambda name: known.get(name).name
+        )
         for rows in form.parts.values():
             splits.update(np.unique(rows.split).tolist())
             chosen = rows if split is None else rows.take(rows.split == split)
@@ -180,7 +182,7 @@ def read_splits(
     patterns: Sequence[str] = (),
     *,
     family: str | None = None,
-    keep_good: bool = False,
+    skip_bad_rows: bool = False,
     devices: Catalogue | None = None,
 ) -> list[SplitRows]:
     """The measured rows of form files, kept apart by file, split and family.
@@ -189,7 +191,7 @@ def read_splits(
         paths: CSV or Parquet files of the bring-your-own form.
         patterns: names or patterns (`val_*`) of the splits to take; none for all rows.
         family: the family of all rows, for files without that column.
-        keep_good: go on with the good rows when others are refused.
+        skip_bad_rows: go on with the good rows when others are refused.
         devices: the catalogue devices must be in; default: the shipped one.
 
     Raises:
@@ -210,7 +212,11 @@ def read_splits(
     for path, names in wanted.items():
         for name in names:
             tables = labelled_files(
-                [path], split=name if there[path] != [""] else None, family=family, keep_good=keep_good, devices=devices
+                [path],
+                split=name if there[path] != [""] else None,
+                family=family,
+                skip_bad_rows=skip_bad_rows,
+                devices=devices,
             )
             labelled += [SplitRows(rows, name) for rows in tables]
     return labelled

@@ -109,7 +109,7 @@ def train_files(
     split: str | None = None,
     regressor: str = DEFAULT_REGRESSOR,
     family: str | None = None,
-    keep_good: bool = False,
+    skip_bad_rows: bool = False,
     seed: int = 0,
     devices: Catalogue | None = None,
     progress: Progress | None = None,
@@ -119,7 +119,7 @@ def train_files(
 ) -> TrainingReport:
     """Train on measurement files, on a store, or on both, and write the artifact to `out`.
 
-    `families` and `most_rows` are those of `labelled_store`; `split`, `family` and `keep_good` speak of the files.
+    `families` and `most_rows` are those of `labelled_store`; `split`, `family` and `skip_bad_rows` speak of the files.
 
     Args:
         paths: Form files (.parquet, .csv).
@@ -127,7 +127,7 @@ def train_files(
         split: Only rows of the files whose split column says this.
         regressor: Name of the regressor.
         family: Family of all rows, for files without such a column.
-        keep_good: Whether refused rows of the files are left out instead of ending the training.
+        skip_bad_rows: Whether refused rows of the files are left out instead of ending the training.
         seed: Seed of everything random.
         devices: The devices known; None is the shipped catalogue.
         progress: Called with what is being done, steps done, and steps in all.
@@ -140,7 +140,9 @@ def train_files(
         StoreError: the store cannot be read.
         ArtifactError: `out` cannot be written.
     """
-    tables = labelled_files(paths, split=split, family=family, keep_good=keep_good, devices=devices) if paths else []
+    tables = (
+        labelled_files(paths, split=split, family=family, skip_bad_rows=skip_bad_rows, devices=devices) if paths else []
+    )
     facts: dict[str, Any] = {
         "data": [{"name": path.name, "sha256": file_sha256(path)} for path in paths],
         "split": split,

@@ -109,7 +109,7 @@ def test_rows_that_cannot_be_predicted_are_listed(predict):
 
 def test_keep_good_keeps_them_with_the_reason(predict):
     table = rows(device=["nvidia-t4", "h900", "nvidia-t4", "nvidia-l4"])
-    done, result = predict(table, "--keep-good")
+    done, result = predict(table, "--skip-bad-rows")
     assert done.code == 0
     assert result.num_rows == 4
     assert result["pred_latency_s"].is_null().to_pylist() == [False, True, False, False]

@@ -88,7 +88,7 @@ def test_what_one_exports_another_imports(name: str, store: Store, tmp_path: Pat
     assert done.rows == len(measured)
 
     theirs = Store(tmp_path / "theirs", lower_bounds=lambda specs, devices: np.full(len(specs), np.nan))
-    report = import_form(tmp_path / name, theirs, "a friend", keep_good=False)
+    report = import_form(tmp_path / name, theirs, "a friend", skip_bad_rows=False)
     assert (report.stored, report.refused) == (len(measured), ())
     again = [from_row(row) for row in theirs.read("gemm").to_pylist()]
     names = ("spec", "device", "latency_s", "power_w", "power_limit_w", "energy_j", "source", "split")

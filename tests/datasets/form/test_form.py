@@ -128,7 +128,7 @@ def test_bad_rows_are_named(changes, column, reason):
     assert f"row 2: {column}: " in str(caught.value)
     assert reason in str(caught.value)
     assert "--skip-bad-rows" in str(caught.value)
-    form = judge_form(table, keep_good=True)
+    form = judge_form(table, skip_bad_rows=True)
     assert [(item.row, item.column) for item in form.refused] == [(1, column)]
     assert form.parts["gemm"].rows.tolist() == [0, 2]
 
@@ -140,7 +140,7 @@ def test_impossible_sizes_are_judged_by_the_family():
         "kv_heads": [2, 2, 2, 2], "q_len": [128, 128, 129, 128], "kv_len": [128] * n, "head_dim": [64] * n,
         "variant": ["prefill"] * n, "latency_s": [1e-4] * n,
     })  # fmt: skip
-    form = judge_form(table, keep_good=True)
+    form = judge_form(table, skip_bad_rows=True)
     assert [(item.row, item.column) for item in form.refused] == [(1, "heads"), (2, "kv_len")]
     assert form.refused[0].reason == "must be a multiple of kv_heads, got 7 and 2"
     assert form.parts["attention"].rows.tolist() == [0, 3]
@@ -156,14 +156,14 @@ def test_ten_bad_rows_are_shown_and_the_others_counted():
 
 def test_no_good_row_is_an_error_even_when_asked_to_keep():
     with pytest.raises(SpecError, match="none of the rows can be used"):
-        judge_form(gemm(m=[0, 0, 0]), keep_good=True)
+        judge_form(gemm(m=[0, 0, 0]), skip_bad_rows=True)
 
 
 def test_devices_are_judged_when_asked():
     def known(name: str) -> str:
         return catalogue().get(name).name
 
-    form = judge_form(gemm(device=["nvidia-t4", "NVIDIA-T4", "no-such"]), known_devices=known, keep_good=True)
+    form = judge_form(gemm(device=["nvidia-t4", "NVIDIA-T4", "no-such"]), known_devices=known, skip_bad_rows=True)
     assert form.parts["gemm"].cases.device.tolist() == ["nvidia-t4", "nvidia-t4"]
     assert form.refused[0].column == "device"
     assert "no device 'no-such'" in form.refused[0].reason
@@ -252,7 +252,7 @@ def test_a_hundred_thousand_rows_take_a_moment():
         "head_dim": [64] * n, "latency_s": np.where(rng.random(n) < 0.3, -1.0, 1e-3),
     })  # fmt: skip
     start = time.process_time()
-    form = judge_form(table, keep_good=True)
+    form = judge_form(table, skip_bad_rows=True)
     # Generous: a loop over rows takes tens of seconds.
     assert time.process_time() - start < 8
     assert len(form.refused) > n / 2

@@ -79,10 +79,10 @@ def test_bad_and_impossible_rows_are_reported_at_their_places(tmp_path):
     assert "below the lower bound" in report.refused[1].reason
     assert report.stored == 1
     with pytest.raises(SpecError, match="1 of 3 rows are refused"):
-        import_form(path, Store(tmp_path / "strict"), "me", keep_good=False)
+        import_form(path, Store(tmp_path / "strict"), "me", skip_bad_rows=False)
     with pytest.raises(RowsRefused, match="below the lower bound"):
         import_form(form_file(tmp_path, m=[1, 2**20, 3], n=[8, 2**15, 8], k=[8, 2**15, 8]),
-                    Store(tmp_path / "strict"), "me", keep_good=False)  # fmt: skip
+                    Store(tmp_path / "strict"), "me", skip_bad_rows=False)  # fmt: skip
     assert Store(tmp_path / "strict").files() == []
 
 
