@@ -60,8 +60,8 @@ def evaluate(
             from ..models.evaluation.evaluation import evaluate_files
 
             evaluation = evaluate_files(
-                console.model_dir(model), files, split=split or (), family=family, skip_bad_rows=skip_bad_rows, coverage=coverage,
-                devices=devices,
+                console.model_dir(model), files, split=split or (), family=family, skip_bad_rows=skip_bad_rows,
+                coverage=coverage, devices=devices,
             )  # fmt: skip
         from ..models.evaluation.reports import report_html
 
@@ -149,8 +149,8 @@ def learning_curve(
         with console.progress_bar() as progress:
             curves = learning_curve_files(
                 [*data, *(more_data or [])], split=split or (), train_split=train_split, family=family,
-                skip_bad_rows=skip_bad_rows, devices=console.read_catalogue(device_file), rows=_numbers(rows), seeds=seeds, order=order,
-                regressor=regressor or DEFAULT_REGRESSOR, progress=progress,
+                skip_bad_rows=skip_bad_rows, devices=console.read_catalogue(device_file), rows=_numbers(rows),
+                seeds=seeds, order=order, regressor=regressor or DEFAULT_REGRESSOR, progress=progress,
             )  # fmt: skip
         _answer(curves, as_json, _show, curves_html, html)
 

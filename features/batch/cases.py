@@ -97,12 +97,7 @@ class Cases:
     ) -> Cases:
         """Cases whose text columns (`device`, `dtype`, `kv_dtype`, `variant`, `impl`, `cache_state`) are encoded already.
 
-        Args:
-            family: The family of all cases.
-            text: Text columns by name, each of length `n`.
-            threads: CPU threads, NaN for all cores or a GPU, shape `(n,)`.
-            sizes: Sizes by name, each of shape `(n,)`.
-            config: Knobs by name, each of shape `(n,)`, NaN where a case has none.
+        All columns have the shape `(n,)`; `threads` is NaN for all cores or a GPU, a knob in `config` where a case has none.
         """
         strings = {name: text[name].strings() for name in _TEXT}
         cases = cls(family=family, threads=threads, sizes=sizes, config=config, **strings)
