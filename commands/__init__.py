@@ -13,7 +13,7 @@ from .predict import predict, predict_mlir, predict_model
 
 app = typer.Typer(
     name="kernelcast",
-    help="What a kernel costs on a device: latency, power and energy, with an interval, without running it.",
+    help="Predict what a kernel costs on a device (latency, power, energy, each with an interval) without running it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -37,7 +37,7 @@ def calibrate(
     """Adapt a model to a device with 8 to 128 of its rows: kernelcast calibrate --data few.parquet --out my-model.
 
     `kernelcast suggest` says which cases to measure for it. Where `kernelcast characterize` ran, its file has some already:
-    --device-file my-gpu.yaml --descriptor my-gpu. Other devices are answered as before.
+    --device-file my-gpu.yaml --descriptor my-gpu. Predictions for other devices do not change.
     """
     with console.plain_errors("calibrate", "train"):
         from ..models.family_model.artifact import read_manifest
@@ -105,7 +105,7 @@ def suggest(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Say which cases to measure first on a device: kernelcast suggest --device l40s --n 32 --out cases.csv
+    """Suggest which cases to measure first on a device: kernelcast suggest --device l40s --n 32 --out cases.csv
 
     Fill in latency_s, in seconds, and give the file to `kernelcast calibrate`. The most useful come first.
     """

@@ -20,7 +20,7 @@ def devices(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """List the devices that can be asked about, or show one of them with the source of each fact."""
+    """List the known devices, or show one of them with the source of each fact."""
     known = console.read_catalogue(device_file)
     if as_json:
         from ..workloads.answers import device_answer

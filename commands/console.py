@@ -47,7 +47,7 @@ GpuName = Annotated[
     str | None, typer.Option("--device", help="Catalogue name of the GPU; default: found by the name it reports.")
 ]
 GpuIndex = Annotated[int, typer.Option(min=0, help="Index of the GPU, in CUDA's order.")]
-Families = Annotated[str, typer.Option(help="Kernel families with commas between; default: all.")]
+Families = Annotated[str, typer.Option(help="Kernel families separated by commas; default: all.")]
 Family = Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")]
 SkipBadRows = Annotated[
     bool, typer.Option("--skip-bad-rows", help="Leave refused rows out instead of stopping at them.")
@@ -56,9 +56,9 @@ _DATA = typer.Option("--data", metavar="FILE", help="Measured rows (.parquet, .c
 Data = Annotated[list[Path], _DATA]
 OptionalData = Annotated[list[Path] | None, _DATA]
 MoreData = Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files, as after --data.")]
-ModelOut = Annotated[Path, typer.Option("--out", metavar="MODEL_DIR", help="Where the model goes.")]
+ModelOut = Annotated[Path, typer.Option("--out", metavar="MODEL_DIR", help="Directory to write the model to.")]
 Folds = Annotated[int, typer.Option(min=2, max=20, help="Parts the programs are dealt into, one held out at a time.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 # A string: a path would take the second slash out of a URL.
 StoreRoot = Annotated[
     str | None,
@@ -72,7 +72,7 @@ RowsTo = Annotated[
     str | None,
     typer.Option("--store", metavar="DIR|URL", help="Where rows go; default: KERNELCAST_HOME/measurements."),
 ]
-RowsFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where rows go; run again to go on there.")]
+RowsFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where rows go; run again to resume.")]
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, steps done, steps in all."""
@@ -282,7 +282,7 @@ def model_dir(path: Path | None) -> Path:
 
 
 def words(text: str) -> list[str]:
-    """The words of a list with commas between."""
+    """The words of a list separated by commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 

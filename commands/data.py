@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..datasets.store.sql import Answer
 
 
-app = typer.Typer(help="Look at, check and write out measured rows.", no_args_is_help=True)
+app = typer.Typer(help="List, check, query and export measured rows.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -320,7 +320,7 @@ def import_(
     store: console.RowsTo = None,
     source_form: Annotated[
         str | None,
-        typer.Option("--from", metavar="SOURCE", help="Whose form the files have; a wrong name lists what there is."),
+        typer.Option("--from", metavar="SOURCE", help="Source format of the files; an unknown name lists all."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="With --from: the device, where the files do not name it.")] = None,
     out: Annotated[

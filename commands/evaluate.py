@@ -27,9 +27,7 @@ def evaluate(
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a report with plots.")] = None,
     compare: Annotated[
         str,
-        typer.Option(
-            metavar="HELD_OUT", help="Train every regressor anew; judge on held-out rows: hash, region, device."
-        ),
+        typer.Option(metavar="HELD_OUT", help="Retrain every regressor; judge on held-out rows: hash, region, device."),
     ] = "",
     coverage: console.Coverage = 0.9,
     family: console.Family = None,

@@ -43,7 +43,7 @@ def nightly(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Measure where it matters, retrain, promote a model that is better, and report.
+    """Measure the most informative cases, retrain, promote a better model, and report.
 
     If a night fails, the model that served before keeps serving. A night of the same plan that was stopped or crashed within
     the last day is continued. Exit codes: 0 done, 1 failed or rolled back, 2 the plan is wrong, 3 another night is running,
@@ -70,7 +70,7 @@ def nightly(
 
 def nights(
     plan: Annotated[str | None, typer.Option(help="Only nights of the plan of this name.")] = None,
-    most: Annotated[int, typer.Option("--most", min=1, help="At most so many, the newest.")] = _SHOWN,
+    most: Annotated[int, typer.Option("--most", min=1, help="Most nights to list, the newest first.")] = _SHOWN,
     as_json: console.Json = False,
 ) -> None:
     """List the nights on this machine, the newest first."""

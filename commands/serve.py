@@ -46,7 +46,7 @@ def serve(
 ) -> None:
     """Serve predictions over REST, with a page to explore them, until Ctrl-C.
 
-    What is not given here is read from KERNELCAST_HOST, KERNELCAST_PORT, KERNELCAST_MODEL … where they are set.
+    Options that are not set are read from KERNELCAST_HOST, KERNELCAST_PORT, KERNELCAST_MODEL … where they are set.
     """
     from ..api.middleware.access import check_exposure
     from ..api.server import serve as run

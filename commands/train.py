@@ -35,7 +35,7 @@ def train(
     ] = None,
     split: Annotated[str | None, typer.Option(help="Only rows whose split column says this.")] = None,
     regressor: Annotated[
-        str | None, typer.Option(help="Regressor to train (default: blend); a wrong name lists the known ones.")
+        str | None, typer.Option(help="Regressor to train (default: blend); an unknown name lists all.")
     ] = None,
     family: console.Family = None,
     skip_bad_rows: console.SkipBadRows = False,
@@ -258,11 +258,11 @@ def export_ops(
     rows: Annotated[
         int, typer.Option(min=50, max=1_000_000, help="Operations asked about per device and number format measured.")
     ] = 20_000,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Random seed.")] = 0,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Small models of single operations for compilers' passes: kernelcast export-ops --device my-gpu.
+    """Export small models of single operations for compiler passes: kernelcast export-ops --device my-gpu.
 
     They are taught by the model: your own with --model, or the champion. Takes minutes.
     """

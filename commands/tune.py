@@ -126,7 +126,7 @@ def tune(
     device: Annotated[
         str | None, typer.Option(help="CPU it will run on, by catalogue name; default: this machine.")
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, max=4096, help="Threads it will run on.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=4096, help="Threads the code will run on.")] = 1,
     out_folder: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where files go; default: MODEL.tuned.")
     ] = None,

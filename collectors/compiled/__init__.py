@@ -1,1 +1,1 @@
-"""What compilers make of GPU kernels for GPUs that need not be there: registers, spills, shared memory, instructions."""
+"""What compilers make of GPU kernels for GPUs that need not be present: registers, spills, shared memory, instructions."""

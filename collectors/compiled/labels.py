@@ -1,4 +1,4 @@
-"""Compile-only labels: compiles kernels and Triton IR for GPUs that need not be there, and stores what came out.
+"""Compile-only labels: compiles kernels and Triton IR for GPUs that need not be present, and stores what came out.
 
 `label_plan` names the kernels: every binary at most once, over the configurations of the GPU campaign. A row that is stored is
 skipped by the next run. Rows are stored in blocks, so that a power cut loses one block at most.

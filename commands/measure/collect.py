@@ -36,10 +36,10 @@ CASES_PER_MINUTE = 130
 def collect(
     families: console.Families = "",
     rows: Annotated[int | None, typer.Option(min=1, help="Cases to measure (default: 2000).")] = None,
-    minutes: Annotated[float | None, typer.Option(min=0.1, help="Cases for about this many minutes instead.")] = None,
-    threads: Annotated[str, typer.Option(help="Thread counts with commas between; default: 1 and all cores.")] = "",
-    dtypes: Annotated[str, typer.Option(help="Number formats with commas between.")] = "fp32,bf16",
-    seed: Annotated[int, typer.Option(help="Equal seeds give equal plans, so a stopped campaign can go on.")] = 0,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="Measure for about this many minutes instead.")] = None,
+    threads: Annotated[str, typer.Option(help="Thread counts separated by commas; default: 1 and all cores.")] = "",
+    dtypes: Annotated[str, typer.Option(help="Number formats separated by commas.")] = "fp32,bf16",
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal plans, so a stopped campaign can be resumed.")] = 0,
     store: console.RowsTo = None,
     device: Annotated[
         str | None, typer.Option(help="Catalogue name of this machine; default: by its CPU's name.")
@@ -50,7 +50,7 @@ def collect(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Measure kernels on this machine's CPU and store every row; run again to go on where it stopped."""
+    """Measure kernels on this machine's CPU and store every row; run again to resume."""
     if rows is not None and minutes is not None:
         raise SpecError("give --rows or --minutes, not both")
     if tiled and (other := sorted(set(console.words(families)) - set(_TILED_FAMILIES))):
@@ -136,7 +136,7 @@ def tell(done: Any, root: object, as_json: bool) -> None:
 
 
 def collect_gpu(
-    minutes: Annotated[float, typer.Option(min=0.5, max=1440, help="Minutes in all.")] = 9.0,
+    minutes: Annotated[float, typer.Option(min=0.5, max=1440, help="Total minutes.")] = 9.0,
     energy_minutes: Annotated[
         float | None, typer.Option(min=0.0, help="Minutes of those for energy (default: a third).")
     ] = None,
@@ -144,7 +144,7 @@ def collect_gpu(
         str | None,
         typer.Option("--out", metavar="DIR|URL", help="Where rows go; default: KERNELCAST_HOME/measurements."),
     ] = None,
-    rows: Annotated[int | None, typer.Option(min=1, help="Most cases of latency, and most of energy.")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Most cases for latency, and for energy.")] = None,
     families: console.Families = "",
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the plan; the same seed and the same stored rows give the same plan.")
@@ -215,8 +215,8 @@ def collect_mlir(
     out: console.RowsFolder,
     minutes: Annotated[float, typer.Option(min=0.1, help="Minutes to measure; run again to continue.")] = 60.0,
     count: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Most modules; default: all.")] = None,
-    compiler: Annotated[str, typer.Option(help="Compilers with commas between: iree, xla.")] = "iree,xla",
-    threads: Annotated[str, typer.Option(help="CPU thread counts with commas between; default: 1 and all cores.")] = "",
+    compiler: Annotated[str, typer.Option(help="Compilers separated by commas: iree, xla.")] = "iree,xla",
+    threads: Annotated[str, typer.Option(help="CPU thread counts separated by commas; default: 1 and all cores.")] = "",
     texts: Annotated[
         Path | None,
         typer.Option(metavar="FILE|DIR", help="A Parquet file or a folder of .mlir files; default: those shipped."),
@@ -229,7 +229,7 @@ def collect_mlir(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Compile MLIR modules with IREE and XLA, measure them, and store every row; run again to go on where it stopped."""
+    """Compile MLIR modules with IREE and XLA, measure them, and store every row; run again to resume."""
     until = time.monotonic() + 60.0 * minutes
     if target not in _TARGETS:
         raise SpecError(f"--target is {target!r}; targets: {listed(_TARGETS)}", field="target")

@@ -81,7 +81,7 @@ def run(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Measure on every device of the cluster and store every row here; run again to go on where it stopped."""
+    """Measure on every device of the cluster and store every row here; run again to resume."""
     known = console.read_catalogue(device_file)
     wanted = [known.get(name).name for name in device or ()]
     with console.plain_errors("fleet", "fleet"):

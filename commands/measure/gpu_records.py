@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 def compile_labels(
     out: console.RowsFolder,
     rows: Annotated[int, typer.Option(min=1, max=100_000, help="Rows over all targets together.")] = 2500,
-    targets: Annotated[str, typer.Option(help="GPU architectures with commas between.")] = "sm_80,sm_90",
-    seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal kernels, so a stopped run can go on.")] = 0,
+    targets: Annotated[str, typer.Option(help="GPU architectures separated by commas.")] = "sm_80,sm_90",
+    seed: Annotated[
+        int, typer.Option(min=0, help="Equal seeds give equal kernels, so a stopped run can be resumed.")
+    ] = 0,
     processes: Annotated[int, typer.Option(min=1, help="Compilers at work at once.")] = 1,
     tables: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write all rows as one table per family here.")
     ] = None,
     as_json: console.Json = False,
 ) -> None:
-    """Compile tiled kernels for GPUs that need not be there; store registers, shared memory, occupancy, instructions."""
+    """Compile tiled kernels for GPUs that need not be present; store registers, shared memory, occupancy, instructions."""
     wanted = list(dict.fromkeys(console.words(targets)))
     console.check_folder(out)
     if tables is not None:
@@ -70,7 +72,7 @@ def compile_triton_programs(
     ] = None,
     as_json: console.Json = False,
 ) -> None:
-    """Compile Triton IR for GPUs that need not be there; store registers, spills, shared memory, instructions."""
+    """Compile Triton IR for GPUs that need not be present; store registers, spills, shared memory, instructions."""
     console.check_folder(out)
     if table is not None:
         console.check_file(table)

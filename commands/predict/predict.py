@@ -57,7 +57,7 @@ def predict(
         list[str] | None,
         typer.Option(metavar="NAME=SIZE", help="MLIR: a dynamic size, such as dim0=128; again for more."),
     ] = None,
-    compiler: Annotated[str, typer.Option(help="MLIR: who compiles it, iree or xla.")] = "",
+    compiler: Annotated[str, typer.Option(help="MLIR: the compiler, iree or xla.")] = "",
     threads: Annotated[int | None, typer.Option(help="MLIR: threads of the CPUs; default: all cores.")] = None,
     flame: Annotated[
         Path | None, typer.Option(metavar="FILE", help="MLIR: also draw where time goes, as .html or .svg.")
