@@ -32,7 +32,7 @@ from .middleware.access import AccessControl
 from .middleware.admission import AdmissionControl, Limits
 from .middleware.api_keys import KeyRing, read_key
 from .middleware.error_boundary import PROBLEM_HANDLERS, ErrorBoundary
-from .middleware.proxy import check_prefix
+from .middleware.proxy import check_prefix, prefix_of
 from .model_source import DirectorySource, PredictorSource, Watcher
 from .page.openapi import document
 from .page.static_files import page_routes
@@ -151,7 +151,7 @@ def _document_endpoint(devices: Catalogue) -> Endpoint:
         return {**content, "servers": [{"url": prefix}]} if prefix else content
 
     # Prefixes may come with requests, through a trusted proxy.
-    return cached_endpoint(make, lambda request: request.scope.get("root_path", "").rstrip("/"), _MAX_PREFIXES)
+    return cached_endpoint(make, lambda request: prefix_of(request.scope), _MAX_PREFIXES)
 
 
 def _model_of(source: PredictorSource) -> tuple[str, str] | None:

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn import Config, Server
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
 from ..features.errors import SpecError
 from .settings import Settings
 from .telemetry.request_log import install
 from .telemetry.tracing import require_packages
+from .transport.connection import LimitedProtocol
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -41,9 +41,6 @@ SHUTDOWN_S = 10
 KEEP_ALIVE_S = 30
 """How long an idle connection is kept. A proxy in front must close its own idle connections sooner."""
 
-LINGER_S = 0.5
-"""How long an idle connection stays open after its worker was told to stop, so that a request on its way is answered."""
-
 MAX_CONNECTIONS = 8000
 """Most connections of one process; fewer where it may open fewer files."""
 
@@ -53,26 +50,10 @@ _SPARE_FILES = 128
 _MOST_FILES = 65536
 
 
-class DrainingProtocol(HttpToolsProtocol):
-    """uvicorn's connection, which at shutdown waits `LINGER_S` for a request on its way instead of closing at once.
-
-    Requests that arrive meanwhile see `is_draining` in their state; `ErrorBoundary` answers them with `connection: close`.
-    """
-
-    def shutdown(self) -> None:
-        """End the connection: after its running request, or after `LINGER_S` where it is idle."""
-        self.app_state["is_draining"] = True
-        if self.cycle is None or self.cycle.response_complete:
-            self._unset_keepalive_if_required()
-            self.loop.call_later(LINGER_S, super().shutdown)
-        else:
-            super().shutdown()
-
-
 def uvicorn_config(app: Callable[..., Any], *, workers: int = 1, health_timeout_s: int = 5) -> Config:
     """Configuration of uvicorn for `app`: an application, or with several `workers` what makes one in each of them."""
     return Config(
-        app, factory=workers > 1, workers=workers, http=DrainingProtocol, ws="none", lifespan="on",
+        app, factory=workers > 1, workers=workers, http=LimitedProtocol, ws="none", lifespan="on",
         access_log=False, log_config=None, log_level="error", server_header=False, proxy_headers=False,
         limit_concurrency=most_connections(), timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=SHUTDOWN_S,
         timeout_worker_healthcheck=health_timeout_s,

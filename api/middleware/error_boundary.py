@@ -23,7 +23,7 @@ from ..telemetry.tracing import Tracing
 from ..transport.problems import MEDIA_TYPE, ProblemError, is_inference, problem_bytes, with_error
 from ..transport.responses import PAGE_POLICY, SAFE_HEADERS
 from .access import AccessControl
-from .proxy import FORWARDED, ProxyHeaders
+from .proxy import FORWARDED, ProxyHeaders, prefix_of
 
 _log = logging.getLogger("kernelcast.api")
 
@@ -91,7 +91,7 @@ class ErrorBoundary:
         """Answer one request, whatever happens inside."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif self._prefix or any(name in FORWARDED for name, _ in scope["headers"]):
+        elif self._prefix or scope.get("root_path") or any(name in FORWARDED for name, _ in scope["headers"]):
             await self._behind_proxy(scope, receive, send)
         else:
             await self._answer(scope, receive, send)
@@ -151,10 +151,10 @@ class ErrorBoundary:
 
 
 def _check_head(scope: Scope) -> None:
-    """Refuse a head that is too long or names no host.
+    """Refuse a head that is too long, names no host, or that two readers of one connection may understand differently.
 
     Raises:
-        ProblemError: 431 or 400; the connection is closed.
+        ProblemError: 431, 505, 501, 400 or 404; the connection is closed.
     """
     headers = scope["headers"]
     size = (
@@ -172,6 +172,19 @@ def _check_head(scope: Scope) -> None:
     if hosts > 1 or (not hosts and scope.get("http_version") == "1.1"):
         detail = f"a request has one host header, this one has {hosts or 'none'}"
         raise ProblemError(400, detail, headers={"connection": "close"})
+    version = scope.get("http_version", "1.1")
+    if version not in ("1.0", "1.1"):
+        detail = f"this service speaks HTTP/1.1 and 1.0, not {version}"
+        raise ProblemError(505, detail, headers={"connection": "close"})
+    codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    if codings and codings != [b"chunked"]:
+        detail = "the header transfer-encoding may be chunked, once; pack a body with content-encoding: gzip"
+        raise ProblemError(501, detail, headers={"connection": "close"})
+    if codings and (version == "1.0" or any(name == b"content-length" for name, _ in headers)):
+        detail = "a chunked body is one of HTTP/1.1, and has no header content-length"
+        raise ProblemError(400, detail, headers={"connection": "close"})
+    if not scope["path"].isprintable():
+        raise ProblemError(404, "no such address: it has characters that cannot be printed")
 
 
 def _has_large_body(headers: Mapping[bytes, bytes]) -> bool:
@@ -256,9 +269,9 @@ async def _refused_by_framework(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     detail = str(error.detail)
     if error.status_code == 404:
-        detail = f"no such address; the service is described at {request.scope['root_path']}/openapi.json"
+        detail = f"no such address; the service is described at {prefix_of(request.scope)}/openapi.json"
     elif error.status_code == 405:
-        detail = f"{request.url.path} takes {headers.get('Allow', 'another method')}"
+        detail = f"{request.scope['path'][:_MAX_PATH]} takes {headers.get('Allow', 'another method')}"
     return problem_response(ProblemError(error.status_code, detail, headers=headers), request.scope["path"])
 
 

@@ -1,7 +1,9 @@
 """Behind a proxy: the prefix the service is reached under, and which proxies are trusted to set the client address.
 
 Everything inside sees paths without the prefix, whether the proxy took it off or passed it on, so metrics, keys and routes
-have one name each. The prefix itself is kept as the ASGI `root_path`, which the OpenAPI document lists as its server.
+have one name each. The ASGI `root_path` is empty inside: Starlette's router takes a `root_path` off the path once more, and would
+answer another path than the one that access was judged by. The prefix itself is `prefix_of(scope)`; the OpenAPI document lists
+it as its server.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from ..transport.responses import PAGE_POLICY, SAFE_HEADERS
 
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+", re.ASCII)
 _MAX_PREFIX = 200
+_PREFIX_STATE = "prefix"
 FORWARDED = frozenset({b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-prefix"})
 """Headers that proxies set."""
 
@@ -76,8 +79,20 @@ def check_prefix(prefix: str, routes: Collection[str]) -> None:
         )
 
 
+def prefix_of(scope: Scope) -> str:
+    """The prefix that a request came under, `""` for none."""
+    prefix: str = scope.get("state", {}).get(_PREFIX_STATE, "")
+    return prefix
+
+
+def _inside(path: str, prefix: str) -> str:
+    return path[len(prefix) :] if prefix and path.startswith(f"{prefix}/") else path
+
+
 class ProxyHeaders:
     """ASGI middleware for requests under a prefix or with `FORWARDED` headers, which trusted proxies alone may set.
+
+    A `root_path` that the server or a mount has put before the path is taken off first.
 
     A prefix that was set is the prefix, whatever a request says. Without one, X-Forwarded-Prefix of a trusted proxy is.
     X-Forwarded-For and X-Forwarded-Proto of trusted proxies become the request's client and scheme. `routes` are the
@@ -100,8 +115,11 @@ class ProxyHeaders:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        prefix, path = self._prefix or self._forwarded_prefix(scope), scope["path"]
-        scope = {**scope, "root_path": prefix}
+        mount = scope.get("root_path", "").rstrip("/")
+        path = _inside(scope["path"], mount)
+        prefix = self._prefix or self._forwarded_prefix(scope)
+        state = {**scope.get("state", {}), _PREFIX_STATE: prefix or mount}
+        scope = {**scope, "path": _inside(path, prefix), "root_path": "", "state": state}
         if prefix and path == prefix:
             # The page's own links are relative, and lead astray from an address without the slash.
             query = scope["query_string"].decode("latin-1")
@@ -113,8 +131,6 @@ class ProxyHeaders:
             answer = RedirectResponse(f"{prefix}/{'?' if query else ''}{query}", 308, headers)
             await answer(scope, receive, send)
             return
-        if prefix and path.startswith(f"{prefix}/"):
-            scope["path"] = path[len(prefix) :]
         await self._forwarded(scope, receive, send)  # type: ignore[arg-type]
 
     def _forwarded_prefix(self, scope: Scope) -> str:

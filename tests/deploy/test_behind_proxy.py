@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 from kernelcast.api.app import create_app
-from kernelcast.api.middleware.proxy import ProxyHeaders, check_prefix, root_path, trusted_proxies
+from kernelcast.api.middleware.api_keys import new_key
+from kernelcast.api.middleware.proxy import ProxyHeaders, check_prefix, prefix_of, root_path, trusted_proxies
 from kernelcast.api.model_source import FixedSource
 from kernelcast.api.settings import Settings
 from kernelcast.api.transport.responses import SAFE_HEADERS
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 ROUTES = ("/", "/v1/predict", "/static/app.js", "/healthz")
 
@@ -63,7 +66,7 @@ def through(
 )
 def test_the_path_inside_has_no_prefix_either_way(given: str, path: str, inside: str) -> None:
     scope, sent = through(path, given)
-    assert (scope["path"], scope["root_path"], sent) == (inside, given, [])
+    assert (scope["path"], scope["root_path"], prefix_of(scope), sent) == (inside, "", given, [])
 
 
 def test_the_prefix_alone_leads_to_the_page() -> None:
@@ -93,11 +96,11 @@ def test_the_prefix_alone_leads_to_the_page() -> None:
 )
 def test_a_forwarded_prefix_counts_from_trusted_proxies_alone(headers: Any, peer: str | None, found: str) -> None:
     scope, _ = through("/healthz", peer=peer, **headers)
-    assert (scope["root_path"], scope["path"]) == (found, "/healthz")
+    assert (scope["root_path"], prefix_of(scope), scope["path"]) == ("", found, "/healthz")
 
 
 def test_a_prefix_that_was_set_is_not_overruled() -> None:
-    assert through("/healthz", "/kc", x_forwarded_prefix="/other")[0]["root_path"] == "/kc"
+    assert prefix_of(through("/healthz", "/kc", x_forwarded_prefix="/other")[0]) == "/kc"
 
 
 def test_a_prefix_that_cannot_be_used_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -187,19 +190,58 @@ def test_the_description_s_server_follows_the_request() -> None:
     app = create_app(FixedSource(None, catalogue()), Settings(trusted_proxies=("10.0.0.0/8",)))
 
     def servers(peer: str) -> Any:
-        sent: list[dict[str, Any]] = []
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request"}
-
-        scope = {"type": "http", "method": "GET", "path": "/openapi.json", "query_string": b"", "scheme": "http",
-                 "root_path": "", "client": (peer, 5),
-                 "http_version": "1.1", "headers": [(b"host", b"x"), (b"x-forwarded-prefix", b"/kc")]}  # fmt: skip
-        asyncio.run(app(scope, receive, send))
-        return json.loads(b"".join(message.get("body", b"") for message in sent)).get("servers")
+        return json.loads(answered(app, "GET", "/openapi.json", peer=peer, x_forwarded_prefix="/kc")[1]).get("servers")
 
     assert servers("10.0.0.1") == [{"url": "/kc"}]
     assert servers("192.0.2.1") is None
+
+
+def answered(
+    app: Any, method: str, path: str, root: str = "", peer: str = "127.0.0.1", **headers: str
+) -> tuple[int, bytes]:
+    """Status and body of what `app` answers; `root` is what the server has put before the path."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request"}
+
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": method, "path": root + path, "query_string": b"", "scheme": "http", "root_path": root,
+             "client": (peer, 5), "server": ("127.0.0.1", 80), "http_version": "1.1",
+             "headers": [(b"host", b"localhost"), *named]}  # fmt: skip
+    asyncio.run(app(scope, receive, send))
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
+
+
+READ, READ_KEY = new_key("reader", "read")
+SPELLINGS = (
+    "/v1/admin/reload", "//v1/admin/reload", "/v1/admin/reload/", "/v1/admin/reload\n", "/v1/admin//reload",
+    "/v1/./admin/reload", "/x/../v1/admin/reload", "/V1/admin/reload", "/v1/admin/reload;x",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("is_keyed", [True, False], ids=["a read key", "no keys"])
+@pytest.mark.parametrize("prefix", ["", "/kc", "/a/b"])
+@pytest.mark.parametrize("way", ["setting", "header", "server", "mount", "setting and server", "setting and header"])
+def test_no_spelling_of_an_admin_path_is_taken_for_another_path(way: str, prefix: str, is_keyed: bool) -> None:
+    source = FixedSource(None, catalogue())
+    app: Any = create_app(source, Settings(
+        root_path=prefix if "setting" in way else "", api_keys=(READ_KEY.line(),) if is_keyed else ()
+    ))  # fmt: skip
+    if way == "mount":
+        app = Starlette(routes=[Mount(prefix, app)])
+    root = prefix if "server" in way else ""
+    headers = {"x_forwarded_prefix": prefix} if "header" in way and prefix else {}
+    if is_keyed:
+        headers["authorization"] = f"Bearer {READ}"
+    for spelling in SPELLINGS:
+        for times in range(4):
+            status, body = answered(app, "POST", prefix * times + spelling, root, **headers)
+            assert status in (403, 404), (spelling, times, status)
+            assert b"model" not in body
+    once = {"setting": 1, "header": 1, "mount": 1}.get(way, 0)
+    assert answered(app, "GET", prefix * once + "/v1/kernels", root, **headers)[0] == 200
+    assert answered(app, "POST", prefix * once + "/v1/admin/reload", root, **headers)[0] == 403

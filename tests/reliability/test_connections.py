@@ -138,7 +138,7 @@ HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n"
         pytest.param(
             b"GET /healthz HTTP/1.1 \r\nhost: x\r\n\r\n", [400], "Invalid HTTP request", id="version with a space"
         ),
-        pytest.param(HEALTH + b"a: " + b"x" * 300_000 + b"\r\n\r\n", [431], "32768 bytes", id="a huge header"),
+        pytest.param(HEALTH + b"a: " + b"x" * 40_000 + b"\r\n\r\n", [431], "32768 bytes", id="a huge header"),
         pytest.param(HEALTH + b"a: b\r\n" * 101 + b"\r\n", [431], "100 headers", id="too many headers"),
         pytest.param(
             b"GET /" + b"x" * 40_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", [431], "32768 bytes", id="a huge address"
