@@ -52,6 +52,8 @@ def without_launch(predictions: Sequence[Prediction], floors_s: Sequence[float])
         if (energy := prediction.energy_j) is not None:
             # Each end by its own share: a constant taken off a time widens what is left, and so its energy.
             parts = zip((energy.value, energy.lower, energy.upper), (value, lower, upper), ends, strict=True)
-            energy_j = Interval(*(joules * left_s / whole_s for joules, left_s, whole_s in parts))
+            joules, least_j, most_j = (end_j * left_s / whole_s for end_j, left_s, whole_s in parts)
+            # An end at the time no run can beat keeps all of its energy, also where the value keeps less.
+            energy_j = Interval(joules, min(least_j, joules), max(most_j, joules))
         shortened.append(replace(prediction, latency_s=Interval(value, lower, upper), energy_j=energy_j))
     return shortened

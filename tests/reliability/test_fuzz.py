@@ -1,4 +1,4 @@
-"""Some hundred generated requests, valid and not, against a real server; `make fuzz` sends ten thousand."""
+"""Some hundred generated requests, valid and not, against a real server, and ordinary ones; `make fuzz` sends ten thousand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-SCRIPT = Path(kernelcast.__file__).parent / "benchmarks" / "fuzz_service.py"
+BENCHMARKS = Path(kernelcast.__file__).parent / "benchmarks"
+SCRIPT = BENCHMARKS / "fuzz_service.py"
 
 
 @pytest.mark.skipif(
@@ -40,3 +41,12 @@ def test_every_answer_is_one_the_document_describes(tmp_path):
     assert report["requests"] >= 300
     assert report["operations"] >= 12
     assert (report["failures"], report["errors"], report["tracebacks"]) == ([], [], 0)
+
+
+def test_ordinary_large_kernels_and_programs_are_answered_on_every_route_and_device():
+    command = [sys.executable, "-P", str(BENCHMARKS / "fuzz_ordinary.py"), "--requests", "3000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr[-4000:] + done.stdout[-4000:]
+    answers = json.loads(done.stdout)["answers"]
+    routes = ("compare", "predict", "predict/mlir", "predict/model", "rank", "roofline", "sweep")
+    assert min(answers[f"/v1/{route} 200"] for route in routes) >= 20

@@ -89,7 +89,7 @@ class Hardware:
             dtype: Number format.
             kind: Kind of the kernel, which says whose peak applies.
         """
-        cached = self.sizes_b[-2]
+        cached = float(self.sizes_b[-2])  # a NumPy scalar is no float to what encodes answers
         return {
             "compute": flops / self.peak_flops_per_s(dtype, kind),
             "dram": max(bytes_ - cached, 0.0) / float(self.datasheet_rates_b_per_s[-1]),
