@@ -1,8 +1,8 @@
 """Asks a real server for ordinary large kernels and programs: every family and operation, dtype and device, on every route.
 
-`python -P benchmarks/fuzz_ordinary.py --requests 20000` starts `kernelcast serve` on a free port. Nothing in the requests is odd:
-each is answered, or refused with what is not possible (a dtype the device lacks). Anything else fails: a server error, a number
-that is not finite, an end of an interval on the wrong side. It ends with status 1 when anything failed.
+`python -P benchmarks/fuzz_ordinary.py --requests 20000` starts `kernelcast serve` on a free port. Nothing in the requests is
+odd: each is answered, or refused with what is not possible (a dtype the device lacks). Anything else fails: a server error, a
+number that is not finite, an end of an interval on the wrong side. It ends with status 1 when anything failed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _PROGRAMS = {
     "reshape": (f"stablehlo.reshape %x : ({_T}) -> tensor<{{ab}}x{{t}}>", "tensor<{ab}x{t}>"),
     "reverse": (f"stablehlo.reverse %x, dims = [0] : {_T}", _T),
     "convert": (f"stablehlo.convert %x : ({_T}) -> tensor<{{a}}x{{b}}xf32>", "tensor<{a}x{b}xf32>"),
-    "concatenate": (f"stablehlo.concatenate %x, %y, dim = 1 : ({_T}, {_T}) -> tensor<{{a}}x{{bb}}x{{t}}>", "tensor<{a}x{bb}x{t}>"),
+    "concatenate": (f"stablehlo.concatenate %x, %y, dim = 1 : ({_T}, {_T}) -> tensor<{{a}}x{{bb}}x{{t}}>",
+                    "tensor<{a}x{bb}x{t}>"),
     "slice": (f"stablehlo.slice %x [0:{{half}}, 0:{{b}}] : ({_T}) -> tensor<{{half}}x{{b}}x{{t}}>", "tensor<{half}x{b}x{t}>"),
     "iota": (f"stablehlo.iota dim = 0 : {_T}", _T),
     "dot": (f"stablehlo.dot_general %x, %y, contracting_dims = [1] x [1] : ({_T}, {_T}) -> tensor<{{a}}x{{a}}x{{t}}>",
@@ -56,7 +57,8 @@ _PROGRAMS = {
 def program(name: str, rows: int, cols: int, element: str) -> str:
     """A module of one operation."""
     call, result = (
-        text.format(a=rows, b=cols, t=element, ab=rows * cols, bb=2 * cols, half=max(rows // 2, 1)) for text in _PROGRAMS[name]
+        text.format(a=rows, b=cols, t=element, ab=rows * cols, bb=2 * cols, half=max(rows // 2, 1))
+        for text in _PROGRAMS[name]
     )
     kind, turned, square = (f"tensor<{a}x{b}x{element}>" for a, b in ((rows, cols), (cols, rows), (rows, rows)))
     return (
@@ -95,7 +97,10 @@ def ordinary_requests(seed: int) -> Iterator[Request]:
             text = program(name, rng.choice(_SIDES), rng.choice(_SIDES), element)
             some = rng.sample(devices, 5)
             yield "/v1/predict/mlir", {"text": text, "devices": devices}
-            yield "/v1/predict/mlir", {"text": text, "device": some[0], "coverage": 0.5, "compiler": rng.choice(("xla", "iree"))}
+            yield (
+                "/v1/predict/mlir",
+                {"text": text, "device": some[0], "coverage": 0.5, "compiler": rng.choice(("xla", "iree"))},
+            )
             yield from _kernel_requests(*pairs[place % len(pairs)], devices, some, rng)
 
 
@@ -109,7 +114,10 @@ def _kernel_requests(
         yield "/v1/predict", {**item, "device": device}
     for device in some:
         yield "/v1/predict", {"requests": [{**item, "device": device}, {**spec(family, dtype, rng), "device": device}]}
-        yield "/v1/predict/model", {"devices": [device], "kernels": [{**item, "count": 3}], "queued": rng.random() < 0.5}
+        yield (
+            "/v1/predict/model",
+            {"devices": [device], "kernels": [{**item, "count": 3}], "queued": rng.random() < 0.5},
+        )
         yield "/v1/sweep", {**item, "devices": [device], "sweep": {"dim": dim, "from": low, "to": max(high, low + 1)}}
         yield "/v1/roofline", {**item, "devices": [device]}
         yield f"/v2/models/{family.name}/infer", _tensors(item, device)

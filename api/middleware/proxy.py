@@ -1,9 +1,9 @@
 """Behind a proxy: the prefix the service is reached under, and which proxies are trusted to set the client address.
 
 Everything inside sees paths without the prefix, whether the proxy took it off or passed it on, so metrics, keys and routes
-have one name each. The ASGI `root_path` is empty inside: Starlette's router takes a `root_path` off the path once more, and would
-answer another path than the one that access was judged by. The prefix itself is `prefix_of(scope)`; the OpenAPI document lists
-it as its server.
+have one name each. The ASGI `root_path` is empty inside: Starlette's router takes a `root_path` off the path once more, and
+would answer another path than the one that access was judged by. The prefix itself is `prefix_of(scope)`; the OpenAPI document
+lists it as its server.
 """
 
 from __future__ import annotations

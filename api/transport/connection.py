@@ -32,13 +32,13 @@ READ_S, READ_LEAST_B = 20.0, 64 << 10
 """In each such time a reader takes at least so many bytes of its answer, or all that is left."""
 
 MAX_FRAMING_B = 64 << 10
-"""Most bytes of a head that has no end yet, and of a body beside its content: extensions of chunks, and longer lines than needed."""
+"""Most bytes of a head that has no end yet, and of a body beside its content, such as extensions of chunks."""
 
 _CHUNK_LINES_B = 20
 """Bytes of a chunk that are no content and do not count: 16 digits and two line ends."""
 
 _NONE, _EARLIER, _NOW = range(3)
-"""When the line before a chunk came whose content has not begun, or that of the empty chunk: by what is being read now, or before."""
+"""When the line came that waits for the content of its chunk: in what is being read now, or before."""
 
 _CHUNK_LINE = re.compile(rb"[0-9A-Fa-f]+[ \t]*(;|\r|$)")
 
@@ -182,7 +182,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refuse(*self._refusal)
 
     def _is_trailer(self, data: bytes) -> bool:
-        """Whether what the parser has just taken, `data`, ends in a trailer section: in what follows the line of an empty chunk."""
+        """Whether `data`, just parsed, ends in a trailer section: in what follows the line of the empty chunk."""
         if self._chunk_line != _NOW:
             return self._chunk_line == _EARLIER and data != b"\r"
         lines, _, rest = data.rpartition(b"\n")

@@ -19,6 +19,7 @@ from ...features.batch.cases import Floats, Strings
 from ...features.batch.categorical import Categorical, dense_codes
 from ...features.batch.category import CaseCategories, CaseCategory, thread_label
 from ...features.cost.bounds import TERMS
+from .artifact_files import numbers
 
 _SHRINKAGE = {"shared": 0.003, "single": 0.02, "combined": 0.15}
 """Strength of the pull of shared weights, offsets of one attribute, and offsets of combinations; in rows that err by one
@@ -94,8 +95,8 @@ class AnalyticModel:
         """
         if tuple(data["terms"]) != TERMS:
             raise ValueError(f"fitted on the terms {data['terms']}, this version has {TERMS}")
-        offsets = {str(name): np.asarray(weights, dtype=np.float64) for name, weights in data["offsets"].items()}
-        return cls(np.asarray(data["shared"], dtype=np.float64), offsets)
+        offsets = {str(name): numbers(weights, len(TERMS)) for name, weights in data["offsets"].items()}
+        return cls(numbers(data["shared"], len(TERMS)), offsets)
 
 
 @dataclass(frozen=True, slots=True)

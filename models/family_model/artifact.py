@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from ...features.vector.schema import FeatureSchema
 from ...files import home_dir
 from ..pretrained import KERNELS
 from .analytic import AnalyticModel
-from .artifact_files import ArtifactError, ArtifactFormat, StoreGraph, read_graph, reading
+from .artifact_files import MANIFEST, ArtifactError, ArtifactFormat, StoreGraph, finite, read_graph, reading
 from .device_correction import Adaptation
 from .domain import Domain, Largest
 from .intervals import Scores, scores_from_json, scores_to_json
@@ -99,10 +100,12 @@ class Pointer:
     Attributes:
         artifact: The pinned copy.
         version: Its version.
+        sha256: Of its manifest, which has those of the other files; None where an older kernelcast promoted it.
     """
 
     artifact: Path | None
     version: str | None
+    sha256: str | None = None
 
 
 def pointer() -> Pointer:
@@ -116,7 +119,7 @@ def pointer() -> Pointer:
         return Pointer(None, None)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return Pointer(Path(str(content["artifact"])), str(content["version"]))
+        return Pointer(Path(str(content["artifact"])), str(content["version"]), content.get("sha256"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"the champion pointer {path} is unreadable ({error}); promote a model again") from error
 
@@ -125,9 +128,21 @@ def default_model_dir() -> Path:
     """The champion a promotion pointed at, if there is one, else the shipped model.
 
     Raises:
-        ArtifactError: the champion pointer exists but cannot be read.
+        ArtifactError: the champion pointer exists but cannot be read, or the champion is not the model that was promoted.
     """
-    return pointer().artifact or KERNELS
+    champion = pointer()
+    if champion.artifact is None:
+        return KERNELS
+    path = champion.artifact / MANIFEST
+    # One that is missing is for the loader to say.
+    if champion.sha256 is not None and path.is_file() and manifest_sha256(champion.artifact) != champion.sha256:
+        raise ArtifactError(f"{path} is not the one that was promoted; promote a model again, or restore the file")
+    return champion.artifact
+
+
+def manifest_sha256(directory: Path) -> str:
+    """What identifies an artifact: the SHA-256 of its manifest, which has those of all its files."""
+    return hashlib.sha256((directory / MANIFEST).read_bytes()).hexdigest()
 
 
 def shipped_model_dir() -> Path:
@@ -173,16 +188,18 @@ def load_family(directory: Path, manifest: Mapping[str, Any], family: str) -> Fa
         return FamilyModel(
             schema=schema,
             graphs=tuple(read_graph(directory, name, manifest["files"]) for name in entry["graphs"]),
-            targets={name: _target_from_json(target) for name, target in entry["targets"].items()},
+            targets={
+                name: _target_from_json(target, len(entry["graphs"])) for name, target in entry["targets"].items()
+            },
             domain=Domain.from_json(entry["domain"]),
             devices=tuple(entry["devices"]),
             kinds=tuple(entry["kinds"]),
-            median_log_ratio=float(entry["median_log_ratio"]),
-            n_rows=int(entry["n_rows"]),
+            median_log_ratio=finite(entry["median_log_ratio"]),
+            n_rows=int(finite(entry["n_rows"], 1)),
             measured={str(target): tuple(words) for target, words in entry["measured"].items()},
             largest=entry["largest"],
-            free=entry["free"],
-            shift=float(entry["shift"]),
+            free=_graph(entry["free"], len(entry["graphs"])),
+            shift=finite(entry["shift"]),
             analytic=AnalyticModel.from_json(entry["analytic"]) if entry.get("analytic") else None,
             adaptations={
                 str(device): {str(target): Adaptation.from_json(item) for target, item in by_target.items()}
@@ -215,6 +232,15 @@ def _target_to_json(target: TargetModel) -> dict[str, Any]:
             "scores": scores_to_json(target.scores)}  # fmt: skip
 
 
-def _target_from_json(data: Mapping[str, Any]) -> TargetModel:
-    members = tuple((int(graph), int(column), float(weight)) for graph, column, weight in data["members"])
-    return TargetModel(members, data["scale_graph"], scores_from_json(data["scores"]))
+def _target_from_json(data: Mapping[str, Any], n_graphs: int) -> TargetModel:
+    members = tuple(
+        (_graph(int(graph), n_graphs) or 0, int(finite(column, 0)), finite(weight))
+        for graph, column, weight in data["members"]
+    )
+    return TargetModel(members, _graph(data["scale_graph"], n_graphs), scores_from_json(data["scores"]))
+
+
+def _graph(position: int | None, n_graphs: int) -> int | None:
+    if position is not None and not 0 <= position < n_graphs:
+        raise ValueError(f"it names graph {position}, and there are {n_graphs}")
+    return position

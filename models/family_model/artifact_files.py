@@ -1,5 +1,8 @@
 """What every artifact of a model is: a directory with `manifest.json`, which names the other files with their SHA-256.
 
+The manifest begins with the SHA-256 of its own rest, so damage to any byte of an artifact is noticed. Whoever can write files
+can write checksums too: what was promoted must also have the digest in the champion pointer (`artifact.default_model_dir`).
+
 The other files are compressed ONNX graphs; nothing in an artifact can run code. An artifact is written beside its place and
 renamed into it, so a reader sees the old one or the new one (or, for an instant, none), never half of one.
 """
@@ -10,17 +13,25 @@ import contextlib
 import gzip
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ...features.batch.cases import Floats
 from ...features.errors import SpecError
 from ...files import whole_folder, write_whole
 from ...version import __version__
 
 MANIFEST = "manifest.json"
+
+_SEAL = '{"sha256": "%s", '
+"""How a manifest begins; the checksum is that of all bytes after it."""
+_SEAL_B = len(_SEAL % ("0" * 64))
 
 StoreGraph = Callable[[str, bytes], str]
 """Writes a graph under a name, less its ending; returns the file's name."""
@@ -93,7 +104,8 @@ class ArtifactFormat:
         path = directory / MANIFEST
         again = f"make one with `kernelcast {self.command}`"
         try:
-            result = json.loads(path.read_text(encoding="utf-8"))
+            content = path.read_bytes()
+            result = json.loads(content, parse_constant=_refuse_constant)
         except FileNotFoundError as error:
             raise ArtifactError(f"{directory} is no {self.title}: it has no {MANIFEST}; {again}") from error
         except (OSError, ValueError) as error:
@@ -111,6 +123,12 @@ class ArtifactFormat:
                 f"{path} was trained on other features ({manifest.get('schema_hash')}, this kernelcast has "
                 f"{self.features()}); train the model again with `kernelcast {self.command}`"
             )
+        if content[:_SEAL_B].decode("latin-1") != _SEAL % hashlib.sha256(content[_SEAL_B:]).hexdigest():
+            raise ArtifactError(
+                f"{path} does not match its own checksum: it was damaged, edited, or written by an older kernelcast; "
+                f"copy it again, or train the model again with `kernelcast {self.command}`"
+            )
+        del manifest["sha256"]
         for key, kind in self.required.items():
             if not isinstance(manifest.get(key), kind):
                 raise ArtifactError(f"{path} is damaged: it has no {key}; train the model again")
@@ -126,6 +144,38 @@ def reading(what: str) -> Iterator[None]:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ArtifactError(f"{what} is damaged ({error!r}); train the model again") from error
+
+
+def numbers(values: Any, *shape: int | None) -> Floats:
+    """Finite numbers of a manifest as an array of a shape, in which None stands for any length.
+
+    Raises:
+        ValueError: a number is not finite, or the shape is another.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise ValueError("a number is not finite")
+    if len(array.shape) != len(shape) or any(
+        want not in (None, is_) for want, is_ in zip(shape, array.shape, strict=True)
+    ):
+        raise ValueError(f"numbers of the shape {array.shape} instead of {shape}")
+    return array
+
+
+def finite(value: Any, least: float = -math.inf, most: float = math.inf) -> float:
+    """A finite number of a manifest, within its ends.
+
+    Raises:
+        ValueError: it is no such number.
+    """
+    result = float(value)
+    if not (math.isfinite(result) and least <= result <= most):
+        raise ValueError(f"{result} is not a number between {least:g} and {most:g}")
+    return result
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"it has the number {name}")
 
 
 def read_graph(directory: Path, name: str, files: Mapping[str, str]) -> bytes:
@@ -145,5 +195,10 @@ def read_graph(directory: Path, name: str, files: Mapping[str, str]) -> bytes:
 
 
 def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest, the last file of an artifact."""
-    write_whole(directory / MANIFEST, json.dumps(manifest))
+    """Write the manifest, the last file of an artifact, under its checksum.
+
+    Raises:
+        ValueError: a number in it is not finite.
+    """
+    rest = json.dumps({name: value for name, value in manifest.items() if name != "sha256"}, allow_nan=False)[1:]
+    write_whole(directory / MANIFEST, _SEAL % hashlib.sha256(rest.encode()).hexdigest() + rest)

@@ -18,6 +18,7 @@ from ...features.batch.categorical import Categorical
 from ...features.batch.category import kv_pair
 from ...features.vector.extract import Features
 from .analytic import attributes_of
+from .artifact_files import finite, numbers
 from .device_transfer import ANALYTIC, FREE, FamilyRegressor, Query
 from .domain import Domain
 from .gaussian_process import Points, Process
@@ -84,19 +85,19 @@ class Adaptation:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Adaptation:
         """The adaptation `to_json` described."""
-        points = Points(
-            np.array(data["group"], dtype=np.str_),
-            np.array(data["variant"], dtype=np.str_),
-            np.array(data["place"], dtype=np.float64),
-            np.array(data["direction"], dtype=np.float64),
-            np.array(data["doubt"], dtype=np.float64),
-        )
-        left_over = np.array(data["left_over"], dtype=np.float64)
+        left_over = numbers(data["left_over"], None)
+        n = len(left_over)
+        group, variant = (np.array(data[name], dtype=np.str_) for name in ("group", "variant"))
+        if group.shape != (n,) or variant.shape != (n,):
+            raise ValueError(f"groups and variants of {len(group)} and {len(variant)} rows, {n} were measured")
+        place, direction = (numbers(data[name], n, None) for name in ("place", "direction"))
+        points = Points(group, variant, place, direction, numbers(data["doubt"], n))
+        scales = {str(name): finite(scale, 0.0) for name, scale in data["scales"].items()}
         return cls(
-            Process.from_scales(points, left_over, data["scales"]),
+            Process.from_scales(points, left_over, scales),
             left_over,
             Scores.from_json(data["scores"]),
-            float(data["trust"]),
+            finite(data["trust"], 0.0, 1.0),
         )
 
 

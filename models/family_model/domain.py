@@ -14,6 +14,7 @@ from ...features.batch.categorical import Categorical
 from ...features.batch.category import CaseCategory, place_label
 from ...features.cost.bounds import Work
 from ...features.vector.extract import Features
+from .artifact_files import finite, numbers
 
 _CORE_POINTS = 640
 _TYPICAL_QUANTILE = 0.995
@@ -94,9 +95,15 @@ class Domain:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Domain:
         """The domain `to_json` described."""
-        arrays = {name: np.asarray(data[name], dtype=np.float64) for name in ("points", "low", "high")}
-        tiles = TileDomain.from_json(data["tiles"])
-        return cls(names=tuple(data["names"]), reach=float(data["reach"]), tiles=tiles, **arrays)
+        names = tuple(data["names"])
+        return cls(
+            names=names,
+            points=numbers(data["points"], None, len(names)),
+            low=numbers(data["low"], len(names)),
+            high=numbers(data["high"], len(names)),
+            reach=finite(data["reach"], 0.0),
+            tiles=TileDomain.from_json(data["tiles"]),
+        )
 
 
 def _by_turns(order: Indices, places: Categorical) -> Indices:
@@ -221,8 +228,9 @@ class TileDomain:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TileDomain:
         """The domain `to_json` described."""
-        points = {impl: np.asarray(sample, dtype=np.float64) for impl, sample in data["points"].items()}
-        return cls(tuple(data["names"]), points, dict(data["reach"]))
+        names = tuple(data["names"])
+        points = {impl: numbers(sample, None, len(names)) for impl, sample in data["points"].items()}
+        return cls(names, points, {impl: finite(reach, 0.0) for impl, reach in data["reach"].items()})
 
 
 @lru_cache(maxsize=256)

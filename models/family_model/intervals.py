@@ -19,6 +19,7 @@ import numpy as np
 from ...features.batch.cases import Cases, Floats
 from ...features.device import Catalogue, Device
 from ...features.errors import SpecError
+from .artifact_files import finite, numbers
 
 REGIMES = ("seen", "adapted", "unseen_device", "unseen_kind")
 """From the least strange to the strangest, an order that what is made of two answers goes by. seen: the like was measured on
@@ -95,10 +96,10 @@ class Scores:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Scores:
         """The scores `to_json` described."""
-        quantiles = np.asarray(data["quantiles"], dtype=np.float64)
-        if quantiles.shape != _PROBABILITIES.shape or not np.isfinite(quantiles).all():
-            raise ValueError(f"expected {len(_PROBABILITIES)} finite quantiles")
-        return cls(quantiles, int(data["n"]))
+        quantiles = numbers(data["quantiles"], len(_PROBABILITIES))
+        if (np.diff(quantiles) < 0).any():
+            raise ValueError("quantiles of errors that do not ascend")
+        return cls(quantiles, int(finite(data["n"], 0)))
 
 
 def scores_to_json(scores: Mapping[str, Scores]) -> dict[str, Any]:

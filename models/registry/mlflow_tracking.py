@@ -7,7 +7,6 @@ The database is `KERNELCAST_HOME/mlflow.db` unless `KERNELCAST_REGISTRY_URI` nam
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib
 import logging
 import math
@@ -20,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...files import home_dir
-from ..family_model.artifact import read_manifest
-from ..family_model.artifact_files import MANIFEST
+from ..family_model.artifact import manifest_sha256, read_manifest
 
 URI_ENV = "KERNELCAST_REGISTRY_URI"
 ARTIFACT_ROOT_ENV = "KERNELCAST_ARTIFACT_ROOT"
@@ -123,11 +121,6 @@ def log_training(artifact_dir: Path) -> str:
         finally:
             client.set_terminated(run.info.run_id, done)
     return str(run.info.run_id)
-
-
-def manifest_sha256(artifact_dir: Path) -> str:
-    """What tells one artifact from another: its manifest holds the checksum of every other file."""
-    return hashlib.sha256((artifact_dir / MANIFEST).read_bytes()).hexdigest()
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...files import LockedError, home_dir, lock, write_whole
-from ..family_model.artifact import CHAMPION_POINTER, Pointer, read_manifest
+from ..family_model.artifact import CHAMPION_POINTER, Pointer, manifest_sha256, read_manifest
 from ..family_model.artifact_files import MANIFEST, ArtifactError
 from ..predict.predictor import load_predictor
 from .mlflow_tracking import (
@@ -26,7 +26,6 @@ from .mlflow_tracking import (
     Tracking,
     clear_errors,
     log_training,
-    manifest_sha256,
     open_tracking,
 )
 
@@ -265,6 +264,7 @@ def _point_at(artifact: Path, version: str) -> None:
     content = {
         "artifact": str(artifact),
         "version": version,
+        "sha256": manifest_sha256(artifact),
         "promoted_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     try:

@@ -17,10 +17,9 @@ import numpy as np
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError
 from ...models.evaluation.scoring import canonical
-from ...models.family_model.artifact import Artifact, load_family, read_manifest, save_artifact
+from ...models.family_model.artifact import Artifact, load_family, manifest_sha256, read_manifest, save_artifact
 from ...models.family_model.artifact_files import write_manifest
 from ...models.predict.predictor import load_predictor
-from ...models.registry.mlflow_tracking import manifest_sha256
 from ...models.training.device_calibration import calibrate_to_devices
 from ...models.training.fitting import MIN_ROWS
 from ...models.training.labelled_cases import LabelledCases, joined_by_family

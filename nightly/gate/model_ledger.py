@@ -22,11 +22,10 @@ from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError, listed
 from ...files import append_line, home_dir, read_lines
 from ...models.evaluation.scoring import canonical
-from ...models.family_model.artifact import CHAMPION_POINTER, default_model_dir, pointer, read_manifest
+from ...models.family_model.artifact import CHAMPION_POINTER, default_model_dir, manifest_sha256, pointer, read_manifest
 from ...models.family_model.artifact_files import ArtifactError
 from ...models.metrics import ape_pct
 from ...models.predict.predictor import ArtifactPredictor, load_predictor
-from ...models.registry.mlflow_tracking import manifest_sha256
 from ...models.registry.registry import pin
 from .challengers import Challenger
 from .hold_out import Evidence

@@ -18,10 +18,10 @@ from ...features.batch.cases import Cases, Floats
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError
 from ...models.engine.runtime import GraphError
-from ...models.family_model.artifact import Pointer, default_model_dir, pointer
+from ...models.family_model.artifact import Pointer, default_model_dir, manifest_sha256, pointer
 from ...models.family_model.artifact_files import ArtifactError
 from ...models.predict.predictor import load_predictor
-from ...models.registry.mlflow_tracking import RegistryError, manifest_sha256
+from ...models.registry.mlflow_tracking import RegistryError
 from ...models.registry.registry import Promoted, point_back, promote, promote_directory
 from ..record.record import Finding
 from .challengers import Challenger, past

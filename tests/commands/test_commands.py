@@ -16,6 +16,7 @@ from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import families
 from kernelcast.features.spec_io.json_schema import family_example
 from kernelcast.models.family_model.artifact import default_model_dir
+from kernelcast.models.family_model.artifact_files import write_manifest
 
 CPU = "amd-epyc-9005-vm-2c"
 
@@ -125,8 +126,10 @@ def test_promoting_moves_the_champion_pointer_to_a_copy(run, monkeypatch, tmp_pa
 
     monkeypatch.setattr(registry, "load_predictor", lambda path, devices=None: WholeModelPrediction())
     (tmp_path / "m").mkdir()
-    manifest = '{"format_version": 2, "regressor": "x", "created": "now", "families": {}, "files": {}}'
-    (tmp_path / "m" / "manifest.json").write_text(manifest)
+    write_manifest(
+        tmp_path / "m", {"format_version": 2, "regressor": "x", "created": "now", "families": {}, "files": {}}
+    )
+    manifest = (tmp_path / "m" / "manifest.json").read_text()
     promoted = run("models", "promote", tmp_path / "m", "--json")
     assert promoted.code == 0, promoted.err
     champion = default_model_dir()

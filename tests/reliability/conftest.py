@@ -20,6 +20,7 @@ from typing import Any
 
 import kernelcast
 import pytest
+from kernelcast.models.family_model.artifact_files import write_manifest
 
 SHIPPED = Path(kernelcast.__file__).parent / "models" / "pretrained" / "kernels"
 GEMM = {"family": "gemm", "device": "h100-sxm", "dtype": "bf16", "sizes": {"m": 64, "n": 4096, "k": 4096}}
@@ -47,7 +48,7 @@ def write_model(directory: Path, tag: str) -> Path:
     directory.mkdir(parents=True)
     for name in entry["graphs"]:
         shutil.copy(SHIPPED / name, directory / name)
-    (directory / "manifest.json").write_text(json.dumps(manifest))
+    write_manifest(directory, manifest)
     return directory
 
 

@@ -167,11 +167,12 @@ def test_the_rest_of_a_body_that_was_answered_ends(service):
     with connect(service) as client:
         client.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n")
         assert statuses(client.recv(65536)) == [200]
-        started = time.monotonic()
-        with pytest.raises(OSError):  # noqa: PT011 - reset or broken pipe, as it comes
+        sent, started = 0, time.monotonic()
+        with suppress(OSError):
             while time.monotonic() - started < 60:
-                client.sendall(b"x")
+                sent += client.send(b"x")
                 time.sleep(0.05)
+    assert 0 < sent < 500
 
 
 def test_a_connection_goes_on_after_a_body_that_came_behind_its_answer(service):

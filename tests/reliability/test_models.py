@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kernelcast.models.family_model.artifact_files import write_manifest
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +80,7 @@ def edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
     def damage(model: Path) -> None:
         manifest = json.loads((model / "manifest.json").read_text())
         change(manifest)
-        (model / "manifest.json").write_text(json.dumps(manifest))
+        write_manifest(model, manifest)
 
     return damage
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -14,8 +15,14 @@ import numpy as np
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.models.family_model import artifact_files as module
-from kernelcast.models.family_model.artifact import Artifact, default_model_dir, read_manifest, save_artifact
-from kernelcast.models.family_model.artifact_files import ArtifactError
+from kernelcast.models.family_model.artifact import (
+    Artifact,
+    default_model_dir,
+    manifest_sha256,
+    read_manifest,
+    save_artifact,
+)
+from kernelcast.models.family_model.artifact_files import ArtifactError, write_manifest
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.training.labelled_cases import LabelledCases
 from kernelcast.models.training.training import report_of
@@ -33,7 +40,7 @@ def copied(model_dir: Path, tmp_path: Path) -> Path:
 def _edit(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
     manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
     change(manifest)
-    (directory / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    write_manifest(directory, manifest)
 
 
 def test_the_manifest_says_how_the_model_was_made(model_dir: Path, artifact: Artifact) -> None:
@@ -109,9 +116,62 @@ def _short_quantiles(manifest: dict[str, Any]) -> None:
     manifest["families"]["gemm"]["targets"]["latency"]["scores"]["seen"]["quantiles"].pop()
 
 
+def _change_a_digit(directory: Path) -> None:
+    path = directory / "manifest.json"
+    text = path.read_text()
+    at = text.index('"median_log_ratio": ') + len('"median_log_ratio": -0.')
+    path.write_text(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :])
+
+
+def _without_checksum(directory: Path) -> None:
+    path = directory / "manifest.json"
+    path.write_text(
+        json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "sha256"})
+    )
+
+
+def _not_finite(directory: Path) -> None:
+    path = directory / "manifest.json"
+    path.write_text(path.read_text().replace('"median_log_ratio": ', '"median_log_ratio": NaN, "x": ', 1))
+
+
+IMPOSSIBLE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "a shift that overflows": (lambda gemm: gemm.update(shift="1e999"), "inf is not a number"),
+    "no rows": (lambda gemm: gemm.update(n_rows=0), "0.0 is not a number between 1"),
+    "a graph that is not there": (lambda gemm: gemm.update(free=99), "names graph 99"),
+    "errors that descend": (
+        lambda gemm: gemm["targets"]["latency"]["scores"]["seen"]["quantiles"].reverse(), "do not ascend"),
+    "points of another shape": (lambda gemm: gemm["domain"].update(points=[[1.0]]), "of the shape (1, 1)"),
+    "a reach below nothing": (lambda gemm: gemm["domain"].update(reach=-1.0), "-1.0 is not a number between 0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_values_that_cannot_be_are_refused_by_name(name: str, copied: Path) -> None:
+    change, says = IMPOSSIBLE[name]
+    _edit(copied, lambda manifest: change(manifest["families"]["gemm"]))
+    with pytest.raises(ArtifactError, match=rf"entry for gemm is damaged.*{re.escape(says)}"):
+        load_predictor(copied).load_all()
+
+
+def test_what_was_promoted_is_what_serves(copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path))
+    pointer = {"artifact": str(copied), "version": "1", "sha256": manifest_sha256(copied)}
+    (tmp_path / "champion.json").write_text(json.dumps(pointer))
+    assert default_model_dir() == copied
+    # Whoever changes it rightly, with checksums and all, has still not promoted it.
+    _edit(copied, lambda manifest: manifest["families"]["gemm"].update(shift=0.5))
+    load_predictor(copied).load_all()
+    with pytest.raises(ArtifactError, match="is not the one that was promoted"):
+        default_model_dir()
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
+        (_change_a_digit, "manifest.json does not match its own checksum"),
+        (_without_checksum, "manifest.json does not match its own checksum"),
+        (_not_finite, "it has the number NaN"),
         (_delete_a_graph, "incomplete: gemm.0.onnx.gz"),
         (_flip_a_byte, "gemm.1.onnx.gz does not match its checksum"),
         (_truncate_a_graph, "softmax.0.onnx.gz does not match its checksum"),

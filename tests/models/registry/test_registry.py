@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kernelcast.models.family_model.artifact import Artifact, default_model_dir, save_artifact
+from kernelcast.models.family_model.artifact import Artifact, default_model_dir, manifest_sha256, save_artifact
 from kernelcast.models.family_model.artifact_files import ArtifactError
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.models.registry import mlflow_tracking as tracking
 from kernelcast.models.registry import registry
-from kernelcast.models.registry.mlflow_tracking import RegistryError, manifest_sha256, open_tracking
+from kernelcast.models.registry.mlflow_tracking import RegistryError, open_tracking
 from kernelcast.models.registry.registry import promote, promote_directory, register, versions
 from kernelcast.models.training.labelled_cases import LabelledCases
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.models.family_model.artifact import read_manifest
-from kernelcast.models.family_model.artifact_files import ArtifactError
+from kernelcast.models.family_model.artifact_files import ArtifactError, write_manifest
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.nightly.gate.challengers import adapted, past, retrained
 
@@ -84,6 +84,6 @@ def test_a_past_model_that_no_longer_loads_is_told(rows, save, tmp_path: Path) -
     assert past(old, "old").kind == "past"
     manifest = json.loads((old / "manifest.json").read_text())
     manifest["families"]["gemm"]["schema_hash"] = "another"
-    (old / "manifest.json").write_text(json.dumps(manifest))
+    write_manifest(old, manifest)
     with pytest.raises(ArtifactError, match="other features"):
         past(old, "old")

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from kernelcast.features.errors import SpecError
-from kernelcast.models.family_model.artifact import default_model_dir, pointer, shipped_model_dir
+from kernelcast.models.family_model.artifact import default_model_dir, manifest_sha256, pointer, shipped_model_dir
 from kernelcast.models.family_model.artifact_files import ArtifactError
 from kernelcast.models.registry import registry
-from kernelcast.models.registry.mlflow_tracking import manifest_sha256
 from kernelcast.nightly.gate import promotion
 from kernelcast.nightly.gate.answer_changes import prediction_changes, probes, unexplained
 from kernelcast.nightly.gate.challengers import past

@@ -16,6 +16,7 @@ import numpy as np
 from ....features.batch.cases import Floats
 from ....features.mlir.program import KINDS
 from ....features.mlir.vectors.group_columns import GROUP_NUMBERS, TERMS, TRAFFIC_TERMS
+from ....models.family_model.artifact_files import numbers
 from ....models.regressor import Matrix
 from .ragged_batch import Codes, RaggedBatch
 
@@ -130,7 +131,9 @@ class AnalyticBase:
         """
         if tuple(data["terms"]) != TERMS:
             raise ValueError(f"fitted on the terms {data['terms']}, this version has {TERMS}")
-        return cls(*(np.asarray(data[name], dtype=np.float64) for name in ("weights", "call_s", "copy")))
+        weights = numbers(data["weights"], None, N_CLASSES, len(TERMS))
+        call_s, copy = (numbers(data[name], len(weights)) for name in ("call_s", "copy"))
+        return cls(weights, call_s, copy)
 
 
 def classes_of(programs: RaggedBatch) -> Codes:

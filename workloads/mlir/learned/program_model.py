@@ -17,7 +17,7 @@ from ....features.batch.cases import Floats
 from ....features.mlir.vectors.op_columns import CODE_SIZES
 from ....features.mlir.vectors.program_vector import TOTAL_NUMBERS, Vectors, schema_hash
 from ....models.engine.runtime import onnx_sessions
-from ....models.family_model.artifact_files import ArtifactFormat, StoreGraph, read_graph, reading
+from ....models.family_model.artifact_files import ArtifactFormat, StoreGraph, finite, numbers, read_graph, reading
 from ....models.family_model.intervals import Scores, scale_of, scores_from_json, scores_to_json
 from ....models.predict.prediction import Interval
 from .analytic_base import BASE, AnalyticBase, classes_of, tree_inputs
@@ -112,11 +112,12 @@ class ProgramDomain:
         """
         if tuple(data["space"]) != SPACE:
             raise ValueError("fitted on other numbers than this version has")
-        points, low, high = (np.asarray(data[name], dtype=np.float64) for name in ("points", "low", "high"))
+        points = numbers(data["points"], None, len(SPACE))
+        low, high = (numbers(data[name], len(SPACE)) for name in ("low", "high"))
         seen = frozenset(int(code) for code in data["seen"])
         if not all(0 <= code < CODE_SIZES[0] for code in seen):
             raise ValueError("names outside the table they are hashed into")
-        return cls(points, low, high, float(data["reach"]), seen)
+        return cls(points, low, high, finite(data["reach"], 0.0), seen)
 
 
 def widening(excess: float) -> float:
@@ -239,15 +240,15 @@ def _from_json(device: str, entry: Mapping[str, Any], files: Mapping[str, str], 
         usual={str(dialect): str(compiler) for dialect, compiler in entry["usual"].items()},
         base=AnalyticBase.from_json(entry["base"]),
         graphs={str(name): graph(file) for name, file in entry["graphs"].items()},
-        weights={str(name): np.asarray(entry, dtype=np.float64) for name, entry in entry["weights"].items()},
+        weights={str(name): numbers(column, len(entry["settings"])) for name, column in entry["weights"].items()},
         scores=scores_from_json(entry["scores"]),
         domain=ProgramDomain.from_json(entry["domain"]),
         characteristics={
             str(name): Characteristic(graph(entry["graph"]), scores_from_json(entry["scores"]))
             for name, entry in entry["characteristics"].items()
         },
-        n_programs=int(entry["n_programs"]),
-        n_rows=int(entry["n_rows"]),
+        n_programs=int(finite(entry["n_programs"], 1)),
+        n_rows=int(finite(entry["n_rows"], 1)),
         metrics=entry["metrics"],
     )
 

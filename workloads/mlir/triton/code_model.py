@@ -15,7 +15,7 @@ from ....features.batch.cases import Floats
 from ....features.mlir.triton.shared_memory import CANDIDATES
 from ....features.mlir.triton.vectors import NAMES, schema_hash
 from ....models.engine.runtime import Runtime
-from ....models.family_model.artifact_files import ArtifactFormat, StoreGraph, read_graph, reading
+from ....models.family_model.artifact_files import ArtifactFormat, StoreGraph, finite, numbers, read_graph, reading
 from ....models.family_model.intervals import Scores, scores_from_json, scores_to_json
 from ....models.regressor import Matrix
 
@@ -100,17 +100,15 @@ def load_code_model(directory: Path) -> CodeModel:
 
 def _from_json(manifest: Mapping[str, Any], directory: Path) -> CodeModel:
     files = manifest["files"]
-    low, high = (np.asarray(manifest[name], dtype=np.float64) for name in ("low", "high"))
-    if low.shape != (len(NAMES),) or high.shape != (len(NAMES),):
-        raise ValueError("ranges of other numbers than this version has")
+    low, high = (numbers(manifest[name], len(NAMES)) for name in ("low", "high"))
     slope, intercept = manifest["platt"]
     return CodeModel(
         graphs={name: read_graph(directory, f"{name}.onnx.gz", files) for name in graph_names()},
         scores=scores_from_json(manifest["scores"]),
-        platt=(float(slope), float(intercept)),
+        platt=(finite(slope), finite(intercept)),
         low=low,
         high=high,
-        fallback=float(manifest["fallback"]),
+        fallback=finite(manifest["fallback"], 0.0),
         n_programs=int(manifest["n_programs"]),
         n_rows=int(manifest["n_rows"]),
         metrics=manifest["metrics"],

@@ -12,7 +12,7 @@ from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.vectors.program_vector import extract
 from kernelcast.models.family_model.artifact import default_model_dir
-from kernelcast.models.family_model.artifact_files import ArtifactError
+from kernelcast.models.family_model.artifact_files import ArtifactError, write_manifest
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.models.training.interval_calibration import folds_of
 from kernelcast.models.training.stacking import blend_weights
@@ -204,7 +204,7 @@ def test_a_damaged_artifact_is_refused(trained: ProgramModel, tmp_path: Path) ->
         load_models(path)
     graph.write_bytes(remaining)
     manifest = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps({**manifest, "schema_hash": "0" * 16}))
+    write_manifest(path, {**manifest, "schema_hash": "0" * 16})
     with pytest.raises(ArtifactError, match="train-mlir"):
         load_models(path)
     (path / "manifest.json").write_text("[]")

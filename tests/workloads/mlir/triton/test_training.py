@@ -15,7 +15,7 @@ from kernelcast.datasets.records.compiled_code import TritonModule, append_modul
 from kernelcast.features.cost.occupancy import occupancy
 from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.understanding import read
-from kernelcast.models.family_model.artifact_files import ArtifactError
+from kernelcast.models.family_model.artifact_files import ArtifactError, write_manifest
 from kernelcast.models.pretrained import TRITON_CODE
 from kernelcast.workloads.mlir.triton.code_model import load_code_model
 from kernelcast.workloads.mlir.triton.labels import compiled_rows, read_labels
@@ -181,7 +181,7 @@ def test_a_damaged_artifact_is_refused(trained, tmp_path, harm):
         (copy / "registers.onnx.gz").unlink()
     else:
         manifest |= {"features": {"schema_hash": "0"}, "kind": {"kind": "programs"}, "numbers": {"low": [1.0]}}[harm]
-        (copy / "manifest.json").write_text(json.dumps(manifest))
+        write_manifest(copy, manifest)
     with pytest.raises(ArtifactError):
         load_code_predictor(copy)
 
