@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ...features.errors import SpecError
 from ...features.mlir.semantics.dynamic_sizes import static_sizes
 from ...features.mlir.types.graph import ValueType
-from ...features.mlir.understanding import TOLERANT, read
+from ...features.mlir.understanding import no_native_parser, read
 from ..runner import UnsupportedCaseError
 
 Array = npt.NDArray[Any]
@@ -78,7 +78,7 @@ def signature(text: str) -> Signature:
         UnsupportedCaseError: there is none, or an argument is of a type that cannot be given: dynamic sizes, memrefs, tuples.
     """
     try:
-        module = read(text, readers=(TOLERANT,))
+        module = read(text, native=no_native_parser)
     except SpecError as error:
         raise UnsupportedCaseError(str(error)) from error
     public = next((function for function in module.functions if function.is_public and function.name), None)

@@ -133,14 +133,14 @@ def installed() -> tuple[Reader, ...]:
     return tuple(reader for reader in readers() if reader.is_installed())
 
 
-def read_native(text: str, names: Sequence[str] | None = None) -> NativeReading:
-    """Ask the installed parsers, or those of `names`, one after the other, in this process.
+def read_native(text: str) -> NativeReading:
+    """Ask the installed parsers, one after the other, in this process.
 
     A text made to break a parser can end the process: serve from a child process.
     """
     refusals: list[tuple[str, str]] = []
     for reader in installed():
-        if (names is not None and reader.name not in names) or not reader.takes(text):
+        if not reader.takes(text):
             continue
         try:
             return NativeReading(reader.to_generic(text), reader.name, tuple(refusals))

@@ -1,7 +1,7 @@
 """Native MLIR parsers in a child process: started on first use, killed when a text makes it hang, replaced when it crashes.
 
 `NativeReader` is the one side; `main`, run by `python -m`, the other: it gets one text at a time on standard input and answers
-on standard output. A frame is a head, the lengths of what follows, and that: a JSON object and a text.
+on standard output. A frame is a head, the lengths of what follows, and that: a JSON object (in answers only) and a text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import select
 import signal
 import struct
 import threading
-from collections.abc import Sequence
 from types import TracebackType
 from typing import IO, Self
 
@@ -51,13 +50,12 @@ class NativeReader:
     ) -> None:
         self.close()
 
-    def __call__(self, text: str, names: Sequence[str] | None = None) -> NativeReading:
-        """What the installed parsers, or those of `names`, make of `text`."""
-        if not any(reader.takes(text) and (names is None or reader.name in names) for reader in installed()):
+    def __call__(self, text: str) -> NativeReading:
+        """What the installed parsers make of `text`."""
+        if not any(reader.takes(text) for reader in installed()):
             return NativeReading(None, "")
-        about = json.dumps({"names": None if names is None else list(names)}).encode()
         raw = text.encode()
-        frame = HEAD.pack(len(about), len(raw)) + about + raw
+        frame = HEAD.pack(0, len(raw)) + raw
         with self._lock:
             try:
                 try:
@@ -118,25 +116,23 @@ def main() -> None:
         resource.setrlimit(limit, (most if hard < 0 else min(most, hard), hard))
     requests = os.fdopen(os.dup(0), "rb")
     replies = private_stdout()
-    _answer(_SMALLEST, None, replies)  # imports the first parser
+    _answer(_SMALLEST, replies)  # imports the first parser
     for reader in installed():  # the others while nobody waits; what nobody left time for is imported when it is needed
         if select.select([requests], [], [], 0)[0]:
             break
         with contextlib.suppress(ReaderRefusal):
             reader.to_generic(_SMALLEST)
     while head := requests.read(HEAD.size):
-        about, size = HEAD.unpack(head)
-        names = json.loads(requests.read(about))["names"]
-        text = requests.read(size).decode()
+        text = requests.read(HEAD.unpack(head)[1]).decode()
         signal.alarm(_LONGEST_S)
-        _answer(text, names, replies)
+        _answer(text, replies)
         signal.alarm(0)
         if _resident_b() > _RESIDENT_B:
             return
 
 
-def _answer(text: str, names: list[str] | None, replies: IO[bytes]) -> None:
-    reading = read_native(text, names)
+def _answer(text: str, replies: IO[bytes]) -> None:
+    reading = read_native(text)
     about = json.dumps({
         "reader": reading.reader, "refusals": reading.refusals, "took": reading.generic is not None,
     }).encode()  # fmt: skip

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.parse.generic_form import NotGenericForm, read_generic
 from kernelcast.features.mlir.parse.native_parsers import NativeReading, Reader, ReaderRefusal, installed, read_native
 from kernelcast.features.mlir.types.graph import Module, Op, Region, ValueType
-from kernelcast.features.mlir.understanding import TOLERANT, read
+from kernelcast.features.mlir.understanding import TOLERANT, no_native_parser, read
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.mlir"))
 INSTALLED = [reader.name for reader in installed()]
@@ -115,14 +114,14 @@ def test_blocks_may_use_what_is_defined_further_down() -> None:
     ],
 )
 def test_functions_of_every_dialect_are_found(name: str, functions: list[tuple[str, bool]]) -> None:
-    for readers in (None, [TOLERANT]):
-        module = read(corpus(name), readers=readers)
+    for native in (None, no_native_parser):
+        module = read(corpus(name), native=native)
         assert [(function.name, function.is_public) for function in module.functions] == functions
 
 
 def test_a_declaration_has_arguments_and_no_body() -> None:
-    for readers in (None, [TOLERANT]):
-        declared = read(corpus("scf_memref"), readers=readers)
+    for native in (None, no_native_parser):
+        declared = read(corpus("scf_memref"), native=native)
         function = declared.functions[0]
         assert function.body is None
         assert [declared.types[v].text for v in function.arguments] == ["memref<?xf32>", "index"]
@@ -131,8 +130,8 @@ def test_a_declaration_has_arguments_and_no_body() -> None:
 
 def test_nested_modules_and_functions_of_any_dialect() -> None:
     text = "module @a { module @b { util.func private @f(%x: f32) -> f32 { util.return %x : f32 } } func.func @g() { return } }"
-    for readers in (None, [TOLERANT]):
-        assert [(f.name, f.is_public) for f in read(text, readers=readers).functions] == [("f", False), ("g", True)]
+    for native in (None, no_native_parser):
+        assert [(f.name, f.is_public) for f in read(text, native=native).functions] == [("f", False), ("g", True)]
 
 
 @pytest.mark.parametrize(
@@ -157,14 +156,15 @@ def test_the_answer_says_who_read_it_and_why_others_did_not(name: str, reader: s
 @pytest.mark.parametrize("name", [name for name in INSTALLED if name != "triton"])
 def test_every_native_parser_gives_the_same_graph(name: str) -> None:
     text = corpus("jax_softmax")
-    module = read(text, readers=[name])
+    reader = next(reader for reader in installed() if reader.name == name)
+    module = read(text, native=lambda text: NativeReading(reader.to_generic(text), name))
     assert module.reader == name
-    assert summary(module) == summary(read(text, readers=[TOLERANT]))
+    assert summary(module) == summary(read(text, native=no_native_parser))
 
 
 def test_weights_left_out_of_the_text_are_read() -> None:
-    for readers in (None, [TOLERANT]):
-        module = read(corpus("elided_weights"), readers=readers)
+    for native in (None, no_native_parser):
+        module = read(corpus("elided_weights"), native=native)
         constants = [op for op in ops_of(module) if op.name.endswith(".constant")]
         assert [module.types[op.results[0]].shape for op in constants] == [(64, 32), (32,)]
         assert all("dense_resource<" in op.attributes and len(op.attributes) < 100 for op in constants)
@@ -186,28 +186,21 @@ def test_texts_with_locations_of_their_own_are_read_without_lines() -> None:
     assert [op.line for op in ops_of(module)] == [None]
 
 
-def test_a_reader_can_be_asked_for() -> None:
-    assert read(corpus("jax_conv"), readers=[TOLERANT]).reader == TOLERANT
-    with pytest.raises(SpecError, match=r"no reader 'mlir'; readers: .*tolerant"):
-        read("module {}", readers=["mlir"])
-
-
-@needs["iree"]
-def test_a_reader_asked_for_that_refuses_is_an_error_with_its_reason() -> None:
-    with pytest.raises(SpecError, match=r"none of the readers asked for \(iree\).*nvvm.barrier0"):
-        read(corpus("gpu_old_nvvm"), readers=["iree"])
+def test_without_native_parsers_the_tolerant_reader_is_asked() -> None:
+    module = read(corpus("jax_conv"), native=no_native_parser)
+    assert (module.reader, module.refusals) == (TOLERANT, ())
 
 
 def test_native_parsers_elsewhere_are_asked_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     query: list[str] = []
 
-    def native(text: str, names: object) -> NativeReading:
+    def native(text: str) -> NativeReading:
         query.append(text)
         return NativeReading('"x.y"() : () -> ()', "there", (("here", "closed"),))
 
     module = read("x.y", native=native)
     assert (query, module.reader, module.refusals) == (["x.y"], "there", (("here", "closed"),))
-    module = read("%0 = x.y : f32", native=lambda text, names: NativeReading("not generic", "there"))
+    module = read("%0 = x.y : f32", native=lambda text: NativeReading("not generic", "there"))
     assert module.reader == TOLERANT
     assert module.refusals == (("there", "printed what is no generic form: not generic"),)
 
@@ -220,7 +213,6 @@ def test_the_chain_asks_by_priority_and_only_who_takes_the_text(monkeypatch: pyt
              Reader("c", 3, lambda: True, lambda text: True, str.upper))  # fmt: skip
     monkeypatch.setattr("kernelcast.features.mlir.parse.native_parsers.installed", lambda: chain)
     assert read_native("x") == NativeReading("X", "c", (("b", "no"),))
-    assert read_native("x", ["b"]) == NativeReading(None, "", (("b", "no"),))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.types.graph import split_function_type, value_type
-from kernelcast.features.mlir.understanding import TOLERANT, read
+from kernelcast.features.mlir.understanding import no_native_parser, read
 
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "fuzz_mlir.py"
 
@@ -41,7 +41,7 @@ _WORDS = st.sampled_from([
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 def test_any_sequence_of_words(words: list[str]) -> None:
     try:
-        module = read(" ".join(words), readers=[TOLERANT])
+        module = read(" ".join(words), native=no_native_parser)
     except SpecError:
         return
     for function in module.functions:

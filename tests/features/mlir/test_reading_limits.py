@@ -8,7 +8,7 @@ import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.parse.native_parsers import NativeReading
 from kernelcast.features.mlir.parse.text_limits import MAX_DEPTH, MAX_OPS, MAX_TEXT_B, checked_text
-from kernelcast.features.mlir.understanding import TOLERANT, read
+from kernelcast.features.mlir.understanding import TOLERANT, no_native_parser, read
 
 FAST_S = 0.1
 
@@ -67,8 +67,8 @@ def test_brackets_in_strings_comments_and_arrows_are_no_nesting() -> None:
 def test_the_deepest_text_that_is_allowed_is_read_by_every_reader() -> None:
     depth = MAX_DEPTH // 2
     text = '"a.b"() ({\n' * depth + "}) : () -> ()\n" * depth
-    for readers in (None, [TOLERANT]):
-        assert len(read(text, readers=readers).functions) == 1
+    for native in (None, no_native_parser):
+        assert len(read(text, native=native).functions) == 1
     with pytest.raises(SpecError, match="brackets"):
         read('"a.b"() ({\n' * (depth + 1))
 
@@ -80,8 +80,7 @@ def test_too_many_operations_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(SpecError, match=f"more than {MAX_OPS:,} operations; give one function"):
             read(
                 text,
-                readers=[reader] if reader == TOLERANT else None,
-                native=lambda text, names: NativeReading(GENERIC, "there"),
+                native=no_native_parser if reader == TOLERANT else lambda text: NativeReading(GENERIC, "there"),
             )
 
 
@@ -90,5 +89,5 @@ GENERIC = '"x.y"() : () -> ()\n' * 51
 
 def test_text_that_means_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelcast.features.mlir.parse.tolerant_tokens._MAX_TOKENS", 1000)
-    module = read("a.b\n" + "[]" * 5000 + "\nc.d", readers=[TOLERANT])
+    module = read("a.b\n" + "[]" * 5000 + "\nc.d", native=no_native_parser)
     assert list(module.unread) == ["what follows line 2"]

@@ -11,7 +11,7 @@ from kernelcast.features.mlir.parse.generic_form import read_generic
 from kernelcast.features.mlir.parse.native_parsers import read_native
 from kernelcast.features.mlir.parse.tolerant_parser import read_tolerant
 from kernelcast.features.mlir.types.graph import Module, Op, Region
-from kernelcast.features.mlir.understanding import TOLERANT, read
+from kernelcast.features.mlir.understanding import TOLERANT, no_native_parser, read
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.mlir"))
 IMPLICIT = {"affine.yield", "linalg.yield", "arith.extf", "arith.mulf", "arith.addf"}
@@ -140,7 +140,8 @@ def test_a_missing_bracket_does_not_swallow_the_rest() -> None:
 
 def test_several_operations_on_a_line() -> None:
     module = read(
-        "func.func @f(%x: f32) -> f32 { %0 = a.b %x : f32 %1 = a.c %0 : f32 return %1 : f32 } a.d", readers=[TOLERANT]
+        "func.func @f(%x: f32) -> f32 { %0 = a.b %x : f32 %1 = a.c %0 : f32 return %1 : f32 } a.d",
+        native=no_native_parser,
     )
     assert [op.name for op in ops_of(module)] == ["a.b", "a.c", "func.return", "a.d"]
 

@@ -10,7 +10,7 @@ from kernelcast.features.mlir.triton.axis_info import axes_of
 from kernelcast.features.mlir.triton.layouts import blocked, layouts_of
 from kernelcast.features.mlir.triton.program_order import Options, flow_of, register_limit, triton_function
 from kernelcast.features.mlir.triton.vectors import NAMES, extract, schema_hash
-from kernelcast.features.mlir.understanding import read
+from kernelcast.features.mlir.understanding import no_native_parser, read
 
 ADD = """\
 module {
@@ -88,8 +88,8 @@ module {
 """
 
 
-def numbers(text: str, target: str = "sm_90", num_warps: int = 4, num_stages: int = 3, readers=("tolerant",)):
-    module = read(text, readers=list(readers))
+def numbers(text: str, target: str = "sm_90", num_warps: int = 4, num_stages: int = 3, native=no_native_parser):
+    module = read(text, native=native)
     x = extract(module, triton_function(module, None), Options(target, num_warps, num_stages))
     assert x.shape == (len(NAMES),)
     assert np.isfinite(x).all()
@@ -109,7 +109,7 @@ def test_names_are_told_apart_and_hashed():
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_both_readers_give_the_same_numbers(text, target):
     pytest.importorskip("triton")
-    native = numbers(text, target, readers=("triton",))
+    native = numbers(text, target, native=None)
     assert dict(zip(NAMES, native, strict=True)) == pytest.approx(dict(zip(NAMES, numbers(text, target), strict=True)))
 
 
@@ -159,7 +159,7 @@ def test_a_block_is_spread_along_its_fastest_dimension_first():
 
 
 def test_runs_are_followed_through_arithmetic():
-    module = read(ADD, readers=["tolerant"])
+    module = read(ADD, native=no_native_parser)
     function = module.functions[0]
     flow = flow_of(function)
     axes = axes_of(function, module.types, flow)
@@ -190,9 +190,9 @@ def test_options_there_are_none_of_are_refused(given, said):
 def test_a_text_without_triton_is_refused_and_functions_are_told_apart():
     plain = "func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }"
     with pytest.raises(SpecError, match="no Triton IR"):
-        triton_function(read(plain, readers=["tolerant"]), None)
+        triton_function(read(plain, native=no_native_parser), None)
     body = ADD.removeprefix("module {\n").removesuffix("}\n")
-    two = read("module {\n" + body + body.replace("@add", "@other") + "}\n", readers=["tolerant"])
+    two = read("module {\n" + body + body.replace("@add", "@other") + "}\n", native=no_native_parser)
     with pytest.raises(SpecError, match="add, other"):
         triton_function(two, None)
     assert triton_function(two, "other").name == "other"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.program import FREE, KINDS, Node, Program
-from kernelcast.features.mlir.understanding import TOLERANT, functions, read, understand
+from kernelcast.features.mlir.understanding import functions, no_native_parser, read, understand
 
 HERE = Path(__file__).parent
 TEXTS = sorted([*(HERE / "exported").glob("*.mlir"), *(HERE / "costed").glob("*.mlir")])
@@ -67,7 +67,7 @@ def test_programs_of_exporters_are_understood_whole(path: Path) -> None:
 def test_the_tolerant_reader_leads_to_the_same_costs(path: Path) -> None:
     # It keeps attributes as they are written, so this is also a test of those spellings.
     text = path.read_text()
-    native, tolerant = program(text), understand(read(text, readers=(TOLERANT,)))
+    native, tolerant = program(text), understand(read(text, native=no_native_parser))
     assert tolerant.flops == pytest.approx(native.flops, rel=1e-6)
 
 
@@ -232,7 +232,7 @@ class TestNotUnderstood:
     def test_a_list_operation_without_its_operands_is_unknown(self) -> None:
         found = understand(read('func.func @f(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {\n'
                                 '%r = "stablehlo.dot_general"(%x) : (tensor<4x4xf32>) -> tensor<4x4xf32>\n'
-                                " return %r : tensor<4x4xf32> }", readers=(TOLERANT,)))  # fmt: skip
+                                " return %r : tensor<4x4xf32> }", native=no_native_parser))  # fmt: skip
         assert "not as its dialect defines it" in found.not_understood[0].note
 
     def test_elements_of_unknown_size_are_never_free(self) -> None:
@@ -257,7 +257,7 @@ class TestNotUnderstood:
 
 class TestHostileText:
     def tolerant(self, text: str) -> Program:
-        return understand(read(text, readers=(TOLERANT,)))
+        return understand(read(text, native=no_native_parser))
 
     def test_deep_nesting_behind_calls_is_refused(self) -> None:
         def function(level: int) -> str:
@@ -266,7 +266,7 @@ class TestHostileText:
 
         text = "\n".join(function(level) for level in range(10)) + "\nfunc.func @f10() { return }"
         with pytest.raises(SpecError, match="nests more than"):
-            understand(read(text, readers=(TOLERANT,)), "f0")
+            understand(read(text, native=no_native_parser), "f0")
 
     def test_lists_of_lists_are_not_followed(self) -> None:
         pair = "(!torch.list<int>, !torch.list<int>) -> !torch.list<int>"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from kernelcast.features.mlir.program import Node, Program
-from kernelcast.features.mlir.understanding import TOLERANT, read, understand
+from kernelcast.features.mlir.understanding import no_native_parser, read, understand
 
 COSTED = Path(__file__).parent / "costed"
 
@@ -111,7 +111,7 @@ class TestNests:
         assert found.outputs == node.results
 
     def test_so_it_is_when_read_without_a_parser(self) -> None:
-        found = understand(read(AFFINE.format(before="", sum="addf"), readers=(TOLERANT,)))
+        found = understand(read(AFFINE.format(before="", sum="addf"), native=no_native_parser))
         assert of(found, "contraction")[0].loops == (1, 64, 48, 32)
 
     def test_an_accumulator_in_a_register_is_one_too(self) -> None:

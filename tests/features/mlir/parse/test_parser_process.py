@@ -52,11 +52,6 @@ def test_it_passes_on_why_parsers_refuse(shared: NativeReader) -> None:
     assert "nosuch" in module.refusals[0][1]
 
 
-def test_only_the_parsers_asked_for_are_asked(shared: NativeReader) -> None:
-    assert [name for name, _ in shared("nosuch.op", ["iree"]).refusals] == ["iree"]
-    assert shared("nosuch.op", ["triton"]) == shared("nosuch.op", [])
-
-
 def test_texts_may_be_large_and_not_ascii(shared: NativeReader) -> None:
     lines = "".join(f'  %{i} = math.exp %x {{name = "größe 🙂"}} : tensor<4xf32>\n' for i in range(20_000))
     text = "func.func @f(%x: tensor<4xf32>) {\n" + lines + "  return\n}"

@@ -14,7 +14,7 @@ import pytest
 from kernelcast.datasets.records.compiled_code import TritonModule, append_modules
 from kernelcast.features.cost.occupancy import occupancy
 from kernelcast.features.errors import SpecError
-from kernelcast.features.mlir.understanding import read
+from kernelcast.features.mlir.understanding import no_native_parser, read
 from kernelcast.models.family_model.artifact_files import ArtifactError, write_manifest
 from kernelcast.models.pretrained import TRITON_CODE
 from kernelcast.workloads.mlir.triton.code_model import load_code_model
@@ -97,7 +97,7 @@ def predictor(trained) -> CodePredictor:
     return load_code_predictor(trained)
 
 
-MODULE = read(kernel(4096, 2), readers=["tolerant"])
+MODULE = read(kernel(4096, 2), native=no_native_parser)
 
 
 def test_answers_follow_what_a_thread_holds(predictor):
@@ -132,12 +132,12 @@ def test_occupancy_is_what_the_rules_make_of_registers_and_shared_memory(predict
 def test_what_was_never_compiled_is_said_and_widens(predictor):
     inside = predictor.predict(MODULE, None, "sm_90")
     assert inside.in_domain
-    far = predictor.predict(read(kernel(2**20, 2), readers=["tolerant"]), None, "sm_90")
+    far = predictor.predict(read(kernel(2**20, 2), native=no_native_parser), None, "sm_90")
     assert not far.in_domain
     assert "outside what was compiled" in far.notes[0]
     strange = kernel(4096, 2).replace("math.exp", "math.strange")
     assert any(
-        "not known" in note for note in predictor.predict(read(strange, readers=["tolerant"]), None, "sm_90").notes
+        "not known" in note for note in predictor.predict(read(strange, native=no_native_parser), None, "sm_90").notes
     )
 
 
@@ -157,7 +157,9 @@ def test_what_there_is_none_of_is_refused(predictor, given, said):
 
 
 def test_other_mlir_is_refused(predictor):
-    plain = read("func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }", readers=["tolerant"])
+    plain = read(
+        "func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }", native=no_native_parser
+    )
     with pytest.raises(SpecError, match="no Triton IR"):
         predictor.predict(plain, None, "sm_90")
 
@@ -203,11 +205,11 @@ def test_too_little_to_learn_from_is_refused(tmp_path):
 
 def test_rows_that_cannot_be_read_are_left_out_with_a_reason():
     good, bad = modules()[0], replace(modules()[1], text="func.func @f() { return }")
-    rows, refusals = compiled_rows([good, bad], lambda text: read(text, readers=["tolerant"]))
+    rows, refusals = compiled_rows([good, bad], lambda text: read(text, native=no_native_parser))
     assert len(rows) == 1
     assert "no Triton IR" in refusals[0]
     with pytest.raises(SpecError, match="none of 1"):
-        compiled_rows([bad], lambda text: read(text, readers=["tolerant"]))
+        compiled_rows([bad], lambda text: read(text, native=no_native_parser))
 
 
 def test_measures_of_error():
@@ -225,7 +227,7 @@ def test_measures_of_error():
 
 
 def test_errors_name_only_what_was_predicted():
-    rows, _ = compiled_rows(modules(), lambda text: read(text, readers=["tolerant"]))
+    rows, _ = compiled_rows(modules(), lambda text: read(text, native=no_native_parser))
     assert set(errors_of(rows, registers=rows.registers)) == {
         "n", "registers_r2", "registers_r2_kept", "registers_mae", "registers_median_ae",
     }  # fmt: skip
@@ -246,8 +248,8 @@ class TestShipped:
     def test_serving_imports_no_training_library(self):
         code = (
             "import sys; from kernelcast.workloads.mlir.triton.predictor import load_code_predictor; "
-            "from kernelcast.features.mlir.understanding import read; p = load_code_predictor(); "
-            f"p.predict(read({kernel(1024, 1)!r}, readers=['tolerant']), None, 'sm_90'); "
+            "from kernelcast.features.mlir.understanding import no_native_parser, read; p = load_code_predictor(); "
+            f"p.predict(read({kernel(1024, 1)!r}, native=no_native_parser), None, 'sm_90'); "
             "never = {'torch', 'xgboost', 'sklearn', 'onnx', 'pandas', 'scipy', 'kernelcast.datasets', 'triton'}; "
             "bad = never & set(sys.modules); "
             "sys.exit(', '.join(sorted(bad)) or 0)"
