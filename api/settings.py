@@ -121,9 +121,9 @@ class Settings:
             SpecError: a device file is no device file.
         """
         # Here, as reading settings must not load numpy: `server.cap_threads` comes before it.
-        from ..features.device import Catalogue, load_device_file
+        from ..features.device import catalogue_with
 
-        devices = Catalogue(extra=tuple(load_device_file(path) for path in self.device_files))
+        devices = catalogue_with(self.device_files)
         devices.names()
         return devices
 

@@ -9,13 +9,13 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial, singledispatch
+from functools import cache, partial, singledispatch
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from ..features.errors import SpecError
+from ..features.errors import SpecError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,9 +83,21 @@ def out() -> Console:
 
     Square brackets are text, not markup: `C[b,m,n]` is how families write shapes.
     """
-    from rich.console import Console
+    return _console()(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False, emoji=False)
 
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False, emoji=False)
+
+@cache
+def _console() -> type[Console]:
+    """The class of consoles that print no control characters but rich's own."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class PlainConsole(Console):
+        def render(self, *args: Any, **kwargs: Any) -> Iterator[Segment]:
+            for segment in super().render(*args, **kwargs):
+                yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+    return PlainConsole
 
 
 def new_table(*heads: str, numbers: Collection[str] = (), title: str | None = None) -> Table:
@@ -161,7 +173,7 @@ def bar(share: float) -> str:
 
 def note(message: str) -> None:
     """A message on stderr."""
-    print(message, file=sys.stderr, flush=True)  # noqa: T201 - this is the one place messages are printed
+    print(printable(message), file=sys.stderr, flush=True)  # noqa: T201 - this is the one place messages are printed
 
 
 def note_some(lines: Sequence[object], most: int) -> None:
@@ -188,6 +200,9 @@ def print_json(value: Any) -> None:
     """
     indent, separators = (2, None) if sys.stdout.isatty() else (None, (",", ":"))
     text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=indent, separators=separators)
+    if not text.isprintable():
+        # JSON leaves DEL, the C1 controls and marks of direction as they are.
+        text = "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
     print(text, flush=True)  # noqa: T201 - stdout is where answers go
 
 
@@ -263,9 +278,9 @@ def read_catalogue(files: list[Path] | None) -> Catalogue:
     Raises:
         SpecError: a file is no device file.
     """
-    from ..features.device import Catalogue, catalogue, load_device_file
+    from ..features.device import catalogue_with
 
-    return Catalogue(extra=tuple(load_device_file(path) for path in files)) if files else catalogue()
+    return catalogue_with(files or ())
 
 
 def model_dir(path: Path | None) -> Path:

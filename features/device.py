@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,7 +16,9 @@ from typing import Any
 import yaml
 
 from .dtypes import DTYPES
-from .errors import SpecError, listed
+from .errors import NAME, SpecError, check_text, listed
+
+_log = logging.getLogger("kernelcast.devices")
 
 CATALOGUE_DIR = Path(__file__).parent / "devices"
 
@@ -120,6 +124,12 @@ def parse_device(text: str, *, origin: str) -> Device:
     for key in ("name", "kind", "facts", "peak_flops_per_s"):
         if key not in raw:
             raise SpecError(f"{origin} lacks {key}; see features/devices/ for examples", field=key)
+    name = check_text(raw["name"], "name")
+    if not re.fullmatch(NAME, name):
+        raise SpecError(f"{origin}: name is {name!r}; it is a name such as nvidia-h200-sxm-141gb", field="name")
+    words = {key: check_text(raw.get(key, default), key) for key, default in (
+        ("title", name), ("vendor", "unknown"), ("architecture", "unknown"),
+    )}  # fmt: skip
     if raw["kind"] not in _KINDS:
         raise SpecError(f"{origin}: kind is {raw['kind']!r}; it is one of {listed(_KINDS)}", field="kind")
     sources = _mapping(raw.get("sources") or {}, "sources", origin)
@@ -136,12 +146,10 @@ def parse_device(text: str, *, origin: str) -> Device:
     if "fp32" not in vector:
         raise SpecError(f"{origin} lacks peak_flops_per_s.vector.fp32", field="peak_flops_per_s")
     return Device(
-        name=str(raw["name"]),
-        title=str(raw.get("title", raw["name"])),
-        vendor=str(raw.get("vendor", "unknown")),
+        name=name,
         kind=raw["kind"],
-        architecture=str(raw.get("architecture", "unknown")),
-        aliases=tuple(str(alias) for alias in raw.get("aliases") or ()),
+        aliases=tuple(check_text(alias, "aliases") for alias in raw.get("aliases") or ()),
+        **words,
         facts=facts,
         matrix_flops_per_s=matrix,
         vector_flops_per_s=vector,
@@ -162,6 +170,25 @@ def load_device_file(path: Path) -> Device:
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"cannot read the device file {path}: {error}", field="device_file") from error
     return parse_device(text, origin=str(path))
+
+
+def catalogue_with(paths: Sequence[Path]) -> Catalogue:
+    """The shipped devices and those of a user's files. A file of a shipped device's name takes its place, and is told of.
+
+    Raises:
+        SpecError: a file is no device file, or an alias in it is another device's name.
+    """
+    devices = tuple(load_device_file(path) for path in paths)
+    for path, device in zip(paths, devices, strict=True):
+        for name in (device.name, *device.aliases):
+            known = known_by(name, catalogue())
+            if known is not None and known.name != device.name:
+                raise SpecError(
+                    f"{path}: {name} is a name of the shipped device {known.name}; leave it out", field="aliases"
+                )
+        if known_by(device.name, catalogue()) is not None:
+            _log.warning("the device file %s takes the place of the shipped device %s", path, device.name)
+    return Catalogue(extra=devices) if devices else catalogue()
 
 
 class Catalogue:
@@ -244,7 +271,8 @@ def _facts(raw: Any, what: str, sources: Mapping[str, Any], origin: str) -> Mapp
         source = str(fact.get("source", "")) if isinstance(fact, dict) else ""
         if not source:
             raise SpecError(f"{origin}: {what}.{name} has no source; write {{value: …, source: …}}", field=str(name))
-        facts[str(name)] = Fact(float(value), str(sources.get(source, source)))
+        told = check_text(str(sources.get(source, source)), f"{what}.{name}")
+        facts[check_text(name, what)] = Fact(float(value), told)
     return MappingProxyType(facts)
 
 

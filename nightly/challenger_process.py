@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from ..datasets.store.store import Store, StoreError
-from ..features.device import Catalogue, catalogue, load_device_file
+from ..features.device import Catalogue, catalogue_with
 from ..features.errors import SpecError
 from ..files import write_whole
 from ..process import die_with_parent
@@ -80,8 +80,8 @@ def read_setup(folder: Path) -> tuple[Plan, Catalogue, dict[str, Any]]:
     path = folder / PLAN_JSON
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        extra = tuple(load_device_file(Path(name)) for name in content["device_files"])
-        return msgspec.convert(content["plan"], Plan), Catalogue(extra) if extra else catalogue(), content
+        known = catalogue_with([Path(name) for name in content["device_files"]])
+        return msgspec.convert(content["plan"], Plan), known, content
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SpecError(f"{path} is damaged or missing ({error}); begin a new night") from error
 

@@ -42,6 +42,9 @@ MAX_HEADERS = 100
 """Most headers of a request."""
 
 
+_ONCE = (b"host", b"authorization", b"origin", b"content-type", b"content-encoding", b"x-forwarded-prefix")
+"""Headers that say who asks and what for: of two, a proxy may believe another one than this service."""
+
 MAX_DRAINED_B = 32 << 20
 """Most bytes of a refused body that are discarded before the connection closes; a quarter where its length is not stated."""
 
@@ -168,9 +171,14 @@ def _check_head(scope: Scope) -> None:
             headers={"connection": "close"},
         )  # fmt: skip
     # RFC 9112, 3.2: a server must refuse a request of HTTP/1.1 with no host, or with more than one.
-    hosts = sum(name == b"host" for name, _ in headers)
-    if hosts > 1 or (not hosts and scope.get("http_version") == "1.1"):
-        detail = f"a request has one host header, this one has {hosts or 'none'}"
+    names = [name for name, _ in headers]
+    if len(set(names)) < len(names):
+        for name in _ONCE:
+            if (times := names.count(name)) > 1:
+                detail = f"a request has one {name.decode()} header, this one has {times}"
+                raise ProblemError(400, detail, headers={"connection": "close"})
+    if b"host" not in names and scope.get("http_version") == "1.1":
+        detail = "a request has one host header, this one has none"
         raise ProblemError(400, detail, headers={"connection": "close"})
     version = scope.get("http_version", "1.1")
     if version not in ("1.0", "1.1"):

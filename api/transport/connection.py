@@ -127,6 +127,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_in_head, self._is_in_body, self._framing_b = False, True, 0
         super().on_headers_complete()
         self._unanswered.append(self.cycle)
+        if self.parser.should_upgrade():
+            # The parser reads no further: what comes behind such a request would wait for ever.
+            self.cycle.keep_alive = False
 
     def on_chunk_header(self) -> None:
         """The line before a chunk ends."""

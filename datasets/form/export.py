@@ -269,10 +269,36 @@ def regrouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -
         yield pa.Table.from_batches(waiting, schema)
 
 
+class _CsvFile:
+    """A CSV file in which no cell of text is a formula to a spreadsheet."""
+
+    def __init__(self, writer: pa_csv.CSVWriter) -> None:
+        self._writer = writer
+
+    def write_table(self, table: pa.Table) -> None:
+        """Append rows."""
+        self._writer.write_table(without_formulas(table))
+
+
+FORMULA = r"^[=+\-@\t\r]"
+"""How a cell begins that a spreadsheet computes (OWASP, CSV Injection). Text alone: numbers are no formulas."""
+
+
+def without_formulas(table: pa.Table) -> pa.Table:
+    """The table with an apostrophe before every text that a spreadsheet would compute."""
+    for i, field in enumerate(table.schema):
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            quoted = pc.binary_join_element_wise(pa.scalar("'", field.type), table[i], pa.scalar("", field.type))
+            table = table.set_column(
+                i, field, pc.if_else(pc.match_substring_regex(table[i], FORMULA), quoted, table[i])
+            )
+    return table
+
+
 @contextlib.contextmanager
 def row_file(
     path: Path, schema: pa.Schema, metadata: Mapping[bytes, bytes] | None = None
-) -> Iterator[pq.ParquetWriter | pa_csv.CSVWriter]:
+) -> Iterator[pq.ParquetWriter | _CsvFile]:
     """A .csv or .parquet file to write, in place of one that is there; nothing is left of it where the body fails.
 
     Raises:
@@ -281,7 +307,7 @@ def row_file(
     with clear_os_errors(path), whole_file(path) as temporary:
         if path.suffix.lower() == ".csv":
             with temporary.open("wb") as sink, pa_csv.CSVWriter(sink, schema) as csv_file:
-                yield csv_file
+                yield _CsvFile(csv_file)
         else:
             with pq.ParquetWriter(temporary, schema.with_metadata(metadata), **WRITE_OPTIONS) as file:
                 yield file

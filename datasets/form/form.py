@@ -20,14 +20,16 @@ import numpy as np
 import pyarrow as pa
 
 from ...features.batch.cases import Cases, Floats, Indices, Strings
-from ...features.errors import SpecError, listed
+from ...features.errors import MAX_REMARK, SpecError, is_plain, listed
 from ...features.kernel import KernelFamily, families, get_family
 from ..rows.checks import Refusals, Refused
 from ..rows.schema import all_columns
-from ..rows.table_columns import read_table
+from ..rows.table_columns import read_table, text_codes
 from .row_checks import Columns, judged_cases, judged_labels
 
 _SHOWN = 10
+
+PLAIN = f"text has at most {MAX_REMARK} characters, all of which can be printed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,11 @@ def judge_form(
     if need_labels and "status" in table.column_names:
         # Rows of the store that tell why there is no measurement: nothing to learn from, nothing wrong with them.
         unmeasured = ~np.isin(columns.text("status"), ("ok", ""))
+    for name in TEXT_COLUMNS.intersection(table.column_names):
+        # Kept and shown later: by this rule alone, whatever format they came in.
+        codes, words = text_codes(table, name)
+        odd = np.array([*(not is_plain(word) for word in words), False])
+        refusals.add(odd[codes] & ~unmeasured, name, lambda i, w=words, c=codes: f"is {w[c[i]][:60]!r}; {PLAIN}")  # type: ignore[misc]
     parts = {}
     for name in sorted(set(named[~refusals.bad].tolist())):
         fam = get_family(name)

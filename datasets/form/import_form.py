@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...features.device import canonical_name, catalogue
-from ...features.errors import SpecError
+from ...features.errors import SpecError, check_text
 from ...features.kernel import KernelSpec
 from ..rows.checks import Refused
 from ..rows.schema import Measurement, Provenance
@@ -76,6 +76,8 @@ def import_form(
     path = Path(path)
     if not source.strip():
         raise SpecError("say who measured the rows: source is empty", field="source")
+    check_text(source, "source")
+    check_text(licence or "", "licence")
     form = read_form(
         path, family=family, skip_bad_rows=skip_bad_rows, known_devices=lambda name: canonical_name(name, catalogue())
     )

@@ -26,7 +26,7 @@ from ...features.batch.cases import Floats, Strings
 from ...features.device import catalogue
 from ...features.errors import SpecError, listed
 from ...features.kernel import discover
-from ..rows.table_columns import numbers, text
+from ..rows.table_columns import MAX_COLUMNS, numbers, text
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, steps done, steps in all."""
@@ -327,6 +327,8 @@ def read_sheet(path: Path) -> Sheet:
         SpecError: the file cannot be read as what it begins as.
     """
     names = _unique(header_of(path))
+    if len(names) > MAX_COLUMNS:
+        raise SpecError(f"{path} has {len(names)} columns; at most {MAX_COLUMNS} are read", field="path")
     ragged = 0
 
     def skip(_: Any) -> str:

@@ -5,6 +5,7 @@ Columns are taken through dlpack and Python lists: pyarrow's own `to_numpy` woul
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,13 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from ...features.batch.cases import Floats, Strings
-from ...features.errors import SpecError
+from ...features.errors import SpecError, check_text
 
 SUFFIXES = (".csv", ".parquet")
+
+MAX_COLUMNS = 1000
+"""Most columns of a table; the store's own have some sixty."""
+
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 
 
@@ -56,7 +61,12 @@ def read_table(path: Path, text_columns: frozenset[str]) -> pa.Table:
     if not raw.strip():
         raise SpecError(f"{path} is empty", field="data")
     table = _parse_csv(raw, path, text_columns) if path.suffix.lower() == ".csv" else _parse_parquet(raw, path)
-    if repeated := sorted({name for name in table.column_names if table.column_names.count(name) > 1}):
+    names = table.column_names
+    if len(names) > MAX_COLUMNS:
+        raise SpecError(f"{path} has {len(names)} columns; at most {MAX_COLUMNS} are read", field="data")
+    for name in names:
+        check_text(name, "the name of a column")
+    if repeated := sorted(name for name, times in Counter(names).items() if times > 1):
         raise SpecError(f"{path} has the column {repeated[0]!r} more than once; keep one", field=repeated[0])
     if table.num_rows == 0:
         raise SpecError(f"{path} has columns but no rows", field="data")
@@ -84,6 +94,8 @@ def _parse_csv(raw: bytes, path: Path, text_columns: frozenset[str]) -> pa.Table
         # A header alone, without an end of line, is no CSV to pyarrow.
         raw += b"\n"
     names = [name.strip().strip('"').strip() for name in header.split(",")]
+    if len(names) > MAX_COLUMNS:
+        raise SpecError(f"{path} has {len(names)} columns; at most {MAX_COLUMNS} are read", field="data")
     try:
         # One block: types are then inferred from all rows, not from the first megabyte.
         table = pa_csv.read_csv(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..device import Catalogue
-from ..errors import SpecError, listed
+from ..errors import NAME, SpecError, listed
 from ..kernel import KernelFamily, KernelSpec, get_family
 
 DEFAULT_COVERAGE = 0.9
@@ -20,7 +20,7 @@ MAX_TEXT = 128
 """Longest name of anything: matching a device's name against the known ones costs time with its length."""
 
 
-IMPL_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
+IMPL_PATTERN = NAME
 
 SPEC_FIELDS = ("family", "device", "dtype", "sizes", "variant", "impl", "kv_dtype", "config", "threads", "cache_state")
 _REQUIRED = ("family", "device", "dtype", "sizes")

@@ -109,6 +109,8 @@ def test_megabytes_of_trailers_take_no_memory(service, gemm):
         (HEAD + b"transfer-encoding: identity\r\n\r\n", 400, b""),
         (HEAD + b"transfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n", 400, b""),
         (HEAD + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400, b""),
+        (HEALTH + b"authorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n", 400, b"one authorization header"),
+        (HEAD + b"content-type: text/plain\r\ncontent-length: 0\r\n\r\n", 400, b"one content-type header"),
         (CHUNKED.replace(b"1.1", b"1.0") + b"0\r\n\r\n", 400, b"is one of HTTP/1.1"),
     ],
 )  # fmt: skip
@@ -221,3 +223,9 @@ def test_a_refusal_never_stands_within_an_answer(service, gemm):
         answer.begin()
         assert len(json.loads(answer.read())["predictions"]) == 500
         assert all_of(client) == b""
+
+
+def test_nothing_waits_behind_a_wish_for_another_protocol(service):
+    said = said_to(service, HEALTH + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n" + HEALTH + b"\r\n")
+    assert statuses(said) == [200]
+    assert b"connection: close" in said

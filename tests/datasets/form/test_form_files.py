@@ -94,7 +94,7 @@ def test_csv_dialects_that_are_read(tmp_path, text):
         ("form.csv", GOOD.replace(",", "\t").encode(), "separates its columns with"),
         ("form.csv", (GOOD + "gemm,my-gpu\n").encode(), "not a readable CSV file"),
         ("form.csv", GOOD.replace("dtype", "device").encode(), "'device' more than once"),
-        ("form.csv", b"\x00\x01\x02\n\x03\n", "lacks family"),
+        ("form.csv", b"\x00\x01\x02\n\x03\n", "the name of a column is"),
     ],
 )
 def test_files_that_are_no_form(tmp_path, name, content, message):
