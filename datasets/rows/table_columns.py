@@ -18,7 +18,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from ...features.batch.cases import Floats, Strings
-from ...features.errors import SpecError, check_text
+from ...features.errors import MAX_REMARK, SpecError, is_plain
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -64,8 +64,11 @@ def read_table(path: Path, text_columns: frozenset[str]) -> pa.Table:
     names = table.column_names
     if len(names) > MAX_COLUMNS:
         raise SpecError(f"{path} has {len(names)} columns; at most {MAX_COLUMNS} are read", field="data")
-    for name in names:
-        check_text(name, "the name of a column")
+    if odd := [name for name in names if not is_plain(name)]:
+        raise SpecError(
+            f"{path}: the name of a column is {odd[0][:60]!r}; it has at most {MAX_REMARK} characters, all of which can be "
+            "printed", field="data",
+        )  # fmt: skip
     if repeated := sorted(name for name, times in Counter(names).items() if times > 1):
         raise SpecError(f"{path} has the column {repeated[0]!r} more than once; keep one", field=repeated[0])
     if table.num_rows == 0:
