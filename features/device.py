@@ -271,8 +271,8 @@ def _facts(raw: Any, what: str, sources: Mapping[str, Any], origin: str) -> Mapp
         source = str(fact.get("source", "")) if isinstance(fact, dict) else ""
         if not source:
             raise SpecError(f"{origin}: {what}.{name} has no source; write {{value: …, source: …}}", field=str(name))
-        told = check_text(str(sources.get(source, source)), f"{what}.{name}")
-        facts[check_text(name, what)] = Fact(float(value), told)
+        full_source = check_text(str(sources.get(source, source)), f"{what}.{name}")
+        facts[check_text(name, what)] = Fact(float(value), full_source)
     return MappingProxyType(facts)
 
 
