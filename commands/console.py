@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial, singledispatch
+from functools import partial, singledispatch
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -79,25 +79,19 @@ Progress = Callable[[str, int, int], None]
 
 
 def out() -> Console:
-    """The console for answers; rich honours NO_COLOR and leaves colour out where stdout is no terminal.
+    """The console for answers, without control characters but rich's own; it honours NO_COLOR and colours terminals alone.
 
     Square brackets are text, not markup: `C[b,m,n]` is how families write shapes.
     """
-    return _console()(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False, emoji=False)
-
-
-@cache
-def _console() -> type[Console]:
-    """The class of consoles that print no control characters but rich's own."""
     from rich.console import Console
     from rich.segment import Segment
 
     class PlainConsole(Console):
         def render(self, *args: Any, **kwargs: Any) -> Iterator[Segment]:
-            for segment in super().render(*args, **kwargs):
-                yield segment if segment.control else Segment(printable(segment.text), segment.style)
+            for part in super().render(*args, **kwargs):
+                yield part if part.control else Segment(printable(part.text), part.style)
 
-    return PlainConsole
+    return PlainConsole(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False, emoji=False)
 
 
 def new_table(*heads: str, numbers: Collection[str] = (), title: str | None = None) -> Table:
@@ -176,14 +170,6 @@ def note(message: str) -> None:
     print(printable(message), file=sys.stderr, flush=True)  # noqa: T201 - this is the one place messages are printed
 
 
-def note_some(lines: Sequence[object], most: int) -> None:
-    """The first `most` lines on stderr, indented, and how many more there are."""
-    for line in lines[:most]:
-        note(f"  {line}")
-    if len(lines) > most:
-        note(f"  and {len(lines) - most} more")
-
-
 def failed(message: str) -> None:
     """An error on stderr."""
     note(f"error: {message}")
@@ -200,9 +186,8 @@ def print_json(value: Any) -> None:
     """
     indent, separators = (2, None) if sys.stdout.isatty() else (None, (",", ":"))
     text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=indent, separators=separators)
-    if not text.isprintable():
-        # JSON leaves DEL, the C1 controls and marks of direction as they are.
-        text = "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+    # JSON leaves DEL, the C1 controls and marks of direction as they are.
+    text = printable(text, lambda char: json.dumps(char)[1:-1].replace("\x7f", "\\u007f"))
     print(text, flush=True)  # noqa: T201 - stdout is where answers go
 
 

@@ -164,7 +164,7 @@ def verify_data(
     ):
         if cases:
             console.note(f"{len(cases)} {what}:")
-            console.note_some([f"{name}: {reason}" for name, reason in cases], _SHOWN)
+            _note_some([f"{name}: {reason}" for name, reason in cases], _SHOWN)
     if report.leftovers:
         console.note(
             f"{len(report.leftovers)} files of killed writers hold no stored rows; delete them when nothing is being measured: "
@@ -368,7 +368,7 @@ def import_(
                 answers[str(path)] = {"kept": rows.stored, "duplicates": rows.duplicates, "unmeasured": rows.unmeasured,
                                       "refused": rows.refused, "files": rows.files}  # fmt: skip
                 console.note(f"{path}: {rows}")
-                console.note_some(rows.refused, _SHOWN)
+                _note_some(rows.refused, _SHOWN)
                 continue
             with console.progress_bar() as progress:
                 done = import_source(
@@ -386,3 +386,11 @@ def import_(
             console.note(f"wrote {file}")
     if as_json:
         console.print_json(answers)
+
+
+def _note_some(lines: Sequence[object], most: int) -> None:
+    """The first `most` lines on stderr, indented, and how many more there are."""
+    for line in lines[:most]:
+        console.note(f"  {line}")
+    if len(lines) > most:
+        console.note(f"  and {len(lines) - most} more")

@@ -6,7 +6,7 @@ moves a terminal's cursor, hides, or turns the direction of writing. Whatever is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 MAX_REMARK = 400
 """Longest text that is no name, such as a title, a source or a licence."""
@@ -31,13 +31,15 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(name or "''" for name in names)
 
 
-def printable(text: str) -> str:
-    """The text with every character escaped that cannot be printed; ends of lines stay."""
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def printable(text: str, escaped: Callable[[str], str] = _escaped) -> str:
+    """The text with every character `escaped` that cannot be printed; ends of lines stay."""
     if text.isprintable():
         return text
-    return "".join(
-        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode("ascii") for char in text
-    )
+    return "".join(char if char.isprintable() or char == "\n" else escaped(char) for char in text)
 
 
 def is_plain(text: str, most: int = MAX_REMARK) -> bool:
