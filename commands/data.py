@@ -388,7 +388,7 @@ def import_(
         console.print_json(answers)
 
 
-def _note_some(lines: Sequence[object], most: int) -> None:
+def _note_some(lines: list[Any] | tuple[Any, ...], most: int) -> None:
     """The first `most` lines on stderr, indented, and how many more there are."""
     for line in lines[:most]:
         console.note(f"  {line}")
