@@ -1,5 +1,7 @@
 """What pyproject.toml cannot say in a stable way: the compiled engine, without which the package installs as well."""
 
+from glob import glob
+
 from setuptools import Extension, setup
 
 setup(
@@ -7,9 +9,7 @@ setup(
         Extension(
             "kernelcast.models.engine._native",
             ["models/engine/native/engine.cpp"],
-            depends=[
-                f"models/engine/native/{name}.hpp" for name in ("arithmetic", "forest", "loading", "model", "network")
-            ],
+            depends=sorted(glob("models/engine/native/*.hpp")),
             # Nothing but plain C functions is seen from outside; what is fused is written so (see arithmetic.hpp).
             extra_compile_args=["-O3", "-std=c++17", "-ffp-contract=off", "-fvisibility=hidden", "-Wno-psabi", "-g0"],
             language="c++",

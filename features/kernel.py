@@ -231,6 +231,7 @@ class KernelFamily:
         default_variant: The variant meant when none is named.
         variant_of: The variant a set of sizes implies, where sizes decide it (decode against prefill); None: any variant
             goes.
+        looks_at_sizes: Whether formulas depend on the values of sizes other than by arithmetic, so that they are no program.
         finish: Makes one sampled set of sizes consistent (heads a multiple of kv_heads …).
         check: Why a set of sizes is impossible, or None.
         dim_names: Names of the sizes, in the family's order.
@@ -255,6 +256,7 @@ class KernelFamily:
     blocked: Callable[[View], tuple[Size, Size, Size, Size]] | None = None
     default_variant: str = ""
     variant_of: Callable[[Mapping[str, int]], str] | None = None
+    looks_at_sizes: bool = False
     finish: Callable[[dict[str, int]], dict[str, int]] = field(default=lambda sizes: sizes)
     check: Callable[[Mapping[str, int]], str | None] = field(default=lambda sizes: None)
     dim_names: tuple[str, ...] = field(init=False, repr=False, compare=False)

@@ -1,7 +1,7 @@
 """POST /v1/predict: one spec, or a batch of them, every bad one named by index and field.
 
-Single specs that are read in one turn of the event loop are predicted in one batch at its end, as most of the cost of a
-prediction is per call.
+Single specs are collected for as long as each turn of the event loop brings more, and then predicted in one batch, as most of
+the cost of a prediction is per call.
 """
 
 from __future__ import annotations
@@ -116,6 +116,7 @@ class MicroBatcher:
 
     def __init__(self) -> None:
         self._waiting: list[_Waiting] = []
+        self._collected = 0
 
     async def predict(self, loaded: LoadedModel, spec: KernelSpec, device: str, coverage: float) -> Prediction:
         """The prediction of one spec by the model that was loaded when it was read.
@@ -131,8 +132,12 @@ class MicroBatcher:
         return await answer
 
     def _answer_all(self) -> None:
-        """Answer all that wait, those that share a model and a coverage together."""
-        waiting, self._waiting = self._waiting, []
+        """Answer all that wait, those that share a model and a coverage together, once a turn of the loop brings no more."""
+        if self._collected < len(self._waiting) < _MAX_BATCH:
+            self._collected = len(self._waiting)
+            asyncio.get_running_loop().call_soon(self._answer_all)
+            return
+        waiting, self._waiting, self._collected = self._waiting, [], 0
         groups: dict[tuple[int, float], list[_Waiting]] = {}
         for request in waiting:
             # One that was cancelled meanwhile needs no answer.

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..batch.cases import Cases, Floats
-from ..batch.categorical import Categorical
-from ..batch.category import categorical
 from ..device import Catalogue, Device
-from ..kernel import KernelSpec, Size, View, operand_sizes
+from ..kernel import KernelFamily, KernelSpec, Size, View, operand_sizes
 from .device_limits import DeviceLimits, device_limits, limit_columns
 
 BOUNDS = ("compute", "dram", "cache", "launch")
@@ -44,51 +42,63 @@ class Counts:
         least_flops: Arithmetic of the cheapest algorithm, shape `(n,)`.
         bytes: Compulsory traffic, shape `(n,)`.
         footprint_b: Bytes of all operands, shape `(n,)`.
-        operand_b: Bytes of the first operand, of the other inputs and of the outputs, shape `(3, n)`.
         rows: Rows of the first operand, shape `(n,)`.
         last: Its last dimension, shape `(n,)`.
-        products: batch, m, n and k of the matrix products inside, shape `(4, n)`; None for a family without any.
+        operand_b: Bytes of the first operand, of the other inputs and of the outputs, shape `(3, n)`.
+        products: batch, m, n and k of the matrix products inside, shape `(4, n)`; of no length for a family without any.
     """
 
     flops: Floats
     least_flops: Floats
     bytes: Floats
     footprint_b: Floats
-    operand_b: Floats
     rows: Floats
     last: Floats
-    products: Floats | None
+    operand_b: Floats
+    products: Floats
 
-    def take(self, rows: Any) -> Counts:
-        """The counts of the cases at `rows`."""
-        products = None if self.products is None else self.products[:, rows]
-        return Counts(self.flops[rows], self.least_flops[rows], self.bytes[rows], self.footprint_b[rows],
-                      self.operand_b[:, rows], self.rows[rows], self.last[rows], products)  # fmt: skip
+    @classmethod
+    def of_rows(cls, table: Any) -> Counts:
+        """The counts in the rows of a table, in the order of the attributes."""
+        flops, least, moved, footprint_b, rows, last = table[:6]
+        return cls(flops, least, moved, footprint_b, rows, last, table[6:9], table[9:])
 
 
-def counts(cases: Cases) -> Counts:
-    """The operand counts of cases."""
-    family, n = cases.family, len(cases.dtype)
-    table = np.empty((6, n))
-    flops, least, moved, footprint, rows, last = table
-    operand_b = np.empty((3, n))
-    products = None if family.tiles is None else np.empty((4, n))
-    for index, view in cases.views():
-        inputs, outputs = family.inputs(view), family.outputs(view)
-        flops[index] = family.flops(view)
-        least[index] = flops[index] if family.least_flops is None else family.least_flops(view)
-        elements, sizes_b = operand_sizes((*inputs, *outputs))
-        operand_b[0, index] = sizes_b[0]
-        operand_b[1, index] = sum(sizes_b[1 : len(inputs)])
-        operand_b[2, index] = sum(sizes_b[len(inputs) :])
-        footprint[index] = sum(sizes_b)
-        moved[index] = footprint[index] if family.traffic_b is None else family.traffic_b(view)
-        last[index] = inputs[0].shape[-1]
-        rows[index] = elements[0] / inputs[0].shape[-1]
-        if products is not None and family.tiles is not None:
-            for row, column in zip(products, family.tiles(view), strict=True):
-                row[index] = column
-    return Counts(flops, least, moved, footprint, operand_b, rows, last, products)
+def counts(cases: Cases) -> Floats:
+    """The operand counts of cases, as `Counts.of_rows` reads them."""
+    views = cases.views()
+    if len(views) == 1:
+        return counts_of(cases.family, views[0][1])
+    table = np.empty((n_counts(cases.family), len(cases.dtype)))
+    for index, view in views:
+        table[:, index] = counts_of(cases.family, view)
+    return table
+
+
+def n_counts(family: KernelFamily) -> int:
+    """Rows of `counts`."""
+    return 9 if family.tiles is None else 13
+
+
+def counts_of(family: KernelFamily, view: View) -> Any:
+    """The operand counts of cases that share a view."""
+    inputs, outputs = family.inputs(view), family.outputs(view)
+    elements, sizes_b = operand_sizes((*inputs, *outputs))
+    flops, footprint_b, last = family.flops(view), sum(sizes_b), inputs[0].shape[-1]
+    rows = [
+        flops,
+        flops if family.least_flops is None else family.least_flops(view),
+        footprint_b if family.traffic_b is None else family.traffic_b(view),
+        footprint_b,
+        elements[0] / last,
+        last,
+        sizes_b[0],
+        sum(sizes_b[1 : len(inputs)]),
+        sum(sizes_b[len(inputs) :]),
+        *(() if family.tiles is None else family.tiles(view)),
+    ]
+    size = next(iter(view.values()))
+    return np.stack([np.broadcast_to(row, size.shape) for row in rows])
 
 
 def product_shapes(cases: Cases, shape_of: Callable[[View], tuple[Size, Size, Size, Size]]) -> Floats:
@@ -113,7 +123,6 @@ class Work:
         dram_all_s: Time to move all bytes through memory, which a cache may save a hot run, shape `(n,)`.
         peak_flops_per_s: The compute peak used.
         bandwidth_b_per_s: The memory bandwidth used.
-        runs_as: What each case's dtype runs as on its device.
     """
 
     flops: Floats
@@ -124,7 +133,6 @@ class Work:
     dram_all_s: Floats
     peak_flops_per_s: Floats
     bandwidth_b_per_s: Floats
-    runs_as: Categorical
 
     @property
     def intensity(self) -> Floats:
@@ -146,11 +154,10 @@ def work(cases: Cases, catalogue: Catalogue) -> Work:
     limits = [
         device_limits(category, catalogue.get(category.device), cases.family.unit) for category in categories.distinct
     ]
-    columns = limit_columns([numbers for numbers, _ in limits], categories.code)
-    return bounds(counts(cases), columns, categorical([runs_as for _, runs_as in limits], categories.code))
+    return bounds(Counts.of_rows(counts(cases)), limit_columns(limits, categories.code))
 
 
-def bounds(counted: Counts, limits: DeviceLimits, runs_as: Categorical) -> Work:
+def bounds(counted: Counts, limits: DeviceLimits) -> Work:
     """The work of counted cases on devices of these limits.
 
     Bounds: compute is the cheapest algorithm's flops over the dense peak (Williams et al., CACM 2009); dram is the
@@ -162,11 +169,11 @@ def bounds(counted: Counts, limits: DeviceLimits, runs_as: Categorical) -> Work:
     cached_b = np.where(limits.hot > 0, limits.last_level_b, np.minimum(limits.last_level_b, counted.operand_b[2]))
     rate = np.where(counted.footprint_b <= limits.l1_holds_b, limits.l1_rate, limits.l2_rate)
     rate = np.where(counted.footprint_b > limits.l3_from_b, limits.l3_rate, rate)
-    times = np.empty((4, len(moved)))
-    np.divide(counted.least_flops, limits.peak_flops_per_s, out=times[0])
-    np.divide(np.maximum(moved - cached_b, 0.0), limits.bandwidth_b_per_s, out=times[1])
-    np.divide(moved, rate, out=times[2])
-    times[3] = limits.launch_s
+    compute, dram = (
+        counted.least_flops / limits.peak_flops_per_s,
+        np.maximum(moved - cached_b, 0.0) / limits.bandwidth_b_per_s,
+    )
+    times = np.stack([compute, dram, moved / rate, np.broadcast_to(limits.launch_s, moved.shape)])
     return Work(
         flops=counted.flops,
         bytes=moved,
@@ -176,7 +183,6 @@ def bounds(counted: Counts, limits: DeviceLimits, runs_as: Categorical) -> Work:
         dram_all_s=moved / limits.bandwidth_b_per_s,
         peak_flops_per_s=limits.peak_flops_per_s,
         bandwidth_b_per_s=limits.bandwidth_b_per_s,
-        runs_as=runs_as,
     )
 
 
@@ -186,17 +192,16 @@ def lower_bound_s(spec: KernelSpec, device: Device) -> float:
 
 
 def cost_terms(counted: Counts, paper: Work, limits: DeviceLimits) -> Floats:
-    """Seconds of each of `TERMS`, shape `(n, len(TERMS))`, positive; from counts, the work they are, and the limits."""
+    """Seconds of each of `TERMS`, shape `(len(TERMS), n)`, positive; from counts, the work they are, and the limits."""
     compute = paper.flops / paper.peak_flops_per_s
-    sides = counted.last[None] if counted.products is None else counted.products[1:]
-    pieces = 1.0 if counted.products is None else counted.products[0]
-    terms = np.empty((len(TERMS), len(paper.flops)))
-    terms[0] = limits.launch_s
-    terms[1] = pieces * limits.launch_s
-    terms[2] = compute
-    terms[3:5] = compute * (np.ceil(sides[:, None] / _SIDES) * _SIDES / sides[:, None]).prod(axis=0)
-    terms[5:8] = counted.operand_b / paper.bandwidth_b_per_s
-    beyond_b = paper.footprint_b - np.array([limits.all_l1_b, limits.l2_b, limits.last_level_b])
-    terms[8:11] = np.maximum(beyond_b, 0.0) / paper.bandwidth_b_per_s
-    terms[11] = counted.rows / (limits.clock_hz * limits.units)
-    return np.maximum(terms, _TINY_S).T
+    has_products = len(counted.products) > 0
+    sides = counted.products[1:] if has_products else counted.last[None]
+    pieces = counted.products[0] if has_products else 1.0
+    padded = compute * (np.ceil(sides[:, None] / _SIDES) * _SIDES / sides[:, None]).prod(axis=0)
+    moved = counted.operand_b / paper.bandwidth_b_per_s
+    kept_b = np.stack([limits.all_l1_b, limits.l2_b, limits.last_level_b])
+    beyond = np.maximum(paper.footprint_b - kept_b, 0.0) / paper.bandwidth_b_per_s
+    launch, pieces = (np.broadcast_to(limits.launch_s * count, compute.shape)[None] for count in (1.0, pieces))
+    by_row = counted.rows / (limits.clock_hz * limits.units)
+    terms = np.concatenate([launch, pieces, compute[None], padded, moved, beyond, by_row[None]])
+    return np.maximum(terms, _TINY_S)

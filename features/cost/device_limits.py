@@ -71,8 +71,8 @@ class DeviceLimits:
     all_l1_b: Any
 
 
-def device_limits(category: CaseCategory, device: Device, unit: str) -> tuple[DeviceLimits, str]:
-    """The limits that a category meets on its device, and what its dtype runs as there; `unit` is that of its family.
+def device_limits(category: CaseCategory, device: Device, unit: str) -> DeviceLimits:
+    """The limits that a category meets on its device; `unit` is that of its family.
 
     Raises:
         SpecError: the device has no peak for the dtype.
@@ -81,14 +81,14 @@ def device_limits(category: CaseCategory, device: Device, unit: str) -> tuple[De
     clock = device.required("boost_clock_hz")
     # A CPU's cores that the threads can use; all of a GPU, and all where threads are not given.
     share = min(category.threads / units, 1.0) if device.kind == "cpu" and category.threads is not None else 1.0
-    peak, runs_as = device.peak_flops_per_s(category.dtype, unit)
+    peak, _ = device.peak_flops_per_s(category.dtype, unit)
     l2_b, l2_rate = device.required("l2_b"), device.fact("l2_bandwidth_b_per_s")
     if l2_rate is None:
         l2_rate = units * GPU_L2_BYTES_PER_CLOCK_PER_UNIT * clock
     l1_b, l1_unit_rate = device.fact("l1_per_unit_b"), device.fact("l1_bandwidth_per_unit_b_per_s")
     l1_known = l1_b is not None and l1_unit_rate is not None
     l3_rate = device.fact("l3_bandwidth_b_per_s")
-    limits = DeviceLimits(
+    return DeviceLimits(
         peak_flops_per_s=peak * share,
         bandwidth_b_per_s=device.required("memory_bandwidth_b_per_s"),
         launch_s=LAUNCH_FLOOR_S[device.kind],
@@ -108,16 +108,16 @@ def device_limits(category: CaseCategory, device: Device, unit: str) -> tuple[De
         l3_rate=math.nan if l3_rate is None else l3_rate * share,
         all_l1_b=(l1_b or 0.0) * units,
     )
-    return limits, runs_as
 
 
 def limit_columns(limits: Sequence[DeviceLimits], code: npt.NDArray[np.intp]) -> DeviceLimits:
     """The limits of every case, from those of every category; `code` says which each case has. One category gives `(1,)`."""
-    table = np.array([_numbers(entry) for entry in limits], dtype=np.float64)
+    table = np.array([limit_numbers(entry) for entry in limits], dtype=np.float64)
     return DeviceLimits(*(table.T if len(limits) == 1 else table.T[:, code]))
 
 
-_numbers = attrgetter(*(field.name for field in fields(DeviceLimits)))
+limit_numbers = attrgetter(*(field.name for field in fields(DeviceLimits)))
+"""The figures of `DeviceLimits` in the order of its fields."""
 
 
 def _or_nan(device: Device, fact: str) -> float:

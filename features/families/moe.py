@@ -143,6 +143,7 @@ FAMILY = KernelFamily(
         )
         for tokens in (1, 7, 64, 200)
     ],
+    looks_at_sizes=True,
     finish=_finish,
     check=_check,
 )

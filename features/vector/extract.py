@@ -8,26 +8,26 @@ artifact: a model never meets columns other than those it was trained on.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..batch.cases import Cases, Floats, Indices
 from ..batch.categorical import Categorical
 from ..batch.category import CaseCategory, CategoryCache, categorical, group_label, impl_reader
 from ..cost.bounds import Counts, Work, bounds, cost_terms, counts
-from ..cost.device_limits import DeviceLimits, device_limits, limit_columns
+from ..cost.device_limits import DeviceLimits, device_limits, limit_columns, limit_numbers
 from ..cost.tile_geometry import has_tiling, tiling_columns
 from ..device import Catalogue, Device
 from ..dtypes import itemsize_b
 from ..kernel import get_family
 from .schema import DEVICE_FACTS, TAIL_WIDTHS, TILE_SIDES, FeatureSchema, knob_groups, sized_knobs
 
-_ALIGNMENT = 256
-"""Largest power of two looked for in a size: 256 elements cover every vector width and tile side in use."""
+_POWERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+"""Powers of two looked for in a size: 256 elements cover every vector width and tile side in use."""
 
 _SIDES = np.array(TILE_SIDES)[:, None]
 
@@ -40,38 +40,55 @@ class CategoryFeatures:
         category: The category, its device under its catalogue name, a CPU's threads as a number.
         device: The device.
         read_as: What its `impl` is read as.
-        runs_as: What its dtype runs as on the device.
         limits: What it meets on the device.
-        limit_columns: The same as columns of shape `(1,)`.
         constant: Features that do not depend on sizes, NaN elsewhere, shape `(n_features,)`.
     """
 
     category: CaseCategory
     device: Device
     read_as: str
-    runs_as: str
     limits: DeviceLimits
-    limit_columns: DeviceLimits
     constant: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Features:
     """Features of `n` cases.
 
     Attributes:
         schema: Names the columns.
-        values: The features, shape `(n, n_features)`.
+        sized: Those that follow from the sizes, in the order of `schema.size_columns`, shape `(n_sized, n)`.
+        constants: Those that follow from the category, NaN elsewhere, a row for each category.
+        code: Which category each case has, shape `(n,)`.
+        knobs: Those of tuning knobs, by name; empty where no case has any.
         work: The work they were made of.
-        terms: Its terms in seconds, shape `(n, n_terms)`, see `cost.bounds.TERMS`.
-        read_as: What each case's `impl` was read as.
+        terms: Its terms in seconds, shape `(n_terms, n)`, see `cost.bounds.TERMS`.
+        labels: What the `impl` of each category was read as.
     """
 
     schema: FeatureSchema
-    values: Floats
+    sized: Floats
+    constants: Floats
+    code: Indices
+    knobs: Mapping[str, Floats]
     work: Work
     terms: Floats
-    read_as: Categorical
+    labels: Sequence[str]
+
+    @cached_property
+    def read_as(self) -> Categorical:
+        """What each case's `impl` was read as."""
+        return categorical(self.labels, self.code)
+
+    @cached_property
+    def values(self) -> Floats:
+        """All features, shape `(n, n_features)`."""
+        # A row per feature while they are filled in, so that each is contiguous.
+        values = np.ascontiguousarray(self.constants.T)[:, self.code]
+        values[self.schema.size_columns] = self.sized
+        for name, column in self.knobs.items():
+            values[self.schema.names.index(name)] = column
+        return values.T
 
 
 class CategoryEncoder:
@@ -98,7 +115,7 @@ class CategoryEncoder:
         if threads is None and device.kind == "cpu":
             threads = device.required("compute_units")
         category = category._replace(device=device.name, threads=threads)
-        limits, runs_as = device_limits(category, device, self._family.unit)
+        limits = device_limits(category, device, self._family.unit)
         read_as = self._read(category)
         columns = dict(_category_columns(category, limits))
         for what, labels, label in (
@@ -111,8 +128,7 @@ class CategoryEncoder:
             if len(labels) > 1:
                 columns.update((f"{what}={other}", float(other == label)) for other in labels)
         constant = np.array([columns.get(name, np.nan) for name in self._schema.names])
-        return CategoryFeatures(category, device, read_as, runs_as, limits,
-                                limit_columns([limits], np.zeros(1, dtype=np.intp)), constant)  # fmt: skip
+        return CategoryFeatures(category, device, read_as, limits, constant)
 
 
 def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Features:
@@ -123,55 +139,35 @@ def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Featur
     """
     categories = cases.categories
     encoded = CategoryEncoder(schema, catalogue).encode(categories.distinct)
-    return features_of(cases, counts(cases), schema, encoded, categories.code)
+    limits = np.array([limit_numbers(entry.limits) for entry in encoded])[categories.code].T
+    sized, paper, terms = derive(counts(cases), np.array(list(cases.sizes.values())), limits)
+    knobs = knob_features(cases, schema, encoded, categories.code)
+    constants = np.array([entry.constant for entry in encoded])
+    return Features(
+        schema, sized, constants, categories.code, knobs, paper, terms, [entry.read_as for entry in encoded]
+    )
 
 
-def features_of(
-    cases: Cases,
-    counted: Counts,
-    schema: FeatureSchema,
-    encoded: Sequence[CategoryFeatures],
-    code: Indices,
-    rows: Indices | None = None,
-) -> Features:
-    """Features of cases whose categories are encoded.
+def derive(counted: Any, sizes: Any, limits: Any) -> tuple[Any, Work, Any]:
+    """What follows from sizes, column by column: features, shape `(n_sized, n)`, the work, and its terms, `(n_terms, n)`.
 
     Args:
-        cases: The cases.
-        counted: Their operand counts.
-        schema: Names the columns.
-        encoded: The features of the categories.
-        code: Which category each row has, shape `(n,)`.
-        rows: Which case each row is, shape `(n,)`; None: every case once. A case may stand on several devices.
+        counted: The rows of `cost.bounds.counts`.
+        sizes: The sizes, shape `(n_dims, n)`.
+        limits: The device limits, a row for each field of `DeviceLimits`.
     """
-    only = encoded[0] if len(encoded) == 1 else None
-    limits = only.limit_columns if only else limit_columns([entry.limits for entry in encoded], code)
-    runs_as, read_as = (
-        (Categorical((only.runs_as,), code), Categorical((only.read_as,), code)) if only
-        else (categorical([entry.runs_as for entry in encoded], code), categorical([entry.read_as for entry in encoded], code))
-    )  # fmt: skip
-    sizes = np.array(list(cases.sizes.values()))
-    if rows is not None:
-        counted, sizes = counted.take(rows), sizes[:, rows]
-    paper = bounds(counted, limits, runs_as)
-    terms = cost_terms(counted, paper, limits)
-    # A row per feature while they are filled in, so that each is contiguous.
-    values = np.empty((len(schema.names), len(code)))
-    values[:] = only.constant[:, None] if only else np.stack([entry.constant for entry in encoded], axis=1)[:, code]
-    values[schema.size_columns] = np.concatenate(_varying(sizes, counted, paper, terms, limits))
-    if any(entry.category.knobs for entry in encoded):
-        names = schema.names
-        for name, column in _knob_columns(cases if rows is None else cases.take(rows), schema, limits):
-            values[names.index(name)] = column
-    return Features(schema, values.T, paper, terms, read_as)
+    counts_of, limits_of = Counts.of_rows(counted), DeviceLimits(*limits)
+    paper = bounds(counts_of, limits_of)
+    terms = cost_terms(counts_of, paper, limits_of)
+    return np.concatenate(_varying(sizes, counts_of, paper, terms, limits_of)), paper, terms
 
 
-def _varying(sizes: Floats, counted: Counts, paper: Work, terms: Floats, limits: DeviceLimits) -> list[Floats]:
+def _varying(sizes: Any, counted: Counts, paper: Work, terms: Any, limits: DeviceLimits) -> list[Any]:
     """Blocks of rows of shape `(k, n)`: the features that follow from the sizes `(n_dims, n)`, named by `_varying_names`."""
     compute = np.maximum(paper.flops / paper.peak_flops_per_s, 1e-12)
     logs = [
         np.maximum(sizes, 0.5),
-        np.array([
+        np.stack([
             np.maximum(paper.flops, 1.0),
             paper.bytes,
             paper.footprint_b,
@@ -185,16 +181,17 @@ def _varying(sizes: Floats, counted: Counts, paper: Work, terms: Floats, limits:
             paper.footprint_b / (limits.l1_per_unit_b * limits.units),
             np.maximum(compute, paper.dram_all_s) / limits.launch_s,
         ]),
-        terms.T,
+        terms,
     ]  # fmt: skip
-    fillings: list[Floats] = []
-    if counted.products is not None:
+    fillings: list[Any] = []
+    if len(counted.products):
         batch, m, n, _ = counted.products
         tiles = batch * np.ceil(m / _SIDES) * np.ceil(n / _SIDES)
         waves = tiles / limits.units
         logs += [counted.products, (m / n)[None], waves]
         fillings = [waves / np.ceil(waves), batch * m * n / (tiles * _SIDES * _SIDES)]
-    remainders = [np.mod(sizes, width) / width for width in TAIL_WIDTHS]
+    # Of sizes that are not negative, the remainder's share of the width.
+    remainders = [sizes / width - np.floor(sizes / width) for width in TAIL_WIDTHS]
     return [np.log2(np.concatenate(logs)), alignment(sizes), *remainders, *fillings]
 
 
@@ -208,6 +205,24 @@ def _category_columns(category: CaseCategory, limits: DeviceLimits) -> Iterable[
     yield "threads", math.nan if category.threads is None else category.threads
     for name, attribute in DEVICE_FACTS.items():
         yield f"log {name}", math.log2(getattr(limits, attribute))
+
+
+def knob_features(
+    cases: Cases, schema: FeatureSchema, encoded: Sequence[CategoryFeatures], code: Indices, rows: Indices | None = None
+) -> Mapping[str, Floats]:
+    """Features of tuning knobs by name, each of shape `(n,)`; none where no category has any.
+
+    Args:
+        cases: The cases.
+        schema: Names the columns.
+        encoded: The features of the categories.
+        code: Which category each row has, shape `(n,)`.
+        rows: Which case each row is, shape `(n,)`; None: every case once. A case may stand on several devices.
+    """
+    if not any(entry.category.knobs for entry in encoded):
+        return {}
+    limits = limit_columns([entry.limits for entry in encoded], code)
+    return dict(_knob_columns(cases if rows is None else cases.take(rows), schema, limits))
 
 
 def _knob_columns(cases: Cases, schema: FeatureSchema, limits: DeviceLimits) -> Iterable[tuple[str, Floats]]:
@@ -224,7 +239,6 @@ def _knob_columns(cases: Cases, schema: FeatureSchema, limits: DeviceLimits) -> 
         yield f"log {prefix} volume", np.sum([np.log2(np.maximum(cases.config[name], 1.0)) for name in names], axis=0)
 
 
-def alignment(sizes: npt.NDArray[Any]) -> Floats:
-    """log2 of the largest power of two that divides each size, at most log2(256); shape `(n,)`."""
-    whole = sizes.astype(np.int64)
-    return np.log2(np.minimum(np.where(whole == 0, _ALIGNMENT, whole & -whole), _ALIGNMENT).astype(np.float64))
+def alignment(sizes: Any) -> Any:
+    """log2 of the largest power of two that divides each size, at most log2(256); of the shape of `sizes`."""
+    return np.stack([sizes / power == np.floor(sizes / power) for power in _POWERS]).sum(axis=0)

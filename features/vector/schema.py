@@ -98,7 +98,12 @@ class FeatureSchema:
     def size_columns(self) -> list[int]:
         """Columns of the features that follow from the sizes, in the order in which `extract` computes them."""
         place = {name: i for i, name in enumerate(self.names)}
-        return [place[name] for name in _varying_names(self)]
+        return [place[name] for name in self.sized_names]
+
+    @cached_property
+    def sized_names(self) -> tuple[str, ...]:
+        """Names of the features in `size_columns`."""
+        return tuple(_varying_names(self))
 
     @cached_property
     def place_columns(self) -> list[int]:

@@ -24,10 +24,10 @@ from ...features.vector.schema import FeatureSchema
 from ..regressor import Matrix
 from .onnx_arrays import ForestArrays, NetworkArrays, arrays_of
 
-_VERSION = 1
+_VERSION = 2
 """Of the library's functions (`kc_version`); one of another version, left by an older build, is not used."""
 
-_int, _pointer = ctypes.c_int32, ctypes.c_void_p
+_int, _long, _pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
 
 _Byte = ctypes.c_char
 _FLOAT32 = np.dtype(np.float32)
@@ -89,6 +89,10 @@ def _with_types(native: Any) -> Any:
     native.kc_network.argtypes = (ctypes.c_int, ctypes.POINTER(_Network))
     native.kc_free.argtypes, native.kc_free.restype = (_pointer,), None
     native.kc_run.argtypes = (_pointer, ctypes.c_int, _pointer, ctypes.c_int64, ctypes.c_int64, _pointer)
+    native.kc_program.restype = _pointer
+    native.kc_program.argtypes = (_long, _long, _pointer, _long, _pointer, _long, _pointer, _long)
+    native.kc_free_program.argtypes, native.kc_free_program.restype = (_pointer,), None
+    native.kc_calculate.argtypes = (_pointer, _long, _long, *[_pointer] * 5, _long, _pointer, _long, _pointer, _pointer)
     return native
 
 

@@ -153,7 +153,9 @@ def points_of(regressor: FamilyRegressor, domain: Domain, query: Query, inputs: 
     if inputs.utilisation is not None:
         directions.append(inputs.utilisation)
     elif regressor.analytic is not None:
-        directions.append(regressor.analytic.shares(features.terms, attributes_of(query.categories, features.read_as)))
+        directions.append(
+            regressor.analytic.shares(features.terms.T, attributes_of(query.categories, features.read_as))
+        )
     for name in (*regressor.schema.devices, ANALYTIC, FREE):
         part = inputs.parts.get(name)
         apart = np.zeros(n) if part is None else np.nan_to_num(part - inputs.answers)

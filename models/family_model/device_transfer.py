@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from ...features.batch.cases import Cases, Floats, Indices
 from ...features.batch.category import CaseCategories, CaseCategory, CategoryCache, measured_label
-from ...features.cost.bounds import Counts, counts
+from ...features.cost.bounds import BOUNDS, TERMS, Work, counts, counts_of, n_counts
+from ...features.cost.device_limits import DeviceLimits, limit_numbers
 from ...features.device import Catalogue, Device
 from ...features.errors import SpecError
-from ...features.kernel import get_family
-from ...features.vector.extract import CategoryEncoder, CategoryFeatures, Features, features_of
+from ...features.kernel import View, get_family
+from ...features.vector.extract import CategoryEncoder, CategoryFeatures, Features, derive, knob_features
 from ...features.vector.schema import FeatureSchema
-from ..engine.runtime import Runtime, append_log_base, weighted_sum
+from ..engine.program import Program, Reading
+from ..engine.runtime import Runtime, weighted_sum
 from ..regressor import Matrix
 from .analytic import AnalyticModel
 
@@ -54,11 +57,13 @@ class CategoryInputs:
 
     Attributes:
         features: Its features.
-        log_weights: ln of the analytic model's weights, shape `(n_terms,)`; None where latency is a ratio to the lower bound.
+        numbers: Limits of its device, and ln of the analytic model's weights where there is one, as `GraphInputs` takes them.
+        constants: The inputs of the graphs that follow from the category, float32, shape `(n_inputs,)`.
     """
 
     features: CategoryFeatures
-    log_weights: Floats | None
+    numbers: Floats
+    constants: Matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class Query:
 
     Attributes:
         cases: The cases.
-        counted: Their operand counts.
+        columns: Their operand counts and sizes, as `GraphInputs` takes them.
         categories: Their categories, under catalogue names.
         inputs: What the inputs take from each category.
         features: Their features.
@@ -95,12 +100,107 @@ class Query:
     """
 
     cases: Cases
-    counted: Counts
+    columns: Floats
     categories: CaseCategories
     inputs: Sequence[CategoryInputs]
     features: Features
     log_base: Floats
     x: Matrix
+
+
+class GraphInputs:
+    """From counts, sizes and categories to what the graphs of a family read.
+
+    Args:
+        schema: Names the features.
+        has_analytic: Whether latency is a ratio to an analytic model, whose seconds are then the graphs' last input.
+    """
+
+    def __init__(self, schema: FeatureSchema, has_analytic: bool) -> None:
+        self._schema, self._family = schema, get_family(schema.family)
+        self._counting: dict[tuple[str, str, str], Program] = {}
+        self._columns = np.array(schema.size_columns + [len(schema.names)] * has_analytic)
+        self._has_analytic, self._n_sized = has_analytic, len(schema.size_columns)
+        self._program = Program(
+            self._formula,
+            (n_counts(self._family), len(self._family.dim_names)),
+            (len(fields(DeviceLimits)), len(TERMS) if has_analytic else 0),
+        )
+
+    def _formula(self, counted: Any, sizes: Any, limits: Any, log_weights: Any) -> Any:
+        sized, paper, terms = derive(counted, sizes, limits)
+        if self._has_analytic:
+            parts = np.log(terms) + log_weights
+            top = parts.max(axis=0)
+            base = top + np.log(np.exp(parts - top).sum(axis=0))
+        else:
+            base = np.log(paper.lower_bound_s)
+        bounds_s = np.stack(list(paper.bounds_s.values()))
+        single = np.stack([base / np.log(2.0), base, paper.lower_bound_s, paper.dram_all_s])
+        return np.concatenate([sized, single, bounds_s, terms])
+
+    def columns(self, cases: Cases) -> Floats:
+        """Counts and sizes of cases, one under the other, shape `(k, n)`."""
+        sizes = np.array(list(cases.sizes.values()))
+        if self._family.looks_at_sizes:
+            return np.concatenate([counts(cases), sizes])
+        categories, code = cases.categories.distinct, cases.categories.code
+        kinds = [category[1:4] for category in categories]
+        if len(set(kinds)) == 1:
+            return self._count(kinds[0], sizes)
+        table = np.empty((n_counts(self._family) + len(sizes), len(code)))
+        for kind in set(kinds):
+            here = np.flatnonzero(np.array([other == kind for other in kinds])[code])
+            table[:, here] = self._count(kind, np.ascontiguousarray(sizes[:, here]))
+        return table
+
+    def _count(self, kind: tuple[str, str, str], sizes: Floats) -> Floats:
+        """Counts and sizes of cases of one dtype, kv_dtype and variant."""
+        if kind not in self._counting:
+            family = self._family
+
+            def formula(sizes: Any, _: Any) -> Any:
+                return np.concatenate(
+                    [counts_of(family, View(*kind, dict(zip(family.dim_names, sizes, strict=True)))), sizes]
+                )
+
+            self._counting[kind] = Program(formula, (len(sizes),), (0,))
+        return self._counting[kind].run(sizes)[0]
+
+    def of(
+        self,
+        cases: Cases,
+        columns: Floats,
+        inputs: Sequence[CategoryInputs],
+        code: Indices,
+        rows: Indices | None = None,
+    ) -> tuple[Floats, Matrix, Mapping[str, Floats]]:
+        """What follows from the cases, as `derived` reads it; what graphs read, float32 `(n, n_inputs)`; features of knobs.
+
+        Args:
+            cases: The cases.
+            columns: Their counts and sizes, one under the other, shape `(k, n)`.
+            inputs: The categories.
+            code: Which of them each row has.
+            rows: Which case each row is; None: every case once. A case may stand on several devices.
+        """
+        numbers, constants = (
+            (inputs[0].numbers[None], inputs[0].constants[None]) if len(inputs) == 1
+            else (np.array([each.numbers for each in inputs]), np.array([each.constants for each in inputs]))
+        )  # fmt: skip
+        out, x = self._program.run(columns, numbers, code, rows, Reading(self._columns, constants))
+        knobs = knob_features(cases, self._schema, [each.features for each in inputs], code, rows)
+        for name, column in knobs.items():
+            x[:, self._schema.names.index(name)] = column
+        return out, x, knobs
+
+    def derived(self, out: Floats, columns: Floats, numbers: Any) -> tuple[Floats, Work, Floats, Floats]:
+        """Features and work and terms, see `extract.derive`, and ln of what latency is learned as a ratio to, in seconds."""
+        n, m = self._n_sized, self._n_sized + 4 + len(BOUNDS)
+        _, base, lower, dram_all, *bounds_s = out[n:m]
+        flops, _, moved, footprint = columns[:4]
+        paper = Work(flops, moved, footprint, dict(zip(BOUNDS, bounds_s, strict=True)), lower, dram_all, *numbers[:2])
+        return out[:n], paper, out[m:], base
 
 
 class FamilyRegressor:
@@ -140,6 +240,8 @@ class FamilyRegressor:
         self._measured = {target: frozenset(labels) for target, labels in measured.items()}
         self._encoder = CategoryEncoder(schema, devices)
         self._inputs = CategoryCache(self._find_inputs)
+        self._averages: dict[tuple[int, tuple[str, ...]], Program] = {}
+        self.graph_inputs = GraphInputs(schema, analytic is not None)
 
     def inputs_of(self, categories: Sequence[CaseCategory]) -> list[CategoryInputs]:
         """What the inputs take from each category.
@@ -151,8 +253,10 @@ class FamilyRegressor:
 
     def _find_inputs(self, category: CaseCategory) -> CategoryInputs:
         features = self._encoder.encode([category])[0]
-        weights = None if self.analytic is None else self.analytic.log_weights(features.category, features.read_as)
-        return CategoryInputs(features, weights)
+        weights = () if self.analytic is None else self.analytic.log_weights(features.category, features.read_as)
+        numbers = np.array([*limit_numbers(features.limits), *weights])
+        constants = np.append(features.constant, [] if self.analytic is None else [np.nan]).astype(np.float32)
+        return CategoryInputs(features, numbers, constants)
 
     def sources_of(self, category: CaseCategory) -> tuple[Source, ...]:
         """The measured devices that say something of a category, a catalogue name's."""
@@ -184,23 +288,36 @@ class FamilyRegressor:
 
     def query(self, cases: Cases, inputs: Sequence[CategoryInputs], code: Indices) -> Query:
         """The cases as the graphs meet them; `inputs` are those of their categories, `code` says which each case has."""
-        counted = counts(cases)
-        features = features_of(cases, counted, self.schema, [entry.features for entry in inputs], code)
-        base = self.log_base(features, inputs, code)
-        categories = CaseCategories(tuple(entry.features.category for entry in inputs), code)
-        x = append_log_base(features.values, None if self.analytic is None else base)
-        return Query(cases, counted, categories, inputs, features, base, x)
+        columns = self.graph_inputs.columns(cases)
+        out, x, knobs = self.graph_inputs.of(cases, columns, inputs, code)
+        numbers = (
+            inputs[0].numbers[:, None] if len(inputs) == 1 else np.array([each.numbers[:2] for each in inputs])[code].T
+        )
+        sized, paper, terms, base = self.graph_inputs.derived(out, columns, numbers)
+        encoded = [entry.features for entry in inputs]
+        constants = np.array([entry.constant for entry in encoded])
+        features = Features(
+            self.schema, sized, constants, code, knobs, paper, terms, [entry.read_as for entry in encoded]
+        )
+        categories = CaseCategories(tuple(entry.category for entry in encoded), code)
+        return Query(cases, columns, categories, inputs, features, base, x)
 
-    def log_base(self, features: Features, inputs: Sequence[CategoryInputs], code: Indices) -> Floats:
-        """Ln of what latency is learned as a ratio to, in seconds, shape `(n,)`."""
-        if self.analytic is None:
-            return np.log(features.work.lower_bound_s)
-        weights = np.array([entry.log_weights for entry in inputs])
-        # A row of terms after the other, so that sums do not depend on how many categories there are.
-        parts = np.add(np.log(features.terms), weights if len(inputs) == 1 else weights[code], order="C")
-        top = parts.max(axis=1)
-        log_sum: Floats = top + np.log(np.exp(parts - top[:, None]).sum(axis=1))
-        return log_sum
+    def average_of(self, sources: int, targets: tuple[str, ...]) -> Program:
+        """The program that averages the answers of so many sources; see `transfer`."""
+        key = sources, targets
+        if key not in self._averages:
+
+            def formula(answers: Any, own: Any, similarity: Any, near: Any) -> Any:
+                logs = []
+                for i, target in enumerate(targets):
+                    log = _weighted_mean(answers[i * sources : (i + 1) * sources], similarity)
+                    if target == "latency":
+                        log = _average(log, list(_general(self, *own).values()), np.log(own[1]), near[0], self.shift)
+                    logs.append(log)
+                return np.stack(logs)
+
+            self._averages[key] = Program(formula, (len(targets) * sources, 3), (sources, 1))
+        return self._averages[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +341,9 @@ def transfer(
     sources: Sequence[Sequence[Source]],
     targets: Sequence[str],
     rows: Indices | None = None,
+    *,
+    free: Floats | None = None,
+    with_parts: bool = False,
 ) -> TransferEstimate:
     """Answers for cases from what was measured on other devices of their kind.
 
@@ -233,124 +353,97 @@ def transfer(
         sources: The sources of each of their categories.
         targets: The targets wanted.
         rows: Which cases are wanted, shape `(n,)`; None: all.
+        free: What the scale-free trees answer for all cases of the query, where that is known already.
+        with_parts: Whether the answers that were averaged are wanted.
     """
-    rows = np.arange(len(query.x)) if rows is None else rows
-    code, base = query.categories.code[rows], query.log_base[rows]
-    members = {target: regressor.members[target] for target in targets}
-    useful = [{source.device: source for source in each if not source.targets.isdisjoint(targets)} for each in sources]
-    by_device = {
-        name: [each.get(name) for each in useful] for name in dict.fromkeys(name for each in useful for name in each)
-    }
-    # By source and row: how near the source is, and how far it is another edition of the chip.
-    numbers = [
-        [(0.0, 0.0) if source is None else (source.similarity, source.near_duplicate) for source in by_category]
-        for by_category in by_device.values()
-    ]
-    similarity, duplicate = np.array(numbers).reshape(len(by_device), len(sources), 2).transpose(2, 0, 1)[:, :, code]
-    near = duplicate.max(axis=0, initial=0.0)
-    there = _SourceRows.of(by_device, code)
-    answers = {target: np.full(similarity.shape, np.nan) for target in members}
-    if len(there.rows):
+    code = query.categories.code if rows is None else query.categories.code[rows]
+    useful = [[source for source in each if not source.targets.isdisjoint(targets)] for each in sources]
+    pairs = [source for each in useful for source in each]
+    most = max(map(len, useful), default=0)
+    # By category: the pair of it and each of its sources, -1 where it has fewer; how near they are, and the nearest edition.
+    pair_of = np.full((len(useful), most), -1, dtype=np.intp)
+    numbers = np.zeros((len(useful), most + 1))
+    start = 0
+    for each, row, number in zip(useful, pair_of, numbers, strict=True):
+        row[: len(each)] = range(start, start + len(each))
+        number[: len(each)] = [source.similarity for source in each]
+        number[most] = max((source.near_duplicate for source in each), default=0.0)
+        start += len(each)
+    answers = np.full((len(targets), most, len(code)), np.nan)
+    pair = pair_of.T[:, code]
+    place, case = np.divmod(np.flatnonzero(pair >= 0), len(code))
+    if len(case):
+        wanted = case if rows is None else rows[case]
+        _fill_in(answers, regressor, query, pairs, pair[place, case], (place, case), wanted, targets)
+    base, lower = query.log_base, query.features.work.lower_bound_s
+    if free is None and regressor.free is not None and "latency" in targets:
+        free = regressor.runtime.run(query.x, only=(regressor.free,))[regressor.free][:, 0]
+    own = np.stack([base, lower, np.full(len(base), np.nan) if free is None else free])
+    own = own if rows is None else own[:, rows]
+    if "latency" in targets:
+        answers[targets.index("latency")] += own[0]
+    columns = np.concatenate([answers.reshape(-1, len(code)), own])
+    logs = dict(zip(targets, regressor.average_of(most, tuple(targets)).run(columns, numbers, code)[0], strict=True))
+    parts = _parts(regressor, answers, useful, code, targets, own) if with_parts else {}
+    return TransferEstimate(logs, parts, numbers[code, most])
+
+
+def _fill_in(
+    answers: Floats, regressor: FamilyRegressor, query: Query, pairs: Sequence[Source], pair: Indices, where: Any,
+    rows: Indices, targets: Sequence[str],
+) -> None:  # fmt: skip
+    """What the graphs answer on the sources, into `answers` at `where`; `pair` is the source of each row, `rows` its case."""
+    _, x, _ = regressor.graph_inputs.of(query.cases, query.columns, [source.inputs for source in pairs], pair, rows)
+    # Targets that were measured on the same sources are answered in one run.
+    alike: dict[tuple[bool, ...], list[str]] = {}
+    for target in targets:
+        alike.setdefault(tuple(target in source.targets for source in pairs), []).append(target)
+    for measured, names in alike.items():
+        there = slice(None) if all(measured) else np.flatnonzero(np.array(measured)[pair])
+        members = [regressor.members[target] for target in names]
         # All sources in one go: what a run costs is mostly its start.
-        for target, ratio in there.ratios(regressor, query, rows, members).items():
-            answers[target][there.place, there.rows] = ratio
-    if "latency" in members:
-        answers["latency"] += base
-    parts = {target: dict(zip(by_device, table, strict=True)) for target, table in answers.items()}
-    logs = {target: _weighted_mean(table, similarity) for target, table in answers.items()}
-    if "latency" not in members:
-        return TransferEstimate(logs, parts, near)
-    log_bound = np.log(query.features.work.lower_bound_s[rows])
-    general: dict[str, Floats] = {}
-    if regressor.analytic is not None:
-        general[ANALYTIC] = base
-    if regressor.free is not None:
-        ratio = regressor.runtime.run(query.x[rows], only=(regressor.free,))[regressor.free][:, 0]
-        general[FREE] = log_bound + ratio
-    logs["latency"] = _average(logs["latency"], general, log_bound, near, regressor.shift)
-    parts["latency"] |= general
-    return TransferEstimate(logs, parts, near)
+        outputs = regressor.runtime.run(x[there], [graph for triples in members for graph, _, _ in triples])
+        for target, triples in zip(names, members, strict=True):
+            answers[(targets.index(target), *(index[there] for index in where))] = weighted_sum(outputs, triples)
 
 
-@dataclass(frozen=True, slots=True)
-class _SourceRows:
-    """Cases as they would run on their sources, a row per case and source.
-
-    Attributes:
-        rows: Which of the wanted cases each row is.
-        place: Which source device.
-        inputs: The inputs of the distinct pairs of category and source.
-        code: Which of `inputs` each row has.
-        targets: The targets measured of each pair.
-    """
-
-    rows: Indices
-    place: Indices
-    inputs: tuple[CategoryInputs, ...]
-    code: Indices
-    targets: tuple[frozenset[str], ...]
-
-    @classmethod
-    def of(cls, by_device: Mapping[str, Sequence[Source | None]], code: Indices) -> _SourceRows:
-        """The rows for cases of the categories `code`; `by_device` holds the source of each category on each device."""
-        rows, place, codes = [], [], []
-        inputs: list[CategoryInputs] = []
-        targets: list[frozenset[str]] = []
-        for device, by_category in enumerate(by_device.values()):
-            pair = np.full(len(by_category), -1, dtype=np.intp)
-            for category, source in enumerate(by_category):
-                if source is not None:
-                    pair[category] = len(inputs)
-                    inputs.append(source.inputs)
-                    targets.append(source.targets)
-            pairs = pair[code]
-            here = np.flatnonzero(pairs >= 0)
-            rows.append(here)
-            place.append(np.full(len(here), device, dtype=np.intp))
-            codes.append(pairs[here])
-        if not inputs:
-            nothing = np.zeros(0, dtype=np.intp)
-            return cls(nothing, nothing, (), nothing, ())
-        return cls(np.concatenate(rows), np.concatenate(place), tuple(inputs), np.concatenate(codes), tuple(targets))
-
-    def ratios(self, regressor: FamilyRegressor, query: Query, wanted: Indices, members: Members) -> dict[str, Floats]:
-        """What the graphs answer on the source devices, by target; NaN where a target was not measured there."""
-        encoded = [entry.features for entry in self.inputs]
-        features = features_of(query.cases, query.counted, regressor.schema, encoded, self.code, wanted[self.rows])
-        base = regressor.log_base(features, self.inputs, self.code)
-        x = append_log_base(features.values, None if regressor.analytic is None else base)
-        ratios = {target: np.full(len(x), np.nan) for target in members}
-        # Targets that were measured on the same sources are answered in one run.
-        alike: dict[tuple[bool, ...], list[str]] = {}
-        for target in members:
-            alike.setdefault(tuple(target in targets for targets in self.targets), []).append(target)
-        for measured, names in alike.items():
-            if not any(measured):
-                continue
-            rows = slice(None) if all(measured) else np.flatnonzero(np.array(measured)[self.code])
-            outputs = regressor.runtime.run(x[rows], [graph for target in names for graph, _, _ in members[target]])
-            for target in names:
-                ratios[target][rows] = weighted_sum(outputs, members[target])
-        return ratios
+def _parts(
+    regressor: FamilyRegressor, answers: Floats, sources: Sequence[Sequence[Source]], code: Indices, targets: Sequence[str],
+    own: Floats,
+) -> dict[str, dict[str, Floats]]:  # fmt: skip
+    """By target, every answer that was averaged, by the source's name or `ANALYTIC` or `FREE`."""
+    parts: dict[str, dict[str, Floats]] = {target: {} for target in targets}
+    for category, each in enumerate(sources):
+        here = code == category
+        for place, source in enumerate(each):
+            for target, table in zip(targets, answers, strict=True):
+                part = parts[target].setdefault(source.device, np.full(len(code), np.nan))
+                part[here] = table[place, here]
+    if "latency" in parts:
+        parts["latency"] |= _general(regressor, *own)
+    return parts
 
 
-def _weighted_mean(answers: Floats, weights: Floats) -> Floats:
+def _general(regressor: FamilyRegressor, base: Any, lower: Any, free: Any) -> dict[str, Any]:
+    """The answers that come from no source, ln of seconds."""
+    general = {} if regressor.analytic is None else {ANALYTIC: base}
+    return general if regressor.free is None else general | {FREE: np.log(lower) + free}
+
+
+def _weighted_mean(answers: Any, weights: Any) -> Any:
     """The mean of the answers, shape `(n_sources, n)` like their weights, NaN where there is none; shape `(n,)`."""
     total, weight = np.zeros(answers.shape[1]), np.zeros(answers.shape[1])
-    missing = np.isnan(answers)
     # One source after the other, so that a row's mean does not depend on how many rows there are.
-    for part, part_weight in zip(
-        np.where(missing, 0.0, answers * weights), np.where(missing, 0.0, weights), strict=True
-    ):
-        total, weight = total + part, weight + part_weight
+    for part, part_weight in zip(answers, weights, strict=True):
+        missing = np.isnan(part)
+        total = total + np.where(missing, 0.0, part * part_weight)
+        weight = weight + np.where(missing, 0.0, part_weight)
     return total / np.where(weight > 0, weight, np.nan)
 
 
-def _average(
-    transferred: Floats, general: Mapping[str, Floats], log_bound: Floats, near_duplicate: Floats, shift: float
-) -> Floats:
+def _average(transferred: Any, general: Sequence[Any], log_bound: Any, near_duplicate: Any, shift: float) -> Any:
     """The mean of the answers there are, or the transferred one alone as far as it comes from a near duplicate."""
-    stacked = np.array([transferred, *general.values()])
+    stacked = np.stack([transferred, *general])
     missing = np.isnan(stacked)
     count = len(stacked) - missing.sum(axis=0)
     # With no source at all and nothing general either, the lower bound is what is left.

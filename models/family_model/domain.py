@@ -55,7 +55,7 @@ class Domain:
         order = _by_turns(np.random.default_rng(seed).permutation(len(space)), places)
         points, rest = space[order[:_CORE_POINTS]], space[order[_CORE_POINTS : 5 * _CORE_POINTS]]
         if len(rest):
-            distance = _nearest(rest, points.T.astype(np.float32))
+            distance = _nearest(rest.T, points.T.astype(np.float32))
         else:
             apart = np.abs(space[:, None] - space[None]).max(axis=2) + np.diag(np.full(len(space), np.inf))
             distance = apart.min(axis=1) if len(space) > 1 else np.zeros(1)
@@ -66,11 +66,11 @@ class Domain:
 
     def excess(self, features: Features) -> tuple[Floats, Floats]:
         """How far each case lies outside, in steps of `reach`, shape `(n,)`, 0 inside: by anything, and by its knobs alone."""
-        space = features.values[:, _positions(features.schema.names, self.names)]
-        beyond_range = np.maximum(np.maximum(self.low - space, space - self.high), 0.0).max(axis=1)
+        space = features.sized[_positions(features.schema.sized_names, self.names)]
+        beyond_range = np.maximum(np.maximum(self.low[:, None] - space, space - self.high[:, None]), 0.0).max(axis=0)
         far = np.maximum(_nearest(space, self._columns, self.reach) / self.reach - (1.0 + _ROUNDING), 0.0)
         sizes: Floats = np.maximum(far, np.where(beyond_range > 0.05, beyond_range, 0.0))
-        if not self.tiles.points or np.isnan(features.values[:, _knob_positions(features.schema.names)]).all():
+        if not (self.tiles.points and features.knobs):
             return sizes, np.zeros(len(sizes))
         tiles = self.tiles.excess(features)
         return np.maximum(sizes, tiles), tiles
@@ -136,17 +136,17 @@ def _nearest(space: Floats, known: Any, enough: float = -1.0) -> Floats:
     """Largest difference in any one log2 feature to the nearest point, shape `(n,)`.
 
     Args:
-        space: The cases, shape `(n, n_features)`.
+        space: The cases, shape `(n_features, n)`.
         known: The points, float32 `(n_features, n_points)`.
         enough: A case is done with once a point is as near.
     """
-    columns = space.T.astype(np.float32)
-    if len(space) <= _FEW:
+    columns, n = space.astype(np.float32), space.shape[1]
+    if n <= _FEW:
         # One comparison of all costs less than the loop's steps.
         distance: Floats = np.abs(known[:, :, None] - columns[:, None, :]).max(axis=0).min(axis=0).astype(np.float64)
         return distance
-    out = np.full(len(space), np.inf, dtype=np.float32)
-    left = np.arange(len(space))
+    out = np.full(n, np.inf, dtype=np.float32)
+    left = np.arange(n)
     for start in range(0, known.shape[1], _SLICE):
         some = known[:, start : start + _SLICE, None]
         farthest = np.abs(some[0] - columns[0])
@@ -231,11 +231,6 @@ class TileDomain:
         names = tuple(data["names"])
         points = {impl: numbers(sample, None, len(names)) for impl, sample in data["points"].items()}
         return cls(names, points, {impl: finite(reach, 0.0) for impl, reach in data["reach"].items()})
-
-
-@lru_cache(maxsize=256)
-def _knob_positions(names: tuple[str, ...]) -> list[int]:
-    return [i for i, name in enumerate(names) if name.startswith("knob ")]
 
 
 def _space(features: Features, names: tuple[str, ...]) -> tuple[Floats, Any]:

@@ -202,101 +202,83 @@ class TargetColumns:
 
 
 def score_row(scores: Scores, regime: str, coverage: float) -> tuple[float, ...]:
-    """What intervals of a category take from the scores of its regime: a row of `Spread.rows`."""
+    """What intervals of a category take from the scores of its regime: what `interval_ends` reads."""
     normal = NormalDist().inv_cdf((1.0 + coverage) / 2.0)
     # Beyond what was measured errors grow, small as they were inside; of devices never measured that is in the scores.
     growth = _LOG_ERROR_OUTSIDE * normal if regime == "seen" else 0.0
     return *scores.bounds(coverage), regime == "unseen_kind", regime == "unseen_device", regime == "adapted", growth
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """What the intervals of `n` cases are made of, for each of `SCORED` that has scores (all, or latency alone).
+ROW_NUMBERS = 6
+"""Numbers of a `score_row`."""
 
-    Attributes:
-        rows: Lower and upper score, whether the regime is unseen_kind, unseen_device or adapted, and what is added
-            outside the domain, shape `(n_targets, 6, n)` or `(n_targets, 6, 1)`.
-        scales: The size of errors, shape `(n_targets, n)`.
-        factor: Widening outside the domain, shape `(n,)`.
-        near_duplicate: How far another edition of the chip was measured, shape `(n,)`.
-        deviation: The standard deviation that an adaptation claims, shape `(n_targets, n)`, NaN where none does.
+
+def interval_rows(
+    latency_s: Any, bound_s: Any, log_power: Any, limit_w: Any, idle_w: Any, ends: Sequence[tuple[Any, Any, Any, Any]]
+) -> Any:
+    """Value, lower and upper end of latency, and of power and energy where power was learned, shape `(3, n)` or `(9, n)`.
+
+    Args:
+        latency_s: Predicted latency, shape `(n,)` like the rest.
+        bound_s: Its lower bound.
+        log_power: ln of the predicted share of the power limit; None where no power was learned.
+        limit_w: Power limit, NaN where none is public.
+        idle_w: Least power, likewise.
+        ends: For each of `SCORED` that has scores, what `interval_ends` gives.
     """
-
-    rows: Floats
-    scales: Floats
-    factor: Floats
-    near_duplicate: Floats
-    deviation: Floats | None
-
-    def targets(
-        self, latency_s: Floats, bound_s: Floats, log_power: Floats | None, limit_w: Floats, idle_w: Floats
-    ) -> tuple[TargetColumns, TargetColumns, TargetColumns]:
-        """Latency, power and energy.
-
-        Args:
-            latency_s: Predicted latency, shape `(n,)`.
-            bound_s: Its lower bound, shape `(n,)`.
-            log_power: ln of the predicted share of the power limit, shape `(n,)`; None where no power was learned.
-            limit_w: Power limit, NaN where none is public, shape `(n,)` or `(1,)`.
-            idle_w: Least power, likewise.
-        """
-        low, high, plain, unseen, adapted, growth = self.rows.transpose(1, 0, 2)
-        has_plain, has_unseen, has_adapted = self.rows[:, 2:5].max(axis=(0, 2)).tolist()
-        scale = self.scales
-        if has_plain:
-            # This regime's scores are plain log errors.
-            scale = np.where(plain > 0, 1.0, scale)
-        if has_unseen:
-            scale = np.where(unseen > 0, scale * near_duplicate_factor(self.near_duplicate), scale)
-        if has_adapted and self.deviation is not None:
-            scale = np.where((adapted > 0) & ~np.isnan(self.deviation), self.deviation, scale)
-        # The ends of the intervals as multiples of the values, all targets at once.
-        spread, outside = scale * self.factor, growth * (self.factor - 1.0)
-        lower, upper = np.exp(low * spread - outside), np.exp(np.minimum(high * spread + outside, _MAX_LOG_WIDTH))
-        latency = _between(latency_s, lower[0], upper[0], bound_s)
-        if log_power is None:
-            unknown = TargetColumns(*np.full((3, len(latency_s)), np.nan))
-            return latency, unknown, unknown
-        value = np.minimum(np.maximum(limit_w * np.exp(log_power), idle_w), limit_w)
-        power = _between(value, lower[1], upper[1], idle_w, limit_w)
-        # No energy outside what the ends of latency and power give together.
-        energy = _between(
-            latency_s * value, lower[2], upper[2], latency.lower * power.lower, latency.upper * power.upper
-        )
-        if has_adapted:
-            energy = _chosen((adapted[:2] > 0).any(axis=0), _product(latency, power), energy)
-        # A kind of device whose power was never measured, or without a public limit, has no power.
-        known = (plain[1] == 0) & ~np.isnan(value)
-        if known.all():
-            return latency, power, energy
-        unknown = TargetColumns(*np.full((3, len(latency_s)), np.nan))
-        return latency, _chosen(known, power, unknown), _chosen(known, energy, unknown)
+    latency = _between(latency_s, *ends[0][:2], bound_s)
+    if log_power is None:
+        return np.stack(latency)
+    value = np.minimum(np.maximum(limit_w * np.exp(log_power), idle_w), limit_w)
+    power = _between(value, *ends[1][:2], idle_w, limit_w)
+    # No energy outside what the ends of latency and power give together.
+    energy = _between(latency_s * value, *ends[2][:2], latency[1] * power[1], latency[2] * power[2])
+    is_adapted = (ends[0][3] > 0) | (ends[1][3] > 0)
+    chosen = [np.where(is_adapted, *pair) for pair in zip(_product(latency, power), energy, strict=True)]
+    # A kind of device whose power was never measured, or without a public limit, has no power.
+    known = (ends[1][2] == 0) & ~np.isnan(value)
+    return np.stack([*latency, *(np.where(known, row, np.nan) for row in (*power, *chosen))])
 
 
-def _between(
-    value: Floats, lower: Floats, upper: Floats, floor: Floats, ceiling: Floats | None = None
-) -> TargetColumns:
-    """Values with intervals whose ends are multiples of them, kept between `floor` and `ceiling`, shape `(n,)`."""
+def interval_ends(
+    scores: Any, log_scale: Any, factor: Any, near_duplicate: Any, deviation: Any
+) -> tuple[Any, Any, Any, Any]:
+    """Ends of an interval as multiples of the value, and whether its regime is unseen_kind and adapted, shape `(n,)` each.
+
+    Args:
+        scores: A `score_row`, shape `(6, n)`.
+        log_scale: What the scale model answers; None where there is none, and errors have size 1.
+        factor: Widening outside the domain.
+        near_duplicate: How far another edition of the chip was measured.
+        deviation: The standard deviation that an adaptation claims, NaN where none does; None where no case has one.
+    """
+    low, high, plain, unseen, adapted, growth = scores
+    # The scores of unseen_kind are plain log errors.
+    scale = np.where(plain > 0, 1.0, scale_of(0.0 * factor if log_scale is None else log_scale))
+    scale = np.where(unseen > 0, scale * near_duplicate_factor(near_duplicate), scale)
+    if deviation is not None:
+        scale = np.where((adapted > 0) & ~np.isnan(deviation), deviation, scale)
+    spread, outside = scale * factor, growth * (factor - 1.0)
+    return np.exp(low * spread - outside), np.exp(np.minimum(high * spread + outside, _MAX_LOG_WIDTH)), plain, adapted
+
+
+def _between(value: Any, lower: Any, upper: Any, floor: Any, ceiling: Any = None) -> tuple[Any, Any, Any]:
+    """Values with intervals whose ends are multiples of them, kept between `floor` and `ceiling`, shape `(n,)` each."""
     low, high = np.maximum(value * lower, floor), np.maximum(value * upper, value)
     if ceiling is None:
-        return TargetColumns(value, np.minimum(low, value), high)
-    return TargetColumns(
-        value, np.minimum(low, np.minimum(value, ceiling)), np.minimum(high, np.maximum(ceiling, value))
-    )
+        return value, np.minimum(low, value), high
+    return value, np.minimum(low, np.minimum(value, ceiling)), np.minimum(high, np.maximum(ceiling, value))
 
 
-def _product(latency: TargetColumns, power: TargetColumns) -> TargetColumns:
+def _product(latency: Sequence[Any], power: Sequence[Any]) -> tuple[Any, Any, Any]:
     """Energy from the other two, their errors taken as independent: half-widths add up in squares."""
-    value = latency.value * power.value
-    down = np.hypot(np.log(latency.value / latency.lower), np.log(power.value / power.lower))
-    up = np.hypot(np.log(latency.upper / latency.value), np.log(power.upper / power.value))
-    return TargetColumns(value, value * np.exp(-down), value * np.exp(up))
+    value = latency[0] * power[0]
 
+    def both(high: int, low: int) -> Any:
+        ours, other = (np.log(target[high] / target[low]) for target in (latency, power))
+        return np.sqrt(ours * ours + other * other)
 
-def _chosen(here: Any, columns: TargetColumns, others: TargetColumns) -> TargetColumns:
-    return TargetColumns(
-        *(np.where(here, getattr(columns, end), getattr(others, end)) for end in ("value", "lower", "upper"))
-    )
+    return value, value * np.exp(-both(0, 1)), value * np.exp(both(2, 0))
 
 
 SURE_POWER_S = 333e-6

@@ -73,35 +73,41 @@ class RecordColumns:
 
     Attributes:
         limit_w: Power limits.
-        idle_w: Least power.
         memory_b: Bytes of memory.
-        novelty: Labels never seen in training.
         learned: Whether a learned model applies.
         largest_sizes: Largest measured sizes, shape `(n_dims, n)`.
     """
 
     limit_w: Floats
-    idle_w: Floats
     memory_b: Floats
-    novelty: Floats
     learned: Floats
     largest_sizes: Floats
 
     @classmethod
     def of(cls, records: Sequence[CategoryRecord], code: Indices) -> RecordColumns:
         """The columns of cases whose category is `code` among `records`."""
-        columns = ([getattr(record.columns, name) for record in records] for name in cls.__slots__)
-        return cls(*(np.concatenate(column, axis=-1)[..., code] for column in columns))
+        if len(records) == 1:
+            return records[0].columns
+        limit_w, memory_b, learned, *largest = np.array([record.numbers for record in records])[code].T
+        return cls(limit_w, memory_b, learned, np.array(largest))
 
 
 class ScoreRows(dict[float, Floats]):
-    """What intervals of a category take from the scores of its regimes, computed when a coverage is first looked up.
+    """What answers of a category take from its support, its device and the scores of its regimes, by coverage.
 
-    By coverage, a row for latency, power and energy, shape `(n_targets, 6)`, see `Spread.rows`.
+    Each is computed when a coverage is first looked up: whether a learned model applies, labels never seen, power limit, least
+    power, and a `score_row` for each target.
     """
 
-    def __init__(self, model: FamilyModel, regimes: Mapping[str, str], adaptations: Mapping[str, Adaptation]) -> None:
+    def __init__(
+        self,
+        model: FamilyModel,
+        regimes: Mapping[str, str],
+        adaptations: Mapping[str, Adaptation],
+        numbers: Sequence[float],
+    ) -> None:
         super().__init__()
+        self._numbers = tuple(numbers)
         self._model = model
         self._regimes = dict(regimes)
         if "power" in regimes:
@@ -110,7 +116,7 @@ class ScoreRows(dict[float, Floats]):
         self._adaptations = adaptations
 
     def __missing__(self, coverage: float) -> Floats:
-        rows = []
+        numbers = [*self._numbers]
         for target in (name for name in SCORED if name in self._regimes):
             regime, scores = self._regimes[target], self._model.targets[target].scores
             if regime != "adapted":
@@ -119,10 +125,10 @@ class ScoreRows(dict[float, Floats]):
                 # Energy on an adapted device is put together from the other two afterwards.
                 adaptation = self._adaptations.get(target)
                 chosen = scores["seen"] if adaptation is None else adaptation.scores
-            rows.append(score_row(chosen, regime, coverage))
+            numbers += score_row(chosen, regime, coverage)
         if len(self) >= _MAX_COVERAGES:
             self.clear()
-        return self.setdefault(coverage, np.array(rows, dtype=np.float64))
+        return self.setdefault(coverage, np.array(numbers, dtype=np.float64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +141,9 @@ class CategoryRecord:
         support: How well the training data covers it.
         notes: The notes of a case that its sizes add nothing to.
         adaptations: What calibration taught of its device, by target.
-        columns: Its numbers as columns of shape `(1,)`.
-        scores: What its intervals take from the scores, by coverage.
+        numbers: The numbers of `RecordColumns`.
+        columns: These as columns of shape `(1,)`.
+        scores: What its answers take from its category, by coverage.
     """
 
     inputs: CategoryInputs
@@ -144,6 +151,7 @@ class CategoryRecord:
     support: TrainingSupport
     notes: tuple[str, ...]
     adaptations: Mapping[str, Adaptation]
+    numbers: Floats
     columns: RecordColumns
     scores: ScoreRows
 
@@ -153,12 +161,14 @@ class CategoryRecord:
     ) -> CategoryRecord:
         """The record of a category."""
         device = inputs.features.device
-        numbers = (*power_limits_of(device), device.fact("memory_b") or math.inf, support.novelty, support.is_learned)
-        limit_w, idle_w, memory_b, novelty, applies = np.array(numbers, dtype=np.float64)[:, None]
-        columns = RecordColumns(limit_w, idle_w, memory_b, novelty, applies, support.largest_sizes[:, None])
+        limit_w, idle_w = power_limits_of(device)
+        numbers = np.array([limit_w, device.fact("memory_b") or math.inf, support.is_learned, *support.largest_sizes])
+        columns = RecordColumns(*numbers[:3, None], numbers[3:, None])
         adaptations = model.adaptations.get(inputs.features.category.device, {})
-        scores = ScoreRows(model, support.answer_regime, adaptations)
-        return cls(inputs, sources, support, support.notes, adaptations, columns, scores)
+        scores = ScoreRows(
+            model, support.answer_regime, adaptations, (support.is_learned, support.novelty, limit_w, idle_w)
+        )
+        return cls(inputs, sources, support, support.notes, adaptations, numbers, columns, scores)
 
 
 def training_support(

@@ -17,6 +17,7 @@ from ...features.cost.bounds import Work
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec, get_family
+from ..engine.program import Program
 from ..engine.runtime import GraphError, Runtime, mask_device_features, weighted_sum
 from ..family_model.artifact import FamilyModel, load_family, read_manifest
 from ..family_model.artifact_files import ArtifactError
@@ -24,7 +25,15 @@ from ..family_model.device_correction import points_by_target
 from ..family_model.device_transfer import FamilyRegressor, Query, transfer
 from ..family_model.domain import WIDENING_PER_STEP, extrapolate, log2_excess
 from ..family_model.gaussian_process import Points
-from ..family_model.intervals import COVERAGE_RANGE, SCORED, Spread, check_coverage, scale_of
+from ..family_model.intervals import (
+    COVERAGE_RANGE,
+    ROW_NUMBERS,
+    SCORED,
+    TargetColumns,
+    check_coverage,
+    interval_ends,
+    interval_rows,
+)
 from .in_domain import CategoryRecord, Novelty, RecordColumns, notes, training_support
 from .prediction import TARGETS, Prediction, Predictions
 
@@ -65,13 +74,37 @@ class FamilyPredictor:
 
     @cached_property
     def _scale_graphs(self) -> tuple[int | None, ...]:
-        """The graph of each target's error sizes, as `Spread.scales` has them; None where there is none."""
+        """The graph of the error sizes of each target with scores; None where there is none."""
         names = SCORED if "power" in self._targets else SCORED[:1]
         return tuple(self.model.targets[name].scale_graph for name in names)
 
     @cached_property
     def _error_graphs(self) -> tuple[int, ...]:
         return tuple(dict.fromkeys(graph for graph in self._scale_graphs if graph is not None))
+
+    @cached_property
+    def _answers(self) -> Mapping[bool, Program]:
+        """From logs, error sizes and what else `predict` gives to `interval_rows`; True: with deviations of an adaptation."""
+        n_logs, n_scores = len(self._targets), len(self._scale_graphs)
+        n_scales = sum(graph is not None for graph in self._scale_graphs)
+
+        def formula(logs: Any, scales: Any, single: Any, deviation: Any, numbers: Any, scores: Any) -> Any:
+            (bound_s, excess, near_duplicate), (learned, novelty, limit_w, idle_w) = single, numbers
+            # Off the device kinds it was trained on, what was learned means nothing: the median ratio stands in.
+            scaled = bound_s * np.exp(self.model.median_log_ratio)
+            latency_s = np.maximum(np.where(learned > 0, np.exp(logs[0]), scaled), bound_s)
+            factor = 1.0 + WIDENING_PER_STEP * (excess + _STEPS_PER_UNKNOWN_LABEL * novelty)
+            left, ends = iter(scales), []
+            for i, graph in enumerate(self._scale_graphs):
+                score, scale = scores[i * ROW_NUMBERS : (i + 1) * ROW_NUMBERS], None if graph is None else next(left)
+                claimed = deviation[i] if len(deviation) else None
+                ends.append(interval_ends(score, scale, factor, near_duplicate, claimed))
+            return interval_rows(latency_s, bound_s, logs[1] if n_logs > 1 else None, limit_w, idle_w, ends)
+
+        return {
+            adapted: Program(formula, (n_logs, n_scales, 3, n_scores * adapted), (4, n_scores * ROW_NUMBERS))
+            for adapted in (False, True)
+        }
 
     @cached_property
     def _runtime(self) -> Runtime:
@@ -104,27 +137,22 @@ class FamilyPredictor:
         model, code = self.model, cases.categories.code
         records = [self._records[category] for category in cases.categories.distinct]
         query = self._learned.query(cases, [record.inputs for record in records], code)
-        columns, work = RecordColumns.of(records, code) if len(records) > 1 else records[0].columns, query.features.work
+        columns, work = RecordColumns.of(records, code), query.features.work
         larger = log2_excess(cases.sizes, columns.largest_sizes)
         excess, tiles = model.domain.excess(query.features)
         excess, learned = np.maximum(excess, larger), all(record.support.is_learned for record in records)
         if not learned:
             excess = np.where(columns.learned > 0, excess, 0.0)
-        factor = 1.0 + WIDENING_PER_STEP * (excess + _STEPS_PER_UNKNOWN_LABEL * columns.novelty)
         adapted = any(record.adaptations for record in records)
         estimates, scales = self._estimate(query, records, columns, larger, with_points=adapted)
         deviation = self._correct(estimates, records, code) if adapted else None
-        latency_s = np.exp(estimates.logs["latency"])
-        if not learned:
-            # Off the device kinds it was trained on, what was learned means nothing: the median ratio stands in.
-            scaled = work.lower_bound_s * np.exp(model.median_log_ratio)
-            latency_s = np.where(columns.learned > 0, latency_s, scaled)
-        scores = [record.scores[coverage] for record in records]
-        # One column where all cases share a category.
-        rows = scores[0][:, :, None] if len(scores) == 1 else np.array(scores).transpose(1, 2, 0)[:, :, code]
-        spread = Spread(rows, scales, factor, estimates.near_duplicate, deviation)
-        targets = spread.targets(np.maximum(latency_s, work.lower_bound_s), work.lower_bound_s,
-                                 estimates.logs.get("power"), columns.limit_w, columns.idle_w)  # fmt: skip
+        inputs = [*estimates.logs.values(), *scales, work.lower_bound_s, excess, estimates.near_duplicate]
+        inputs += [] if deviation is None else [*deviation]
+        numbers = np.array([record.scores[coverage] for record in records])
+        rows, _ = self._answers[deviation is not None].run(np.stack(inputs), numbers, code)
+        targets = [TargetColumns(*rows[i : i + 3]) for i in range(0, len(rows), 3)]
+        if len(targets) == 1:
+            targets += [TargetColumns(*np.full((3, len(code)), np.nan))] * 2
         too_large = work.footprint_b > columns.memory_b
         is_ordinary = not (too_large.any() or excess.any())
         by_case = [records[i] for i in code.tolist()]
@@ -151,7 +179,7 @@ class FamilyPredictor:
         """
         records, code = [self._records[category] for category in cases.categories.distinct], cases.categories.code
         query = self._learned.query(cases, [record.inputs for record in records], code)
-        columns = RecordColumns.of(records, code) if len(records) > 1 else records[0].columns
+        columns = RecordColumns.of(records, code)
         larger = log2_excess(cases.sizes, columns.largest_sizes)
         return self._estimate(query, records, columns, larger, with_points=True)[0]
 
@@ -163,10 +191,10 @@ class FamilyPredictor:
         larger: Floats,
         *,
         with_points: bool,
-    ) -> tuple[RawEstimates, Floats]:
+    ) -> tuple[RawEstimates, list[Floats]]:
         """Own answers where a case's like was measured on its device, else transferred ones; and the sizes of errors.
 
-        `larger` is the `log2_excess` of the cases. The sizes have shape `(n_targets, n)`, see `Spread.scales`.
+        `larger` is the `log2_excess` of the cases. The sizes are a column for each of `_scale_graphs` that is there.
         """
         code, members = query.categories.code, self._learned.members
         supports = [record.support for record in records]
@@ -174,18 +202,19 @@ class FamilyPredictor:
         items = [target for target in self._targets if any(target in support.direct for support in supports)]
         graphs = [graph for target in items for graph, _, _ in members[target]]
         unseen = [support.is_unseen for support in supports]
+        # Scale-free trees do not read what is masked below.
+        is_transferred = any(support.transferred for support in supports)
+        free = () if self.model.free is None or not is_transferred else (self.model.free,)
         if not any(unseen):
-            outputs = errors = self._runtime.run(query.x, (*graphs, *self._error_graphs))
+            outputs = errors = self._runtime.run(query.x, (*graphs, *self._error_graphs, *free))
         else:
             # For those whose like was never measured there, nothing says where a case ran, as in calibrating.
             x = mask_device_features(query.x, self.model.schema)
             if not all(unseen):
                 x = np.where(np.array(unseen)[code][:, None], x, query.x)
             outputs = self._runtime.run(query.x, graphs) if graphs else {}
-            errors = self._runtime.run(x, self._error_graphs)
-        # A target whose errors were not learned has errors of size 1.
-        plain = np.zeros(len(query.x))
-        scales = scale_of(np.array([plain if graph is None else errors[graph][:, 0] for graph in self._scale_graphs]))
+            errors = self._runtime.run(x, (*self._error_graphs, *free))
+        scales = [errors[graph][:, 0] for graph in self._scale_graphs if graph is not None]
         logs = {
             target: weighted_sum(outputs, members[target]) if target in items else np.zeros(len(code))
             for target in self._targets
@@ -199,8 +228,9 @@ class FamilyPredictor:
             )  # fmt: skip
         parts: dict[str, dict[str, Floats]] = {target: {} for target in logs}
         near_duplicate = np.zeros(len(code))
-        if any(support.transferred for support in supports):
-            self._transfer(query, records, logs, parts if with_points else None, near_duplicate)
+        if is_transferred:
+            freely = errors[free[0]][:, 0] if free else None
+            self._transfer(query, records, logs, freely, parts if with_points else None, near_duplicate)
         if not with_points:
             return RawEstimates(logs, {}, {}, near_duplicate, columns.limit_w), scales
         limit_w = np.broadcast_to(columns.limit_w, code.shape)
@@ -214,7 +244,7 @@ class FamilyPredictor:
         ), scales
 
     def _transfer(
-        self, query: Query, records: Sequence[CategoryRecord], logs: Mapping[str, Floats],
+        self, query: Query, records: Sequence[CategoryRecord], logs: Mapping[str, Floats], free: Floats | None,
         parts: Mapping[str, dict[str, Floats]] | None, near_duplicate: Floats,
     ) -> None:  # fmt: skip
         """Fill in the answers of other devices: into `logs`, their terms into `parts` if there is one, and `near_duplicate`."""
@@ -223,7 +253,9 @@ class FamilyPredictor:
             here = [support.transferred == targets for support in supports]
             rows = None if all(here) else np.flatnonzero(np.array(here)[code])
             sources = [record.sources if there else () for record, there in zip(records, here, strict=True)]
-            answer = transfer(self._learned, query, sources, sorted(targets), rows)
+            answer = transfer(
+                self._learned, query, sources, sorted(targets), rows, free=free, with_parts=parts is not None
+            )
             index: Any = slice(None) if rows is None else rows
             near_duplicate[index] = answer.near_duplicate
             for target, column in answer.logs.items():
@@ -239,7 +271,7 @@ class FamilyPredictor:
         return weighted_sum(outputs, triples) + part.log_base, part.features.work
 
     def _correct(self, estimates: RawEstimates, records: Sequence[CategoryRecord], code: Indices) -> Floats:
-        """Add what calibration taught to the estimates; returns the standard deviations left, see `Spread.deviation`."""
+        """Add what calibration taught to the estimates; returns the standard deviations left, NaN where nothing was taught."""
         deviation = np.full((len(self._scale_graphs), len(code)), np.nan)
         names = [record.inputs.features.device.name for record in records]
         for device in dict.fromkeys(name for name in names if name in self.model.adaptations):

@@ -77,7 +77,7 @@ class TrainingTable:
         return cls(
             rows=rows,
             features=features,
-            terms=features.terms,
+            terms=features.terms.T,
             attributes=attributes_of(rows.cases.categories, rows.cases.coded("impl")),
             log_bound=np.log(features.work.lower_bound_s),
             log_labels=labels,

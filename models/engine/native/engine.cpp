@@ -113,6 +113,7 @@ static void look_over(const float* x, int64_t n, int64_t width, Ranges& ranges) 
 }
 
 #include "loading.hpp"
+#include "program.hpp"
 
 }  // namespace kernelcast
 
@@ -122,7 +123,7 @@ static void look_over(const float* x, int64_t n, int64_t width, Ranges& ranges) 
 KC_EXPORT int kc_best_level() { return kernelcast::best_level(); }
 
 // Changes whenever the meaning of a function does.
-KC_EXPORT int kc_version() { return 1; }
+KC_EXPORT int kc_version() { return 2; }
 
 // Answers of `count` models for the rows of `x`, (n, width): one after the other in `out`, each (n, targets).
 KC_EXPORT int kc_run(const kernelcast::Model* const* models, int count, const float* x, int64_t n, int64_t width, double* out) {
@@ -162,4 +163,32 @@ KC_EXPORT kernelcast::Model* kc_forest(int level, const kernelcast::ForestArrays
 
 KC_EXPORT kernelcast::Model* kc_network(int level, const kernelcast::NetworkArrays* arrays) {
     return loaded(kernelcast::network_of, level, arrays);
+}
+
+// A program of `steps` steps, four numbers each (see Step); null where there is no memory for it.
+KC_EXPORT kernelcast::Program* kc_program(int64_t columns, int64_t numbers, const double* constants, int64_t n_constants,
+                                          const kernelcast::Step* steps, int64_t n_steps, const int32_t* outputs,
+                                          int64_t n_outputs) {
+    try {
+        return new kernelcast::Program{columns, numbers, {constants, constants + n_constants}, {steps, steps + n_steps},
+                                       {outputs, outputs + n_outputs}};
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+
+KC_EXPORT void kc_free_program(kernelcast::Program* program) { delete program; }
+
+// The outputs of a program for `n` rows, (outputs, n), and of the first `read` of them what graphs read; see calculate_all.
+KC_EXPORT int kc_calculate(const kernelcast::Program* program, int64_t n, int64_t given, const double* columns,
+                           const int64_t* place, const double* numbers, const int64_t* code, double* out, int64_t read,
+                           const int64_t* position, int64_t width, const float* constants, float* x) {
+    thread_local kernelcast::Aligned<double> scratch;
+    try {
+        kernelcast::calculate_all(*program, {n, given, columns, place, numbers, code}, scratch, out, read, position, width,
+                                  constants, x);
+    } catch (const std::bad_alloc&) {
+        return -2;
+    }
+    return 0;
 }

@@ -12,6 +12,7 @@ namespace kernelcast {
 constexpr int kForestRows = 64;   // rows of a batch that forests take together: four AVX-512 registers
 constexpr int kThinnedRows = 512;  // from so many rows on, splits that a batch takes alike are left out first
 constexpr int kNetworkRows = 80;  // and networks: whole vectors of any width
+constexpr int kFewRows = 10;      // rows up to which networks take them one by one, inputs of 0 left out
 constexpr int kMostEmbedding = 64;
 constexpr int kGroupColumns = 8;  // columns whose part of a network's first layer is one sum
 constexpr int kGroupInputs = 40;  // inputs of a hidden layer that are one sum

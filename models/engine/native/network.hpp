@@ -235,9 +235,11 @@ static void run_network(const Network& f, const float* x, int64_t n, int64_t wid
                 }
                 continue;
             }
-            if (rows == 1) {
-                embed_one(f, group, x + row * width, buffer);
-                multiply_one(buffer, group.inputs, first.weights.data + group.weights, padded, total);
+            if (rows <= kFewRows) {
+                for (int r = 0; r < rows; r++) {
+                    embed_one(f, group, x + (row + r) * width, buffer);
+                    multiply_one(buffer, group.inputs, first.weights.data + group.weights, padded, total + r * std::size_t(padded));
+                }
                 continue;
             }
             embed(f, group, x + row * width, width, rows, buffer);
@@ -250,8 +252,9 @@ static void run_network(const Network& f, const float* x, int64_t n, int64_t wid
             set_rows(layer.bias.data, rows, padded, total);
             for (const Group& group : layer.groups) {
                 const float *h = hidden + group.first, *weights = layer.weights.data + group.weights;
-                if (rows == 1) multiply_one(h, group.inputs, weights, padded, total);
-                else multiply(h, padded, 1, rows, group.inputs, weights, padded, total);
+                for (int r = 0; r < rows && rows <= kFewRows; r++)
+                    multiply_one(h + r * std::size_t(padded), group.inputs, weights, padded, total + r * std::size_t(padded));
+                if (rows > kFewRows) multiply(h, padded, 1, rows, group.inputs, weights, padded, total);
             }
             for (std::size_t i = 0; i < count; i += kLanes) store(hidden + i, load(hidden + i) + relu(load(total + i)));
         }

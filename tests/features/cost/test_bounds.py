@@ -52,12 +52,6 @@ def test_a_cpu_thread_has_its_share_of_the_peak_and_no_more_than_all_cores() -> 
     assert bound(None) == bound(2) == bound(64)
 
 
-def test_what_a_dtype_runs_as_is_told() -> None:
-    spec = KernelSpec.of("gemm", "fp8", m=64, n=64, k=64)
-    result = work(Cases.from_specs([spec, spec], ["nvidia-a100-sxm-80gb", H100]), catalogue())
-    assert result.runs_as.strings().tolist() == ["bf16", "fp8"]
-
-
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(SpecError, match="no device 'h300'"):
         work(Cases.from_specs([KernelSpec.of("softmax", "fp32", rows=1, cols=2)], ["h300"]), catalogue())
