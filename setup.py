@@ -1,6 +1,6 @@
 """What pyproject.toml cannot say in a stable way: the compiled engine, without which the package installs as well."""
 
-from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
 
@@ -9,7 +9,7 @@ setup(
         Extension(
             "kernelcast.models.engine._native",
             ["models/engine/native/engine.cpp"],
-            depends=sorted(glob("models/engine/native/*.hpp")),
+            depends=sorted(map(str, Path("models/engine/native").glob("*.hpp"))),
             # Nothing but plain C functions is seen from outside; what is fused is written so (see arithmetic.hpp).
             extra_compile_args=["-O3", "-std=c++17", "-ffp-contract=off", "-fvisibility=hidden", "-Wno-psabi", "-g0"],
             language="c++",
