@@ -64,7 +64,7 @@ class Counts:
         return cls(flops, least, moved, footprint_b, rows, last, table[6:9], table[9:])
 
 
-def counts(cases: Cases) -> Floats:
+def counts(cases: Cases) -> Any:
     """The operand counts of cases, as `Counts.of_rows` reads them."""
     views = cases.views()
     if len(views) == 1:
@@ -191,7 +191,7 @@ def lower_bound_s(spec: KernelSpec, device: Device) -> float:
     return float(work(Cases.from_specs([spec], [device.name]), Catalogue(extra=(device,))).lower_bound_s[0])
 
 
-def cost_terms(counted: Counts, paper: Work, limits: DeviceLimits) -> Floats:
+def cost_terms(counted: Counts, paper: Work, limits: DeviceLimits) -> Any:
     """Seconds of each of `TERMS`, shape `(len(TERMS), n)`, positive; from counts, the work they are, and the limits."""
     compute = paper.flops / paper.peak_flops_per_s
     has_products = len(counted.products) > 0

@@ -100,7 +100,7 @@ class Traced(NDArrayOperatorsMixin):
         raise TypeError("a program cannot branch on a number; write np.where")
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Any:
         """Lengths of the axes."""
         return self.slots.shape
 

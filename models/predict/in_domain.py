@@ -163,7 +163,8 @@ class CategoryRecord:
         device = inputs.features.device
         limit_w, idle_w = power_limits_of(device)
         numbers = np.array([limit_w, device.fact("memory_b") or math.inf, support.is_learned, *support.largest_sizes])
-        columns = RecordColumns(*numbers[:3, None], numbers[3:, None])
+        limit, memory, learned = numbers[:3, None]
+        columns = RecordColumns(limit, memory, learned, numbers[3:, None])
         adaptations = model.adaptations.get(inputs.features.category.device, {})
         scores = ScoreRows(
             model, support.answer_regime, adaptations, (support.is_learned, support.novelty, limit_w, idle_w)
