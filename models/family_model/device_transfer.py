@@ -307,12 +307,14 @@ class FamilyRegressor:
         key = sources, targets
         if key not in self._averages:
 
-            def formula(answers: Any, own: Any, similarity: Any, near: Any) -> Any:
+            def formula(answers: Any, general: Any, similarity: Any, near: Any) -> Any:
                 logs = []
                 for i, target in enumerate(targets):
                     log = _weighted_mean(answers[i * sources : (i + 1) * sources], similarity)
                     if target == "latency":
-                        log = _average(log, list(_general(self, *own).values()), np.log(own[1]), near[0], self.shift)
+                        log = _average(
+                            log, list(_general(self, *general).values()), np.log(general[1]), near[0], self.shift
+                        )
                     logs.append(log)
                 return np.stack(logs)
 
@@ -378,13 +380,13 @@ def transfer(
     base, lower = query.log_base, query.features.work.lower_bound_s
     if free is None and regressor.free is not None and "latency" in targets:
         free = regressor.runtime.run(query.x, only=(regressor.free,))[regressor.free][:, 0]
-    own = np.stack([base, lower, np.full(len(base), np.nan) if free is None else free])
-    own = own if rows is None else own[:, rows]
+    general = np.stack([base, lower, np.full(len(base), np.nan) if free is None else free])
+    general = general if rows is None else general[:, rows]
     if "latency" in targets:
-        answers[targets.index("latency")] += own[0]
-    columns = np.concatenate([answers.reshape(-1, len(code)), own])
+        answers[targets.index("latency")] += general[0]
+    columns = np.concatenate([answers.reshape(-1, len(code)), general])
     logs = dict(zip(targets, regressor.average_of(most, tuple(targets)).run(columns, numbers, code)[0], strict=True))
-    parts = _parts(regressor, answers, useful, code, targets, own) if with_parts else {}
+    parts = _parts(regressor, answers, useful, code, targets, general) if with_parts else {}
     return TransferEstimate(logs, parts, numbers[code, most])
 
 
@@ -409,7 +411,7 @@ def _fill_in(
 
 def _parts(
     regressor: FamilyRegressor, answers: Floats, sources: Sequence[Sequence[Source]], code: Indices, targets: Sequence[str],
-    own: Floats,
+    general: Floats,
 ) -> dict[str, dict[str, Floats]]:  # fmt: skip
     """By target, every answer that was averaged, by the source's name or `ANALYTIC` or `FREE`."""
     parts: dict[str, dict[str, Floats]] = {target: {} for target in targets}
@@ -420,7 +422,7 @@ def _parts(
                 part = parts[target].setdefault(source.device, np.full(len(code), np.nan))
                 part[here] = table[place, here]
     if "latency" in parts:
-        parts["latency"] |= _general(regressor, *own)
+        parts["latency"] |= _general(regressor, *general)
     return parts
 
 
