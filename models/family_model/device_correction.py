@@ -19,8 +19,9 @@ from ...features.batch.category import kv_pair
 from ...features.vector.extract import Features
 from .analytic import attributes_of
 from .artifact_files import finite, numbers
-from .device_transfer import ANALYTIC, FREE, FamilyRegressor, Query
+from .device_transfer import ANALYTIC, FREE
 from .domain import Domain
+from .family_regressor import FamilyRegressor, Query
 from .gaussian_process import Points, Process
 from .intervals import SURE_POWER_S, Scores, student_scores
 

@@ -1,325 +1,23 @@
 """Answers for what was never measured on a device, transferred from devices on which it was.
 
 Three answers are made and averaged: that of measured devices, times the ratio of the fitted analytic model between
-the two; the analytic model's own; and that of trees which see scale-free features only. The nearer a measured device, the
-more its answer counts; of two editions of one chip it counts alone.
+the two; the analytic model's own; and that of trees which see scale-free features only.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...features.batch.cases import Cases, Floats, Indices
-from ...features.batch.category import CaseCategories, CaseCategory, CategoryCache, measured_label
-from ...features.cost.bounds import BOUNDS, TERMS, Work, counts, counts_of, n_counts
-from ...features.cost.device_limits import DeviceLimits, limit_numbers
-from ...features.device import Catalogue, Device
-from ...features.errors import SpecError
-from ...features.kernel import View, get_family
-from ...features.vector.extract import CategoryEncoder, CategoryFeatures, Features, derive, knob_features
-from ...features.vector.schema import FeatureSchema
-from ..engine.program import Program, Reading
-from ..engine.runtime import Runtime, weighted_sum
-from ..regressor import Matrix
-from .analytic import AnalyticModel
+from ...features.batch.cases import Floats, Indices
+from ..engine.program import Program
+from ..engine.runtime import weighted_sum
+from .family_regressor import FamilyRegressor, Query, Source
 
 ANALYTIC, FREE = "analytic", "scale-free"
-
-Members = Mapping[str, tuple[tuple[int, int, float], ...]]
-
-REACH = 0.3
-"""Distance at which a source's weight falls to 1/e."""
-
-_LEAST_WEIGHT = 0.01
-"""A source whose weight is below this share of the nearest one's is left out: it would move an answer by a fraction of a
-per cent, and costs as much as the nearest."""
-
-_FACTS = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b", "tdp_w")
-
-_OTHER_ARCHITECTURE = 0.5
-_OTHER_VENDOR = 1.0
-"""What another architecture or vendor adds, in doublings of every fact: kernels are written anew for each. Chosen once, with
-`REACH`, on devices left out of public tables (docs/decisions/009-unseen-devices.md)."""
-
-_DUPLICATE_WITHIN, _STRANGER_BEYOND = 0.15, 0.5
-"""Devices this near are one chip in two editions (another memory, another board: A100 40 and 80 GB are 0.10 apart, H100 and
-H200 SXM 0.16); beyond the second figure only the general laws carry over."""
-
-
-@dataclass(frozen=True, slots=True)
-class CategoryInputs:
-    """What the inputs of the graphs take from a case's category.
-
-    Attributes:
-        features: Its features.
-        numbers: Limits of its device, and ln of the analytic model's weights where there is one, as `GraphInputs` takes them.
-        constants: The inputs of the graphs that follow from the category, float32, shape `(n_inputs,)`.
-    """
-
-    features: CategoryFeatures
-    numbers: Floats
-    constants: Matrix
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A device on which the like of a category was measured.
-
-    Attributes:
-        device: Its name.
-        similarity: How near it is, 0 to 1: its weight.
-        near_duplicate: How far it is another edition of the same chip, 0 to 1.
-        targets: The targets measured there.
-        inputs: The inputs of the category on that device.
-    """
-
-    device: str
-    similarity: float
-    near_duplicate: float
-    targets: frozenset[str]
-    inputs: CategoryInputs
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """Cases as a family's graphs meet them.
-
-    Attributes:
-        cases: The cases.
-        columns: Their operand counts and sizes, as `GraphInputs` takes them.
-        categories: Their categories, under catalogue names.
-        inputs: What the inputs take from each category.
-        features: Their features.
-        log_base: ln of what latency is learned as a ratio to, in seconds, shape `(n,)`.
-        x: What the graphs read, float32 `(n, n_inputs)`.
-    """
-
-    cases: Cases
-    columns: Floats
-    categories: CaseCategories
-    inputs: Sequence[CategoryInputs]
-    features: Features
-    log_base: Floats
-    x: Matrix
-
-
-class GraphInputs:
-    """From counts, sizes and categories to what the graphs of a family read.
-
-    Args:
-        schema: Names the features.
-        has_analytic: Whether latency is a ratio to an analytic model, whose seconds are then the graphs' last input.
-    """
-
-    def __init__(self, schema: FeatureSchema, has_analytic: bool) -> None:
-        self._schema, self._family = schema, get_family(schema.family)
-        self._counting: dict[tuple[str, str, str], Program] = {}
-        self._columns = np.array(schema.size_columns + [len(schema.names)] * has_analytic)
-        self._has_analytic, self._n_sized = has_analytic, len(schema.size_columns)
-        self._program = Program(
-            self._formula,
-            (n_counts(self._family), len(self._family.dim_names)),
-            (len(fields(DeviceLimits)), len(TERMS) if has_analytic else 0),
-        )
-
-    def _formula(self, counted: Any, sizes: Any, limits: Any, log_weights: Any) -> Any:
-        sized, paper, terms = derive(counted, sizes, limits)
-        if self._has_analytic:
-            parts = np.log(terms) + log_weights
-            top = parts.max(axis=0)
-            base = top + np.log(np.exp(parts - top).sum(axis=0))
-        else:
-            base = np.log(paper.lower_bound_s)
-        bounds_s = np.stack(list(paper.bounds_s.values()))
-        single = np.stack([base / np.log(2.0), base, paper.lower_bound_s, paper.dram_all_s])
-        return np.concatenate([sized, single, bounds_s, terms])
-
-    def columns(self, cases: Cases) -> Floats:
-        """Counts and sizes of cases, one under the other, shape `(k, n)`."""
-        sizes = np.array(list(cases.sizes.values()))
-        if self._family.looks_at_sizes:
-            return np.concatenate([counts(cases), sizes])
-        categories, code = cases.categories.distinct, cases.categories.code
-        kinds = [category[1:4] for category in categories]
-        if len(set(kinds)) == 1:
-            return self._count(kinds[0], sizes)
-        table = np.empty((n_counts(self._family) + len(sizes), len(code)))
-        for kind in set(kinds):
-            here = np.flatnonzero(np.array([other == kind for other in kinds])[code])
-            table[:, here] = self._count(kind, np.ascontiguousarray(sizes[:, here]))
-        return table
-
-    def _count(self, kind: tuple[str, str, str], sizes: Floats) -> Floats:
-        """Counts and sizes of cases of one dtype, kv_dtype and variant."""
-        if kind not in self._counting:
-            family = self._family
-
-            def formula(sizes: Any, _: Any) -> Any:
-                return np.concatenate(
-                    [counts_of(family, View(*kind, dict(zip(family.dim_names, sizes, strict=True)))), sizes]
-                )
-
-            self._counting[kind] = Program(formula, (len(sizes),), (0,))
-        return self._counting[kind].run(sizes)[0]
-
-    def of(
-        self,
-        cases: Cases,
-        columns: Floats,
-        inputs: Sequence[CategoryInputs],
-        code: Indices,
-        rows: Indices | None = None,
-    ) -> tuple[Floats, Matrix, Mapping[str, Floats]]:
-        """What follows from the cases, as `derived` reads it; what graphs read, float32 `(n, n_inputs)`; features of knobs.
-
-        Args:
-            cases: The cases.
-            columns: Their counts and sizes, one under the other, shape `(k, n)`.
-            inputs: The categories.
-            code: Which of them each row has.
-            rows: Which case each row is; None: every case once. A case may stand on several devices.
-        """
-        numbers, constants = (
-            (inputs[0].numbers[None], inputs[0].constants[None]) if len(inputs) == 1
-            else (np.array([each.numbers for each in inputs]), np.array([each.constants for each in inputs]))
-        )  # fmt: skip
-        out, x = self._program.run(columns, numbers, code, rows, Reading(self._columns, constants))
-        knobs = knob_features(cases, self._schema, [each.features for each in inputs], code, rows)
-        for name, column in knobs.items():
-            x[:, self._schema.names.index(name)] = column
-        return out, x, knobs
-
-    def derived(self, out: Floats, columns: Floats, numbers: Any) -> tuple[Floats, Work, Floats, Floats]:
-        """Features and work and terms, see `extract.derive`, and ln of what latency is learned as a ratio to, in seconds."""
-        n, m = self._n_sized, self._n_sized + 4 + len(BOUNDS)
-        _, base, lower, dram_all, *bounds_s = out[n:m]
-        flops, _, moved, footprint = columns[:4]
-        paper = Work(flops, moved, footprint, dict(zip(BOUNDS, bounds_s, strict=True)), lower, dram_all, *numbers[:2])
-        return out[:n], paper, out[m:], base
-
-
-class FamilyRegressor:
-    """What was learned of one family, ready to answer under a catalogue of devices."""
-
-    def __init__(
-        self,
-        schema: FeatureSchema,
-        runtime: Runtime,
-        members: Members,
-        analytic: AnalyticModel | None,
-        free: int | None,
-        measured: Mapping[str, Sequence[str]],
-        devices: Catalogue,
-        shift: float = 0.0,
-    ) -> None:
-        """What was learned.
-
-        Args:
-            schema: Names the features.
-            runtime: Runs the graphs.
-            members: Each target's (graph, column, weight) triples in `runtime`.
-            analytic: The fitted analytic model that latency is a ratio to, if any.
-            free: The graph of the scale-free trees, which answer ln(latency / lower bound).
-            measured: For each target the `measured_label`s of what was measured where.
-            devices: The devices known.
-            shift: Added to ln(latency) of devices without a near duplicate.
-        """
-        self.schema = schema
-        self.runtime = runtime
-        self.members = members
-        self.free = free
-        self.shift = shift
-        self.devices = devices
-        self._unit = get_family(schema.family).unit
-        self.analytic = analytic
-        self._measured = {target: frozenset(labels) for target, labels in measured.items()}
-        self._encoder = CategoryEncoder(schema, devices)
-        self._inputs = CategoryCache(self._find_inputs)
-        self._averages: dict[tuple[int, tuple[str, ...]], Program] = {}
-        self.graph_inputs = GraphInputs(schema, analytic is not None)
-
-    def inputs_of(self, categories: Sequence[CaseCategory]) -> list[CategoryInputs]:
-        """What the inputs take from each category.
-
-        Raises:
-            SpecError: unknown device, or a dtype a device has no peak for.
-        """
-        return [self._inputs[category] for category in categories]
-
-    def _find_inputs(self, category: CaseCategory) -> CategoryInputs:
-        features = self._encoder.encode([category])[0]
-        weights = () if self.analytic is None else self.analytic.log_weights(features.category, features.read_as)
-        numbers = np.array([*limit_numbers(features.limits), *weights])
-        constants = np.append(features.constant, [] if self.analytic is None else [np.nan]).astype(np.float32)
-        return CategoryInputs(features, numbers, constants)
-
-    def sources_of(self, category: CaseCategory) -> tuple[Source, ...]:
-        """The measured devices that say something of a category, a catalogue name's."""
-        sources = [source for name in self.schema.devices if (source := self._source(category, name)) is not None]
-        nearest = {
-            target: max((source.similarity for source in sources if target in source.targets), default=0.0)
-            for target in self._measured
-        }
-        # A source counts where it does for one of its targets at least.
-        return tuple(
-            source for source in sources
-            if any(source.similarity >= _LEAST_WEIGHT * nearest[target] for target in source.targets)
-        )  # fmt: skip
-
-    def _source(self, category: CaseCategory, name: str) -> Source | None:
-        """What a measured device says of the category, None for another kind of device, the same one, or nothing measured."""
-        device, origin = self.devices.get(category.device), self.devices.get(name)
-        moved = category._replace(device=name)
-        targets = frozenset(target for target, labels in self._measured.items() if measured_label(moved) in labels)
-        if device.kind != origin.kind or device.name == origin.name or not targets:
-            return None
-        try:
-            origin.peak_flops_per_s(category.dtype, self._unit)
-        except SpecError:
-            # Measured under a catalogue that knew a peak for it; without one it has no features here.
-            return None
-        apart = distance(device, origin)
-        return Source(name, math.exp(-apart / REACH), near_duplicate(apart), targets, self.inputs_of([moved])[0])
-
-    def query(self, cases: Cases, inputs: Sequence[CategoryInputs], code: Indices) -> Query:
-        """The cases as the graphs meet them; `inputs` are those of their categories, `code` says which each case has."""
-        columns = self.graph_inputs.columns(cases)
-        out, x, knobs = self.graph_inputs.of(cases, columns, inputs, code)
-        numbers = (
-            inputs[0].numbers[:, None] if len(inputs) == 1 else np.array([each.numbers[:2] for each in inputs])[code].T
-        )
-        sized, paper, terms, base = self.graph_inputs.derived(out, columns, numbers)
-        encoded = [entry.features for entry in inputs]
-        constants = np.array([entry.constant for entry in encoded])
-        features = Features(
-            self.schema, sized, constants, code, knobs, paper, terms, [entry.read_as for entry in encoded]
-        )
-        categories = CaseCategories(tuple(entry.category for entry in encoded), code)
-        return Query(cases, columns, categories, inputs, features, base, x)
-
-    def average_of(self, sources: int, targets: tuple[str, ...]) -> Program:
-        """The program that averages the answers of so many sources; see `transfer`."""
-        key = sources, targets
-        if key not in self._averages:
-
-            def formula(answers: Any, general: Any, similarity: Any, near: Any) -> Any:
-                logs = []
-                for i, target in enumerate(targets):
-                    log = _weighted_mean(answers[i * sources : (i + 1) * sources], similarity)
-                    if target == "latency":
-                        log = _average(
-                            log, list(_general(self, *general).values()), np.log(general[1]), near[0], self.shift
-                        )
-                    logs.append(log)
-                return np.stack(logs)
-
-            self._averages[key] = Program(formula, (len(targets) * sources, 3), (sources, 1))
-        return self._averages[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,9 +83,30 @@ def transfer(
     if "latency" in targets:
         answers[targets.index("latency")] += general[0]
     columns = np.concatenate([answers.reshape(-1, len(code)), general])
-    logs = dict(zip(targets, regressor.average_of(most, tuple(targets)).run(columns, numbers, code)[0], strict=True))
+    logs = dict(
+        zip(targets, _average_program(regressor, most, tuple(targets)).run(columns, numbers, code)[0], strict=True)
+    )
     parts = _parts(regressor, answers, useful, code, targets, general) if with_parts else {}
     return TransferEstimate(logs, parts, numbers[code, most])
+
+
+def _average_program(regressor: FamilyRegressor, sources: int, targets: tuple[str, ...]) -> Program:
+    """The program that averages the answers of so many sources; see `transfer`."""
+    key = sources, targets
+    if key not in regressor.averages:
+
+        def formula(answers: Any, general: Any, similarity: Any, near: Any) -> Any:
+            logs = []
+            for i, target in enumerate(targets):
+                log = _weighted_mean(answers[i * sources : (i + 1) * sources], similarity)
+                if target == "latency":
+                    others = list(_general(regressor, *general).values())
+                    log = _average(log, others, np.log(general[1]), near[0], regressor.shift)
+                logs.append(log)
+            return np.stack(logs)
+
+        regressor.averages[key] = Program(formula, (len(targets) * sources, 3), (sources, 1))
+    return regressor.averages[key]
 
 
 def _fill_in(
@@ -452,20 +171,3 @@ def _average(transferred: Any, general: Sequence[Any], log_bound: Any, near_dupl
     mean = np.where(count > 0, np.where(missing, 0.0, stacked).sum(axis=0) / np.maximum(count, 1), log_bound)
     share = np.where(missing[0], 0.0, near_duplicate)
     return share * np.where(missing[0], 0.0, transferred) + (1.0 - share) * (mean + shift)
-
-
-def distance(a: Device, b: Device) -> float:
-    """Mean difference of the datasheet facts both have, in doublings, and more for another architecture or vendor."""
-    steps = [
-        abs(math.log2(a.required(name) / b.required(name)))
-        for name in _FACTS
-        if a.fact(name) is not None and b.fact(name) is not None
-    ]
-    apart = sum(steps) / len(steps) if steps else 1.0
-    apart += _OTHER_ARCHITECTURE if a.architecture != b.architecture else 0.0
-    return apart + (_OTHER_VENDOR if a.vendor != b.vendor else 0.0)
-
-
-def near_duplicate(apart: float) -> float:
-    """1 for devices that are editions of one chip, 0 for strangers, linear between."""
-    return min(max((_STRANGER_BEYOND - apart) / (_STRANGER_BEYOND - _DUPLICATE_WITHIN), 0.0), 1.0)

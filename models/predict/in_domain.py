@@ -16,8 +16,8 @@ from ...features.vector.extract import CategoryFeatures, Features
 from ...features.vector.schema import FeatureSchema
 from ..family_model.artifact import FamilyModel
 from ..family_model.device_correction import Adaptation
-from ..family_model.device_transfer import CategoryInputs, Source
 from ..family_model.domain import size_limits
+from ..family_model.family_regressor import CategoryInputs, Source
 from ..family_model.intervals import REGIMES, SCORED, Scores, power_limits_of, score_row
 
 SCALED_BOUND = "scaled bound"

@@ -22,8 +22,9 @@ from ..engine.runtime import GraphError, Runtime, mask_device_features, weighted
 from ..family_model.artifact import FamilyModel, load_family, read_manifest
 from ..family_model.artifact_files import ArtifactError
 from ..family_model.device_correction import points_by_target
-from ..family_model.device_transfer import FamilyRegressor, Query, transfer
+from ..family_model.device_transfer import transfer
 from ..family_model.domain import WIDENING_PER_STEP, extrapolate, log2_excess
+from ..family_model.family_regressor import FamilyRegressor, Query
 from ..family_model.gaussian_process import Points
 from ..family_model.intervals import (
     COVERAGE_RANGE,
@@ -84,27 +85,7 @@ class FamilyPredictor:
 
     @cached_property
     def _answers(self) -> Mapping[bool, Program]:
-        """From logs, error sizes and what else `predict` gives to `interval_rows`; True: with deviations of an adaptation."""
-        n_logs, n_scores = len(self._targets), len(self._scale_graphs)
-        n_scales = sum(graph is not None for graph in self._scale_graphs)
-
-        def formula(logs: Any, scales: Any, single: Any, deviation: Any, numbers: Any, scores: Any) -> Any:
-            (bound_s, excess, near_duplicate), (learned, novelty, limit_w, idle_w) = single, numbers
-            # Off the device kinds it was trained on, what was learned means nothing: the median ratio stands in.
-            scaled = bound_s * np.exp(self.model.median_log_ratio)
-            latency_s = np.maximum(np.where(learned > 0, np.exp(logs[0]), scaled), bound_s)
-            factor = 1.0 + WIDENING_PER_STEP * (excess + _STEPS_PER_UNKNOWN_LABEL * novelty)
-            left, ends = iter(scales), []
-            for i, graph in enumerate(self._scale_graphs):
-                score, scale = scores[i * ROW_NUMBERS : (i + 1) * ROW_NUMBERS], None if graph is None else next(left)
-                claimed = deviation[i] if len(deviation) else None
-                ends.append(interval_ends(score, scale, factor, near_duplicate, claimed))
-            return interval_rows(latency_s, bound_s, logs[1] if n_logs > 1 else None, limit_w, idle_w, ends)
-
-        return {
-            adapted: Program(formula, (n_logs, n_scales, 3, n_scores * adapted), (4, n_scores * ROW_NUMBERS))
-            for adapted in (False, True)
-        }
+        return _answer_programs(self.model, len(self._targets), self._scale_graphs)
 
     @cached_property
     def _runtime(self) -> Runtime:
@@ -280,6 +261,30 @@ class FamilyPredictor:
                 mean, deviation[SCORED.index(target), rows] = adaptation.at(estimates.points[target].take(rows))
                 estimates.logs[target][rows] += mean
         return deviation
+
+
+def _answer_programs(model: FamilyModel, n_logs: int, scale_graphs: Sequence[int | None]) -> Mapping[bool, Program]:
+    """From logs, error sizes and what else `predict` gives to `interval_rows`; True: with deviations of an adaptation."""
+    n_scores = len(scale_graphs)
+    n_scales = sum(graph is not None for graph in scale_graphs)
+
+    def formula(logs: Any, scales: Any, single: Any, deviation: Any, numbers: Any, scores: Any) -> Any:
+        (bound_s, excess, near_duplicate), (learned, novelty, limit_w, idle_w) = single, numbers
+        # Off the device kinds it was trained on, what was learned means nothing: the median ratio stands in.
+        scaled = bound_s * np.exp(model.median_log_ratio)
+        latency_s = np.maximum(np.where(learned > 0, np.exp(logs[0]), scaled), bound_s)
+        factor = 1.0 + WIDENING_PER_STEP * (excess + _STEPS_PER_UNKNOWN_LABEL * novelty)
+        left, ends = iter(scales), []
+        for i, graph in enumerate(scale_graphs):
+            score, scale = scores[i * ROW_NUMBERS : (i + 1) * ROW_NUMBERS], None if graph is None else next(left)
+            claimed = deviation[i] if len(deviation) else None
+            ends.append(interval_ends(score, scale, factor, near_duplicate, claimed))
+        return interval_rows(latency_s, bound_s, logs[1] if n_logs > 1 else None, limit_w, idle_w, ends)
+
+    return {
+        adapted: Program(formula, (n_logs, n_scales, 3, n_scores * adapted), (4, n_scores * ROW_NUMBERS))
+        for adapted in (False, True)
+    }
 
 
 _PIECE_ROWS = 2048

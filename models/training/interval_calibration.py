@@ -21,7 +21,8 @@ from ...features.batch.category import measured_label
 from ...features.device import Catalogue
 from ...features.vector.schema import scale_free_columns
 from ..engine.runtime import Runtime, mask_device_features
-from ..family_model.device_transfer import FamilyRegressor, transfer
+from ..family_model.device_transfer import transfer
+from ..family_model.family_regressor import FamilyRegressor
 from ..family_model.intervals import NO_EVIDENCE_FACTOR, Scores, log_scale_target, near_duplicate_factor, scale_of
 from ..regressor import Matrix, Problem, Regressor
 from ..regressors.xgboost import QUICK, fit_scale

@@ -12,7 +12,7 @@ import pytest
 from kernelcast.features.batch.cases import Cases
 from kernelcast.features.device import catalogue
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
-from kernelcast.models.family_model.device_transfer import distance, near_duplicate
+from kernelcast.models.family_model.family_regressor import distance, near_duplicate
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.training.interval_calibration import _best_shift
 from kernelcast.models.training.labelled_cases import LabelledCases
