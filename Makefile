@@ -9,7 +9,7 @@ PARTS := $(wildcard *.py) api client collectors commands datasets features model
 PIP = pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := check
-.PHONY: check lint types audit test test-slow run collect collect-gpu collect-mlir triton-programs mlir-plugin model docs bench bench-choosing bench-engines bench-serve accuracy soak fuzz clean
+.PHONY: check lint types audit test test-slow run collect collect-gpu collect-mlir triton-programs mlir-plugin model docs bench bench-engines bench-serve accuracy soak fuzz clean
 
 check: lint types test
 
@@ -98,11 +98,6 @@ bench: $(VENV)/.ready
 # The compiled engine against onnxruntime, on one thread each.
 bench-engines: $(VENV)/.ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/python -P benchmarks/engines.py
-
-# Chosen rows against random ones, replayed; resumable (build/choosing), an hour of one core in all.
-bench-choosing: $(VENV)/.ready
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/python -P benchmarks/choosing.py
-	$(VENV)/bin/python -P benchmarks/choosing_report.py
 
 # Mixed requests at half capacity, with changes of the model: MINUTES=20 make soak. Needs an otherwise idle machine.
 soak: MINUTES := $(if $(filter file,$(origin MINUTES)),20,$(MINUTES))

@@ -33,14 +33,7 @@ from kernelcast.models.training.fitting import MIN_ROWS
 from kernelcast.models.training.labelled_cases import LabelledCases, joined, labelled_files, labelled_table
 from kernelcast.models.training.training import train
 from kernelcast.nightly.gate.challengers import adapted
-from kernelcast.nightly.gate.model_ledger import (
-    ModelEntry,
-    RecentError,
-    days_between,
-    excess_errors,
-    ranked,
-    same_software,
-)
+from kernelcast.nightly.gate.model_ledger import ModelEntry
 
 PLAYED = "aaabbaaabbba"
 """Versions of the nights that a table is played as; the table's oldest version is `a`."""
@@ -178,22 +171,13 @@ class History:
         return [i for i in range(n + 1) if self.nights[i].software == software]
 
     def keep(self, n: int) -> None:
-        """Keep the model of night `n`: of the rows of its software so far. Every kept model is asked about the night."""
+        """Keep the model of night `n`: of the rows of its software so far."""
         night = self.nights[n]
         created = self.trained(self.of_software(n, night.software))
         assert created is not None
-        self.kept = [self._asked(item, night.id, night.rows) for item in self.kept]
         self.kept.append(
             ModelEntry(night.id, str(created.path), "retrained", night.id, "", software={night.device: night.software})
         )
-
-    def _asked(self, entry: ModelEntry, night: str, rows: Mapping[str, LabelledCases]) -> ModelEntry:
-        """The entry with its errors on rows of a night, as `ledger.recent_errors` finds them, from models kept in memory."""
-        result = tuple(
-            RecentError(night, str(rows[family].cases.device[0]), family, len(errors), float(errors.mean()))
-            for family, errors in self.errors_on(Path(entry.path), rows).items()
-        )
-        return replace(entry, errors=(*entry.errors, *result))
 
     def errors_on(self, model: Path, rows: Mapping[str, LabelledCases]) -> dict[str, Floats]:
         """Absolute percentage errors on rows by family; families the model lacks are answered by nobody."""
@@ -206,18 +190,11 @@ class History:
             if len(row) and family in predictor.families
         }
 
-    def picked(self, policy: str, n: int, *, tonight: Mapping[str, LabelledCases] | None = None) -> ModelEntry:
-        """The kept model that a policy takes for the night after `n`, without those made in night `n` itself."""
+    def picked(self, n: int) -> ModelEntry:
+        """The newest kept model of the software of the night after `n`, else of any; none made in night `n` itself."""
         coming = self.nights[n + 1]
         models = self.kept[:-1] or self.kept
-        if tonight:
-            models = [self._asked(model, coming.id, tonight) for model in models]
-        software = {coming.device: coming.software}
-        if policy == "both":
-            return ranked(models, coming.id, software)[0]
-        excess = excess_errors(models, coming.id)
-        orders = {"adjacency": lambda item: -same_software(item, software), "error": lambda item: excess[item.version]}
-        return min(models, key=lambda item: (orders[policy](item), days_between(item, coming.id), item.version))
+        return max(models, key=lambda item: (item.software.get(coming.device) == coming.software, item.version))
 
     def adapted(self, base: Path, n: int) -> Made:
         """`base` adapted with the rows of the coming software so far; as it is where there are none."""
@@ -234,23 +211,8 @@ class History:
         return Made(out, float(took.read_text()))
 
 
-def _bridge(night: Night) -> dict[str, LabelledCases]:
-    """The night's repeated cases, which are measured first."""
-    repeated = {}
-    for family, rows in night.rows.items():
-        fresh = set(_cases(night.fresh[family]))
-        if known := [i for i, case in enumerate(_cases(rows)) if case not in fresh]:
-            repeated[family] = rows.take(known)
-    return repeated
-
-
-def _kept(history: History, n: int, policy: str) -> Made:
-    return Made(Path(history.picked(policy, n).path), 0.0)
-
-
-def _after_bridge(history: History, n: int) -> Made:
-    coming = history.nights[n + 1]
-    return Made(Path(history.picked("error", n, tonight=_bridge(coming)).path), 0.0)
+def _kept(history: History, n: int) -> Made:
+    return Made(Path(history.picked(n).path), 0.0)
 
 
 def _current(history: History, n: int) -> Made:
@@ -273,7 +235,7 @@ def _everything_adapted(history: History, n: int) -> Made:
 
 
 def _past_adapted(history: History, n: int) -> Made:
-    return history.adapted(Path(history.picked("both", n).path), n)
+    return history.adapted(Path(history.picked(n).path), n)
 
 
 def _first_adapted(history: History, n: int) -> Made:
@@ -286,11 +248,8 @@ CANDIDATES: Mapping[str, Callable[[History, int], Made]] = {
     "retrained on the current software": _current,
     "the first night's model": lambda history, n: Made(Path(history.kept[0].path), 0.0),
     "the model of the night before": lambda history, n: Made(Path((history.kept[:-1] or history.kept)[-1].path), 0.0),
-    "past model by adjacency": lambda history, n: _kept(history, n, "adjacency"),
-    "past model by error": lambda history, n: _kept(history, n, "error"),
-    "past model by both": lambda history, n: _kept(history, n, "both"),
-    "past model by error, after repeated cases": _after_bridge,
-    "past model by both, adapted": _past_adapted,
+    "past model of the software": _kept,
+    "past model of the software, adapted": _past_adapted,
     "first night's model, adapted": _first_adapted,
 }
 """What each policy serves in the night after `n`. No past model is of night `n` itself: nothing was trained for it then."""

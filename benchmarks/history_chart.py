@@ -19,8 +19,8 @@ SHOWN = {
     "retrained on all rows": "#ee6677",
     "retrained on all rows, adapted": "#66ccee",
     "retrained on the current software": "#4477aa",
-    "past model by both": "#ccbb44",
-    "past model by both, adapted": "#228833",
+    "past model of the software": "#ccbb44",
+    "past model of the software, adapted": "#228833",
     "first night's model, adapted": "#aa3377",
 }
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 380, 56, 20, 16, 92

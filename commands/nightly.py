@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..features.device import Catalogue, known_machine, machine_id
 from ..features.errors import SpecError
 from . import console
 
@@ -61,11 +64,10 @@ def nightly(
 
         plan = read_plan(plan_file)
         with terminate_as_interrupt():
-            setup = _setup(plan, device_file)
             if dry_run:
-                _show_outlook(setup, new, as_json)
+                _show_outlook(_setup(plan, device_file, dry_run=True), new, as_json)
                 return
-            _run(setup, resume, from_stage, new, as_json)
+            _run(plan, device_file, resume, from_stage, new, as_json)
 
 
 def nights(
@@ -107,8 +109,8 @@ def _summary(record: NightRecord) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _setup(plan: Plan, device_files: list[Path] | None) -> NightSetup:
-    """The plan with what measures it.
+def _setup(plan: Plan, device_files: list[Path] | None, *, dry_run: bool = False) -> NightSetup:
+    """The plan with what measures it. A CPU without a device file is characterised first; a dry run takes it for a known one.
 
     Raises:
         SpecError: the device is unknown, or is not what this machine has.
@@ -118,9 +120,11 @@ def _setup(plan: Plan, device_files: list[Path] | None) -> NightSetup:
     from ..nightly.open_night import NightSetup
     from .catalogue import this_device, this_gpu
 
-    known = console.read_catalogue(device_files)
+    known, began = console.read_catalogue(device_files), time.monotonic()
     measurer: Measurer
     if plan.collector == "cpu":
+        if plan.device is None and known_machine(known) is None:
+            known = _with_this_cpu(known, dry_run=dry_run)
         measurer = CpuMeasurer(plan, this_device(plan.device, known))
     elif plan.collector == "gpu":
         from ..nightly.measuring.gpu import GpuMeasurer
@@ -136,18 +140,38 @@ def _setup(plan: Plan, device_files: list[Path] | None) -> NightSetup:
         from ..nightly.measuring.fleet import FleetMeasurer
 
         measurer = FleetMeasurer(plan, known, [path.read_text(encoding="utf-8") for path in device_files or ()])
-    return NightSetup(plan, measurer, known, tuple(device_files or ()))
+    return NightSetup(plan, measurer, known, tuple(device_files or ()), time.monotonic() - began)
 
 
-def _run(setup: NightSetup, resume: str | None, from_stage: str | None, new: bool, as_json: bool) -> None:
+def _with_this_cpu(known: Catalogue, *, dry_run: bool) -> Catalogue:
+    """The catalogue with this machine's CPU, which no device file is of."""
+    if dry_run:
+        console.note(
+            f"no device file is of this CPU ({machine_id()}); the night first characterises it, half a minute or more"
+        )
+        like = next(device for device in known if device.kind == "cpu")
+        return Catalogue((replace(like, name=machine_id(), aliases=(), measured={}),))
+    from ..nightly.stages.device import write_descriptor
+    from .measure.characterize import new_cpu
+
+    console.note(f"no device file is of this CPU ({machine_id()}); it is characterised first")
+    path, measured = new_cpu()
+    write_descriptor(machine_id(), measured)
+    console.note(f"its device file is {path}; every command knows it from now on")
+    return known
+
+
+def _run(
+    plan: Plan, device_files: list[Path] | None, resume: str | None, from_stage: str | None, new: bool, as_json: bool
+) -> None:
     from ..nightly.open_night import open_night
     from ..nightly.record.folders import STATE, NightRunningError, night_lock, nights_dir
     from ..nightly.record.record import NightRecord
     from ..nightly.run_night import InterruptedNight, run_night
 
     try:
-        with night_lock(nights_dir(), setup.plan.name), console.progress_bar() as tell:
-            night = open_night(setup, tell, resume=resume, from_stage=from_stage, fresh=new)
+        with night_lock(nights_dir(), plan.name), console.progress_bar() as tell:
+            night = open_night(_setup(plan, device_files), tell, resume=resume, from_stage=from_stage, fresh=new)
             record = run_night(night)
     except NightRunningError as running:
         console.failed(str(running))

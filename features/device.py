@@ -8,13 +8,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import yaml
 
+from ..files import home_dir
 from .dtypes import DTYPES
 from .errors import NAME, SpecError, check_text, listed
 
@@ -213,6 +214,8 @@ class Catalogue:
             self._remember(load_device_file(self._files[key]))
         if key not in self._loaded:
             self._read_all()
+        if key not in self._loaded and (own := _own_devices().get(key)) is not None:
+            return own
         if key not in self._loaded:
             close = difflib.get_close_matches(key, self._loaded, n=3)
             hint = f" (close: {listed(close)})" if close else ""
@@ -224,7 +227,7 @@ class Catalogue:
     def names(self) -> list[str]:
         """Names of all devices, sorted, without aliases."""
         self._read_all()
-        return sorted({device.name for device in self._loaded.values()})
+        return sorted({device.name for device in (*self._loaded.values(), *_own_devices().values())})
 
     def __iter__(self) -> Any:
         return iter([self.get(name) for name in self.names()])
@@ -240,9 +243,25 @@ class Catalogue:
             self._loaded.setdefault(key.lower(), device)
 
 
+def own_devices_dir() -> Path:
+    """The folder of device files that `kernelcast nightly` made of this machine."""
+    return home_dir() / "devices"
+
+
+def _own_devices() -> dict[str, Device]:
+    """The devices of that folder by name; files are read again only where they have changed."""
+    paths = sorted(own_devices_dir().glob("*.yaml"))
+    return {path.stem.lower(): _own_device(path, path.stat().st_mtime_ns) for path in paths}
+
+
+@lru_cache(maxsize=64)
+def _own_device(path: Path, changed_ns: int) -> Device:  # noqa: ARG001 - another file has another time
+    return load_device_file(path)
+
+
 @cache
 def catalogue() -> Catalogue:
-    """The shipped catalogue."""
+    """The shipped catalogue, and with it the devices of `own_devices_dir`."""
     return Catalogue()
 
 

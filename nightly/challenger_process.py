@@ -1,8 +1,8 @@
-"""One challenger, made in a process of its own: it can be ended when its time is over, and its memory is not the night's.
+"""Challengers made in a process of their own: it can be ended when its time is over, and its memory is not the night's.
 
     python -P -m kernelcast.nightly.challenger_process FOLDER NAME PARENT
 
-`FOLDER` is the night's; the result is `challengers/NAME/` and, written last, `challengers/NAME.json`: the challenger, or why
+`FOLDER` is the night's; a result is `challengers/NAME/` and, written last, `challengers/NAME.json`: the challenger, or why
 there is none.
 """
 
@@ -12,8 +12,9 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -22,18 +23,22 @@ from ..datasets.store.store import Store, StoreError
 from ..features.device import Catalogue, catalogue_with
 from ..features.errors import SpecError
 from ..files import write_whole
+from ..models.family_model.nearby_rows import Method
+from ..models.predict.predictor import load_predictor
 from ..process import die_with_parent
-from .gate.challengers import Challenger, adapted, retrained
-from .gate.model_ledger import Ledger, serving_model
+from .gate.challengers import Challenger, adapted, fold_scores, night_scores, retrained
+from .gate.model_ledger import serving_model
 from .record.folders import CHALLENGERS, PLAN_JSON, STATE, blocks_of
 from .record.plan import Plan
 from .record.record import NightRecord
-from .rows import TrainingRows, night_software, night_split, other_rows, together
+from .rows import TrainingRows, in_blocks, night_software, other_rows, together
 
-RETRAINED = "retrained"
+RETRAINED, ADAPTED = "retrained", "adapted"
 
-ADAPTED_PAST = "adapted-past-"
-"""What the name of an adapted past model begins with; its version follows."""
+ADAPTATIONS: Mapping[str, Method] = MappingProxyType({
+    ADAPTED: "process", "adapted-median": "median", "adapted-nearby": "nearby",
+})  # fmt: skip
+"""Challengers that the one process `ADAPTED` makes, and by which method; the last two are what calibration has to beat."""
 
 
 def challenger_file(folder: Path, name: str) -> Path:
@@ -52,7 +57,7 @@ def read_challenger(folder: Path, name: str) -> Challenger | str | None:
         content = json.loads(path.read_text(encoding="utf-8"))
         if "error" in content:
             return str(content["error"])
-        return Challenger(**{**content, "path": Path(content["path"]), "families": tuple(content["families"])})
+        return msgspec.convert(content, Challenger, dec_hook=lambda _, text: Path(text))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -86,8 +91,8 @@ def read_setup(folder: Path) -> tuple[Plan, Catalogue, dict[str, Any]]:
         raise SpecError(f"{path} is damaged or missing ({error}); begin a new night") from error
 
 
-def make(folder: Path, name: str) -> Challenger:
-    """The challenger called `name`, on disk.
+def make(folder: Path, name: str) -> list[Challenger]:
+    """The challengers that the process `name` makes, on disk.
 
     Raises:
         SpecError: there are too few rows for it, or see `gate.challengers`.
@@ -97,22 +102,27 @@ def make(folder: Path, name: str) -> Challenger:
     record = NightRecord.read(folder / STATE)
     devices, (champion, _) = list(setup["devices"]), serving_model()
     rows = TrainingRows(Store(setup["store"]), plan, known, night_software(record, devices))
-    split = night_split(rows, record.id, devices, blocks_of(folder))
-    out = folder / CHALLENGERS / name
+    blocks, out = blocks_of(folder), folder / CHALLENGERS
+    earlier, tonight = rows.read(devices, ~in_blocks(blocks)), rows.read(devices, in_blocks(blocks))
     facts = {"night": record.id, "plan": plan.name}
-    if name == "adapted":
-        return adapted(champion, split.learn, out, facts=facts, devices=known, seed=plan.seed)
-    if name.startswith(ADAPTED_PAST):
-        path = Path(Ledger().find(name.removeprefix(ADAPTED_PAST)).path)
-        return adapted(path, split.learn, out, name=name, facts=facts, devices=known, seed=plan.seed)
+    if name == ADAPTED:
+        served, challengers = load_predictor(champion, known), []
+        for each, method in ADAPTATIONS.items():
+            judged = fold_scores(served, earlier, tonight, record.id, method, plan.seed)
+            made = adapted(champion, [*earlier, *tonight], out / each, name=each, method=method, facts=facts, devices=known,
+                           seed=plan.seed)  # fmt: skip
+            challengers.append(replace(made, scores=tuple(judged)))
+        return challengers
     regressors = plan.train.regressors
     regressor = regressors[0] if name == RETRAINED else name.removeprefix(f"{RETRAINED}-")
-    fresh = {rows_of_family.cases.family.name for rows_of_family in split.learn}
-    tables = together(split.learn, other_rows(rows, devices), plan.train.most_rows, plan.seed)
-    return retrained(
-        champion, tables, out, name=name, regressor=regressor, fresh=fresh, may_forget=plan.gate.may_forget,
-        facts=facts, devices=known, seed=plan.seed,
+    # Training takes too long to be repeated by folds: it learns from earlier nights, and all of tonight judges it.
+    tables = together(earlier, other_rows(rows, devices), plan.train.most_rows, plan.seed)
+    made = retrained(
+        champion, tables, out / name, name=name, regressor=regressor,
+        fresh={each.cases.family.name for each in earlier}, may_forget=plan.gate.may_forget, facts=facts, devices=known,
+        seed=plan.seed,
     )  # fmt: skip
+    return [replace(made, scores=tuple(night_scores(champion, made.path, earlier, tonight, known)))]
 
 
 def main(argv: list[str]) -> int:
@@ -123,10 +133,11 @@ def main(argv: list[str]) -> int:
         return 1
     folder, name = Path(argv[1]), argv[2]
     try:
-        challenger: Challenger | str = make(folder, name)
+        for challenger in make(folder, name):
+            write_challenger(folder, challenger.name, challenger)
     except (SpecError, StoreError, MemoryError) as error:
-        challenger = str(error) or type(error).__name__
-    write_challenger(folder, name, challenger)
+        for each in ADAPTATIONS if name == ADAPTED else (name,):
+            write_challenger(folder, each, str(error) or type(error).__name__)
     return 0
 
 

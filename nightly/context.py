@@ -34,7 +34,7 @@ Progress = Callable[[str, int, int], None]
 _AFTER = ("check", "train", "gate", "promote", "report")
 """The stages that follow measuring."""
 
-_FIRST_SHARE, _FIRST_AFTER_SHARE = 0.4, 0.08
+_FIRST_SHARE, _FIRST_AFTER_SHARE = 0.25, 0.08
 """Reserved in a first night for what follows measuring, and training: nothing is known of how long that takes here."""
 
 _LEAST_S, _MOST_SHARE = 5.0, 0.6

@@ -52,12 +52,14 @@ class NightSetup:
         measurer: What measures.
         devices: The catalogue.
         device_files: Files that devices of the catalogue were read from.
+        spent_s: Seconds of the night that setting it up took, such as characterising a new machine.
     """
 
     plan: Plan
     measurer: Measurer
     devices: Catalogue
     device_files: tuple[Path, ...] = ()
+    spent_s: float = 0.0
 
     @property
     def store_place(self) -> str | None:
@@ -169,7 +171,7 @@ def _night(setup: NightSetup, store: Store, folder: Path, record: NightRecord, t
     earlier = earlier_nights(setup.plan.name, folder)
     total = setup.plan.budget_s
     used = sum(stage.seconds for stage in record.stages if stage.status in ("done", "failed", "skipped"))
-    budget = Budget(total, min(used, total), reserve_s(total, earlier))
+    budget = Budget(total, min(used + setup.spent_s, total), reserve_s(total, earlier))
     return Night(setup.plan, folder, record, setup.devices, setup.measurer, store, budget, tell)
 
 
@@ -280,11 +282,11 @@ def _stages(setup: NightSetup, nights: int) -> dict[str, str]:
     words: dict[str, Any] = {
         "characterise": _characterising(setup),
         "sentinels": f"anchor cases, compared with {nights} earlier nights of this plan",
-        "choose": "fills the space: the serving model cannot be loaded" if problem else "by the serving model and usage",
+        "choose": "cases the service is asked for, and cases that fill the space",
         "collect": f"{plan.collector}, rows into {setup.store_place or 'KERNELCAST_HOME/measurements'}",
         "check": "store, software, repeats, drift, the serving model beside its predecessor",
         "train": "nothing: the serving model cannot be loaded" if problem else ", ".join(names) or "nothing asked for",
-        "gate": f"{plan.gate.hold_out:.0%} of shapes held out, confidence {plan.gate.confidence:g}",
+        "gate": f"every new shape judges once, confidence {plan.gate.confidence:g}",
         "promote": f"through {without_password(plan.registry)}" if plan.registry else "the champion pointer",
         "report": f"{nights_dir()}",
     }  # fmt: skip

@@ -234,6 +234,9 @@ def _changes(record: NightRecord) -> str:
         totals = {
             "cases compared": _count(changes.get("cases")), "median change": _percent(changes.get("median_pct")),
             "95 of 100 change less than": _percent(changes.get("p95_pct")),
+            "largest change on other devices": _percent(
+                mapping(facts(record, "gate").get("changes_elsewhere")).get("largest_pct")
+            ),
         }  # fmt: skip
         body = [
             (

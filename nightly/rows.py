@@ -23,7 +23,6 @@ from ..features.spec_io.rows import spec_from_row
 from ..models.training.labelled_cases import LabelledCases, joined, labelled_files, labelled_tables
 from ..models.training.store_rows import labelled_batches, needed_columns
 from .context import Night
-from .gate.hold_out import RowSplit, split_rows, teachable
 from .record.plan import Plan
 from .record.record import NightRecord
 
@@ -146,12 +145,6 @@ def _training_columns(family: str) -> list[str]:
     return list(dict.fromkeys((*needed_columns(get_family(family)), "software")))
 
 
-def night_split(rows: TrainingRows, night: str, devices: Sequence[str], blocks: Sequence[str]) -> RowSplit:
-    """The rows of the night's devices that teach tonight and those that judge: the same every time."""
-    earlier, fresh = rows.read(devices, ~in_blocks(blocks)), rows.read(devices, in_blocks(blocks))
-    return split_rows(earlier, fresh, night, share=rows.plan.gate.hold_out)
-
-
 def other_rows(rows: TrainingRows, devices: Sequence[str]) -> list[LabelledCases]:
     """What models trained anew learn from beside the night's devices: the store's others, shipped rows, the plan's files.
 
@@ -165,7 +158,7 @@ def other_rows(rows: TrainingRows, devices: Sequence[str]) -> list[LabelledCases
         tables += labelled_tables({family: read_shipped(family) for family in shipped_families()})
     if train.data:
         tables += labelled_files([Path(name).expanduser() for name in train.data], devices=rows.known)
-    return teachable(tables, rows.plan.gate.hold_out)
+    return tables
 
 
 def together(

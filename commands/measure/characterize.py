@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...features.device import known_by, known_machine, machine_id, machine_name
+from ...features.device import known_by, known_machine, machine_id, machine_name, own_devices_dir
 from ...features.dtypes import DTYPES
 from ...features.errors import SpecError
 from ...files import write_whole
@@ -64,17 +64,26 @@ def cpu_entry(name: str, measured: Measured) -> Entry:
     from ...collectors.host import cache_sizes_b, memory_b
     from ...features.device import cpu_info
 
-    limit = _limits(measured, "CPU")
-    system = "as the operating system shows it"
+    cores, system = os.cpu_count() or 1, "as the operating system shows it"
+    # What a busy machine did not let measure is bounded by what it did: by one core's figure for each, by a cache's for memory.
+    reached = dict(measured)
+    for fact in ("bandwidth_dram_b_per_s", "matrix_fp32_flops_per_s", "matrix_bf16_flops_per_s"):
+        near = (f"{fact}_1t", *(f"bandwidth_{level}_b_per_s_1t" for level in ("l3", "l2", "l1") if "dram" in fact))
+        known = next((name for name in near if _value(measured, name) is not None), None)
+        if _value(measured, fact) is None and known is not None:
+            reached[fact] = {"value": cores * (_value(measured, known) or 0.0), "source": measured[known]["source"]}
+    limit = _limits(reached, "CPU")
     facts: dict[str, Any] = {f"{level}_b": {"value": size, "source": system} for level, size in cache_sizes_b().items()
                              if level != "l1"}  # fmt: skip
-    facts |= {"compute_units": {"value": os.cpu_count(), "source": system}}
+    facts |= {"compute_units": {"value": cores, "source": system}}
     facts |= {"boost_clock_hz": _clock(cpu_info().get("cpu MHz"))}
     facts |= {"memory_b": {"value": memory_b("MemTotal"), "source": system}}
     facts |= {"memory_bandwidth_b_per_s": limit("bandwidth_dram_b_per_s", CPU_HEADROOM)}
-    facts |= {"l2_bandwidth_b_per_s": limit("bandwidth_l2_b_per_s_1t", CPU_HEADROOM)}
-    facts["l2_bandwidth_b_per_s"]["value"] *= os.cpu_count() or 1
-    peaks = {dtype: limit(f"matrix_{dtype}_flops_per_s", CPU_HEADROOM) for dtype in ("fp32", "bf16")}
+    if _value(measured, "bandwidth_l2_b_per_s_1t") is not None:
+        facts |= {"l2_bandwidth_b_per_s": limit("bandwidth_l2_b_per_s_1t", cores * CPU_HEADROOM)}
+    # Without bf16 instructions products are made in fp32.
+    best = {"fp32": "fp32", "bf16": "bf16" if _value(reached, "matrix_bf16_flops_per_s") is not None else "fp32"}
+    peaks = {dtype: limit(f"matrix_{measured_as}_flops_per_s", CPU_HEADROOM) for dtype, measured_as in best.items()}
     return {
         "name": name, "title": machine_name(), "vendor": cpu_info().get("vendor_id", "unknown"), "kind": "cpu",
         "facts": facts, "peak_flops_per_s": {"matrix": peaks, "vector": dict(peaks)},
@@ -245,6 +254,21 @@ def _wants_gpu(wanted: bool | None, index: int) -> bool:
     from ...collectors.meters.nvml import open_nvml
 
     return open_nvml(index) is not None
+
+
+def new_cpu() -> tuple[Path, Measured]:
+    """Measure this machine's CPU, which no device file is of: its device file, where every command reads it, and the facts.
+
+    Raises:
+        SpecError: too little could be measured to say what the machine can do, or the file cannot be written.
+    """
+    from ...collectors.cpu.characterize import characterize as run
+
+    path = own_devices_dir() / f"{machine_id()}.yaml"
+    measured = run(machine_id())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_entry({**cpu_entry(machine_id(), measured), "measured": measured_entry(measured)}, path)
+    return path, measured
 
 
 def _cpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tuple[dict[str, Any], Measured]:  # noqa: ARG001

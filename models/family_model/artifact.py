@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...features.vector.schema import FeatureSchema
-from ...files import home_dir
+from ...files import home_dir, write_whole
 from ..pretrained import KERNELS
 from .analytic import AnalyticModel
 from .artifact_files import MANIFEST, ArtifactError, ArtifactFormat, StoreGraph, finite, read_graph, reading
@@ -162,6 +162,27 @@ def save_artifact(artifact: Artifact, directory: Path) -> None:
     })  # fmt: skip
 
 
+def save_adaptations(
+    source: Path, manifest: Mapping[str, Any], models: Mapping[str, FamilyModel], facts: Mapping[str, Any], directory: Path
+) -> None:  # fmt: skip
+    """Write the artifact in `source`, whose manifest is given, with the adaptations of `models` and further facts.
+
+    The graphs are copied as they are.
+
+    Raises:
+        ArtifactError: `directory` is something else's, or cannot be written.
+    """
+    families = {name: {**entry, "adaptations": _adaptations(models[name])} if name in models else entry
+                for name, entry in manifest["families"].items()}  # fmt: skip
+
+    def copy(staging: Path) -> Mapping[str, Any]:
+        for name in manifest["files"]:
+            write_whole(staging / name, (source / Path(name).name).read_bytes())
+        return {**manifest, **facts, "families": families}
+
+    FORMAT.write(directory, copy)
+
+
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of an artifact.
 
@@ -218,13 +239,17 @@ def _to_json(family: str, model: FamilyModel, store: StoreGraph) -> dict[str, An
         "median_log_ratio": model.median_log_ratio, "n_rows": model.n_rows,
         "measured": {target: list(words) for target, words in model.measured.items()},
         "largest": model.largest,
-        "adaptations": {
-            device: {target: item.to_json() for target, item in by_target.items()}
-            for device, by_target in model.adaptations.items()
-        },
+        "adaptations": _adaptations(model),
         "free": model.free, "shift": model.shift,
         "analytic": model.analytic.to_json() if model.analytic else None, "metrics": dict(model.metrics),
     }  # fmt: skip
+
+
+def _adaptations(model: FamilyModel) -> dict[str, Any]:
+    return {
+        device: {target: item.to_json() for target, item in by_target.items()}
+        for device, by_target in model.adaptations.items()
+    }
 
 
 def _target_to_json(target: TargetModel) -> dict[str, Any]:

@@ -71,27 +71,39 @@ class ArtifactFormat:
         Raises:
             ArtifactError: `directory` is something else's, or cannot be written.
         """
+
+        def compressed(staging: Path) -> Mapping[str, Any]:
+            files: dict[str, str] = {}
+
+            def store(name: str, graph: bytes) -> str:
+                # A fixed time stamp: equal models give equal bytes, and so equal hashes.
+                packed = gzip.compress(graph, compresslevel=9, mtime=0)
+                file = f"{name}.onnx.gz"
+                write_whole(staging / file, packed)
+                files[file] = hashlib.sha256(packed).hexdigest()
+                return file
+
+            return {**content(store), "files": files}
+
+        self.write(directory, compressed)
+
+    def write(self, directory: Path, content: Callable[[Path], Mapping[str, Any]]) -> None:
+        """The same where `content` writes the files into a folder itself, and names them in `files`.
+
+        Raises:
+            ArtifactError: `directory` is something else's, or cannot be written.
+        """
         if directory.exists() and (
             not directory.is_dir() or (any(directory.iterdir()) and not (directory / MANIFEST).exists())
         ):
             raise ArtifactError(f"{directory} exists and is no model directory; choose another --out")
+        head: dict[str, Any] = {"format_version": self.version, "kernelcast": __version__}
+        head |= {"kind": self.kind} if self.kind else {}
+        head |= {"schema_hash": self.features()} if self.features else {}
+        head |= {"created": datetime.now(UTC).isoformat(timespec="seconds")}
         try:
             with whole_folder(directory) as staging:
-                files: dict[str, str] = {}
-
-                def store(name: str, graph: bytes) -> str:
-                    # A fixed time stamp: equal models give equal bytes, and so equal hashes.
-                    packed = gzip.compress(graph, compresslevel=9, mtime=0)
-                    file = f"{name}.onnx.gz"
-                    write_whole(staging / file, packed)
-                    files[file] = hashlib.sha256(packed).hexdigest()
-                    return file
-
-                head: dict[str, Any] = {"format_version": self.version, "kernelcast": __version__}
-                head |= {"kind": self.kind} if self.kind else {}
-                head |= {"schema_hash": self.features()} if self.features else {}
-                created = datetime.now(UTC).isoformat(timespec="seconds")
-                write_manifest(staging, {**head, "created": created, **content(store), "files": files})
+                write_manifest(staging, {**content(staging), **head})
         except OSError as error:
             raise ArtifactError(f"cannot write the model to {directory}: {error.strerror or error}") from error
 

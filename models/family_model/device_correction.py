@@ -7,99 +7,224 @@ the answers of measured devices (the new one may be like this one rather than th
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...features.batch.cases import Floats
 from ...features.batch.categorical import Categorical
-from ...features.batch.category import kv_pair
+from ...features.batch.category import kv_pair, thread_label
 from ...features.vector.extract import Features
 from .analytic import attributes_of
-from .artifact_files import finite, numbers
 from .device_transfer import ANALYTIC, FREE
 from .domain import Domain
 from .family_regressor import FamilyRegressor, Query
 from .gaussian_process import Points, Process
 from .intervals import SURE_POWER_S, Scores, student_scores
+from .nearby_rows import Method, NearbyRows
 
 _MOST_DOUBT = 4.0
 """How many times the noise of a long kernel's power that of the shortest has; see `intervals.SURE_POWER_S`."""
 
 
+_USUAL_LOG_S, _LOG_SPREAD_S = math.log(1e-4), 3.0
+"""Centre and scale of ln(latency) where it is a direction: short kernels are off by other factors than long ones."""
+
 _LEAST_DEVIATION = 0.01
 """Repeats of one case differ by about 1 % between processes (docs/measurement.md): no answer is surer than that."""
 
-_TRUSTS = (1.0, 0.75, 0.5, 0.25, 0.0)
-"""What part of a process's mean may be taken."""
+_STEPS = 4
+"""Times that the weights of rows and of columns are found in turn."""
+
+_TRUSTS, _CAUTIONS = (1.0, 0.75, 0.5, 0.25, 0.0), (0.0, 0.5, 1.0)
+"""What part of a process's mean may be taken, and how many of its variances taken off."""
+
+_MOST_CAUTIOUS = 0.4
+"""Deviations of ln(latency) beyond this are no reason for a yet lower value."""
+
+
+_SHRINKAGES = (0.5, 2.0, 8.0)
+"""Rows that pull each weight of what all families share towards nothing; the best with each row
+left out is taken, or none of it."""
+
+_HUBER = 1.5
+"""Errors beyond so many standard deviations count linearly there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWeights:
+    """What all families' rows say of a device together: weights, by name, of the columns of `shared_columns`.
+
+    How much slower the device is than answered, along the shares of the analytic model's terms, for each implementation and
+    dtype, and for each thread count and cache state: a device that streams slowly does so in every family.
+
+    Attributes:
+        weights: By the column's name.
+        terms: Number of the analytic model's terms.
+        family: The family that it answers for.
+    """
+
+    weights: Mapping[str, float]
+    terms: int
+    family: str
+
+    def at(self, points: Points) -> Floats:
+        """What to add to ln(answers) at points, shape `(n,)`."""
+        names, columns = shared_columns(points, self.terms, self.family)
+        return columns @ np.array([self.weights.get(name, 0.0) for name in names])
+
+
+def shared_columns(points: Points, terms: int, family: str) -> tuple[list[str], Floats]:
+    """Names and values `(n, c)` of what is learned across families; the first `terms` directions are shares of time,
+    the last three what the analytic model and the scale-free trees answer beside the mean of all answers, and its length.
+    """
+    shares = np.column_stack([np.ones(len(points)), points.direction[:, :terms], points.direction[:, -3:]])
+    names, columns = [family], [np.ones((len(points), 1))]
+    labels = {"": np.ones(len(points), dtype=np.bool_)}
+    labels |= {
+        label: column == label for column in (points.group, points.context) for label in np.unique(column).tolist()
+    }
+    for label, mask in labels.items():
+        names += [f"{label}|{term}" for term in range(shares.shape[1])]
+        columns.append(shares * mask[:, None])
+    return names, np.column_stack(columns)
+
+
+def fit_shared(
+    points: Mapping[str, Points], left_over: Mapping[str, Floats], terms: int
+) -> dict[str, tuple[SharedWeights, Floats]]:
+    """By family the shared weights, and by how much each row's error grows were it left out of them, shape `(n,)`.
+
+    Ridge regression with Huber's weights; `points` and `left_over` are of one device, by family.
+    """
+    parts = {family: shared_columns(each, terms, family) for family, each in points.items()}
+    names = list(dict.fromkeys(name for part, _ in parts.values() for name in part))
+    place = {name: i for i, name in enumerate(names)}
+    y = np.concatenate([left_over[family] for family in parts])
+    x, start = np.zeros((len(y), len(names))), 0
+    for part, columns in parts.values():
+        x[start : start + len(columns), [place[name] for name in part]] = columns
+        start += len(columns)
+    best = (float(np.abs(np.expm1(-y)).mean()), np.zeros(len(names)), np.ones(len(y)))
+    for shrinkage in _SHRINKAGES:
+        weights, trust = np.zeros(len(names)), np.ones(len(y))
+        for _ in range(_STEPS):
+            inverse = np.linalg.inv((x * trust[:, None]).T @ x + shrinkage * np.eye(len(names)))
+            weights = inverse @ (x.T @ (trust * y))
+            error = y - x @ weights
+            scale = max(1.4826 * float(np.median(np.abs(error))), _LEAST_DEVIATION)
+            leverage = np.minimum(trust * np.einsum("ij,jk,ik->i", x, inverse, x), 0.9)
+            trust = np.minimum(1.0, _HUBER * scale / np.maximum(np.abs(error), 1e-12))
+        growth = 1.0 / (1.0 - leverage)
+        loss = float(np.abs(np.expm1(-error * growth)).mean())
+        best = min(best, (loss, weights, growth), key=lambda entry: entry[0])
+    named = dict(zip(names, best[1].tolist(), strict=True))
+    ends = np.cumsum([len(columns) for _, columns in parts.values()])[:-1]
+    return {
+        family: (SharedWeights({name: named[name] for name in parts[family][0] if named[name]}, terms, family), growth)
+        for family, growth in zip(parts, np.split(best[2], ends), strict=True)
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class Adaptation:
-    """One target's process on one device. `left_over` are ln(measured / answered) of its points, shape `(n,)`; `scores` are
-    what its errors are in the standard deviations it claims. `trust` is the share of its mean that is taken.
+    """What one target's rows on one device taught.
+
+    Attributes:
+        process: What corrects the answers.
+        left_over: ln(measured / answered) of its points less the `shared` part, shape `(n,)`.
+        scores: What its errors are in the standard deviations it claims.
+        trust: The share of the process's mean that is taken.
+        caution: How many of the variances claimed are taken off ln(answers): of what may as well be a factor more as a factor
+            less, the lower value has the smaller expected percentage error.
+        shared: What all families' rows say together; None for nothing.
     """
 
-    process: Process
+    process: Process | NearbyRows
     left_over: Floats
     scores: Scores
     trust: float
+    caution: float = 0.0
+    shared: SharedWeights | None = None
 
     @classmethod
-    def fit(cls, points: Points, left_over: Floats, size: float = 1.0) -> Adaptation:
+    def fit(
+        cls, points: Points, left_over: Floats, size: float = 1.0, shared: tuple[SharedWeights, Floats] | None = None,
+        method: Method = "process",
+    ) -> Adaptation:  # fmt: skip
         """What the rows at `points` teach.
 
         Where their errors, each left out in turn, say that the process does harm, less of its mean is taken: a few rows of a
-        device that follows laws of its own may be worse than none. `size` is that of `Process.fit`.
+        device that follows laws of its own may be worse than none. `size` is that of `Process.fit`, `shared` what `fit_shared`
+        gives.
         """
-        process = Process.fit(points, left_over, size)
-        means = left_over - process.left_out_errors()
-        wrong = [np.abs(np.expm1(trust * means - left_over)).mean() for trust in _TRUSTS]
-        trust = _TRUSTS[int(np.argmin(wrong))]
+        weights, growth = shared or (None, 1.0)
+        rest = left_over if weights is None else left_over - weights.at(points)
+        process = Process.fit(points, rest, size) if method == "process" else NearbyRows.fit(points, rest, method)
+        # A row to come has the usual noise, not that of an outlier.
+        deviation = process.left_out_deviations(points.doubt)
+        cautions = _CAUTIONS if method == "process" else _CAUTIONS[:1]
+        unscored = student_scores(np.ones(1))
+        tried = [cls(process, rest, unscored, *pair, weights) for pair in itertools.product(_TRUSTS, cautions)]
+        best = min(tried, key=lambda each: float(np.abs(np.expm1(-growth * each._errors(deviation))).mean()))
         # What is not corrected stays in the error.
-        scores = (left_over - trust * means) / np.maximum(process.left_out_deviations(), _LEAST_DEVIATION)
-        return cls(process, left_over, student_scores(scores), trust)
+        scores = growth * best._errors(deviation) / np.maximum(deviation, _LEAST_DEVIATION)
+        return replace(best, scores=student_scores(scores))
 
     def left_out_errors(self) -> Floats:
         """ln(measured / answered) of each of its rows, had that one been left out, shape `(n,)`."""
-        return self.left_over - self.trust * (self.left_over - self.process.left_out_errors())
+        return self._errors(self.process.left_out_deviations(np.ones(len(self.left_over))))
+
+    def _errors(self, deviation: Floats) -> Floats:
+        means = self.left_over - self.process.left_out_errors()
+        return self.left_over - self.trust * means + self._off(deviation)
+
+    def _off(self, deviation: Floats) -> Floats:
+        return self.caution * np.minimum(deviation, _MOST_CAUTIOUS) ** 2
 
     def at(self, points: Points) -> tuple[Floats, Floats]:
         """What to add to ln(answers) at points, and the standard deviation that is then left; each `(n,)`."""
         mean, deviation = self.process.at(points)
-        return self.trust * mean, np.maximum(deviation, _LEAST_DEVIATION)
+        mean = self.trust * mean - self._off(deviation)
+        if self.shared is not None:
+            mean = mean + self.shared.at(points)
+        return mean, np.maximum(deviation, _LEAST_DEVIATION)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the manifest."""
-        points = self.process.points
+        points, shared = self.process.points, self.shared
+        more = {} if shared is None else {"shared": {
+            "weights": {name: round(weight, 5) for name, weight in shared.weights.items()},
+            "terms": shared.terms, "family": shared.family,
+        }}  # fmt: skip
         return {
             "scales": {name: float(value) for name, value in self.process.scales.items()},
-            "group": points.group.tolist(), "variant": points.variant.tolist(),
+            "group": points.group.tolist(), "variant": points.variant.tolist(), "context": points.context.tolist(),
             "place": np.round(points.place, 5).tolist(), "direction": np.round(points.direction, 5).tolist(),
             "doubt": np.round(points.doubt, 4).tolist(),
-            "left_over": np.round(self.left_over, 6).tolist(), "trust": self.trust,
-            "scores": self.scores.to_json(),
+            "left_over": np.round(self.left_over, 6).tolist(), "trust": self.trust, "caution": self.caution,
+            "scores": self.scores.to_json(), **more,
         }  # fmt: skip
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Adaptation:
-        """The adaptation `to_json` described."""
-        left_over = numbers(data["left_over"], None)
-        n = len(left_over)
-        group, variant = (np.array(data[name], dtype=np.str_) for name in ("group", "variant"))
-        if group.shape != (n,) or variant.shape != (n,):
-            raise ValueError(f"groups and variants of {len(group)} and {len(variant)} rows, {n} were measured")
-        place, direction = (numbers(data[name], n, None) for name in ("place", "direction"))
-        points = Points(group, variant, place, direction, numbers(data["doubt"], n))
-        scales = {str(name): finite(scale, 0.0) for name, scale in data["scales"].items()}
-        return cls(
-            Process.from_scales(points, left_over, scales),
-            left_over,
-            Scores.from_json(data["scores"]),
-            finite(data["trust"], 0.0, 1.0),
+        """The adaptation `to_json` described; those of earlier versions have no `context` and no `shared`."""
+        none = [""] * len(data["group"])
+        group, variant, context = (
+            np.array(data.get(name, none), dtype=np.str_) for name in ("group", "variant", "context")
         )
+        place, direction, doubt = (np.array(data[name], dtype=np.float64) for name in ("place", "direction", "doubt"))
+        points = Points(group, variant, context, place, direction, doubt)
+        left_over = np.array(data["left_over"], dtype=np.float64)
+        scales = {"context": 0.0, **data["scales"]}
+        process = (NearbyRows if "width" in scales else Process).from_scales(points, left_over, scales)
+        shared = SharedWeights(**data["shared"]) if "shared" in data else None
+        trust, caution = float(data["trust"]), float(data.get("caution", 0.0))
+        return cls(process, left_over, Scores.from_json(data["scores"]), trust, caution, shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +279,20 @@ def points_of(regressor: FamilyRegressor, domain: Domain, query: Query, inputs: 
     if inputs.utilisation is not None:
         directions.append(inputs.utilisation)
     elif regressor.analytic is not None:
-        directions.append(
-            regressor.analytic.shares(features.terms.T, attributes_of(query.categories, features.read_as))
-        )
+        directions.append(regressor.analytic.shares(features.terms.T, attributes_of(query.categories, features.read_as)))
     for name in (*regressor.schema.devices, ANALYTIC, FREE):
         part = inputs.parts.get(name)
         apart = np.zeros(n) if part is None else np.nan_to_num(part - inputs.answers)
         directions.append(np.clip(apart, -2.0, 2.0)[:, None])
+    # Last what earlier versions did not have, so that their points still compare.
+    length = np.zeros(n) if inputs.utilisation is not None else (inputs.answers - _USUAL_LOG_S) / _LOG_SPREAD_S
+    directions.append(np.clip(length, -2.0, 2.0)[:, None])
     group = Categorical.joined([features.read_as, query.categories.labels(kv_pair)], "{} {}".format).strings()
+    context = query.categories.labels(lambda category: f"{thread_label(category)} {category.cache_state}").strings()
     doubt = np.ones(n)
     if inputs.latency_s is not None:
         doubt = np.clip(SURE_POWER_S / inputs.latency_s, 1.0, _MOST_DOUBT)
-    return Points(group, query.cases.variant, place, np.column_stack(directions), doubt)
+    return Points(group, query.cases.variant, context, place, np.column_stack(directions), doubt)
 
 
 def utilisation(features: Features, latency_s: Floats) -> Floats:

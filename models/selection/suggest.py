@@ -14,6 +14,7 @@ what they really took.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,12 +28,11 @@ from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec
 from ..family_model.artifact import load_family, read_manifest
 from ..family_model.device_correction import Adaptation
-from ..family_model.gaussian_process import PRIOR, Points, covariance
+from ..family_model.gaussian_process import PRIOR, Points, Process, covariance
 from ..predict.predictor import FamilyPredictor
 from ..training.device_calibration import check_kind
 from ..training.labelled_cases import LabelledCases
 from .candidates import drawn_cases, runnable
-from .case_space import Gains
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +223,29 @@ def _placed_candidates(cases: Cases, device: Device, devices: Catalogue, impls: 
     return cases.take(np.sort(np.random.default_rng(seed).permutation(len(cases))[:MOST_CANDIDATES]))
 
 
+class Gains:
+    """The gain of measuring each of `n` cases, kept up to date while cases are taken.
+
+    `spread` is their covariance, shape `(n, n)`, and `noise` the standard deviation of a measurement of each, shape `(n,)`.
+    """
+
+    def __init__(self, spread: Floats, noise: Floats) -> None:
+        self._spread, self._noise2 = spread.copy(), noise**2
+
+    def gain(self) -> Floats:
+        """By how much measuring each case lowers the mean variance, shape `(n,)`."""
+        return (self._spread**2).mean(axis=0) / (np.diag(self._spread) + self._noise2)
+
+    def left(self) -> float:
+        """The mean variance that is left."""
+        return float(np.maximum(np.diag(self._spread), 0.0).mean())
+
+    def take(self, i: int) -> None:
+        """Count case `i` as measured."""
+        column = self._spread[:, i] / math.sqrt(self._spread[i, i] + self._noise2[i])
+        self._spread -= np.outer(column, column)
+
+
 class _Choice:
     """Choosing among one family's candidates, one by one, by what each would teach of all."""
 
@@ -260,7 +283,7 @@ class _Choice:
         """Take the best candidate."""
         i = int(np.argmax(self._worth()))
         gain = float(self.gains.gain()[i])
-        self.gains.take([i])
+        self.gains.take(i)
         self.free[i] = False
         return Suggestion(
             spec=spec_at(self.cases, i),
@@ -277,9 +300,9 @@ class _Choice:
 
 def _covariance(points: Points, before: Adaptation | None) -> tuple[Floats, Floats]:
     """What is known of points together before anything of the list is measured, `(n, n)`, and each one's noise, `(n,)`."""
-    if before is None:
+    process = None if before is None else before.process
+    if not isinstance(process, Process):
         return covariance(points, points, PRIOR), PRIOR["noise"] * points.doubt
-    process = before.process
     across = covariance(process.points, points, process.scales)
     known = np.linalg.solve(process.factor, across)
     left = covariance(points, points, process.scales) - known.T @ known

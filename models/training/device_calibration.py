@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 
 from ...datasets.rows.splits import file_sha256
+from ...features.batch.cases import Floats
 from ...features.batch.categorical import Categorical
+from ...features.cost.bounds import TERMS
 from ...features.device import Catalogue, Device, catalogue
 from ...features.errors import SpecError, listed
-from ..family_model.artifact import Artifact, FamilyModel, load_family, read_manifest, save_artifact
+from ..family_model.artifact import FamilyModel, save_adaptations
 from ..family_model.artifact_files import ArtifactError
-from ..family_model.device_correction import Adaptation
+from ..family_model.device_correction import Adaptation, SharedWeights, fit_shared
 from ..family_model.intervals import power_limits_w
+from ..family_model.nearby_rows import Method
 from ..metrics import error_summary
-from ..predict.predictor import FamilyPredictor
+from ..predict.predictor import ArtifactPredictor, FamilyPredictor, RawEstimates, load_predictor
 from .labelled_cases import LabelledCases
 from .store_rows import group_medians
 
@@ -31,8 +34,6 @@ tables."""
 
 _MOST_OF_LIMIT = 1.2
 """Boards overshoot their limit by some percent for milliseconds; a fifth is another unit or another device."""
-
-_RECORDED = ("format_version", "kernelcast", "created", "regressor", "files", "families")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,84 +66,126 @@ def calibrate_to_devices(
     devices: Catalogue | None = None,
     seed: int = 0,
     files: Sequence[Path] = (),
+    method: Method = "process",
 ) -> list[CalibratedDevice]:
     """Write to `out` the model of `model`, adapted to every device of the rows given; other devices answer as before.
 
     `files` are where the rows come from, for the model to remember. A family that the rows do not mention stays as it is. An
-    earlier adaptation of a family to the same device is replaced.
+    earlier adaptation of a family to the same device is replaced. `method` is for comparing: `process` has the least error.
 
     Raises:
         SpecError: no rows, or of a family the model was not trained on, or a device the catalogue does not know.
         ArtifactError: the model cannot be read or written.
     """
-    manifest, known = read_manifest(model), devices or catalogue()
+    known = devices or catalogue()
     if out.exists() and model.exists() and out.samefile(model):
         raise ArtifactError(f"--out {out} is the model that is adapted; give another folder")
-    row_tables = [tables] if isinstance(tables, LabelledCases) else list(tables)
-    if not any(len(rows) for rows in row_tables):
-        raise SpecError("no measured rows to calibrate with; give a file with some, about 8 to 128", field="data")
-    trained = tuple(manifest["families"])
-    if strange := sorted({rows.cases.family.name for rows in row_tables} - set(trained)):
-        raise SpecError(
-            f"the model was not trained on {listed(strange)}; it knows {listed(trained)}. "
-            "Calibrate with rows of those, or train a model",
-            field="family",
-        )
-    for rows in row_tables:
-        _check(rows, known)
-    families = {name: load_family(model, manifest, name) for name in trained}
-    reports: list[CalibratedDevice] = []
-    for rows in row_tables:
-        name = rows.cases.family.name
-        rows = replace(rows, cases=rows.cases.with_catalogue_names(known).with_core_counts(known))
-        for device in np.unique(rows.cases.device).tolist():
-            check_kind(families[name], known.get(device))
-            device_rows = _merged(rows.take(np.flatnonzero(rows.cases.device == device)))
-            families[name], report = _adapt_one(families[name], device_rows, device, known, seed)
-            reports.append(report)
-    facts = {key: value for key, value in manifest.items() if key not in _RECORDED}
-    done = [{"family": report.family, "device": report.device, "rows": report.rows} for report in reports]
-    data = [{"name": path.name, "sha256": file_sha256(path)} for path in files]
-    facts["calibrated"] = [*facts.get("calibrated", []), *({**entry, "data": data} for entry in done)]
-    save_artifact(Artifact(str(manifest["regressor"]), families, facts), out)
+    before = load_predictor(model, known)
+    adapted, reports = calibrated(
+        before, [tables] if isinstance(tables, LabelledCases) else tables, seed=seed, method=method
+    )
+    save_calibrated(adapted, reports, out, files=files)
     return reports
 
 
-def _adapt_one(
-    model: FamilyModel, rows: LabelledCases, device: str, devices: Catalogue, seed: int
-) -> tuple[FamilyModel, CalibratedDevice]:
-    """The family's model with its adaptation to one device, made of `rows` alone."""
+def save_calibrated(
+    adapted: ArtifactPredictor, reports: Sequence[CalibratedDevice], out: Path, *, files: Sequence[Path] = (),
+    facts: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Write what `calibrated` gave to `out`; `files` are where rows come from, `facts` further entries of the manifest.
+
+    Raises:
+        ArtifactError: the model cannot be read or written.
+    """
+    data = [{"name": path.name, "sha256": file_sha256(path)} for path in files]
+    done = [{"family": report.family, "device": report.device, "rows": report.rows, "data": data} for report in reports]
+    every = {"calibrated": [*adapted.manifest.get("calibrated", []), *done], **(facts or {})}
+    models = {report.family: adapted.family(report.family).model for report in reports}
+    save_adaptations(adapted.directory, adapted.manifest, models, every, out)
+
+
+def calibrated(
+    predictor: ArtifactPredictor, tables: Sequence[LabelledCases], *, seed: int = 0, method: Method = "process"
+) -> tuple[ArtifactPredictor, list[CalibratedDevice]]:
+    """The predictor adapted to every device of the rows given, in memory, and what that did; see `calibrate_to_devices`.
+
+    Raises:
+        SpecError: as there.
+        ArtifactError: a family of the model cannot be read.
+    """
+    if not any(len(rows) for rows in tables):
+        raise SpecError("no measured rows to calibrate with; give a file with some, about 8 to 128", field="data")
+    if strange := sorted({rows.cases.family.name for rows in tables} - set(predictor.families)):
+        raise SpecError(
+            f"the model was not trained on {listed(strange)}; it knows {listed(predictor.families)}. "
+            "Calibrate with rows of those, or train a model",
+            field="family",
+        )
+    known = predictor.devices
+    by_device: dict[str, dict[str, LabelledCases]] = {}
+    for rows in tables:
+        _check(rows, known)
+        rows = replace(rows, cases=rows.cases.with_catalogue_names(known).with_core_counts(known))
+        for device in np.unique(rows.cases.device).tolist():
+            check_kind(predictor.family(rows.cases.family.name).model, known.get(device))
+            here = _merged(rows.take(np.flatnonzero(rows.cases.device == device)))
+            by_device.setdefault(device, {})[rows.cases.family.name] = here
+    reports: list[CalibratedDevice] = []
+    for device, tables_of_device in by_device.items():
+        adapted = _adapt(predictor, tables_of_device, device, seed, method)
+        predictor = predictor.with_families({name: family for name, (family, _) in adapted.items()})
+        reports += [report for _, report in adapted.values()]
+    return predictor, reports
+
+
+def _adapt(
+    predictor: ArtifactPredictor, tables: Mapping[str, LabelledCases], device: str, seed: int, method: Method
+) -> dict[str, tuple[FamilyPredictor, CalibratedDevice]]:
+    """The families' predictors with their adaptations to one device, made of the rows of `tables` alone."""
     from threadpoolctl import threadpool_limits
 
-    total = len(rows)
-    if total > MOST_ROWS:
-        rows = rows.take(np.sort(np.random.default_rng(seed).permutation(total)[:MOST_ROWS]))
-    blank = replace(
-        model, adaptations={name: adaptation for name, adaptation in model.adaptations.items() if name != device}
-    )
-    estimates = FamilyPredictor(blank, "", devices).estimate(rows.cases)
-    adapt_one: dict[str, Adaptation] = {}
-    before: dict[str, Any] = {}
-    after: dict[str, Any] = {}
-    # Seconds, and the share of the power limit.
-    log_labels = {"latency": np.log(rows.latency_s), "power": np.log(rows.power_w / estimates.limit_w)}
-    for target, labels in log_labels.items():
-        if target not in estimates.points or np.isnan(estimates.logs[target]).all():
-            continue
-        left_over = labels - estimates.logs[target]
-        good = np.flatnonzero(~np.isnan(left_over))
-        if not len(good):
-            continue
-        # Matrices this small only lose by being split among threads, and a machine that is busy waits for all of them.
-        with threadpool_limits(1):
-            measured = np.mean(estimates.regimes[target][good] == "seen") > 0.5
-            size = _SIZE_OF_MEASURED if measured else 1.0
-            adapt_one[target] = Adaptation.fit(estimates.points[target].take(good), left_over[good], size)
-        before[target] = error_summary(left_over[good])
-        after[target] = error_summary(adapt_one[target].left_out_errors())
-    adapted = replace(model, adaptations={**model.adaptations, device: adapt_one})
-    report = CalibratedDevice(rows.cases.family.name, device, len(rows), total, before, after)
-    return adapted, report
+    left_over: dict[str, dict[str, Floats]] = {}
+    raw: dict[str, RawEstimates] = {}
+    others: dict[str, dict[str, Mapping[str, Adaptation]]] = {}
+    for name, rows in tables.items():
+        chosen = np.sort(np.random.default_rng(seed).permutation(len(rows))[:MOST_ROWS])
+        family = predictor.family(name)
+        others[name] = {other: each for other, each in family.model.adaptations.items() if other != device}
+        raw[name] = family.with_adaptations(others[name]).estimate(rows.cases.take(chosen))
+        # Seconds, and the share of the power limit.
+        labels = {"latency": np.log(rows.latency_s[chosen]), "power": np.log(rows.power_w[chosen] / raw[name].limit_w)}
+        left_over[name] = {target: labels[target] - raw[name].logs[target] for target in raw[name].points}
+    adapted: dict[str, tuple[FamilyPredictor, CalibratedDevice]] = {}
+    # Matrices this small only lose by being split among threads, and a machine that is busy waits for all of them.
+    with threadpool_limits(1):
+        shared = _shared(predictor, raw, left_over) if method == "process" else {}
+        for name, rows in tables.items():
+            by_target: dict[str, Adaptation] = {}
+            before: dict[str, Any] = {}
+            after: dict[str, Any] = {}
+            for target, errors in left_over[name].items():
+                good = np.flatnonzero(~np.isnan(errors))
+                if not len(good):
+                    continue
+                measured = np.mean(raw[name].regimes[target][good] == "seen") > 0.5
+                by_target[target] = Adaptation.fit(
+                    raw[name].points[target].take(good), errors[good], _SIZE_OF_MEASURED if measured else 1.0,
+                    shared.get(name) if target == "latency" else None, method,
+                )  # fmt: skip
+                before[target] = error_summary(errors[good])
+                after[target] = error_summary(by_target[target].left_out_errors())
+            family = predictor.family(name).with_adaptations({**others[name], device: by_target})
+            adapted[name] = family, CalibratedDevice(name, device, min(len(rows), MOST_ROWS), len(rows), before, after)
+    return adapted
+
+
+def _shared(
+    predictor: ArtifactPredictor, raw: Mapping[str, RawEstimates], left_over: Mapping[str, Mapping[str, Floats]]
+) -> dict[str, tuple[SharedWeights, Floats]]:
+    """What latencies of all families say of the device together; nothing of families without an analytic model."""
+    able = [name for name in raw if predictor.family(name).model.analytic is not None]
+    points = {name: raw[name].points["latency"] for name in able}
+    return fit_shared(points, {name: left_over[name]["latency"] for name in able}, len(TERMS)) if able else {}
 
 
 def _check(rows: LabelledCases, devices: Catalogue) -> None:

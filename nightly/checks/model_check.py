@@ -1,8 +1,8 @@
-"""The serving model on tonight's rows: whether its intervals still hold, and whether it is worse than the model before it.
+"""The serving model on tonight's rows: whether its intervals still hold, and whether it loads.
 
-Intervals are judged by rows that were not chosen for what the model says of them: space-filling ones and repeats. Rows chosen
-because the model was unsure there (`informative`) or because users asked for them (`usage`) miss more often by construction and
-are left out. A repeat may have been trained on; it then misses less often, which makes a false alarm rarer.
+Intervals are judged by rows that were not chosen for what was asked of the model: space-filling ones and repeats. Rows that
+users asked for may miss more often and are left out. A repeat may have been trained on; it then misses less often, which makes
+a false alarm rarer.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from ...models.family_model.artifact_files import ArtifactError
 from ...models.predict.predictor import Predictor
 from ...models.training.labelled_cases import LabelledCases
 from ..context import Night, chosen_in
-from ..gate.hold_out import Evidence, unseen
 from ..gate.judge import Rules
 from ..gate.model_ledger import serving_predictor
-from ..gate.promotion import review
+from ..gate.promotion import restore_loadable
 from ..record.folders import blocks_of, nights_dir, records
 from ..record.record import Finding
 from ..rows import TrainingRows, in_blocks, night_tables
@@ -84,34 +83,25 @@ def _since_promotion(night: Night) -> list[Path]:
     return sorted(folders)
 
 
-def review_champion(
-    night: Night, fresh: Mapping[str, pa.Table], reader: TrainingRows
-) -> tuple[dict[str, Any], list[Finding]]:
-    """The serving model beside its predecessor on rows neither has seen; a promotion that turns out worse is taken back.
+def review_champion(night: Night) -> tuple[dict[str, Any], list[Finding]]:
+    """Whether the serving model loads; where it does not, the one before serves again. The gate judges by rows.
 
     Raises:
-        StoreError: the store cannot be read.
         SpecError: the ledger of models cannot be read or written.
     """
-
-    def evidence() -> tuple[Evidence, ...]:
-        earlier = reader.read(night.measurer.devices, ~in_blocks(night.blocks()))
-        return unseen(earlier, reader.labelled(fresh), share=night.plan.gate.hold_out)
-
     try:
-        verdict, back = review(evidence, rules=gate_rules(night), devices=night.devices)
+        back = restore_loadable(night.devices)
     except ArtifactError as error:
         return {}, [Finding("registry", "needs-person", "champion", f"The serving model cannot be reviewed: {error}")]
-    facts: dict[str, Any] = {} if verdict is None else {"review": {"passed": verdict.passed, "said": verdict.summary}}
     if back is None or back.version is None:
-        return facts, []
-    return {**facts, "rolled_back": {"from": back.previous, "to": back.version}}, list(back.findings)
+        return {}, []
+    return {"rolled_back": {"from": back.previous, "to": back.version}}, list(back.findings)
 
 
 def gate_rules(night: Night) -> Rules:
     """What the plan asks of the gate."""
     gate = night.plan.gate
-    return Rules(alpha=1.0 - gate.confidence, may_forget=gate.may_forget, seed=night.plan.seed)
+    return Rules(alpha=1.0 - gate.confidence, may_forget=gate.may_forget)
 
 
 JUDGED = ("space-filling", "repeat")

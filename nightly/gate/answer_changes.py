@@ -1,4 +1,7 @@
-"""How a promotion would change the answers: champion and challenger side by side on cases that stay the same every night."""
+"""How a promotion would change the answers: champion and challenger on the same cases.
+
+On the night's devices those measured there; on every device that the champion knows, drawn ones that stay the same every night.
+"""
 
 from __future__ import annotations
 

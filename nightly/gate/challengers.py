@@ -1,4 +1,4 @@
-"""Models that might serve tomorrow: the champion adapted, a model trained again, a model kept from an earlier night.
+"""Models that might serve tomorrow: the champion calibrated, a model trained again, a model kept from an earlier night.
 
 Each ends as a directory that is loaded once as a server would load it: what is judged is what would serve.
 """
@@ -18,12 +18,13 @@ from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError
 from ...models.evaluation.scoring import canonical
 from ...models.family_model.artifact import Artifact, load_family, manifest_sha256, read_manifest, save_artifact
-from ...models.family_model.artifact_files import write_manifest
-from ...models.predict.predictor import load_predictor
-from ...models.training.device_calibration import calibrate_to_devices
+from ...models.family_model.nearby_rows import Method
+from ...models.predict.predictor import ArtifactPredictor, load_predictor
+from ...models.training.device_calibration import calibrated, save_calibrated
 from ...models.training.fitting import MIN_ROWS
 from ...models.training.labelled_cases import LabelledCases, joined_by_family
 from ...models.training.training import DEFAULT_REGRESSOR, train
+from .evidence import ShapeScore, fold_count, folds, new_shapes, scores
 
 Kind = Literal["adapted", "retrained", "past"]
 
@@ -41,6 +42,7 @@ class Challenger:
         regressor: What was trained.
         families: Families that differ from the champion's.
         left: Why each other family was taken over or left out.
+        scores: Its errors and the champion's on tonight's shapes, each before it learned from them.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Challenger:
     regressor: str
     families: tuple[str, ...]
     left: Mapping[str, str]
+    scores: tuple[ShapeScore, ...] = ()
 
     def facts(self) -> dict[str, Any]:
         """What a night's record says of it."""
@@ -64,6 +67,7 @@ def adapted(
     out: Path,
     *,
     name: str = "adapted",
+    method: Method = "process",
     facts: Mapping[str, Any] | None = None,
     devices: Catalogue | None = None,
     seed: int = 0,
@@ -75,31 +79,88 @@ def adapted(
         ArtifactError: the champion cannot be read or `out` cannot be written.
     """
     began, known = time.monotonic(), devices or catalogue()
-    manifest = read_manifest(champion)
+    model = load_predictor(champion, known)
+    usable, left = _usable(model, tables)
+    made, reports = calibrated(model, usable, seed=seed, method=method)
+    provenance = {"kind": "adapted", "from": _version(champion), **dict(facts or {})}
+    save_calibrated(made, reports, out, facts={"challenger": provenance})
+    families = tuple(sorted({report.family for report in reports}))
+    left = {family: "no new rows" for family in model.families if family not in families} | left
+    return _loaded(
+        Challenger(name, "adapted", out, sum(report.rows for report in reports), time.monotonic() - began,
+                   str(model.manifest["regressor"]), families, left), known,
+    )  # fmt: skip
+
+
+def _usable(model: ArtifactPredictor, tables: Sequence[LabelledCases]) -> tuple[list[LabelledCases], dict[str, str]]:
+    """The rows that the model can be adapted with, and why those of other families are left."""
     left: dict[str, str] = {}
     usable: list[LabelledCases] = []
-    for family, rows in _by_family(tables, known).items():
-        kinds = manifest["families"].get(family, {}).get("kinds")
+    for family, rows in _by_family(tables, model.devices).items():
+        kinds = model.manifest["families"].get(family, {}).get("kinds")
         if kinds is None:
             left[family] = "the champion does not know it"
             continue
-        of_kind = np.array([known.get(device).kind in kinds for device in rows.cases.device.tolist()], dtype=np.bool_)
-        if of_kind.any():
+        of_kind = [model.devices.get(device).kind in kinds for device in rows.cases.device.tolist()]
+        if any(of_kind):
             usable.append(rows.take(np.flatnonzero(of_kind)))
         else:
             left[family] = "the champion knows it on no device of this kind"
     if not usable:
         raise SpecError("no new row is of a family and kind of device that the champion knows: nothing to adapt it with",
                         field="data")  # fmt: skip
-    done = calibrate_to_devices(champion, usable, out, devices=known, seed=seed)
-    provenance = {"kind": "adapted", "from": _version(champion), **dict(facts or {})}
-    write_manifest(out, {**read_manifest(out), "challenger": provenance})
-    families = tuple(sorted({adaptation.family for adaptation in done}))
-    left = {family: "no new rows" for family in manifest["families"] if family not in families} | left
-    return _loaded(
-        Challenger(name, "adapted", out, sum(adaptation.rows for adaptation in done), time.monotonic() - began,
-                   str(manifest["regressor"]), families, left), known,
-    )  # fmt: skip
+    return usable, left
+
+
+def fold_scores(
+    champion: ArtifactPredictor, earlier: Sequence[LabelledCases], tonight: Sequence[LabelledCases], night: str,
+    method: Method, seed: int,
+) -> list[ShapeScore]:  # fmt: skip
+    """Scores of adapting the champion on tonight's new shapes; each fold is judged before it is learned from.
+
+    Raises:
+        SpecError: see `adapted`.
+    """
+    new = [new_shapes(rows, earlier) for rows in tonight]
+    fresh = [rows.take(np.flatnonzero(mask)) for rows, mask in zip(tonight, new, strict=True)]
+    learn = [*earlier, *(rows.take(np.flatnonzero(~mask)) for rows, mask in zip(tonight, new, strict=True))]
+    count = fold_count(sum(map(len, earlier)), sum(map(len, tonight)))
+    results: list[ShapeScore] = []
+    for fold in range(count):
+        part = [rows.take(np.flatnonzero(folds(rows, night, count) == fold)) for rows in fresh]
+        if any(map(len, learn)) and any(map(len, part)):
+            made, _ = calibrated(champion, _usable(champion, learn)[0], seed=seed, method=method)
+            results += scores(champion, made, part)
+        learn += part
+    return results
+
+
+def night_scores(
+    champion: Path, challenger: Path, earlier: Sequence[LabelledCases], tonight: Sequence[LabelledCases], devices: Catalogue
+) -> list[ShapeScore]:  # fmt: skip
+    """Scores of a model that has not learned from tonight's rows, on tonight's new shapes.
+
+    Raises:
+        ArtifactError: one of the two cannot be loaded.
+    """
+    fresh = [rows.take(np.flatnonzero(new_shapes(rows, earlier))) for rows in tonight]
+    return scores(load_predictor(champion, devices), load_predictor(challenger, devices), fresh)
+
+
+def with_champions_families(
+    challenger: Path, champion: Path, keep: Sequence[str], out: Path, devices: Catalogue
+) -> None:
+    """Write to `out` the challenger with the families `keep` as the champion has them.
+
+    Raises:
+        ArtifactError: one of the two cannot be read, or `out` cannot be written.
+    """
+    manifest, other = read_manifest(challenger), read_manifest(champion)
+    families = {name: load_family(challenger, manifest, name) for name in manifest["families"]}
+    families |= {name: load_family(champion, other, name) for name in keep if name in other["families"]}
+    facts: dict[str, Any] = {name: manifest[name] for name in ("calibrated", "challenger", "data") if name in manifest}
+    save_artifact(Artifact(str(manifest["regressor"]), families, facts), out)
+    load_predictor(out, devices).load_all()
 
 
 def retrained(

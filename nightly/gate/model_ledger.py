@@ -1,4 +1,5 @@
-"""Every model that was kept: what it was made of, when it served, how wrong it was since, and which challenges again.
+"""Every model that was kept: what it was made of, when it served, how wrong it was since, and which
+challenge again.
 
 `KERNELCAST_HOME/nights/ledger.jsonl`, one JSON object a line, only ever appended to: `kept`, `promoted`, `rolled-back`,
 `errors` and `pruned`. What a model is now follows from reading the lines in order. A line that a crash cut short is
@@ -21,14 +22,11 @@ import msgspec
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError, listed
 from ...files import append_line, home_dir, read_lines
-from ...models.evaluation.scoring import canonical
 from ...models.family_model.artifact import CHAMPION_POINTER, default_model_dir, manifest_sha256, pointer, read_manifest
 from ...models.family_model.artifact_files import ArtifactError
-from ...models.metrics import ape_pct
 from ...models.predict.predictor import ArtifactPredictor, load_predictor
 from ...models.registry.registry import pin
 from .challengers import Challenger
-from .hold_out import Evidence
 
 SHIPPED = "shipped"
 """The version of the model that serves where nothing was promoted."""
@@ -232,28 +230,6 @@ class Ledger:
         return events
 
 
-def recent_errors(
-    entry: ModelEntry, evidence: Sequence[Evidence], night: str, *, devices: Catalogue | None = None
-) -> list[RecentError]:
-    """How wrong a kept model is on rows of this night; none for a model that can no longer be loaded or knows none of them."""
-    known = devices or catalogue()
-    try:
-        predictor = load_predictor(Path(entry.path), known)
-        recent: list[RecentError] = []
-        for part in evidence:
-            if not len(part) or part.rows.cases.family.name not in predictor.families:
-                continue
-            rows = canonical(part.rows, known)
-            errors = ape_pct(rows.latency_s, predictor.predict_cases(rows.cases).targets["latency_s"].value)
-            for device in sorted(set(rows.cases.device.tolist())):
-                here = rows.cases.device == device
-                mean = round(float(errors[here].mean()), 4)
-                recent.append(RecentError(night, device, rows.cases.family.name, int(here.sum()), mean))
-    except ArtifactError:
-        return []
-    return recent
-
-
 def newest_by_software(entries: Sequence[ModelEntry]) -> set[str]:
     """For every device and software, the version of the newest model that learned from it: software may come back."""
     newest: dict[tuple[str, str], ModelEntry] = {}
@@ -288,53 +264,16 @@ def _changed(entry: ModelEntry, event: Mapping[str, Any]) -> ModelEntry:
     return replace(entry, errors=(*entry.errors, *event["errors"]))
 
 
-HALF_LIFE_DAYS = 7.0
-"""A night's errors count half as much a week later."""
+def past_models(entries: Sequence[ModelEntry], serving: str | None, software: Mapping[str, str]) -> list[ModelEntry]:
+    """Kept models that challenge again: the one that served before, and the newest of tonight's software.
 
-PRIOR_ROWS = 50.0
-"""So many rows of an average model are added to every model's own: a few lucky rows do not make it the best."""
-
-_DAY_S = 86_400.0
-
-
-def ranked(entries: Sequence[ModelEntry], night: str, software: Mapping[str, str]) -> list[ModelEntry]:
-    """The models in order, the one to take first: same `software` (by device) on most devices, then error, then time."""
-    excess = excess_errors(entries, night)
-    return sorted(entries, key=lambda entry: (-same_software(entry, software), excess[entry.version],
-                                              days_between(entry, night), entry.version))  # fmt: skip
-
-
-def excess_errors(entries: Sequence[ModelEntry], night: str) -> dict[str, float]:
-    """By version, points of mean error above what the models had on average on the same rows, decayed and shrunk to zero.
-
-    Nights differ in how hard their cases are, and a new model was asked in few of them: only the difference within a night,
-    family and device can be compared.
+    An update of the software is sometimes taken back: what was made before it is right again then (docs/decisions/015).
     """
-    groups: dict[tuple[str, str, str], list[tuple[str, RecentError]]] = {}
-    for entry in entries:
-        for error in entry.errors:
-            groups.setdefault((error.night, error.device, error.family), []).append((entry.version, error))
-    sums = {entry.version: 0.0 for entry in entries}
-    weights = dict.fromkeys(sums, 0.0)
-    for (then, _, _), errors in groups.items():
-        mean = sum(error.mean_ape_pct for _, error in errors) / len(errors)
-        age_days = abs((night_time(night) - night_time(then)).total_seconds()) / _DAY_S
-        for version, error in errors:
-            weight = 0.5 ** (age_days / HALF_LIFE_DAYS) * error.n
-            sums[version] += weight * (error.mean_ape_pct - mean)
-            weights[version] += weight
-    return {version: sums[version] / (weights[version] + PRIOR_ROWS) for version in sums}
-
-
-def same_software(entry: ModelEntry, software: Mapping[str, str]) -> float:
-    """Share of the devices on which the model learned from rows of the software that runs now."""
-    same = sum(bool(word) and entry.software.get(device) == word for device, word in software.items())
-    return same / len(software) if software else 0.0
-
-
-def days_between(entry: ModelEntry, night: str) -> float:
-    """Days between the night that made the model and this one."""
-    return abs((night_time(night) - entry.made_at()).total_seconds()) / _DAY_S
+    by_version = {entry.version: entry for entry in entries}
+    previous = by_version[serving].previous if serving in by_version else None
+    same = newest_by_software([entry for entry in entries if software.items() & entry.software.items()])
+    chosen = ({previous} | same) - {serving, None}
+    return [by_version[version] for version in sorted(map(str, chosen)) if version in by_version]
 
 
 def serving_version() -> str | None:

@@ -7,7 +7,7 @@ first, and the alias follows when the registry answers again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,8 +25,6 @@ from ...models.registry.mlflow_tracking import RegistryError
 from ...models.registry.registry import Promoted, point_back, promote, promote_directory
 from ..record.record import Finding
 from .challengers import Challenger, past
-from .hold_out import Evidence
-from .judge import Rules, Verdict, judge
 from .model_ledger import SHIPPED, Ledger
 
 _AGREE = 1e-9
@@ -153,38 +151,22 @@ def roll_back(version: str | None = None, *, why: str) -> Promotion:
     return Promotion(to, left, state, message, findings)
 
 
-def review(
-    read_evidence: Callable[[], Sequence[Evidence]], *, rules: Rules | None = None, devices: Catalogue | None = None
-) -> tuple[Verdict | None, Promotion | None]:
-    """Look at the champion by rows measured since; go back where it is worse than its predecessor or does not load.
-
-    `read_evidence` gives tonight's rows of shapes that neither has learned from (`hold_out.unseen`); it is called only where
-    there is a predecessor. Gives the verdict on the champion as if it challenged its predecessor (None: there is no
-    predecessor, or it does not load), and the rollback, if any.
+def restore_loadable(devices: Catalogue) -> Promotion | None:
+    """Have the predecessor serve again where the champion does not load; None where it does, or has no predecessor.
 
     Raises:
         SpecError: the ledger cannot be read or written.
         ArtifactError: neither of the two models can be loaded.
     """
-    known, book, now = devices or catalogue(), Ledger(), pointer()
+    book, now = Ledger(), pointer()
     entry = book.get(now.version)
     if now.version is None or entry is None or entry.previous is None:
-        return None, None
+        return None
     try:
-        load_predictor(default_model_dir(), known).load_all()
+        load_predictor(default_model_dir(), devices).load_all()
     except (ArtifactError, GraphError) as error:
-        return None, _taken_back(f"version {now.version} cannot be loaded: {error}")
-    before = _path_of(book, entry.previous)
-    evidence = [] if before is None else read_evidence()
-    if before is None or not any(map(len, evidence)):
-        return None, None
-    # What it forgot was decided when it was promoted.
-    rules_now = replace(rules or Rules(), may_forget=True)
-    verdict = judge(before, default_model_dir(), evidence, name=now.version, rules=rules_now, devices=known)
-    if verdict.passed:
-        return verdict, None
-    why = "; ".join(verdict.reasons[:3])
-    return verdict, _taken_back(f"on rows measured since, beside {entry.previous}: {why}")
+        return taken_back(f"version {now.version} cannot be loaded: {error}")
+    return None
 
 
 def _write_down(before: Pointer, book: Ledger, devices: Catalogue) -> None:
@@ -199,7 +181,13 @@ def _write_down(before: Pointer, book: Ledger, devices: Catalogue) -> None:
     book.keep(model, "", version=before.version, path=before.artifact, registry=before.version.isdecimal())
 
 
-def _taken_back(why: str) -> Promotion:
+def taken_back(why: str) -> Promotion:
+    """Have the predecessor serve again, with a finding that says why.
+
+    Raises:
+        SpecError: nothing says what served before.
+        ArtifactError: it cannot be loaded; the model that serves keeps serving.
+    """
     done = roll_back(why=why)
     message = f"{done.summary}. Look at what it learned from before retraining on it."
     return replace(done, findings=(Finding("rollback", "needs-person", done.previous, message), *done.findings))
@@ -213,20 +201,6 @@ def _predecessor(book: Ledger, now: Pointer) -> str:
             field="version",
         )
     return entry.previous
-
-
-def _path_of(book: Ledger, version: str) -> Path | None:
-    """Where a version's model is; None where it is not kept or does not load, so nothing can be compared."""
-    from ...models.family_model.artifact import shipped_model_dir
-
-    entry = book.get(version)
-    path = shipped_model_dir() if version == SHIPPED else Path(entry.path) if entry is not None else None
-    try:
-        if path is not None:
-            load_predictor(path).load_all()
-    except ArtifactError:
-        return None
-    return path
 
 
 def _differs(sha256: str, expected: Sequence[Floats], probes: Sequence[Cases], devices: Catalogue) -> str | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...collectors.campaign import Progress
-from ...collectors.collector import WorkerLostError
+from ...collectors.collector import PACE, WorkerLostError
 from ...collectors.cpu.characterize import characterize
 from ...collectors.cpu.plans.shapes import CPU_LIMITS, plan
 from ...collectors.cpu.worker import local_workers
@@ -19,6 +20,10 @@ from ...features.kernel import KernelSpec, View, get_family
 from ...features.kernel import families as all_families
 from ..record.plan import Plan
 from .protocol import CollectingEnd, DeviceReading
+
+_PACE = replace(PACE, drift=0.15, calibration=3)
+"""On a busy machine two blocks in three would be measured twice by a campaign's rule. A night's minutes are worth more in other
+cases: calibration doubts rows that stand out."""
 
 
 class CpuMeasurer:
@@ -76,7 +81,8 @@ class CpuMeasurer:
     ) -> CollectingEnd:  # fmt: skip
         """A campaign of the cases."""
         done = run_campaign(
-            cases.get(self._device, ()), device=self._device, sink=sink, note=note, until=until, progress=progress,
+            cases.get(self._device, ()), device=self._device, sink=sink, pace=_PACE, note=note, until=until,
+            progress=progress,
         )  # fmt: skip
         return CollectingEnd(done.interrupted)
 

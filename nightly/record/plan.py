@@ -26,10 +26,10 @@ class Characterise:
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """How a night's measuring time is shared; what the shares leave goes to what the model knows least of.
+    """How a night's measuring time is shared; what the shares leave goes to cases that fill the space.
 
     Attributes:
-        space_filling: Share for cases that fill the space.
+        space_filling: Read and not used, for plans of earlier versions.
         usage: Share for what the service is asked for.
         repeats: Share for cases measured before.
         usage_log: The folder the service writes to (`KERNELCAST_USAGE_LOG`); None: KERNELCAST_HOME/usage.
@@ -51,6 +51,7 @@ class Train:
         with_shipped: Whether the shipped tables are learned from too.
         most_rows: Rows of a family at most.
         challengers: Of `adapted`, `retrained` and `past`.
+        retrain_rows: Rows of its devices from which on a model is trained anew; with fewer, calibration learns more.
         software: `all`: rows of the night's devices whatever software they were measured under; `current`: only those of
             the software that the devices run now.
     """
@@ -60,6 +61,7 @@ class Train:
     with_shipped: bool = True
     most_rows: int = 20_000
     challengers: tuple[str, ...] = ("adapted", "retrained", "past")
+    retrain_rows: int = 1500
     software: Literal["all", "current"] = "all"
 
 
@@ -68,7 +70,7 @@ class Gate:
     """What a challenger has to show.
 
     Attributes:
-        hold_out: Share of shapes that are held out for judging.
+        hold_out: Read and not used, for plans of earlier versions: every shape judges once, before it is learned from.
         confidence: How certain it must be that it is no worse.
         may_forget: Whether it may lack a family or device that the champion was measured on.
     """

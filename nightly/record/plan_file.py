@@ -70,7 +70,7 @@ def plan_of(content: Mapping[object, object], source: str = "the plan") -> Plan:
     if plan.energy_minutes > plan.minutes / 2:
         raise _wrong(source, "energy_minutes", plan.energy_minutes, f"at most half of minutes, {plan.minutes / 2:g}")
     chosen = plan.choose
-    if (shares := chosen.space_filling + chosen.usage + chosen.repeats) > 1:
+    if (shares := chosen.usage + chosen.repeats) > 1:
         raise _wrong(source, "choose", f"{shares:g} in all", "shares that add up to 1 at most")
     return plan
 
@@ -217,6 +217,7 @@ _READ: Mapping[str, Read] = {
     "train.data": partial(_list, _text),
     "train.with_shipped": _flag,
     "train.most_rows": partial(_whole, 100, 10**7),
+    "train.retrain_rows": partial(_whole, 0, 10**7),
     "train.challengers": partial(_list, partial(_one_of, CHALLENGERS)),
     "train.software": partial(_one_of, ("all", "current")),
     "gate.hold_out": partial(_number, 0.02, 0.5),

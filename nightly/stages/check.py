@@ -48,7 +48,7 @@ def check(night: Night) -> StageResult:
         parts = {
             "repeats": partial(check_repeats, night, fresh),
             "intervals": partial(check_intervals, night, fresh, reader),
-            "champion": partial(review_champion, night, fresh, reader),
+            "champion": partial(review_champion, night),
         }
         for name, part in parts.items():
             try:

@@ -63,15 +63,25 @@ def characterise(night: Night) -> StageResult:
         measured = night.measurer.characterise()
     if measured is None:
         return StageResult("The devices cannot be characterised from here.", known, status="skipped")
-    values = {name: fact["value"] for name, fact in measured.items() if fact["value"] is not None}
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    content = json.dumps({"at": at, "descriptor": values, "measured": measured})
-    write_whole(descriptor_file(device), content + "\n")
+    values = write_descriptor(device, measured)
     missing = sorted(set(measured) - set(values))
     message = f"{len(values)} facts of {device} were measured in {time.monotonic() - began:.0f} s."
     if missing:
         message += f" {len(missing)} could not be: {', '.join(missing[:5])}."
     return StageResult(message, {"reused": False, "age_days": 0.0, "descriptor": values})
+
+
+def write_descriptor(device: str, measured: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Keep what was measured of a device for the nights to come; the values by name.
+
+    Raises:
+        OSError: the disk is full or not writable.
+    """
+    values = {name: float(fact["value"]) for name, fact in measured.items() if fact["value"] is not None}
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    content = json.dumps({"at": at, "descriptor": values, "measured": measured})
+    write_whole(descriptor_file(device), content + "\n")
+    return values
 
 
 def _before(device: str) -> dict[str, Any] | None:

@@ -1,24 +1,29 @@
-"""Stage 7: each challenger beside the model that serves, on rows neither has learned from; at most one passes on."""
+"""Stage 7: each challenger beside the model that serves, by all nights since that was promoted; at most one passes on."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ...datasets.records.usage_log import read_usage_log
 from ...models.family_model.artifact_files import ArtifactError
-from ..challenger_process import read_challenger
+from ...models.training.labelled_cases import LabelledCases, joined_by_family
+from ..challenger_process import read_challenger, write_challenger
 from ..checks.model_check import gate_rules
 from ..context import Night, StageResult
 from ..gate.answer_changes import prediction_changes, probes, unexplained
-from ..gate.challengers import Challenger
-from ..gate.hold_out import Evidence, judging_rows
-from ..gate.judge import Verdict, chosen, judge
-from ..gate.model_ledger import Ledger, recent_errors, serving_model, serving_version
+from ..gate.challengers import Challenger, night_scores, with_champions_families
+from ..gate.evidence import Evidence, ShapeScore
+from ..gate.judge import Verdict, chosen, judge, refusals
+from ..gate.model_ledger import Ledger, RecentError, serving_model, serving_version
+from ..record.folders import CHALLENGERS, nights_dir, records
 from ..record.record import Finding
-from ..rows import TrainingRows, night_split
+from ..rows import TrainingRows, in_blocks
 
 _MOST_REQUESTED = 200
 """Kernels that users asked for most, whose answers are compared before and after."""
@@ -42,27 +47,38 @@ def gate(night: Night) -> StageResult:
     if problem is not None:
         return StageResult(f"Nothing was judged: the serving model cannot be loaded ({problem}).", status="skipped")
     rows = TrainingRows.of_night(night)
-    evidence = night_split(rows, night.record.id, night.measurer.devices, night.blocks()).evidence
-    verdicts = _verdicts(night, champion, challengers, evidence)
+    blocks, devices = night.blocks(), night.measurer.devices
+    earlier, tonight = rows.read(devices, ~in_blocks(blocks)), rows.read(devices, in_blocks(blocks))
+    verdicts = _verdicts(night, champion, challengers, earlier, tonight)
     winner = chosen(verdicts)
     findings = [
         Finding("gate", "info", verdict.name, verdict.summary, {"gain_pct": verdict.gain_pct}) for verdict in verdicts
     ]  # fmt: skip
-    findings += _record_errors(night, evidence)
+    findings += _record_errors(night, challengers)
+    shapes = max((len(challenger.scores) for challenger in challengers), default=0)
     facts: dict[str, Any] = {
-        "champion": serving_version(), "judged": judging_rows(evidence), "verdicts": [verdict.facts() for verdict in verdicts],
-        "winner": winner.name if winner else None,
+        "champion": serving_version(), "devices": list(devices), "judged": {"shapes": shapes},
+        "verdicts": [verdict.facts() for verdict in verdicts], "winner": winner.name if winner else None,
     }  # fmt: skip
     if winner is None:
         return StageResult(f"{_none_of(len(verdicts))} better beyond noise; the serving model is kept.", facts,
                    tuple(findings))  # fmt: skip
-    path = next(challenger.path for challenger in challengers if challenger.name == winner.name)
+    won = next(challenger for challenger in challengers if challenger.name == winner.name)
+    if winner.keep:
+        out = night.folder / CHALLENGERS / f"{won.name}-composed"
+        with_champions_families(won.path, champion, winner.keep, out, night.devices)
+        won = replace(won, path=out, families=tuple(name for name in won.families if name not in winner.keep))
+        write_challenger(night.folder, won.name, won)
     counts = read_usage_log(night.usage_folder).total
     most = sorted(counts, key=lambda spec: (-counts[spec], spec.case_id))[:_MOST_REQUESTED]
-    moved = prediction_changes(champion, path, probes(champion, most, devices=night.devices), devices=night.devices)
+    here = [rows.cases.with_catalogue_names(night.devices) for rows in joined_by_family([*earlier, *tonight])]
+    elsewhere = probes(champion, most, devices=night.devices)
+    changes = [prediction_changes(champion, won.path, cases, devices=night.devices) for cases in (here, elsewhere)]
+    # What changes on tonight's devices tonight's rows explain; nothing explains a change of the others' answers.
     fresh = set(night.facts("collect").get("families", {}))
-    findings += unexplained(moved, explained=fresh)
-    return StageResult(f"{winner.name}: {winner.summary}", {**facts, "changes": asdict(moved)}, tuple(findings))
+    findings += [*unexplained(changes[0], explained=fresh), *unexplained(changes[1])]
+    facts |= {"changes": asdict(changes[0]), "changes_elsewhere": asdict(changes[1])}
+    return StageResult(f"{winner.name}: {winner.summary}", facts, tuple(findings))
 
 
 def _none_of(count: int) -> str:
@@ -70,30 +86,54 @@ def _none_of(count: int) -> str:
 
 
 def _verdicts(
-    night: Night, champion: Path, challengers: Sequence[Challenger], evidence: Sequence[Evidence]
-) -> list[Verdict]:
-    verdicts, rules = [], gate_rules(night)
+    night: Night, champion: Path, challengers: Sequence[Challenger], earlier: Sequence[LabelledCases],
+    tonight: Sequence[LabelledCases],
+) -> list[Verdict]:  # fmt: skip
+    verdicts, rules, before = [], gate_rules(night), _evidence_before(night)
     for step, challenger in enumerate(challengers):
         night.progress(f"judging {challenger.name}", step, len(challengers))
         try:
-            verdict = judge(
-                champion, challenger.path, evidence, name=challenger.name, rules=rules, devices=night.devices
-            )
+            scores = challenger.scores
+            if challenger.kind == "past":
+                scores = tuple(night_scores(champion, challenger.path, earlier, tonight, night.devices))
+            why = list(refusals(champion, challenger.path, tonight, rules, night.devices))
+            evidence = before.get(challenger.name, Evidence())
+            verdicts.append(judge(challenger.name, scores, evidence, why, rules, len(challengers)))
         except ArtifactError as error:
             reason = f"Refused: it cannot be loaded ({error})."
-            verdict = Verdict(challenger.name, False, False, 0.0, reason, (), (reason,))
-        verdicts.append(verdict)
+            verdicts.append(Verdict(challenger.name, False, False, 0.0, reason, reasons=(reason,)))
     return verdicts
 
 
-def _record_errors(night: Night, evidence: Sequence[Evidence]) -> list[Finding]:
-    """Write how wrong the kept models are tonight into the ledger, which later nights choose past models by."""
-    ledger = Ledger()
-    entries = sorted(ledger.entries(), key=lambda entry: entry.made_at(), reverse=True)[: night.plan.keep.models]
-    for entry in entries:
-        if any(error.night == night.record.id for error in entry.errors):
+def _evidence_before(night: Night) -> dict[str, Evidence]:
+    """What earlier nights gathered for challengers of the champion that serves, by name."""
+    serving = serving_version()
+    for folder, record in records(nights_dir()):
+        facts = record.stage("gate").facts
+        if folder.name >= night.folder.name or facts.get("devices") != list(night.measurer.devices):
             continue
-        if errors := recent_errors(entry, evidence, night.record.id, devices=night.devices):
+        if facts.get("champion") != serving or record.champion_after != serving:
+            break
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            return {entry["name"]: msgspec.convert(entry["evidence"], Evidence) for entry in facts["verdicts"]}
+    return {}
+
+
+def _record_errors(night: Night, challengers: Sequence[Challenger]) -> list[Finding]:
+    """Write how wrong the serving model is tonight into the ledger, for `kernelcast models history`."""
+    ledger, serving = Ledger(), serving_version()
+    scores = max((challenger.scores for challenger in challengers), key=len, default=())
+    entry = ledger.get(serving)
+    if entry is not None and not any(error.night == night.record.id for error in entry.errors):
+        parts: dict[tuple[str, str], list[ShapeScore]] = {}
+        for score in scores:
+            parts.setdefault((score.device, score.family), []).append(score)
+        errors = []
+        for (device, family), judged in parts.items():
+            n = sum(score.rows for score in judged)
+            errors.append(RecentError(night.record.id, device, family, n,
+                                      round(sum(score.rows * score.champion_pct for score in judged) / n, 4)))  # fmt: skip
+        if errors:
             ledger.record_errors(entry.version, errors)
     if not ledger.damaged:
         return []

@@ -13,7 +13,7 @@ from ..context import Night, StageResult
 from ..gate.answer_changes import probes
 from ..gate.challengers import Challenger
 from ..gate.model_ledger import Ledger, serving_model, serving_version
-from ..gate.promotion import promote_challenger
+from ..gate.promotion import promote_challenger, taken_back
 from ..record.record import Finding
 from ..rows import night_software, night_tables
 
@@ -26,6 +26,7 @@ def promote(night: Night) -> StageResult:
         SpecError: the ledger cannot be written; the model before serves.
     """
     winner, nothing = night.facts("gate").get("winner"), {"version": None}
+    facts: dict[str, Any]
     if winner is None:
         return StageResult("There was nothing to promote.", nothing, status="skipped")
     challenger = read_challenger(night.folder, str(winner))
@@ -35,13 +36,21 @@ def promote(night: Night) -> StageResult:
     if problem is not None:
         summary = f"Nothing was promoted: the serving model cannot be loaded ({problem})."
         return StageResult(summary, nothing, status="failed")
+    ledger = Ledger()
+    entry = ledger.get(serving_version())
+    if challenger.kind == "past" and entry is not None and challenger.name == f"past-{entry.previous}":
+        verdict = next(each for each in night.facts("gate")["verdicts"] if each["name"] == challenger.name)
+        with _registry(night.plan.registry):
+            back = taken_back(f"on rows measured since, beside {entry.previous}: {verdict['said']}")
+        facts = {**nothing, "rolled_back": True, "previous": back.previous, "name": challenger.name}
+        return StageResult(f"{back.summary}.", facts, back.findings)
     with _registry(night.plan.registry):
         done = promote_challenger(
             challenger, night.record.id, registry=night.plan.registry is not None,
             probes=probes(serving, devices=night.devices),
             software=night_software(night.record, night.measurer.devices), measured=_span(night), devices=night.devices,
         )  # fmt: skip
-    facts: dict[str, Any] = {**done.facts(), "name": challenger.name}
+    facts = {**done.facts(), "name": challenger.name}
     # After a crash between the promotion and its being written down, the model before is no longer what serves.
     if done.version is not None and done.previous == done.version:
         facts["previous"] = night.record.champion_before

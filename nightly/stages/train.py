@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...models.family_model.artifact_files import ArtifactError
-from ..challenger_process import ADAPTED_PAST, RETRAINED, read_challenger, write_challenger
+from ..challenger_process import ADAPTATIONS, ADAPTED, RETRAINED, read_challenger, write_challenger
 from ..context import Night, StageResult, after_training_s
 from ..gate.challengers import Challenger, past
-from ..gate.model_ledger import Ledger, ModelEntry, ranked, serving_model, serving_version
+from ..gate.model_ledger import Ledger, ModelEntry, past_models, serving_model, serving_version
 from ..record.folders import CHALLENGERS, earlier_nights
 from ..record.record import Finding
 from ..rows import night_software
 
 _HEADROOM = 1.25
+
+_RETRAIN_GROWTH = 1.5
+"""It is retrained again once its devices have so many times the rows."""
 
 
 def train(night: Night) -> StageResult:
@@ -37,29 +40,31 @@ def train(night: Night) -> StageResult:
     findings: list[Finding] = []
     took = _seconds_before(night)
     reserve = after_training_s(night.budget.total_s, earlier_nights(night.plan.name, night.folder))
-    names = challenger_names(night)
-    for step, name in enumerate(names):
-        night.progress(f"making the challenger {name}", step, len(names))
-        done = read_challenger(night.folder, name)
-        if done is None:
+    processes, why_not = challenger_processes(night)
+    for step, (process, names) in enumerate(processes.items()):
+        night.progress(f"making the challenger {process}", step, len(processes))
+        if read_challenger(night.folder, names[-1]) is None:
             left = max(0.0, night.budget.left_s - reserve)
-            before = took.get(_kind(name), 0.0)
+            before = took.get(process, 0.0)
             if left < _HEADROOM * before or left <= 0:
-                findings.append(_no_time(name, f"{left:.0f} s are left, and it took {before:.0f} s before"))
+                findings.append(_no_time(process, f"{left:.0f} s are left, and it took {before:.0f} s before"))
                 continue
-            done = _run_process(night, name, left)
-        if done is None:
-            findings.append(_no_time(name, "it was ended when its time was over"))
-        elif isinstance(done, str):
-            findings.append(Finding("gate", "info", name, f"No challenger {name} was made: {done}"))
-        else:
-            challengers.append(done)
-    past_entry = past_model(night)
-    if past_entry is not None:
-        challengers += _past(night, past_entry)
+            _run_process(night, process, names, left)
+        for name in names:
+            done = read_challenger(night.folder, name)
+            if done is None:
+                findings.append(_no_time(name, "it was ended when its time was over"))
+            elif isinstance(done, str):
+                findings.append(Finding("gate", "info", name, f"No challenger {name} was made: {done}"))
+            else:
+                challengers.append(done)
+    entries = _past_entries(night)
+    challengers += [challenger for entry in entries for challenger in _past(night, entry)]
     facts = {
         "challengers": [{**challenger.facts(), "left": dict(challenger.left)} for challenger in challengers],
-        "past": None if past_entry is None else past_entry.version,
+        "past": next((entry.version for entry in entries), None),
+        "not_retrained": why_not,
+        "rows_retrained_by": _rows(night) if any(each.kind == RETRAINED for each in challengers) else 0,
     }
     if not challengers:
         return StageResult("No challenger could be made.", facts, tuple(findings), "failed" if findings else "skipped")
@@ -67,13 +72,24 @@ def train(night: Night) -> StageResult:
     return StageResult(f"Challengers: {', '.join(words)}.", facts, tuple(findings))
 
 
-def challenger_names(night: Night) -> list[str]:
-    """Names of the challengers to make, the quick ones first."""
-    wanted, regressors = night.plan.train.challengers, night.plan.train.regressors
-    names = ["adapted"] if "adapted" in wanted else []
-    if (entry := past_model(night)) is not None:
-        names.append(f"{ADAPTED_PAST}{entry.version}")
-    return names + (list(regressor_by_name(regressors)) if RETRAINED in wanted else [])
+def challenger_processes(night: Night) -> tuple[dict[str, list[str]], str | None]:
+    """By process to start, the quick one first, the challengers that it makes; and why nothing is retrained, if so."""
+    wanted, why_not = night.plan.train.challengers, None
+    processes = {ADAPTED: list(ADAPTATIONS)} if ADAPTED in wanted else {}
+    if RETRAINED in wanted:
+        rows = _rows(night)
+        before = max((int(record.stage("train").facts.get("rows_retrained_by", 0))
+                      for record in earlier_nights(night.plan.name, night.folder)), default=0)  # fmt: skip
+        least = max(night.plan.train.retrain_rows, _RETRAIN_GROWTH * before)
+        if rows >= least:
+            processes |= {name: [name] for name in regressor_by_name(night.plan.train.regressors)}
+        else:
+            why_not = f"{rows} rows of its devices are stored; from {least:.0f} on it is retrained"
+    return processes, why_not
+
+
+def _rows(night: Night) -> int:
+    return sum(len(night.store.case_ids(device)) for device in night.measurer.devices)
 
 
 def regressor_by_name(regressors: Iterable[str]) -> dict[str, str]:
@@ -82,26 +98,25 @@ def regressor_by_name(regressors: Iterable[str]) -> dict[str, str]:
     return {RETRAINED if len(every) == 1 else f"{RETRAINED}-{regressor}": regressor for regressor in every}
 
 
-def _run_process(night: Night, name: str, seconds: float) -> Challenger | str | None:
-    """The challenger from a process of its own; why there is none; None where its time was over."""
-    log = night.folder / CHALLENGERS / f"{name}.log"
+def _run_process(night: Night, process: str, names: Sequence[str], seconds: float) -> None:
+    """Have a process make its challengers within some seconds; of one that fails each says why."""
+    log = night.folder / CHALLENGERS / f"{process}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
-        process = subprocess.Popen(_command(night.folder, name), stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603 - our own module
+        command = _command(night.folder, process)
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603 - our own module
         try:
-            process.wait(seconds)
+            child.wait(seconds)
         except subprocess.TimeoutExpired:
-            return None
+            return
         finally:
-            process.kill()
-            process.wait()
-    done = read_challenger(night.folder, name)
-    if done is not None:
-        return done
+            child.kill()
+            child.wait()
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    why = f"its process ended with {process.returncode}: {lines[-1][:200] if lines else 'no output'} (see {log})"
-    write_challenger(night.folder, name, why)
-    return why
+    why = f"its process ended with {child.returncode}: {lines[-1][:200] if lines else 'no output'} (see {log})"
+    for name in names:
+        if read_challenger(night.folder, name) is None:
+            write_challenger(night.folder, name, why)
 
 
 def _command(folder: Path, name: str) -> list[str]:
@@ -120,14 +135,12 @@ def _past(night: Night, entry: ModelEntry) -> list[Challenger]:
     return [challenger]
 
 
-def past_model(night: Night) -> ModelEntry | None:
-    """The kept model that challenges again, as it is and adapted; None where the plan asks for none or none is kept."""
+def _past_entries(night: Night) -> list[ModelEntry]:
+    """The kept models that challenge again; none where the plan asks for none."""
     if "past" not in night.plan.train.challengers:
-        return None
-    serving = serving_version()
-    entries = [entry for entry in Ledger().entries() if entry.version != serving and entry.night != night.record.id]
-    software = night_software(night.record, night.measurer.devices)
-    return next(iter(ranked(entries, night.record.id, software)), None)
+        return []
+    entries = [entry for entry in Ledger().entries() if entry.night != night.record.id]
+    return past_models(entries, serving_version(), night_software(night.record, night.measurer.devices))
 
 
 def _no_time(name: str, why: str) -> Finding:
@@ -135,15 +148,10 @@ def _no_time(name: str, why: str) -> Finding:
     return Finding("budget", "warning", name, message)
 
 
-def _kind(name: str) -> str:
-    """What of a challenger's name is the same every night: another past model takes as long to adapt."""
-    return ADAPTED_PAST if name.startswith(ADAPTED_PAST) else name
-
-
 def _seconds_before(night: Night) -> dict[str, float]:
-    """What each kind of challenger took in the newest earlier night of the plan that made it."""
+    """What each challenger took in the newest earlier night of the plan that made it."""
     seconds: dict[str, float] = {}
     for record in earlier_nights(night.plan.name, night.folder):
         for entry in record.stage("train").facts.get("challengers", ()):
-            seconds.setdefault(_kind(str(entry.get("name"))), float(entry.get("seconds") or 0.0))
+            seconds.setdefault(str(entry.get("name")), float(entry.get("seconds") or 0.0))
     return seconds

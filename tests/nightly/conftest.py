@@ -178,11 +178,10 @@ def unspent_ends(budget: Any, ends: Any = Budget.ends.fget) -> float:  # type: i
     return float(budget.clock() + budget.total_s if budget.clock is time.monotonic else ends(budget))
 
 
-def made_here(night: Any, name: str, seconds: float) -> Any:
+def made_here(night: Any, process: str, names: Any, seconds: float) -> None:
     """What `_run_process` does, without a process."""
-    made = making.make(night.folder, name)
-    making.write_challenger(night.folder, name, made)
-    return made
+    for made in making.make(night.folder, process):
+        making.write_challenger(night.folder, made.name, made)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from kernelcast.datasets.store.store import Store
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.models.selection import offers as choosing_offer
 from kernelcast.nightly import run_night as nights
 from kernelcast.nightly.context import Night
 from kernelcast.nightly.gate import model_ledger as outcome
@@ -37,7 +36,6 @@ def test_models_and_stores_are_read_once(home, monkeypatch: pytest.MonkeyPatch) 
         return scan(self, family, *given, **named)
 
     monkeypatch.setattr(outcome, "load_predictor", load)
-    monkeypatch.setattr(choosing_offer, "load_predictor", load)
 
     def checked(night: Any) -> Any:
         scanned.clear()

@@ -160,6 +160,7 @@ def _points(n: int, seed: int = 0) -> Points:
     return Points(
         words[rng.integers(0, 2, n)],
         words[rng.integers(0, 2, n)],
+        words[rng.integers(0, 2, n)],
         rng.normal(size=(n, 3)),
         rng.random((n, 2)),
         np.ones(n),
@@ -171,7 +172,7 @@ def test_the_process_is_a_gaussian_process() -> None:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-    scales = {**PRIOR, "group": 1e-9, "direction": 1e-9, "own": 1e-9}
+    scales = {**PRIOR, "group": 1e-9, "context": 1e-9, "direction": 1e-9, "own": 1e-9}
     points, other = _points(30), _points(12, seed=1)
     y = np.sin(points.place[:, 0]) + 0.3
     mean, deviation = Process.from_scales(points, y, scales).at(other)
@@ -189,7 +190,7 @@ def test_left_out_errors_are_those_of_leaving_out() -> None:
     points = _points(20)
     y = points.place[:, 0]
     process = Process.from_scales(points, y, PRIOR)
-    closed, claimed = process.left_out_errors(), process.left_out_deviations()
+    closed, claimed = process.left_out_errors(), process.left_out_deviations(points.doubt)
     for i in (0, 7, 19):
         rest = np.delete(np.arange(20), i)
         mean, deviation = Process.from_scales(points.take(rest), y[rest], PRIOR).at(points.take([i]))

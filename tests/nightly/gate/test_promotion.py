@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.models.family_model.artifact import default_model_dir, manifest_sha256, pointer, shipped_model_dir
 from kernelcast.models.family_model.artifact_files import ArtifactError
@@ -15,9 +16,8 @@ from kernelcast.models.registry import registry
 from kernelcast.nightly.gate import promotion
 from kernelcast.nightly.gate.answer_changes import prediction_changes, probes, unexplained
 from kernelcast.nightly.gate.challengers import past
-from kernelcast.nightly.gate.hold_out import unseen
 from kernelcast.nightly.gate.model_ledger import Ledger
-from kernelcast.nightly.gate.promotion import Promotion, promote_challenger, review, roll_back
+from kernelcast.nightly.gate.promotion import Promotion, promote_challenger, restore_loadable, roll_back
 from typer.testing import CliRunner
 
 NIGHT = "20261122T220000Z-home"
@@ -120,38 +120,16 @@ def test_without_its_registry_nothing_is_promoted(
     assert again.version == first.version
 
 
-def test_a_champion_that_turns_out_worse_goes_back_by_itself(home: Path, rows, champion: Path, better: Path) -> None:
-    first, second = promoted(better), promoted(champion)
-    tonight = unseen([], [rows(seed=11), rows(family="softmax", seed=11)])
-    verdict, back = review(lambda: tonight)
-    assert verdict is not None
-    assert not verdict.passed
-    assert back is not None
-    assert (back.version, back.previous) == (first.version, second.version)
-    assert back.findings[0].kind == "rollback"
-    assert Ledger().find(str(second.version)).rolled_back
-
-
-def test_a_champion_that_is_fine_stays(home: Path, rows, champion: Path, better: Path) -> None:
-    assert review(lambda: unseen([], [rows(seed=11)])) == (None, None)
-    promoted(champion)
-    second = promoted(better)
-    verdict, back = review(lambda: unseen([], [rows(seed=11)]))
-    assert verdict is not None
-    assert verdict.passed
-    assert back is None
-    assert review(list) == (None, None)
-    assert pointer().version == second.version
-
-
 def test_a_champion_that_does_not_load_goes_back_without_any_rows(home: Path, champion: Path, better: Path) -> None:
     first, second = promoted(champion), promoted(better)
+    assert restore_loadable(catalogue()) is None
     (home / "models" / str(second.version) / "manifest.json").write_text("{}")
-    verdict, back = review(list)
-    assert verdict is None
+    back = restore_loadable(catalogue())
     assert back is not None
     assert back.version == first.version
     assert "cannot be loaded" in back.summary
+    assert back.findings[0].kind == "rollback"
+    assert Ledger().find(str(second.version)).rolled_back
 
 
 def champions() -> list[int]:

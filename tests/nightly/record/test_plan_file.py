@@ -66,7 +66,7 @@ def test_equal_plans_have_equal_hashes_and_others_differ() -> None:
         ("replay: {rows: x}", "collector is 'cpu'; it must be replay"),
         ("energy_minutes: 1", "energy_minutes is 1.0; it must be 0 where collector is not gpu"),
         ("{collector: gpu, minutes: 4, energy_minutes: 3}", "at most half of minutes, 2"),
-        ("choose: {usage: 0.9, space_filling: 0.9}", "choose is '1.85 in all'; it must be shares that add up to 1"),
+        ("choose: {usage: 0.9, repeats: 0.9}", "choose is '1.8 in all'; it must be shares that add up to 1"),
         ("choose: {usage: 1.1}", "a number from 0 to 1"),
         ("train: {regressors: [blende]}", "train.regressors is ['blende']; it must be a regressor"),
         ("train: {challengers: [best]}", "one of adapted, retrained, past"),

@@ -1,15 +1,10 @@
-"""What the check stage makes of damaged rows, and which rows it reviews the champion by."""
+"""What the check stage makes of damaged rows."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from kernelcast.datasets.store.store import Store
 from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
-from kernelcast.nightly.checks import model_check as reviewing
-from kernelcast.nightly.gate import hold_out
 
 UNTRAINED = {"challengers": []}
 """For nights on which it does not matter, since training takes a process of its own."""
@@ -28,18 +23,3 @@ def test_damaged_rows_in_the_store(home) -> None:
     assert "moved out of the way" in home.said("storage")
     assert stored[0] not in Store(place).files()
     load_predictor(default_model_dir()).load_all()
-
-
-def test_the_review_holds_out_what_the_plan_says(home, monkeypatch: pytest.MonkeyPatch) -> None:
-    shares: list[float] = []
-
-    def unseen(*given: Any, share: float = -1.0, **named: Any) -> Any:
-        shares.append(share)
-        return hold_out.unseen(*given, share=share, **named)
-
-    monkeypatch.setattr(reviewing, "unseen", unseen)
-    plan: dict[str, Any] = {"gate": {"hold_out": 0.3}, "minutes": 0.5}
-    assert home.run(**plan) == 0, home.err
-    assert (home.record().outcome, shares) == ("promoted", [])  # the shipped model has no predecessor in the ledger
-    assert home.run("--new", seed=3, **plan) == 0, home.err
-    assert shares == [0.3]

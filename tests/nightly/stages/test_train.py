@@ -8,9 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from kernelcast.nightly.gate.model_ledger import Ledger, RecentError
-
-DEVICE = "amd-epyc-9005-vm-2c"
+from kernelcast.nightly.gate.model_ledger import Ledger
 
 
 def test_training_that_takes_too_long_is_ended(home, in_a_process, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,9 +17,9 @@ def test_training_that_takes_too_long_is_ended(home, in_a_process, monkeypatch: 
 
     run, times = train._run_process, []
 
-    def run_shortly(night: Any, name: str, seconds: float) -> Any:
+    def run_shortly(night: Any, process: str, names: Any, seconds: float) -> None:
         times.append(seconds)
-        return run(night, name, 0.5)
+        run(night, process, names, 0.5)
 
     monkeypatch.setattr(train, "_command", lambda folder, name: [sys.executable, "-c", "import time; time.sleep(600)"])
     monkeypatch.setattr(train, "_run_process", run_shortly)
@@ -31,27 +29,28 @@ def test_training_that_takes_too_long_is_ended(home, in_a_process, monkeypatch: 
     home.still_serves(before)
 
 
-def test_the_best_past_model_challenges_as_it_is_and_adapted(home) -> None:
+def test_the_model_before_and_the_newest_of_tonights_software_challenge_again(home) -> None:
     plan: dict[str, Any] = {"minutes": 0.5}
-    challengers = {"regressors": ["analytic"], "with_shipped": False, "challengers": ["past"]}
     assert home.run(**plan) == 0, home.err
-    first = home.served["version"]
-    entry = Ledger().entries()[0]
-    night = home.folders[-1].name
-    # Two more that were kept: one nearer in time, one with smaller errors.
-    near, good = (
-        replace(entry, version=f"{i}" * 12, night=f"2026110{i}T000000Z-n", sha256=f"{i}" * 64) for i in (2, 1)
-    )
+    before, first = Ledger().entries()
+    # Two more that were kept, of the software of a recording, which is none.
+    old, new = (replace(first, version=f"{i}" * 12, night=f"2026110{i}T000000Z-n", sha256=f"{i}" * 64) for i in (1, 2))
     with Ledger().path.open("a") as file:
-        for item in (near, good):
+        for item in (old, new):
             file.write(json.dumps({"event": "kept", **{k: v for k, v in asdict(item).items() if k != "errors"}}) + "\n")
-    for version, error in ((near.version, 50.0), (good.version, 1.0)):
-        Ledger().record_errors(version, [RecentError(night, DEVICE, "softmax", 500, error)])
-    assert home.run("--new", seed=3, train=challengers, **plan) == 0, home.err
+    again = {"regressors": ["analytic"], "with_shipped": False, "challengers": ["past"]}
+    assert home.run("--new", seed=3, train=again, **plan) == 0, home.err
+    made = [item["name"] for item in home.record().stage("train").facts["challengers"]]
+    assert made == [f"past-{before.version}"]
+
+
+def test_it_is_retrained_once_its_devices_have_rows_enough(home) -> None:
+    train: dict[str, Any] = {"regressors": ["analytic"], "with_shipped": False, "challengers": ["retrained"]}
+    assert home.run(minutes=0.5, train=train) in (0, 1)
     facts = home.record().stage("train").facts
-    assert facts["past"] == good.version
-    made = {item["name"]: item["kind"] for item in facts["challengers"]}
-    assert made == {
-        f"adapted-past-{good.version}": "adapted", f"past-{good.version}": "past",
-    }  # fmt: skip
-    assert first not in " ".join(made)
+    assert facts.get("challengers", []) == []
+    assert "from 1500 on" in facts["not_retrained"]
+    assert home.run("--new", seed=3, minutes=0.5, train={**train, "retrain_rows": 50}) == 0, home.err
+    facts = home.record().stage("train").facts
+    assert [item["name"] for item in facts["challengers"]] == ["retrained"]
+    assert facts["rows_retrained_by"] >= 50

@@ -1,0 +1,79 @@
+"""Corrections as plain as can be: the median ratio of a device's rows, and the mean of nearby rows' ratios.
+
+What a calibration has to beat: both challenge the serving model every night. The weighted mean is that of Nadaraya ("On
+estimating regression", 1964) and Watson, drawn towards the median by `shrinkage` rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ...features.batch.cases import Floats
+from .gaussian_process import Points
+
+Method = Literal["process", "median", "nearby"]
+"""How rows correct answers: by a Gaussian process, their median ratio, or the weighted mean of nearby rows."""
+
+_WIDTHS, _APART, _SHRINKAGES = (0.1, 0.2, 0.35, 0.5, 0.8, 1.5), (0.0, 0.25, 1.0), (0.1, 0.5, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class NearbyRows:
+    """The mean of `left_over` `(n,)` at `points`, weighted by nearness.
+
+    Attributes:
+        points: Where rows lie.
+        left_over: ln(measured / answered).
+        scales: `width` of the weights in steps of standardised log2 features (0: the median alone), `apart` what one other
+            setting adds to a squared distance, `shrinkage` rows of the median.
+    """
+
+    points: Points
+    left_over: Floats
+    scales: Mapping[str, float]
+
+    @classmethod
+    def fit(cls, points: Points, left_over: Floats, method: Method) -> NearbyRows:
+        """The scales with the least error of each row left out."""
+        every = [(0.0, 0.0, 1.0)] if method == "median" else itertools.product(_WIDTHS, _APART, _SHRINKAGES)
+        tried = (
+            cls(points, left_over, dict(zip(("width", "apart", "shrinkage"), each, strict=True))) for each in every
+        )
+        return min(tried, key=lambda rows: float(np.abs(np.expm1(-rows.left_out_errors())).mean()))
+
+    @classmethod
+    def from_scales(cls, points: Points, left_over: Floats, scales: Mapping[str, float]) -> NearbyRows:
+        """The rows with these scales."""
+        return cls(points, left_over, scales)
+
+    def at(self, points: Points) -> tuple[Floats, Floats]:
+        """What to add to ln(answers) at points, and the size of errors there; each `(n,)`."""
+        errors = self.left_out_errors()
+        return self._means(points, np.zeros((len(points), len(self.points)))), np.full(len(points), _size(errors))
+
+    def left_out_errors(self) -> Floats:
+        """ln(measured / answered) of each row, had it been left out of the mean, shape `(n,)`."""
+        return self.left_over - self._means(self.points, np.diag(np.full(len(self.points), np.inf)))
+
+    def left_out_deviations(self, doubt: Floats) -> Floats:
+        """The standard deviation claimed for each row, shape `(n,)`."""
+        return _size(self.left_out_errors()) * doubt
+
+    def _means(self, points: Points, further: Floats) -> Floats:
+        middle = float(np.median(self.left_over))
+        if not self.scales["width"]:
+            return np.full(len(points), middle)
+        place = ((points.place[:, None] - self.points.place[None]) ** 2).mean(axis=2)
+        other = sum((getattr(points, name)[:, None] != getattr(self.points, name)[None]).astype(np.float64)
+                    for name in ("group", "variant", "context"))  # fmt: skip
+        weights = np.exp(-(place + self.scales["apart"] * other + further) / (2.0 * self.scales["width"] ** 2))
+        return middle + weights @ (self.left_over - middle) / (weights.sum(axis=1) + self.scales["shrinkage"])
+
+
+def _size(errors: Floats) -> float:
+    return float(np.sqrt((errors**2).mean()))
