@@ -20,6 +20,7 @@ from ...features.batch.categorical import Categorical
 from ...features.batch.category import kv_pair, thread_label
 from ...features.vector.extract import Features
 from .analytic import attributes_of
+from .artifact_files import finite, numbers
 from .device_transfer import ANALYTIC, FREE
 from .domain import Domain
 from .family_regressor import FamilyRegressor, Query
@@ -213,17 +214,20 @@ class Adaptation:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Adaptation:
         """The adaptation `to_json` described; those of earlier versions have no `context` and no `shared`."""
-        none = [""] * len(data["group"])
-        group, variant, context = (
-            np.array(data.get(name, none), dtype=np.str_) for name in ("group", "variant", "context")
-        )
-        place, direction, doubt = (np.array(data[name], dtype=np.float64) for name in ("place", "direction", "doubt"))
-        points = Points(group, variant, context, place, direction, doubt)
-        left_over = np.array(data["left_over"], dtype=np.float64)
-        scales = {"context": 0.0, **data["scales"]}
+        left_over = numbers(data["left_over"], None)
+        n = len(left_over)
+        words = {name: np.array(data.get(name, [""] * n), dtype=np.str_) for name in ("group", "variant", "context")}
+        if any(column.shape != (n,) for column in words.values()):
+            raise ValueError(f"groups, variants and contexts of other numbers of rows than the {n} that were measured")
+        place, direction = (numbers(data[name], n, None) for name in ("place", "direction"))
+        points = Points(words["group"], words["variant"], words["context"], place, direction, numbers(data["doubt"], n))
+        scales = {"context": 0.0, **{str(name): finite(scale, 0.0) for name, scale in data["scales"].items()}}
         process = (NearbyRows if "width" in scales else Process).from_scales(points, left_over, scales)
-        shared = SharedWeights(**data["shared"]) if "shared" in data else None
-        trust, caution = float(data["trust"]), float(data.get("caution", 0.0))
+        shared = None
+        if "shared" in data:
+            weights = {str(name): finite(weight) for name, weight in data["shared"]["weights"].items()}
+            shared = SharedWeights(weights, int(data["shared"]["terms"]), str(data["shared"]["family"]))
+        trust, caution = finite(data["trust"], 0.0, 1.0), finite(data.get("caution", 0.0), 0.0, 1.0)
         return cls(process, left_over, Scores.from_json(data["scores"]), trust, caution, shared)
 
 
@@ -279,7 +283,9 @@ def points_of(regressor: FamilyRegressor, domain: Domain, query: Query, inputs: 
     if inputs.utilisation is not None:
         directions.append(inputs.utilisation)
     elif regressor.analytic is not None:
-        directions.append(regressor.analytic.shares(features.terms.T, attributes_of(query.categories, features.read_as)))
+        directions.append(
+            regressor.analytic.shares(features.terms.T, attributes_of(query.categories, features.read_as))
+        )
     for name in (*regressor.schema.devices, ANALYTIC, FREE):
         part = inputs.parts.get(name)
         apart = np.zeros(n) if part is None else np.nan_to_num(part - inputs.answers)
