@@ -76,7 +76,8 @@ class SharedWeights:
     def at(self, points: Points) -> Floats:
         """What to add to ln(answers) at points, shape `(n,)`."""
         names, columns = shared_columns(points, self.terms, self.family)
-        return columns @ np.array([self.weights.get(name, 0.0) for name in names])
+        result: Floats = columns @ np.array([self.weights.get(name, 0.0) for name in names])
+        return result
 
 
 def shared_columns(points: Points, terms: int, family: str) -> tuple[list[str], Floats]:

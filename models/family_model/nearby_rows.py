@@ -72,7 +72,8 @@ class NearbyRows:
         other = sum((getattr(points, name)[:, None] != getattr(self.points, name)[None]).astype(np.float64)
                     for name in ("group", "variant", "context"))  # fmt: skip
         weights = np.exp(-(place + self.scales["apart"] * other + further) / (2.0 * self.scales["width"] ** 2))
-        return middle + weights @ (self.left_over - middle) / (weights.sum(axis=1) + self.scales["shrinkage"])
+        means: Floats = weights @ (self.left_over - middle) / (weights.sum(axis=1) + self.scales["shrinkage"])
+        return middle + means
 
 
 def _size(errors: Floats) -> float:

@@ -234,7 +234,8 @@ class Gains:
 
     def gain(self) -> Floats:
         """By how much measuring each case lowers the mean variance, shape `(n,)`."""
-        return (self._spread**2).mean(axis=0) / (np.diag(self._spread) + self._noise2)
+        gains: Floats = (self._spread**2).mean(axis=0) / (np.diag(self._spread) + self._noise2)
+        return gains
 
     def left(self) -> float:
         """The mean variance that is left."""
