@@ -214,8 +214,8 @@ class Catalogue:
             self._remember(load_device_file(self._files[key]))
         if key not in self._loaded:
             self._read_all()
-        if key not in self._loaded and (own := _own_devices().get(key)) is not None:
-            return own
+        if key not in self._loaded and (device := _own_devices().get(key)) is not None:
+            return device
         if key not in self._loaded:
             close = difflib.get_close_matches(key, self._loaded, n=3)
             hint = f" (close: {listed(close)})" if close else ""

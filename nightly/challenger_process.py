@@ -109,20 +109,20 @@ def make(folder: Path, name: str) -> list[Challenger]:
         served, challengers = load_predictor(champion, known), []
         for each, method in ADAPTATIONS.items():
             judged = fold_scores(served, earlier, tonight, record.id, method, plan.seed)
-            made = adapted(champion, [*earlier, *tonight], out / each, name=each, method=method, facts=facts, devices=known,
+            model = adapted(champion, [*earlier, *tonight], out / each, name=each, method=method, facts=facts, devices=known,
                            seed=plan.seed)  # fmt: skip
-            challengers.append(replace(made, scores=tuple(judged)))
+            challengers.append(replace(model, scores=tuple(judged)))
         return challengers
     regressors = plan.train.regressors
     regressor = regressors[0] if name == RETRAINED else name.removeprefix(f"{RETRAINED}-")
     # Training takes too long to be repeated by folds: it learns from earlier nights, and all of tonight judges it.
     tables = together(earlier, other_rows(rows, devices), plan.train.most_rows, plan.seed)
-    made = retrained(
+    model = retrained(
         champion, tables, out / name, name=name, regressor=regressor,
         fresh={each.cases.family.name for each in earlier}, may_forget=plan.gate.may_forget, facts=facts, devices=known,
         seed=plan.seed,
     )  # fmt: skip
-    return [replace(made, scores=tuple(night_scores(champion, made.path, earlier, tonight, known)))]
+    return [replace(model, scores=tuple(night_scores(champion, model.path, earlier, tonight, known)))]
 
 
 def main(argv: list[str]) -> int:

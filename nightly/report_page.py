@@ -202,7 +202,10 @@ def _verdict(verdict: Mapping[str, Any], challenger: Mapping[str, Any], winner: 
     slices, name = rows(verdict.get("slices")), verdict.get("name")
     result = "refused"
     if verdict.get("passed") is True:
-        result = "passed" if name == winner else "not worse beyond noise, and not promoted"
+        beaten = (
+            "better, and another gains more" if verdict.get("better") else "not better beyond noise, and not promoted"
+        )
+        result = "passed" if name == winner else beaten
     titles = ("Slice", "Rows of", "Verdict", "Rows", "Served model", "Challenger",
               "Difference (below 0 is better), 90 % interval", "Coverage")  # fmt: skip
     body = [

@@ -81,9 +81,9 @@ def adapted(
     began, known = time.monotonic(), devices or catalogue()
     model = load_predictor(champion, known)
     usable, left = _usable(model, tables)
-    made, reports = calibrated(model, usable, seed=seed, method=method)
+    calibration, reports = calibrated(model, usable, seed=seed, method=method)
     provenance = {"kind": "adapted", "from": _version(champion), **dict(facts or {})}
-    save_calibrated(made, reports, out, facts={"challenger": provenance})
+    save_calibrated(calibration, reports, out, facts={"challenger": provenance})
     families = tuple(sorted({report.family for report in reports}))
     left = {family: "no new rows" for family in model.families if family not in families} | left
     return _loaded(
@@ -129,8 +129,8 @@ def fold_scores(
     for fold in range(count):
         part = [rows.take(np.flatnonzero(folds(rows, night, count) == fold)) for rows in fresh]
         if any(map(len, learn)) and any(map(len, part)):
-            made, _ = calibrated(champion, _usable(champion, learn)[0], seed=seed, method=method)
-            results += scores(champion, made, part)
+            calibration, _ = calibrated(champion, _usable(champion, learn)[0], seed=seed, method=method)
+            results += scores(champion, calibration, part)
         learn += part
     return results
 

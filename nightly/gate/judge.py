@@ -109,9 +109,9 @@ def judge(
         summary = f"Refused: {'; '.join(reasons[:3])}{'; and more' if len(reasons) > 3 else ''}."
     else:
         verb = "Passed" if better else "Not promoted, since it is not better beyond noise"
-        kept = f"; {', '.join(keep)} stay the champion's" if keep else ""
+        stay = f"; {', '.join(keep)} stay the champion's" if keep else ""
         summary = (f"{verb}: the mean error changes by {-gain:+.2f} points on {bets.shapes} shapes judged since the "
-                   f"champion was promoted (p = {bets.p_value:.2g}, needed {level:.2g}){kept}.")  # fmt: skip
+                   f"champion was promoted (p = {bets.p_value:.2g}, needed {level:.2g}){stay}.")  # fmt: skip
     return Verdict(name, not reasons, better, gain, summary, tuple(keep), slices, tuple(reasons), evidence)
 
 

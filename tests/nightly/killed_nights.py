@@ -24,11 +24,10 @@ from kernelcast.nightly.stages import train
 _BLOCKS = 5
 
 
-def made_here(one: Any, name: str, seconds: float) -> Any:
-    """A challenger made in this process."""
-    made = making.make(one.folder, name)
-    making.write_challenger(one.folder, name, made)
-    return made
+def made_here(one: Any, process: str, names: Any, seconds: float) -> None:
+    """Challengers made in this process."""
+    for made in making.make(one.folder, process):
+        making.write_challenger(one.folder, made.name, made)
 
 
 def kill() -> None:

@@ -196,8 +196,9 @@ def test_a_night_without_a_winner_does_not_call_a_challenger_passed(home) -> Non
     home.run(train={"regressors": ["analytic"], "with_shipped": False, "challengers": ["adapted"]})
     record = home.record()
     gate = record.stage("gate")
-    facts = {**gate.facts, "winner": None, "changes": None}
+    verdicts = [{**verdict, "better": False} for verdict in gate.facts["verdicts"]]
+    facts = {**gate.facts, "winner": None, "changes": None, "verdicts": verdicts}
     page = report_page(record.with_stage(StageRecord("gate", "done", facts=facts)))
-    assert "not worse beyond noise, and not promoted" in page
+    assert "not better beyond noise, and not promoted" in page
     assert "changes no prediction of the service" in page
-    assert "not worse beyond noise, and not promoted" not in report_page(record)
+    assert "not better beyond noise, and not promoted" not in report_page(record)

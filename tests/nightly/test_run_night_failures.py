@@ -50,7 +50,7 @@ def test_the_registry_is_down(home) -> None:
     code = home.run(registry="postgresql://nobody@127.0.0.1:1/none")
     record = home.record()
     assert (code, record.outcome) == (0, "kept")
-    assert record.stage("gate").facts["winner"] == "adapted"
+    assert record.stage("gate").facts["winner"].startswith("adapted")
     assert record.stage("promote").facts["registry"].startswith("unreachable")
     assert "127.0.0.1" in home.said("registry")
     home.still_serves(before)
