@@ -325,11 +325,11 @@ def load_predictor(path: Path, devices: Catalogue | None = None) -> ArtifactPred
 class ArtifactPredictor:
     """Predicts with the graphs of an artifact. Safe to share between threads."""
 
-    def __init__(self, directory: Path, manifest: Mapping[str, Any], devices: Catalogue) -> None:
+    def __init__(self, directory: Path, manifest: Mapping[str, Any], devices: Catalogue, loaded: Any = ()) -> None:
         self.directory = directory
         self.manifest = manifest
         self.devices = devices
-        self._loaded: dict[str, FamilyPredictor] = {}
+        self._loaded: dict[str, FamilyPredictor] = dict(loaded)
         self._lock = Lock()
 
     @property
@@ -339,9 +339,7 @@ class ArtifactPredictor:
 
     def with_families(self, families: Mapping[str, FamilyPredictor]) -> ArtifactPredictor:
         """The same with other predictors for some families."""
-        other = ArtifactPredictor(self.directory, self.manifest, self.devices)
-        other._loaded = {**self._loaded, **families}
-        return other
+        return ArtifactPredictor(self.directory, self.manifest, self.devices, self._loaded | dict(families))
 
     def load_all(self) -> None:
         """Read and check every family now, so that a damaged artifact is found before it serves.
