@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -21,7 +21,7 @@ from ..engine.program import Program
 from ..engine.runtime import GraphError, Runtime, mask_device_features, weighted_sum
 from ..family_model.artifact import FamilyModel, load_family, read_manifest
 from ..family_model.artifact_files import ArtifactError
-from ..family_model.device_correction import Adaptation, points_by_target
+from ..family_model.device_correction import points_by_target
 from ..family_model.device_transfer import transfer
 from ..family_model.domain import WIDENING_PER_STEP, extrapolate, log2_excess
 from ..family_model.family_regressor import FamilyRegressor, Query
@@ -103,12 +103,6 @@ class FamilyPredictor:
         support = training_support(self.model, self.regressor, inputs.features, self._family)
         category = inputs.features.category
         return CategoryRecord.of(self.model, inputs, self._learned.sources_of(category), support)
-
-    def with_adaptations(self, adaptations: Mapping[str, Mapping[str, Adaptation]]) -> FamilyPredictor:
-        """The same with other adaptations, by device and target; the graphs are shared."""
-        other = FamilyPredictor(replace(self.model, adaptations=adaptations), self.regressor, self.devices)
-        vars(other).update(_runtime=self._runtime, _learned=self._learned)
-        return other
 
     def load(self) -> None:
         """Create the graphs' sessions now.

@@ -151,7 +151,7 @@ def _adapt(
         chosen = np.sort(np.random.default_rng(seed).permutation(len(rows))[:MOST_ROWS])
         family = predictor.family(name)
         others[name] = {other: each for other, each in family.model.adaptations.items() if other != device}
-        raw[name] = family.with_adaptations(others[name]).estimate(rows.cases.take(chosen))
+        raw[name] = _with_adaptations(family, others[name]).estimate(rows.cases.take(chosen))
         # Seconds, and the share of the power limit.
         labels = {"latency": np.log(rows.latency_s[chosen]), "power": np.log(rows.power_w[chosen] / raw[name].limit_w)}
         left_over[name] = {target: labels[target] - raw[name].logs[target] for target in raw[name].points}
@@ -174,9 +174,16 @@ def _adapt(
                 )  # fmt: skip
                 before[target] = error_summary(errors[good])
                 after[target] = error_summary(by_target[target].left_out_errors())
-            family = predictor.family(name).with_adaptations({**others[name], device: by_target})
+            family = _with_adaptations(predictor.family(name), {**others[name], device: by_target})
             adapted[name] = family, CalibratedDevice(name, device, min(len(rows), MOST_ROWS), len(rows), before, after)
     return adapted
+
+
+def _with_adaptations(family: FamilyPredictor, adaptations: Mapping[str, Mapping[str, Adaptation]]) -> FamilyPredictor:
+    """The same with other adaptations, by device and target; what was made of the graphs is shared."""
+    other = FamilyPredictor(replace(family.model, adaptations=adaptations), family.regressor, family.devices)
+    vars(other).update({name: getattr(family, name) for name in ("_runtime", "_learned")})
+    return other
 
 
 def _shared(
