@@ -37,7 +37,7 @@ _AFTER = ("check", "train", "gate", "promote", "report")
 _FIRST_SHARE, _FIRST_AFTER_SHARE = 0.25, 0.08
 """Reserved in a first night for what follows measuring, and training: nothing is known of how long that takes here."""
 
-_LEAST_SHARE, _MOST_SHARE = 0.2, 0.6
+_LEAST_SHARE, _MOST_SHARE = 0.25, 0.6
 _HEADROOM = 1.25
 """Earlier nights' longest is taken a quarter longer: rows grow from night to night."""
 
@@ -47,7 +47,7 @@ _NIGHTS = 3
 def reserve_s(budget_s: float, earlier: Iterable[NightRecord]) -> float:
     """Seconds to keep back for the stages after measuring, by what they took in earlier nights of the plan (newest first).
 
-    Only nights that trained count; between a fifth, since measuring ends with the cases that are under way, and three fifths of
+    Only nights that trained count; between a quarter, since measuring ends with the cases that are under way, and three fifths of
     the night.
     """
     expected_s = _expected_s(earlier, "train", _AFTER, _FIRST_SHARE * budget_s)

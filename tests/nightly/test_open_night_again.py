@@ -70,9 +70,9 @@ def test_only_a_night_that_was_not_ended_is_gone_on_with(tmp_path: Path, outcome
 def test_time_is_kept_back_by_what_earlier_nights_took(tmp_path: Path) -> None:
     folder = tmp_path / "20261122T010000Z-n"
     assert reserve_s(600.0, []) == 150.0
-    assert reserve_s(600.0, [a_record(folder, train=96.0)]) == pytest.approx(1.25 * 100.0)
+    assert reserve_s(600.0, [a_record(folder, train=96.0)]) == pytest.approx(150.0)
     assert reserve_s(600.0, [a_record(folder, train=900.0)]) == 360.0
-    assert reserve_s(600.0, [a_record(folder, train=0.0)]) == pytest.approx(120.0)
+    assert reserve_s(600.0, [a_record(folder, train=0.0)]) == pytest.approx(150.0)
 
 
 def test_the_setting_of_a_night_is_on_disk(home) -> None:
