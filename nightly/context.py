@@ -47,8 +47,8 @@ _NIGHTS = 3
 def reserve_s(budget_s: float, earlier: Iterable[NightRecord]) -> float:
     """Seconds to keep back for the stages after measuring, by what they took in earlier nights of the plan (newest first).
 
-    Only nights that trained count; between a quarter, since measuring ends with the cases that are under way, and three fifths of
-    the night.
+    Only nights that trained count; between a quarter, since measuring ends with the cases that are under way, and three fifths
+    of the night.
     """
     expected_s = _expected_s(earlier, "train", _AFTER, _FIRST_SHARE * budget_s)
     return min(max(expected_s, _LEAST_SHARE * budget_s), _MOST_SHARE * budget_s)

@@ -22,7 +22,7 @@ from ..family_model.intervals import power_limits_w
 from ..family_model.nearby_rows import Method
 from ..metrics import error_summary
 from ..predict.predictor import ArtifactPredictor, FamilyPredictor, RawEstimates, load_predictor
-from .labelled_cases import LabelledCases
+from .labelled_cases import LabelledCases, joined_by_family
 from .store_rows import group_medians
 
 MOST_ROWS = 512
@@ -123,7 +123,7 @@ def calibrated(
         )
     known = predictor.devices
     by_device: dict[str, dict[str, LabelledCases]] = {}
-    for rows in tables:
+    for rows in joined_by_family(replace(rows, source=None) for rows in tables if len(rows)):
         _check(rows, known)
         rows = replace(rows, cases=rows.cases.with_catalogue_names(known).with_core_counts(known))
         for device in np.unique(rows.cases.device).tolist():

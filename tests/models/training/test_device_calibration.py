@@ -196,3 +196,22 @@ def test_left_out_errors_are_those_of_leaving_out() -> None:
         mean, deviation = Process.from_scales(points.take(rest), y[rest], PRIOR).at(points.take([i]))
         assert closed[i] == pytest.approx(y[i] - mean[0], abs=1e-5)
         assert claimed[i] == pytest.approx(deviation[0], rel=1e-3)
+
+
+def test_two_tables_of_a_family_teach_together(model: Path, new_device: LabelledCases, tmp_path: Path) -> None:
+    parts = [new_device.take(np.arange(20)), new_device.take(np.arange(20, 64))]
+    (report,) = calibrate_to_devices(model, parts, tmp_path / "parts")
+    assert report.rows == 64
+    calibrate_to_devices(model, new_device.take(np.arange(64)), tmp_path / "whole")
+    rest = new_device.take(np.arange(200, 260))
+    np.testing.assert_allclose(_errors(tmp_path / "parts", rest), _errors(tmp_path / "whole", rest))
+
+
+def test_plain_rules_calibrate_too_and_come_back_from_disk(
+    model: Path, new_device: LabelledCases, tmp_path: Path
+) -> None:
+    rest, errors = new_device.take(np.arange(128, 400)), {}
+    for method in ("median", "nearby", "process"):
+        calibrate_to_devices(model, new_device.take(np.arange(64)), tmp_path / method, method=method)
+        errors[method] = _errors(tmp_path / method, rest).mean()
+    assert errors["process"] < errors["nearby"] < errors["median"] < _errors(model, rest).mean()
