@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -91,8 +91,8 @@ def read_setup(folder: Path) -> tuple[Plan, Catalogue, dict[str, Any]]:
         raise SpecError(f"{path} is damaged or missing ({error}); begin a new night") from error
 
 
-def make(folder: Path, name: str) -> list[Challenger]:
-    """The challengers that the process `name` makes, on disk.
+def make(folder: Path, name: str) -> Iterator[Challenger]:
+    """The challengers that the process `name` makes, on disk, each as soon as it is complete.
 
     Raises:
         SpecError: there are too few rows for it, or see `gate.challengers`.
@@ -106,13 +106,13 @@ def make(folder: Path, name: str) -> list[Challenger]:
     earlier, tonight = rows.read(devices, ~in_blocks(blocks)), rows.read(devices, in_blocks(blocks))
     facts = {"night": record.id, "plan": plan.name}
     if name == ADAPTED:
-        served, challengers = load_predictor(champion, known), []
+        served = load_predictor(champion, known)
         for each, method in ADAPTATIONS.items():
             judged = fold_scores(served, earlier, tonight, record.id, method, plan.seed)
             model = adapted(champion, [*earlier, *tonight], out / each, name=each, method=method, facts=facts, devices=known,
                            seed=plan.seed)  # fmt: skip
-            challengers.append(replace(model, scores=tuple(judged)))
-        return challengers
+            yield replace(model, scores=tuple(judged))
+        return
     regressors = plan.train.regressors
     regressor = regressors[0] if name == RETRAINED else name.removeprefix(f"{RETRAINED}-")
     # Training takes too long to be repeated by folds: it learns from earlier nights, and all of tonight judges it.
@@ -122,7 +122,7 @@ def make(folder: Path, name: str) -> list[Challenger]:
         fresh={each.cases.family.name for each in earlier}, may_forget=plan.gate.may_forget, facts=facts, devices=known,
         seed=plan.seed,
     )  # fmt: skip
-    return [replace(model, scores=tuple(night_scores(champion, model.path, earlier, tonight, known)))]
+    yield replace(model, scores=tuple(night_scores(champion, model.path, earlier, tonight, known)))
 
 
 def main(argv: list[str]) -> int:

@@ -1,0 +1,70 @@
+"""A CPU that no device file is of: its file is made of what could be measured, and every command knows it then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernelcast import cli
+from kernelcast.collectors.cpu import characterize as measuring
+from kernelcast.commands.measure.characterize import cpu_entry, new_cpu
+from kernelcast.features import device as devices
+from kernelcast.features.device import Catalogue, known_machine, own_devices_dir
+from kernelcast.features.errors import SpecError
+
+MEASURED: dict[str, dict[str, Any]] = {
+    name: {"value": value, "source": "measured here"}
+    for name, value in {
+        "matrix_fp32_flops_per_s": 2e11, "matrix_bf16_flops_per_s_1t": 2e11, "bandwidth_dram_b_per_s_1t": 2e10,
+        "bandwidth_l2_b_per_s_1t": 1e11, "launch_torch_s": 2e-6,
+    }.items()
+}  # fmt: skip
+MEASURED |= {name: {"value": None, "source": "no clean sample"}
+             for name in ("bandwidth_dram_b_per_s", "matrix_bf16_flops_per_s", "latency_l1_s")}  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(devices, "machine_id", lambda: "cpuid-nobody-1-2-4c")
+    monkeypatch.setattr(devices, "machine_name", lambda: "A CPU of nobody")
+    for name in ("machine_id", "machine_name"):
+        monkeypatch.setattr(f"kernelcast.commands.measure.characterize.{name}", getattr(devices, name))
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr(measuring, "characterize", lambda device: MEASURED)
+    return tmp_path / "home"
+
+
+def test_what_a_busy_machine_did_not_let_measure_is_bounded_by_what_it_did(home: Path) -> None:
+    entry = cpu_entry("x", MEASURED)
+    assert entry["facts"]["memory_bandwidth_b_per_s"]["value"] == 2.0 * 4 * 2e10
+    assert entry["peak_flops_per_s"]["matrix"]["bf16"]["value"] == 2.0 * 4 * 2e11
+    assert entry["peak_flops_per_s"]["matrix"]["fp32"]["value"] == 2.0 * 2e11
+    nothing = {name: {"value": None, "source": "no clean sample"} for name in MEASURED}
+    with pytest.raises(SpecError, match="could not be measured"):
+        cpu_entry("x", nothing)
+
+
+def test_its_file_is_known_from_then_on(home: Path) -> None:
+    known = Catalogue()
+    assert known_machine(known) is None
+    path, _ = new_cpu()
+    assert path.parent == own_devices_dir()
+    machine = known_machine(known)
+    assert machine is not None
+    assert machine.name == "cpuid-nobody-1-2-4c"
+    assert machine.measured["launch_torch_s"].value == 2e-6
+    assert machine.name in known.names()
+    path.unlink()
+    assert known_machine(known) is None
+
+
+def test_a_dry_run_writes_nothing_and_says_what_comes_first(home: Path, tmp_path: Path, capsys: Any) -> None:
+    plan = tmp_path / "tonight.yaml"
+    plan.write_text("minutes: 1\n")
+    assert cli.main(["nightly", str(plan), "--dry-run"]) == 0
+    captured = capsys.readouterr()
+    assert "first characterises it" in captured.err
+    assert "cpuid-nobody-1-2-4c" in captured.out
+    assert not own_devices_dir().exists()
