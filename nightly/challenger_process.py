@@ -137,7 +137,8 @@ def main(argv: list[str]) -> int:
             write_challenger(folder, challenger.name, challenger)
     except (SpecError, StoreError, MemoryError) as error:
         for each in ADAPTATIONS if name == ADAPTED else (name,):
-            write_challenger(folder, each, str(error) or type(error).__name__)
+            if read_challenger(folder, each) is None:
+                write_challenger(folder, each, str(error) or type(error).__name__)
     return 0
 
 

@@ -27,10 +27,8 @@ MEASURED |= {name: {"value": None, "source": "no clean sample"}
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(devices, "machine_id", lambda: "cpuid-nobody-1-2-4c")
-    monkeypatch.setattr(devices, "machine_name", lambda: "A CPU of nobody")
-    for name in ("machine_id", "machine_name"):
-        monkeypatch.setattr(f"kernelcast.commands.measure.characterize.{name}", getattr(devices, name))
+    told = {"vendor_id": "nobody", "cpu family": "1", "model": "2", "model name": "A CPU of nobody", "cpu MHz": "3000"}
+    monkeypatch.setattr(devices, "cpu_info", lambda: told)
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     monkeypatch.setattr(measuring, "characterize", lambda device: MEASURED)
     return tmp_path / "home"
