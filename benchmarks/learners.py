@@ -173,7 +173,7 @@ def _table(rows: LabelledCases, schema: FeatureSchema) -> TrainingTable:
     return TrainingTable(
         rows=rows,
         features=features,
-        terms=features.terms,
+        terms=features.terms.T,
         attributes=attributes_of(rows.cases.categories, features.read_as),
         log_bound=np.log(features.work.lower_bound_s),
         log_labels={"latency": np.log(rows.latency_s)},

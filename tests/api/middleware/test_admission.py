@@ -253,7 +253,8 @@ def test_bodies_have_bounds_together_too(server):
         )
         assert b"HTTP/1.1 503 " in refused
         assert b"have 1048576 bytes in all, the most this server holds" in refused
-        assert b" 408 " in late
+        # The other waits for the rest of its body, unless both grew beyond the bound at the same moment.
+        assert b" 408 " in late or b" 503 " in late
     assert server.predict()[0] == 200
     assert server.refusals("concurrency") >= 1
 
