@@ -122,7 +122,7 @@ def replay(shipped: ArtifactPredictor, tables: Sequence[LabelledCases], rows_a_n
         models = {name: calibrated(shipped, learn, method=method)[0] for name, method in METHODS.items()}
         verdicts = [
             judge(name, fold_scores(served, earlier, tonight, str(night), method, 0), evidence.get(name, Evidence()), [],
-                  Rules(), len(METHODS)) for name, method in METHODS.items()
+                  Rules(), len(METHODS), refit=by.startswith(f"{name},")) for name, method in METHODS.items()
         ]  # fmt: skip
         evidence = {verdict.name: verdict.evidence for verdict in verdicts}
         if (winner := chosen(verdicts)) is not None:

@@ -82,7 +82,7 @@ def adapted(
     model = load_predictor(champion, known)
     usable, left = _usable(model, tables)
     calibration, reports = calibrated(model, usable, seed=seed, method=method)
-    provenance = {"kind": "adapted", "from": _version(champion), **dict(facts or {})}
+    provenance = {"kind": "adapted", "method": method, "from": _version(champion), **dict(facts or {})}
     save_calibrated(calibration, reports, out, facts={"challenger": provenance})
     families = tuple(sorted({report.family for report in reports}))
     left = {family: "no new rows" for family in model.families if family not in families} | left
@@ -133,6 +133,12 @@ def fold_scores(
             results += scores(champion, calibration, part)
         learn += part
     return results
+
+
+def is_refit(champion: Path, challenger: Path) -> bool:
+    """Whether the challenger was made by the rule that made the champion."""
+    rules = [read_manifest(path).get("challenger", {}).get("method") for path in (champion, challenger)]
+    return rules[0] is not None and rules[0] == rules[1]
 
 
 def night_scores(

@@ -28,6 +28,8 @@ class Rules:
     Attributes:
         alpha: Probability that a challenger that is no better is ever promoted in place of one champion, over all challengers
             of a night together; and that a family that is no worse stays the champion's.
+        refit_alpha: The same for a champion's own rule made again of more rows: that rule has passed already, and what is no
+            better then does no harm.
         tolerance_pct: Increase of a family's mean error that is accepted, in percentage points.
         least_coverage: Share of rows that intervals of 90 % must hold, unless the champion's hold no more.
         may_forget: Whether a family or device that the champion was measured on may be lost.
@@ -38,6 +40,7 @@ class Rules:
     """
 
     alpha: float = 0.05
+    refit_alpha: float = 0.5
     tolerance_pct: float = 0.5
     least_coverage: float = 0.75
     may_forget: bool = False
@@ -83,7 +86,14 @@ class Verdict:
 
 
 def judge(
-    name: str, tonight: Sequence[ShapeScore], before: Evidence, refusals: Sequence[str], rules: Rules, challengers: int
+    name: str,
+    tonight: Sequence[ShapeScore],
+    before: Evidence,
+    refusals: Sequence[str],
+    rules: Rules,
+    challengers: int,
+    *,
+    refit: bool = False,
 ) -> Verdict:
     """Whether the challenger may take the champion's place.
 
@@ -94,6 +104,7 @@ def judge(
         refusals: why it may not serve whatever it gains, see `refusals`.
         rules: what is demanded.
         challengers: number of challengers of this night.
+        refit: whether it is the champion's own rule, made again of more rows.
     """
     evidence = before.after(tonight, rules.tolerance_pct)
     level = rules.alpha / max(challengers, 1)
@@ -104,14 +115,15 @@ def judge(
     )  # fmt: skip
     reasons = [*refusals, *_intervals(tonight, rules)]
     bets = evidence.together(without=keep)
-    gain, better = bets.mean_gain_pct, bets.mean_gain_pct > 0 and bets.p_value <= level
+    needed = max(level, rules.refit_alpha) if refit else level
+    gain, better = bets.mean_gain_pct, bets.mean_gain_pct > 0 and bets.p_value <= needed
     if reasons:
         summary = f"Refused: {'; '.join(reasons[:3])}{'; and more' if len(reasons) > 3 else ''}."
     else:
         verb = "Passed" if better else "Not promoted, since it is not better beyond noise"
         stay = f"; {', '.join(keep)} stay the champion's" if keep else ""
         summary = (f"{verb}: the mean error changes by {-gain:+.2f} points on {bets.shapes} shapes judged since the "
-                   f"champion was promoted (p = {bets.p_value:.2g}, needed {level:.2g}){stay}.")  # fmt: skip
+                   f"champion was promoted (p = {bets.p_value:.2g}, needed {needed:.2g}){stay}.")  # fmt: skip
     return Verdict(name, not reasons, better, gain, summary, tuple(keep), slices, tuple(reasons), evidence)
 
 
