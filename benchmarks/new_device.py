@@ -110,7 +110,7 @@ def replay(shipped: ArtifactPredictor, tables: Sequence[LabelledCases], rows_a_n
     place = {spec_at(rows.cases, i): (t, i) for t, rows in enumerate(rest) for i in range(len(rows))}
     drawn = [list(place)[i] for i in np.random.default_rng(seed).permutation(len(place)).tolist()]
     order = space_filling(drawn, [])
-    served, evidence, by = shipped, dict[str, Evidence](), "shipped"
+    served, evidence, by, rows_then = shipped, dict[str, Evidence](), "shipped", 1
     earlier: list[LabelledCases] = []
     print(f"| night | rows | served | {' | '.join(METHODS)} | by |\n|---|---|---|{'---|' * (1 + len(METHODS))}")
     for night in range(1, len(order) // rows_a_night + 1):
@@ -122,12 +122,13 @@ def replay(shipped: ArtifactPredictor, tables: Sequence[LabelledCases], rows_a_n
         models = {name: calibrated(shipped, learn, method=method)[0] for name, method in METHODS.items()}
         verdicts = [
             judge(name, fold_scores(served, earlier, tonight, str(night), method, 0), evidence.get(name, Evidence()), [],
-                  Rules(), len(METHODS), refit=by.startswith(f"{name},")) for name, method in METHODS.items()
+                  Rules(), len(METHODS), refit=sum(map(len, learn)) / rows_then * by.startswith(f"{name},")) for name, method in METHODS.items()
         ]  # fmt: skip
         evidence = {verdict.name: verdict.evidence for verdict in verdicts}
         if (winner := chosen(verdicts)) is not None:
             keep = {name: served.family(name) for name in winner.keep}
             served, evidence, by = models[winner.name].with_families(keep), {}, f"{winner.name}, night {night}"
+            rows_then = sum(map(len, learn))
         earlier = learn
         cells = [words(errors(model, judged)) for model in (served, *models.values())]
         print(f"| {night} | {sum(map(len, learn))} | {' | '.join(cells)} | {by} |", flush=True)

@@ -82,12 +82,13 @@ def adapted(
     model = load_predictor(champion, known)
     usable, left = _usable(model, tables)
     calibration, reports = calibrated(model, usable, seed=seed, method=method)
-    provenance = {"kind": "adapted", "method": method, "from": _version(champion), **dict(facts or {})}
+    learned = sum(report.rows for report in reports)
+    provenance = {"kind": "adapted", "method": method, "rows": learned, "from": _version(champion), **dict(facts or {})}
     save_calibrated(calibration, reports, out, facts={"challenger": provenance})
     families = tuple(sorted({report.family for report in reports}))
     left = {family: "no new rows" for family in model.families if family not in families} | left
     return _loaded(
-        Challenger(name, "adapted", out, sum(report.rows for report in reports), time.monotonic() - began,
+        Challenger(name, "adapted", out, learned, time.monotonic() - began,
                    str(model.manifest["regressor"]), families, left), known,
     )  # fmt: skip
 
@@ -135,10 +136,11 @@ def fold_scores(
     return results
 
 
-def is_refit(champion: Path, challenger: Path) -> bool:
-    """Whether the challenger was made by the rule that made the champion."""
-    rules = [read_manifest(path).get("challenger", {}).get("method") for path in (champion, challenger)]
-    return rules[0] is not None and rules[0] == rules[1]
+def refit_growth(champion: Path, challenger: Path) -> float:
+    """How many times the champion's rows a challenger made by the champion's own rule learned from; 0 for another rule."""
+    old, new = (read_manifest(path).get("challenger", {}) for path in (champion, challenger))
+    same = old.get("method") is not None and old.get("method") == new.get("method")
+    return float(new["rows"]) / max(float(old["rows"]), 1.0) if same else 0.0
 
 
 def night_scores(

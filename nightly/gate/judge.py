@@ -30,6 +30,7 @@ class Rules:
             of a night together; and that a family that is no worse stays the champion's.
         refit_alpha: The same for a champion's own rule made again of more rows: that rule has passed already, and what is no
             better then does no harm.
+        refit_growth: Of so many times the rows it is taken as soon as its mean error is lower.
         tolerance_pct: Increase of a family's mean error that is accepted, in percentage points.
         least_coverage: Share of rows that intervals of 90 % must hold, unless the champion's hold no more.
         may_forget: Whether a family or device that the champion was measured on may be lost.
@@ -41,6 +42,7 @@ class Rules:
 
     alpha: float = 0.05
     refit_alpha: float = 0.5
+    refit_growth: float = 1.5
     tolerance_pct: float = 0.5
     least_coverage: float = 0.75
     may_forget: bool = False
@@ -104,7 +106,7 @@ def judge(
         refusals: why it may not serve whatever it gains, see `refusals`.
         rules: what is demanded.
         challengers: number of challengers of this night.
-        refit: whether it is the champion's own rule, made again of more rows.
+        refit: of the champion's own rule, made again: how many times the rows it learned from; else 0.
     """
     evidence = before.after(tonight, rules.tolerance_pct)
     level = rules.alpha / max(challengers, 1)
@@ -115,7 +117,7 @@ def judge(
     )  # fmt: skip
     reasons = [*refusals, *_intervals(tonight, rules)]
     bets = evidence.together(without=keep)
-    needed = max(level, rules.refit_alpha) if refit else level
+    needed = 1.0 if refit >= rules.refit_growth else max(level, rules.refit_alpha) if refit else level
     gain, better = bets.mean_gain_pct, bets.mean_gain_pct > 0 and bets.p_value <= needed
     if reasons:
         summary = f"Refused: {'; '.join(reasons[:3])}{'; and more' if len(reasons) > 3 else ''}."

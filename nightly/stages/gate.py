@@ -17,7 +17,7 @@ from ..challenger_process import read_challenger, write_challenger
 from ..checks.model_check import gate_rules
 from ..context import Night, StageResult
 from ..gate.answer_changes import prediction_changes, probes, unexplained
-from ..gate.challengers import Challenger, is_refit, night_scores, with_champions_families
+from ..gate.challengers import Challenger, night_scores, refit_growth, with_champions_families
 from ..gate.evidence import Evidence, ShapeScore
 from ..gate.judge import Verdict, chosen, judge, refusals
 from ..gate.model_ledger import Ledger, RecentError, serving_model, serving_version
@@ -98,7 +98,7 @@ def _verdicts(
                 scores = tuple(night_scores(champion, challenger.path, earlier, tonight, night.devices))
             why = list(refusals(champion, challenger.path, tonight, rules, night.devices))
             evidence = before.get(challenger.name, Evidence())
-            refit = is_refit(champion, challenger.path)
+            refit = refit_growth(champion, challenger.path)
             verdicts.append(judge(challenger.name, scores, evidence, why, rules, len(challengers), refit=refit))
         except ArtifactError as error:
             reason = f"Refused: it cannot be loaded ({error})."

@@ -61,7 +61,10 @@ def test_a_few_rows_promote_nothing_and_a_worse_family_stays_the_champions() -> 
     assert chosen([verdict]) is verdict
     again = [ShapeScore("gemm", "cpu", 2, 30.0, 27.0, 0.9, 0.9) for _ in range(40)]
     assert not judge("adapted", again, Evidence(), [], Rules(), 3).better
-    assert judge("adapted", again, Evidence(), [], Rules(), 3, refit=True).better
+    assert judge("adapted", again, Evidence(), [], Rules(), 3, refit=1.2).better
+    barely = [ShapeScore("gemm", "cpu", 2, 30.0, 29.9, 0.9, 0.9) for _ in range(9)]
+    assert not judge("adapted", barely, Evidence(), [], Rules(), 3, refit=1.2).better
+    assert judge("adapted", barely, Evidence(), [], Rules(), 3, refit=1.5).better
     refused = judge("new", many, Evidence(), ["it is too slow"], Rules(), 3)
     assert chosen([refused]) is None
     narrow = [ShapeScore("gemm", "cpu", 2, 60.0, 20.0, 0.9, 0.2) for _ in range(60)]
