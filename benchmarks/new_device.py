@@ -120,10 +120,12 @@ def replay(shipped: ArtifactPredictor, tables: Sequence[LabelledCases], rows_a_n
         ]
         learn = [*earlier, *tonight]
         models = {name: calibrated(shipped, learn, method=method)[0] for name, method in METHODS.items()}
-        verdicts = [
-            judge(name, fold_scores(served, earlier, tonight, str(night), method, 0), evidence.get(name, Evidence()), [],
-                  Rules(), len(METHODS), refit=sum(map(len, learn)) / rows_then * by.startswith(f"{name},")) for name, method in METHODS.items()
-        ]  # fmt: skip
+        verdicts = []
+        for name, method in METHODS.items():
+            judged_tonight = fold_scores(served, earlier, tonight, str(night), method, 0)
+            growth = sum(map(len, learn)) / rows_then * by.startswith(f"{name},")
+            known = evidence.get(name, Evidence())
+            verdicts.append(judge(name, judged_tonight, known, [], Rules(), len(METHODS), refit=growth))
         evidence = {verdict.name: verdict.evidence for verdict in verdicts}
         if (winner := chosen(verdicts)) is not None:
             keep = {name: served.family(name) for name in winner.keep}

@@ -95,7 +95,7 @@ def judge(
     rules: Rules,
     challengers: int,
     *,
-    refit: bool = False,
+    refit: float = 0.0,
 ) -> Verdict:
     """Whether the challenger may take the champion's place.
 
