@@ -133,6 +133,7 @@ class Program:
         self._function = function
         self._cuts = np.cumsum(columns)[:-1].tolist(), np.cumsum(numbers)[:-1].tolist()
         self._address: int | None = None
+        self._n_columns, self._n_numbers = sum(columns), sum(numbers)
         if chosen_engine() == "native":
             self._compile(sum(columns), sum(numbers))
 
@@ -198,12 +199,16 @@ class Program:
             width = reading.constants.shape[1]
             x = np.empty((n, width), dtype=np.float32)
             arguments = (len(reading.columns), _start(reading.columns), width, _start(reading.constants), _start(x))
+        if columns.shape[0] != self._n_columns or (0 if numbers is None else numbers.shape[1]) != self._n_numbers:
+            raise ValueError(f"a program of {self._n_columns} columns and {self._n_numbers} numbers is given others")
         if n:
-            self._run(
+            failed = self._run(
                 self._address, n, columns.shape[1], _start(columns), None if rows is None else _start(rows),
                 None if numbers is None else _start(numbers), None if numbers is None or len(numbers) == 1 else _start(code),
                 _start(out), *arguments,
             )  # fmt: skip
+            if failed:
+                raise MemoryError("no memory for a program of the compiled engine")
         return out, x
 
 

@@ -177,7 +177,7 @@ def save_adaptations(
 
     def copy(staging: Path) -> Mapping[str, Any]:
         for name in manifest["files"]:
-            write_whole(staging / name, (source / Path(name).name).read_bytes())
+            write_whole(staging / name, (source / name).read_bytes())
         return {**manifest, **facts, "families": families}
 
     FORMAT.write(directory, copy)

@@ -144,6 +144,8 @@ class ArtifactFormat:
         for key, kind in self.required.items():
             if not isinstance(manifest.get(key), kind):
                 raise ArtifactError(f"{path} is damaged: it has no {key}; train the model again")
+        if away := [name for name in manifest.get("files", {}) if Path(name).name != name]:
+            raise ArtifactError(f"{path} names {away[0]!r}, which is no file of its folder; train the model again")
         return manifest
 
 

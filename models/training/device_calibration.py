@@ -225,7 +225,7 @@ def _merged(rows: LabelledCases) -> LabelledCases:
     """Rows of one case as one row, with the medians of its labels: a case left out must not be answered by its own repeat."""
     cases = rows.cases
     words = [
-        Categorical.encode(np.char.mod("%g", column))
+        Categorical.encode(np.char.mod("%.17g", column))
         for column in (*cases.sizes.values(), *cases.config.values(), cases.threads)
     ]
     words += [cases.coded(name) for name in ("dtype", "kv_dtype", "variant", "impl", "cache_state")]

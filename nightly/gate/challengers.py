@@ -188,7 +188,7 @@ def retrained(
 
     Args:
         champion: what families are taken over from; None: families with too few rows are left out.
-        tables: all rows to learn from (store, shipped tables, files), without the frozen hold-out.
+        tables: all rows to learn from (store, shipped tables, files), of earlier nights and other devices.
         out: where the model goes.
         name: of the challenger.
         regressor: what is trained.

@@ -98,7 +98,8 @@ def _verdicts(
                 scores = tuple(night_scores(champion, challenger.path, earlier, tonight, night.devices))
             why = list(refusals(champion, challenger.path, tonight, rules, night.devices))
             evidence = before.get(challenger.name, Evidence())
-            refit = refit_growth(champion, challenger.path)
+            # The model before was made by the same rule of fewer rows: that is no refit.
+            refit = refit_growth(champion, challenger.path) if challenger.kind == "adapted" else 0.0
             verdicts.append(judge(challenger.name, scores, evidence, why, rules, len(challengers), refit=refit))
         except ArtifactError as error:
             reason = f"Refused: it cannot be loaded ({error})."

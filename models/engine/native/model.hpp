@@ -47,6 +47,7 @@ struct Aligned {
     void release() {
         if (data) ::operator delete(data, std::align_val_t(64));
         data = nullptr;
+        size = 0;
     }
 };
 

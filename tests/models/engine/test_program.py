@@ -91,3 +91,9 @@ def test_counts_of_every_variant_of_every_family_are_the_same_as_a_program(name:
 def test_what_a_program_cannot_do_is_refused_when_it_is_traced(formula: Any) -> None:
     with pytest.raises(TypeError, match="a program cannot"):
         Program(lambda columns, _: formula(columns), (1,), (0,))
+
+
+def test_arrays_of_other_heights_are_refused() -> None:
+    program = Program(lambda a, b: a + b, (2,), (2,))
+    with pytest.raises(ValueError, match="a program of 2 columns and 2 numbers is given others"):
+        program.run(np.ones((1, 4)), np.ones((1, 2)), np.zeros(4, dtype=np.intp))

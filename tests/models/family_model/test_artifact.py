@@ -268,3 +268,9 @@ def test_serving_imports_no_training_library(model_dir: Path, tmp_path: Path) ->
     )
     assert done.stderr == ""
     assert done.stdout.strip() == "[]"
+
+
+def test_a_manifest_cannot_name_files_outside_its_folder(copied: Path) -> None:
+    _edit(copied, lambda manifest: manifest["files"].update({"../outside": "0" * 64}))
+    with pytest.raises(ArtifactError, match=r"names '\.\./outside', which is no file of its folder"):
+        read_manifest(copied)
