@@ -46,7 +46,7 @@ def nightly(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Measure the most informative cases, retrain, promote a better model, and report.
+    """Measure cases that fill the space, calibrate, promote a better model, and report.
 
     If a night fails, the model that served before keeps serving. A night of the same plan that was stopped or crashed within
     the last day is continued. Exit codes: 0 done, 1 failed or rolled back, 2 the plan is wrong, 3 another night is running,

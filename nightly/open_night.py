@@ -284,7 +284,7 @@ def _stages(setup: NightSetup, nights: int) -> dict[str, str]:
         "sentinels": f"anchor cases, compared with {nights} earlier nights of this plan",
         "choose": "cases the service is asked for, and cases that fill the space",
         "collect": f"{plan.collector}, rows into {setup.store_place or 'KERNELCAST_HOME/measurements'}",
-        "check": "store, software, repeats, drift, the serving model beside its predecessor",
+        "check": "store, software, repeats, drift, whether the serving model loads",
         "train": "nothing: the serving model cannot be loaded" if problem else ", ".join(names) or "nothing asked for",
         "gate": f"every new shape judges once, confidence {plan.gate.confidence:g}",
         "promote": f"through {without_password(plan.registry)}" if plan.registry else "the champion pointer",

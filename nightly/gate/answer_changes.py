@@ -112,7 +112,7 @@ def prediction_changes(
 
 
 def unexplained(changes: Changes, explained: Iterable[str] = ()) -> list[Finding]:
-    """Findings on families whose answers change much; `explained` are families with a new regime, or rows of tonight."""
+    """Findings on families whose answers change much; `explained` are families with rows of tonight."""
     expected = set(explained)
     findings = []
     for name, figures in changes.by_family.items():

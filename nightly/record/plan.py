@@ -71,7 +71,7 @@ class Gate:
 
     Attributes:
         hold_out: Read and not used, for plans of earlier versions: every shape judges once, before it is learned from.
-        confidence: How certain it must be that it is no worse.
+        confidence: How certain it must be that it errs less.
         may_forget: Whether it may lack a family or device that the champion was measured on.
     """
 
