@@ -249,9 +249,9 @@ def own_devices_dir() -> Path:
 
 
 def _own_devices() -> dict[str, Device]:
-    """The devices of that folder by name; files are read again only where they have changed."""
-    paths = sorted(own_devices_dir().glob("*.yaml"))
-    return {path.stem.lower(): _own_device(path, path.stat().st_mtime_ns) for path in paths}
+    """The devices of that folder by name and alias; files are read again only where they have changed."""
+    devices = [_own_device(path, path.stat().st_mtime_ns) for path in sorted(own_devices_dir().glob("*.yaml"))]
+    return {key.lower(): device for device in devices for key in (device.name, *device.aliases)}
 
 
 @lru_cache(maxsize=64)

@@ -54,7 +54,9 @@ def test_its_file_is_known_from_then_on(home: Path) -> None:
     assert machine.name == "cpuid-nobody-1-2-4c"
     assert machine.measured["launch_torch_s"].value == 2e-6
     assert machine.name in known.names()
-    path.unlink()
+    path.rename(path.with_name("another-name.yaml"))
+    assert machine in list(known)
+    (own_devices_dir() / "another-name.yaml").unlink()
     assert known_machine(known) is None
 
 
