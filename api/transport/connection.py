@@ -92,6 +92,8 @@ class LimitedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._is_refused:
             return
+        # What short lines of chunks leave is no credit for long ones.
+        self._framing_b = max(self._framing_b, 0)
         if self._is_trailer(data):
             self._refuse(*_TRAILER)
         elif self._framing_b > MAX_FRAMING_B:
@@ -102,6 +104,9 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A head begins."""
         self._is_in_head, self._framing_b = True, 1
+        if self.cycle is not None:
+            # A clock that runs is of the idle connection; this head gets its own.
+            self._stop_clock()
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -124,8 +129,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_clock()
         if len(self.pipeline) >= MAX_PIPELINED:
             raise ValueError(f"more than {MAX_PIPELINED} requests wait")
-        self._is_in_head, self._is_in_body, self._framing_b = False, True, 0
+        self._is_in_head, self._framing_b = False, 0
         super().on_headers_complete()
+        self._is_in_body = True
         self._unanswered.append(self.cycle)
         if self.parser.should_upgrade():
             # The parser reads no further: what comes behind such a request would wait for ever.
@@ -198,6 +204,10 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         cycle = self.cycle
         is_due = cycle is not None and not cycle.response_complete
+        if self._is_in_body and cycle is not None and not is_due:
+            # The request was answered before its body ended: a second answer would be taken for one to the next request.
+            self.transport.close()
+            return
         if is_due and (self.pipeline or cycle.response_started or not self._is_in_body):
             cycle.keep_alive = False
             self.flow.pause_reading()

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -92,6 +93,31 @@ class Service:
 
     def predict(self) -> tuple[int, Any]:
         return self.ask("POST", "/v1/predict", GEMM)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=120)
+
+    def reply_to(self, *parts: bytes) -> bytes:
+        """What it answers to parts that are sent one after the other, until it closes."""
+        with self.connect() as client:
+            with contextlib.suppress(OSError):  # it may have closed before all was sent
+                for part in parts:
+                    client.sendall(part)
+                    time.sleep(0.02 if 1 < len(parts) < 50 else 0)
+            return self.read_all(client)
+
+    @staticmethod
+    def read_all(client: socket.socket) -> bytes:
+        """What comes until it closes."""
+        reply = b""
+        with contextlib.suppress(ConnectionResetError):  # it closed with something unread; its reply was read before
+            while part := client.recv(65536):
+                reply += part
+        return reply
+
+    @staticmethod
+    def statuses(reply: bytes) -> list[int]:
+        return [int(word) for word in re.findall(rb"HTTP/1\.1 (\d{3}) ", reply)]
 
     def model(self) -> dict[str, Any]:
         return self.ask("GET", "/v1/models")[1]["models"][0]

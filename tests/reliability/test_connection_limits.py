@@ -34,32 +34,6 @@ def service(launch, models, wait):
     assert "Traceback" not in service.log.read_text()
 
 
-def connect(service) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", service.port), timeout=60)
-
-
-def all_of(client: socket.socket) -> bytes:
-    said = b""
-    with suppress(ConnectionResetError):
-        while part := client.recv(65536):
-            said += part
-    return said
-
-
-def said_to(service, *parts: bytes) -> bytes:
-    """What is said to parts that are sent one after the other, until the server closes."""
-    with connect(service) as client:
-        with suppress(OSError):
-            for part in parts:
-                client.sendall(part)
-                time.sleep(0.02 if len(parts) < 50 else 0)
-        return all_of(client)
-
-
-def statuses(said: bytes) -> list[int]:
-    return [int(word) for word in re.findall(rb"HTTP/1\.1 (\d{3}) ", said)]
-
-
 def chunk(body: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(body), body)
 
@@ -68,8 +42,8 @@ def test_a_chunked_body_is_taken_however_it_is_cut(service, gemm):
     body = json.dumps(gemm).encode()
     raw = CHUNKED + chunk(body[:50]) + b"1a;name=value\r\n" + body[50:76] + b"\r\n" + chunk(body[76:]) + b"0\r\n\r\n"
     close = raw.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1)
-    assert statuses(said_to(service, raw + close)) == [200, 200]
-    assert statuses(said_to(service, *(close[at : at + 1] for at in range(len(close))))) == [200]
+    assert service.statuses(service.reply_to(raw + close)) == [200, 200]
+    assert service.statuses(service.reply_to(*(close[at : at + 1] for at in range(len(close))))) == [200]
 
 
 @pytest.mark.parametrize("parts", [1, 3, 0], ids=["in one part", "in three", "byte by byte"])
@@ -79,21 +53,21 @@ def test_a_trailer_is_refused_as_soon_as_it_begins(service, gemm, trailer, parts
     cut = [raw + trailer] if parts == 1 else [raw[:-3], raw[-3:], trailer]
     if not parts:
         cut = [raw, *(trailer[at : at + 1] for at in range(min(len(trailer), 40)))]
-    said = said_to(service, *cut)
-    assert statuses(said) == [400]
+    said = service.reply_to(*cut)
+    assert service.statuses(said) == [400]
     assert b"fields after the body are not taken" in said
 
 
 def test_megabytes_of_trailers_take_no_memory(service, gemm):
     before = service.resident_b()
-    with connect(service) as client:
+    with service.connect() as client:
         client.sendall(CHUNKED + chunk(json.dumps(gemm).encode()) + b"0\r\n")
         sent = 0
         with suppress(OSError):
             while sent < 36 * MIB:
                 client.sendall(b"x-trailer: 0123456789\r\n" * 4096)
                 sent += 23 * 4096
-        assert statuses(all_of(client)) in ([400], [])
+        assert service.statuses(service.read_all(client)) in ([400], [])
     assert sent < 36 * MIB
     assert service.resident_b() - before < 16 * MIB
 
@@ -115,8 +89,8 @@ def test_megabytes_of_trailers_take_no_memory(service, gemm):
     ],
 )  # fmt: skip
 def test_what_two_readers_may_understand_differently_is_refused(service, head, status, words):
-    said = said_to(service, head + HEALTH + b"\r\n")
-    assert statuses(said) == [status]
+    said = service.reply_to(head + HEALTH + b"\r\n")
+    assert service.statuses(said) == [status]
     assert b"connection: close" in said
     assert words in said
 
@@ -131,20 +105,20 @@ def test_nothing_beside_a_body_is_endless(service, endless):
         endless, b"a"
     )
     sent = 0
-    with connect(service) as client:
+    with service.connect() as client:
         with suppress(OSError):
             client.sendall(endless)
             while sent < 30 * MIB:
                 client.sendall(filler * (65536 // len(filler)))
                 sent += 65536
-        said = all_of(client)
+        said = service.read_all(client)
     assert sent < 30 * MIB
-    assert statuses(said) in ([431], [])
+    assert service.statuses(said) in ([431], [])
 
 
 @pytest.mark.parametrize("begin", [b"", b"G", HEALTH, b"\r\n", HEALTH + b"\r\nGET"])
 def test_a_head_that_never_ends_is_cut_off(service, begin):
-    with connect(service) as client:
+    with service.connect() as client:
         client.sendall(begin)
         client.settimeout(0.1)
         said, started = b"", time.monotonic()
@@ -162,13 +136,13 @@ def test_a_head_that_never_ends_is_cut_off(service, begin):
             said += part
         else:
             pytest.fail("it was never closed")
-    assert set(statuses(said)) <= {200, 400, 408}
+    assert set(service.statuses(said)) <= {200, 400, 408}
 
 
 def test_the_rest_of_a_body_that_was_answered_ends(service):
-    with connect(service) as client:
+    with service.connect() as client:
         client.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n")
-        assert statuses(client.recv(65536)) == [200]
+        assert service.statuses(client.recv(65536)) == [200]
         sent, started = 0, time.monotonic()
         with suppress(OSError):
             while time.monotonic() - started < 60:
@@ -178,11 +152,11 @@ def test_the_rest_of_a_body_that_was_answered_ends(service):
 
 
 def test_a_connection_goes_on_after_a_body_that_came_behind_its_answer(service):
-    with connect(service) as client:
+    with service.connect() as client:
         client.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n")
-        assert statuses(client.recv(65536)) == [200]
+        assert service.statuses(client.recv(65536)) == [200]
         client.sendall(b"abcd" + HEALTH + b"connection: close\r\n\r\n")
-        assert statuses(all_of(client)) == [200]
+        assert service.statuses(service.read_all(client)) == [200]
 
 
 def test_one_who_does_not_read_gives_everything_back(service, gemm, wait):
@@ -207,25 +181,42 @@ def test_thousands_of_pipelined_requests_are_not_all_kept(service):
     before = service.resident_b()
     with ExitStack() as stack:
         for _ in range(10):
-            client = stack.enter_context(connect(service))
+            client = stack.enter_context(service.connect())
             with suppress(OSError):
                 client.sendall((HEALTH + b"\r\n") * 5000)
-            assert set(statuses(all_of(client))) <= {200}
+            assert set(service.statuses(service.read_all(client))) <= {200}
     assert service.resident_b() - before < 32 * MIB
 
 
 def test_a_refusal_never_stands_within_an_answer(service, gemm):
     body = json.dumps({"requests": [gemm] * 500}).encode()
     raw = HEAD + b"content-length: %d\r\n\r\n" % len(body) + body
-    with connect(service) as client:
+    with service.connect() as client:
         client.sendall(raw + b"NONSENSE\r\n\r\n")
         answer = http.client.HTTPResponse(client)
         answer.begin()
         assert len(json.loads(answer.read())["predictions"]) == 500
-        assert all_of(client) == b""
+        assert service.read_all(client) == b""
 
 
 def test_nothing_waits_behind_a_wish_for_another_protocol(service):
-    said = said_to(service, HEALTH + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n" + HEALTH + b"\r\n")
-    assert statuses(said) == [200]
+    said = service.reply_to(HEALTH + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n" + HEALTH + b"\r\n")
+    assert service.statuses(said) == [200]
     assert b"connection: close" in said
+
+
+def test_small_chunks_earn_no_long_extensions(service):
+    with service.connect() as client, suppress(OSError):
+        client.sendall(CHUNKED + b"1\r\n \r\n" * 30_000 + b"1;" + b"e" * 260_000)
+        assert service.statuses(service.read_all(client)) == [431]
+
+
+def test_a_request_answered_early_gets_no_second_answer(service):
+    head = b"POST /nowhere HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    with service.connect() as client:
+        client.sendall(head)
+        reply = client.recv(65536)
+        with suppress(OSError):
+            client.sendall(b"no chunk\r\n")
+        reply += service.read_all(client)
+    assert service.statuses(reply) == [404]

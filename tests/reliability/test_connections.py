@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-import socket
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 import pytest
 
@@ -27,32 +25,6 @@ def service(launch, models, wait):
     assert "Traceback" not in service.log.read_text()
 
 
-def connect(service) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", service.port), timeout=120)
-
-
-def all_of(client: socket.socket) -> bytes:
-    """What the server says until it closes."""
-    said = b""
-    try:
-        while part := client.recv(65536):
-            said += part
-    except ConnectionResetError:
-        pass  # it closed with something unread of ours; what it said before was read above
-    return said
-
-
-def said_to(service, raw: bytes) -> bytes:
-    with connect(service) as client:
-        with suppress(OSError):  # it may have closed before all was sent
-            client.sendall(raw)
-        return all_of(client)
-
-
-def statuses(said: bytes) -> list[int]:
-    return [int(word) for word in re.findall(rb"HTTP/1\.1 (\d{3}) ", said)]
-
-
 def post(body: bytes, extra: str = "") -> bytes:
     kind = "host: localhost\r\ncontent-type: application/json\r\n"
     head = f"POST /v1/predict HTTP/1.1\r\n{kind}content-length: {len(body)}\r\n{extra}\r\n"
@@ -69,7 +41,7 @@ def test_a_body_of_one_byte_at_a_time_is_cut_off(service, gemm):
     raw = post(json.dumps(gemm).encode())
     started = time.monotonic()
     said = b""
-    with connect(service) as client:
+    with service.connect() as client:
         client.sendall(raw[:-60])
         client.settimeout(0.1)
         for byte in raw[-60:]:
@@ -82,13 +54,13 @@ def test_a_body_of_one_byte_at_a_time_is_cut_off(service, gemm):
                 break
             if said:
                 break
-    assert statuses(said) == [408]
+    assert service.statuses(said) == [408]
     assert 0.9 < time.monotonic() - started < 60
 
 
 def test_hundreds_of_half_open_connections_hold_nobody_up(service, wait):
     with ExitStack() as stack:
-        silent = [stack.enter_context(connect(service)) for _ in range(200)]
+        silent = [stack.enter_context(service.connect()) for _ in range(200)]
         for client in silent[:100]:
             client.sendall(b"POST /v1/predict HTTP/1.1\r\nhost: localhost\r\nconte")
         for _ in range(10):
@@ -105,14 +77,14 @@ def open_connections(service) -> int:
 
 def test_one_who_reads_slowly_gets_all_of_it(service, gemm):
     body = json.dumps({"requests": [gemm] * 1000}).encode()
-    with connect(service) as client:
+    with service.connect() as client:
         client.sendall(post(body, "connection: close\r\n"))
         said = b""
         while part := client.recv(65536):
             said += part
             time.sleep(0.01)
     head, _, answer = said.partition(b"\r\n\r\n")
-    assert statuses(head) == [200]
+    assert service.statuses(head) == [200]
     assert len(json.loads(answer)["predictions"]) == 1000
 
 
@@ -173,8 +145,8 @@ HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n"
     ],
 )
 def test_what_is_no_proper_request_is_refused_and_the_connection_closed(service, raw, expected, words):
-    said = said_to(service, raw + HEALTH + b"\r\n")
-    assert statuses(said) == expected
+    said = service.reply_to(raw + HEALTH + b"\r\n")
+    assert service.statuses(said) == expected
     head, _, body = said.partition(b"\r\n\r\n")
     assert b"connection: close" in head.lower()
     assert words in body.decode()
@@ -188,20 +160,20 @@ def test_pipelined_requests_are_answered_in_order(service, gemm):
         + post(json.dumps(gemm).encode())
         + b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     )
-    assert statuses(said_to(service, raw)) == [200, 200, 404]
+    assert service.statuses(service.reply_to(raw)) == [200, 200, 404]
 
 
 def test_a_wish_for_another_protocol_is_answered_in_this_one(service):
-    with connect(service) as client:
+    with service.connect() as client:
         client.sendall(HEALTH + b"connection: upgrade, close\r\nupgrade: h2c\r\n\r\n")
-        said = all_of(client)
-    assert statuses(said) == [200]
+        said = service.read_all(client)
+    assert service.statuses(said) == [200]
     assert b"connection: close" in said
 
 
 def test_a_client_that_leaves_in_the_middle_leaves_nothing(service, gemm, wait):
     for cut in (20, 80, 150):
-        with connect(service) as client:
+        with service.connect() as client:
             client.sendall(post(json.dumps(gemm).encode())[:cut])
     wait(lambda: open_connections(service) <= 1)
     timely(service)
