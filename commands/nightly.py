@@ -117,14 +117,17 @@ def _setup(plan: Plan, device_files: list[Path] | None, *, dry_run: bool = False
     """
     from ..nightly.measuring.cpu import CpuMeasurer
     from ..nightly.measuring.protocol import Measurer
-    from ..nightly.open_night import NightSetup
+    from ..nightly.open_night import NightSetup, ready_store
     from .catalogue import this_device, this_gpu
 
     known, began = console.read_catalogue(device_files), time.monotonic()
     measurer: Measurer
     if plan.collector == "cpu":
         if plan.device is None and known_machine(known) is None:
-            known = _with_this_cpu(known, dry_run=dry_run)
+            stand_in = _with_stand_in(known)
+            # A plan that cannot run is refused before the machine is measured for half a minute.
+            ready_store(NightSetup(plan, CpuMeasurer(plan, this_device(None, stand_in)), stand_in))
+            known = stand_in if dry_run else _with_this_cpu(known)
         measurer = CpuMeasurer(plan, this_device(plan.device, known))
     elif plan.collector == "gpu":
         from ..nightly.measuring.gpu import GpuMeasurer
@@ -143,18 +146,20 @@ def _setup(plan: Plan, device_files: list[Path] | None, *, dry_run: bool = False
     return NightSetup(plan, measurer, known, tuple(device_files or ()), time.monotonic() - began)
 
 
-def _with_this_cpu(known: Catalogue, *, dry_run: bool) -> Catalogue:
-    """The catalogue with this machine's CPU, which no device file is of."""
-    if dry_run:
-        console.note(
-            f"no device file is of this CPU ({machine_id()}); the night first characterises it, half a minute or more"
-        )
-        like = next(device for device in known if device.kind == "cpu")
-        return Catalogue((replace(like, name=machine_id(), aliases=(), measured={}),))
+def _with_stand_in(known: Catalogue) -> Catalogue:
+    """The catalogue with a known CPU in place of this machine's, which no device file is of."""
+    console.note(
+        f"no device file is of this CPU ({machine_id()}); the night first characterises it, half a minute or more"
+    )
+    like = next(device for device in known if device.kind == "cpu")
+    return Catalogue((replace(like, name=machine_id(), aliases=(), measured={}),))
+
+
+def _with_this_cpu(known: Catalogue) -> Catalogue:
+    """The catalogue with this machine's CPU, which is measured for it."""
     from ..nightly.stages.device import write_descriptor
     from .measure.characterize import new_cpu
 
-    console.note(f"no device file is of this CPU ({machine_id()}); it is characterised first")
     path, measured = new_cpu()
     write_descriptor(machine_id(), measured)
     console.note(f"its device file is {path}; every command knows it from now on")

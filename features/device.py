@@ -214,7 +214,7 @@ class Catalogue:
             self._remember(load_device_file(self._files[key]))
         if key not in self._loaded:
             self._read_all()
-        if key not in self._loaded and (device := _own_devices().get(key)) is not None:
+        if key not in self._loaded and (device := _local_devices().get(key)) is not None:
             return device
         if key not in self._loaded:
             close = difflib.get_close_matches(key, self._loaded, n=3)
@@ -227,7 +227,7 @@ class Catalogue:
     def names(self) -> list[str]:
         """Names of all devices, sorted, without aliases."""
         self._read_all()
-        return sorted({device.name for device in (*self._loaded.values(), *_own_devices().values())})
+        return sorted({device.name for device in (*self._loaded.values(), *_local_devices().values())})
 
     def __iter__(self) -> Any:
         return iter([self.get(name) for name in self.names()])
@@ -243,25 +243,31 @@ class Catalogue:
             self._loaded.setdefault(key.lower(), device)
 
 
-def own_devices_dir() -> Path:
+def local_devices_dir() -> Path:
     """The folder of device files that `kernelcast nightly` made of this machine."""
     return home_dir() / "devices"
 
 
-def _own_devices() -> dict[str, Device]:
+def _local_devices() -> dict[str, Device]:
     """The devices of that folder by name and alias; files are read again only where they have changed."""
-    devices = [_own_device(path, path.stat().st_mtime_ns) for path in sorted(own_devices_dir().glob("*.yaml"))]
+    paths = sorted(local_devices_dir().glob("*.yaml"))
+    devices = [device for path in paths if (device := _local_device(path, path.stat().st_mtime_ns)) is not None]
     return {key.lower(): device for device in devices for key in (device.name, *device.aliases)}
 
 
 @lru_cache(maxsize=64)
-def _own_device(path: Path, changed_ns: int) -> Device:  # noqa: ARG001 - another file has another time
-    return load_device_file(path)
+def _local_device(path: Path, changed_ns: int) -> Device | None:  # noqa: ARG001 - another file has another time
+    """The device of a file; None for a damaged one, which is logged and must not keep others from being known."""
+    try:
+        return load_device_file(path)
+    except SpecError as error:
+        _log.warning("%s; the device file is left out: mend or remove it", error)
+        return None
 
 
 @cache
 def catalogue() -> Catalogue:
-    """The shipped catalogue, and with it the devices of `own_devices_dir`."""
+    """The shipped catalogue, and with it the devices of `local_devices_dir`."""
     return Catalogue()
 
 

@@ -83,11 +83,6 @@ def _change(row: Mapping[str, Any]) -> str:
     return "–" if not before or after is None else f"{100 * (after / before - 1):+.1f} %"
 
 
-def _interval(row: Mapping[str, Any]) -> str:
-    low, high = number(row.get("low_pct")), number(row.get("high_pct"))
-    return "–" if low is None or high is None else f"{low:+.1f} to {high:+.1f} points"
-
-
 def _coverages(row: Mapping[str, Any]) -> str:
     before, after = (number(row.get(f"{model}_coverage_pct")) for model in ("champion", "challenger"))
     return "–" if after is None else f"{percent(before, 0)} → {percent(after, 0)}"
@@ -206,19 +201,17 @@ def _verdict(verdict: Mapping[str, Any], challenger: Mapping[str, Any], winner: 
             "better, and another gains more" if verdict.get("better") else "not better beyond noise, and not promoted"
         )
         result = "passed" if name == winner else beaten
-    titles = ("Slice", "Rows of", "Verdict", "Rows", "Served model", "Challenger",
-              "Difference (below 0 is better), 90 % interval", "Coverage")  # fmt: skip
+    titles = ("Slice", "Rows of", "Verdict", "Rows", "Served model", "Challenger", "Coverage")  # fmt: skip
     body = [
         (row.get("slice"), row.get("rows"), row.get("verdict"), _count(row.get("n")),
-         _percent(row.get("champion_mean_ape_pct")), _percent(row.get("challenger_mean_ape_pct")), _interval(row),
-         _coverages(row))
+         _percent(row.get("champion_mean_ape_pct")), _percent(row.get("challenger_mean_ape_pct")), _coverages(row))
         for row in slices[:MOST_SLICES]
     ]  # fmt: skip
     shown = table(f"Slices of {name}", titles, body, 3, "compared") if slices else ""
     if (hidden := len(slices) - MOST_SLICES) > 0:
         shown += f"<p class=small>{hidden} further slices are in report.json.</p>"
     listed = _facts({"verdict": result, **_origin(challenger)})
-    return f"<h3>{_text(name)}</h3>{listed}<p>{_text(verdict.get('said', ''))}</p>{shown}"
+    return f"<h3>{_text(name)}</h3>{listed}<p>{_text(verdict.get('summary', ''))}</p>{shown}"
 
 
 def _origin(challenger: Mapping[str, Any]) -> dict[str, object]:

@@ -122,8 +122,8 @@ def _times(interval: Interval, factor: float) -> answers.Interval:
 
 
 def _under(loaded: LoadedModel, device: Device, spec: KernelSpec, prediction: Prediction) -> answers.DeviceRoof:
-    paper = work(Cases.from_specs([spec], [device.name]), loaded.catalogue)
-    peak, bandwidth = float(paper.peak_flops_per_s[0]), float(paper.bandwidth_b_per_s[0])
+    needed = work(Cases.from_specs([spec], [device.name]), loaded.catalogue)
+    peak, bandwidth = float(needed.peak_flops_per_s[0]), float(needed.bandwidth_b_per_s[0])
     _, ran = device.peak_flops_per_s(spec.dtype, get_family(spec.family).unit)
     least_s = max(prediction.breakdown.values())
     return answers.DeviceRoof(
@@ -132,8 +132,8 @@ def _under(loaded: LoadedModel, device: Device, spec: KernelSpec, prediction: Pr
         peak_flops_per_s=answers.Fact(peak, _peak_source(device, spec, ran, peak)),
         bandwidth_b_per_s=answers.Fact(bandwidth, device.facts["memory_bandwidth_b_per_s"].source),
         ridge_intensity=peak / bandwidth,
-        intensity=float(paper.intensity[0]),
-        attained_flops_per_s=_per_second(float(paper.flops[0]), prediction.latency_s),
+        intensity=float(needed.intensity[0]),
+        attained_flops_per_s=_per_second(float(needed.flops[0]), prediction.latency_s),
         of_limit=least_s / prediction.latency_s.value,
         bound=prediction.bound,
         lower_bound_s=least_s,

@@ -99,8 +99,8 @@ def _by_tuning(call: Call, request: RankRequest, model: TuningModel, coverage: f
     top = order[: request.top]
     specs = [request.specs[int(i)] for i in top]
     cases = Cases.from_specs(specs, [request.device.name] * len(specs))
-    paper = work(cases.with_core_counts(call.loaded.catalogue), call.loaded.catalogue)
-    bound, least_s = paper.binding(), paper.lower_bound_s
+    needed = work(cases.with_core_counts(call.loaded.catalogue), call.loaded.catalogue)
+    bound, least_s = needed.binding(), needed.lower_bound_s
     try:
         served: Predictions | None = _predicted(call, request, specs, coverage)
     except SpecError:

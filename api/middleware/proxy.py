@@ -118,7 +118,7 @@ class ProxyHeaders:
         mount = scope.get("root_path", "").rstrip("/")
         path = _inside(scope["path"], mount)
         prefix = self._prefix or self._forwarded_prefix(scope)
-        state = {**scope.get("state", {}), _PREFIX_STATE: prefix or mount}
+        state = {**scope.get("state", {}), _PREFIX_STATE: mount + prefix}
         scope = {**scope, "path": _inside(path, prefix), "root_path": "", "state": state}
         if prefix and path == prefix:
             # The page's own links are relative, and lead astray from an address without the slash.

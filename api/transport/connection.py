@@ -164,6 +164,12 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._is_in_body and self.cycle.response_complete and not self._is_refused:
             self._unset_keepalive_if_required()
             self._end_within(REST_S)
+        self._end_when_read()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """The connection has been idle long enough."""
+        super().timeout_keep_alive_handler()
+        self._end_when_read()
 
     def pause_writing(self) -> None:
         """The client reads more slowly than it is answered."""
@@ -207,6 +213,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._is_in_body and cycle is not None and not is_due:
             # The request was answered before its body ended: a second answer would be taken for one to the next request.
             self.transport.close()
+            self._end_when_read()
             return
         if is_due and (self.pipeline or cycle.response_started or not self._is_in_body):
             cycle.keep_alive = False
@@ -239,6 +246,13 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(408, f"the head did not come within {HEAD_S:g} s; send it at once")
         else:
             self.transport.close()
+            self._end_when_read()
+
+    def _end_when_read(self) -> None:
+        """See to it that a closed connection ends: what its reader never takes would keep it for ever."""
+        left_b = self.transport.get_write_buffer_size()
+        if self.transport.is_closing() and left_b and self._reader_check is None:
+            self._reader_check = self.loop.call_later(READ_S, self._check_reader, left_b)
 
     def _check_reader(self, before_b: int) -> None:
         left_b = self.transport.get_write_buffer_size()

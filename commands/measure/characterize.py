@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...features.device import known_by, known_machine, machine_id, machine_name, own_devices_dir
+from ...features.device import known_by, known_machine, local_devices_dir, machine_id, machine_name
 from ...features.dtypes import DTYPES
 from ...features.errors import SpecError
 from ...files import write_whole
@@ -71,7 +71,7 @@ def cpu_entry(name: str, measured: Measured) -> Entry:
         near = (f"{fact}_1t", *(f"bandwidth_{level}_b_per_s_1t" for level in ("l3", "l2", "l1") if "dram" in fact))
         known = next((name for name in near if _value(measured, name) is not None), None)
         if _value(measured, fact) is None and known is not None:
-            reached[fact] = {"value": cores * (_value(measured, known) or 0.0), "source": measured[known]["source"]}
+            reached[fact] = {"value": cores * (_value(measured, known) or 0.0), "instead": f"{cores} times {known}"}
     limit = _limits(reached, "CPU")
     facts: dict[str, Any] = {f"{level}_b": {"value": size, "source": system} for level, size in cache_sizes_b().items()
                              if level != "l1"}  # fmt: skip
@@ -180,7 +180,10 @@ def _limits(measured: Measured, kind: str) -> Callable[[str, float], dict[str, A
             raise SpecError(
                 f"{what} could not be measured, and this {kind} is in no device file; try again when it is idle"
             )
-        return {"value": headroom * value, "source": f"{headroom:g} times what was measured here, no datasheet figure"}
+        source = f"{headroom:g} times what was measured here, no datasheet figure"
+        if (instead := measured[what].get("instead")) is not None:
+            source = f"{headroom:g} times {instead} as measured here, since {what} could not be measured; no datasheet figure"
+        return {"value": headroom * value, "source": source}
 
     return limit
 
@@ -264,7 +267,7 @@ def new_cpu() -> tuple[Path, Measured]:
     """
     from ...collectors.cpu.characterize import characterize as run
 
-    path = own_devices_dir() / f"{machine_id()}.yaml"
+    path = local_devices_dir() / f"{machine_id()}.yaml"
     measured = run(machine_id())
     path.parent.mkdir(parents=True, exist_ok=True)
     write_entry({**cpu_entry(machine_id(), measured), "measured": measured_entry(measured)}, path)

@@ -191,16 +191,16 @@ def lower_bound_s(spec: KernelSpec, device: Device) -> float:
     return float(work(Cases.from_specs([spec], [device.name]), Catalogue(extra=(device,))).lower_bound_s[0])
 
 
-def cost_terms(counted: Counts, paper: Work, limits: DeviceLimits) -> Any:
+def cost_terms(counted: Counts, work: Work, limits: DeviceLimits) -> Any:
     """Seconds of each of `TERMS`, shape `(len(TERMS), n)`, positive; from counts, the work they are, and the limits."""
-    compute = paper.flops / paper.peak_flops_per_s
+    compute = work.flops / work.peak_flops_per_s
     has_products = len(counted.products) > 0
     sides = counted.products[1:] if has_products else counted.last[None]
     pieces = counted.products[0] if has_products else 1.0
     padded = compute * (np.ceil(sides[:, None] / _SIDES) * _SIDES / sides[:, None]).prod(axis=0)
-    moved = counted.operand_b / paper.bandwidth_b_per_s
+    moved = counted.operand_b / work.bandwidth_b_per_s
     kept_b = np.stack([limits.all_l1_b, limits.l2_b, limits.last_level_b])
-    beyond = np.maximum(paper.footprint_b - kept_b, 0.0) / paper.bandwidth_b_per_s
+    beyond = np.maximum(work.footprint_b - kept_b, 0.0) / work.bandwidth_b_per_s
     launch, pieces = (np.broadcast_to(limits.launch_s * count, compute.shape)[None] for count in (1.0, pieces))
     by_row = counted.rows / (limits.clock_hz * limits.units)
     terms = np.concatenate([launch, pieces, compute[None], padded, moved, beyond, by_row[None]])

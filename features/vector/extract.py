@@ -140,12 +140,10 @@ def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Featur
     categories = cases.categories
     encoded = CategoryEncoder(schema, catalogue).encode(categories.distinct)
     limits = np.array([limit_numbers(entry.limits) for entry in encoded])[categories.code].T
-    sized, paper, terms = derive(counts(cases), np.array(list(cases.sizes.values())), limits)
+    sized, work, terms = derive(counts(cases), np.array(list(cases.sizes.values())), limits)
     knobs = knob_features(cases, schema, encoded, categories.code)
     constants = np.array([entry.constant for entry in encoded])
-    return Features(
-        schema, sized, constants, categories.code, knobs, paper, terms, [entry.read_as for entry in encoded]
-    )
+    return Features(schema, sized, constants, categories.code, knobs, work, terms, [entry.read_as for entry in encoded])
 
 
 def derive(counted: Any, sizes: Any, limits: Any) -> tuple[Any, Work, Any]:
@@ -157,29 +155,29 @@ def derive(counted: Any, sizes: Any, limits: Any) -> tuple[Any, Work, Any]:
         limits: The device limits, a row for each field of `DeviceLimits`.
     """
     counts_of, limits_of = Counts.of_rows(counted), DeviceLimits(*limits)
-    paper = bounds(counts_of, limits_of)
-    terms = cost_terms(counts_of, paper, limits_of)
-    return np.concatenate(_varying(sizes, counts_of, paper, terms, limits_of)), paper, terms
+    work = bounds(counts_of, limits_of)
+    terms = cost_terms(counts_of, work, limits_of)
+    return np.concatenate(_varying(sizes, counts_of, work, terms, limits_of)), work, terms
 
 
-def _varying(sizes: Any, counted: Counts, paper: Work, terms: Any, limits: DeviceLimits) -> list[Any]:
+def _varying(sizes: Any, counted: Counts, work: Work, terms: Any, limits: DeviceLimits) -> list[Any]:
     """Blocks of rows of shape `(k, n)`: the features that follow from the sizes `(n_dims, n)`, named by `_varying_names`."""
-    compute = np.maximum(paper.flops / paper.peak_flops_per_s, 1e-12)
+    compute = np.maximum(work.flops / work.peak_flops_per_s, 1e-12)
     logs = [
         np.maximum(sizes, 0.5),
         np.stack([
-            np.maximum(paper.flops, 1.0),
-            paper.bytes,
-            paper.footprint_b,
-            np.maximum(paper.flops / paper.bytes, 1e-6),
+            np.maximum(work.flops, 1.0),
+            work.bytes,
+            work.footprint_b,
+            np.maximum(work.flops / work.bytes, 1e-6),
             compute,
-            paper.dram_all_s,
-            paper.bounds_s["cache"],
-            compute / paper.dram_all_s,
-            paper.lower_bound_s,
-            paper.footprint_b / limits.last_level_b,
-            paper.footprint_b / (limits.l1_per_unit_b * limits.units),
-            np.maximum(compute, paper.dram_all_s) / limits.launch_s,
+            work.dram_all_s,
+            work.bounds_s["cache"],
+            compute / work.dram_all_s,
+            work.lower_bound_s,
+            work.footprint_b / limits.last_level_b,
+            work.footprint_b / (limits.l1_per_unit_b * limits.units),
+            np.maximum(compute, work.dram_all_s) / limits.launch_s,
         ]),
         terms,
     ]  # fmt: skip

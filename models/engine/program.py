@@ -172,7 +172,7 @@ class Program:
         numbers: Floats | None = None,
         code: Indices | None = None,
         rows: Indices | None = None,
-        reading: Reading | None = None,
+        reading: GraphColumns | None = None,
     ) -> tuple[Floats, Any]:
         """The outputs, shape `(m, n)`, and what graphs read of them, shape `(n, width)`, where there is a `reading`.
 
@@ -213,7 +213,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class GraphColumns:
     """Where graphs read the first outputs of a program.
 
     Attributes:

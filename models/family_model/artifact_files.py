@@ -29,9 +29,9 @@ from ...version import __version__
 
 MANIFEST = "manifest.json"
 
-_SEAL = '{"sha256": "%s", '
+_HEAD = '{"sha256": "%s", '
 """How a manifest begins; the checksum is that of all bytes after it."""
-_SEAL_B = len(_SEAL % ("0" * 64))
+_HEAD_B = len(_HEAD % ("0" * 64))
 
 StoreGraph = Callable[[str, bytes], str]
 """Writes a graph under a name, less its ending; returns the file's name."""
@@ -135,7 +135,7 @@ class ArtifactFormat:
                 f"{path} was trained on other features ({manifest.get('schema_hash')}, this kernelcast has "
                 f"{self.features()}); train the model again with `kernelcast {self.command}`"
             )
-        if content[:_SEAL_B].decode("latin-1") != _SEAL % hashlib.sha256(content[_SEAL_B:]).hexdigest():
+        if content[:_HEAD_B].decode("latin-1") != _HEAD % hashlib.sha256(content[_HEAD_B:]).hexdigest():
             raise ArtifactError(
                 f"{path} does not match its own checksum: it was damaged, edited, or written by an older kernelcast; "
                 f"copy it again, or train the model again with `kernelcast {self.command}`"
@@ -215,4 +215,4 @@ def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
         ValueError: a number in it is not finite.
     """
     rest = json.dumps({name: value for name, value in manifest.items() if name != "sha256"}, allow_nan=False)[1:]
-    write_whole(directory / MANIFEST, _SEAL % hashlib.sha256(rest.encode()).hexdigest() + rest)
+    write_whole(directory / MANIFEST, _HEAD % hashlib.sha256(rest.encode()).hexdigest() + rest)

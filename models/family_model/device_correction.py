@@ -97,16 +97,16 @@ def shared_columns(points: Points, terms: int, family: str) -> tuple[list[str], 
 
 
 def fit_shared(
-    points: Mapping[str, Points], left_over: Mapping[str, Floats], terms: int
+    points: Mapping[str, Points], residuals: Mapping[str, Floats], terms: int
 ) -> dict[str, tuple[SharedWeights, Floats]]:
     """By family the shared weights, and by how much each row's error grows were it left out of them, shape `(n,)`.
 
-    Ridge regression with Huber's weights; `points` and `left_over` are of one device, by family.
+    Ridge regression with Huber's weights; `points` and `residuals` are of one device, by family.
     """
     parts = {family: shared_columns(each, terms, family) for family, each in points.items()}
     names = list(dict.fromkeys(name for part, _ in parts.values() for name in part))
     place = {name: i for i, name in enumerate(names)}
-    y = np.concatenate([left_over[family] for family in parts])
+    y = np.concatenate([residuals[family] for family in parts])
     x, start = np.zeros((len(y), len(names))), 0
     for part, columns in parts.values():
         x[start : start + len(columns), [place[name] for name in part]] = columns
@@ -138,7 +138,7 @@ class Adaptation:
 
     Attributes:
         process: What corrects the answers.
-        left_over: ln(measured / answered) of its points less the `shared` part, shape `(n,)`.
+        residuals: ln(measured / answered) of its points less the `shared` part, shape `(n,)`.
         scores: What its errors are in the standard deviations it claims.
         trust: The share of the process's mean that is taken.
         caution: How many of the variances claimed are taken off ln(answers): of what may as well be a factor more as a factor
@@ -147,7 +147,7 @@ class Adaptation:
     """
 
     process: Process | NearbyRows
-    left_over: Floats
+    residuals: Floats
     scores: Scores
     trust: float
     caution: float = 0.0
@@ -155,7 +155,7 @@ class Adaptation:
 
     @classmethod
     def fit(
-        cls, points: Points, left_over: Floats, size: float = 1.0, shared: tuple[SharedWeights, Floats] | None = None,
+        cls, points: Points, residuals: Floats, size: float = 1.0, shared: tuple[SharedWeights, Floats] | None = None,
         method: Method = "process",
     ) -> Adaptation:  # fmt: skip
         """What the rows at `points` teach.
@@ -165,7 +165,7 @@ class Adaptation:
         gives.
         """
         weights, growth = shared or (None, 1.0)
-        rest = left_over if weights is None else left_over - weights.at(points)
+        rest = residuals if weights is None else residuals - weights.at(points)
         process = Process.fit(points, rest, size) if method == "process" else NearbyRows.fit(points, rest, method)
         # A row to come has the usual noise, not that of an outlier.
         deviation = process.left_out_deviations(points.doubt)
@@ -179,11 +179,11 @@ class Adaptation:
 
     def left_out_errors(self) -> Floats:
         """ln(measured / answered) of each of its rows, had that one been left out, shape `(n,)`."""
-        return self._errors(self.process.left_out_deviations(np.ones(len(self.left_over))))
+        return self._errors(self.process.left_out_deviations(np.ones(len(self.residuals))))
 
     def _errors(self, deviation: Floats) -> Floats:
-        means = self.left_over - self.process.left_out_errors()
-        return self.left_over - self.trust * means + self._off(deviation)
+        means = self.residuals - self.process.left_out_errors()
+        return self.residuals - self.trust * means + self._off(deviation)
 
     def _off(self, deviation: Floats) -> Floats:
         return self.caution * np.minimum(deviation, _MOST_CAUTIOUS) ** 2
@@ -208,28 +208,28 @@ class Adaptation:
             "group": points.group.tolist(), "variant": points.variant.tolist(), "context": points.context.tolist(),
             "place": np.round(points.place, 5).tolist(), "direction": np.round(points.direction, 5).tolist(),
             "doubt": np.round(points.doubt, 4).tolist(),
-            "left_over": np.round(self.left_over, 6).tolist(), "trust": self.trust, "caution": self.caution,
+            "left_over": np.round(self.residuals, 6).tolist(), "trust": self.trust, "caution": self.caution,
             "scores": self.scores.to_json(), **more,
         }  # fmt: skip
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Adaptation:
         """The adaptation `to_json` described; those of earlier versions have no `context` and no `shared`."""
-        left_over = numbers(data["left_over"], None)
-        n = len(left_over)
+        residuals = numbers(data["left_over"], None)
+        n = len(residuals)
         words = {name: np.array(data.get(name, [""] * n), dtype=np.str_) for name in ("group", "variant", "context")}
         if any(column.shape != (n,) for column in words.values()):
             raise ValueError(f"groups, variants and contexts of other numbers of rows than the {n} that were measured")
         place, direction = (numbers(data[name], n, None) for name in ("place", "direction"))
         points = Points(words["group"], words["variant"], words["context"], place, direction, numbers(data["doubt"], n))
         scales = {"context": 0.0, **{str(name): finite(scale, 0.0) for name, scale in data["scales"].items()}}
-        process = (NearbyRows if "width" in scales else Process).from_scales(points, left_over, scales)
+        process = (NearbyRows if "width" in scales else Process).from_scales(points, residuals, scales)
         shared = None
         if "shared" in data:
             weights = {str(name): finite(weight) for name, weight in data["shared"]["weights"].items()}
             shared = SharedWeights(weights, int(data["shared"]["terms"]), str(data["shared"]["family"]))
         trust, caution = finite(data["trust"], 0.0, 1.0), finite(data.get("caution", 0.0), 0.0, 1.0)
-        return cls(process, left_over, Scores.from_json(data["scores"]), trust, caution, shared)
+        return cls(process, residuals, Scores.from_json(data["scores"]), trust, caution, shared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,7 +295,7 @@ def log2_excess(sizes: Mapping[str, Floats], limits: Floats) -> Floats:
 def extrapolate(
     log_latency: Floats,
     cases: Cases,
-    paper: Work,
+    work: Work,
     limits: Floats,
     answer: Callable[[Cases, Indices], tuple[Floats, Work]],
     wanted: Any,
@@ -311,7 +311,7 @@ def extrapolate(
     Args:
         log_latency: The model's own answers, ln(s).
         cases: The cases.
-        paper: Their work.
+        work: Their work.
         limits: Those of `log2_excess`.
         answer: Gives ln(latency in s) and the work of cases that lie inside, and that stand for the given ones.
         wanted: Which cases may be extrapolated, a mask.
@@ -324,9 +324,11 @@ def extrapolate(
         return log_latency
     n, twice = len(rows), np.concatenate([rows, rows])
     share = np.repeat(_INNER, n)
-    logs, work = answer(_shrunk(cases.take(twice), {name: limit[twice] for name, limit in bulk.items()}, share), twice)
-    busy = _busy_s(work)
-    (upper, lower), (w0, w1), w = (logs[:n], logs[n:]), (busy[:n], busy[n:]), _busy_s(paper)[rows]
+    logs, inner_work = answer(
+        _shrunk(cases.take(twice), {name: limit[twice] for name, limit in bulk.items()}, share), twice
+    )
+    busy = _busy_s(inner_work)
+    (upper, lower), (w0, w1), w = (logs[:n], logs[n:]), (busy[:n], busy[n:]), _busy_s(work)[rows]
     steps = np.where(w0 > w1, (w - w0) / np.where(w0 > w1, w0 - w1, 1.0), 0.0)
     line = np.exp(upper) + np.maximum(np.exp(upper) - np.exp(lower), 0.0) * steps
     doublings = log2_excess({name: column[rows] for name, column in cases.sizes.items()},
@@ -352,6 +354,6 @@ def _shrunk(cases: Cases, limits: Mapping[str, Floats], share: Floats) -> Cases:
     return cases.resized(sizes)
 
 
-def _busy_s(paper: Work) -> Floats:
+def _busy_s(work: Work) -> Floats:
     """Seconds of work on paper, without any launch."""
-    return np.maximum(paper.flops / paper.peak_flops_per_s, paper.dram_all_s)
+    return np.maximum(work.flops / work.peak_flops_per_s, work.dram_all_s)

@@ -21,7 +21,7 @@ from ...features.errors import SpecError
 from ...features.kernel import View, get_family
 from ...features.vector.extract import CategoryEncoder, CategoryFeatures, Features, derive, knob_features
 from ...features.vector.schema import FeatureSchema
-from ..engine.program import Program, Reading
+from ..engine.program import GraphColumns, Program
 from ..engine.runtime import Runtime
 from ..regressor import Matrix
 from .analytic import AnalyticModel
@@ -124,15 +124,15 @@ class GraphInputs:
         )
 
     def _formula(self, counted: Any, sizes: Any, limits: Any, log_weights: Any) -> Any:
-        sized, paper, terms = derive(counted, sizes, limits)
+        sized, work, terms = derive(counted, sizes, limits)
         if self._has_analytic:
             parts = np.log(terms) + log_weights
             top = parts.max(axis=0)
             base = top + np.log(np.exp(parts - top).sum(axis=0))
         else:
-            base = np.log(paper.lower_bound_s)
-        bounds_s = np.stack(list(paper.bounds_s.values()))
-        single = np.stack([base / np.log(2.0), base, paper.lower_bound_s, paper.dram_all_s])
+            base = np.log(work.lower_bound_s)
+        bounds_s = np.stack(list(work.bounds_s.values()))
+        single = np.stack([base / np.log(2.0), base, work.lower_bound_s, work.dram_all_s])
         return np.concatenate([sized, single, bounds_s, terms])
 
     def columns(self, cases: Cases) -> Floats:
@@ -184,7 +184,7 @@ class GraphInputs:
             (inputs[0].numbers[None], inputs[0].constants[None]) if len(inputs) == 1
             else (np.array([each.numbers for each in inputs]), np.array([each.constants for each in inputs]))
         )  # fmt: skip
-        out, x = self._program.run(columns, numbers, code, rows, Reading(self._columns, constants))
+        out, x = self._program.run(columns, numbers, code, rows, GraphColumns(self._columns, constants))
         knobs = knob_features(cases, self._schema, [each.features for each in inputs], code, rows)
         for name, column in knobs.items():
             x[:, self._schema.names.index(name)] = column
@@ -195,8 +195,8 @@ class GraphInputs:
         n, m = self._n_sized, self._n_sized + 4 + len(BOUNDS)
         _, base, lower, dram_all, *bounds_s = out[n:m]
         flops, _, moved, footprint = columns[:4]
-        paper = Work(flops, moved, footprint, dict(zip(BOUNDS, bounds_s, strict=True)), lower, dram_all, *numbers[:2])
-        return out[:n], paper, out[m:], base
+        work = Work(flops, moved, footprint, dict(zip(BOUNDS, bounds_s, strict=True)), lower, dram_all, *numbers[:2])
+        return out[:n], work, out[m:], base
 
 
 class FamilyRegressor:
@@ -290,11 +290,11 @@ class FamilyRegressor:
         numbers = (
             inputs[0].numbers[:, None] if len(inputs) == 1 else np.array([each.numbers[:2] for each in inputs])[code].T
         )
-        sized, paper, terms, base = self.graph_inputs.derived(out, columns, numbers)
+        sized, work, terms, base = self.graph_inputs.derived(out, columns, numbers)
         encoded = [entry.features for entry in inputs]
         constants = np.array([entry.constant for entry in encoded])
         features = Features(
-            self.schema, sized, constants, code, knobs, paper, terms, [entry.read_as for entry in encoded]
+            self.schema, sized, constants, code, knobs, work, terms, [entry.read_as for entry in encoded]
         )
         categories = CaseCategories(tuple(entry.category for entry in encoded), code)
         return Query(cases, columns, categories, inputs, features, base, x)

@@ -83,8 +83,8 @@ class Process:
     factor: Floats
 
     @classmethod
-    def fit(cls, points: Points, left_over: Floats, size: float = 1.0) -> Process:
-        """The process that explains `left_over`, ln(measured / answered) of shape `(n,)`, best.
+    def fit(cls, points: Points, residuals: Floats, size: float = 1.0) -> Process:
+        """The process that explains `residuals`, ln(measured / answered) of shape `(n,)`, best.
 
         Its scales have the highest probability given `PRIOR` and the rows; `size` is how large what is left over is thought to
         be before any row is seen, relative to a device never measured.
@@ -103,7 +103,7 @@ class Process:
                     lower = np.linalg.cholesky(parts.covariance(scales) + _noise(scales, points))
                 except np.linalg.LinAlgError:
                     return 1e6
-                solved = np.linalg.solve(lower, left_over)
+                solved = np.linalg.solve(lower, residuals)
                 return float(
                     0.5 * solved @ solved
                     + np.log(np.diag(lower)).sum()
@@ -111,7 +111,7 @@ class Process:
                 )
 
             packed = minimize(loss, packed, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}).x
-            process = cls.from_scales(points, left_over, dict(zip(names, np.exp(packed).tolist(), strict=True)))
+            process = cls.from_scales(points, residuals, dict(zip(names, np.exp(packed).tolist(), strict=True)))
             excess = np.abs(process.left_out_errors()) / process.left_out_deviations(points.doubt) / _OUTLIER
             if (excess <= 1.0).all():
                 break
@@ -120,11 +120,11 @@ class Process:
         return process
 
     @classmethod
-    def from_scales(cls, points: Points, left_over: Floats, scales: Mapping[str, float]) -> Process:
+    def from_scales(cls, points: Points, residuals: Floats, scales: Mapping[str, float]) -> Process:
         """The process with these scales."""
         covariance = _Parts.of(points, points).covariance(scales) + _noise(scales, points)
         factor: Floats = np.linalg.cholesky(covariance).astype(np.float64)
-        weights = np.linalg.solve(factor.T, np.linalg.solve(factor, left_over))
+        weights = np.linalg.solve(factor.T, np.linalg.solve(factor, residuals))
         return cls(points, dict(scales), weights, factor)
 
     def at(self, points: Points) -> tuple[Floats, Floats]:

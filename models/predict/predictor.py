@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -21,7 +21,7 @@ from ..engine.program import Program
 from ..engine.runtime import GraphError, Runtime, mask_device_features, weighted_sum
 from ..family_model.artifact import FamilyModel, load_family, read_manifest
 from ..family_model.artifact_files import ArtifactError
-from ..family_model.device_correction import points_by_target
+from ..family_model.device_correction import Adaptation, points_by_target
 from ..family_model.device_transfer import transfer
 from ..family_model.domain import WIDENING_PER_STEP, extrapolate, log2_excess
 from ..family_model.family_regressor import FamilyRegressor, Query
@@ -98,11 +98,16 @@ class FamilyPredictor:
         return FamilyRegressor(model.schema, self._runtime, members, model.analytic, model.free, model.measured,
                                self.devices, model.shift)  # fmt: skip
 
+    def with_adaptations(self, adaptations: Mapping[str, Mapping[str, Adaptation]]) -> FamilyPredictor:
+        """The same with other adaptations, by device and target; what was made of the graphs is shared."""
+        other = FamilyPredictor(replace(self.model, adaptations=adaptations), self.regressor, self.devices)
+        other._runtime, other._learned = self._runtime, self._learned
+        return other
+
     def _find_record(self, category: CaseCategory) -> CategoryRecord:
         inputs = self._learned.inputs_of([category])[0]
         support = training_support(self.model, self.regressor, inputs.features, self._family)
-        category = inputs.features.category
-        return CategoryRecord.of(self.model, inputs, self._learned.sources_of(category), support)
+        return CategoryRecord.of(self.model, inputs, self._learned.sources_of(inputs.features.category), support)
 
     def load(self) -> None:
         """Create the graphs' sessions now.
@@ -216,13 +221,8 @@ class FamilyPredictor:
             return RawEstimates(logs, {}, {}, near_duplicate, columns.limit_w), scales
         limit_w = np.broadcast_to(columns.limit_w, code.shape)
         regimes = {target: np.array([support.own_regime[target] for support in supports])[code] for target in logs}
-        return RawEstimates(
-            logs,
-            regimes,
-            points_by_target(self._learned, self.model.domain, query, logs, parts),
-            near_duplicate,
-            limit_w,
-        ), scales
+        points = points_by_target(self._learned, self.model.domain, query, logs, parts)
+        return RawEstimates(logs, regimes, points, near_duplicate, limit_w), scales
 
     def _transfer(
         self, query: Query, records: Sequence[CategoryRecord], logs: Mapping[str, Floats], free: Floats | None,

@@ -196,10 +196,13 @@ def point_back(to: Pointer) -> None:
     """Have what served before serve again: a pinned copy, or the shipped model. The registry is not asked.
 
     Raises:
-        ArtifactError: the copy cannot be loaded, or the pointer not be written; what serves goes on serving.
+        ArtifactError: the copy cannot be loaded or is another model than it was, or the pointer not be written; what serves
+            goes on serving.
     """
     if to.artifact is not None and to.version is not None:
         load_predictor(to.artifact).load_all()
+        if to.sha256 is not None and manifest_sha256(to.artifact) != to.sha256:
+            raise ArtifactError(f"{to.artifact} is not the model that version {to.version} was; restore its files")
     with _alone():
         if to.artifact is not None and to.version is not None:
             _point_at(to.artifact, to.version)

@@ -144,26 +144,26 @@ def _adapt(
     """The families' predictors with their adaptations to one device, made of the rows of `tables` alone."""
     from threadpoolctl import threadpool_limits
 
-    left_over: dict[str, dict[str, Floats]] = {}
+    residuals: dict[str, dict[str, Floats]] = {}
     raw: dict[str, RawEstimates] = {}
     others: dict[str, dict[str, Mapping[str, Adaptation]]] = {}
     for name, rows in tables.items():
         chosen = np.sort(np.random.default_rng(seed).permutation(len(rows))[:MOST_ROWS])
         family = predictor.family(name)
         others[name] = {other: each for other, each in family.model.adaptations.items() if other != device}
-        raw[name] = _with_adaptations(family, others[name]).estimate(rows.cases.take(chosen))
+        raw[name] = family.with_adaptations(others[name]).estimate(rows.cases.take(chosen))
         # Seconds, and the share of the power limit.
         labels = {"latency": np.log(rows.latency_s[chosen]), "power": np.log(rows.power_w[chosen] / raw[name].limit_w)}
-        left_over[name] = {target: labels[target] - raw[name].logs[target] for target in raw[name].points}
+        residuals[name] = {target: labels[target] - raw[name].logs[target] for target in raw[name].points}
     adapted: dict[str, tuple[FamilyPredictor, CalibratedDevice]] = {}
     # Matrices this small only lose by being split among threads, and a machine that is busy waits for all of them.
     with threadpool_limits(1):
-        shared = _shared(predictor, raw, left_over) if method == "process" else {}
+        shared = _shared(predictor, raw, residuals) if method == "process" else {}
         for name, rows in tables.items():
             by_target: dict[str, Adaptation] = {}
             before: dict[str, Any] = {}
             after: dict[str, Any] = {}
-            for target, errors in left_over[name].items():
+            for target, errors in residuals[name].items():
                 good = np.flatnonzero(~np.isnan(errors))
                 if not len(good):
                     continue
@@ -174,25 +174,18 @@ def _adapt(
                 )  # fmt: skip
                 before[target] = error_summary(errors[good])
                 after[target] = error_summary(by_target[target].left_out_errors())
-            family = _with_adaptations(predictor.family(name), {**others[name], device: by_target})
+            family = predictor.family(name).with_adaptations({**others[name], device: by_target})
             adapted[name] = family, CalibratedDevice(name, device, min(len(rows), MOST_ROWS), len(rows), before, after)
     return adapted
 
 
-def _with_adaptations(family: FamilyPredictor, adaptations: Mapping[str, Mapping[str, Adaptation]]) -> FamilyPredictor:
-    """The same with other adaptations, by device and target; what was made of the graphs is shared."""
-    other = FamilyPredictor(replace(family.model, adaptations=adaptations), family.regressor, family.devices)
-    vars(other).update({name: getattr(family, name) for name in ("_runtime", "_learned")})
-    return other
-
-
 def _shared(
-    predictor: ArtifactPredictor, raw: Mapping[str, RawEstimates], left_over: Mapping[str, Mapping[str, Floats]]
+    predictor: ArtifactPredictor, raw: Mapping[str, RawEstimates], residuals: Mapping[str, Mapping[str, Floats]]
 ) -> dict[str, tuple[SharedWeights, Floats]]:
     """What latencies of all families say of the device together; nothing of families without an analytic model."""
     able = [name for name in raw if predictor.family(name).model.analytic is not None]
     points = {name: raw[name].points["latency"] for name in able}
-    return fit_shared(points, {name: left_over[name]["latency"] for name in able}, len(TERMS)) if able else {}
+    return fit_shared(points, {name: residuals[name]["latency"] for name in able}, len(TERMS)) if able else {}
 
 
 def _check(rows: LabelledCases, devices: Catalogue) -> None:

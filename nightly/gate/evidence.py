@@ -5,6 +5,8 @@ a part of it is bet that the challenger errs less there. If it does not err less
 probability of at most alpha, however often one looks (Ville's inequality). The wealth is the mean of a few fixed bets (Waudby-
 Smith and Ramdas, "Estimating means of bounded random variables by betting", Journal of the Royal Statistical Society B, 2024;
 comparing forecasters so: Choe and Ramdas, "Comparing sequential forecasters", Operations Research, 2023).
+That holds as far as shapes are independent. Those of one night share its load, so a bet counts a night that was slow for one
+kind of kernel more than once; what the first night promotes by it, later ones judge again.
 """
 
 from __future__ import annotations

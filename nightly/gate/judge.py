@@ -82,7 +82,7 @@ class Verdict:
         """What a night's record says of it."""
         return {
             "name": self.name, "passed": self.passed, "better": self.better, "gain_pct": round(self.gain_pct, 4),
-            "said": self.summary, "keep": list(self.keep), "reasons": list(self.reasons), "slices": list(self.slices),
+            "summary": self.summary, "keep": list(self.keep), "reasons": list(self.reasons), "slices": list(self.slices),
             "evidence": asdict(self.evidence),
         }  # fmt: skip
 
@@ -179,7 +179,7 @@ def _slice(scores: Sequence[ShapeScore], worse: Wealth, keep: bool) -> dict[str,
     return {
         "slice": f"{scores[0].family} on {', '.join(sorted({score.device for score in scores}))}", "rows": "tonight",
         "n": sum(weights), "champion_mean_ape_pct": round(means["champion_pct"], 4),
-        "challenger_mean_ape_pct": round(means["challenger_pct"], 4), "low_pct": None, "high_pct": None,
+        "challenger_mean_ape_pct": round(means["challenger_pct"], 4),
         "verdict": "worse" if keep else "same", "p_worse": round(worse.p_value, 6),
         "champion_coverage_pct": round(100 * means["champion_inside"], 2),
         "challenger_coverage_pct": round(100 * means["challenger_inside"], 2),

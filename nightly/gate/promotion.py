@@ -51,7 +51,7 @@ class Promotion:
 
     def facts(self) -> dict[str, object]:
         """What a night's record says of it."""
-        return {"version": self.version, "previous": self.previous, "registry": self.registry, "said": self.summary}
+        return {"version": self.version, "previous": self.previous, "registry": self.registry, "summary": self.summary}
 
 
 def promote_challenger(
@@ -137,7 +137,7 @@ def roll_back(version: str | None = None, *, why: str) -> Promotion:
         target, in_registry = Pointer(None, None), False
     else:
         entry = book.find(to)
-        target = Pointer(Path(entry.path), entry.version)
+        target = Pointer(Path(entry.path), entry.version, entry.sha256)
         in_registry = entry.registry
     point_back(target)
     state, failed = _alias_to(target, in_registry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from ..gate.model_ledger import Ledger, RecentError, serving_model, serving_vers
 from ..record.folders import CHALLENGERS, nights_dir, records
 from ..record.record import Finding
 from ..rows import TrainingRows, in_blocks
+from .train import challenger_count
 
 _MOST_REQUESTED = 200
 """Kernels that users asked for most, whose answers are compared before and after."""
@@ -49,7 +50,13 @@ def gate(night: Night) -> StageResult:
     rows = TrainingRows.of_night(night)
     blocks, devices = night.blocks(), night.measurer.devices
     earlier, tonight = rows.read(devices, ~in_blocks(blocks)), rows.read(devices, in_blocks(blocks))
-    verdicts = _verdicts(night, champion, challengers, earlier, tonight)
+    if night.facts("train").get("champion") != serving_version():
+        return StageResult(
+            "Nothing was judged: another model serves than when the challengers were made; the next night makes new ones.",
+            status="skipped",
+        )
+    before = _evidence_before(night)
+    verdicts = _verdicts(night, champion, challengers, earlier, tonight, before)
     winner = chosen(verdicts)
     findings = [
         Finding("gate", "info", verdict.name, verdict.summary, {"gain_pct": verdict.gain_pct}) for verdict in verdicts
@@ -59,6 +66,8 @@ def gate(night: Night) -> StageResult:
     facts: dict[str, Any] = {
         "champion": serving_version(), "devices": list(devices), "judged": {"shapes": shapes},
         "verdicts": [verdict.facts() for verdict in verdicts], "winner": winner.name if winner else None,
+        # Also of challengers that were not made tonight: a later night goes on from it.
+        "evidence": {name: asdict(each) for name, each in (before | {each.name: each.evidence for each in verdicts}).items()},
     }  # fmt: skip
     if winner is None:
         return StageResult(f"{_none_of(len(verdicts))} better beyond noise; the serving model is kept.", facts,
@@ -87,37 +96,38 @@ def _none_of(count: int) -> str:
 
 def _verdicts(
     night: Night, champion: Path, challengers: Sequence[Challenger], earlier: Sequence[LabelledCases],
-    tonight: Sequence[LabelledCases],
+    tonight: Sequence[LabelledCases], before: Mapping[str, Evidence],
 ) -> list[Verdict]:  # fmt: skip
-    verdicts, rules, before = [], gate_rules(night), _evidence_before(night)
+    verdicts, rules, count = [], gate_rules(night), max(challenger_count(night.plan), len(challengers))
     for step, challenger in enumerate(challengers):
         night.progress(f"judging {challenger.name}", step, len(challengers))
+        evidence = before.get(challenger.name, Evidence())
         try:
             scores = challenger.scores
             if challenger.kind == "past":
                 scores = tuple(night_scores(champion, challenger.path, earlier, tonight, night.devices))
             why = list(refusals(champion, challenger.path, tonight, rules, night.devices))
-            evidence = before.get(challenger.name, Evidence())
             # The model before was made by the same rule of fewer rows: that is no refit.
             refit = refit_growth(champion, challenger.path) if challenger.kind == "adapted" else 0.0
-            verdicts.append(judge(challenger.name, scores, evidence, why, rules, len(challengers), refit=refit))
+            verdicts.append(judge(challenger.name, scores, evidence, why, rules, count, refit=refit))
         except ArtifactError as error:
             reason = f"Refused: it cannot be loaded ({error})."
-            verdicts.append(Verdict(challenger.name, False, False, 0.0, reason, reasons=(reason,)))
+            verdicts.append(Verdict(challenger.name, False, False, 0.0, reason, reasons=(reason,),
+                                    evidence=evidence))  # fmt: skip
     return verdicts
 
 
 def _evidence_before(night: Night) -> dict[str, Evidence]:
-    """What earlier nights gathered for challengers of the champion that serves, by name."""
+    """What earlier nights of the plan gathered for challengers of the champion that serves, by name."""
     serving = serving_version()
-    for folder, record in records(nights_dir()):
+    for folder, record in records(nights_dir(), night.plan.name):
         facts = record.stage("gate").facts
         if folder.name >= night.folder.name or facts.get("devices") != list(night.measurer.devices):
             continue
         if facts.get("champion") != serving or record.champion_after != serving:
             break
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            return {entry["name"]: msgspec.convert(entry["evidence"], Evidence) for entry in facts["verdicts"]}
+        with contextlib.suppress(msgspec.ValidationError, KeyError):
+            return msgspec.convert(facts["evidence"], dict[str, Evidence])
     return {}
 
 

@@ -38,10 +38,14 @@ def promote(night: Night) -> StageResult:
         return StageResult(summary, nothing, status="failed")
     ledger = Ledger()
     entry = ledger.get(serving_version())
-    if challenger.kind == "past" and entry is not None and challenger.name == f"past-{entry.previous}":
-        verdict = next(each for each in night.facts("gate")["verdicts"] if each["name"] == challenger.name)
+    verdict = next(each for each in night.facts("gate")["verdicts"] if each["name"] == challenger.name)
+    # With families of the champion it is no model that served before, but a new one.
+    is_before = challenger.kind == "past" and entry is not None and challenger.name == f"past-{entry.previous}"
+    if is_before and not verdict["keep"]:
         with _registry(night.plan.registry):
-            back = taken_back(f"on rows measured since, beside {entry.previous}: {verdict['said']}")
+            back = taken_back(
+                f"on rows measured since, beside {challenger.name.removeprefix('past-')}: {verdict['summary']}"
+            )
         facts = {**nothing, "rolled_back": True, "previous": back.previous, "name": challenger.name}
         return StageResult(f"{back.summary}.", facts, back.findings)
     with _registry(night.plan.registry):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ..context import Night, StageResult, after_training_s
 from ..gate.challengers import Challenger, past
 from ..gate.model_ledger import Ledger, ModelEntry, past_models, serving_model, serving_version
 from ..record.folders import CHALLENGERS, earlier_nights
+from ..record.plan import Plan
 from ..record.record import Finding
 from ..rows import night_software
 
@@ -38,6 +40,7 @@ def train(night: Night) -> StageResult:
         return StageResult(f"Nothing was trained: the serving model cannot be loaded ({problem}).", status="skipped")
     challengers: list[Challenger] = []
     findings: list[Finding] = []
+    seconds: dict[str, float] = {}
     took = _seconds_before(night)
     reserve = after_training_s(night.budget.total_s, earlier_nights(night.plan.name, night.folder))
     processes, why_not = challenger_processes(night)
@@ -47,10 +50,12 @@ def train(night: Night) -> StageResult:
             # What follows may have been slow once; half of what is left is training's all the same.
             left = max(night.budget.left_s - reserve, night.budget.left_s / 2)
             before = took.get(process, 0.0)
+            began = time.monotonic()
             if left < _HEADROOM * before or left <= 0:
                 findings.append(_no_time(process, f"{left:.0f} s are left, and it took {before:.0f} s before"))
                 continue
             _run_process(night, process, names, left)
+            seconds[process] = round(time.monotonic() - began, 3)
         for name in names:
             done = read_challenger(night.folder, name)
             if done is None:
@@ -62,7 +67,9 @@ def train(night: Night) -> StageResult:
     entries = _past_entries(night)
     challengers += [challenger for entry in entries for challenger in _past(night, entry)]
     facts = {
+        "champion": serving_version(),
         "challengers": [{**challenger.facts(), "left": dict(challenger.left)} for challenger in challengers],
+        "seconds": seconds,
         "past": next((entry.version for entry in entries), None),
         "not_retrained": why_not,
         "rows_retrained_by": _rows(night) if any(each.kind == RETRAINED for each in challengers) else 0,
@@ -87,6 +94,12 @@ def challenger_processes(night: Night) -> tuple[dict[str, list[str]], str | None
         else:
             why_not = f"{rows} rows of its devices are stored; from {least:.0f} on it is retrained"
     return processes, why_not
+
+
+def challenger_count(plan: Plan) -> int:
+    """Challengers that a plan's nights may judge: so many share the probability of a promotion by chance."""
+    counts = {ADAPTED: len(ADAPTATIONS), RETRAINED: len(plan.train.regressors)}
+    return sum(counts.get(name, 1) for name in plan.train.challengers)
 
 
 def _rows(night: Night) -> int:
@@ -150,9 +163,8 @@ def _no_time(name: str, why: str) -> Finding:
 
 
 def _seconds_before(night: Night) -> dict[str, float]:
-    """What each challenger took in the newest earlier night of the plan that made it."""
+    """What each process took in the newest earlier night of the plan that ran it."""
     seconds: dict[str, float] = {}
     for record in earlier_nights(night.plan.name, night.folder):
-        for entry in record.stage("train").facts.get("challengers", ()):
-            seconds.setdefault(str(entry.get("name")), float(entry.get("seconds") or 0.0))
+        seconds = record.stage("train").facts.get("seconds", {}) | seconds
     return seconds

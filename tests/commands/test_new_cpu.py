@@ -10,7 +10,7 @@ from kernelcast import cli
 from kernelcast.collectors.cpu import characterize as measuring
 from kernelcast.commands.measure.characterize import cpu_entry, new_cpu
 from kernelcast.features import device as devices
-from kernelcast.features.device import Catalogue, known_machine, own_devices_dir
+from kernelcast.features.device import Catalogue, known_machine, local_devices_dir
 from kernelcast.features.errors import SpecError
 
 MEASURED: dict[str, dict[str, Any]] = {
@@ -36,7 +36,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_a_busy_machine_did_not_let_measure_is_bounded_by_what_it_did(home: Path) -> None:
     entry = cpu_entry("x", MEASURED)
-    assert entry["facts"]["memory_bandwidth_b_per_s"]["value"] == 2.0 * 4 * 2e10
+    bandwidth = entry["facts"]["memory_bandwidth_b_per_s"]
+    assert bandwidth["value"] == 2.0 * 4 * 2e10
+    assert "since bandwidth_dram_b_per_s could not be measured" in bandwidth["source"]
     assert entry["peak_flops_per_s"]["matrix"]["bf16"]["value"] == 2.0 * 4 * 2e11
     assert entry["peak_flops_per_s"]["matrix"]["fp32"]["value"] == 2.0 * 2e11
     nothing = {name: {"value": None, "source": "no clean sample"} for name in MEASURED}
@@ -48,7 +50,7 @@ def test_its_file_is_known_from_then_on(home: Path) -> None:
     known = Catalogue()
     assert known_machine(known) is None
     path, _ = new_cpu()
-    assert path.parent == own_devices_dir()
+    assert path.parent == local_devices_dir()
     machine = known_machine(known)
     assert machine is not None
     assert machine.name == "cpuid-nobody-1-2-4c"
@@ -56,8 +58,25 @@ def test_its_file_is_known_from_then_on(home: Path) -> None:
     assert machine.name in known.names()
     path.rename(path.with_name("another-name.yaml"))
     assert machine in list(known)
-    (own_devices_dir() / "another-name.yaml").unlink()
+    (local_devices_dir() / "another-name.yaml").unlink()
     assert known_machine(known) is None
+
+
+def test_a_damaged_file_keeps_no_other_device_from_being_known(home: Path, caplog: Any) -> None:
+    local_devices_dir().mkdir(parents=True)
+    (local_devices_dir() / "bad.yaml").write_text("name: [")
+    known = Catalogue()
+    assert "nvidia-h200-sxm-141gb" in known.names()
+    assert known_machine(known) is None
+    assert caplog.text.count("the device file is left out") == 1
+
+
+def test_a_plan_that_cannot_run_is_refused_before_measuring(home: Path, tmp_path: Path, capsys: Any) -> None:
+    plan = tmp_path / "tonight.yaml"
+    plan.write_text("minutes: 1\nthreads: [4096]\n")
+    assert cli.main(["nightly", str(plan)]) == 2
+    assert "4096" in capsys.readouterr().err
+    assert not local_devices_dir().exists()
 
 
 def test_a_dry_run_writes_nothing_and_says_what_comes_first(home: Path, tmp_path: Path, capsys: Any) -> None:
@@ -67,4 +86,4 @@ def test_a_dry_run_writes_nothing_and_says_what_comes_first(home: Path, tmp_path
     captured = capsys.readouterr()
     assert "first characterises it" in captured.err
     assert "cpuid-nobody-1-2-4c" in captured.out
-    assert not own_devices_dir().exists()
+    assert not local_devices_dir().exists()

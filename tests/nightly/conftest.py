@@ -62,6 +62,7 @@ def made_up_rows(n: int, *, factor: float = 1.5, seed: int = 1, **given: Any) ->
 
 
 def write_rows(rows: list[Measurement], path: Path) -> Path:
+    path.parent.mkdir(exist_ok=True)
     table = to_table(rows, "softmax").replace_schema_metadata(file_metadata({"b1": {"host": "made up"}}))
     pq.write_table(table, path)
     return path

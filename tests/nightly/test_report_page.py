@@ -27,12 +27,12 @@ FACTS: dict[str, dict[str, Any]] = {
         "copy": {"n": 100, "mean_ape_pct": 2.0, "coverage_pct": 93.0, "expected_coverage_pct": 90.0}}},
     "train": {"challengers": [{"name": "adapted", "kind": "adapted", "rows": 5000, "seconds": 40.0, "regressor": "blend",
                                "families": ["gemm"]}, {"name": "late", "kind": "retrained"}]},
-    "gate": {"champion": "v12", "verdicts": [{"name": "adapted", "passed": True, "said": "It is better.", "slices": [
+    "gate": {"champion": "v12", "verdicts": [{"name": "adapted", "passed": True, "summary": "It is better.", "slices": [
         {"slice": "gemm on h200", "rows": "last night", "n": 300, "champion_mean_ape_pct": 6.25,
-         "challenger_mean_ape_pct": 5.125, "low_pct": -1.5, "high_pct": -0.5, "verdict": "better",
+         "challenger_mean_ape_pct": 5.125, "verdict": "better",
          "champion_coverage_pct": 88.0, "challenger_coverage_pct": 91.0},
         {"slice": "gemm on h200, impl torch", "rows": "last night", "n": 300, "champion_mean_ape_pct": 1.0,
-         "challenger_mean_ape_pct": 1.0, "low_pct": None, "high_pct": None, "verdict": "too few"}]}],
+         "challenger_mean_ape_pct": 1.0, "verdict": "too few"}]}],
         "changes": {"cases": 1200, "median_pct": 1.25, "p95_pct": 9.0,
                     "largest": [{"case": "gemm[m=1]", "device": "h200", "before_s": 1.2e-5, "after_s": 1.8e-5}]}},
     "promote": {"version": "v13", "name": "adapted", "previous": "v12", "registry": "ok"},
@@ -102,7 +102,7 @@ def test_a_whole_night_tells_everything() -> None:
     reader = read(report_page(night()))
     for words in (
         "Promoted: v13 serves now and replaces v12.", "Nothing: no finding of this night needs a person.",
-        "58.0 min of 60.0 min", "91,000", "630", "informative", "88.0 %", "5.1 %", "-1.5 to -0.5 points", "too few",
+        "58.0 min of 60.0 min", "91,000", "630", "informative", "88.0 %", "5.1 %", "too few",
         "12 µs", "18 µs",
         "+50.0 %", "driver=580", "1.98 GHz", "44 °C", "+20.0 %", "It was not judged.", "gate went well.",
     ):  # fmt: skip

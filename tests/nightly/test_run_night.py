@@ -27,3 +27,22 @@ def test_a_night_measures_trains_judges_promotes_and_reports(home, in_a_process)
     page = (home.folders[-1] / "report.html").read_text()
     assert "promoted" in page
     assert "adapted" in page
+
+
+def test_evidence_outlasts_nights_that_do_not_make_a_challenger(home, rows, write, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("kernelcast.nightly.stages.gate.chosen", lambda verdicts: None)
+    assert home.run() == 0, home.err
+    before = home.record().stage("gate").facts["evidence"]["adapted"]
+    more = {"rows": str(write(rows(80, seed=2), tmp_path / "more" / "softmax.parquet"))}
+    train = {"regressors": ["analytic"], "with_shipped": False, "challengers": ["retrained"], "retrain_rows": 1}
+    assert home.run(replay=more, train=train) == 0, home.err
+    after = home.record().stage("gate").facts["evidence"]
+    assert after["adapted"] == before
+    assert after["retrained"]["better"]["softmax"]["shapes"] > 0
+
+
+def test_challengers_of_another_champion_are_not_judged(home, champion_dir, monkeypatch) -> None:
+    judged = "kernelcast.nightly.stages.gate.serving_version"
+    monkeypatch.setattr(judged, lambda: "another")
+    assert home.run() == 0, home.err
+    assert "another model serves than when the challengers were made" in home.record().stage("gate").summary

@@ -12,6 +12,7 @@ from kernelcast.features.errors import SpecError
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
 from kernelcast.models.family_model.artifact_files import ArtifactError
 from kernelcast.models.family_model.gaussian_process import PRIOR, Points, Process
+from kernelcast.models.family_model.nearby_rows import NearbyRows
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.models.training.device_calibration import calibrate_to_devices
 from kernelcast.models.training.labelled_cases import LabelledCases
@@ -196,6 +197,14 @@ def test_left_out_errors_are_those_of_leaving_out() -> None:
         mean, deviation = Process.from_scales(points.take(rest), y[rest], PRIOR).at(points.take([i]))
         assert closed[i] == pytest.approx(y[i] - mean[0], abs=1e-5)
         assert claimed[i] == pytest.approx(deviation[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 8])
+def test_no_row_is_in_the_median_it_is_judged_by(n: int) -> None:
+    y = np.random.default_rng(n).normal(size=n)
+    rows = NearbyRows.fit(_points(n), y, "median")
+    others = [np.median(np.delete(y, i)) if n > 1 else 0.0 for i in range(n)]
+    np.testing.assert_allclose(rows.left_out_errors(), y - others)
 
 
 def test_two_tables_of_a_family_teach_together(model: Path, new_device: LabelledCases, tmp_path: Path) -> None:

@@ -67,6 +67,15 @@ def test_a_rollback_to_a_model_that_is_gone_changes_nothing(home: Path, champion
     assert pointer().version == second.version
 
 
+def test_a_rollback_to_a_model_that_was_changed_changes_nothing(home: Path, champion: Path, better: Path) -> None:
+    first, second = promoted(champion), promoted(better)
+    shutil.rmtree(home / "models" / str(first.version))
+    shutil.copytree(better, home / "models" / str(first.version))
+    with pytest.raises(ArtifactError, match="is not the model that version"):
+        roll_back(why="try")
+    assert pointer().version == second.version
+
+
 def test_a_damaged_pointer_is_mended_by_naming_a_version(home: Path, champion: Path) -> None:
     first = promoted(champion)
     (home / "champion.json").write_text("{")
