@@ -50,6 +50,21 @@ _TRAILER = (400, "Invalid HTTP request: fields after the body are not taken; sen
 _SAFE = [*SAFE_HEADERS, (b"content-security-policy", PAGE_POLICY.encode()), (b"content-type", MEDIA_TYPE.encode())]
 
 
+def _is_trailer(data: bytes, chunk_line: int) -> bool:
+    """Whether `data`, just parsed, ends in a trailer section: in what follows the line of the empty chunk."""
+    if chunk_line != _NOW:
+        return chunk_line == _EARLIER and data != b"\r"
+    lines, _, rest = data.rpartition(b"\n")
+    _, is_whole, last = lines.rpartition(b"\n")
+    return rest not in (b"", b"\r") or bool(is_whole and not _CHUNK_LINE.match(last))
+
+
+def _problem_reply(status: int, detail: str) -> bytes:
+    body = problem_bytes(status, detail)
+    headers = [*_SAFE, (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+    return STATUS_LINE[status] + b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n" + body
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """uvicorn's connection within the limits above, which at shutdown waits `LINGER_S` for a request on its way.
 
@@ -94,7 +109,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         # What short lines of chunks leave is no credit for long ones.
         self._framing_b = max(self._framing_b, 0)
-        if self._is_trailer(data):
+        if _is_trailer(data, self._chunk_line):
             self._refuse(*_TRAILER)
         elif self._framing_b > MAX_FRAMING_B:
             self._refuse(431, f"more than {MAX_FRAMING_B} bytes of a head, or of a body beside its content; send fewer")
@@ -196,14 +211,6 @@ class LimitedProtocol(HttpToolsProtocol):
         """Refuse what the parser, or a callback above, does not take."""
         self._refuse(*self._refusal)
 
-    def _is_trailer(self, data: bytes) -> bool:
-        """Whether `data`, just parsed, ends in a trailer section: in what follows the line of the empty chunk."""
-        if self._chunk_line != _NOW:
-            return self._chunk_line == _EARLIER and data != b"\r"
-        lines, _, rest = data.rpartition(b"\n")
-        _, is_whole, last = lines.rpartition(b"\n")
-        return rest not in (b"", b"\r") or bool(is_whole and not _CHUNK_LINE.match(last))
-
     def _refuse(self, status: int, detail: str) -> None:
         """Answer with a problem and end the connection; where an answer to an earlier request is due, end it after that."""
         if self.transport.is_closing():
@@ -222,11 +229,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if is_due:
             cycle.disconnected = True
             cycle.message_event.set()
-        body = problem_bytes(status, detail)
-        headers = [*_SAFE, (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
-        self.transport.write(
-            STATUS_LINE[status] + b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n" + body
-        )
+        self.transport.write(_problem_reply(status, detail))
         # A close with something unread makes the client's system drop the answer, so what still comes is discarded first.
         self._is_refused, self._framing_b = True, 0
         self.transport.write_eof()
