@@ -21,6 +21,7 @@ from .context import LOCKED, Budget, Night, Progress, reserve_s
 from .gate.model_ledger import serving_model, serving_version
 from .measuring.protocol import Measurer
 from .record.folders import (
+    CHALLENGERS,
     PLAN_JSON,
     STATE,
     earlier_nights,
@@ -103,6 +104,9 @@ def open_night(
             going_on = None
         folder = going_on or _new(setup)
     record = NightRecord.read(folder / STATE)
+    if from_stage is not None and STAGES.index(from_stage) <= STAGES.index("train"):
+        # They were judged beside the model that served then.
+        shutil.rmtree(folder / CHALLENGERS, ignore_errors=True)
     night = _night(setup, store, folder, _reopened(record, from_stage), tell)
     night.opening = findings
     return night

@@ -25,8 +25,11 @@ def a_record(folder: Path, outcome: str = "kept", **seconds: float) -> NightReco
 def test_a_stage_can_be_done_again(home) -> None:
     assert home.run() == 0, home.err
     before = home.record()
+    made = home.folders[-1] / "challengers" / "adapted.json"
+    before_made_ns = made.stat().st_mtime_ns
     assert home.run("--from", "check") == 0, home.err
     again = home.record()
+    assert made.stat().st_mtime_ns > before_made_ns, "challengers are made again, beside the model that serves now"
     assert len(home.folders) == 1
     assert again.stage("collect") == before.stage("collect")
     assert again.stage("gate").facts["champion"] == before.champion_after == again.champion_before
