@@ -226,6 +226,7 @@ class KeyRing:
         self._configured = tuple(keys)
         self._file_keys: tuple[Key, ...] = ()
         self._signature: tuple[object, ...] | None = None
+        self._empty: tuple[object, ...] | None = None
         self._problem: str | None = None
         if file is not None:
             self.refresh()
@@ -241,6 +242,10 @@ class KeyRing:
             keys = read_key_file(self.file)
         except SpecError as error:
             self._report_problem(str(error))
+            return False
+        if not keys and self._file_keys and signature != self._empty:
+            # Whoever writes the file in place empties it first: that it has no key counts once it stays so for a look.
+            self._empty = signature
             return False
         self._signature, self._problem = signature, None
         if keys == self._file_keys:

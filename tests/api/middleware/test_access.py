@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from kernelcast.api.middleware.access import check_exposure, is_own
-from kernelcast.api.middleware.api_keys import add_key, new_key, read_key_file, revoke_key
+from kernelcast.api.middleware.api_keys import KeyRing, add_key, new_key, read_key_file, revoke_key
 from kernelcast.api.model_source import FixedSource
 from kernelcast.api.settings import Settings
 from kernelcast.api.transport.responses import PAGE_POLICY
@@ -148,6 +148,22 @@ def test_a_large_body_without_a_key_is_not_read(keyed):
     answer = keyed.request("POST", "/v1/predict", content=body(), headers={"content-type": "application/json"})
     assert (answer.status_code, answer.headers["connection"]) == (401, "close")
     assert sent <= 9 << 20
+
+
+def test_a_key_file_that_is_being_written_lets_nobody_in_or_out(tmp_path):
+    file = tmp_path / "keys"
+    add_key(file, READ_KEY)
+    ring = KeyRing(file=file)
+    whole = file.read_text()
+    file.write_text("")
+    assert not ring.refresh()
+    assert ring.find(READ) is not None
+    file.write_text(whole)
+    assert not ring.refresh()
+    revoke_key(file, "reader")
+    assert not ring.refresh()
+    assert ring.refresh(), "it stays empty"
+    assert ring.find(READ) is None
 
 
 def test_a_revoked_key_is_refused_without_a_restart(tmp_path):
