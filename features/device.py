@@ -89,10 +89,10 @@ class Device:
     def peak_flops_per_s(self, dtype: str, unit: str) -> tuple[float, str]:
         """Dense peak in FLOP/s, and the dtype it is the peak of: what `dtype` runs as where hardware lacks it.
 
-        A GPU without fp8 units computes fp8 weights in bf16, one without bf16 in fp32, and so on (`Dtype.runs_as`).
+        A GPU without bf16 computes in fp32, one without vector units for fp8 in bf16, and so on (`Dtype.runs_as`).
 
         Raises:
-            SpecError: the device has no peak for the dtype nor for anything it could run as.
+            SpecError: the device has no hardware for the dtype nor for anything it could run as.
         """
         tables = (self.matrix_flops_per_s, self.vector_flops_per_s) if unit == "matrix" else (self.vector_flops_per_s,)
         tried: str | None = dtype
@@ -100,7 +100,7 @@ class Device:
             for table in tables:
                 if tried in table:
                     return table[tried].value, tried
-            tried = DTYPES[tried].runs_as
+            tried = None if unit == "matrix" and DTYPES[tried].needs_matrix_units else DTYPES[tried].runs_as
         known = sorted({name for table in tables for name in table})
         raise SpecError(f"{self.name} has no peak for {dtype}; it has: {listed(known)}", field="dtype")
 

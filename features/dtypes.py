@@ -18,12 +18,14 @@ class Dtype:
         itemsize_b: Bytes per element in memory, scales of block formats included.
         aliases: Other names it goes by.
         runs_as: The format that takes its place on hardware without it; None where there is none.
+        needs_matrix_units: Whether matrix products in it exist only on hardware that has it: no library computes others.
     """
 
     name: str
     itemsize_b: float
     aliases: tuple[str, ...] = ()
     runs_as: str | None = None
+    needs_matrix_units: bool = False
 
 
 # Block formats carry scales: fp8_block one fp32 per 128 elements of a row (DeepSeek-V3 report, arXiv 2412.19437, 3.3.2);
@@ -34,9 +36,11 @@ _ALL = (
     Dtype("tf32", 4.0, ("tensorfloat32",), runs_as="fp32"),
     Dtype("bf16", 2.0, ("bfloat16",), runs_as="fp32"),
     Dtype("fp16", 2.0, ("float16", "f16", "half"), runs_as="fp32"),
-    Dtype("fp8", 1.0, ("fp8_e4m3", "float8_e4m3fn", "float8_e4m3", "f8e4m3fn"), runs_as="bf16"),
+    Dtype(
+        "fp8", 1.0, ("fp8_e4m3", "float8_e4m3fn", "float8_e4m3", "f8e4m3fn"), runs_as="bf16", needs_matrix_units=True
+    ),
     Dtype("fp8_block", 1.0 + 4.0 / 128, ("fp8_blockwise",), runs_as="fp8"),
-    Dtype("nvfp4", 0.5 + 1.0 / 16, ("fp4",), runs_as="fp8"),
+    Dtype("nvfp4", 0.5 + 1.0 / 16, ("fp4",), runs_as="fp8", needs_matrix_units=True),
     Dtype("int8", 1.0, ("i8", "s8"), runs_as="fp16"),
     Dtype("int32", 4.0, ("i32", "s32"), runs_as="fp32"),
     Dtype("int64", 8.0, ("i64", "s64"), runs_as="fp64"),

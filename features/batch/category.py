@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -108,18 +108,75 @@ def thread_label(category: CaseCategory) -> str:
 
 
 def setting_label(category: CaseCategory, impl: str) -> str:
-    """What runs a category whose impl is read as `impl`, in which dtype, on what and with which knobs.
+    """What runs a category whose impl is read as `impl`, in which dtype, on what, from which caches and with which knobs.
 
-    `torch bf16 gpu`, `triton bf16 gpu with stages,tile_m …`: labels that are each known may still never have been measured
-    together. A category without a thread count is one on a GPU.
+    `torch bf16 gpu`, `torch bf16 gpu cold`, `triton bf16 gpu with stages,tile_m …`: labels that are each known may still never
+    have been measured together. A category without a thread count is one on a GPU.
     """
     where = "gpu" if category.threads is None else "cpu"
-    return f"{impl} {category.dtype} {where}" + (f" with {','.join(category.knobs)}" if category.knobs else "")
+    cold = "" if category.cache_state == "hot" else f" {category.cache_state}"
+    return f"{impl} {category.dtype} {where}{cold}" + (f" with {','.join(category.knobs)}" if category.knobs else "")
 
 
-def measured_label(category: CaseCategory) -> str:
-    """Device, variant and dtypes of a category: what was measured on a device at all."""
-    return f"{category.device} {category.variant} {kv_pair(category)}"
+def measured_label(category: CaseCategory, impl: str) -> str:
+    """All of a category whose impl is read as `impl` but its threads: what was measured on a device, and how.
+
+    `DEVICE KIND VARIANT DTYPES IMPL CACHE KNOBS`, where words that are not given are empty.
+    """
+    kind = "gpu" if category.threads is None else "cpu"
+    return f"{category.device} {kind} {kernel_label(category)} {impl} {category.cache_state} {','.join(category.knobs)}"
+
+
+def kernel_label(category: CaseCategory) -> str:
+    """Variant and dtypes of a category: which kernel it is, whatever runs it."""
+    return f"{category.variant} {kv_pair(category)}"
+
+
+def described(label: str) -> str:
+    """A `measured_label` without its device, in words: `torch bf16 gpu`, `triton fp16 gpu cold with stages,tile_m`."""
+    kind, variant, pair, impl, cache_state, knobs = label.split(" ")
+    dtype, _, kv_dtype = pair.partition("/")
+    words = [impl, variant, dtype if kv_dtype == dtype else pair, kind, "" if cache_state == "hot" else cache_state]
+    return " ".join(filter(None, words)) + (f" with {knobs}" if knobs else "")
+
+
+class MeasuredLabels:
+    """What was measured where, from `measured_label`s, from the whole label to its coarser parts.
+
+    Attributes:
+        whole: The labels.
+        anywhere: The labels without their device.
+        kernels: Device and `kernel_label` of each.
+        devices: The devices.
+    """
+
+    def __init__(self, labels: Iterable[str]) -> None:
+        """Those of one target."""
+        self.whole = frozenset(labels)
+        words = [label.split(" ") for label in self.whole]
+        self.anywhere = frozenset(" ".join(each[1:]) for each in words)
+        self.kernels = frozenset(f"{each[0]} {each[2]} {each[3]}" for each in words)
+        self.devices = frozenset(each[0] for each in words)
+
+    def of_impl(self, impl: str) -> list[str]:
+        """In words, what was measured of an impl."""
+        return sorted(described(label) for label in self.anywhere if label.split(" ")[3] == impl)
+
+    def is_known(self, label: str) -> bool:
+        """Whether the like of a `measured_label` was measured on any device of its kind."""
+        return label.partition(" ")[2] in self.anywhere
+
+    def has(self, category: CaseCategory, label: str) -> bool:
+        """Whether the like of a category with this label was measured on its device.
+
+        Where all of the label was measured somewhere, it must have been there; what was measured nowhere is covered as far
+        as the kernel was measured there at all.
+        """
+        return label in self.whole if self.is_known(label) else self.has_kernel(category)
+
+    def has_kernel(self, category: CaseCategory) -> bool:
+        """Whether the variant and dtypes of a category were measured on its device, whatever ran them."""
+        return f"{category.device} {kernel_label(category)}" in self.kernels
 
 
 def place_label(category: CaseCategory) -> str:
@@ -128,21 +185,29 @@ def place_label(category: CaseCategory) -> str:
 
 
 def impl_reader(impls: Sequence[str], groups: Sequence[str]) -> Callable[[CaseCategory], str]:
-    """What a category's `impl` is read as: the nearest one measured on its device, or anywhere where its device was not.
+    """What a category's `impl` is read as: the nearest one measured on its device in its dtypes, or on its device, or anywhere.
+
+    One that is not given is the first measured on its device in its dtypes, or in its dtypes anywhere, or on its device.
 
     Args:
         impls: All measured ones, the one to take first where none is given.
         groups: The measured `group_label`s.
     """
-    by_device: dict[str, set[str]] = {}
+    measured: dict[str, set[str]] = {}
     for label in groups:
-        device, impl, _ = label.split(" ")
-        by_device.setdefault(device, set()).add(impl)
+        device, impl, pair = label.split(" ")
+        for place in (f"{device} {pair}", pair, device):
+            measured.setdefault(place, set()).add(impl)
 
     def read(category: CaseCategory) -> str:
-        there = by_device.get(category.device, ())
-        nearest = nearest_impl(category.impl, [impl for impl in impls if impl in there])
-        return nearest if nearest in impls else nearest_impl(category.impl, list(impls))
+        pair = kv_pair(category)
+        places = [f"{category.device} {pair}", category.device] if category.impl else [
+            f"{category.device} {pair}", pair, category.device]  # fmt: skip
+        for place in places:
+            nearest = nearest_impl(category.impl, [impl for impl in impls if impl in measured.get(place, ())])
+            if nearest in impls:
+                return nearest
+        return nearest_impl(category.impl, list(impls))
 
     return read
 

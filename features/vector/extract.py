@@ -17,7 +17,7 @@ import numpy as np
 
 from ..batch.cases import Cases, Floats, Indices
 from ..batch.categorical import Categorical
-from ..batch.category import CaseCategory, CategoryCache, categorical, group_label, impl_reader
+from ..batch.category import CaseCategory, CategoryCache, categorical, group_label, impl_reader, setting_label
 from ..cost.bounds import Counts, Work, bounds, cost_terms, counts
 from ..cost.device_limits import DeviceLimits, device_limits, limit_columns, limit_numbers
 from ..cost.tile_geometry import has_tiling, tiling_columns
@@ -40,6 +40,7 @@ class CategoryFeatures:
         category: The category, its device under its catalogue name, a CPU's threads as a number.
         device: The device.
         read_as: What its `impl` is read as.
+        cache_read_as: What its cache state is read as: `hot` where its impl and dtype were never measured cold.
         limits: What it meets on the device.
         constant: Features that do not depend on sizes, NaN elsewhere, shape `(n_features,)`.
     """
@@ -47,6 +48,7 @@ class CategoryFeatures:
     category: CaseCategory
     device: Device
     read_as: str
+    cache_read_as: str
     limits: DeviceLimits
     constant: Floats
 
@@ -99,6 +101,7 @@ class CategoryEncoder:
         self._catalogue = catalogue
         self._family = get_family(schema.family)
         self._read = impl_reader(schema.impls, schema.groups)
+        self._settings = frozenset(schema.settings)
         self._cache = CategoryCache(self._encode)
 
     def encode(self, categories: Sequence[CaseCategory]) -> list[CategoryFeatures]:
@@ -117,7 +120,8 @@ class CategoryEncoder:
         category = category._replace(device=device.name, threads=threads)
         limits = device_limits(category, device, self._family.unit)
         read_as = self._read(category)
-        columns = dict(_category_columns(category, limits))
+        cache_read_as = self._cache_read_as(category, read_as)
+        columns = dict(_category_columns(category._replace(cache_state=cache_read_as), limits))
         for what, labels, label in (
             ("dtype", self._schema.dtypes, category.dtype),
             ("variant", self._schema.variants, category.variant),
@@ -128,7 +132,16 @@ class CategoryEncoder:
             if len(labels) > 1:
                 columns.update((f"{what}={other}", float(other == label)) for other in labels)
         constant = np.array([columns.get(name, np.nan) for name in self._schema.names])
-        return CategoryFeatures(category, device, read_as, limits, constant)
+        return CategoryFeatures(category, device, read_as, cache_read_as, limits, constant)
+
+    def _cache_read_as(self, category: CaseCategory, impl: str) -> str:
+        """What cold caches cost other implementations, on other devices and in other dtypes, says little of this one."""
+        hot = setting_label(category._replace(cache_state="hot"), impl)
+        return (
+            "hot"
+            if hot in self._settings and setting_label(category, impl) not in self._settings
+            else category.cache_state
+        )
 
 
 def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Features:

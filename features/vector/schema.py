@@ -21,10 +21,10 @@ from ..cost.bounds import TERMS
 from ..cost.tile_geometry import TILING_NAMES, has_tiling
 from ..kernel import get_family
 
-EXTRACT_VERSION = 4
+EXTRACT_VERSION = 5
 """Raised whenever a feature changes its meaning; part of the schema's hash. History: 1, the first; 2, a GPU's launch floor is
 0.7 µs, a convolution's bytes leave out input that a long stride skips; 3, tile knobs say what they make of the sizes; 4, the
-device and what runs on it in which dtype are words of their own."""
+device and what runs on it in which dtype are words of their own; 5, what was measured is known by impl and cache state too."""
 
 TILE_SIDES = (64.0, 128.0, 256.0)
 TAIL_WIDTHS = (16, 64)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...features.batch.cases import Cases, Floats, Indices
-from ...features.batch.category import CaseCategories, CaseCategory, CategoryCache, measured_label
+from ...features.batch.category import CaseCategories, CaseCategory, CategoryCache, MeasuredLabels, measured_label
 from ...features.cost.bounds import BOUNDS, TERMS, Work, counts, counts_of, n_counts
 from ...features.cost.device_limits import DeviceLimits, limit_numbers
 from ...features.device import Catalogue, Device
@@ -233,7 +233,7 @@ class FamilyRegressor:
         self.devices = devices
         self._unit = get_family(schema.family).unit
         self.analytic = analytic
-        self._measured = {target: frozenset(labels) for target, labels in measured.items()}
+        self.measured = {target: MeasuredLabels(labels) for target, labels in measured.items()}
         self._encoder = CategoryEncoder(schema, devices)
         self._inputs = CategoryCache(self._find_inputs)
         self.averages: dict[tuple[int, tuple[str, ...]], Program] = {}
@@ -250,7 +250,8 @@ class FamilyRegressor:
 
     def _find_inputs(self, category: CaseCategory) -> CategoryInputs:
         features = self._encoder.encode([category])[0]
-        weights = () if self.analytic is None else self.analytic.log_weights(features.category, features.read_as)
+        read = features.category._replace(cache_state=features.cache_read_as)
+        weights = () if self.analytic is None else self.analytic.log_weights(read, features.read_as)
         numbers = np.array([*limit_numbers(features.limits), *weights])
         constants = np.append(features.constant, [] if self.analytic is None else [np.nan]).astype(np.float32)
         return CategoryInputs(features, numbers, constants)
@@ -260,7 +261,7 @@ class FamilyRegressor:
         sources = [source for name in self.schema.devices if (source := self._source(category, name)) is not None]
         nearest = {
             target: max((source.similarity for source in sources if target in source.targets), default=0.0)
-            for target in self._measured
+            for target in self.measured
         }
         # A source counts where it does for one of its targets at least.
         return tuple(
@@ -272,16 +273,19 @@ class FamilyRegressor:
         """What a measured device says of the category, None for another kind of device, the same one, or nothing measured."""
         device, origin = self.devices.get(category.device), self.devices.get(name)
         moved = category._replace(device=name)
-        targets = frozenset(target for target, labels in self._measured.items() if measured_label(moved) in labels)
-        if device.kind != origin.kind or device.name == origin.name or not targets:
+        if device.kind != origin.kind or device.name == origin.name:
             return None
         try:
             origin.peak_flops_per_s(category.dtype, self._unit)
         except SpecError:
-            # Measured under a catalogue that knew a peak for it; without one it has no features here.
+            # It lacks the hardware, or was measured under a catalogue that knew a peak for it.
+            return None
+        inputs = self.inputs_of([moved])[0]
+        targets = covered_targets(self.measured, moved, inputs.features.read_as)
+        if not targets:
             return None
         apart = distance(device, origin)
-        return Source(name, math.exp(-apart / REACH), near_duplicate(apart), targets, self.inputs_of([moved])[0])
+        return Source(name, math.exp(-apart / REACH), near_duplicate(apart), targets, inputs)
 
     def query(self, cases: Cases, inputs: Sequence[CategoryInputs], code: Indices) -> Query:
         """The cases as the graphs meet them; `inputs` are those of their categories, `code` says which each case has."""
@@ -298,6 +302,18 @@ class FamilyRegressor:
         )
         categories = CaseCategories(tuple(entry.category for entry in encoded), code)
         return Query(cases, columns, categories, inputs, features, base, x)
+
+
+def covered_targets(measured: Mapping[str, MeasuredLabels], category: CaseCategory, impl: str) -> frozenset[str]:
+    """The targets for which the like of a category, its impl read as `impl`, was measured on its device.
+
+    Power depends on what a kernel keeps busy, and hardly on what launched it: it is covered by any impl.
+    """
+    label = measured_label(category, impl)
+    return frozenset(
+        target for target, labels in measured.items()
+        if (labels.has(category, label) if target == "latency" else labels.has_kernel(category))
+    )  # fmt: skip
 
 
 def distance(a: Device, b: Device) -> float:

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...features.batch.cases import Cases, Floats, Indices
-from ...features.batch.category import NO_THREADS, CaseCategory, kv_pair, measured_label, setting_label, thread_label
+from ...features.batch.category import (
+    NO_THREADS,
+    CaseCategory,
+    MeasuredLabels,
+    described,
+    kv_pair,
+    measured_label,
+    thread_label,
+)
 from ...features.errors import listed
 from ...features.kernel import KernelFamily
 from ...features.vector.extract import CategoryFeatures, Features
@@ -17,7 +25,7 @@ from ...features.vector.schema import FeatureSchema
 from ..family_model.artifact import FamilyModel
 from ..family_model.device_correction import Adaptation
 from ..family_model.domain import size_limits
-from ..family_model.family_regressor import CategoryInputs, Source
+from ..family_model.family_regressor import CategoryInputs, Source, covered_targets
 from ..family_model.intervals import REGIMES, SCORED, Scores, power_limits_of, score_row
 
 SCALED_BOUND = "scaled bound"
@@ -173,37 +181,52 @@ class CategoryRecord:
 
 
 def training_support(
-    model: FamilyModel, regressor: str, features: CategoryFeatures, family: KernelFamily
+    model: FamilyModel,
+    regressor: str,
+    features: CategoryFeatures,
+    family: KernelFamily,
+    measured: Mapping[str, MeasuredLabels],
 ) -> TrainingSupport:
-    """How well a model's training data covers a category; `regressor` is the name of what was trained."""
+    """How well a model's training data covers a category.
+
+    Args:
+        model: The model of its family.
+        regressor: The name of what was trained.
+        features: Those of the category.
+        family: Its family.
+        measured: For each target what was measured where.
+    """
     category, read_as, schema = features.category, features.read_as, model.schema
     learned = features.device.kind in model.kinds
-    label = measured_label(category)
+    covered, label = covered_targets(measured, category, read_as), measured_label(category, read_as)
     local = {
-        target: "unseen_kind" if not learned else "seen" if label in model.measured[target] else "unseen_device"
+        target: "unseen_kind" if not learned else "seen" if target in covered else "unseen_device"
         for target, parts in model.targets.items() if parts.members
     }  # fmt: skip
     transferred = {target for target in local if local["latency"] == "unseen_device" == local[target]}
-    with_power = {measured.split(" ")[0] for measured in model.measured.get("power", ())}
-    if local.get("power") == "unseen_device" and category.device not in with_power:
+    if local.get("power") == "unseen_device" and category.device not in measured["power"].devices:
         # Measured there in another dtype or variant, a device's own answer of its power stands.
         transferred.add("power")
     adapted = model.adaptations.get(category.device, {})
     regimes = {target: "adapted" if target in adapted else regime for target, regime in local.items()}
     unknown = _unknown_labels(schema, category)
     knobs = [name for name in family.config if name in category.knobs and name not in schema.knobs]
-    setting = setting_label(category, read_as)
-    novelty = float(learned and setting not in schema.settings)
+    is_together = measured["latency"].is_known(label)
+    novelty = float(learned and not is_together)
     novelty += learned and category.impl not in ("", read_as)
     novelty += sum(what != "impl" for what, _, _ in unknown) + len(knobs)
     warnings = [
-        *_place_warnings(model, category, regimes["latency"]),
+        *_place_warnings(model, category, regimes["latency"], described(label.partition(" ")[2])),
         *(_label_warning(*entry) for entry in unknown),
         *(f"{name} was never set in what was measured, and is left out of account" for name in knobs),
     ]
     if category.impl in schema.impls and category.impl != read_as:
         warnings.append(
             f"{category.impl} was measured on other devices only, never on {category.device}; read as {read_as}"
+        )
+    if category.cache_state != features.cache_read_as:
+        warnings.append(
+            f"{read_as} was never measured with {category.cache_state} caches; read as {features.cache_read_as}"
         )
     return TrainingSupport(
         own_regime=local,
@@ -215,7 +238,7 @@ def training_support(
         method=_method(regressor, category, read_as, regimes["latency"]),
         novelty=novelty,
         warnings=tuple(warnings),
-        fallback_warning=_never_together(schema, setting, read_as) if novelty > 0 else None,
+        fallback_warning=_never_together(label, read_as, measured["latency"]) if novelty > 0 else None,
         largest_sizes=size_limits(category, model.largest, family.dim_names),
     )
 
@@ -240,13 +263,12 @@ def _unknown_labels(schema: FeatureSchema, category: CaseCategory) -> list[tuple
     return [(what, label, known) for what, label, known in labels if label not in known]
 
 
-def _place_warnings(model: FamilyModel, category: CaseCategory, regime: str) -> list[str]:
-    """What to say of where the category runs."""
+def _place_warnings(model: FamilyModel, category: CaseCategory, regime: str, label: str) -> list[str]:
+    """What to say of where the category runs; `label` is all of it in words."""
     if regime == "unseen_device" and category.device not in model.devices:
         return [f"{category.device} is not among the measured devices: {listed(model.devices)}"]
     if regime == "unseen_device":
-        what = " ".join(label for label in (category.variant, kv_pair(category)) if label)
-        return [f"{what} was measured on other devices only, never on {category.device}"]
+        return [f"{label} was measured on other devices only, never on {category.device}"]
     if regime == "unseen_kind":
         return [f"no {model.schema.family} was measured on a device of {category.device}'s kind"]
     return []
@@ -258,10 +280,10 @@ def _label_warning(what: str, label: str, known: Sequence[str]) -> str:
     return f"{what} {label!r} was never measured; measured: {measured}"
 
 
-def _never_together(schema: FeatureSchema, setting: str, impl: str) -> str:
+def _never_together(label: str, impl: str, measured: MeasuredLabels) -> str:
     """Why a category is new all of whose labels are known by themselves."""
-    known = [label for label in schema.settings if label.split(" ")[0] == impl]
-    return f"{setting!r} was never measured; measured of {impl}: {listed(known) or 'nothing'}"
+    together = described(label.partition(" ")[2])
+    return f"{together!r} was never measured; measured of {impl}: {listed(measured.of_impl(impl)) or 'nothing'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class FamilyPredictor:
 
     def _find_record(self, category: CaseCategory) -> CategoryRecord:
         inputs = self._learned.inputs_of([category])[0]
-        support = training_support(self.model, self.regressor, inputs.features, self._family)
+        support = training_support(self.model, self.regressor, inputs.features, self._family, self._learned.measured)
         return CategoryRecord.of(self.model, inputs, self._learned.sources_of(inputs.features.category), support)
 
     def load(self) -> None:

@@ -93,23 +93,19 @@ def _settings(model: FamilyModel, device: Device, devices: Catalogue, impls: Col
     A dtype that the device has no matrix units for is taken only if the same stood in for it on a device measured: libraries
     refuse most stand-ins that a datasheet would allow.
     """
-    schema, family = model.schema, get_family(model.schema.family)
-    kinds = {name: devices.get(name).kind for name in model.devices}
-    plain = {(impl, dtype) for impl, dtype, *rest in _split(schema.settings) if rest == [device.kind]}
-    variants: dict[str, set[str]] = {}
-    for name, variant, pair in _split(model.measured["latency"]):
-        if kinds[name] == device.kind:
-            variants.setdefault(pair, set()).add(variant)
+    family = get_family(model.schema.family)
     measured_on: dict[tuple[str, str], set[str]] = {}
-    for name, impl, pair in _split(schema.groups):
-        if kinds[name] == device.kind and (impl, pair.split("/")[0]) in plain:
+    variants: dict[tuple[str, str], set[str]] = {}
+    for name, kind, variant, pair, impl, cache_state, knobs in _split(model.measured["latency"]):
+        if (kind, cache_state, knobs) == (device.kind, "hot", ""):
             measured_on.setdefault((impl, pair), set()).add(name)
+            variants.setdefault((impl, pair), set()).add(variant)
     settings = []
     for (impl, pair), names in sorted(measured_on.items()):
         dtype, kv_dtype = pair.split("/")
         known = {dtype, *(_runs_as(devices.get(name), dtype, family) for name in names)} - {None}
         if (not impls or impl in impls) and _runs_as(device, dtype, family) in known:
-            settings += [_Setting(impl, dtype, kv_dtype, variant) for variant in sorted(variants[pair])]
+            settings += [_Setting(impl, dtype, kv_dtype, variant) for variant in sorted(variants[impl, pair])]
     if not settings:
         there = listed(sorted({f"{impl} in {pair.split('/')[0]}" for impl, pair in measured_on}))
         by_impls = f" by {listed(impls)}" if impls else ""

@@ -159,7 +159,7 @@ class DeviceHoldout:
 
 def measured_by_target(table: TrainingTable, rows: Any = slice(None)) -> dict[str, tuple[str, ...]]:
     """For each target the words of what was measured where (`category.measured_label`), among `rows`."""
-    labels = table.rows.cases.categories.labels(measured_label)
+    labels = table.rows.cases.categories.labels(lambda category: measured_label(category, category.impl))
     return {
         target: tuple(sorted(labels.words[i] for i in np.unique(labels.code[rows][~np.isnan(column[rows])]).tolist()))
         for target, column in table.log_labels.items()

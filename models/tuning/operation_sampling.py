@@ -63,7 +63,8 @@ def dtypes_on(model: FamilyModel, device: Device, family: KernelFamily) -> list[
 def is_measured(model: FamilyModel, device: str, dtype: str) -> bool:
     """Whether the family was measured on the device in the dtype."""
     return any(
-        word.startswith(f"{device} ") and word.endswith(f" {dtype}/{dtype}") for word in model.measured["latency"]
+        (name, pair) == (device, f"{dtype}/{dtype}")
+        for name, _, _, pair, *_ in (word.split(" ") for word in model.measured["latency"])
     )
 
 

@@ -68,9 +68,17 @@ def test_peaks_agree_with_the_data_sheets(name: str, tflops: float, gb_per_s: fl
 
 def test_a_dtype_without_hardware_runs_as_another_and_says_so() -> None:
     p100, a100 = catalogue().get("nvidia-p100-pcie-16gb"), catalogue().get("nvidia-a100-sxm-80gb")
-    assert a100.peak_flops_per_s("fp8", "matrix")[1] == "bf16"
+    assert a100.peak_flops_per_s("fp8", "vector")[1] == "bf16"
     assert p100.peak_flops_per_s("bf16", "matrix")[1] == "fp32"
     assert p100.peak_flops_per_s("fp32", "vector") == p100.peak_flops_per_s("fp32", "matrix")
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("nvidia-p100-pcie-16gb", "fp8"), ("nvidia-a100-sxm-80gb", "nvfp4"), ("a100", "fp8_block")]
+)
+def test_products_in_a_dtype_without_units_for_it_are_refused(name: str, dtype: str) -> None:
+    with pytest.raises(SpecError, match=f"has no peak for {dtype}; it has: .*fp16"):
+        catalogue().get(name).peak_flops_per_s(dtype, "matrix")
 
 
 def test_aliases_reach_the_same_device_whatever_the_case() -> None:

@@ -15,7 +15,7 @@ from kernelcast.models.family_model.artifact import Artifact, save_artifact
 from kernelcast.models.family_model.family_regressor import distance, near_duplicate
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.training.interval_calibration import _best_shift
-from kernelcast.models.training.labelled_cases import LabelledCases
+from kernelcast.models.training.labelled_cases import LabelledCases, joined
 
 MadeUp = Callable[..., LabelledCases]
 A100_40, A100_80, T4, H100, H200 = (
@@ -67,28 +67,52 @@ def test_a_twin_is_answered_as_its_twin(slow: ArtifactPredictor, made_up: MadeUp
 def test_a_variant_never_measured_on_a_device_is_not_in_domain(
     made_up: MadeUp, train: Callable[..., Any], tmp_path: Path
 ) -> None:
-    first, second = made_up(300, devices=(A100_40,)), made_up(300, devices=(T4,), seed=1)
-    second = replace(second, cases=replace(second.cases, variant=np.full(len(second), "bias")))
-    columns = {name: np.concatenate([getattr(first.cases, name), getattr(second.cases, name)])
-               for name in ("device", "dtype", "kv_dtype", "variant", "impl", "cache_state", "threads")}  # fmt: skip
-    both = replace(
-        first.cases,
-        sizes={name: np.concatenate([column, second.cases.sizes[name]]) for name, column in first.cases.sizes.items()},
-        config={
-            name: np.concatenate([column, second.cases.config[name]]) for name, column in first.cases.config.items()
-        },
-        **columns,
-    )
-    labels = [np.concatenate([getattr(first, name), getattr(second, name)]) for name in ("latency_s", "power_w")]
-    save_artifact(train([LabelledCases(both, *labels)]), tmp_path / "model")
-    predictor = load_predictor(tmp_path / "model")
+    first, predictor = _two_devices(made_up, train, tmp_path / "model", variant="bias")
     query = replace(first.cases.take(np.arange(20)), variant=np.full(20, "bias"))
     result = predictor.predict_cases(query)
     assert set(result.regimes) == {"unseen_device"}
-    assert "bias fp16/fp16 was measured on other devices only" in result.notes[0][0]
+    assert "vllm-0.24.0 bias fp16 gpu was measured on other devices only" in result.notes[0][0]
     own = predictor.predict_cases(first.cases.take(np.arange(20)))
     width = [np.median(item.targets["latency_s"].upper / item.targets["latency_s"].lower) for item in (result, own)]
     assert width[0] > width[1]
+
+
+def test_an_impl_never_measured_on_a_device_is_not_in_domain(
+    made_up: MadeUp, train: Callable[..., Any], tmp_path: Path
+) -> None:
+    first, predictor = _two_devices(made_up, train, tmp_path / "model", impl="triton")
+    cases = first.cases.take(np.arange(20))
+    other = predictor.predict_cases(replace(cases, impl=np.full(20, "triton")))
+    assert set(other.regimes) == {"unseen_device"}
+    assert not other.in_domain.any()
+    assert other.notes[0] == (f"triton fp16 gpu was measured on other devices only, never on {A100_40}",)
+    open_impl = predictor.predict_cases(replace(cases, impl=np.full(20, "")))
+    assert set(open_impl.regimes) == {"seen"}
+    assert "read as vllm-0.24.0" in open_impl.method[0]
+
+
+def test_cold_caches_never_measured_are_read_as_hot(made_up: MadeUp, train: Callable[..., Any], tmp_path: Path) -> None:
+    first, predictor = _two_devices(made_up, train, tmp_path / "model", impl="triton", cache_state="cold")
+    cases = first.cases.take(np.arange(20))
+    hot, cold = predictor.predict_cases(cases), predictor.predict_cases(replace(cases, cache_state=np.full(20, "cold")))
+    # All bytes come from memory, which takes as long as it takes; nothing else is known of it.
+    ratio = cold.targets["latency_s"].value / hot.targets["latency_s"].value
+    assert ratio.min() > 0.999
+    assert np.median(ratio) == pytest.approx(1.0)
+    assert not cold.in_domain.any()
+    assert cold.notes[0] == ("vllm-0.24.0 was never measured with cold caches; read as hot",)
+
+
+def _two_devices(
+    made_up: MadeUp, train: Callable[..., Any], model: Path, **words: str
+) -> tuple[LabelledCases, ArtifactPredictor]:
+    """A model of two devices, the second measured with other `words` alone, and the rows of the first."""
+    first, second = made_up(300, devices=(A100_40,)), made_up(300, devices=(T4,), seed=1)
+    second = replace(
+        second, cases=replace(second.cases, **{name: np.full(len(second), word) for name, word in words.items()})
+    )
+    save_artifact(train([joined([first, second])]), model)
+    return first, load_predictor(model)
 
 
 def test_the_less_is_known_the_lower_the_best_answer() -> None:
