@@ -42,8 +42,12 @@ Public tables give errors of 25–115 % for a new architecture where seen device
 of about 4 in the scores once the scale model has widened what it can."""
 
 
-_DUPLICATE_NARROWING = 0.4
-"""Share by which intervals of a full duplicate are narrower, see `near_duplicate_factor`."""
+NEAR_DUPLICATE = "near_duplicate"
+"""Scores of devices of which another edition of the chip was measured; between these and strangers, intervals lie between."""
+
+_DUPLICATE_FACTOR = 0.6
+"""What intervals of such a device are of a stranger's, where training had no two editions of a chip. Of an A100 with 80 GB,
+predicted from one with 40, public tables show errors of 2–12 % in three families of four, where strangers show 17–25 %."""
 
 
 _LOG_ERROR_OUTSIDE = 0.06
@@ -137,15 +141,6 @@ def check_coverage(coverage: float) -> float:
     return float(coverage)
 
 
-def near_duplicate_factor(near_duplicate: Floats) -> Floats:
-    """Factor on the error sizes of devices never measured, shape `(n,)`: less for editions of a measured chip.
-
-    Of an A100 with 80 GB, predicted from one with 40, public tables show errors of 2–12 % in three families of four, where
-    strangers show 17–25 %.
-    """
-    return 1.0 - _DUPLICATE_NARROWING * near_duplicate
-
-
 def log_scale_target(errors: Floats) -> Floats:
     """What the scale model learns: ln of the error's size, floored where errors are below what clocks can tell."""
     floor = 0.002
@@ -201,15 +196,18 @@ class TargetColumns:
         return Interval(float(self.value[i]), float(self.lower[i]), float(self.upper[i]))
 
 
-def score_row(scores: Scores, regime: str, coverage: float) -> tuple[float, ...]:
-    """What intervals of a category take from the scores of its regime: what `interval_ends` reads."""
+def score_row(scores: Mapping[str, Scores], regime: str, coverage: float) -> tuple[float, ...]:
+    """What intervals of a category take from the scores of its target: what `interval_ends` reads."""
+    chosen = scores[regime if regime in scores else "seen"]
+    duplicate = scores[NEAR_DUPLICATE] if NEAR_DUPLICATE in scores else chosen.widened(_DUPLICATE_FACTOR)
     normal = NormalDist().inv_cdf((1.0 + coverage) / 2.0)
     # Beyond what was measured errors grow, small as they were inside; of devices never measured that is in the scores.
     growth = _LOG_ERROR_OUTSIDE * normal if regime == "seen" else 0.0
-    return *scores.bounds(coverage), regime == "unseen_kind", regime == "unseen_device", regime == "adapted", growth
+    bounds = *chosen.bounds(coverage), *duplicate.bounds(coverage)
+    return *bounds, regime == "unseen_kind", regime == "unseen_device", regime == "adapted", growth
 
 
-ROW_NUMBERS = 6
+ROW_NUMBERS = 8
 """Numbers of a `score_row`."""
 
 
@@ -246,16 +244,17 @@ def interval_ends(
     """Ends of an interval as multiples of the value, and whether its regime is unseen_kind and adapted, shape `(n,)` each.
 
     Args:
-        scores: A `score_row`, shape `(6, n)`.
+        scores: A `score_row`, shape `(8, n)`.
         log_scale: What the scale model answers; None where there is none, and errors have size 1.
         factor: Widening outside the domain.
         near_duplicate: How far another edition of the chip was measured.
         deviation: The standard deviation that an adaptation claims, NaN where none does; None where no case has one.
     """
-    low, high, plain, unseen, adapted, growth = scores
+    low, high, duplicate_low, duplicate_high, plain, unseen, adapted, growth = scores
+    near = np.where(unseen > 0, near_duplicate, 0.0)
+    low, high = low + near * (duplicate_low - low), high + near * (duplicate_high - high)
     # The scores of unseen_kind are plain log errors.
     scale = np.where(plain > 0, 1.0, scale_of(0.0 * factor if log_scale is None else log_scale))
-    scale = np.where(unseen > 0, scale * near_duplicate_factor(near_duplicate), scale)
     if deviation is not None:
         scale = np.where((adapted > 0) & ~np.isnan(deviation), deviation, scale)
     spread, outside = scale * factor, growth * (factor - 1.0)

@@ -26,7 +26,7 @@ from ..family_model.artifact import FamilyModel
 from ..family_model.device_correction import Adaptation
 from ..family_model.domain import size_limits
 from ..family_model.family_regressor import CategoryInputs, Source, covered_targets
-from ..family_model.intervals import REGIMES, SCORED, Scores, power_limits_of, score_row
+from ..family_model.intervals import REGIMES, SCORED, power_limits_of, score_row
 
 SCALED_BOUND = "scaled bound"
 """Method where no learned model applies: the lower bound times the family's median ratio to it."""
@@ -127,13 +127,10 @@ class ScoreRows(dict[float, Floats]):
         numbers = [*self._numbers]
         for target in (name for name in SCORED if name in self._regimes):
             regime, scores = self._regimes[target], self._model.targets[target].scores
-            if regime != "adapted":
-                chosen: Scores = scores[regime if regime in scores else "seen"]
-            else:
-                # Energy on an adapted device is put together from the other two afterwards.
-                adaptation = self._adaptations.get(target)
-                chosen = scores["seen"] if adaptation is None else adaptation.scores
-            numbers += score_row(chosen, regime, coverage)
+            # Energy on an adapted device is put together from the other two afterwards.
+            if regime == "adapted" and target in self._adaptations:
+                scores = {regime: self._adaptations[target].scores}
+            numbers += score_row(scores, regime, coverage)
         if len(self) >= _MAX_COVERAGES:
             self.clear()
         return self.setdefault(coverage, np.array(numbers, dtype=np.float64))

@@ -23,7 +23,7 @@ from ...features.vector.schema import scale_free_columns
 from ..engine.runtime import Runtime, mask_device_features
 from ..family_model.device_transfer import transfer
 from ..family_model.family_regressor import FamilyRegressor
-from ..family_model.intervals import NO_EVIDENCE_FACTOR, Scores, log_scale_target, near_duplicate_factor, scale_of
+from ..family_model.intervals import NEAR_DUPLICATE, NO_EVIDENCE_FACTOR, Scores, log_scale_target, scale_of
 from ..regressor import Matrix, Problem, Regressor
 from ..regressors.xgboost import QUICK, fit_scale
 from .fitting import MIN_ROWS, Answers, Fit, TrainingTable, fit, log_errors
@@ -80,6 +80,9 @@ def error_sizes(graph: bytes, x: Any) -> Floats:
     return scale_of(Runtime([graph]).run(x)[0][:, 0])
 
 
+_NEAR = 0.5
+"""A device left out counts as another edition of one that stays from here on, see `family_regressor.near_duplicate`."""
+
 _SCALE_ROWS = 20_000
 """Most rows that the size of errors is learned from."""
 
@@ -123,10 +126,11 @@ def calibrate_intervals(
         known = np.flatnonzero(~np.isnan(away))
         # Power known on one device only cannot be left out: the guess above stands.
         if len(known):
-            away_sizes = error_sizes(
-                graph, mask_device_features(x[known], table.features.schema)
-            ) * near_duplicate_factor(left_out.near_duplicate[known])
-            scores["unseen_device"] = Scores.of(away[known] / away_sizes)
+            away_scores = away[known] / error_sizes(graph, mask_device_features(x[known], table.features.schema))
+            is_near = left_out.near_duplicate[known] >= _NEAR
+            for name, of_kind in (("unseen_device", ~is_near), (NEAR_DUPLICATE, is_near)):
+                if of_kind.sum() >= MIN_ROWS:
+                    scores[name] = Scores.of(away_scores[of_kind])
     if target == "latency":
         ratio = table.log_labels["latency"] - table.log_bound
         scores["unseen_kind"] = Scores.of(ratio - np.median(ratio))
