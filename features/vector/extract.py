@@ -17,7 +17,7 @@ import numpy as np
 
 from ..batch.cases import Cases, Floats, Indices
 from ..batch.categorical import Categorical
-from ..batch.category import CaseCategory, CategoryCache, categorical, group_label, impl_reader, setting_label
+from ..batch.category import CaseCategory, CategoryCache, categorical, category_reader, group_label
 from ..cost.bounds import Counts, Work, bounds, cost_terms, counts
 from ..cost.device_limits import DeviceLimits, device_limits, limit_columns, limit_numbers
 from ..cost.tile_geometry import has_tiling, tiling_columns
@@ -38,19 +38,22 @@ class CategoryFeatures:
 
     Attributes:
         category: The category, its device under its catalogue name, a CPU's threads as a number.
+        read: What it is read as: with the impl, dtypes and cache state that were measured, see `category_reader`.
         device: The device.
-        read_as: What its `impl` is read as.
-        cache_read_as: What its cache state is read as: `hot` where its impl and dtype were never measured cold.
         limits: What it meets on the device.
         constant: Features that do not depend on sizes, NaN elsewhere, shape `(n_features,)`.
     """
 
     category: CaseCategory
+    read: CaseCategory
     device: Device
-    read_as: str
-    cache_read_as: str
     limits: DeviceLimits
     constant: Floats
+
+    @property
+    def read_as(self) -> str:
+        """What its `impl` is read as."""
+        return self.read.impl
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,7 @@ class CategoryEncoder:
         self._schema = schema
         self._catalogue = catalogue
         self._family = get_family(schema.family)
-        self._read = impl_reader(schema.impls, schema.groups)
-        self._settings = frozenset(schema.settings)
+        self._read = category_reader(schema.impls, schema.groups, schema.settings)
         self._cache = CategoryCache(self._encode)
 
     def encode(self, categories: Sequence[CaseCategory]) -> list[CategoryFeatures]:
@@ -119,29 +121,25 @@ class CategoryEncoder:
             threads = device.required("compute_units")
         category = category._replace(device=device.name, threads=threads)
         limits = device_limits(category, device, self._family.unit)
-        read_as = self._read(category)
-        cache_read_as = self._cache_read_as(category, read_as)
-        columns = dict(_category_columns(category._replace(cache_state=cache_read_as), limits))
+        read = self._read(category, _has_one_rate(device))
+        columns = dict(_category_columns(read, limits))
         for what, labels, label in (
-            ("dtype", self._schema.dtypes, category.dtype),
+            ("dtype", self._schema.dtypes, read.dtype),
             ("variant", self._schema.variants, category.variant),
-            ("impl", self._schema.impls, read_as),
+            ("impl", self._schema.impls, read.impl),
             ("device", self._schema.devices, category.device),
-            ("group", self._schema.groups, group_label(category, read_as)),
+            ("group", self._schema.groups, group_label(read, read.impl)),
         ):
             if len(labels) > 1:
                 columns.update((f"{what}={other}", float(other == label)) for other in labels)
         constant = np.array([columns.get(name, np.nan) for name in self._schema.names])
-        return CategoryFeatures(category, device, read_as, cache_read_as, limits, constant)
+        return CategoryFeatures(category, read, device, limits, constant)
 
-    def _cache_read_as(self, category: CaseCategory, impl: str) -> str:
-        """What cold caches cost other implementations, on other devices and in other dtypes, says little of this one."""
-        hot = setting_label(category._replace(cache_state="hot"), impl)
-        return (
-            "hot"
-            if hot in self._settings and setting_label(category, impl) not in self._settings
-            else category.cache_state
-        )
+
+def _has_one_rate(device: Device) -> bool:
+    """Whether matrix units of a GPU run fp16 and bf16 at one rate."""
+    rates = [device.matrix_flops_per_s.get(dtype) for dtype in ("fp16", "bf16")]
+    return device.kind == "gpu" and None not in rates and len({rate.value for rate in rates if rate}) == 1
 
 
 def extract(cases: Cases, schema: FeatureSchema, catalogue: Catalogue) -> Features:

@@ -250,8 +250,7 @@ class FamilyRegressor:
 
     def _find_inputs(self, category: CaseCategory) -> CategoryInputs:
         features = self._encoder.encode([category])[0]
-        read = features.category._replace(cache_state=features.cache_read_as)
-        weights = () if self.analytic is None else self.analytic.log_weights(read, features.read_as)
+        weights = () if self.analytic is None else self.analytic.log_weights(features.read, features.read_as)
         numbers = np.array([*limit_numbers(features.limits), *weights])
         constants = np.append(features.constant, [] if self.analytic is None else [np.nan]).astype(np.float32)
         return CategoryInputs(features, numbers, constants)
@@ -281,7 +280,7 @@ class FamilyRegressor:
             # It lacks the hardware, or was measured under a catalogue that knew a peak for it.
             return None
         inputs = self.inputs_of([moved])[0]
-        targets = covered_targets(self.measured, moved, inputs.features.read_as)
+        targets = covered_targets(self.measured, inputs.features.read)
         if not targets:
             return None
         apart = distance(device, origin)
@@ -304,15 +303,15 @@ class FamilyRegressor:
         return Query(cases, columns, categories, inputs, features, base, x)
 
 
-def covered_targets(measured: Mapping[str, MeasuredLabels], category: CaseCategory, impl: str) -> frozenset[str]:
-    """The targets for which the like of a category, its impl read as `impl`, was measured on its device.
+def covered_targets(measured: Mapping[str, MeasuredLabels], read: CaseCategory) -> frozenset[str]:
+    """The targets for which the like of a category was measured on its device; `read` is what it is read as.
 
     Power depends on what a kernel keeps busy, and hardly on what launched it: it is covered by any impl.
     """
-    label = measured_label(category, impl)
+    label = measured_label(read, read.impl)
     return frozenset(
         target for target, labels in measured.items()
-        if (labels.has(category, label) if target == "latency" else labels.has_kernel(category))
+        if (labels.has(read, label) if target == "latency" else labels.has_kernel(read))
     )  # fmt: skip
 
 

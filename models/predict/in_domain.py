@@ -193,9 +193,9 @@ def training_support(
         family: Its family.
         measured: For each target what was measured where.
     """
-    category, read_as, schema = features.category, features.read_as, model.schema
+    category, read, read_as, schema = features.category, features.read, features.read_as, model.schema
     learned = features.device.kind in model.kinds
-    covered, label = covered_targets(measured, category, read_as), measured_label(category, read_as)
+    covered, label = covered_targets(measured, read), measured_label(read, read_as)
     local = {
         target: "unseen_kind" if not learned else "seen" if target in covered else "unseen_device"
         for target, parts in model.targets.items() if parts.members
@@ -206,11 +206,12 @@ def training_support(
         transferred.add("power")
     adapted = model.adaptations.get(category.device, {})
     regimes = {target: "adapted" if target in adapted else regime for target, regime in local.items()}
-    unknown = _unknown_labels(schema, category)
+    unknown = _unknown_labels(schema, category._replace(dtype=read.dtype, kv_dtype=read.kv_dtype))
     knobs = [name for name in family.config if name in category.knobs and name not in schema.knobs]
     is_together = measured["latency"].is_known(label)
     novelty = float(learned and not is_together)
     novelty += learned and category.impl not in ("", read_as)
+    novelty += learned and (category.dtype, category.cache_state) != (read.dtype, read.cache_state)
     novelty += sum(what != "impl" for what, _, _ in unknown) + len(knobs)
     warnings = [
         *_place_warnings(model, category, regimes["latency"], described(label.partition(" ")[2])),
@@ -221,9 +222,11 @@ def training_support(
         warnings.append(
             f"{category.impl} was measured on other devices only, never on {category.device}; read as {read_as}"
         )
-    if category.cache_state != features.cache_read_as:
+    if category.cache_state != read.cache_state:
+        warnings.append(f"{read_as} was never measured with {category.cache_state} caches; read as {read.cache_state}")
+    if category.dtype != read.dtype:
         warnings.append(
-            f"{read_as} was never measured with {category.cache_state} caches; read as {features.cache_read_as}"
+            f"{category.dtype} by {read_as} was not measured; read as {read.dtype}, which runs at the same rate"
         )
     return TrainingSupport(
         own_regime=local,
