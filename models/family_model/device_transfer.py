@@ -28,11 +28,13 @@ class TransferEstimate:
         logs: ln of each target's answer (s; share of the power limit), shape `(n,)`; NaN where nothing can be transferred.
         parts: By target, every answer that was averaged, by the source's name or `ANALYTIC` or `FREE`.
         near_duplicate: How far another edition of the same chip was measured, 0 to 1, shape `(n,)`.
+        same_duplicate: The same, 0 where that was measured with another impl.
     """
 
     logs: Mapping[str, Floats]
     parts: Mapping[str, Mapping[str, Floats]]
     near_duplicate: Floats
+    same_duplicate: Floats
 
 
 def transfer(
@@ -63,6 +65,7 @@ def transfer(
     # By category: the pair of it and each of its sources, -1 where it has fewer; how near they are, and the nearest edition.
     pair_of = np.full((len(useful), most), -1, dtype=np.intp)
     numbers = np.zeros((len(useful), most + 1))
+    same = [max((source.near_duplicate * source.is_same for source in each), default=0.0) for each in useful]
     start = 0
     for each, row, number in zip(useful, pair_of, numbers, strict=True):
         row[: len(each)] = range(start, start + len(each))
@@ -87,7 +90,7 @@ def transfer(
         zip(targets, _average_program(regressor, most, tuple(targets)).run(columns, numbers, code)[0], strict=True)
     )
     parts = _parts(regressor, answers, useful, code, targets, general) if with_parts else {}
-    return TransferEstimate(logs, parts, numbers[code, most])
+    return TransferEstimate(logs, parts, numbers[code, most], np.array(same)[code])
 
 
 def _average_program(regressor: FamilyRegressor, sources: int, targets: tuple[str, ...]) -> Program:

@@ -70,6 +70,7 @@ class Source:
         device: Its name.
         similarity: How near it is, 0 to 1: its weight.
         near_duplicate: How far it is another edition of the same chip, 0 to 1.
+        is_same: Whether all of the category was measured there, with the same impl: of another one it says less.
         targets: The targets measured there.
         inputs: The inputs of the category on that device.
     """
@@ -77,6 +78,7 @@ class Source:
     device: str
     similarity: float
     near_duplicate: float
+    is_same: bool
     targets: frozenset[str]
     inputs: CategoryInputs
 
@@ -284,7 +286,9 @@ class FamilyRegressor:
         if not targets:
             return None
         apart = distance(device, origin)
-        return Source(name, math.exp(-apart / REACH), near_duplicate(apart), targets, inputs)
+        read, wanted = inputs.features.read, self._inputs[category].features.read
+        is_same = read.impl == wanted.impl and measured_label(read, read.impl) in self.measured["latency"].whole
+        return Source(name, math.exp(-apart / REACH), near_duplicate(apart), is_same, targets, inputs)
 
     def query(self, cases: Cases, inputs: Sequence[CategoryInputs], code: Indices) -> Query:
         """The cases as the graphs meet them; `inputs` are those of their categories, `code` says which each case has."""

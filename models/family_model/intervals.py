@@ -253,8 +253,8 @@ def interval_ends(
     low, high, duplicate_low, duplicate_high, plain, unseen, adapted, growth = scores
     near = np.where(unseen > 0, near_duplicate, 0.0)
     low, high = low + near * (duplicate_low - low), high + near * (duplicate_high - high)
-    # The scores of unseen_kind are plain log errors.
-    scale = np.where(plain > 0, 1.0, scale_of(0.0 * factor if log_scale is None else log_scale))
+    # Where errors come from another device than the model's, their size follows other laws: such scores are plain log errors.
+    scale = np.where((plain > 0) | (unseen > 0), 1.0, scale_of(0.0 * factor if log_scale is None else log_scale))
     if deviation is not None:
         scale = np.where((adapted > 0) & ~np.isnan(deviation), deviation, scale)
     spread, outside = scale * factor, growth * (factor - 1.0)

@@ -50,7 +50,7 @@ class RawEstimates:
         logs: ln of each target's answer (s; share of the power limit), shape `(n,)`.
         regimes: Each target's regime before any adaptation, shape `(n,)`.
         points: Per target, where the cases lie for a correction; empty where none was asked for.
-        near_duplicate: How far another edition of the chip was measured, shape `(n,)`.
+        near_duplicate: How far another edition of the chip was measured with the same impl, shape `(n,)`.
         limit_w: Power limits, shape `(n,)`, or `(1,)` where no points were asked for.
     """
 
@@ -238,7 +238,7 @@ class FamilyPredictor:
                 self._learned, query, sources, sorted(targets), rows, free=free, with_parts=parts is not None
             )
             index: Any = slice(None) if rows is None else rows
-            near_duplicate[index] = answer.near_duplicate
+            near_duplicate[index] = answer.same_duplicate
             for target, column in answer.logs.items():
                 logs[target][index] = column
                 if parts is not None:

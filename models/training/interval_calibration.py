@@ -20,9 +20,9 @@ from ...features.batch.cases import Floats
 from ...features.batch.category import measured_label
 from ...features.device import Catalogue
 from ...features.vector.schema import scale_free_columns
-from ..engine.runtime import Runtime, mask_device_features
-from ..family_model.device_transfer import transfer
-from ..family_model.family_regressor import FamilyRegressor
+from ..engine.runtime import Runtime
+from ..family_model.device_transfer import TransferEstimate, transfer
+from ..family_model.family_regressor import FamilyRegressor, distance, near_duplicate
 from ..family_model.intervals import NEAR_DUPLICATE, NO_EVIDENCE_FACTOR, Scores, log_scale_target, scale_of
 from ..regressor import Matrix, Problem, Regressor
 from ..regressors.xgboost import QUICK, fit_scale
@@ -120,17 +120,17 @@ def calibrate_intervals(
     halves = shape_folds(table.rows.cases, 2, seed=1)
     sizes, graph = held_out_error_sizes(x, errors, halves, fit_on, rows, seed)
     seen = Scores.of(errors[rows] / sizes)
-    scores = {"seen": seen, "unseen_device": seen.widened(NO_EVIDENCE_FACTOR)}
+    # With one device alone nothing says how other devices differ.
+    scores = {"seen": seen, "unseen_device": Scores.of(errors[rows]).widened(NO_EVIDENCE_FACTOR)}
     if left_out is not None:
         away = log_errors(table, target, left_out.answers)
         known = np.flatnonzero(~np.isnan(away))
         # Power known on one device only cannot be left out: the guess above stands.
         if len(known):
-            away_scores = away[known] / error_sizes(graph, mask_device_features(x[known], table.features.schema))
-            is_near = left_out.near_duplicate[known] >= _NEAR
+            is_near = left_out.same_duplicate[known] >= _NEAR
             for name, of_kind in (("unseen_device", ~is_near), (NEAR_DUPLICATE, is_near)):
                 if of_kind.sum() >= MIN_ROWS:
-                    scores[name] = Scores.of(away_scores[of_kind])
+                    scores[name] = Scores.of(away[known][of_kind])
     if target == "latency":
         ratio = table.log_labels["latency"] - table.log_bound
         scores["unseen_kind"] = Scores.of(ratio - np.median(ratio))
@@ -153,12 +153,13 @@ class DeviceHoldout:
     Attributes:
         answers: NaN for rows of devices that were not left out.
         shift: What was added to the answers.
-        near_duplicate: How nearly another device is a duplicate of the row's, from 0 to 1, shape `(n,)`.
+        same_duplicate: How nearly another device, measured with the same impl, is a duplicate of the row's, from 0 to 1, shape
+            `(n,)`.
     """
 
     answers: Answers
     shift: float
-    near_duplicate: Floats
+    same_duplicate: Floats
 
 
 def measured_by_target(table: TrainingTable, rows: Any = slice(None)) -> dict[str, tuple[str, ...]]:
@@ -209,26 +210,32 @@ def device_holdout_answers(
         device_rows = cases.device == name
         others = ~device_rows & (kinds == devices.get(name).kind)
         if others.sum() >= MIN_ROWS:
-            train_on = rng.permutation(np.flatnonzero(others))[:_OTHERS_ROWS]
+            near = [other for other in np.unique(cases.device[others]).tolist()
+                    if near_duplicate(distance(devices.get(name), devices.get(other))) >= _NEAR]  # fmt: skip
+            drawn = rng.permutation(np.flatnonzero(others))
+            is_near = np.isin(cases.device[drawn], near)
+            twins = drawn[is_near][: _OTHERS_ROWS // 2]
+            train_on = np.concatenate([twins, drawn[~is_near][: _OTHERS_ROWS - len(twins)]])
             test_on = rng.permutation(np.flatnonzero(device_rows))[:_OWN_ROWS]
             tasks.append((test_on, pool.submit(_answers, table, regressor, train_on, test_on, seed, devices)))
     if not tasks:
         return None
     answers = {target: np.full(len(table), np.nan) for target in table.log_labels}
-    near_duplicate = np.zeros(len(table))
+    nearness, same = np.zeros(len(table)), np.zeros(len(table))
     for test_on, task in tasks:
-        left_out_answers, near_duplicate[test_on] = task.result()
-        for target, column in left_out_answers.items():
+        estimate = task.result()
+        nearness[test_on], same[test_on] = estimate.near_duplicate, estimate.same_duplicate
+        for target, column in estimate.logs.items():
             answers[target][test_on] = column
-    shift = _best_shift(log_errors(table, "latency", answers)[near_duplicate < 0.5])
-    answers["latency"] = np.maximum(answers["latency"] + shift * (1.0 - near_duplicate), table.log_bound)
-    return DeviceHoldout(answers, shift, near_duplicate)
+    shift = _best_shift(log_errors(table, "latency", answers)[nearness < _NEAR])
+    answers["latency"] = np.maximum(answers["latency"] + shift * (1.0 - nearness), table.log_bound)
+    return DeviceHoldout(answers, shift, same)
 
 
 def _answers(
     table: TrainingTable, regressor: Regressor, train_on: Any, test_on: Any, seed: int, devices: Catalogue
-) -> tuple[Mapping[str, Floats], Floats]:
-    """Answers for `test_on` by a quick fit on `train_on`, and how nearly another device is a duplicate."""
+) -> TransferEstimate:
+    """Answers for `test_on` by a quick fit on `train_on`."""
     answers = fit(table, train_on, regressor.quick or regressor, seed)
     n_inputs = len(table.features.schema.names) + (answers.analytic is not None)
     graphs = [*(graph.onnx for graph in answers.graphs), fit_scale_free(table, train_on, n_inputs, seed)]
@@ -245,8 +252,7 @@ def _answers(
     categories = cases.categories
     query = learned.query(cases, learned.inputs_of(categories.distinct), categories.code)
     sources = [learned.sources_of(category) for category in query.categories.distinct]
-    estimate = transfer(learned, query, sources, tuple(learned.members))
-    return estimate.logs, estimate.near_duplicate
+    return transfer(learned, query, sources, tuple(learned.members))
 
 
 def _members(members: Fit) -> dict[str, tuple[tuple[int, int, float], ...]]:
