@@ -20,7 +20,7 @@ from kernelcast.models.training.training import train
 
 SOURCES: Mapping[str, Mapping[str, str]] = {
     "aiconfigurator": {
-        "what": "LLM kernels in vLLM and TensorRT-LLM on A100, L40S, H200 and B200; power on H200 and B200",
+        "what": "LLM kernels in vLLM and TensorRT-LLM on A100, L40S, H100, H200, B200 and B300; power on H200 and B200",
         "licence": "Apache-2.0 (NVIDIA)",
         "link": "github.com/ai-dynamo/aiconfigurator",
     },

@@ -20,7 +20,7 @@ from ...features.batch.cases import Floats
 from ...features.batch.category import measured_label
 from ...features.device import Catalogue
 from ...features.vector.schema import scale_free_columns
-from ..engine.runtime import Runtime
+from ..engine.runtime import Runtime, mask_device_features
 from ..family_model.device_transfer import TransferEstimate, transfer
 from ..family_model.family_regressor import FamilyRegressor, distance, near_duplicate
 from ..family_model.intervals import NEAR_DUPLICATE, NO_EVIDENCE_FACTOR, Scores, log_scale_target, scale_of
@@ -120,20 +120,20 @@ def calibrate_intervals(
     halves = shape_folds(table.rows.cases, 2, seed=1)
     sizes, graph = held_out_error_sizes(x, errors, halves, fit_on, rows, seed)
     seen = Scores.of(errors[rows] / sizes)
-    # With one device alone nothing says how other devices differ.
-    scores = {"seen": seen, "unseen_device": Scores.of(errors[rows]).widened(NO_EVIDENCE_FACTOR)}
+    scores = {"seen": seen, "unseen_device": seen.widened(NO_EVIDENCE_FACTOR)}
     if left_out is not None:
         away = log_errors(table, target, left_out.answers)
         known = np.flatnonzero(~np.isnan(away))
         # Power known on one device only cannot be left out: the guess above stands.
         if len(known):
+            away_sizes = error_sizes(graph, mask_device_features(x[known], table.features.schema))
             is_near = left_out.same_duplicate[known] >= _NEAR
             for name, of_kind in (("unseen_device", ~is_near), (NEAR_DUPLICATE, is_near)):
                 if of_kind.sum() >= MIN_ROWS:
-                    scores[name] = Scores.of(away[known][of_kind])
+                    scores[name] = Scores.narrowest(away[known][of_kind], away_sizes[of_kind])
     if target == "latency":
         ratio = table.log_labels["latency"] - table.log_bound
-        scores["unseen_kind"] = Scores.of(ratio - np.median(ratio))
+        scores["unseen_kind"] = Scores.of(ratio - np.median(ratio), exponent=0.0)
     return IntervalCalibration(scores, graph)
 
 
