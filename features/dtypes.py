@@ -18,7 +18,7 @@ class Dtype:
         itemsize_b: Bytes per element in memory, scales of block formats included.
         aliases: Other names it goes by.
         runs_as: The format that takes its place on hardware without it; None where there is none.
-        needs_matrix_units: Whether matrix products in it exist only on hardware that has it: no library computes others.
+        needs_matrix_units: Whether products of two operands in it exist only on hardware that has it.
     """
 
     name: str

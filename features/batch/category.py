@@ -132,9 +132,15 @@ def kernel_label(category: CaseCategory) -> str:
     return f"{category.variant} {kv_pair(category)}"
 
 
+def _words(label: str) -> list[str]:
+    """The words of a `measured_label` without its device; an impl that nobody measured may hold spaces."""
+    *first, rest = label.split(" ", 3)
+    return [*first, *rest.rsplit(" ", 2)]
+
+
 def described(label: str) -> str:
     """A `measured_label` without its device, in words: `torch bf16 gpu`, `triton fp16 gpu cold with stages,tile_m`."""
-    kind, variant, pair, impl, cache_state, knobs = label.split(" ")
+    kind, variant, pair, impl, cache_state, knobs = _words(label)
     dtype, _, kv_dtype = pair.partition("/")
     words = [impl, variant, dtype if kv_dtype == dtype else pair, kind, "" if cache_state == "hot" else cache_state]
     return " ".join(filter(None, words)) + (f" with {knobs}" if knobs else "")
@@ -153,14 +159,10 @@ class MeasuredLabels:
     def __init__(self, labels: Iterable[str]) -> None:
         """Those of one target."""
         self.whole = frozenset(labels)
-        words = [label.split(" ") for label in self.whole]
+        words = [label.split(" ", 4) for label in self.whole]
         self.anywhere = frozenset(" ".join(each[1:]) for each in words)
         self.kernels = frozenset(f"{each[0]} {each[2]} {each[3]}" for each in words)
         self.devices = frozenset(each[0] for each in words)
-
-    def of_impl(self, impl: str) -> list[str]:
-        """In words, what was measured of an impl."""
-        return sorted(described(label) for label in self.anywhere if label.split(" ")[3] == impl)
 
     def is_known(self, label: str) -> bool:
         """Whether the like of a `measured_label` was measured on any device of its kind."""
@@ -185,37 +187,56 @@ def place_label(category: CaseCategory) -> str:
 
 
 def category_reader(
-    impls: Sequence[str], groups: Sequence[str], settings: Sequence[str]
+    impls: Sequence[str], groups: Sequence[str], settings: Sequence[str], measured: Collection[str] = ()
 ) -> Callable[[CaseCategory, bool], CaseCategory]:
     """What a category is read as: its impl, dtypes and cache state as they were measured.
 
-    The impl is the nearest one measured on its device in its dtypes, or on its device, or anywhere; one that is not given is
-    the first measured on its device in its dtypes, or in its dtypes anywhere. Of fp16 and bf16 the other is read where only
-    that was measured and both run at one rate: the second argument. Caches that were never measured cold are read as hot.
+    The impl is the nearest one measured on its device as this kernel, or in its dtypes, or on its device, or anywhere; one that
+    is not given is the first with which all of it was measured, or the first measured on its device or anywhere in its dtypes.
+    Of fp16 and bf16 the other is read where only that was measured and both run at one rate: the second argument. Caches that
+    were not measured cold are read as hot.
 
     Args:
         impls: All measured ones, the one to take first where none is given.
         groups: The measured `group_label`s.
         settings: The measured `setting_label`s.
+        measured: The `measured_label`s, where they are known.
     """
-    measured: dict[str, set[str]] = {}
+    places: dict[str, set[str]] = {}
     for label in groups:
         device, impl, pair = label.split(" ")
         for place in (f"{device} {pair}", pair, device):
-            measured.setdefault(place, set()).add(impl)
-    known = frozenset(settings)
+            places.setdefault(place, set()).add(impl)
+    for label in measured:
+        device, _, variant, pair, impl, *_ = label.split(" ")
+        places.setdefault(f"{device} {variant} {pair}", set()).add(impl)
+    whole, together = frozenset(measured), frozenset(settings)
+
+    def cached(category: CaseCategory) -> CaseCategory:
+        """What cold caches cost other implementations, on other devices and in other dtypes, says little of this one."""
+        hot = category._replace(cache_state="hot")
+        is_hot_here = measured_label(hot, hot.impl) in whole and measured_label(category, category.impl) not in whole
+        is_hot_only = (
+            setting_label(hot, hot.impl) in together and setting_label(category, category.impl) not in together
+        )
+        return hot if is_hot_here or is_hot_only else category
 
     def read(category: CaseCategory, has_one_rate: bool) -> CaseCategory:
-        others = [_with_other_dtype(category)] if has_one_rate and category.dtype in _ONE_LAW else []
-        here = [(f"{category.device} {kv_pair(each)}", each) for each in (category, *others)]
-        anywhere = [(kv_pair(each), each) for each in (category, *others)]
-        of_device = [(category.device, category)]
+        device, twin = category.device, _ONE_LAW.get(category.dtype) if has_one_rate else None
+        alike = [category] if twin is None else [category, _with_dtype(category, twin)]
+        for each in alike if not category.impl else ():
+            for impl in impls:
+                if measured_label(each, impl) in whole:
+                    return each._replace(impl=impl)
+        here = [(f"{device} {label(each)}", each) for label in (kernel_label, kv_pair) for each in alike]
+        anywhere = [(kv_pair(each), each) for each in alike]
+        of_device = [(device, category)]
         for place, each in [*here, *of_device, *anywhere] if category.impl else [*here, *anywhere, *of_device]:
-            there = [impl for impl in impls if impl in measured.get(place, ())]
+            there = [impl for impl in impls if impl in places.get(place, ())]
             nearest = nearest_impl(category.impl, there)
             if nearest in there:
-                return _cached_as_measured(each._replace(impl=nearest), known)
-        return _cached_as_measured(category._replace(impl=nearest_impl(category.impl, list(impls))), known)
+                return cached(each._replace(impl=nearest))
+        return cached(category._replace(impl=nearest_impl(category.impl, list(impls))))
 
     return read
 
@@ -225,16 +246,9 @@ _ONE_LAW = {"fp16": "bf16", "bf16": "fp16"}
 bf16 on an A100 agree within 2 % (median)."""
 
 
-def _with_other_dtype(category: CaseCategory) -> CaseCategory:
-    other = _ONE_LAW[category.dtype]
-    return category._replace(dtype=other, kv_dtype=other if category.kv_dtype == category.dtype else category.kv_dtype)
-
-
-def _cached_as_measured(category: CaseCategory, settings: Collection[str]) -> CaseCategory:
-    """What cold caches cost other implementations, on other devices and in other dtypes, says little of this one."""
-    hot = category._replace(cache_state="hot")
-    is_hot_only = setting_label(hot, hot.impl) in settings and setting_label(category, category.impl) not in settings
-    return hot if is_hot_only else category
+def _with_dtype(category: CaseCategory, dtype: str) -> CaseCategory:
+    kv_dtype = dtype if category.kv_dtype == category.dtype else category.kv_dtype
+    return category._replace(dtype=dtype, kv_dtype=kv_dtype)
 
 
 def nearest_impl(impl: str, known: list[str]) -> str:

@@ -8,7 +8,7 @@ artifact: a model never meets columns other than those it was trained on.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -99,11 +99,12 @@ class Features:
 class CategoryEncoder:
     """What features take from a case's category alone, under a schema and a catalogue; cached."""
 
-    def __init__(self, schema: FeatureSchema, catalogue: Catalogue) -> None:
+    def __init__(self, schema: FeatureSchema, catalogue: Catalogue, measured: Collection[str] = ()) -> None:
+        """The encoder; `measured` are the `measured_label`s of latency, where they are known."""
         self._schema = schema
         self._catalogue = catalogue
         self._family = get_family(schema.family)
-        self._read = category_reader(schema.impls, schema.groups, schema.settings)
+        self._read = category_reader(schema.impls, schema.groups, schema.settings, measured)
         self._cache = CategoryCache(self._encode)
 
     def encode(self, categories: Sequence[CaseCategory]) -> list[CategoryFeatures]:
@@ -121,7 +122,7 @@ class CategoryEncoder:
             threads = device.required("compute_units")
         category = category._replace(device=device.name, threads=threads)
         limits = device_limits(category, device, self._family.unit)
-        read = self._read(category, _has_one_rate(device))
+        read = self._read(category, _has_one_rate(device, self._family.unit))
         columns = dict(_category_columns(read, limits))
         for what, labels, label in (
             ("dtype", self._schema.dtypes, read.dtype),
@@ -136,9 +137,10 @@ class CategoryEncoder:
         return CategoryFeatures(category, read, device, limits, constant)
 
 
-def _has_one_rate(device: Device) -> bool:
-    """Whether matrix units of a GPU run fp16 and bf16 at one rate."""
-    rates = [device.matrix_flops_per_s.get(dtype) for dtype in ("fp16", "bf16")]
+def _has_one_rate(device: Device, unit: str) -> bool:
+    """Whether a GPU's matrix or vector units run fp16 and bf16 at one rate."""
+    peaks = device.matrix_flops_per_s if unit == "matrix" else device.vector_flops_per_s
+    rates = [peaks.get(dtype) for dtype in ("fp16", "bf16")]
     return device.kind == "gpu" and None not in rates and len({rate.value for rate in rates if rate}) == 1
 
 

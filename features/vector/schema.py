@@ -56,7 +56,7 @@ class FeatureSchema:
         kv_pairs: Pairs of dtype and cache dtype.
         cache_states: Cache states seen.
         threads: Thread counts seen.
-        settings: What ran in which dtype, on what, with which knobs (`category.setting_label`).
+        settings: What ran in which dtype, on what, from which caches, with which knobs (`category.setting_label`).
     """
 
     family: str

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...features.batch.cases import Floats
 from ...features.batch.categorical import Categorical
-from ...features.batch.category import kv_pair, thread_label
+from ...features.batch.category import CaseCategories, kv_pair, thread_label
 from ...features.vector.extract import Features
 from .analytic import attributes_of
 from .artifact_files import finite, numbers
@@ -277,6 +277,7 @@ def points_by_target(
 def points_of(regressor: FamilyRegressor, domain: Domain, query: Query, inputs: PointInputs) -> Points:
     """The points of cases: where they lie among the sizes, and in which directions a device may differ there."""
     features, n = query.features, len(query.x)
+    read = CaseCategories(tuple(each.features.read for each in query.inputs), query.categories.code)
     columns = [regressor.schema.names.index(name) for name in domain.names]
     spread = np.maximum(domain.points.std(axis=0), 0.5)
     place = np.clip((features.values[:, columns] - domain.points.mean(axis=0)) / spread, -4.0, 4.0)
@@ -284,9 +285,7 @@ def points_of(regressor: FamilyRegressor, domain: Domain, query: Query, inputs: 
     if inputs.utilisation is not None:
         directions.append(inputs.utilisation)
     elif regressor.analytic is not None:
-        directions.append(
-            regressor.analytic.shares(features.terms.T, attributes_of(query.categories, features.read_as))
-        )
+        directions.append(regressor.analytic.shares(features.terms.T, attributes_of(read, features.read_as)))
     for name in (*regressor.schema.devices, ANALYTIC, FREE):
         part = inputs.parts.get(name)
         apart = np.zeros(n) if part is None else np.nan_to_num(part - inputs.answers)
@@ -294,7 +293,7 @@ def points_of(regressor: FamilyRegressor, domain: Domain, query: Query, inputs: 
     # Last what earlier versions did not have, so that their points still compare.
     length = np.zeros(n) if inputs.utilisation is not None else (inputs.answers - _USUAL_LOG_S) / _LOG_SPREAD_S
     directions.append(np.clip(length, -2.0, 2.0)[:, None])
-    group = Categorical.joined([features.read_as, query.categories.labels(kv_pair)], "{} {}".format).strings()
+    group = Categorical.joined([features.read_as, read.labels(kv_pair)], "{} {}".format).strings()
     context = query.categories.labels(lambda category: f"{thread_label(category)} {category.cache_state}").strings()
     doubt = np.ones(n)
     if inputs.latency_s is not None:

@@ -236,7 +236,9 @@ class FamilyRegressor:
         self._unit = get_family(schema.family).unit
         self.analytic = analytic
         self.measured = {target: MeasuredLabels(labels) for target, labels in measured.items()}
-        self._encoder = CategoryEncoder(schema, devices)
+        self._encoder = CategoryEncoder(
+            schema, devices, self.measured["latency"].whole if "latency" in self.measured else ()
+        )
         self._inputs = CategoryCache(self._find_inputs)
         self.averages: dict[tuple[int, tuple[str, ...]], Program] = {}
         """Programs of `device_transfer`, by number of sources and targets."""
@@ -287,7 +289,8 @@ class FamilyRegressor:
             return None
         apart = distance(device, origin)
         read, wanted = inputs.features.read, self._inputs[category].features.read
-        is_same = read.impl == wanted.impl and measured_label(read, read.impl) in self.measured["latency"].whole
+        has_same_impl = not category.impl or read.impl == wanted.impl
+        is_same = has_same_impl and measured_label(read, read.impl) in self.measured["latency"].whole
         return Source(name, math.exp(-apart / REACH), near_duplicate(apart), is_same, targets, inputs)
 
     def query(self, cases: Cases, inputs: Sequence[CategoryInputs], code: Indices) -> Query:

@@ -45,7 +45,7 @@ class TrainingSupport:
         transferred: Targets answered from other devices instead.
         direct: Targets that the learned model answers.
         is_learned: Whether a learned model applies to latency.
-        is_unseen: Whether the intervals of a target are those of a device never measured.
+        is_unseen: Whether the interval of latency is that of a device never measured.
         method: How latency is answered, in words.
         novelty: Number of the category's labels never seen in training.
         warnings: What the prediction's notes say of it.
@@ -206,10 +206,10 @@ def training_support(
         transferred.add("power")
     adapted = model.adaptations.get(category.device, {})
     regimes = {target: "adapted" if target in adapted else regime for target, regime in local.items()}
-    unknown = _unknown_labels(schema, category._replace(dtype=read.dtype, kv_dtype=read.kv_dtype))
+    unknown = _unknown_labels(schema, read._replace(impl=category.impl))
     knobs = [name for name in family.config if name in category.knobs and name not in schema.knobs]
     is_together = measured["latency"].is_known(label)
-    novelty = float(learned and not is_together)
+    novelty = float(learned and not is_together and not any(what != "impl" for what, _, _ in unknown))
     novelty += learned and category.impl not in ("", read_as)
     novelty += learned and (category.dtype, category.cache_state) != (read.dtype, read.cache_state)
     novelty += sum(what != "impl" for what, _, _ in unknown) + len(knobs)
@@ -220,7 +220,7 @@ def training_support(
     ]
     if category.impl in schema.impls and category.impl != read_as:
         warnings.append(
-            f"{category.impl} was measured on other devices only, never on {category.device}; read as {read_as}"
+            f"{category.impl} was never measured on {category.device} in {kv_pair(category)}; read as {read_as}"
         )
     if category.cache_state != read.cache_state:
         warnings.append(f"{read_as} was never measured with {category.cache_state} caches; read as {read.cache_state}")
@@ -234,11 +234,11 @@ def training_support(
         transferred=frozenset(transferred),
         direct=frozenset(target for target in local if learned and target not in transferred),
         is_learned=regimes["latency"] != "unseen_kind",
-        is_unseen="unseen_device" in regimes.values(),
+        is_unseen=regimes["latency"] == "unseen_device",
         method=_method(regressor, category, read_as, regimes["latency"]),
         novelty=novelty,
         warnings=tuple(warnings),
-        fallback_warning=_never_together(label, read_as, measured["latency"]) if novelty > 0 else None,
+        fallback_warning=_never_together(schema, label, read_as) if novelty > 0 else None,
         largest_sizes=size_limits(category, model.largest, family.dim_names),
     )
 
@@ -280,10 +280,11 @@ def _label_warning(what: str, label: str, known: Sequence[str]) -> str:
     return f"{what} {label!r} was never measured; measured: {measured}"
 
 
-def _never_together(label: str, impl: str, measured: MeasuredLabels) -> str:
+def _never_together(schema: FeatureSchema, label: str, impl: str) -> str:
     """Why a category is new all of whose labels are known by themselves."""
     together = described(label.partition(" ")[2])
-    return f"{together!r} was never measured; measured of {impl}: {listed(measured.of_impl(impl)) or 'nothing'}"
+    known = [setting for setting in schema.settings if setting.split(" ")[0] == impl]
+    return f"{together!r} was never measured; measured of {impl}: {listed(known) or 'nothing'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,8 @@ def _settings(model: FamilyModel, device: Device, devices: Catalogue, impls: Col
     family = get_family(model.schema.family)
     measured_on: dict[tuple[str, str], set[str]] = {}
     variants: dict[tuple[str, str], set[str]] = {}
-    for name, kind, variant, pair, impl, cache_state, knobs in _split(model.measured["latency"]):
-        if (kind, cache_state, knobs) == (device.kind, "hot", ""):
+    for name, kind, variant, pair, impl, _, knobs in _split(model.measured["latency"]):
+        if (kind, knobs) == (device.kind, ""):
             measured_on.setdefault((impl, pair), set()).add(name)
             variants.setdefault((impl, pair), set()).add(variant)
     settings = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -120,11 +121,14 @@ class _ByIdentity:
 
 @lru_cache(maxsize=1024)
 def _peak(key: _ByIdentity, dtype: str, unit: str) -> float:
-    try:
-        return key.device.peak_flops_per_s(dtype, unit)[0]
-    except SpecError:
-        # Programs hold integers and formats no datasheet counts; every device file has a peak for fp32.
-        return key.device.peak_flops_per_s("fp32", unit)[0]
+    tried: str | None = dtype
+    while tried is not None:
+        with suppress(SpecError):
+            return key.device.peak_flops_per_s(tried, unit)[0]
+        # Compilers convert what a device has no units for.
+        tried = DTYPES[tried].runs_as if tried in DTYPES else None
+    # Programs hold integers and formats no datasheet counts; every device file has a peak for fp32.
+    return key.device.peak_flops_per_s("fp32", unit)[0]
 
 
 @lru_cache(maxsize=256)

@@ -171,11 +171,16 @@ def test_an_unknown_version_is_read_as_the_nearest_and_says_so(predictor: Artifa
 
 
 def test_an_unknown_dtype_is_out_of_domain_and_wider(predictor: ArtifactPredictor) -> None:
-    known, other = (KernelSpec.of("gemm", dtype, m=700, n=900, k=800, impl="vllm-0.24.0") for dtype in ("fp16", "bf16"))
-    first, second = predictor.predict([known, other], [A100, A100])
+    known, other, twin = (
+        KernelSpec.of("gemm", dtype, m=700, n=900, k=800, impl="vllm-0.24.0") for dtype in ("fp16", "tf32", "bf16")
+    )
+    first, second, third = predictor.predict([known, other, twin], [A100] * 3)
     assert first.in_domain
     assert not second.in_domain
-    assert "dtype 'bf16' was never measured" in " ".join(second.notes)
+    assert "dtype 'tf32' was never measured" in " ".join(second.notes)
+    assert third.notes == ("bf16 by vllm-0.24.0 was not measured; read as fp16, which runs at the same rate",)
+    assert third.latency_s.value == pytest.approx(first.latency_s.value)
+    assert third.latency_s.upper > first.latency_s.upper
 
 
 def test_a_knob_that_was_never_set_is_told_and_wider(predictor: ArtifactPredictor) -> None:
