@@ -104,6 +104,14 @@ class Device:
         known = sorted({name for table in tables for name in table})
         raise SpecError(f"{self.name} has no peak for {dtype}; it has: {listed(known)}", field="dtype")
 
+    def runs(self, dtype: str, unit: str) -> bool:
+        """Whether it has hardware for a dtype, or for what the dtype could run as."""
+        try:
+            self.peak_flops_per_s(dtype, unit)
+        except SpecError:
+            return False
+        return True
+
     @property
     def last_level_cache_b(self) -> float:
         """Bytes of the largest cache in front of memory."""

@@ -67,7 +67,7 @@ def test_every_row_has_provenance() -> None:
 
 def test_the_model_is_small_and_trained_on_these_tables() -> None:
     manifest = read_manifest(PRETRAINED)
-    assert sum(path.stat().st_size for path in PRETRAINED.iterdir()) < 15e6
+    assert sum(path.stat().st_size for path in PRETRAINED.iterdir()) < 16e6
     assert set(manifest["sources"]) == {"aiconfigurator", "neusight"}
     assert all(source["licence"] and source["link"] and source["rows"] > 0 for source in manifest["sources"].values())
     assert manifest["own_data"]
@@ -83,7 +83,7 @@ def test_the_model_fits_what_it_was_trained_on(tables: dict[str, LabelledCases],
         assert np.median(np.abs(latency.value / rows.latency_s - 1)) < 0.06, family
         inside = (latency.lower <= rows.latency_s) & (rows.latency_s <= latency.upper)
         assert inside.mean() > 0.88, family
-        assert result.in_domain.mean() > 0.94, family
+        assert result.in_domain.mean() > 0.92, family
 
 
 @pytest.mark.slow

@@ -222,8 +222,8 @@ def category_reader(
         return hot if is_hot_here or is_hot_only else category
 
     def read(category: CaseCategory, has_one_rate: bool) -> CaseCategory:
-        device, twin = category.device, _ONE_LAW.get(category.dtype) if has_one_rate else None
-        alike = [category] if twin is None else [category, _with_dtype(category, twin)]
+        device, other = category.device, _ONE_LAW.get(category.dtype) if has_one_rate else None
+        alike = [category] if other is None else [category, _with_dtype(category, other)]
         for each in alike if not category.impl else ():
             for impl in impls:
                 if measured_label(each, impl) in whole:

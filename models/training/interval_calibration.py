@@ -214,8 +214,8 @@ def device_holdout_answers(
                     if near_duplicate(distance(devices.get(name), devices.get(other))) >= _NEAR]  # fmt: skip
             drawn = rng.permutation(np.flatnonzero(others))
             is_near = np.isin(cases.device[drawn], near)
-            twins = drawn[is_near][: max(_OTHERS_ROWS // 2, _OTHERS_ROWS - int((~is_near).sum()))]
-            train_on = np.concatenate([twins, drawn[~is_near][: _OTHERS_ROWS - len(twins)]])
+            editions = drawn[is_near][: max(_OTHERS_ROWS // 2, _OTHERS_ROWS - int((~is_near).sum()))]
+            train_on = np.concatenate([editions, drawn[~is_near][: _OTHERS_ROWS - len(editions)]])
             test_on = rng.permutation(np.flatnonzero(device_rows))[:_OWN_ROWS]
             tasks.append((test_on, pool.submit(_answers, table, regressor, train_on, test_on, seed, devices)))
     if not tasks:

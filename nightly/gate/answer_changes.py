@@ -167,7 +167,7 @@ def _settings(entry: Mapping[str, Any], device: str) -> list[tuple[str, str, str
     words = [word.split(" ") for word in entry.get("measured", {}).get("latency", ())]
     here = [word for word in words if word[0] == device] or words
     settings = set()
-    for _, variant, pair in here:
+    for _, _, variant, pair, *_ in here:
         dtype, _, kv_dtype = pair.partition("/")
         settings.add((variant, dtype, kv_dtype if kv_dtype not in ("", dtype) else None))
     return sorted(settings, key=str)

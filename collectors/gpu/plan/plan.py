@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ....datasets.rows.splits import mixed, word_hash
 from ....features.device import Device, catalogue
-from ....features.kernel import KernelSpec
+from ....features.kernel import KernelSpec, get_family
 from .strata import GPU_LIMITS, Cell, CoverageOrder, Limits, Stratum, estimates
 from .sweeps import SWEEPS, GpuSweep, get_sweep
 
@@ -67,7 +68,7 @@ def gpu_plan(
     rng = np.random.default_rng(seed_after(seed, known))
     waiting = [spec for spec in tiled if spec.case_id not in known]
     n_tiled = min(len(waiting), max(0, n_rows - HEAD_START) // TILED_EVERY)
-    sweeps = [get_sweep(name) for name in families]
+    sweeps = [_able(get_sweep(name), card) for name in families]
     candidates = _candidates(sweeps, n_rows, rng)
     specs = [spec for spec in candidates if spec.case_id not in known]
     if not specs:
@@ -147,6 +148,12 @@ def energy_order(
 
 def _card(device: str | Device) -> Device:
     return catalogue().get(device) if isinstance(device, str) else device
+
+
+def _able(sweep: GpuSweep, card: Device) -> GpuSweep:
+    """The sweep without dtypes that the device has no hardware for."""
+    unit = get_family(sweep.family).unit
+    return replace(sweep, settings=tuple(setting for setting in sweep.settings if card.runs(setting.dtype, unit)))
 
 
 def _candidates(sweeps: Sequence[GpuSweep], n_rows: int, rng: np.random.Generator) -> dict[KernelSpec, bool]:

@@ -31,7 +31,7 @@ def test_the_shipped_models_card_says_what_its_manifest_says() -> None:
     manifest = read_manifest(SHIPPED)
     card = card_of(loaded(SHIPPED, manifest))
     assert card.startswith("# Model one\n")
-    trained = ("aiconfigurator", "Apache-2.0 (NVIDIA)", "254,974", "23,138", manifest["data"][0]["sha256"])
+    trained = ("aiconfigurator", "Apache-2.0 (NVIDIA)", "412,601", "23,138", manifest["data"][0]["sha256"])
     for words in (
         "| regressor | blend |",
         manifest["created"],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from kernelcast.features.cost.bounds import counts_of
 from kernelcast.features.kernel import View, families, get_family
-from kernelcast.models.engine.program import Program, Reading
+from kernelcast.models.engine.program import GraphColumns, Program
 from kernelcast.models.engine.runtime import ENGINE_ENV, library
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the package was built without the compiled engine")
@@ -57,7 +57,9 @@ def test_rows_can_be_chosen_and_a_row_alone_is_as_among_others(given: tuple[Any,
 def test_graphs_read_the_first_outputs_in_their_columns(given: tuple[Any, Any, Any]) -> None:
     columns, numbers, code = given
     constants = np.arange(20, dtype=np.float32).reshape(4, 5)
-    out, x = Program(_formula, (2, 1), (2,)).run(columns, numbers, code, reading=Reading(np.array([3, 1]), constants))
+    out, x = Program(_formula, (2, 1), (2,)).run(
+        columns, numbers, code, reading=GraphColumns(np.array([3, 1]), constants)
+    )
     np.testing.assert_array_equal(x[:, [3, 1]], out[:2].T.astype(np.float32))
     np.testing.assert_array_equal(x[:, [0, 2, 4]], constants[code][:, [0, 2, 4]])
 
@@ -66,7 +68,7 @@ def test_without_the_engine_the_formula_itself_answers(
     given: tuple[Any, Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns, numbers, code = given
-    reading = Reading(np.array([3, 1]), np.zeros((4, 5), dtype=np.float32))
+    reading = GraphColumns(np.array([3, 1]), np.zeros((4, 5), dtype=np.float32))
     native = Program(_formula, (2, 1), (2,)).run(columns, numbers, code, reading=reading)
     monkeypatch.setenv(ENGINE_ENV, "onnxruntime")
     plain = Program(_formula, (2, 1), (2,)).run(columns, numbers, code, reading=reading)

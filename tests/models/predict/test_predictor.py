@@ -171,10 +171,10 @@ def test_an_unknown_version_is_read_as_the_nearest_and_says_so(predictor: Artifa
 
 
 def test_an_unknown_dtype_is_out_of_domain_and_wider(predictor: ArtifactPredictor) -> None:
-    known, other, twin = (
+    known, other, alike = (
         KernelSpec.of("gemm", dtype, m=700, n=900, k=800, impl="vllm-0.24.0") for dtype in ("fp16", "tf32", "bf16")
     )
-    first, second, third = predictor.predict([known, other, twin], [A100] * 3)
+    first, second, third = predictor.predict([known, other, alike], [A100] * 3)
     assert first.in_domain
     assert not second.in_domain
     assert "dtype 'tf32' was never measured" in " ".join(second.notes)

@@ -27,7 +27,7 @@ from kernelcast.models.tuning.operation_sampling import (
 from kernelcast.models.tuning.rows import read_tables
 from kernelcast.plugins.cost_model import CostModel
 
-CPU, GPU, NEVER = "amd-epyc-9005-vm-2c", "nvidia-h200-sxm-141gb", "nvidia-h100-sxm-80gb"
+CPU, GPU, NEVER = "amd-epyc-9005-vm-2c", "nvidia-h200-sxm-141gb", "nvidia-gb200"
 SMALL = TrainingConfig(rows_measured=400, rows_other=100, fresh_measured=150, fresh_other=40,
                trees={"": Trees(5, 60, 0.2)}, power_trees=Trees(3, 30, 0.3))  # fmt: skip
 
