@@ -24,7 +24,8 @@ from .artifact_files import finite, numbers
 REGIMES = ("seen", "adapted", "unseen_device", "unseen_kind")
 """From the least strange to the strangest, an order that what is made of two answers goes by. seen: the like was measured on
 the device; adapted: a device calibrated by a few rows, errors as its Gaussian process states (`device_correction.Adaptation`);
-unseen_device: errors with each device left out, also for a variant or dtype never measured on a device that was;
+unseen_device: errors with each device left out, also for an impl, dtype, variant, cache state or knobs never measured together
+on a device that was;
 unseen_kind: no learned model applies (a kind of processor never trained on), errors are those of the lower bound times its
 median ratio."""
 
