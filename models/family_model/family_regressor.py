@@ -31,8 +31,8 @@ Members = Mapping[str, tuple[tuple[int, int, float], ...]]
 REACH = 0.3
 """Distance at which a source's weight falls to 1/e."""
 
-_LEAST_WEIGHT = 0.01
-"""A source whose weight is below this share of the nearest one's is left out: it would move an answer by a fraction of a
+_LEAST_WEIGHT = 0.05
+"""A source whose weight is below this share of the nearest one's is left out: it would move an answer by about a
 per cent, and costs as much as the nearest."""
 
 _FACTS = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b", "tdp_w")
