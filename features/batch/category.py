@@ -212,7 +212,7 @@ def category_reader(
         places.setdefault(f"{device} {variant} {pair}", set()).add(impl)
     whole, together = frozenset(measured), frozenset(settings)
 
-    def cached(category: CaseCategory) -> CaseCategory:
+    def with_measured_cache(category: CaseCategory) -> CaseCategory:
         """What cold caches cost other implementations, on other devices and in other dtypes, says little of this one."""
         hot = category._replace(cache_state="hot")
         is_hot_here = measured_label(hot, hot.impl) in whole and measured_label(category, category.impl) not in whole
@@ -235,15 +235,15 @@ def category_reader(
             there = [impl for impl in impls if impl in places.get(place, ())]
             nearest = nearest_impl(category.impl, there)
             if nearest in there:
-                return cached(each._replace(impl=nearest))
-        return cached(category._replace(impl=nearest_impl(category.impl, list(impls))))
+                return with_measured_cache(each._replace(impl=nearest))
+        return with_measured_cache(category._replace(impl=nearest_impl(category.impl, list(impls))))
 
     return read
 
 
 _ONE_LAW = {"fp16": "bf16", "bf16": "fp16"}
-"""On matrix units of one rate for both, products in one take what those in the other take: vidur's fp16 and aiconfigurator's
-bf16 on an A100 agree within 2 % (median)."""
+"""Where units run both at one rate, a kernel in one takes as long as in the other: public LLM products on an A100, vidur's in
+fp16 and aiconfigurator's in bf16, agree within 2 % (median)."""
 
 
 def _with_dtype(category: CaseCategory, dtype: str) -> CaseCategory:

@@ -115,6 +115,10 @@ class CategoryEncoder:
         """
         return [self._cache[category] for category in categories]
 
+    def read(self, category: CaseCategory) -> CaseCategory:
+        """What a category is read as, see `category_reader`; its device has its catalogue name, a CPU's threads are a number."""
+        return self._read(category, _has_one_rate(self._catalogue.get(category.device), self._family.unit))
+
     def _encode(self, category: CaseCategory) -> CategoryFeatures:
         device = self._catalogue.get(category.device)
         threads = category.threads
@@ -122,7 +126,7 @@ class CategoryEncoder:
             threads = device.required("compute_units")
         category = category._replace(device=device.name, threads=threads)
         limits = device_limits(category, device, self._family.unit)
-        read = self._read(category, _has_one_rate(device, self._family.unit))
+        read = self.read(category)
         columns = dict(_category_columns(read, limits))
         for what, labels, label in (
             ("dtype", self._schema.dtypes, read.dtype),

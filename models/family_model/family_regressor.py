@@ -17,7 +17,6 @@ from ...features.batch.category import CaseCategories, CaseCategory, CategoryCac
 from ...features.cost.bounds import BOUNDS, TERMS, Work, counts, counts_of, n_counts
 from ...features.cost.device_limits import DeviceLimits, limit_numbers
 from ...features.device import Catalogue, Device
-from ...features.errors import SpecError
 from ...features.kernel import View, get_family
 from ...features.vector.extract import CategoryEncoder, CategoryFeatures, Features, derive, knob_features
 from ...features.vector.schema import FeatureSchema
@@ -278,19 +277,17 @@ class FamilyRegressor:
         moved = category._replace(device=name)
         if device.kind != origin.kind or device.name == origin.name:
             return None
-        try:
-            origin.peak_flops_per_s(category.dtype, self._unit)
-        except SpecError:
-            # It lacks the hardware, or was measured under a catalogue that knew a peak for it.
+        # It may lack the hardware, or have been measured under a catalogue that knew a peak for it.
+        if not origin.runs(category.dtype, self._unit):
             return None
-        inputs = self.inputs_of([moved])[0]
-        targets = covered_targets(self.measured, inputs.features.read)
+        read = self._encoder.read(moved)
+        targets = covered_targets(self.measured, read)
         if not targets:
             return None
-        apart = distance(device, origin)
-        read, wanted = inputs.features.read, self._inputs[category].features.read
-        has_same_impl = not category.impl or read.impl == wanted.impl
+        has_same_impl = not category.impl or read.impl == self._encoder.read(category).impl
         is_same = has_same_impl and measured_label(read, read.impl) in self.measured["latency"].whole
+        apart = distance(device, origin)
+        inputs = self.inputs_of([moved])[0]
         return Source(name, math.exp(-apart / REACH), near_duplicate(apart), is_same, targets, inputs)
 
     def query(self, cases: Cases, inputs: Sequence[CategoryInputs], code: Indices) -> Query:

@@ -214,7 +214,9 @@ def training_support(
     novelty += learned and (category.dtype, category.cache_state) != (read.dtype, read.cache_state)
     novelty += sum(what != "impl" for what, _, _ in unknown) + len(knobs)
     warnings = [
-        *_place_warnings(model, category, regimes["latency"], described(label.partition(" ")[2])),
+        *_place_warnings(
+            model, category, regimes["latency"], described(label.partition(" ")[2]) if is_together else None
+        ),
         *(_label_warning(*entry) for entry in unknown),
         *(f"{name} was never set in what was measured, and is left out of account" for name in knobs),
     ]
@@ -263,12 +265,13 @@ def _unknown_labels(schema: FeatureSchema, category: CaseCategory) -> list[tuple
     return [(what, label, known) for what, label, known in labels if label not in known]
 
 
-def _place_warnings(model: FamilyModel, category: CaseCategory, regime: str, label: str) -> list[str]:
-    """What to say of where the category runs; `label` is all of it in words."""
+def _place_warnings(model: FamilyModel, category: CaseCategory, regime: str, label: str | None) -> list[str]:
+    """What to say of where the category runs; `label` is all of it in words, None where no device was measured so."""
     if regime == "unseen_device" and category.device not in model.devices:
         return [f"{category.device} is not among the measured devices: {listed(model.devices)}"]
     if regime == "unseen_device":
-        return [f"{label} was measured on other devices only, never on {category.device}"]
+        kernel = " ".join(word for word in (category.variant, kv_pair(category)) if word)
+        return [f"{label or kernel} was measured on other devices only, never on {category.device}"]
     if regime == "unseen_kind":
         return [f"no {model.schema.family} was measured on a device of {category.device}'s kind"]
     return []

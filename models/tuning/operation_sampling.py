@@ -13,7 +13,6 @@ import numpy as np
 
 from ...features.batch.cases import Cases, Floats
 from ...features.device import Device
-from ...features.errors import SpecError
 from ...features.kernel import KernelFamily, get_family
 from ..family_model.artifact import FamilyModel
 from ..predict.predictor import ArtifactPredictor
@@ -52,11 +51,8 @@ def dtypes_on(model: FamilyModel, device: Device, family: KernelFamily) -> list[
     for dtype in model.schema.dtypes:
         if dtype in NO_MLIR_DTYPES or not any(f" {dtype} {device.kind}" in word for word in model.schema.settings):
             continue
-        try:
-            device.peak_flops_per_s(dtype, family.unit)
-        except SpecError:
-            continue
-        dtypes.append(dtype)
+        if device.runs(dtype, family.unit):
+            dtypes.append(dtype)
     return dtypes
 
 

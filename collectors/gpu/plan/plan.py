@@ -68,7 +68,7 @@ def gpu_plan(
     rng = np.random.default_rng(seed_after(seed, known))
     waiting = [spec for spec in tiled if spec.case_id not in known]
     n_tiled = min(len(waiting), max(0, n_rows - HEAD_START) // TILED_EVERY)
-    sweeps = [_able(get_sweep(name), card) for name in families]
+    sweeps = [_runnable(get_sweep(name), card) for name in families]
     candidates = _candidates(sweeps, n_rows, rng)
     specs = [spec for spec in candidates if spec.case_id not in known]
     if not specs:
@@ -150,7 +150,7 @@ def _card(device: str | Device) -> Device:
     return catalogue().get(device) if isinstance(device, str) else device
 
 
-def _able(sweep: GpuSweep, card: Device) -> GpuSweep:
+def _runnable(sweep: GpuSweep, card: Device) -> GpuSweep:
     """The sweep without dtypes that the device has no hardware for."""
     unit = get_family(sweep.family).unit
     return replace(sweep, settings=tuple(setting for setting in sweep.settings if card.runs(setting.dtype, unit)))
