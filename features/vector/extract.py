@@ -116,7 +116,7 @@ class CategoryEncoder:
         return [self._cache[category] for category in categories]
 
     def read(self, category: CaseCategory) -> CaseCategory:
-        """What a category is read as, see `category_reader`; its device has its catalogue name, a CPU's threads are a number."""
+        """What a category is read as, see `category_reader`; its device under its catalogue name, a CPU's threads a number."""
         return self._read(category, _has_one_rate(self._catalogue.get(category.device), self._family.unit))
 
     def _encode(self, category: CaseCategory) -> CategoryFeatures:
