@@ -160,6 +160,16 @@ class KernelSpec:
             cache_state=cache_state,
         )
 
+    def resized(self, dims: Mapping[str, int]) -> KernelSpec:
+        """The spec with other sizes, by name.
+
+        Raises:
+            SpecError: a size is unknown, missing, too small or too large.
+        """
+        checked = _checked_dims(get_family(self.family), dims)
+        return KernelSpec(self.family, self.dtype, checked, self.variant, self.impl, self.kv_dtype, self.config,
+                          self.threads, self.cache_state)  # fmt: skip
+
     def __getitem__(self, dim: str) -> int:
         return dict(self.dims)[dim]
 

@@ -17,7 +17,7 @@ from ...client.answers import Batch
 from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec
-from ...features.spec_io.reading import DEFAULT_COVERAGE, read_spec, shown_name
+from ...features.spec_io.reading import DEFAULT_COVERAGE, SpecReader, shown_name
 from ...models.predict.prediction import Prediction
 from ...workloads.answers import prediction_answer
 from ..model_source import LoadedModel, Service, require_model
@@ -71,9 +71,10 @@ def read_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Request:
     specs: list[KernelSpec] = []
     devices: list[str] = []
     errors: list[FieldProblem] = []
+    reader = SpecReader(catalogue, extra=("coverage",) if single else ())
     for index, item in enumerate(items):
         try:
-            spec, device = read_spec(item, catalogue, extra=("coverage",) if single else ())
+            spec, device = reader.read(item)
         except SpecError as error:
             where = error.field or ""
             if not single:

@@ -41,6 +41,45 @@ def read_spec(item: Any, catalogue: Catalogue, extra: tuple[str, ...] = ()) -> t
     return spec, device.name
 
 
+class SpecReader:
+    """Reads the specs of one request: of one that differs from the latest in its sizes alone, and whose other fields are text,
+    only the sizes are checked.
+    """
+
+    def __init__(self, catalogue: Catalogue, extra: tuple[str, ...] = ()) -> None:
+        """A reader under a catalogue of devices; `extra` names fields to pass over."""
+        self._catalogue, self._extra = catalogue, extra
+        self._others: dict[str, Any] | None = None
+        self._latest: tuple[KernelSpec, str]
+
+    def read(self, item: Any) -> tuple[KernelSpec, str]:
+        """The spec of a plain mapping and its device, see `read_spec`.
+
+        Raises:
+            SpecError: likewise.
+        """
+        others = None
+        if type(item) is dict and "sizes" in item:
+            others = {name: value for name, value in item.items() if name != "sizes"}
+            if others == self._others:
+                return self._resized(item["sizes"])
+        spec, device = self._latest = read_spec(item, self._catalogue, self._extra)
+        # Where sizes imply the variant they decide more than themselves; and of JSON's values only text equals itself alone.
+        is_fixed = get_family(spec.family).variant_of is None or bool((others or {}).get("variant"))
+        is_text = all(type(value) is str for value in (others or {}).values())
+        self._others = others if is_fixed and is_text else None
+        return spec, device
+
+    def _resized(self, sizes: Any) -> tuple[KernelSpec, str]:
+        spec, device = self._latest
+        family = get_family(spec.family)
+        numbers = _whole_numbers(sizes, "sizes", family, family.dim_names)
+        try:
+            return spec.resized(numbers), device
+        except SpecError as error:
+            raise SpecError(str(error), field=_path(error.field, family)) from error
+
+
 def read_bare_spec(
     item: Any, extra: tuple[str, ...] = (), taken: tuple[str, ...] = SPEC_FIELDS, needed: tuple[str, ...] = _REQUIRED
 ) -> KernelSpec:
