@@ -33,9 +33,9 @@ from kernelcast.models.regressor import Regressor, get_regressor
 from kernelcast.models.regressors.blend import Blend
 from kernelcast.models.regressors.periodic import Periodic
 from kernelcast.models.regressors.xgboost import XGBoost
-from kernelcast.models.training.fitting import TrainingTable, fit, fit_and_hold_out
+from kernelcast.models.training.fitting import TrainingTable, fit, hold_out
 from kernelcast.models.training.labelled_cases import LabelledCases, labelled_files
-from kernelcast.models.training.stacking import stacking_weights, weighed_members
+from kernelcast.models.training.stacking import stacking_weights, unneeded, weighed_members
 from sklearn.ensemble import RandomForestRegressor
 
 ROOT = Path(__file__).parents[1]
@@ -231,8 +231,10 @@ def _members(held: Held, seed: int) -> Iterator[tuple[str, Floats]]:
 def _blend(held: Held, seed: int) -> Iterator[tuple[str, Floats]]:
     """The blend with all that training does: fits that leave shapes out, and weights learned from these."""
     with ThreadPoolExecutor(1) as pool:
-        fitted, answers = fit_and_hold_out(held.train, get_regressor("blend"), seed, pool)
-    final, members = weighed_members(fitted, stacking_weights(held.train, answers))
+        answers, analytic = hold_out(held.train, get_regressor("blend"), seed, pool)
+    weights = stacking_weights(held.train, answers)
+    fitted = fit(held.train, slice(None), get_regressor("blend"), seed, analytic, unneeded(weights))
+    final, members = weighed_members(fitted, weights)
     x, log_base = final.inputs(held.test)
     outputs = Runtime([graph.onnx for graph in final.graphs]).run(x)
     yield "blend as trained", weighted_sum(outputs, members["latency"]) + log_base

@@ -35,7 +35,7 @@ class Prediction(msgspec.Struct, frozen=True):
     family: Annotated[str, Meta(description="Kernel family")]
     device: DeviceName
     latency_s: Annotated[Interval, Meta(description="Time of one run in seconds")]
-    power_w: Annotated[Interval | None, Meta(description="Mean power in watts; null where no model has seen power")]
+    power_w: Annotated[Interval | None, Meta(description="Mean power in watts; null where it is unknown")]
     energy_j: Annotated[Interval | None, Meta(description="Energy of one run in joules: latency times power")]
     coverage: Coverage
     bound: Bound

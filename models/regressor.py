@@ -40,6 +40,7 @@ class Problem:
         weights: A column of shape `(n,)` for targets whose rows do not all count alike.
         seed: Of everything random.
         threads: How many threads the fit may use: more than there are cores spin against each other.
+        unneeded: Members and targets whose graph has no weight and need not be fitted.
     """
 
     x: Matrix
@@ -47,6 +48,7 @@ class Problem:
     weights: Mapping[str, Floats]
     seed: int
     threads: int = 1
+    unneeded: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,11 @@ class Regressor:
         name: On the command line and in artifacts.
         on_analytic: Whether latency is learned as a ratio to the fitted analytic model rather than to the lower bound.
         quick: Stands in for it in the many fits that leave a device out; None: itself.
-        again: What further fits of a large table consist of, to be averaged with the first; None: itself.
     """
 
     name: str = ""
     on_analytic: bool = False
     quick: Regressor | None = None
-    again: Regressor | None = None
 
     def fit(self, problem: Problem) -> list[Graph]:
         """Graphs that together answer every target of the problem; where several answer one, they are weighed."""

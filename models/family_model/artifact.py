@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from .artifact_files import MANIFEST, ArtifactError, ArtifactFormat, StoreGraph,
 from .device_correction import Adaptation
 from .domain import Domain, Largest
 from .intervals import Scores, scores_from_json, scores_to_json
+from .utilisation import UtilisationModel
 
 FORMAT = ArtifactFormat("model", "train", version=2, required={"families": dict, "files": dict, "regressor": str})
 """History of versions: 1, the first; 2, what was measured where, scale-free trees, and adaptations to devices."""
@@ -29,7 +30,8 @@ class TargetModel:
     """How one target of one family is predicted.
 
     Attributes:
-        members: (graph, column, weight) triples whose answers add up to the log ratio; none for energy, a product of two.
+        members: (graph, column, weight) triples whose answers add up to the log ratio; none for energy, a product of two,
+            and for power that follows from a `UtilisationModel`.
         scale_graph: The graph of error sizes; None where there is none.
         scores: Conformal scores by regime (`intervals.REGIMES`).
     """
@@ -57,6 +59,7 @@ class FamilyModel:
         free: The graph of the scale-free trees; None where there is none.
         shift: Added to ln(latency) on devices never measured.
         analytic: The analytic model that latency is a ratio to; None where it is a ratio to the lower bound.
+        utilisation: Power of a family whose own was not learned; None where it was, or that of fewer than two families was.
         adaptations: By device and target what a few rows of it taught.
         metrics: Held-out errors.
     """
@@ -74,8 +77,17 @@ class FamilyModel:
     free: int | None = None
     shift: float = 0.0
     analytic: AnalyticModel | None = None
+    utilisation: UtilisationModel | None = None
     adaptations: Mapping[str, Mapping[str, Adaptation]] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+def with_power_of(before: FamilyModel, model: FamilyModel) -> FamilyModel:
+    """The model with the utilisation model of an earlier one, where it has no power itself."""
+    if before.utilisation is None or "power" in model.targets:
+        return model
+    from_before = {target: before.targets[target] for target in ("power", "energy")}
+    return replace(model, utilisation=before.utilisation, targets={**model.targets, **from_before})
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +218,14 @@ def load_family(directory: Path, manifest: Mapping[str, Any], family: str) -> Fa
                 f"{directory}: the {family} model was trained on other features "
                 f"({entry['schema_hash']}, this kernelcast has {schema.hash}); train it again"
             )
+        targets = {name: _target_from_json(target, len(entry["graphs"])) for name, target in entry["targets"].items()}
+        own_power = bool(targets["power"].members) if "power" in targets else None
+        if own_power is bool(entry.get("utilisation")) or (own_power is not None and "energy" not in targets):
+            raise ValueError("power needs members or a utilisation model, and an energy beside it")
         return FamilyModel(
             schema=schema,
             graphs=tuple(read_graph(directory, name, manifest["files"]) for name in entry["graphs"]),
-            targets={
-                name: _target_from_json(target, len(entry["graphs"])) for name, target in entry["targets"].items()
-            },
+            targets=targets,
             domain=Domain.from_json(entry["domain"]),
             devices=tuple(entry["devices"]),
             kinds=tuple(entry["kinds"]),
@@ -222,6 +236,7 @@ def load_family(directory: Path, manifest: Mapping[str, Any], family: str) -> Fa
             free=_graph(entry["free"], len(entry["graphs"])),
             shift=finite(entry["shift"]),
             analytic=AnalyticModel.from_json(entry["analytic"]) if entry.get("analytic") else None,
+            utilisation=UtilisationModel.from_json(entry["utilisation"]) if entry.get("utilisation") else None,
             adaptations={
                 str(device): {str(target): Adaptation.from_json(item) for target, item in by_target.items()}
                 for device, by_target in entry["adaptations"].items()
@@ -241,7 +256,8 @@ def _to_json(family: str, model: FamilyModel, store: StoreGraph) -> dict[str, An
         "largest": model.largest,
         "adaptations": _adaptations(model),
         "free": model.free, "shift": model.shift,
-        "analytic": model.analytic.to_json() if model.analytic else None, "metrics": dict(model.metrics),
+        "analytic": model.analytic.to_json() if model.analytic else None,
+        "utilisation": model.utilisation.to_json() if model.utilisation else None, "metrics": dict(model.metrics),
     }  # fmt: skip
 
 

@@ -13,11 +13,21 @@ from typing import Any
 import numpy as np
 
 from ...features.batch.cases import Floats, Indices
+from ...features.kernel import get_family
 from ..engine.program import Program
 from ..engine.runtime import weighted_sum
 from .family_regressor import FamilyRegressor, Query, Source
+from .intervals import power_limits_of
 
 ANALYTIC, FREE = "analytic", "scale-free"
+
+_STREAM_SHARE = 0.87
+"""Share of the peak memory bandwidth that public stream benchmarks reach: the median of 14 GPUs' best (0.77 to 0.98;
+BabelStream, RRZE's gpu-stream, clpeak and others)."""
+
+_STREAM_WEIGHT, _MOST_GPUS = 4.0, 2
+"""How many measured GPUs that share counts as, and beside how many at most: one GPU may reach far less than others (a
+copy of torch 0.57 on an H200), several say more than the share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +74,14 @@ def transfer(
     most = max(map(len, useful), default=0)
     # By category: the pair of it and each of its sources, -1 where it has fewer; how near they are, and the nearest edition.
     pair_of = np.full((len(useful), most), -1, dtype=np.intp)
-    numbers = np.zeros((len(useful), most + 1))
+    numbers = np.zeros((len(useful), most + 2))
     same = [max((source.near_duplicate * source.is_same for source in each), default=0.0) for each in useful]
     start = 0
     for each, row, number in zip(useful, pair_of, numbers, strict=True):
         row[: len(each)] = range(start, start + len(each))
         number[: len(each)] = [source.similarity for source in each]
         number[most] = max((source.near_duplicate for source in each), default=0.0)
+        number[most + 1] = _stream_weight(regressor) if each else 0.0
         start += len(each)
     answers = np.full((len(targets), most, len(code)), np.nan)
     pair = pair_of.T[:, code]
@@ -81,10 +92,14 @@ def transfer(
     base, lower = query.log_base, query.features.work.lower_bound_s
     if free is None and regressor.free is not None and "latency" in targets:
         free = regressor.runtime.run(query.x, only=(regressor.free,))[regressor.free][:, 0]
-    general = np.stack([base, lower, np.full(len(base), np.nan) if free is None else free])
+    general = np.stack(
+        [base, lower, np.full(len(base), np.nan) if free is None else free, query.features.work.bounds_s["dram"]]
+    )
     general = general if rows is None else general[:, rows]
     if "latency" in targets:
         answers[targets.index("latency")] += general[0]
+    if "power" in targets:
+        answers[targets.index("power")] += _log_limit_ratios(query, useful, most)[:, code]
     columns = np.concatenate([answers.reshape(-1, len(code)), general])
     logs = dict(
         zip(targets, _average_program(regressor, most, tuple(targets)).run(columns, numbers, code)[0], strict=True)
@@ -98,17 +113,19 @@ def _average_program(regressor: FamilyRegressor, sources: int, targets: tuple[st
     key = sources, targets
     if key not in regressor.averages:
 
-        def formula(answers: Any, general: Any, similarity: Any, near: Any) -> Any:
+        def formula(answers: Any, general: Any, similarity: Any, near: Any, stream: Any) -> Any:
             logs = []
             for i, target in enumerate(targets):
                 log = _weighted_mean(answers[i * sources : (i + 1) * sources], similarity)
                 if target == "latency":
-                    others = list(_general(regressor, *general).values())
-                    log = _average(log, others, np.log(general[1]), near[0], regressor.shift)
+                    others = list(_general(regressor, *general[:3]).values())
+                    log = _average(log, others, np.log(general[1]), near[0])
+                    log = _towards_stream(log, general[3], (1.0 - near[0]) * stream[0])
+                    log = log + (1.0 - near[0]) * regressor.shift
                 logs.append(log)
             return np.stack(logs)
 
-        regressor.averages[key] = Program(formula, (len(targets) * sources, 3), (sources, 1))
+        regressor.averages[key] = Program(formula, (len(targets) * sources, 4), (sources, 1, 1))
     return regressor.averages[key]
 
 
@@ -144,7 +161,7 @@ def _parts(
                 part = parts[target].setdefault(source.device, np.full(len(code), np.nan))
                 part[here] = table[place, here]
     if "latency" in parts:
-        parts["latency"] |= _general(regressor, *general)
+        parts["latency"] |= _general(regressor, *general[:3])
     return parts
 
 
@@ -152,6 +169,37 @@ def _general(regressor: FamilyRegressor, base: Any, lower: Any, free: Any) -> di
     """The answers that come from no source, ln of seconds."""
     general = {} if regressor.analytic is None else {ANALYTIC: base}
     return general if regressor.free is None else general | {FREE: np.log(lower) + free}
+
+
+def _log_limit_ratios(query: Query, sources: Sequence[Sequence[Source]], most: int) -> Floats:
+    """What turns a share of a source's power limit into one of the category's device, ln, shape `(most, n_categories)`.
+
+    Editions of a chip draw the same watts for the same work, up to their limits; of other chips the share carries over.
+    """
+    ratios = np.zeros((most, len(sources)))
+    for column, (inputs, each) in enumerate(zip(query.inputs, sources, strict=True)):
+        limit_w, _ = power_limits_of(inputs.features.device)
+        for row, source in enumerate(each):
+            ratio = power_limits_of(source.inputs.features.device)[0] / limit_w
+            ratios[row, column] = 0.0 if np.isnan(ratio) else source.near_duplicate * np.log(ratio)
+    return ratios
+
+
+def _stream_weight(regressor: FamilyRegressor) -> float:
+    """How much the share of memory's peak that streams reach counts beside the GPUs on which a family was measured that only
+    moves data.
+    """
+    names = regressor.measured["latency"].devices if "latency" in regressor.measured else ()
+    gpus = sum(regressor.devices.get(name).kind == "gpu" for name in names)
+    is_few = 0 < gpus <= _MOST_GPUS and get_family(regressor.schema.family).tiles is None
+    return _STREAM_WEIGHT / (_STREAM_WEIGHT + gpus) if is_few else 0.0
+
+
+def _towards_stream(log: Any, dram_s: Any, weight: Any) -> Any:
+    """The answer drawn towards the time of a stream, as far as memory is what takes the time."""
+    share = np.minimum(2.0 * dram_s / np.exp(log), 1.0)
+    stream = np.log(np.maximum(dram_s, 1e-12) / _STREAM_SHARE)
+    return log + weight * share * (stream - log)
 
 
 def _weighted_mean(answers: Any, weights: Any) -> Any:
@@ -165,7 +213,7 @@ def _weighted_mean(answers: Any, weights: Any) -> Any:
     return total / np.where(weight > 0, weight, np.nan)
 
 
-def _average(transferred: Any, general: Sequence[Any], log_bound: Any, near_duplicate: Any, shift: float) -> Any:
+def _average(transferred: Any, general: Sequence[Any], log_bound: Any, near_duplicate: Any) -> Any:
     """The mean of the answers there are, or the transferred one alone as far as it comes from a near duplicate."""
     stacked = np.stack([transferred, *general])
     missing = np.isnan(stacked)
@@ -173,4 +221,4 @@ def _average(transferred: Any, general: Sequence[Any], log_bound: Any, near_dupl
     # With no source at all and nothing general either, the lower bound is what is left.
     mean = np.where(count > 0, np.where(missing, 0.0, stacked).sum(axis=0) / np.maximum(count, 1), log_bound)
     share = np.where(missing[0], 0.0, near_duplicate)
-    return share * np.where(missing[0], 0.0, transferred) + (1.0 - share) * (mean + shift)
+    return share * np.where(missing[0], 0.0, transferred) + (1.0 - share) * mean

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -59,6 +59,14 @@ _MAX_LOG_WIDTH = 50.0
 """Keeps an absurdly wide upper end finite."""
 
 
+_LEAST_SIZE, _MOST_SIZE = 0.004, 2.0
+"""Sizes of log errors: none is smaller than repeats of a measurement differ, or of any use beyond."""
+
+_COMMON_SIZES = 0.9
+"""Share of the rows of devices left out whose error sizes are told apart. The largest, of a dtype or a source that few devices
+have, made intervals of two orders of magnitude."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scores:
     """Quantiles of conformal scores.
@@ -68,16 +76,22 @@ class Scores:
         n: How many held-out rows they come from.
         exponent: The power of a case's error size that its scores are relative to: 1, or less where errors follow other laws
             than those the sizes were learned from, down to 0 for plain log errors.
+        largest_size: Larger error sizes are taken for this one: of few held-out rows, they say little.
     """
 
     quantiles: Floats
     n: int
     exponent: float = 1.0
+    largest_size: float = _MOST_SIZE
 
     @classmethod
     def narrowest(cls, errors: Floats, sizes: Floats) -> Scores:
         """The scores of errors with modelled sizes, shape `(n,)` each, whose median interval of 90 % is narrowest."""
-        tried = [cls.of(errors / sizes**exponent, exponent) for exponent in (0.0, 0.5, 1.0)]
+        largest = float(np.quantile(sizes, _COMMON_SIZES))
+        sizes = np.minimum(sizes, largest)
+        tried = [
+            replace(cls.of(errors / sizes**share), exponent=share, largest_size=largest) for share in (0.0, 0.5, 1.0)
+        ]
         ends = [np.multiply.outer(scores.bounds(0.9), sizes**scores.exponent) for scores in tried]
         widths = [float(np.median(np.exp(high) - np.exp(low))) for low, high in ends]
         return tried[int(np.argmin(widths))]
@@ -93,7 +107,7 @@ class Scores:
 
     def widened(self, factor: float) -> Scores:
         """The same scores, `factor` times as large."""
-        return Scores(self.quantiles * factor, self.n, self.exponent)
+        return replace(self, quantiles=self.quantiles * factor)
 
     def bounds(self, coverage: float) -> tuple[float, float]:
         """Lower (≤ 0) and upper (≥ 0) score of the central interval of that coverage.
@@ -107,7 +121,13 @@ class Scores:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the manifest."""
-        return {"quantiles": [round(float(q), 6) for q in self.quantiles], "n": self.n, "exponent": self.exponent}
+        quantiles = [round(float(q), 6) for q in self.quantiles]
+        return {
+            "quantiles": quantiles,
+            "n": self.n,
+            "exponent": self.exponent,
+            "largest_size": round(self.largest_size, 6),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Scores:
@@ -115,7 +135,11 @@ class Scores:
         quantiles = numbers(data["quantiles"], len(_PROBABILITIES))
         if (np.diff(quantiles) < 0).any():
             raise ValueError("quantiles of errors that do not ascend")
-        return cls(quantiles, int(finite(data["n"], 0)), finite(data.get("exponent", 1.0), 0.0, 1.0))
+        exponent, largest = (
+            finite(data.get("exponent", 1.0), 0.0, 1.0),
+            finite(data.get("largest_size", _MOST_SIZE), 0.0, _MOST_SIZE),
+        )
+        return cls(quantiles, int(finite(data["n"], 0)), exponent, max(largest, _LEAST_SIZE))
 
 
 def scores_to_json(scores: Mapping[str, Scores]) -> dict[str, Any]:
@@ -161,10 +185,7 @@ def log_scale_target(errors: Floats) -> Floats:
 
 def scale_of(log_scale: Floats) -> Floats:
     """Scale from the scale model's answer, held within limits so that one odd leaf cannot give an absurd interval."""
-    return np.exp(np.minimum(np.maximum(log_scale, _LEAST_LOG_SCALE), _MOST_LOG_SCALE))
-
-
-_LEAST_LOG_SCALE, _MOST_LOG_SCALE = np.log(0.004), np.log(2.0)
+    return np.clip(np.exp(log_scale), _LEAST_SIZE, _MOST_SIZE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,26 +236,31 @@ def score_row(scores: Mapping[str, Scores], regime: str, coverage: float) -> tup
     normal = NormalDist().inv_cdf((1.0 + coverage) / 2.0)
     # Beyond what was measured errors grow, small as they were inside; of devices never measured that is in the scores.
     growth = _LOG_ERROR_OUTSIDE * normal if regime == "seen" else 0.0
-    bounds = *chosen.bounds(coverage), chosen.exponent, *duplicate.bounds(coverage), duplicate.exponent
+    bounds = [
+        number for each in (chosen, duplicate)
+        for number in (*each.bounds(coverage), each.exponent, math.log(each.largest_size))
+    ]  # fmt: skip
     return *bounds, regime == "unseen_kind", regime == "unseen_device", regime == "adapted", growth
 
 
-ROW_NUMBERS = 10
+ROW_NUMBERS = 12
 """Numbers of a `score_row`."""
 
 
 def interval_rows(
-    latency_s: Any, bound_s: Any, log_power: Any, limit_w: Any, idle_w: Any, ends: Sequence[tuple[Any, Any, Any, Any]]
-) -> Any:
-    """Value, lower and upper end of latency, and of power and energy where power was learned, shape `(3, n)` or `(9, n)`.
+    latency_s: Any, bound_s: Any, log_power: Any, limit_w: Any, idle_w: Any, ends: Sequence[tuple[Any, Any, Any, Any]],
+    *, energy_is_product: bool = False,
+) -> Any:  # fmt: skip
+    """Value, lower and upper end of latency, and of power and energy where power is predicted, shape `(3, n)` or `(9, n)`.
 
     Args:
         latency_s: Predicted latency, shape `(n,)` like the rest.
         bound_s: Its lower bound.
-        log_power: ln of the predicted share of the power limit; None where no power was learned.
+        log_power: ln of the predicted share of the power limit; None where none is predicted.
         limit_w: Power limit, NaN where none is public.
         idle_w: Least power, likewise.
         ends: For each of `SCORED` that has scores, what `interval_ends` gives.
+        energy_is_product: Whether latency and power were learned from different families.
     """
     latency = _between(latency_s, *ends[0][:2], bound_s)
     if log_power is None:
@@ -243,8 +269,8 @@ def interval_rows(
     power = _between(value, *ends[1][:2], idle_w, limit_w)
     # No energy outside what the ends of latency and power give together.
     energy = _between(latency_s * value, *ends[2][:2], latency[1] * power[1], latency[2] * power[2])
-    is_adapted = (ends[0][3] > 0) | (ends[1][3] > 0)
-    chosen = [np.where(is_adapted, *pair) for pair in zip(_product(latency, power), energy, strict=True)]
+    is_product = (ends[0][3] > 0) | (ends[1][3] > 0) | energy_is_product
+    chosen = [np.where(is_product, *pair) for pair in zip(_product(latency, power), energy, strict=True)]
     # A kind of device whose power was never measured, or without a public limit, has no power.
     known = (ends[1][2] == 0) & ~np.isnan(value)
     return np.stack([*latency, *(np.where(known, row, np.nan) for row in (*power, *chosen))])
@@ -256,21 +282,20 @@ def interval_ends(
     """Ends of an interval as multiples of the value, and whether its regime is unseen_kind and adapted, shape `(n,)` each.
 
     Args:
-        scores: A `score_row`, shape `(10, n)`.
+        scores: A `score_row`, shape `(ROW_NUMBERS, n)`.
         log_scale: What the scale model answers; None where there is none, and errors have size 1.
         factor: Widening outside the domain.
         near_duplicate: How far another edition of the chip was measured.
         deviation: The standard deviation that an adaptation claims, NaN where none does; None where no case has one.
     """
-    low, high, exponent, duplicate_low, duplicate_high, duplicate_exponent, plain, unseen, adapted, growth = scores
+    low, high, exponent, largest, *duplicate, plain, unseen, adapted, growth = scores
+    duplicate_low, duplicate_high, duplicate_exponent, duplicate_largest = duplicate
     near = np.where(unseen > 0, near_duplicate, 0.0)
-    log_size = (
-        0.0 * factor if log_scale is None else np.minimum(np.maximum(log_scale, _LEAST_LOG_SCALE), _MOST_LOG_SCALE)
-    )
-    size = np.exp(exponent * log_size)
+    log_size = 0.0 * factor if log_scale is None else np.maximum(log_scale, math.log(_LEAST_SIZE))
+    size = np.exp(exponent * np.minimum(log_size, largest))
     if deviation is not None:
         size = np.where((adapted > 0) & ~np.isnan(deviation), deviation, size)
-    duplicate_size = near * np.exp(duplicate_exponent * log_size)
+    duplicate_size = near * np.exp(duplicate_exponent * np.minimum(log_size, duplicate_largest))
     size = (1.0 - near) * size
     low, high = low * size + duplicate_low * duplicate_size, high * size + duplicate_high * duplicate_size
     outside = growth * (factor - 1.0)

@@ -27,6 +27,7 @@ from ..family_model.device_correction import Adaptation
 from ..family_model.domain import size_limits
 from ..family_model.family_regressor import CategoryInputs, Source, covered_targets
 from ..family_model.intervals import REGIMES, SCORED, power_limits_of, score_row
+from ..family_model.utilisation import POWERED_KIND
 
 SCALED_BOUND = "scaled bound"
 """Method where no learned model applies: the lower bound times the family's median ratio to it."""
@@ -206,6 +207,8 @@ def training_support(
         transferred.add("power")
     adapted = model.adaptations.get(category.device, {})
     regimes = {target: "adapted" if target in adapted else regime for target, regime in local.items()}
+    if model.utilisation is not None:
+        regimes["power"] = "unseen_device" if learned and features.device.kind == POWERED_KIND else "unseen_kind"
     unknown = _unknown_labels(schema, read._replace(impl=category.impl))
     knobs = [name for name in family.config if name in category.knobs and name not in schema.knobs]
     is_together = measured["latency"].is_known(label)

@@ -22,7 +22,7 @@ class Prediction:
 
     Attributes:
         latency_s: Time of one run.
-        power_w: Mean power; None where the model never saw power.
+        power_w: Mean power; None where it is unknown.
         energy_j: Energy of one run; None likewise.
         coverage: Share of cases the intervals are built to contain.
         method: The regressor and any stand-in (`impl` read as its nearest version).

@@ -76,8 +76,7 @@ class FamilyPredictor:
     @cached_property
     def _scale_graphs(self) -> tuple[int | None, ...]:
         """The graph of the error sizes of each target with scores; None where there is none."""
-        names = SCORED if "power" in self._targets else SCORED[:1]
-        return tuple(self.model.targets[name].scale_graph for name in names)
+        return tuple(self.model.targets[name].scale_graph for name in SCORED if name in self.model.targets)
 
     @cached_property
     def _error_graphs(self) -> tuple[int, ...]:
@@ -133,6 +132,7 @@ class FamilyPredictor:
         estimates, scales = self._estimate(query, records, columns, larger, with_points=adapted)
         deviation = self._correct(estimates, records, code) if adapted else None
         inputs = [*estimates.logs.values(), *scales, work.lower_bound_s, excess, estimates.near_duplicate]
+        inputs += [] if model.utilisation is None else [work.bounds_s["compute"], work.dram_all_s]
         inputs += [] if deviation is None else [*deviation]
         numbers = np.array([record.scores[coverage] for record in records])
         rows, _ = self._answers[deviation is not None].run(np.stack(inputs), numbers, code)
@@ -267,9 +267,11 @@ def _answer_programs(model: FamilyModel, n_logs: int, scale_graphs: Sequence[int
     """From logs, error sizes and what else `predict` gives to `interval_rows`; True: with deviations of an adaptation."""
     n_scores = len(scale_graphs)
     n_scales = sum(graph is not None for graph in scale_graphs)
+    utilisation = model.utilisation
+    n_single = 3 if utilisation is None else 5
 
     def formula(logs: Any, scales: Any, single: Any, deviation: Any, numbers: Any, scores: Any) -> Any:
-        (bound_s, excess, near_duplicate), (learned, novelty, limit_w, idle_w) = single, numbers
+        (bound_s, excess, near_duplicate, *peaks_s), (learned, novelty, limit_w, idle_w) = single, numbers
         # Off the device kinds it was trained on, what was learned means nothing: the median ratio stands in.
         scaled = bound_s * np.exp(model.median_log_ratio)
         latency_s = np.maximum(np.where(learned > 0, np.exp(logs[0]), scaled), bound_s)
@@ -279,10 +281,13 @@ def _answer_programs(model: FamilyModel, n_logs: int, scale_graphs: Sequence[int
             score, scale = scores[i * ROW_NUMBERS : (i + 1) * ROW_NUMBERS], None if graph is None else next(left)
             claimed = deviation[i] if len(deviation) else None
             ends.append(interval_ends(score, scale, factor, near_duplicate, claimed))
-        return interval_rows(latency_s, bound_s, logs[1] if n_logs > 1 else None, limit_w, idle_w, ends)
+        log_power = logs[1] if n_logs > 1 else utilisation and utilisation.log_share(latency_s, *peaks_s)
+        return interval_rows(
+            latency_s, bound_s, log_power, limit_w, idle_w, ends, energy_is_product=utilisation is not None
+        )
 
     return {
-        adapted: Program(formula, (n_logs, n_scales, 3, n_scores * adapted), (4, n_scores * ROW_NUMBERS))
+        adapted: Program(formula, (n_logs, n_scales, n_single, n_scores * adapted), (4, n_scores * ROW_NUMBERS))
         for adapted in (False, True)
     }
 

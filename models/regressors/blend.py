@@ -33,28 +33,11 @@ class Blend(Regressor):
 
     def fit(self, problem: Problem) -> list[Graph]:
         """Graphs of every member, each answering its targets. Needs the `train` extra."""
-        members = {"boosted": self.boosted.fit(problem), "network": self.network.fit(problem)}
-        return [replace(graph, member=name) for name, graphs in members.items() for graph in graphs]
+        graphs = []
+        for name, member in (("boosted", self.boosted), ("network", self.network)):
+            targets = {target: y for target, y in problem.targets.items() if (name, target) not in problem.unneeded}
+            graphs += [replace(graph, member=name) for graph in member.fit(replace(problem, targets=targets))]
+        return graphs
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkAgain(Regressor):
-    """The blend's network once more, for latency alone: two networks differ enough to be worth averaging, trees hardly do.
-
-    Attributes:
-        name: Name of the fit.
-        on_analytic: True: latency is a ratio to the fitted analytic model.
-        network: The network.
-    """
-
-    name: str = "network again"
-    on_analytic: bool = True
-    network: Periodic = Periodic()  # noqa: RUF009 - frozen, so sharing one is safe
-
-    def fit(self, problem: Problem) -> list[Graph]:
-        """One graph, for latency. Needs the `train` extra."""
-        alone = replace(problem, targets={"latency": problem.targets["latency"]})
-        return [replace(graph, member="network") for graph in self.network.fit(alone)]
-
-
-REGRESSOR = Blend(again=NetworkAgain())
+REGRESSOR = Blend()

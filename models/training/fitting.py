@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Mapping
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,10 +21,8 @@ from ..regressor import Graph, Problem, Regressor
 from .labelled_cases import LabelledCases
 
 _LARGE_TABLE = 5_000
-_SMALL, _LARGE = (5, 3), (10, 2)
-"""(folds, how many of them are held out). Of a small table three fifths are held out in turn, and the final fit sees all rows.
-Of a large one two fits that each leave a tenth out serve together (the second may lack members, see `Regressor.again`): as
-good as one on all rows, and their held-out rows are more than enough to learn the errors from."""
+_SMALL, _LARGE = (5, 3), (10, 1)
+"""(folds, how many of them are held out in turn): a tenth of a large table is enough to learn the errors from."""
 
 MIN_ROWS = 20
 """Fewer rows of a family than this cannot be held out in folds and teach nothing."""
@@ -89,8 +87,7 @@ class TrainingTable:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A fitted regressor. Several graphs of one member are fits of it to other rows, which share its weight when served;
-    `answers` is for a fit that has one graph a member.
+    """A fitted regressor.
 
     Attributes:
         graphs: Its graphs.
@@ -120,8 +117,18 @@ class Fit:
         return answers
 
 
-def fit(table: TrainingTable, rows: Any, regressor: Regressor, seed: int, analytic: AnalyticModel | None = None) -> Fit:
-    """The regressor fitted on `rows` (indices or a slice) of the table; `analytic` is taken as it is where it is given."""
+def fit(
+    table: TrainingTable,
+    rows: Any,
+    regressor: Regressor,
+    seed: int,
+    analytic: AnalyticModel | None = None,
+    unneeded: frozenset[tuple[str, str]] = frozenset(),
+) -> Fit:
+    """The regressor fitted on `rows` (indices or a slice) of the table; `analytic` is taken as it is where it is given.
+
+    Graphs of the `unneeded` members and targets may be missing.
+    """
     if regressor.on_analytic and analytic is None:
         analytic = AnalyticModel.fit(table.terms[rows], table.attributes.take(rows), table.rows.latency_s[rows], seed)
     x, log_base = Fit((), analytic).inputs(table)
@@ -129,14 +136,15 @@ def fit(table: TrainingTable, rows: Any, regressor: Regressor, seed: int, analyt
     targets["latency"] = targets["latency"] - log_base[rows]
     known = {name: column for name, column in targets.items() if not np.isnan(column).all()}
     sure = np.clip(table.rows.latency_s[rows] / SURE_POWER_S, _LEAST_POWER_WEIGHT, 1.0)
-    problem = Problem(x[rows], known, {"power": sure}, seed)
+    problem = Problem(x[rows], known, {"power": sure}, seed, unneeded=unneeded)
     return Fit(tuple(regressor.fit(problem)), analytic)
 
 
-def fit_and_hold_out(
+def hold_out(
     table: TrainingTable, regressor: Regressor, seed: int, pool: Executor
-) -> tuple[Fit, MemberAnswers]:
-    """The fit that will serve, and every member's answers for rows held out by shape, NaN where a row never was.
+) -> tuple[MemberAnswers, AnalyticModel | None]:
+    """Every member's answers for rows held out by shape, NaN where a row never was, and the analytic model of all rows where
+    these answers are ratios to it.
 
     Args:
         table: The training table of a family.
@@ -150,23 +158,23 @@ def fit_and_hold_out(
     analytic = None
     if large and regressor.on_analytic:
         analytic = AnalyticModel.fit(table.terms, table.attributes, table.rows.latency_s, seed)
-    parts = []
-    for k in range(n_held_out):
+    parts: list[tuple[Any, Future[Fit]]] = []
+    judged = dict.fromkeys(table.log_labels, 0)
+    for k in range(count):
+        # Shapes are dealt by hash: as many folds as hold some rows of every target.
+        if len(parts) >= n_held_out and min(judged.values()) >= MIN_ROWS:
+            break
         out = folds == k
         if out.any() and (~out).sum() >= MIN_ROWS // 2:
-            left = np.flatnonzero(~out)
-            chosen = regressor.again if large and k > 0 and regressor.again is not None else regressor
-            parts.append((np.flatnonzero(out), pool.submit(fit, table, left, chosen, seed + k, analytic)))
-    final = None if large else pool.submit(fit, table, slice(None), regressor, seed)
+            future = pool.submit(fit, table, np.flatnonzero(~out), regressor, seed + k, analytic)
+            parts.append((np.flatnonzero(out), future))
+            judged = {name: n + int((~np.isnan(table.log_labels[name][out])).sum()) for name, n in judged.items()}
     answers: dict[str, dict[str, Floats]] = {}
     for rows, future in parts:
         for target, members in future.result().answers(table, rows).items():
             for member, column in members.items():
                 answers.setdefault(target, {}).setdefault(member, np.full(len(table), np.nan))[rows] = column[rows]
-    if final is not None:
-        return final.result(), answers
-    graphs: Sequence[Graph] = [graph for _, future in parts for graph in future.result().graphs]
-    return Fit(tuple(graphs), analytic), answers
+    return answers, analytic
 
 
 def log_errors(table: TrainingTable, target: str, answers: Answers) -> Floats:

@@ -229,6 +229,8 @@ def device_holdout_answers(
             answers[target][test_on] = column
     shift = _best_shift(log_errors(table, "latency", answers)[nearness < _NEAR])
     answers["latency"] = np.maximum(answers["latency"] + shift * (1.0 - nearness), table.log_bound)
+    if "power" in answers:
+        answers["power"] = np.minimum(answers["power"], 0.0)
     return DeviceHoldout(answers, shift, same)
 
 

@@ -18,14 +18,17 @@ import numpy as np
 
 from ...datasets.rows.splits import file_sha256
 from ...datasets.store.store import Store
+from ...features.cost.bounds import work
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError, listed
 from ...version import versions
 from ..family_model.artifact import Artifact, FamilyModel, TargetModel, save_artifact
 from ..family_model.domain import Domain, largest_sizes
+from ..family_model.intervals import NEAR_DUPLICATE, power_limits_of
+from ..family_model.utilisation import POWERED_KIND, PowerRows, UtilisationModel
 from ..metrics import error_summary
 from ..regressor import Matrix, Progress, Regressor, get_regressor, no_progress, training_threads
-from .fitting import MIN_ROWS, Answers, TrainingTable, fit_and_hold_out, log_errors
+from .fitting import MIN_ROWS, Answers, TrainingTable, fit, hold_out, log_errors
 from .interval_calibration import (
     DeviceHoldout,
     calibrate_intervals,
@@ -34,7 +37,7 @@ from .interval_calibration import (
     measured_by_target,
 )
 from .labelled_cases import LabelledCases, joined_by_family, labelled_files
-from .stacking import combined, stacking_weights, weighed_members
+from .stacking import combined, stacking_weights, unneeded, weighed_members
 from .store_rows import MOST_ROWS, labelled_store
 
 DEFAULT_REGRESSOR = "blend"
@@ -96,6 +99,7 @@ def train(
         for future in as_completed(running):
             families[running[future]] = future.result()
             steps(f"trained {running[future]}", len(families), len(tables))
+    families = with_utilisation(families, tables, known, seed)
     order = [rows.cases.family.name for rows in tables]
     installed = {"python": platform.python_version(), **versions(*_PACKAGES)}
     facts = {"versions": installed, "seed": seed} | dict(facts or {})
@@ -195,7 +199,7 @@ def _train_family(
 ) -> FamilyModel:
     name = rows.cases.family.name
     table = TrainingTable.of(rows, devices)
-    fitted, members = fit_and_hold_out(table, regressor, seed, cores)
+    members, analytic = hold_out(table, regressor, seed, cores)
     if not members.get("latency"):
         raise SpecError(
             f"the {len(rows)} rows of {name} are of too few different shapes to hold any out; "
@@ -205,10 +209,11 @@ def _train_family(
     weights = stacking_weights(table, members)
     held_out = combined(table, members, weights)
     if "power" in table.log_labels and np.isnan(log_errors(table, "power", held_out)).all():
-        # Power of one shape only: nothing says how wrong it would be on another, so none is predicted.
+        # Power of too few shapes: nothing says how wrong it would be on another, so it is not learned.
         table = replace(table, log_labels={"latency": table.log_labels["latency"]})
+    fitted = cores.submit(fit, table, slice(None), regressor, seed, analytic, unneeded(weights))
     left_out = device_holdout_answers(table, regressor, seed, devices, cores)
-    final, triples = weighed_members(fitted, weights)
+    final, triples = weighed_members(fitted.result(), weights)
     x, _ = final.inputs(table)
     free = cores.submit(fit_scale_free, table, slice(None), x.shape[1], seed).result()
     targets, scales = _target_models(table, x, len(final.graphs) + 1, triples, (held_out, left_out), seed)
@@ -229,6 +234,33 @@ def _train_family(
         analytic=final.analytic,
         metrics=_metrics(table, held_out, left_out),
     )
+
+
+def with_utilisation(
+    families: Mapping[str, FamilyModel], tables: Sequence[LabelledCases], devices: Catalogue, seed: int
+) -> dict[str, FamilyModel]:
+    """The families, those without power with what the others' rows say of it; as they are where these say too little."""
+    groups: dict[tuple[str, str], PowerRows] = {}
+    for rows in tables:
+        name = rows.cases.family.name
+        for device in np.unique(rows.cases.device).tolist() if "power" in families[name].targets else ():
+            index = np.flatnonzero((rows.cases.device == device) & ~np.isnan(rows.power_w))
+            limit_w, _ = power_limits_of(devices.get(device))
+            if devices.get(device).kind == POWERED_KIND and len(index) >= MIN_ROWS and not np.isnan(limit_w):
+                here = rows.take(index)
+                paper = work(here.cases.with_catalogue_names(devices).with_core_counts(devices), devices)
+                share = here.power_w / limit_w
+                groups[name, device] = PowerRows(here.latency_s, paper.bounds_s["compute"], paper.dram_all_s, share)
+    fitted = UtilisationModel.fit(groups, seed)
+    if fitted is None:
+        return dict(families)
+    model, scores = fitted
+    unmeasured = TargetModel((), None, {"seen": scores, NEAR_DUPLICATE: scores})
+    return {
+        name: family if "power" in family.targets
+        else replace(family, utilisation=model, targets={**family.targets, "power": unmeasured, "energy": unmeasured})
+        for name, family in families.items()
+    }  # fmt: skip
 
 
 def _target_models(

@@ -17,7 +17,14 @@ import numpy as np
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError
 from ...models.evaluation.scoring import canonical
-from ...models.family_model.artifact import Artifact, load_family, manifest_sha256, read_manifest, save_artifact
+from ...models.family_model.artifact import (
+    Artifact,
+    load_family,
+    manifest_sha256,
+    read_manifest,
+    save_artifact,
+    with_power_of,
+)
 from ...models.family_model.nearby_rows import Method
 from ...models.predict.predictor import ArtifactPredictor, load_predictor
 from ...models.training.device_calibration import calibrated, save_calibrated
@@ -220,7 +227,12 @@ def retrained(
     families, taken = dict(trained.families), {}
     if champion is not None:
         over = {family: load_family(champion, manifest, family) for family in manifest["families"] if family in left}
-        families = dict(sorted((over | families).items()))
+        # What these rows alone say of power may be nothing.
+        powered = {
+            family: with_power_of(load_family(champion, manifest, family), model)
+            for family, model in families.items() if manifest["families"].get(family, {}).get("utilisation")
+        }  # fmt: skip
+        families = dict(sorted((over | families | powered).items()))
         taken = dict.fromkeys(over, _version(champion))
     provenance = {"kind": "retrained", "taken_over": taken, **dict(facts or {})}
     save_artifact(Artifact(regressor, families, {**trained.facts, "challenger": provenance}), out)

@@ -70,8 +70,8 @@ def test_memory_does_not_grow_with_changes(service, models, home, promote_to, wa
         wait(lambda: serves(service, tag))  # noqa: B023
         assert service.predict()[0] == 200
         sizes.append(service.resident_b())
-    # A model that leaks is in every later size; one that is just being let go of is in a single one.
-    assert min(sizes[-3:]) - min(sizes[:3]) < GROWN_B, [size >> 20 for size in sizes]
+    # A model that leaks stays; those that are just being let go of, several on a busy machine, do not.
+    wait(lambda: service.predict()[0] == 200 and service.resident_b() - min(sizes[:3]) < GROWN_B)
 
 
 def edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernelcast.features.batch.cases import Cases
+from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import catalogue
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
 from kernelcast.models.family_model.family_regressor import distance, near_duplicate
@@ -121,3 +122,37 @@ def test_the_less_is_known_the_lower_the_best_answer() -> None:
     assert sure == pytest.approx(0.0, abs=0.01)
     assert unsure < -0.05
     assert _best_shift(np.array([np.nan])) == 0.0
+
+
+@pytest.mark.parametrize(("sources", "share"), [((A100_40,), (0.62, 0.9)), ((A100_40, T4, H100), (0.3, 0.61))])
+def test_one_devices_slow_copies_are_not_every_devices(
+    made_up: MadeUp,
+    train: Callable[..., Artifact],
+    tmp_path: Path,
+    sources: tuple[str, ...],
+    share: tuple[float, float],
+) -> None:
+    """Two fifths of the peak on one device say little of another; on three they do."""
+    rows = made_up(400, family="softmax", impls=("torch",), devices=sources, largest=32768)
+    dram_s = work(rows.cases, catalogue()).bounds_s["dram"]
+    save_artifact(train([replace(rows, latency_s=5e-6 + dram_s / 0.4)]), tmp_path / "model")
+    large = made_up(50, family="softmax", impls=("torch",), devices=("nvidia-a40",), largest=32768, seed=2).cases
+    ideal_s = work(large, catalogue()).bounds_s["dram"]
+    answer = load_predictor(tmp_path / "model").predict_cases(large).targets["latency_s"]
+    reached = float(np.median((ideal_s / answer.value)[ideal_s > 500e-6]))
+    assert share[0] < reached < share[1]
+
+
+def test_another_edition_of_a_chip_draws_the_same_watts_up_to_its_own_limit(
+    made_up: MadeUp, train: Callable[..., Artifact], tmp_path: Path
+) -> None:
+    b200, gb200 = "nvidia-b200-sxm-180gb", "nvidia-gb200"
+    save_artifact(train([made_up(400, devices=(b200, T4))]), tmp_path / "model")
+    cases, predictor = made_up(100, seed=5).cases, load_predictor(tmp_path / "model")
+    watts = {
+        device: predictor.predict_cases(replace(cases, device=np.full(100, device))).targets["power_w"].value
+        for device in (b200, gb200, H100)
+    }
+    assert np.median(watts[gb200] / watts[b200]) == pytest.approx(1.0, abs=0.05)
+    # Of another chip the share of the limit carries over.
+    assert np.median(watts[H100] / watts[b200]) == pytest.approx(0.7, abs=0.1)

@@ -7,7 +7,7 @@ import pytest
 from kernelcast.features.device import catalogue
 from kernelcast.models.regressor import Graph
 from kernelcast.models.training.fitting import Fit, TrainingTable
-from kernelcast.models.training.stacking import combined, stacking_weights, weighed_members
+from kernelcast.models.training.stacking import combined, stacking_weights, unneeded, weighed_members
 
 from ..conftest import _made_up
 
@@ -43,19 +43,29 @@ def test_combined_answers_are_never_below_the_bound(table: TrainingTable) -> Non
 
 
 def test_members_without_weight_are_not_kept() -> None:
-    graphs = tuple(Graph(("latency",), b"", name) for name in ("boosted", "forest", "network 0"))
-    remaining, members = weighed_members(
-        Fit(graphs, None), {"latency": {"boosted": 0.7, "forest": 0.0, "network 0": 0.3}}
-    )
-    assert [graph.member for graph in remaining.graphs] == ["boosted", "network 0"]
+    graphs = tuple(Graph(("latency",), b"", name) for name in ("boosted", "forest", "network"))
+    weights = {"latency": {"boosted": 0.7, "forest": 0.0, "network": 0.3}}
+    remaining, members = weighed_members(Fit(graphs, None), weights)
+    assert [graph.member for graph in remaining.graphs] == ["boosted", "network"]
     assert members == {"latency": ((0, 0, 0.7), (1, 0, 0.3))}
+    assert unneeded(weights) == {("forest", "latency")}
 
 
-def test_a_member_the_final_fit_lacks_leaves_its_share_to_the_others() -> None:
-    graphs = (Graph(("latency", "power"), b"", "boosted"),)
-    weights = {"latency": {"boosted": 0.4, "forest": 0.6}, "power": {"boosted": 1.0}}
-    _, members = weighed_members(Fit(graphs, None), weights)
-    assert members == {"latency": ((0, 0, 1.0),), "power": ((0, 1, 1.0),)}
+def test_a_graph_of_two_targets_is_kept_for_the_one_it_has_a_weight_for() -> None:
+    graphs = (Graph(("latency", "power"), b"", "boosted"), Graph(("latency",), b"", "network"))
+    weights = {"latency": {"boosted": 0.0, "network": 1.0}, "power": {"boosted": 1.0}}
+    remaining, members = weighed_members(Fit(graphs, None), weights)
+    assert len(remaining.graphs) == 2
+    assert members == {"power": ((0, 1, 1.0),), "latency": ((1, 0, 1.0),)}
+
+
+def test_odd_rows_do_not_rule(table: TrainingTable) -> None:
+    """A member that is better on nine rows of ten gets the weight, however far it is off on the tenth."""
+    rng = np.random.default_rng(2)
+    truth = table.log_labels["latency"]
+    error = np.where(np.arange(200) % 10 == 0, 1.5, 0.02) * rng.choice((-1, 1), 200)
+    answers = {"latency": {"usually good": truth + error, "steady": truth + rng.normal(0, 0.3, 200)}}
+    assert stacking_weights(table, answers)["latency"]["usually good"] > 0.6
 
 
 def test_rows_without_an_answer_do_not_count(table: TrainingTable) -> None:
@@ -64,10 +74,3 @@ def test_rows_without_an_answer_do_not_count(table: TrainingTable) -> None:
     half[::2] = np.nan
     weights = stacking_weights(table, {"latency": {"a": half, "b": truth + 0.3}})
     assert weights["latency"]["a"] > 0.9
-
-
-def test_fits_of_one_member_share_its_weight() -> None:
-    graphs = tuple(Graph(("latency",), b"", name) for name in ("boosted", "network", "boosted", "network"))
-    remaining, members = weighed_members(Fit(graphs, None), {"latency": {"boosted": 0.4, "network": 0.6}})
-    assert len(remaining.graphs) == 4
-    assert {(place, weight) for place, _, weight in members["latency"]} == {(0, 0.2), (2, 0.2), (1, 0.3), (3, 0.3)}

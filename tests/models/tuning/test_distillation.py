@@ -72,7 +72,8 @@ def test_its_file_answers_the_same_through_the_cost_model(
 
 
 def test_power_only_where_it_was_taught(copies: Distilled, products: Distilled) -> None:
-    assert copies.model.energy is None
+    assert copies.model.facts_for(NEVER, "fp32")[HAS_POWER] == 1.0
+    assert copies.model.facts_for(CPU, "fp32")[HAS_POWER] == 0.0
     assert products.model.energy is not None
     assert products.model.facts_for(GPU, "bf16")[HAS_POWER] == 1.0
     assert products.model.facts_for(CPU, "fp32")[HAS_POWER] == 0.0

@@ -1,0 +1,143 @@
+"""Power from how busy a device is, for families whose own power was never measured.
+
+The share of the power limit is a floor plus what arithmetic and memory traffic add, each with an exponent on the share of its
+peak that a kernel reaches; kernels shorter than sensor and clocks can follow add less. It is a utilisation model (Hong and Kim,
+"An integrated GPU power and performance model", ISCA 2010), its weights are fitted to the families that have power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from ...features.batch.cases import Floats
+from .artifact_files import finite
+from .intervals import SURE_POWER_S, Scores
+
+POWERED_KIND = "gpu"
+"""The kind of devices it holds for: no public table has the power of kernels on CPUs."""
+
+_LEAST_SHARE = 0.02
+_LEAST_UTILISATION = 1e-9
+_LEAST_SURE = 0.1
+"""Weight of the shortest kernels, whose power the sensor hardly catches."""
+
+_ROWS_OF_GROUP = 2_000
+"""Most rows of a family on a device; each of these groups counts alike however many rows it has."""
+
+_START = (0.2, 0.6, 0.5, 0.7, 0.7, np.log(1e-4))
+_LOWEST, _HIGHEST = (0.03, 0.0, 0.0, 0.2, 0.2, -14.0), (0.5, 3.0, 3.0, 1.5, 1.5, -4.0)
+"""Start and range of the six weights, in the order of the attributes."""
+
+_HUBER_WIDTH = 0.1
+"""Errors above about 10 % count linearly."""
+
+
+@dataclass(frozen=True, slots=True)
+class PowerRows:
+    """Kernels of one family on one device with measured power; every column has shape `(n,)`.
+
+    Attributes:
+        latency_s: Measured seconds.
+        compute_s: Least seconds of their arithmetic.
+        memory_s: Least seconds to move all their bytes through memory.
+        share: Measured share of the power limit.
+    """
+
+    latency_s: Floats
+    compute_s: Floats
+    memory_s: Floats
+    share: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class UtilisationModel:
+    """Weights of the share of the power limit.
+
+    Attributes:
+        floor: Share of a board that only launches.
+        compute: What arithmetic at its peak adds.
+        memory: What memory traffic at its peak adds.
+        compute_exponent: The power of the share of the compute peak.
+        memory_exponent: The power of the share of the memory peak.
+        log_ramp_s: ln of the kernel time in seconds that adds half.
+    """
+
+    floor: float
+    compute: float
+    memory: float
+    compute_exponent: float
+    memory_exponent: float
+    log_ramp_s: float
+
+    def log_share(self, latency_s: Any, compute_s: Any, memory_s: Any) -> Any:
+        """Ln of the share of the power limit, shape `(n,)` like the seconds given."""
+        return _log_share(astuple(self), latency_s, compute_s, memory_s)
+
+    @classmethod
+    def fit(cls, groups: Mapping[tuple[str, str], PowerRows], seed: int = 0) -> tuple[UtilisationModel, Scores] | None:
+        """The model of rows by family and device, and scores of ln(measured / answered); None where one family cannot be
+        judged by another.
+
+        The scores are of every group by the fit to the groups of other families, on other devices where there are any. They
+        are for measured seconds: with predicted ones the share errs more, by at most about the root of their ratio.
+        """
+        rng = np.random.default_rng(seed)
+        drawn = {name: _drawn(rows, rng) for name, rows in groups.items()}
+        errors = []
+        for (family, device), rows in drawn.items():
+            others = [other for (its_family, _), other in drawn.items() if its_family != family]
+            elsewhere = [other for at, other in drawn.items() if at[0] != family and at[1] != device]
+            if others:
+                weights = _fit(elsewhere or others)
+                errors.append(np.log(rows.share) - _log_share(weights, rows.latency_s, rows.compute_s, rows.memory_s))
+        if not errors:
+            return None
+        return cls(*_fit(list(drawn.values())).tolist()), Scores.of(np.concatenate(errors), 0.0)
+
+    def to_json(self) -> dict[str, float]:
+        """Plain data for the manifest."""
+        return {name: round(weight, 5) for name, weight in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> UtilisationModel:
+        """The model `to_json` described."""
+        names = [each.name for each in fields(cls)]
+        return cls(*(finite(data[name], *ends) for name, *ends in zip(names, _LOWEST, _HIGHEST, strict=True)))
+
+
+def _drawn(rows: PowerRows, rng: np.random.Generator) -> PowerRows:
+    index = rng.permutation(len(rows.share))[:_ROWS_OF_GROUP]
+    return PowerRows(*(getattr(rows, name)[index] for name in PowerRows.__slots__))
+
+
+def _log_share(weights: Any, latency_s: Any, compute_s: Any, memory_s: Any) -> Any:
+    floor, compute, memory, compute_exponent, memory_exponent, log_ramp_s = weights
+
+    def used(peak_s: Any, exponent: Any) -> Any:
+        share = np.minimum(np.maximum(peak_s / latency_s, _LEAST_UTILISATION), 1.0)
+        return np.exp(exponent * np.log(share))
+
+    added = compute * used(compute_s, compute_exponent) + memory * used(memory_s, memory_exponent)
+    share = floor + added * latency_s / (latency_s + np.exp(log_ramp_s))
+    return np.log(np.minimum(np.maximum(share, _LEAST_SHARE), 1.0))
+
+
+def _fit(groups: Sequence[PowerRows]) -> Floats:
+    """The six weights that minimise a soft L1 loss of the groups' logarithms."""
+    from scipy.optimize import least_squares
+
+    sure = [np.sqrt(np.clip(rows.latency_s / SURE_POWER_S, _LEAST_SURE, 1.0) / len(rows.share)) for rows in groups]
+    scale = np.sqrt(sum(len(rows.share) for rows in groups) / len(groups))
+
+    def residuals(weights: Floats) -> Floats:
+        return np.concatenate([
+            scale * weight * (_log_share(weights, rows.latency_s, rows.compute_s, rows.memory_s) - np.log(rows.share))
+            for rows, weight in zip(groups, sure, strict=True)
+        ])  # fmt: skip
+
+    best: Floats = least_squares(residuals, _START, bounds=(_LOWEST, _HIGHEST), loss="soft_l1", f_scale=_HUBER_WIDTH).x
+    return best

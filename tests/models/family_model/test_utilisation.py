@@ -1,0 +1,139 @@
+"""Power from how busy a device is: for families whose own power was never measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernelcast.features.device import Catalogue, catalogue
+from kernelcast.models.family_model.artifact import Artifact, load_family, read_manifest, save_artifact, with_power_of
+from kernelcast.models.family_model.artifact_files import ArtifactError
+from kernelcast.models.family_model.utilisation import PowerRows, UtilisationModel
+from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
+from kernelcast.models.training import training
+from kernelcast.models.training.labelled_cases import LabelledCases
+
+MadeUp = Callable[..., LabelledCases]
+A100, MI300X, CPU = "nvidia-a100-sxm-80gb", "amd-mi300x", "amd-epyc-9005-vm-2c"
+LAW = UtilisationModel(0.2, 0.6, 0.3, 0.5, 0.8, np.log(5e-5))
+
+
+def _rows(seed: int, noise: float = 0.05) -> PowerRows:
+    rng = np.random.default_rng(seed)
+    latency_s = np.exp(rng.uniform(np.log(1e-6), np.log(1e-2), 500))
+    compute_s, memory_s = latency_s * rng.random(500), latency_s * rng.random(500)
+    share = np.exp(LAW.log_share(latency_s, compute_s, memory_s) + noise * rng.normal(size=500))
+    return PowerRows(latency_s, compute_s, memory_s, share)
+
+
+def test_the_law_is_learned_and_its_scores_cover_what_was_left_out() -> None:
+    fitted = UtilisationModel.fit({("gemm", A100): _rows(0), ("attention", A100): _rows(1), ("moe", MI300X): _rows(2)})
+    assert fitted is not None
+    model, scores = fitted
+    new = _rows(3, noise=0.0)
+    answer = model.log_share(new.latency_s, new.compute_s, new.memory_s)
+    assert np.abs(answer - np.log(new.share)).max() < 0.05
+    low, high = scores.bounds(0.9)
+    assert -0.12 < low < -0.05
+    assert 0.05 < high < 0.12
+
+
+def test_one_family_judges_no_other() -> None:
+    assert UtilisationModel.fit({("gemm", A100): _rows(0), ("gemm", MI300X): _rows(1)}) is None
+    assert UtilisationModel.fit({}) is None
+
+
+def test_a_busier_device_draws_more_and_never_more_than_its_limit() -> None:
+    share = LAW.log_share(np.full(50, 1e-3), np.linspace(0.0, 2e-3, 50), np.full(50, 5e-4))
+    assert (np.diff(share) >= 0).all()
+    hungry = replace(LAW, compute=3.0)
+    assert hungry.log_share(np.array([1.0]), np.array([1.0]), np.array([1.0])) == [0.0]
+
+
+def test_plain_data_and_back() -> None:
+    assert UtilisationModel.from_json(LAW.to_json()) == replace(LAW, log_ramp_s=round(LAW.log_ramp_s, 5))
+    with pytest.raises(ValueError, match="not a number between"):
+        UtilisationModel.from_json({**LAW.to_json(), "compute": float("nan")})
+
+
+@pytest.fixture(scope="module")
+def predictor(
+    made_up: MadeUp, train: Callable[..., Artifact], tmp_path_factory: pytest.TempPathFactory
+) -> ArtifactPredictor:
+    """A model that knows the power of gemm and softmax, and none of layernorm."""
+    tables = [
+        made_up(),
+        made_up(family="softmax", impls=("torch",)),
+        made_up(family="layernorm", impls=("torch",), power=0.0),
+    ]
+    directory = tmp_path_factory.mktemp("utilisation") / "model"
+    save_artifact(train(tables), directory)
+    return load_predictor(directory)
+
+
+@pytest.mark.parametrize("device", [A100, MI300X])
+def test_a_family_without_power_is_answered_from_the_others(
+    predictor: ArtifactPredictor, made_up: MadeUp, device: str
+) -> None:
+    rows = made_up(200, family="layernorm", impls=("torch",), seed=5, devices=(device,))
+    answer = predictor.predict_cases(rows.cases).targets
+    latency, power, energy = (answer[name] for name in ("latency_s", "power_w", "energy_j"))
+    assert (power.lower <= power.value).all()
+    assert (power.value <= power.upper).all()
+    assert (power.upper <= catalogue().get(device).required("tdp_w")).all()
+    np.testing.assert_allclose(energy.value, latency.value * power.value)
+    assert (energy.lower <= energy.value).all()
+    assert (energy.value <= energy.upper).all()
+    assert np.mean((power.lower <= rows.power_w) & (rows.power_w <= power.upper)) > 0.85
+
+
+def test_a_processor_of_another_kind_has_no_power(predictor: ArtifactPredictor, made_up: MadeUp) -> None:
+    cases = made_up(5, family="layernorm", impls=("torch",)).cases
+    on_cpu = replace(cases, device=np.full(5, CPU), dtype=np.full(5, "fp32"))
+    assert np.isnan(predictor.predict_cases(on_cpu).targets["power_w"].value).all()
+
+
+def test_a_model_without_it_loads(model_dir: Path) -> None:
+    assert load_predictor(model_dir).family("softmax").model.utilisation is None
+
+
+def test_a_model_of_other_rows_keeps_the_power_it_had(predictor: ArtifactPredictor, artifact: Artifact) -> None:
+    before, plain = predictor.family("layernorm").model, artifact.families["softmax"]
+    assert with_power_of(before, plain).utilisation == before.utilisation
+    assert with_power_of(before, artifact.families["gemm"]) is artifact.families["gemm"]
+
+
+@pytest.mark.parametrize(("family", "change"), [
+    ("layernorm", {"utilisation": None}), ("gemm", {"utilisation": LAW.to_json()}),
+])  # fmt: skip
+def test_power_that_nothing_answers_is_refused(
+    predictor: ArtifactPredictor, family: str, change: dict[str, object]
+) -> None:
+    manifest = read_manifest(predictor.directory)
+    entry = {**manifest["families"][family], **change}
+    with pytest.raises(ArtifactError, match="power needs members or a utilisation model"):
+        load_family(predictor.directory, {**manifest, "families": {family: entry}}, family)
+
+
+def test_rows_of_a_device_without_a_public_limit_say_nothing(
+    made_up: MadeUp, artifact: Artifact, unlimited: Catalogue
+) -> None:
+    families = {
+        **artifact.families,
+        "softmax": replace(artifact.families["softmax"], targets=artifact.families["gemm"].targets),
+    }
+    tables = [made_up(60), made_up(60, family="softmax", impls=("torch",))]
+    assert training.with_utilisation(families, tables, unlimited, 0) == families
+
+
+@pytest.fixture(scope="module")
+def unlimited() -> Catalogue:
+    """The catalogue without the power limits of GPUs."""
+    known = catalogue()
+    return Catalogue(tuple(
+        replace(device, facts={name: fact for name, fact in device.facts.items() if name != "tdp_w"})
+        for device in known
+    ))  # fmt: skip
