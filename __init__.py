@@ -59,7 +59,7 @@ def predict(
         dtype: a number format, such as `bf16`.
         model: a model directory; default: the champion, else the shipped model.
         coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
-        **sizes_and_settings: the family's sizes, and `variant`, `impl`, `config`, `threads`, `cache_state` as in
+        **sizes_and_settings: the family's sizes, and `variant`, `impl`, `config`, `threads`, `cache_state`, `timing` as in
             `KernelSpec.of`.
 
     Raises:
@@ -84,12 +84,12 @@ def predict_model(
 
     Args:
         kernels: mappings with `family`, `dtype`, the family's sizes (beside them or in `sizes`), and as needed `count`,
-            `name`, `variant`, `impl`, `config`, `threads`, `cache_state`; or `workloads.whole_model.Kernel`s.
+            `name`, `variant`, `impl`, `config`, `threads`, `cache_state`, `timing`; or `workloads.whole_model.Kernel`s.
         device: a device of the catalogue, by name or alias.
         model: a model directory; default: the champion, else the shipped model.
         coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
         launch_s: seconds between two kernels, added once per run; 0: they run back to back, as on a stream.
-        queued: work is queued ahead, which hides the launch that a model of kernels timed one at a time includes.
+        queued: work is queued ahead, which hides launches: kernels take the time on the device alone.
 
     Raises:
         kernelcast.features.errors.SpecError: something is unknown or impossible; the message names the kernel.

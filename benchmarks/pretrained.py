@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from kernelcast.datasets.rows.splits import file_sha256
 from kernelcast.datasets.shipped import SHIPPED_DIR, read_shipped, shipped_families
 from kernelcast.models.family_model.artifact import save_artifact
@@ -29,11 +31,31 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
         "licence": "MIT (Georgia Tech, Microsoft)",
         "link": "github.com/sitar-lab/NeuSight",
     },
+    "vidur": {
+        "what": "fp16 LLM products in Sarathi on A40 and A100",
+        "licence": "MIT (Microsoft)",
+        "link": "github.com/microsoft/vidur",
+    },
+    "llmservingsim": {
+        "what": "bf16 LLM products, attention and norms in vLLM on RTX 3090 and RTX A6000",
+        "licence": "MIT (KAIST)",
+        "link": "github.com/casys-kaist/LLMServingSim",
+    },
+    "xla": {
+        "what": "bf16, fp8 and tf32 products in XLA on MI300X and B200",
+        "licence": "Apache-2.0 (OpenXLA)",
+        "link": "github.com/openxla/xla",
+    },
 }
 """Whose measurements the tables hold, by the name of their folder."""
 
+_CALLED = (("aiconfigurator", "vllm fp8_block"), *((name, "") for name in SOURCES if name != "aiconfigurator"))
+"""Sources, and their impl and dtype, whose times are those of calls: they wait for the host, for 15 to 60 us in NeuSight's, for
+some 12 in Vidur's and LLMServingSim's, for 50 to 350 in vLLM's products in fp8_block. The others are of CUDA graphs."""
+
 _FAMILY_FILES = (
     "gemm",
+    "attention",
     "attention_prefill",
     "attention_decode",
     "moe",
@@ -55,12 +77,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         path
         for source in SOURCES
         for name in _FAMILY_FILES
-        if (path := options.tables / source / f"{name}.parquet").exists()
+        if (path := _folder(options.tables, source) / f"{name}.parquet").exists()
     ]
     public = labelled_files(files, split="train")
     local = labelled_tables({family: read_shipped(family) for family in shipped_families()})
     by_family: dict[str, list[LabelledCases]] = {}
-    for rows in (*public, *local):
+    for rows in (*map(_timed, public), *local):
         by_family.setdefault(rows.cases.family.name, []).append(rows)
     tables = [joined(by_family[name]) for name in sorted(by_family)]
     facts = {
@@ -75,6 +97,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     artifact = train(tables, facts=facts, progress=lambda what, done, total: _say(start, what, done, total))
     save_artifact(artifact, options.out)
     _say(start, f"{sum(map(len, tables))} rows, saved in {options.out}", len(tables), len(tables))
+
+
+def _folder(tables: Path, source: str) -> Path:
+    """The folder of a source; those of few devices are below `devices`."""
+    return tables / source if (tables / source).is_dir() else tables / "devices" / source
+
+
+def _timed(rows: LabelledCases) -> LabelledCases:
+    """The rows with what their times contain."""
+    assert rows.source is not None
+    cases = rows.cases
+    library = np.char.partition(cases.impl, "-")[:, 0]
+    kind = np.char.add(np.char.add(library, " "), cases.dtype)
+    called = np.any([(rows.source == source) & np.char.startswith(kind, what) for source, what in _CALLED], axis=0)
+    return replace(rows, cases=replace(cases, timing=np.where(called, "call", "device")))
 
 
 def _rows_of(tables: Sequence[LabelledCases], source: str) -> int:

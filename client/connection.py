@@ -23,7 +23,9 @@ import msgspec
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-SPEC_FIELDS = ("family", "device", "dtype", "sizes", "variant", "impl", "kv_dtype", "config", "threads", "cache_state")
+SPEC_FIELDS = (
+    "family", "device", "dtype", "sizes", "variant", "impl", "kv_dtype", "config", "threads", "cache_state", "timing"
+)  # fmt: skip
 """Fields of a spec; any other keyword is one of its sizes."""
 
 PART_B = 900_000

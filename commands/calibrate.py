@@ -77,7 +77,7 @@ def _words(errors: Any) -> str:
     return f"{errors['mean_ape_pct']:.1f} / {errors['median_ape_pct']:.1f} %"
 
 
-_SETTINGS = ("dtype", "kv_dtype", "variant", "impl", "threads", "cache_state")
+_SETTINGS = ("dtype", "kv_dtype", "variant", "impl", "threads", "cache_state", "timing")
 _ALWAYS = ("family", "device", "dtype", "variant", "impl")
 """Columns of the form that are written even where they are empty: a reader looks for them."""
 

@@ -8,7 +8,7 @@ import sys
 
 from kernelcast.client import Client, ClientError
 
-WORDS = {"family", "device", "dtype", "variant", "impl", "kv_dtype", "cache_state"}
+WORDS = {"family", "device", "dtype", "variant", "impl", "kv_dtype", "cache_state", "timing"}
 
 address = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
 rows = list(csv.DictReader(sys.stdin))

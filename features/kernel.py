@@ -30,6 +30,10 @@ MAX_THREADS = 4096
 CACHE_STATES = ("hot", "cold")
 """hot: operands may be in cache from the call before; cold: caches flushed before every call."""
 
+TIMINGS = ("device", "call")
+"""device: the kernel alone, from its start to its end on a GPU; call: one call of the library, with its launch and the host's
+work. On a CPU they are one."""
+
 Size = Any
 """An int, or a numpy column of them, shape `(n,)`; families only do arithmetic with it."""
 
@@ -91,6 +95,8 @@ class KernelSpec:
         config: Tile settings as name/value pairs, in name order.
         threads: CPU thread count, None on a GPU or for all cores.
         cache_state: `hot` or `cold` caches.
+        timing: What the time contains, one of `TIMINGS`; empty: what was measured with this impl, or the kernel alone where no
+            impl is given.
     """
 
     family: str
@@ -102,6 +108,7 @@ class KernelSpec:
     config: tuple[tuple[str, int], ...] = ()
     threads: int | None = None
     cache_state: str = "hot"
+    timing: str = ""
 
     @classmethod
     def of(
@@ -115,6 +122,7 @@ class KernelSpec:
         config: Mapping[str, int] | None = None,
         threads: int | None = None,
         cache_state: str = "hot",
+        timing: str = "",
         **dims: int,
     ) -> KernelSpec:
         """A checked spec.
@@ -128,6 +136,7 @@ class KernelSpec:
             config: Tuning knobs by name.
             threads: CPU threads; None is all cores, or a GPU.
             cache_state: `hot` or `cold`.
+            timing: One of `TIMINGS`; empty where it does not matter.
             dims: Sizes by name.
 
         Raises:
@@ -146,6 +155,8 @@ class KernelSpec:
             raise SpecError(f"{family} has no variant {variant!r}; variants: {listed(fam.variants)}", field="variant")
         if cache_state not in CACHE_STATES:
             raise SpecError(f"cache_state is {cache_state!r}; it is one of {listed(CACHE_STATES)}", field="cache_state")
+        if timing not in ("", *TIMINGS):
+            raise SpecError(f"timing is {timing!r}; it is one of {listed(TIMINGS)}", field="timing")
         if threads is not None:
             _check_size("threads", threads, 1, MAX_THREADS)
         return cls(
@@ -158,6 +169,7 @@ class KernelSpec:
             config=_checked_config(fam, config) if config else (),
             threads=threads,
             cache_state=cache_state,
+            timing=timing,
         )
 
     def resized(self, dims: Mapping[str, int]) -> KernelSpec:
@@ -168,7 +180,7 @@ class KernelSpec:
         """
         checked = _checked_dims(get_family(self.family), dims)
         return KernelSpec(self.family, self.dtype, checked, self.variant, self.impl, self.kv_dtype, self.config,
-                          self.threads, self.cache_state)  # fmt: skip
+                          self.threads, self.cache_state, self.timing)  # fmt: skip
 
     def __getitem__(self, dim: str) -> int:
         return dict(self.dims)[dim]
@@ -178,6 +190,8 @@ class KernelSpec:
         """16 hex digits that name this case by content: equal specs, and only they, share it."""
         content = [self.family, self.dtype, self.dims, self.variant, self.impl, self.kv_dtype, self.config,
                    self.threads, self.cache_state]  # fmt: skip
+        # What is stored was measured before there was a choice, and keeps its name.
+        content += [self.timing] if self.timing else []
         return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
 
     @property
@@ -187,7 +201,7 @@ class KernelSpec:
 
     def __str__(self) -> str:
         sizes = ",".join(f"{name}={size}" for name, size in self.dims)
-        extra = "".join(f" {word}" for word in (self.variant, self.impl) if word)
+        extra = "".join(f" {word}" for word in (self.variant, self.impl, self.timing) if word)
         knobs = "".join(f" {name}={value}" for name, value in self.config)
         return f"{self.family}[{sizes}]:{self.dtype}{extra}{knobs}"
 

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +42,27 @@ _LEAST_SHARE, _MOST_SHARE = 0.25, 0.6
 _HEADROOM = 1.25
 """Earlier nights' longest is taken a quarter longer: rows grow from night to night."""
 
+_MORE = 1.5
+"""How much more is reserved after a night that had no time to train."""
+
 _NIGHTS = 3
 
 
 def reserve_s(budget_s: float, earlier: Iterable[NightRecord]) -> float:
     """Seconds to keep back for the stages after measuring, by what they took in earlier nights of the plan (newest first).
 
-    Only nights that trained count; between a quarter, since measuring ends with the cases that are under way, and three fifths
-    of the night.
+    Only nights that trained count; half as much again for each of the newest that had no time to. Between a quarter, since
+    measuring ends with the cases that are under way, and three fifths of the night.
     """
-    expected_s = _expected_s(earlier, "train", _AFTER, _FIRST_SHARE * budget_s)
-    return min(max(expected_s, _LEAST_SHARE * budget_s), _MOST_SHARE * budget_s)
+    nights = list(earlier)
+    expected_s = _expected_s(nights, "train", _AFTER, _FIRST_SHARE * budget_s)
+    short = sum(1 for _ in takewhile(_had_no_time, nights))
+    return min(max(expected_s, _LEAST_SHARE * budget_s) * _MORE**short, _MOST_SHARE * budget_s)
+
+
+def _had_no_time(record: NightRecord) -> bool:
+    train = record.stage("train")
+    return train.status == "failed" and any(finding.kind == "budget" for finding in train.findings)
 
 
 def after_training_s(budget_s: float, earlier: Iterable[NightRecord]) -> float:

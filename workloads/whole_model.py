@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,6 @@ from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
 from ..models.predict.prediction import Interval, Prediction
 from ..models.predict.predictor import Predictor
-from .launch_floors import launch_floors_s, without_launch
 
 MAX_COUNT = 10**9
 """Most runs of one kernel in a model: beyond any real one, so that a size in the wrong place is noticed."""
@@ -381,14 +380,14 @@ def predict_whole(
         device: its name in the catalogue.
         coverage: share of cases the intervals are to contain.
         launch_s: seconds between two kernels, see `compose`.
-        queued: work is queued ahead of the device, which hides the launch that a model of kernels timed one at a time has
-            in every latency (see `launch_floors`). With a model of kernels timed in a row there is nothing to hide.
+        queued: work is queued ahead of the device, which hides launches: kernels whose timing is not given take the time on the
+            device alone.
 
     Raises:
         SpecError: there are no kernels, or the model cannot predict one of them.
     """
     specs = [kernel.spec for kernel in kernels]
+    if queued:
+        specs = [replace(spec, timing=spec.timing or "device") for spec in specs]
     predictions = predictor.predict(specs, [device] * len(specs), coverage=coverage)
-    if queued and specs:
-        predictions = without_launch(predictions, launch_floors_s(predictor, specs, device))
     return compose(kernels, predictions, launch_s=launch_s)

@@ -19,7 +19,7 @@ from ...features.batch.categorical import Categorical
 from ...features.device import Catalogue
 from ...features.dtypes import parse_dtype
 from ...features.errors import SpecError, listed
-from ...features.kernel import CACHE_STATES, MAX_DIM, MAX_THREADS, KernelFamily
+from ...features.kernel import CACHE_STATES, MAX_DIM, MAX_THREADS, TIMINGS, KernelFamily
 from ...features.spec_io.reading import IMPL, MAX_TEXT, SPEC_FIELDS, kind_of, read_spec, shown_name
 from ..transport.bodies import named_family, read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import MAX_LISTED, FieldProblem, ProblemError, field_problem, invalid, invalid_field
@@ -199,6 +199,7 @@ def _cases(table: Table, catalogue: Catalogue) -> tuple[Cases, Mask]:
             text_column(columns.get("variant"), n, lambda name: _among(name or "", ("", *family.variants)))
         ),
         "impl": column(text_column(columns.get("impl"), n, _impl)),
+        "timing": column(text_column(columns.get("timing"), n, lambda name: _among(name or "", ("", *TIMINGS)))),
         "cache_state": column(
             text_column(columns.get("cache_state", "hot"), n, lambda name: _among(_not_null(name), CACHE_STATES))
         ),

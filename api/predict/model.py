@@ -85,7 +85,7 @@ class ModelRequest:
         devices: Catalogue names of the devices.
         coverage: Coverage of the intervals.
         launch_s: Time between two kernels, seconds.
-        queued: Whether work is queued ahead of the device, which hides the launch contained in measured latencies.
+        queued: Whether work is queued ahead of the device, which hides launches: kernels alone are asked for.
     """
 
     kernels: list[Kernel]

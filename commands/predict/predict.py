@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...features.kernel import KernelSpec
     from ...models.predict.prediction import Prediction
 
-_SETTINGS = ("dtype", "variant", "impl", "kv_dtype", "threads", "cache_state")
+_SETTINGS = ("dtype", "variant", "impl", "kv_dtype", "threads", "cache_state", "timing")
 
 
 def predict(

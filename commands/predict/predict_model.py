@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...workloads.whole_model import WholeModelPrediction
 
 _SHOWN = 12
-_TEXT_COLUMNS = ("family", "dtype", "variant", "impl", "kv_dtype", "cache_state", "name")
+_TEXT_COLUMNS = ("family", "dtype", "variant", "impl", "kv_dtype", "cache_state", "timing", "name")
 
 
 def predict_model(
@@ -31,7 +31,7 @@ def predict_model(
         float, typer.Option("--launch-s", help="Seconds between two kernels; 0: they run back to back.")
     ] = 0.0,
     queued: Annotated[
-        bool, typer.Option("--queued", help="Work is queued ahead: hide the launch that single timings include.")
+        bool, typer.Option("--queued", help="Work is queued ahead, which hides launches: ask for the kernels alone.")
     ] = False,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,

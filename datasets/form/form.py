@@ -195,8 +195,8 @@ def _complain(refusals: Refusals, origin: str, *, skip_bad_rows: bool, any_good:
     )
 
 
-TEXT_COLUMNS = frozenset({"family", "device", "dtype", "kv_dtype", "variant", "impl", "cache_state", "status", "source",
-                          "split", "energy_source", "message", "measured_at", "block", "case_id"})  # fmt: skip
+TEXT_COLUMNS = frozenset({"family", "device", "dtype", "kv_dtype", "variant", "impl", "cache_state", "timing", "status",
+                          "source", "split", "energy_source", "message", "measured_at", "block", "case_id"})  # fmt: skip
 
 _TIME = re.compile(r"(?:.*_)?(?:latency|time|duration|runtime|elapsed)(?:_?(?P<unit>[a-zµμ]+))?", re.IGNORECASE)
 _POWER = re.compile(r"power(?:_?(?P<unit>[a-zµμ]+))?", re.IGNORECASE)

@@ -21,6 +21,8 @@ from .form import FormRows, read_form
 
 _Key = tuple[Any, ...]
 
+_NO_CALLS = "the store has times on the device only; give the file itself to train, calibrate or evaluate"
+
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
@@ -104,12 +106,17 @@ def store_rows(
 
     Raises:
         RowsRefused: a row faster than physics allows, without `skip_bad_rows`.
+        SpecError: a row times a call, without `skip_bad_rows`.
         StoreError: the store cannot be written.
     """
     fresh: list[Measurement] = []
     positions: list[int] = []
+    calls: list[Refused] = []
     duplicates = 0
-    for rows in parts:
+    for part in parts:
+        called = part.cases.timing == "call"
+        calls += [Refused(position, "timing", _NO_CALLS) for position in part.rows[called].tolist()]
+        rows = part.take(~called)
         seen = _stored_keys(store, rows)
         measurements = _measurements(rows, provenance.block, source)
         for position, measurement in zip(rows.rows.tolist(), measurements, strict=True):
@@ -119,10 +126,12 @@ def store_rows(
                 seen.add(key)
                 fresh.append(measurement)
                 positions.append(position)
+    if calls and not skip_bad_rows:
+        raise SpecError(f"{calls[0]}; {len(calls)} rows time calls", field="timing")
     impossible: list[Refused] = []
     files = store.append(fresh, provenance, on_refused=impossible.extend if skip_bad_rows else None)
-    refused = tuple(Refused(positions[item.row], item.column, item.reason) for item in impossible)
-    return ImportReport(len(fresh) - len(refused), duplicates, 0, refused, tuple(files))
+    refused = (*calls, *(Refused(positions[item.row], item.column, item.reason) for item in impossible))
+    return ImportReport(len(fresh) - len(impossible), duplicates, 0, refused, tuple(files))
 
 
 def _measurements(rows: FormRows, block: str, source: str) -> Iterator[Measurement]:

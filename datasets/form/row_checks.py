@@ -12,7 +12,7 @@ import pyarrow as pa
 from ...features.batch.cases import Cases, Floats, Indices, Strings
 from ...features.dtypes import parse_dtype
 from ...features.errors import SpecError, listed
-from ...features.kernel import CACHE_STATES, MAX_DIM, MAX_THREADS, KernelFamily
+from ...features.kernel import CACHE_STATES, MAX_DIM, MAX_THREADS, TIMINGS, KernelFamily
 from ..rows.checks import Refusals, check_labels
 from ..rows.splits import column_hashes
 from ..rows.table_columns import Numbers, cell, numbers, text
@@ -80,10 +80,14 @@ def judged_cases(
         ~np.isin(cache_state, CACHE_STATES), "cache_state",
         lambda i: f"is {str(cache_state[i])!r}; it is one of {listed(CACHE_STATES)}",
     )  # fmt: skip
+    timing = columns.text("timing")
+    refusals.add(
+        ~np.isin(timing, ("", *TIMINGS)), "timing", lambda i: f"is {str(timing[i])!r}; it is one of {listed(TIMINGS)}"
+    )
     return Cases(
         family=family, device=device, dtype=dtype, kv_dtype=kv_dtype, impl=columns.text("impl"),
-        cache_state=cache_state, variant=_variants(family, columns, sizes, refusals), threads=threads, sizes=sizes,
-        config=config,
+        cache_state=cache_state, timing=timing, variant=_variants(family, columns, sizes, refusals), threads=threads,
+        sizes=sizes, config=config,
     )  # fmt: skip
 
 

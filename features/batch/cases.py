@@ -32,6 +32,7 @@ class Cases:
         variant: Variants of the family.
         impl: What runs each case; empty where none is given.
         cache_state: `hot` or `cold`.
+        timing: `device` or `call`, empty where it is not given.
         threads: CPU threads, NaN where they are not given, shape `(n,)`.
         sizes: The family's sizes by name, shape `(n,)` each.
         config: Tuning knobs by name, shape `(n,)` each, NaN where a knob is not set.
@@ -44,6 +45,7 @@ class Cases:
     variant: Strings
     impl: Strings
     cache_state: Strings
+    timing: Strings
     threads: Floats
     sizes: Mapping[str, Floats]
     config: Mapping[str, Floats]
@@ -59,8 +61,8 @@ class Cases:
         number: dict[CaseCategory, int] = {}
         code = np.array([
             number.setdefault(CaseCategory(
-                device, spec.dtype, spec.kv_dtype or spec.dtype, spec.variant, spec.impl, spec.cache_state, spec.threads,
-                tuple([name for name, _ in spec.config]) if spec.config else (),
+                device, spec.dtype, spec.kv_dtype or spec.dtype, spec.variant, spec.impl, spec.cache_state, spec.timing,
+                spec.threads, tuple([name for name, _ in spec.config]) if spec.config else (),
             ), len(number))
             for spec, device in zip(specs, devices, strict=True)
         ], dtype=np.intp)  # fmt: skip
@@ -72,7 +74,7 @@ class Cases:
                 for name, value in spec.config:
                     knobs[family.config.index(name), i] = value
         text: dict[str, Strings] = dict(
-            zip(_TEXT, np.array([category[:6] for category in number], dtype=np.str_)[code].T, strict=True)
+            zip(_TEXT, np.array([category[: len(_TEXT)] for category in number], dtype=np.str_)[code].T, strict=True)
         )
         threads = np.array([category.threads for category in number], dtype=np.float64)[code]
         cases = cls(
@@ -95,7 +97,8 @@ class Cases:
         sizes: Mapping[str, Floats],
         config: Mapping[str, Floats],
     ) -> Cases:
-        """Cases whose text columns (`device`, `dtype`, `kv_dtype`, `variant`, `impl`, `cache_state`) are encoded already.
+        """Cases whose text columns (`device`, `dtype`, `kv_dtype`, `variant`, `impl`, `cache_state`, `timing`) are encoded
+        already.
 
         All columns have the shape `(n,)`; `threads` is NaN for all cores or a GPU, a knob in `config` where a case has none.
         """
@@ -176,7 +179,8 @@ class Cases:
                 yield index, tuple(str(getattr(self, key)[index[0]]) for key in keys)
 
     def with_core_counts(self, catalogue: Catalogue) -> Cases:
-        """The cases with "all cores" as a number: threads not given on a CPU become its core count.
+        """The cases with "all cores" as a number: threads not given on a CPU become its core count; a call there is the
+        device.
 
         One machine's "all cores" is then the same case as its core count, in training as in serving. A GPU has no threads.
 
@@ -184,14 +188,15 @@ class Cases:
             SpecError: unknown device.
         """
         missing = np.isnan(self.threads)
-        if not missing.any():
+        if not missing.any() and "call" not in self.coded("timing").words:
             return self
-        devices = [catalogue.get(name) for name in self.coded("device").words]
+        devices, code = [catalogue.get(name) for name in self.coded("device").words], self.coded("device").code
         if all(device.kind != "cpu" for device in devices):
             return self
-        cores = [device.required("compute_units") if device.kind == "cpu" else np.nan for device in devices]
-        cases = replace(self, threads=np.where(missing, np.array(cores)[self.coded("device").code], self.threads))
-        cases._coded.update(self._coded)
+        cores = np.array([device.required("compute_units") if device.kind == "cpu" else np.nan for device in devices])
+        timing = np.where(~np.isnan(cores)[code] & (self.timing == "call"), "device", self.timing)
+        cases = replace(self, threads=np.where(missing, cores[code], self.threads), timing=timing)
+        cases._coded.update({name: column for name, column in self._coded.items() if name != "timing"})
         return cases
 
     def with_catalogue_names(self, catalogue: Catalogue) -> Cases:
@@ -219,7 +224,7 @@ class Cases:
         ]
 
 
-_TEXT = ("device", "dtype", "kv_dtype", "variant", "impl", "cache_state")
+_TEXT = ("device", "dtype", "kv_dtype", "variant", "impl", "cache_state", "timing")
 
 
 def _distinct(column: Floats) -> tuple[Floats, Indices]:

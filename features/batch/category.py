@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ..kernel import TIMINGS
 from .categorical import Categorical
 
 MAX_CACHED = 4096
@@ -31,6 +32,7 @@ class CaseCategory(NamedTuple):
         variant: Variant of the family.
         impl: What runs it; empty where none was given.
         cache_state: `hot` or `cold`.
+        timing: `device` or `call`; empty where it was not given.
         threads: CPU threads; None on a GPU, or for all cores.
         knobs: Names of the tuning knobs that are set, sorted.
     """
@@ -41,6 +43,7 @@ class CaseCategory(NamedTuple):
     variant: str
     impl: str
     cache_state: str
+    timing: str
     threads: float | None
     knobs: tuple[str, ...]
 
@@ -121,10 +124,12 @@ def setting_label(category: CaseCategory, impl: str) -> str:
 def measured_label(category: CaseCategory, impl: str) -> str:
     """All of a category whose impl is read as `impl` but its threads: what was measured on a device, and how.
 
-    `DEVICE KIND VARIANT DTYPES IMPL CACHE KNOBS`, where words that are not given are empty.
+    `DEVICE KIND VARIANT DTYPES IMPL CACHE KNOBS`, where words that are not given are empty; `CACHE` is `hot@call` or
+    `cold@call` where calls were timed.
     """
     kind = "gpu" if category.threads is None else "cpu"
-    return f"{category.device} {kind} {kernel_label(category)} {impl} {category.cache_state} {','.join(category.knobs)}"
+    caches = f"{category.cache_state}@call" if category.timing == "call" else category.cache_state
+    return f"{category.device} {kind} {kernel_label(category)} {impl} {caches} {','.join(category.knobs)}"
 
 
 def kernel_label(category: CaseCategory) -> str:
@@ -140,9 +145,17 @@ def _words(label: str) -> list[str]:
 
 def described(label: str) -> str:
     """A `measured_label` without its device, in words: `torch bf16 gpu`, `triton fp16 gpu cold with stages,tile_m`."""
-    kind, variant, pair, impl, cache_state, knobs = _words(label)
+    kind, variant, pair, impl, caches, knobs = _words(label)
     dtype, _, kv_dtype = pair.partition("/")
-    words = [impl, variant, dtype if kv_dtype == dtype else pair, kind, "" if cache_state == "hot" else cache_state]
+    cache_state, _, timing = caches.partition("@")
+    words = [
+        impl,
+        variant,
+        dtype if kv_dtype == dtype else pair,
+        kind,
+        "" if cache_state == "hot" else cache_state,
+        timing,
+    ]
     return " ".join(filter(None, words)) + (f" with {knobs}" if knobs else "")
 
 
@@ -189,12 +202,13 @@ def place_label(category: CaseCategory) -> str:
 def category_reader(
     impls: Sequence[str], groups: Sequence[str], settings: Sequence[str], measured: Collection[str] = ()
 ) -> Callable[[CaseCategory, bool], CaseCategory]:
-    """What a category is read as: its impl, dtypes and cache state as they were measured.
+    """What a category is read as: its impl, dtypes, cache state and timing as they were measured.
 
     The impl is the nearest one measured on its device as this kernel, or in its dtypes, or on its device, or anywhere; one that
     is not given is the first with which all of it was measured, or the first measured on its device or anywhere in its dtypes.
     Of fp16 and bf16 the other is read where only that was measured and both run at one rate: the second argument. Caches that
-    were not measured cold are read as hot.
+    were not measured cold are read as hot. A timing that is not given is the one measured on its device, or a call where calls
+    were measured on any; with no impl either it is the kernel's alone, where that was measured of anything.
 
     Args:
         impls: All measured ones, the one to take first where none is given.
@@ -211,10 +225,20 @@ def category_reader(
         device, _, variant, pair, impl, *_ = label.split(" ")
         places.setdefault(f"{device} {variant} {pair}", set()).add(impl)
     whole, together = frozenset(measured), frozenset(settings)
+    called = {label for label in whole if "@call " in label}
+    called_anywhere = {label.partition(" ")[2] for label in called}
+    alone = {" ".join(label.split(" ")[2:4]) for label in whole - called if label.split(" ")[1] == "gpu"}
+
+    def with_timing(category: CaseCategory) -> CaseCategory:
+        if category.timing:
+            return category
+        of_device, of_call = (category._replace(timing=timing) for timing in TIMINGS)
+        is_call = measured_label(of_call, of_call.impl).partition(" ")[2] in called_anywhere
+        return of_call if is_call and measured_label(of_device, of_device.impl) not in whole else of_device
 
     def with_measured_cache(category: CaseCategory) -> CaseCategory:
         """What cold caches cost other implementations, on other devices and in other dtypes, says little of this one."""
-        hot = category._replace(cache_state="hot")
+        category, hot = (with_timing(each) for each in (category, category._replace(cache_state="hot")))
         is_hot_here = measured_label(hot, hot.impl) in whole and measured_label(category, category.impl) not in whole
         is_hot_only = (
             setting_label(hot, hot.impl) in together and setting_label(category, category.impl) not in together
@@ -222,12 +246,16 @@ def category_reader(
         return hot if is_hot_here or is_hot_only else category
 
     def read(category: CaseCategory, has_one_rate: bool) -> CaseCategory:
+        # On a CPU there is nothing to wait for, and of no impl in particular the kernel matters, not who calls it.
+        if category.threads is not None or (not category.impl + category.timing and kernel_label(category) in alone):
+            category = category._replace(timing="device")
         device, other = category.device, _ONE_LAW.get(category.dtype) if has_one_rate else None
         alike = [category] if other is None else [category, _with_dtype(category, other)]
         for each in alike if not category.impl else ():
             for impl in impls:
-                if measured_label(each, impl) in whole:
-                    return each._replace(impl=impl)
+                exact = with_timing(each._replace(impl=impl))
+                if measured_label(exact, impl) in whole:
+                    return exact
         here = [(f"{device} {label(each)}", each) for label in (kernel_label, kv_pair) for each in alike]
         anywhere = [(kv_pair(each), each) for each in alike]
         of_device = [(device, category)]

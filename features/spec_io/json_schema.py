@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..dtypes import DTYPES
-from ..kernel import CACHE_STATES, MAX_DIM, MAX_THREADS, KernelFamily
+from ..kernel import CACHE_STATES, MAX_DIM, MAX_THREADS, TIMINGS, KernelFamily
 from .reading import DEFAULT_COVERAGE, IMPL_PATTERN, MAX_TEXT
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -36,6 +36,9 @@ def family_schema(family: KernelFamily, *, top_level: bool = True) -> dict[str, 
                     "description": "CPU threads; null: all cores, or a GPU"},
         "cache_state": {"enum": list(CACHE_STATES), "default": "hot",
                         "description": "hot: operands may be cached; cold: caches are flushed before the run"},
+        "timing": {"enum": ["", *TIMINGS, None], "default": "",
+                   "description": "device: the kernel alone; call: one call of the library, with its launch; empty: as it was "
+                                  "measured with this impl, or the kernel alone where no impl is given"},
     }  # fmt: skip
     properties["kv_dtype"]["enum"].append(None)
     if top_level:

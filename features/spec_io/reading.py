@@ -22,7 +22,9 @@ MAX_TEXT = 128
 
 IMPL_PATTERN = NAME
 
-SPEC_FIELDS = ("family", "device", "dtype", "sizes", "variant", "impl", "kv_dtype", "config", "threads", "cache_state")
+SPEC_FIELDS = (
+    "family", "device", "dtype", "sizes", "variant", "impl", "kv_dtype", "config", "threads", "cache_state", "timing"
+)  # fmt: skip
 _REQUIRED = ("family", "device", "dtype", "sizes")
 IMPL = re.compile(IMPL_PATTERN)
 _EXACT = 2.0**53
@@ -120,10 +122,11 @@ def read_bare_spec(
     if impl and not IMPL.fullmatch(impl):
         raise SpecError(f"impl is {impl!r}; it is a name such as torch or vllm-0.24.0", field="impl")
     cache_state = _text(item, "cache_state") if "cache_state" in item else "hot"
+    timing = "" if item.get("timing") is None else _text(item, "timing")
     try:
         return KernelSpec.of(
             family.name, dtype, variant=variant, impl=impl, kv_dtype=kv_dtype, config=config,
-            threads=threads, cache_state=cache_state, **sizes,
+            threads=threads, cache_state=cache_state, timing=timing, **sizes,
         )  # fmt: skip
     except SpecError as error:
         raise SpecError(str(error), field=_path(error.field, family)) from error

@@ -14,6 +14,7 @@ def spec_row(spec: KernelSpec) -> dict[str, Any]:
     return {
         "family": spec.family, "dtype": spec.dtype, "variant": spec.variant, "impl": spec.impl,
         "kv_dtype": spec.kv_dtype, "threads": spec.threads, "cache_state": spec.cache_state,
+        **({"timing": spec.timing} if spec.timing else {}),
         **dict(spec.dims), **dict(spec.config),
     }  # fmt: skip
 
@@ -32,5 +33,5 @@ def spec_from_row(row: Mapping[str, Any]) -> KernelSpec:
     return KernelSpec.of(
         family.name, dtype, variant=row.get("variant") or "", impl=row.get("impl") or "",
         kv_dtype=row.get("kv_dtype"), config=config, threads=row.get("threads"),
-        cache_state=row.get("cache_state") or "hot", **sizes,
+        cache_state=row.get("cache_state") or "hot", timing=row.get("timing") or "", **sizes,
     )  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...features.batch.cases import Floats
 from ...features.batch.categorical import Categorical
-from ...features.batch.category import CaseCategories, kv_pair, thread_label
+from ...features.batch.category import CaseCategories, CaseCategory, categorical, kv_pair, thread_label
 from ...features.vector.extract import Features
 from .analytic import attributes_of
 from .artifact_files import finite, numbers
@@ -294,11 +294,17 @@ def points_of(regressor: FamilyRegressor, domain: Domain, query: Query, inputs: 
     length = np.zeros(n) if inputs.utilisation is not None else (inputs.answers - _USUAL_LOG_S) / _LOG_SPREAD_S
     directions.append(np.clip(length, -2.0, 2.0)[:, None])
     group = Categorical.joined([features.read_as, read.labels(kv_pair)], "{} {}".format).strings()
-    context = query.categories.labels(lambda category: f"{thread_label(category)} {category.cache_state}").strings()
+    contexts = [_context(each.features.category, each.features.read.timing) for each in query.inputs]
+    context = categorical(contexts, query.categories.code).strings()
     doubt = np.ones(n)
     if inputs.latency_s is not None:
         doubt = np.clip(SURE_POWER_S / inputs.latency_s, 1.0, _MOST_DOUBT)
     return Points(group, query.cases.variant, context, place, np.column_stack(directions), doubt)
+
+
+def _context(category: CaseCategory, timing: str) -> str:
+    """How a case is run and timed; earlier versions knew no calls."""
+    return f"{thread_label(category)} {category.cache_state}{' call' if timing == 'call' else ''}"
 
 
 def utilisation(features: Features, latency_s: Floats) -> Floats:

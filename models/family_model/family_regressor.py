@@ -17,7 +17,7 @@ from ...features.batch.category import CaseCategories, CaseCategory, CategoryCac
 from ...features.cost.bounds import BOUNDS, TERMS, Work, counts, counts_of, n_counts
 from ...features.cost.device_limits import DeviceLimits, limit_numbers
 from ...features.device import Catalogue, Device
-from ...features.kernel import View, get_family
+from ...features.kernel import TIMINGS, View, get_family
 from ...features.vector.extract import CategoryEncoder, CategoryFeatures, Features, derive, knob_features
 from ...features.vector.schema import FeatureSchema
 from ..engine.program import GraphColumns, Program
@@ -272,19 +272,32 @@ class FamilyRegressor:
         )  # fmt: skip
 
     def _source(self, category: CaseCategory, name: str) -> Source | None:
-        """What a measured device says of the category, None for another kind of device, the same one, or nothing measured."""
+        """What a measured device says of the category; None for another kind of device, or nothing measured."""
         device, origin = self.devices.get(category.device), self.devices.get(name)
-        moved = category._replace(device=name)
-        if device.kind != origin.kind or device.name == origin.name:
+        if device.kind != origin.kind:
             return None
         # It may lack the hardware, or have been measured under a catalogue that knew a peak for it.
         if not origin.runs(category.dtype, self._unit):
             return None
-        read = self._encoder.read(moved)
-        targets = covered_targets(self.measured, read)
+        here = self._encoder.read(category)
+        # The base of the answer has what is wanted. So the other timing will do, and of the device itself whatever runs there.
+        ways = [(category.impl, timing) for timing in sorted(TIMINGS, key=lambda timing: timing != here.timing)]
+        if device.name == origin.name:
+            ways = [*ways[1:], *(("", timing) for _, timing in ways if not category.knobs)]
+        tried = []
+        for impl, timing in ways:
+            moved = category._replace(device=name, impl=impl, timing=timing)
+            read = self._encoder.read(moved)
+            tried.append((covered_targets(self.measured, read), moved, read))
+            if "latency" in tried[-1][0]:
+                break
+        # Latency if there is any, else what the first way has.
+        targets, moved, read = max(tried, key=lambda way: ("latency" in way[0], len(way[0])))
         if not targets:
             return None
-        has_same_impl = not category.impl or read.impl == self._encoder.read(category).impl
+        has_same_impl = (
+            read.impl == here.impl if device.name == origin.name else not category.impl or read.impl == here.impl
+        )
         is_same = has_same_impl and measured_label(read, read.impl) in self.measured["latency"].whole
         apart = distance(device, origin)
         inputs = self.inputs_of([moved])[0]
@@ -310,12 +323,19 @@ class FamilyRegressor:
 def covered_targets(measured: Mapping[str, MeasuredLabels], read: CaseCategory) -> frozenset[str]:
     """The targets for which the like of a category was measured on its device; `read` is what it is read as.
 
-    Power depends on what a kernel keeps busy, and hardly on what launched it: it is covered by any impl.
+    A call's time does not tell that of the kernel, nor the other way round. Power depends on what a kernel keeps busy, and
+    hardly on what launched it: it is covered by any impl.
     """
     label = measured_label(read, read.impl)
+    other = measured_label(read._replace(timing="device" if read.timing == "call" else "call"), read.impl)
+
+    def has_latency(labels: MeasuredLabels) -> bool:
+        known = labels.is_known(label) or labels.is_known(other)
+        return label in labels.whole if known else labels.has_kernel(read)
+
     return frozenset(
         target for target, labels in measured.items()
-        if (labels.has(read, label) if target == "latency" else labels.has_kernel(read))
+        if (has_latency(labels) if target == "latency" else labels.has_kernel(read))
     )  # fmt: skip
 
 

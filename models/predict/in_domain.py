@@ -240,7 +240,7 @@ def training_support(
         direct=frozenset(target for target in local if learned and target not in transferred),
         is_learned=regimes["latency"] != "unseen_kind",
         is_unseen=regimes["latency"] == "unseen_device",
-        method=_method(regressor, category, read_as, regimes["latency"]),
+        method=_method(regressor, category, read, regimes["latency"]),
         novelty=novelty,
         warnings=tuple(warnings),
         fallback_warning=_never_together(schema, label, read_as) if novelty > 0 else None,
@@ -248,11 +248,14 @@ def training_support(
     )
 
 
-def _method(regressor: str, category: CaseCategory, read_as: str, regime: str) -> str:
-    """How latency is answered, and what the impl was read as where that is another."""
+def _method(regressor: str, category: CaseCategory, read: CaseCategory, regime: str) -> str:
+    """How latency is answered, what the impl was read as where that is another, and whether it is the time of a call."""
     name = _METHODS[regime].format(regressor=regressor)
-    stand_in = read_as != category.impl and regime != "unseen_kind"
-    return f"{name} ({category.impl or 'impl not given'}: read as {read_as})" if stand_in else name
+    if regime == "unseen_kind":
+        return name
+    remarks = [f"{category.impl or 'impl not given'}: read as {read.impl}"] if read.impl != category.impl else []
+    remarks += ["time of a call"] if read.timing == "call" else []
+    return f"{name} ({'; '.join(remarks)})" if remarks else name
 
 
 def _unknown_labels(schema: FeatureSchema, category: CaseCategory) -> list[tuple[str, str, Sequence[str]]]:

@@ -326,5 +326,6 @@ def spec_at(cases: Cases, i: int) -> KernelSpec:
         config={name: value for name, value in knobs.items() if value is not None},
         threads=whole(cases.threads[i]),
         cache_state=str(cases.cache_state[i]),
+        timing=str(cases.timing[i]),
         **{name: int(column[i]) for name, column in cases.sizes.items()},
     )

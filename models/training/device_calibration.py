@@ -221,7 +221,7 @@ def _merged(rows: LabelledCases) -> LabelledCases:
         Categorical.encode(np.char.mod("%.17g", column))
         for column in (*cases.sizes.values(), *cases.config.values(), cases.threads)
     ]
-    words += [cases.coded(name) for name in ("dtype", "kv_dtype", "variant", "impl", "cache_state")]
+    words += [cases.coded(name) for name in ("dtype", "kv_dtype", "variant", "impl", "cache_state", "timing")]
     code = np.unique(np.stack([word.code for word in words], axis=1), axis=0, return_inverse=True)[1].ravel()
     firsts = np.unique(code, return_index=True)[1]
     latency_s, power_w = group_medians(rows.latency_s, code), group_medians(rows.power_w, code)

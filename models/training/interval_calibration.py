@@ -131,10 +131,22 @@ def calibrate_intervals(
             for name, of_kind in (("unseen_device", ~is_near), (NEAR_DUPLICATE, is_near)):
                 if of_kind.sum() >= MIN_ROWS:
                     scores[name] = Scores.narrowest(away[known][of_kind], away_sizes[of_kind])
+            if NEAR_DUPLICATE in scores:
+                editions = len(np.unique(table.rows.cases.device[known][is_near]))
+                scores[NEAR_DUPLICATE] = scores[NEAR_DUPLICATE].widened(_for_few(editions))
     if target == "latency":
         ratio = table.log_labels["latency"] - table.log_bound
         scores["unseen_kind"] = Scores.of(ratio - np.median(ratio), exponent=0.0)
     return IntervalCalibration(scores, graph)
+
+
+def _for_few(devices: int) -> float:
+    """How much wider intervals are whose errors come from few devices, each with an error of its own beside those of its rows:
+    the root of Student's t over the normal quantile, as about half of the error in logarithms is the device's.
+    """
+    from scipy.stats import norm, t
+
+    return float(np.sqrt(t.ppf(0.95, max(devices - 1, 1)) / norm.ppf(0.95)))
 
 
 _OTHERS_ROWS, _OWN_ROWS, _FREE_ROWS = 12_000, 3_000, 40_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,10 @@ from ...features.errors import SpecError, listed
 from ...features.kernel import KernelFamily, KernelSpec, families, get_family
 
 CASE_WORDS = ("device", "dtype", "kv_dtype", "variant", "impl", "cache_state")
-"""Columns of words of `Cases`."""
+"""Columns of words of `Cases` that stored rows have."""
+
+_OWN_SOURCE = "kernelcast"
+"""How the source of rows begins that this project's collectors measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +66,24 @@ def labelled_table(table: pa.Table, family: str, devices: Catalogue | None = Non
     good = np.flatnonzero(text(table, "status") == "ok")
     table = table.take(pa.array(good))
     words = {name: text(table, name) for name in CASE_WORDS}
-    cases = stored_cases(fam, words, lambda name: numbers(table, name).values, known)
-    return LabelledCases(
-        cases, numbers(table, "latency_s").values, numbers(table, "power_w").values, text(table, "source")
-    )
+    source = text(table, "source")
+    cases = stored_cases(fam, words, source, lambda name: numbers(table, name).values, known)
+    return LabelledCases(cases, numbers(table, "latency_s").values, numbers(table, "power_w").values, source)
 
 
 def stored_cases(
-    family: KernelFamily, words: Mapping[str, Strings], column: Callable[[str], Floats], devices: Catalogue
+    family: KernelFamily,
+    words: Mapping[str, Strings],
+    source: Strings,
+    column: Callable[[str], Floats],
+    devices: Catalogue,
 ) -> Cases:
     """Cases from stored columns, with devices by the catalogue's names and what rows leave out filled in.
 
     Args:
         family: of all rows.
         words: columns of `CASE_WORDS`, shape `(n,)`, empty where a row has none.
+        source: who measured each row, shape `(n,)`.
         column: gives a numeric column by name, shape `(n,)`.
         devices: the catalogue devices must be in.
 
@@ -85,6 +92,8 @@ def stored_cases(
     """
     names, inverse = np.unique(words["device"], return_inverse=True)
     filled = {
+        # Collectors time the device, without the host; of what others time nothing is known.
+        "timing": np.where(np.char.startswith(source, _OWN_SOURCE), "device", ""),
         "device": np.array([devices.get(name).name for name in names.tolist()] or [""], dtype=np.str_)[inverse],
         "kv_dtype": np.where(words["kv_dtype"] == "", words["dtype"], words["kv_dtype"]),
         "cache_state": np.where(words["cache_state"] == "", "hot", words["cache_state"]),
@@ -151,7 +160,8 @@ def joined_by_family(tables: Iterable[LabelledCases]) -> list[LabelledCases]:
 def joined(tables: Sequence[LabelledCases]) -> LabelledCases:
     """Rows of one family from several tables, one after the other."""
     first = tables[0].cases
-    text_columns = {name: np.concatenate([getattr(table.cases, name) for table in tables]) for name in CASE_WORDS}
+    names = (*CASE_WORDS, "timing")
+    text_columns = {name: np.concatenate([getattr(table.cases, name) for table in tables]) for name in names}
     cases = Cases(
         family=first.family,
         threads=np.concatenate([table.cases.threads for table in tables]),
@@ -254,7 +264,8 @@ def descriptor_rows(device: Device, devices: Catalogue) -> list[LabelledCases]:
             rows.setdefault(spec.family, []).append((spec, latency_s))
     tables = []
     for result in rows.values():
-        cases = Cases.from_specs([spec for spec, _ in result], [device.name] * len(result))
+        specs = [replace(spec, timing="device") for spec, _ in result]
+        cases = Cases.from_specs(specs, [device.name] * len(result))
         latency = np.array([latency_s for _, latency_s in result])
         source = np.full(len(result), f"measured facts of {device.name}")
         tables.append(LabelledCases(cases, latency, np.full(len(result), np.nan), source))

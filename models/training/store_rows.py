@@ -143,12 +143,10 @@ def _labelled(
     first = np.unique(case, return_index=True)[1]
     # A case's rows differ in nothing else but who measured them: of several the first by name is told.
     source = words["source"].at(rows["source"])
-    by_source = np.lexsort((source, case))[first]
+    source = source[np.lexsort((source, case))[first]]
     text = {name: words[name].at(rows[name][first]) for name in CASE_WORDS}
-    cases = stored_cases(family, text, lambda name: rows[name][first], known)
-    return LabelledCases(
-        cases, group_medians(rows["latency_s"], case), group_medians(rows["power_w"], case), source[by_source]
-    )
+    cases = stored_cases(family, text, source, lambda name: rows[name][first], known)
+    return LabelledCases(cases, group_medians(rows["latency_s"], case), group_medians(rows["power_w"], case), source)
 
 
 def _numeric(family: KernelFamily) -> tuple[str, ...]:

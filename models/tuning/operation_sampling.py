@@ -100,7 +100,7 @@ def drawn_operations(
         threads = np.array(thread_counts(device), dtype=np.float64)[
             rng.integers(len(thread_counts(device)), size=count)
         ]
-    words = {"device": device.name, "dtype": dtype, "kv_dtype": dtype, "cache_state": "hot",
+    words = {"device": device.name, "dtype": dtype, "kv_dtype": dtype, "cache_state": "hot", "timing": "device",
              "impl": usual_impl(model, device, dtype)}  # fmt: skip
     cases = Cases(
         family=family, variant=variants, threads=threads, sizes=columns,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...features.batch.cases import Cases, Floats
-from ...features.device import Catalogue, catalogue
+from ...features.device import Catalogue, Device, catalogue
 from ...features.kernel import KernelSpec, View, get_family
 from ...models.family_model.artifact import read_manifest
 from ...models.predict.predictor import load_predictor
@@ -70,9 +70,11 @@ def probes(
         requested.setdefault(spec.family, []).append(spec)
     tables: list[Cases] = []
     for name, entry in sorted(manifest["families"].items()):
-        specs, on = _drawn(name, entry, each)
-        wanted = requested.get(name, [])
+        specs, on = _drawn(name, entry, each, known)
         for device in sorted(known_devices(entry)):
+            wanted = [
+                spec for spec in requested.get(name, ()) if known.get(device).runs(spec.dtype, get_family(name).unit)
+            ]
             specs += wanted
             on += [device] * len(wanted)
         if specs:
@@ -130,7 +132,7 @@ def unexplained(changes: Changes, explained: Iterable[str] = ()) -> list[Finding
     return findings
 
 
-def _drawn(family: str, entry: Mapping[str, Any], each: int) -> tuple[list[KernelSpec], list[str]]:
+def _drawn(family: str, entry: Mapping[str, Any], each: int, known: Catalogue) -> tuple[list[KernelSpec], list[str]]:
     """Specs and devices: `each` cases a device, over the settings that were measured there."""
     from ...collectors.cpu.plans.shapes import additive_recurrence
 
@@ -140,7 +142,7 @@ def _drawn(family: str, entry: Mapping[str, Any], each: int) -> tuple[list[Kerne
     specs: list[KernelSpec] = []
     on: list[str] = []
     for device in sorted(known_devices(entry)):
-        settings = _settings(entry, device)
+        settings = _settings(entry, known.get(device), fam.unit)
         if not settings:
             continue
         points = additive_recurrence(len(names), np.random.default_rng(_SEED).random(len(names)))
@@ -162,14 +164,15 @@ def _drawn(family: str, entry: Mapping[str, Any], each: int) -> tuple[list[Kerne
     return specs, on
 
 
-def _settings(entry: Mapping[str, Any], device: str) -> list[tuple[str, str, str | None]]:
-    """(variant, dtype, cache dtype) measured on the device; those of any device for one that was only adapted to."""
+def _settings(entry: Mapping[str, Any], device: Device, unit: str) -> list[tuple[str, str, str | None]]:
+    """(variant, dtype, cache dtype) measured on the device; for one only adapted to, those of its kind that it runs."""
     words = [word.split(" ") for word in entry.get("measured", {}).get("latency", ())]
-    here = [word for word in words if word[0] == device] or words
+    here = [word for word in words if word[0] == device.name] or [word for word in words if word[1] == device.kind]
     settings = set()
     for _, _, variant, pair, *_ in here:
         dtype, _, kv_dtype = pair.partition("/")
-        settings.add((variant, dtype, kv_dtype if kv_dtype not in ("", dtype) else None))
+        if device.runs(dtype, unit):
+            settings.add((variant, dtype, kv_dtype if kv_dtype not in ("", dtype) else None))
     return sorted(settings, key=str)
 
 

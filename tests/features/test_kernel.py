@@ -23,6 +23,7 @@ def test_equal_specs_share_a_case_id_and_any_difference_changes_it() -> None:
         KernelSpec.of("gemm", "fp32", m=1, n=2, k=3, impl="iree"),
         KernelSpec.of("gemm", "fp32", m=1, n=2, k=3, threads=2),
         KernelSpec.of("gemm", "fp32", m=1, n=2, k=3, cache_state="cold"),
+        KernelSpec.of("gemm", "fp32", m=1, n=2, k=3, timing="call"),
         KernelSpec.of("gemm", "fp32", m=1, n=2, k=3, config={"tile_m": 8}),
     ]
     assert len({base.case_id, *(spec.case_id for spec in others)}) == len(others) + 1
@@ -63,6 +64,7 @@ def test_kv_dtype_equal_to_dtype_is_no_difference() -> None:
         ("gemm", "fp32", {"m": 1, "n": 1, "k": 1, "config": {"tile": 8}}, "tile", "it takes: tile_m"),
         ("gemm", "fp32", {"m": 1, "n": 1, "k": 1, "threads": 0}, "threads", "between 1 and"),
         ("gemm", "fp32", {"m": 1, "n": 1, "k": 1, "cache_state": "warm"}, "cache_state", "hot, cold"),
+        ("gemm", "fp32", {"m": 1, "n": 1, "k": 1, "timing": "host"}, "timing", "device, call"),
         ("elementwise", "fp32", {"rows": 1, "cols": 1}, "variant", "variants: relu"),
         ("softmax", "fp32", {"rows": 1, "cols": 1, "variant": "x"}, "variant", "no variant 'x'"),
     ],

@@ -10,7 +10,7 @@ import pytest
 from kernelcast.nightly.context import reserve_s
 from kernelcast.nightly.record import folders
 from kernelcast.nightly.record.folders import new_night, night_folders, remove_old, unfinished
-from kernelcast.nightly.record.record import STAGES, NightRecord, StageRecord
+from kernelcast.nightly.record.record import STAGES, Finding, NightRecord, StageRecord
 
 UNTRAINED = {"challengers": []}
 
@@ -76,6 +76,11 @@ def test_time_is_kept_back_by_what_earlier_nights_took(tmp_path: Path) -> None:
     assert reserve_s(600.0, [a_record(folder, train=96.0)]) == pytest.approx(150.0)
     assert reserve_s(600.0, [a_record(folder, train=900.0)]) == 360.0
     assert reserve_s(600.0, [a_record(folder, train=0.0)]) == pytest.approx(150.0)
+    finding = Finding("budget", "warning", "adapted", "The challenger adapted was not made in time.")
+    short = a_record(folder).with_stage(StageRecord("train", "failed", None, 0.3, findings=(finding,)))
+    assert reserve_s(600.0, [short, a_record(folder, train=96.0)]) == pytest.approx(225.0)
+    assert reserve_s(600.0, [short, short, a_record(folder, train=96.0)]) == pytest.approx(337.5)
+    assert reserve_s(600.0, [a_record(folder), short]) == pytest.approx(150.0)
 
 
 def test_the_setting_of_a_night_is_on_disk(home) -> None:

@@ -12,7 +12,6 @@ import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.predict.prediction import Interval, Prediction
-from kernelcast.workloads.launch_floors import EMPTY_KERNEL_S, launch_floors_s, without_launch
 from kernelcast.workloads.whole_model import (
     MAX_COUNT,
     ErrorCorrelation,
@@ -223,7 +222,7 @@ def test_correlations_make_sense(pair: tuple[float, float]) -> None:
 
 
 class OneAtATime:
-    """Predicts 20 µs of launch plus 1 ms per row; trained on gemm of a T4."""
+    """Predicts 20 µs plus 1 ms per row; trained on gemm of a T4."""
 
     def predict(
         self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
@@ -247,18 +246,18 @@ def test_a_device_never_measured_is_less_certain_as_a_whole() -> None:
     assert unseen.lower < seen.lower
 
 
-def test_a_queue_hides_the_launch_in_every_kernel() -> None:
-    predictor: Any = OneAtATime()
-    assert launch_floors_s(predictor, [gemm(1), gemm(2)], "nvidia-t4") == [20e-6, 20e-6]
-    alone = predict_whole(predictor, [Kernel(gemm(1), 10)], "nvidia-t4")
-    queued = predict_whole(predictor, [Kernel(gemm(1), 10)], "nvidia-t4", queued=True)
-    assert queued.latency_s.value == pytest.approx(alone.latency_s.value - 10 * (20e-6 - EMPTY_KERNEL_S))
-    assert queued.power_w == alone.power_w
+def test_a_queue_asks_for_kernels_alone() -> None:
+    asked: list[str] = []
 
+    class Recording(OneAtATime):
+        def predict(
+            self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
+        ) -> list[Prediction]:
+            asked.extend(spec.timing for spec in specs)
+            return super().predict(specs, devices, coverage=coverage)
 
-def test_without_a_launch_nothing_beats_its_bound_and_short_floors_change_nothing() -> None:
-    item = prediction(1e-5, breakdown={"dram": 8e-6})
-    (short,) = without_launch([item], [1e-5])
-    assert short.latency_s.lower == pytest.approx(8e-6)
-    assert short.latency_s.lower <= short.latency_s.value <= short.latency_s.upper
-    assert without_launch([item], [2e-6]) == [item]
+    predictor: Any = Recording()
+    kernels = [Kernel(gemm(1), 10), Kernel(replace(gemm(1), timing="call"))]
+    for queued in (False, True):
+        predict_whole(predictor, kernels, "nvidia-t4", queued=queued)
+    assert asked == ["", "call", "device", "call"]

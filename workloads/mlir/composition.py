@@ -19,7 +19,6 @@ from ...features.mlir.program import FREE, Group, Program
 from ...features.mlir.vectors.device_limits import Hardware
 from ...models.predict.prediction import Interval, Prediction
 from ...models.predict.predictor import Predictor
-from ..launch_floors import launch_floors_s, without_launch
 from ..whole_model import Kernel, WholeModelPrediction, compose
 from .learned.program_model import ProgramAnswer
 from .prediction import GroupCost, ProgramCost
@@ -198,11 +197,9 @@ def _placed(spec: KernelSpec, on: Hardware) -> KernelSpec:
 
 
 def _predicted(kernels: Predictor, specs: Sequence[KernelSpec], on: Hardware, coverage: float) -> list[Prediction]:
-    predicted = kernels.predict(specs, [on.device.name] * len(specs), coverage=coverage)
-    if on.is_cpu:
-        return predicted
-    # A compiled program's kernels are queued ahead of a GPU, which hides the launch that single timings include.
-    return without_launch(predicted, launch_floors_s(kernels, specs, on.device.name))
+    # A compiled program's kernels are queued ahead of a GPU, which hides launches.
+    alone = [replace(spec, timing="device") for spec in specs]
+    return kernels.predict(alone, [on.device.name] * len(specs), coverage=coverage)
 
 
 def _analytic_cost(group: Group, on: Hardware, coverage: float, power: tuple[float, float, float] | None) -> Prediction:

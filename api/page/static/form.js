@@ -9,7 +9,7 @@ const FIRST_FAMILY = "gemm";
 const FIRST_DEVICE = "nvidia-h200-sxm-141gb";
 const SETTLE_MS = 180;
 const COVERAGES = ["0.5", "0.8", "0.9", "0.95"];
-const OPTIONAL = ["variant", "impl", "kv_dtype", "cache_state"];
+const OPTIONAL = ["variant", "impl", "kv_dtype", "cache_state", "timing"];
 
 /** A whole number as JSON's; anything else goes out as it is, and the service says what is wrong with it. */
 export function wholeOrText(text) {
@@ -230,9 +230,10 @@ function specForm(page, { answers, devices = true, knobs: tuned = true, extra, c
 
   function moreFields(properties, formats) {
     const knobs = tuned ? Object.keys(properties.config.properties) : [];
-    const names = ["impl", "kv_dtype", "threads", "cache_state", "coverage", ...knobs.map((one) => `config.${one}`)];
+    const names = ["impl", "kv_dtype", "threads", "cache_state", "timing", "coverage", ...knobs.map((one) => `config.${one}`)];
     const impl = { value: state.get("impl"), maxlength: "64", placeholder: "what is known best", autocomplete: "off" };
     const caches = choice(properties.cache_state.enum, state.get("cache_state", "hot"));
+    const timings = choice(["", "device", "call"], state.get("timing"), { "": "as measured", device: "kernel alone", call: "a call" });
     const kvFormats = choice(["", ...formats.filter((one) => one !== null)], state.get("kv_dtype"), { "": "same" });
     const knob = (name) => numberField(state, `config.${name}`, name, properties.config.description, "not given");
     return folded(
@@ -243,6 +244,7 @@ function specForm(page, { answers, devices = true, knobs: tuned = true, extra, c
         { class: "grid" },
         field("impl", "Implementation", el("input", impl), properties.impl.description),
         field("cache_state", "Caches", caches, properties.cache_state.description),
+        field("timing", "Time of", timings, properties.timing.description),
         numberField(state, "threads", "CPU threads", properties.threads.description, "all"),
         field("kv_dtype", "Cache format", kvFormats, properties.kv_dtype.description),
       ),

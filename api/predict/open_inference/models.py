@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ....features.errors import listed
-from ....features.kernel import CACHE_STATES, KernelFamily, families
+from ....features.kernel import CACHE_STATES, TIMINGS, KernelFamily, families
 from ....features.spec_io.reading import kind_of, shown_name
 from ....version import __version__
 from ...model_source import LoadedModel, Service, require_model
@@ -55,6 +55,7 @@ def inputs_of(name: str) -> Mapping[str, TensorKind]:
         TensorKind("impl", "BYTES", "what runs it; empty: what the model knows best", optional=True),
         TensorKind("kv_dtype", "BYTES", "number format of the cache; empty: the same as dtype", optional=True),
         TensorKind("cache_state", "BYTES", f"one of {listed(CACHE_STATES)}; empty: hot", optional=True),
+        TensorKind("timing", "BYTES", f"one of {listed(TIMINGS)}; empty: as it was measured", optional=True),
         TensorKind("threads", "INT64", f"CPU threads; {NOT_SET}: all cores, or a GPU", optional=True),
     ]
     for dim in family.dims:

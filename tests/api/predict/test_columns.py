@@ -23,7 +23,7 @@ from kernelcast.features.spec_io.reading import read_spec
 from ..conftest import FakePredictor
 
 PATH = "/v1/predict/columns"
-TEXT = ("device", "dtype", "kv_dtype", "variant", "impl", "cache_state")
+TEXT = ("device", "dtype", "kv_dtype", "variant", "impl", "cache_state", "timing")
 
 
 def gemm(n: int = 3, **changes: Any) -> dict[str, Any]:
@@ -48,6 +48,7 @@ def drawn(family: Any, rng: random.Random) -> dict[str, Any]:
         "kv_dtype": rng.choice([None, "bf16", "fp16"]),
         "threads": rng.choice([None, 1, 2.0]),
         "cache_state": rng.choice(["hot", "cold"]),
+        "timing": rng.choice(["", None, "device", "call"]),
         "config": {name: rng.choice([None, 0, 16]) for name in family.config},
     }
 
@@ -99,6 +100,7 @@ ODD = {
     "kv_dtype": ["int3", 7, None, "fp8", True],
     "threads": [0, -1, 4097, 1.5, True, "2", None, 4096, 10**30, [], 1e300],
     "cache_state": ["warm", None, 1, "cold"],
+    "timing": ["host", None, 1, "call", ""],
     "size": [0, -1, 1.5, 4096.0, True, None, "3", 2**40, 2**40 + 1, 2**53 + 1, 10**400, 1e308, [], {}, 7],
     "knob": [-1, 0, 2.5, 2**41, False, "8", [], 10**30, 64.0],
 }
@@ -137,7 +139,7 @@ def test_columns_batches_and_single_specs_have_equal_answers(client, name):
     rng, family = random.Random(name), families()[name]
     specs = [without_nulls(drawn(family, rng)) for _ in range(6)]
     for spec in specs:
-        spec["variant"] = "" if spec["variant"] == "tanh" else spec["variant"]
+        spec["variant"] = "relu" if spec["variant"] == "tanh" else spec["variant"]
     table = in_columns([spec | {"config": dict.fromkeys(family.config) | spec["config"]} for spec in specs])
     result = client.request("POST", PATH, json=table | {"coverage": 0.8})
     assert result.status_code == 200, result.text

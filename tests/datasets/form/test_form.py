@@ -21,7 +21,7 @@ def gemm(count: int = 3, /, **changes: object) -> pa.Table:
 def test_every_optional_column_is_read():
     form = judge_form(gemm(
         2, variant=["bias", None], impl=["torch", None], kv_dtype=["bf16", None], tile_m=[64, None], threads=[4, None],
-        cache_state=["cold", None], power_w=[50.0, None], power_limit_w=[70, 70], energy_j=[0.005, None],
+        cache_state=["cold", None], timing=["call", None], power_w=[50.0, None], power_limit_w=[70, 70], energy_j=[0.005, None],
         source=["me", None], split=["train", None], note=["x", "y"],
     ))  # fmt: skip
     rows = form.parts["gemm"]
@@ -31,6 +31,7 @@ def test_every_optional_column_is_read():
     np.testing.assert_equal(rows.cases.config["tile_m"], [64, np.nan])
     np.testing.assert_equal(rows.cases.threads, [4, np.nan])
     assert rows.cases.cache_state.tolist() == ["cold", "hot"]
+    assert rows.cases.timing.tolist() == ["call", ""]
     np.testing.assert_equal(rows.power_w, [50, np.nan])
     np.testing.assert_equal(rows.power_limit_w, [70, 70])
     np.testing.assert_equal(rows.energy_j, [0.005, np.nan])
@@ -104,6 +105,7 @@ def test_variants_left_out_are_what_the_sizes_imply():
         ({"threads": [None, 0, 2]}, "threads", "between 1 and 4096"),
         ({"threads": [None, 5000, 2]}, "threads", "between 1 and 4096"),
         ({"cache_state": [None, "warm", "cold"]}, "cache_state", "one of hot, cold"),
+        ({"timing": [None, "host", "call"]}, "timing", "one of device, call"),
         ({"latency_s": [1e-4, None, 1e-4]}, "latency_s", "is missing"),
         ({"latency_s": [1e-4, float("nan"), 1e-4]}, "latency_s", "is missing"),
         ({"latency_s": [1e-4, 0.0, 1e-4]}, "latency_s", "positive"),

@@ -86,6 +86,17 @@ def test_bad_and_impossible_rows_are_reported_at_their_places(tmp_path):
     assert Store(tmp_path / "strict").files() == []
 
 
+def test_times_of_calls_are_not_stored(tmp_path):
+    store = Store(tmp_path / "store")
+    path = form_file(tmp_path, timing=["call", "device", None])
+    report = import_form(path, store, "me")
+    assert (report.stored, [(item.row, item.column) for item in report.refused]) == (2, [(0, "timing")])
+    with pytest.raises(SpecError, match="row 1: timing: the store has times on the device only"):
+        import_form(path, Store(tmp_path / "strict"), "me", skip_bad_rows=False)
+    assert Store(tmp_path / "strict").files() == []
+    assert import_form(form_file(tmp_path, timing=["call"] * 3), store, "me").stored == 0
+
+
 def test_a_source_is_needed(tmp_path):
     with pytest.raises(SpecError, match="who measured"):
         import_form(form_file(tmp_path), Store(tmp_path / "store"), " ")

@@ -104,6 +104,63 @@ def test_cold_caches_never_measured_are_read_as_hot(made_up: MadeUp, train: Call
     assert cold.notes[0] == ("vllm-0.24.0 was never measured with cold caches; read as hot",)
 
 
+_CALL_S = 40e-6
+
+
+@pytest.fixture(scope="module")
+def timed(
+    made_up: MadeUp, train: Callable[..., Artifact], tmp_path_factory: pytest.TempPathFactory
+) -> ArtifactPredictor:
+    """A model of an A100 and a T4 whose calls were timed, with their launch, and of an H100 whose kernels alone were."""
+    rows = made_up(1200, devices=(A100_40, T4, H100), impls=("torch",), power=0.0)
+    alone = rows.cases.device == H100
+    cases = replace(rows.cases, timing=np.where(alone, "device", "call"))
+    directory = tmp_path_factory.mktemp("timed") / "model"
+    measured = replace(rows, cases=cases, latency_s=rows.latency_s + np.where(alone, 0.0, _CALL_S))
+    save_artifact(train([measured], regressor="blend"), directory)
+    return load_predictor(directory)
+
+
+def _timed(rows: LabelledCases, device: str, timing: str = "", impl: str = "torch") -> Cases:
+    n = len(rows)
+    return replace(
+        rows.cases, device=np.full(n, device), timing=np.full(n, timing), impl=np.full(n, impl), variant=np.full(n, "")
+    )
+
+
+def test_a_timing_that_is_not_given_is_the_measured_one(timed: ArtifactPredictor, made_up: MadeUp) -> None:
+    rows = made_up(40, devices=(A100_40,), impls=("torch",), seed=7)
+    for device, timing in ((A100_40, "call"), (H100, "device")):
+        open_timing, given = (timed.predict_cases(_timed(rows, device, word)) for word in ("", timing))
+        assert (open_timing.targets["latency_s"].value == given.targets["latency_s"].value).all()
+        assert set(open_timing.regimes) == {"seen"}
+        assert ("time of a call" in open_timing.method[0]) == (timing == "call")
+    unseen = timed.predict_cases(_timed(rows, "nvidia-l4"))
+    assert "time of a call" in unseen.method[0]
+    assert (unseen.targets["latency_s"].value > _CALL_S / 2).all()
+
+
+def test_the_other_timing_follows_from_the_measured_one(timed: ArtifactPredictor, made_up: MadeUp) -> None:
+    rows = made_up(300, devices=(A100_40,), impls=("torch",), seed=8)
+    truth = rows.latency_s
+    for device, measured, other in ((A100_40, "call", "device"), (H100, "device", "call")):
+        known, derived = (timed.predict_cases(_timed(rows, device, word)) for word in (measured, other))
+        assert set(derived.regimes) == {"unseen_device"}
+        assert f"torch fp16 gpu{' call' * (other == 'call')} was measured on other devices only" in derived.notes[0][0]
+        apart = known.targets["latency_s"].value - derived.targets["latency_s"].value
+        assert np.median(apart if measured == "call" else -apart) == pytest.approx(_CALL_S, rel=0.4)
+    alone = timed.predict_cases(_timed(rows, A100_40, "device")).targets["latency_s"]
+    assert np.median(np.abs(alone.value / truth - 1.0)) < 0.35
+    assert ((alone.lower <= truth) & (truth <= alone.upper)).mean() > 0.7
+
+
+def test_without_an_impl_the_kernel_alone_is_answered(timed: ArtifactPredictor, made_up: MadeUp) -> None:
+    rows = made_up(40, devices=(A100_40,), impls=("torch",), seed=9)
+    none, alone = (timed.predict_cases(_timed(rows, A100_40, timing, "")) for timing in ("", "device"))
+    assert (none.targets["latency_s"].value == alone.targets["latency_s"].value).all()
+    assert "time of a call" not in none.method[0]
+
+
 def _two_devices(
     made_up: MadeUp, train: Callable[..., Any], model: Path, **words: str
 ) -> tuple[LabelledCases, ArtifactPredictor]:

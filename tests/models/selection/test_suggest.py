@@ -127,7 +127,9 @@ def test_candidates_are_put_on_the_device_and_may_run_out(model_dir: Path) -> No
 def test_a_spec_comes_back_whole() -> None:
     specs = [
         KernelSpec.of("gemm", "bf16", impl="triton", m=8, n=8, k=8, config={"tile_m": 64, "stages": 2}),
-        KernelSpec.of("gemm", "fp32", variant="batched", batch=3, m=8, n=8, k=8, threads=2, cache_state="cold"),
+        KernelSpec.of(
+            "gemm", "fp32", variant="batched", batch=3, m=8, n=8, k=8, threads=2, cache_state="cold", timing="call"
+        ),
     ]
     assert [spec_at(cases_of(specs), i) for i in range(2)] == specs
 

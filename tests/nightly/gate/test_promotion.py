@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
+from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.family_model.artifact import default_model_dir, manifest_sha256, pointer, shipped_model_dir
 from kernelcast.models.family_model.artifact_files import ArtifactError
 from kernelcast.models.registry import registry
 from kernelcast.nightly.gate import promotion
-from kernelcast.nightly.gate.answer_changes import prediction_changes, probes, unexplained
+from kernelcast.nightly.gate.answer_changes import _settings, prediction_changes, probes, unexplained
 from kernelcast.nightly.gate.challengers import past
 from kernelcast.nightly.gate.model_ledger import Ledger
 from kernelcast.nightly.gate.promotion import Promotion, promote_challenger, restore_loadable, roll_back
@@ -180,13 +181,22 @@ def test_changes_are_told_by_family_and_need_a_person_when_unexplained(champion:
 
 
 def test_probes_stay_the_same_and_take_in_what_users_ask(champion: Path, rows) -> None:
-    from kernelcast.features.kernel import KernelSpec
-
     query = [KernelSpec.of("gemm", "fp32", m=7, n=7, k=7), KernelSpec.of("copy", "fp32", rows=3, cols=3)]
     first, again = probes(champion, query), probes(champion, query)
     assert [item.sizes["m"].tolist() for item in first[:1]] == [item.sizes["m"].tolist() for item in again[:1]]
     assert first[0].sizes["m"][-1] == 7
     assert len(first[0]) == 41
+
+
+def test_a_device_only_adapted_to_is_probed_in_what_its_kind_runs() -> None:
+    cpu = catalogue().get("amd-epyc-9005-vm-2c")
+    words = [f"nvidia-h200 gpu  {dtype}/{dtype} vllm hot " for dtype in ("fp8", "bf16")]
+    entry = {"measured": {"latency": [*words, "another cpu bias bf16/bf16 torch hot ", "another cpu  fp8/fp8 x hot "]}}
+    assert _settings(entry, cpu, "matrix") == [("bias", "bf16", None)]
+    wanted = KernelSpec.of("gemm", "fp8", m=7, n=7, k=7)
+    assert all(
+        cpu.name not in item.device[item.dtype == "fp8"] for item in probes(shipped_model_dir(), [wanted], each=1)
+    )
 
 
 def test_probes_of_the_shipped_model_are_answered() -> None:

@@ -12,8 +12,10 @@ from kernelcast.features.kernel import families
 WORDS = {
     "device": ["h100", "l40s", "H200", "amd-epyc-9005-vm-2c"], "dtype": ["bf16", "FP16", "fp32", "torch.float16"],
     "impl": ["", "torch", "vllm-0.24.0"], "kv_dtype": ["", "fp8", "bf16"], "cache_state": ["", "hot", "cold"],
+    "timing": ["", "device", "call"],
 }  # fmt: skip
 BAD_WORDS = {"device": ["", "h900"], "dtype": ["", "bf17"], "impl": ["a b", "-"], "kv_dtype": ["zz"], "cache_state": ["warm"],
+             "timing": ["host"],
              "variant": ["odd"]}  # fmt: skip
 SIZES, BAD_SIZES = [1, 2, 8, 32, 64, 4096, 2**40], [0, -1, -7, 2**40 + 1, 2**60, -(2**63)]
 OPTIONAL, BAD_OPTIONAL = [-1, 1, 16, 128], [-2, 2**41, -(2**63)]

@@ -171,7 +171,7 @@ def test_what_is_not_set_is_as_if_it_were_left_out(client):
     optional = {
         "batch": ("INT64", [1] * 3), "variant": ("BYTES", [""] * 3), "impl": ("BYTES", [""] * 3),
         "kv_dtype": ("BYTES", [""] * 3), "cache_state": ("BYTES", [""] * 3), "threads": ("INT64", [-1] * 3),
-        "tile_m": ("INT64", [-1] * 3),
+        "timing": ("BYTES", [""] * 3), "tile_m": ("INT64", [-1] * 3),
     }  # fmt: skip
     plain = outputs(infer(client, {"inputs": tensors(GEMM)}))
     assert outputs(infer(client, {"inputs": tensors(GEMM | optional)})) == plain
