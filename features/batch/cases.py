@@ -179,8 +179,7 @@ class Cases:
                 yield index, tuple(str(getattr(self, key)[index[0]]) for key in keys)
 
     def with_core_counts(self, catalogue: Catalogue) -> Cases:
-        """The cases with "all cores" as a number: threads not given on a CPU become its core count; a call there is the
-        device.
+        """The cases with "all cores" as a number: threads not given on a CPU become its core count. A call there is the device.
 
         One machine's "all cores" is then the same case as its core count, in training as in serving. A GPU has no threads.
 
