@@ -1,7 +1,8 @@
 """Counts which kernels a service is asked for, where its operator opted in, so that measuring goes where the questions are.
 
 Nothing in the log says who asked, or when within a day, nor which timing: collectors time the device. A worker keeps one file a
-day, rewritten in one piece every `WRITE_S` seconds: `<day>-<process>-<random>.jsonl`, days in UTC. Its first line is the head, every other one a kernel, most asked first:
+day, rewritten in one piece every `WRITE_S` seconds: `<day>-<process>-<random>.jsonl`, days in UTC. Its first line is the head,
+every other one a kernel, most asked first:
 
     {"format_version": 1, "day": "2026-11-22", "asked": 41210.0, "missed": 3.0, "left_out": 0}
     {"family": "gemm", "dtype": "bf16", "kv_dtype": null, "variant": "", "impl": "", "sizes": {"m": 1, "n": 4096, "k": 4096},
