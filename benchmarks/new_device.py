@@ -52,9 +52,9 @@ COLOURS = {
 }
 
 
-def pool(known: Catalogue) -> list[LabelledCases]:
+def pool(folder: Path, known: Catalogue) -> list[LabelledCases]:
     """The recorded rows, one table a family."""
-    tables = {path.stem: read_file(path, family_schema(path.stem)) for path in sorted(POOL.glob("*.parquet"))}
+    tables = {path.stem: read_file(path, family_schema(path.stem)) for path in sorted(folder.glob("*.parquet"))}
     return [labelled(name, table, known) for name, table in tables.items()]
 
 
@@ -168,8 +168,7 @@ def nights(
         for name, every in found.items():
             lines.setdefault(name, []).append(float(every.mean()))
         counts.append(sum(map(len, learn)))
-        outcome = record.outcome if record.outcome != "failed" else "failed: no time left to train"
-        print(f"| {night} | {counts[-1]} | {' | '.join(map(words, found.values()))} | {outcome} |", flush=True)
+        print(f"| {night} | {counts[-1]} | {' | '.join(map(words, found.values()))} | {record.outcome} |", flush=True)
     print(f"\n{sum(map(len, judged))} rows judge", json.dumps(lines))
     if out is not None:
         out.write_text(chart(lines, counts))
@@ -213,9 +212,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--home", type=Path)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--pool", type=Path, default=POOL, help="rows of another CPU, with its device.yaml")
     args = parser.parse_args()
-    known = Catalogue((load_device_file(POOL / "device.yaml"),))
-    shipped, tables = load_predictor(shipped_model_dir(), known), pool(known)
+    known = Catalogue((load_device_file(args.pool / "device.yaml"),))
+    shipped, tables = load_predictor(shipped_model_dir(), known), pool(args.pool, known)
     if args.home is not None:
         nights(shipped, tables, args.home, args.out, known)
     elif args.replay is not None:
