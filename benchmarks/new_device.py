@@ -6,8 +6,9 @@
 
 The rows in `new_cpu` (1,722 good ones of nine families, one and two threads, hot and cold) were measured by
 `kernelcast collect --rows 1800 --seed 77` on two cores of a Zen 4 virtual machine that others used meanwhile: two blocks of
-three were measured twice, since the machine moved, and sentinels scatter by 9 and 12 %. Nights are judged by those of them
-whose shapes no night measured. Prints Markdown: mean and median absolute percentage error of latency.
+three were measured twice, since the machine moved, and sentinels scatter by 9 and 12 %. `--pool benchmarks/new_cpu_xeon` has
+2,066 rows of two quiet cores of a Xeon (Emerald Rapids): ten nights of three minutes and the rows that judge them. Nights are
+judged by those whose shapes no night measured. Prints Markdown: mean and median absolute percentage error of latency.
 """
 
 from __future__ import annotations
