@@ -136,7 +136,7 @@ class KernelSpec:
             config: Tuning knobs by name.
             threads: CPU threads; None is all cores, or a GPU.
             cache_state: `hot` or `cold`.
-            timing: One of `TIMINGS`; empty where it does not matter.
+            timing: One of `TIMINGS`; empty is what was measured, see the attribute.
             dims: Sizes by name.
 
         Raises:

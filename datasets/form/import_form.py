@@ -21,7 +21,7 @@ from .form import FormRows, read_form
 
 _Key = tuple[Any, ...]
 
-_NO_CALLS = "the store has times on the device only; give the file itself to train, calibrate or evaluate"
+_NO_CALLS = "the store does not keep what a time contains; give the file itself to train, calibrate or evaluate"
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,7 +260,8 @@ class FamilyRegressor:
 
     def sources_of(self, category: CaseCategory) -> tuple[Source, ...]:
         """The measured devices that say something of a category, a catalogue name's."""
-        sources = [source for name in self.schema.devices if (source := self._source(category, name)) is not None]
+        here = self._encoder.read(category)
+        sources = [source for name in self.schema.devices if (source := self._source(category, here, name)) is not None]
         nearest = {
             target: max((source.similarity for source in sources if target in source.targets), default=0.0)
             for target in self.measured
@@ -271,15 +272,16 @@ class FamilyRegressor:
             if any(source.similarity >= _LEAST_WEIGHT * nearest[target] for target in source.targets)
         )  # fmt: skip
 
-    def _source(self, category: CaseCategory, name: str) -> Source | None:
-        """What a measured device says of the category; None for another kind of device, or nothing measured."""
+    def _source(self, category: CaseCategory, here: CaseCategory, name: str) -> Source | None:
+        """What a measured device says of the category, which is read as `here`; None for another kind of device, or nothing
+        measured.
+        """
         device, origin = self.devices.get(category.device), self.devices.get(name)
         if device.kind != origin.kind:
             return None
         # It may lack the hardware, or have been measured under a catalogue that knew a peak for it.
         if not origin.runs(category.dtype, self._unit):
             return None
-        here = self._encoder.read(category)
         # The base of the answer has what is wanted. So the other timing will do, and of the device itself whatever runs there.
         ways = [(category.impl, timing) for timing in sorted(TIMINGS, key=lambda timing: timing != here.timing)]
         if device.name == origin.name:

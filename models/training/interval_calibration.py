@@ -141,8 +141,10 @@ def calibrate_intervals(
 
 
 def _for_few(devices: int) -> float:
-    """How much wider intervals are whose errors come from few devices, each with an error of its own beside those of its rows:
-    the root of Student's t over the normal quantile, as about half of the error in logarithms is the device's.
+    """How much wider intervals are whose errors come from few devices, each with an error of its own beside those of its rows.
+
+    Student's t over the normal quantile would hold if the rows of a device erred alike; its root is a choice between that and
+    none. Norms of an A100 80 GB, known from its 40 GB edition: 57 % inside without it, 95 % with it.
     """
     from scipy.stats import norm, t
 

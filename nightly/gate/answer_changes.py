@@ -61,7 +61,7 @@ def probes(
 ) -> list[Cases]:
     """The cases both models are asked: drawn ones of every family on every device the model knows, and those users asked for.
 
-    Drawn evenly in the logarithm of sizes by a fixed seed, in the dtypes, variants and impls the model was trained on there:
+    Drawn evenly in the logarithm of sizes by a fixed seed, in the dtypes and variants the model was trained on there:
     equal models give equal probes, on every night.
     """
     manifest, known = read_manifest(model), devices or catalogue()

@@ -233,7 +233,7 @@ function specForm(page, { answers, devices = true, knobs: tuned = true, extra, c
     const names = ["impl", "kv_dtype", "threads", "cache_state", "timing", "coverage", ...knobs.map((one) => `config.${one}`)];
     const impl = { value: state.get("impl"), maxlength: "64", placeholder: "what is known best", autocomplete: "off" };
     const caches = choice(properties.cache_state.enum, state.get("cache_state", "hot"));
-    const timings = choice(["", "device", "call"], state.get("timing"), { "": "as measured", device: "kernel alone", call: "a call" });
+    const timings = choice(properties.timing.enum.filter((one) => one !== null), state.get("timing"), { "": "as measured", device: "kernel alone", call: "a call" });
     const kvFormats = choice(["", ...formats.filter((one) => one !== null)], state.get("kv_dtype"), { "": "same" });
     const knob = (name) => numberField(state, `config.${name}`, name, properties.config.description, "not given");
     return folded(

@@ -91,7 +91,7 @@ def test_times_of_calls_are_not_stored(tmp_path):
     path = form_file(tmp_path, timing=["call", "device", None])
     report = import_form(path, store, "me")
     assert (report.stored, [(item.row, item.column) for item in report.refused]) == (2, [(0, "timing")])
-    with pytest.raises(SpecError, match="row 1: timing: the store has times on the device only"):
+    with pytest.raises(SpecError, match="row 1: timing: the store does not keep what a time contains"):
         import_form(path, Store(tmp_path / "strict"), "me", skip_bad_rows=False)
     assert Store(tmp_path / "strict").files() == []
     assert import_form(form_file(tmp_path, timing=["call"] * 3), store, "me").stored == 0
