@@ -77,6 +77,8 @@ def _on_thread(answer: Answer) -> Callable[[Service], JsonEndpoint]:
 
 
 ROUTES: tuple[Route, ...] = (
+    # Starlette tries them in this order: what is asked most stands first.
+    Route("/v1/predict", "POST", "predict", SpecEndpoint, (Prediction, Batch)),
     Route("/v1/devices", "GET", "list_devices", lambda s: catalogue.devices_endpoint(s.devices), (Devices,)),
     Route("/v1/devices/{name}", "GET", "get_device", lambda s: catalogue.device_endpoint(s.devices), (Device,)),
     Route("/v1/kernels", "GET", "list_kernels", lambda _: catalogue.kernels_endpoint()),
@@ -85,7 +87,6 @@ ROUTES: tuple[Route, ...] = (
     Route("/healthz", "GET", "healthz", lambda _: state.health_endpoint(), (Health,)),
     Route("/readyz", "GET", "readyz", lambda s: state.ready_endpoint(s.source), (Health,)),
     Route("/metrics", "GET", "get_metrics", lambda s: state.metrics_endpoint(s.metrics)),
-    Route("/v1/predict", "POST", "predict", SpecEndpoint, (Prediction, Batch)),
     Route("/v1/predict/model", "POST", "predict_model", model.endpoint, (WholeModelPredictions,)),
     Route("/v1/predict/mlir", "POST", "predict_mlir", lambda s: mlir.ProgramEndpoint(s, s.native), (Programs,)),
     Route(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -73,9 +73,7 @@ class Cases:
             for i, spec in enumerate(specs):
                 for name, value in spec.config:
                     knobs[family.config.index(name), i] = value
-        text: dict[str, Strings] = dict(
-            zip(_TEXT, np.array([category[: len(_TEXT)] for category in number], dtype=np.str_)[code].T, strict=True)
-        )
+        text: dict[str, Strings] = dict(zip(_TEXT, _labels(categories.distinct)[code].T, strict=True))
         threads = np.array([category.threads for category in number], dtype=np.float64)[code]
         cases = cls(
             family=family,
@@ -224,6 +222,12 @@ class Cases:
 
 
 _TEXT = ("device", "dtype", "kv_dtype", "variant", "impl", "cache_state", "timing")
+
+
+@lru_cache(maxsize=1024)
+def _labels(categories: tuple[CaseCategory, ...]) -> Strings:
+    """The text of each category, shape `(n_categories, n_labels)`."""
+    return np.array([category[: len(_TEXT)] for category in categories], dtype=np.str_)
 
 
 def _distinct(column: Floats) -> tuple[Floats, Indices]:
