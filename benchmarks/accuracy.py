@@ -150,7 +150,7 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 _HEAD = """# Accuracy on the shipped measurements
 
-Written by `benchmarks/accuracy.py` from the {rows} shipped rows of an AMD EPYC 9005 virtual machine (two cores)
+Written by `benchmarks/accuracy.py` from the {rows} shipped rows of three virtual machines (two cores of a Zen 5, Zen 4 and Xeon)
 and an NVIDIA H200.
 
 All figures are of latency, in percent. A column with the name of a regressor is its mean absolute percentage error. The

@@ -1,14 +1,12 @@
 """A CPU never trained on: error on shapes never measured, by rows so far, by what learns from them, and night by night.
 
-    python -P benchmarks/new_device.py [--rows 50,100,250,500,1000]      # the curve, three folds of shapes
-    python -P benchmarks/new_device.py --replay 45 [--seed 0]            # nights of 45 rows with the gate; a third judges
-    python -P benchmarks/new_device.py --home KERNELCAST_HOME [--out OUT.svg]   # nights that were run
+    python -P benchmarks/new_device.py --model DIR [--rows 50,100,250,500,1000]   # the curve, three folds of shapes
+    python -P benchmarks/new_device.py --model DIR --replay 45 [--seed 0]  # nights of 45 rows with the gate; a third judges
+    python -P benchmarks/new_device.py --model DIR --home KERNELCAST_HOME [--out OUT.svg]   # nights that were run
 
-The rows in `new_cpu` (1,722 good ones of nine families, one and two threads, hot and cold) were measured by
-`kernelcast collect --rows 1800 --seed 77` on two cores of a Zen 4 virtual machine that others used meanwhile: two blocks of
-three were measured twice, since the machine moved, and sentinels scatter by 9 and 12 %. `--pool benchmarks/new_cpu_xeon` has
-2,066 rows of two quiet cores of a Xeon (Emerald Rapids): ten nights of three minutes and the rows that judge them. Nights are
-judged by those whose shapes no night measured. Prints Markdown: mean and median absolute percentage error of latency.
+The rows are the shipped ones of a CPU (`--device`). `--model` is a model that was trained without them, as
+`benchmarks/pretrained.py --without DEVICE` makes it. Nights are judged by rows whose shapes no night measured. Prints
+Markdown: mean and median absolute percentage error of latency.
 """
 
 from __future__ import annotations
@@ -23,11 +21,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 from kernelcast.datasets.rows.splits import mixed, shape_hashes
-from kernelcast.datasets.store.parquet_files import family_schema, read_file
+from kernelcast.datasets.shipped import read_shipped, shipped_families
 from kernelcast.datasets.store.store import Store
 from kernelcast.features.batch.cases import Floats
-from kernelcast.features.device import Catalogue, load_device_file
-from kernelcast.models.family_model.artifact import shipped_model_dir
+from kernelcast.features.device import catalogue
 from kernelcast.models.family_model.nearby_rows import Method
 from kernelcast.models.metrics import ape_pct
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
@@ -42,7 +39,6 @@ from kernelcast.nightly.record.folders import blocks_of
 from kernelcast.nightly.record.record import NightRecord
 from kernelcast.nightly.stages.choose import space_filling
 
-POOL = Path(__file__).parent / "new_cpu"
 METHODS: dict[str, Method] = {"adapted-median": "median", "adapted-nearby": "nearby", "adapted": "process"}
 COLOURS = {
     "served": "#ee6677",
@@ -53,16 +49,16 @@ COLOURS = {
 }
 
 
-def pool(folder: Path, known: Catalogue) -> list[LabelledCases]:
-    """The recorded rows, one table a family."""
-    tables = {path.stem: read_file(path, family_schema(path.stem)) for path in sorted(folder.glob("*.parquet"))}
-    return [labelled(name, table, known) for name, table in tables.items()]
+def pool(device: str) -> list[LabelledCases]:
+    """The shipped rows of a device, one table a family."""
+    tables = {family: read_shipped(family, [device]) for family in shipped_families()}
+    return [labelled(name, table) for name, table in tables.items() if table.num_rows]
 
 
-def labelled(family: str, table: object, known: Catalogue) -> LabelledCases:
+def labelled(family: str, table: object) -> LabelledCases:
     """The good rows of a stored table."""
     good = table.filter(pc.field("status") == "ok")  # type: ignore[attr-defined]
-    return replace(labelled_batches(family, good.to_batches(), known=known), source=None)
+    return replace(labelled_batches(family, good.to_batches(), known=catalogue()), source=None)
 
 
 def errors(model: ArtifactPredictor, tables: Sequence[LabelledCases]) -> Floats:
@@ -137,13 +133,11 @@ def replay(shipped: ArtifactPredictor, tables: Sequence[LabelledCases], rows_a_n
         print(f"| {night} | {sum(map(len, learn))} | {' | '.join(cells)} | {by} |", flush=True)
 
 
-def nights(
-    shipped: ArtifactPredictor, tables: Sequence[LabelledCases], home: Path, out: Path | None, known: Catalogue
-) -> None:
+def nights(shipped: ArtifactPredictor, tables: Sequence[LabelledCases], home: Path, out: Path | None) -> None:
     """Print, and draw, what served after each night that was run in `home`."""
     stored = Store(home / "measurements").read_all()
     folders = sorted(path for path in (home / "nights").iterdir() if path.is_dir())
-    measured = {name: labelled(name, table, known) for name, table in stored.items()}
+    measured = {name: labelled(name, table) for name, table in stored.items()}
     judged = where(tables, [
         ~np.isin(shape_hashes(rows.cases), shape_hashes(measured[rows.cases.family.name].cases)) for rows in tables
     ])  # fmt: skip
@@ -156,7 +150,7 @@ def nights(
     for night, folder in enumerate(folders, start=1):
         record, blocks = NightRecord.read(folder / "state.json"), [*blocks, *blocks_of(folder)]
         parts = {name: table.filter(pc.field("block").isin(blocks)) for name, table in stored.items()}
-        learn = [labelled(name, table, known) for name, table in parts.items() if table.num_rows]
+        learn = [labelled(name, table) for name, table in parts.items() if table.num_rows]
         models = {name: calibrated(shipped, learn, method=method)[0] for name, method in METHODS.items()}
         if record.champion_after == "shipped":
             by = shipped
@@ -213,12 +207,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--home", type=Path)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--pool", type=Path, default=POOL, help="rows of another CPU, with its device.yaml")
+    parser.add_argument("--device", default="amd-epyc-9004-vm-2c", help="the CPU that plays the new one")
+    parser.add_argument("--model", type=Path, required=True, help="a model that was trained without it")
     args = parser.parse_args()
-    known = Catalogue((load_device_file(args.pool / "device.yaml"),))
-    shipped, tables = load_predictor(shipped_model_dir(), known), pool(args.pool, known)
+    shipped, tables = load_predictor(args.model), pool(args.device)
     if args.home is not None:
-        nights(shipped, tables, args.home, args.out, known)
+        nights(shipped, tables, args.home, args.out)
     elif args.replay is not None:
         replay(shipped, tables, args.replay, args.seed)
     else:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -58,14 +59,14 @@ def rows(n: int, seed: int) -> list[list[float]]:
     return [[round(rng.gauss(0.0, 1.0), 4) for _ in range(N_FEATURES)] for _ in range(n)]
 
 
-def _mlserver(programs: Path, model: Path, port: int) -> Sequence[str]:
-    served = model / "mlserver"
+def _mlserver(programs: Path, model: Path, port: int, batching: Mapping[str, float] | None = None) -> Sequence[str]:
+    served = model / ("mlserver-batching" if batching else "mlserver")
     served.mkdir(exist_ok=True)
     settings = {"host": "127.0.0.1", "http_port": port, "grpc_port": port + 1, "metrics_port": port + 2,
                 "parallel_workers": 0, "debug": False}  # fmt: skip
     (served / "settings.json").write_text(json.dumps(settings))
     item = {"name": "forest", "implementation": "mlserver_xgboost.XGBoostModel",
-           "parameters": {"uri": str(model / "model.json")}}  # fmt: skip
+           "parameters": {"uri": str(model / "model.json")}, **(batching or {})}  # fmt: skip
     (served / "model-settings.json").write_text(json.dumps(item))
     return [str(programs / "mlserver"), "start", str(served)]
 
@@ -80,7 +81,11 @@ def _tensor(table: Sequence[Sequence[float]]) -> Mapping[str, object]:
     return {"inputs": [{"name": "x", "shape": [len(table), N_FEATURES], "datatype": "FP32", "data": flat}]}
 
 
+_BATCHING = {"max_batch_size": 32, "max_batch_time": 0.005}
+"""Requests and seconds that MLServer collects for one call of the model: as many requests as the load has clients."""
+
 OTHERS = (
     Other("MLServer", _mlserver, "/v2/health/ready", "/v2/models/forest/infer", _tensor),
+    Other("MLServer, batching", partial(_mlserver, batching=_BATCHING), "/v2/health/ready", "/v2/models/forest/infer", _tensor),
     Other("mlflow models serve", _mlflow, "/health", "/invocations", lambda table: {"inputs": table}),
 )

@@ -84,6 +84,7 @@ def cpu_entry(name: str, measured: Measured) -> Entry:
     # Without bf16 instructions products are made in fp32.
     best = {"fp32": "fp32", "bf16": "bf16" if _value(reached, "matrix_bf16_flops_per_s") is not None else "fp32"}
     peaks = {dtype: limit(f"matrix_{measured_as}_flops_per_s", CPU_HEADROOM) for dtype, measured_as in best.items()}
+    peaks["fp64"] = {"value": peaks["fp32"]["value"] / 2, "source": "half the fp32 peak, as vectors hold half as many"}
     return {
         "name": name, "title": machine_name(), "vendor": cpu_info().get("vendor_id", "unknown"), "kind": "cpu",
         "facts": facts, "peak_flops_per_s": {"matrix": peaks, "vector": dict(peaks)},

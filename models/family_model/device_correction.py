@@ -222,7 +222,9 @@ class Adaptation:
             raise ValueError(f"groups, variants and contexts of other numbers of rows than the {n} that were measured")
         place, direction = (numbers(data[name], n, None) for name in ("place", "direction"))
         points = Points(words["group"], words["variant"], words["context"], place, direction, numbers(data["doubt"], n))
-        scales = {"context": 0.0, **{str(name): finite(scale, 0.0) for name, scale in data["scales"].items()}}
+        scales = {str(name): finite(scale, 0.0) for name, scale in data["scales"].items()}
+        # Variants shared half the variance of groups once, and nothing was known of contexts.
+        scales = {"context": 0.0, "variant": math.sqrt(0.5) * scales.get("group", 0.0), "kind": 0.0, **scales}
         process = (NearbyRows if "width" in scales else Process).from_scales(points, residuals, scales)
         shared = None
         if "shared" in data:

@@ -19,6 +19,8 @@ from ...features.batch.cases import Floats, Strings
 PRIOR = {
     "common": 0.3,
     "group": 0.15,
+    "variant": 0.1,
+    "kind": 0.1,
     "context": 0.15,
     "length": 0.6,
     "direction": 0.3,
@@ -26,8 +28,8 @@ PRIOR = {
     "own": 0.15,
     "noise": 0.05,
 }
-"""Standard deviations of ln(latency): of the factor common to a device, of one per impl and dtype (and, less, per variant), of
-one per threads and cache state, of weights of the directions, of the smooth remainder shared by all groups and of each group's
+"""Standard deviations of ln(latency): of the factor common to a device, of one per impl and dtype, of
+one per variant, of one per all three (a vectorised exp in fp32), of one per threads and cache state, of weights of the directions, of the smooth remainder shared by all groups and of each group's
 own, of a row's noise; `length` is in root mean square steps of standardised log2 features. Each is fitted within about a factor
 of two around these, which fit left-out devices of public tables well (docs/decisions/009)."""
 
@@ -94,6 +96,7 @@ class Process:
         names = list(PRIOR)
         start = np.log([PRIOR[name] * (1.0 if name in _NOT_SIZES else size) for name in names])
         spread = np.array([_LOG_SPREAD.get(name, _USUAL_LOG_SPREAD) for name in names])
+        bounds = [(middle - 5.0 * width, middle + 5.0 * width) for middle, width in zip(start, spread, strict=True)]
         parts, usual, packed = _Parts.of(points, points), points.doubt, start
         for _ in range(_ROUNDS):
 
@@ -110,7 +113,7 @@ class Process:
                     + 0.5 * (((packed - start) / spread) ** 2).sum()
                 )
 
-            packed = minimize(loss, packed, method="L-BFGS-B", options={"maxiter": _MOST_STEPS}).x
+            packed = minimize(loss, packed, method="L-BFGS-B", bounds=bounds, options={"maxiter": _MOST_STEPS}).x
             process = cls.from_scales(points, residuals, dict(zip(names, np.exp(packed).tolist(), strict=True)))
             excess = np.abs(process.left_out_errors()) / process.left_out_deviations(points.doubt) / _OUTLIER
             if (excess <= 1.0).all():
@@ -189,7 +192,8 @@ class _Parts:
         smooth = np.exp(-self.apart / (2.0 * scales["length"] ** 2))
         return (
             scales["common"] ** 2
-            + scales["group"] ** 2 * (self.same_group + 0.5 * self.same_variant)
+            + scales["group"] ** 2 * self.same_group
+            + self.same_variant * (scales["variant"] ** 2 + scales["kind"] ** 2 * self.same_group)
             + scales["context"] ** 2 * self.same_context
             + scales["direction"] ** 2 * self.along
             + smooth * (scales["smooth"] ** 2 + scales["own"] ** 2 * self.same_group * self.same_context)
@@ -198,8 +202,7 @@ class _Parts:
     @staticmethod
     def variance(points: Points, scales: Mapping[str, float]) -> Floats:
         """The covariance of each point with itself, shape `(n,)`."""
-        fixed = scales["common"] ** 2 + 1.5 * scales["group"] ** 2 + scales["context"] ** 2
-        fixed += scales["smooth"] ** 2 + scales["own"] ** 2
+        fixed = sum(scales[name] ** 2 for name in ("common", "group", "variant", "kind", "context", "smooth", "own"))
         prior: Floats = fixed + scales["direction"] ** 2 * (points.direction**2).sum(axis=1)
         return prior
 

@@ -41,6 +41,7 @@ def test_what_a_busy_machine_did_not_let_measure_is_bounded_by_what_it_did(home:
     assert "since bandwidth_dram_b_per_s could not be measured" in bandwidth["source"]
     assert entry["peak_flops_per_s"]["matrix"]["bf16"]["value"] == 2.0 * 4 * 2e11
     assert entry["peak_flops_per_s"]["matrix"]["fp32"]["value"] == 2.0 * 2e11
+    assert entry["peak_flops_per_s"]["vector"]["fp64"]["value"] == 2e11
     nothing = {name: {"value": None, "source": "no clean sample"} for name in MEASURED}
     with pytest.raises(SpecError, match="could not be measured"):
         cpu_entry("x", nothing)

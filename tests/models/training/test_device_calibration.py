@@ -173,7 +173,7 @@ def test_the_process_is_a_gaussian_process() -> None:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-    scales = {**PRIOR, "group": 1e-9, "context": 1e-9, "direction": 1e-9, "own": 1e-9}
+    scales = {**PRIOR, "group": 1e-9, "variant": 1e-9, "kind": 1e-9, "context": 1e-9, "direction": 1e-9, "own": 1e-9}
     points, other = _points(30), _points(12, seed=1)
     y = np.sin(points.place[:, 0]) + 0.3
     mean, deviation = Process.from_scales(points, y, scales).at(other)
