@@ -150,8 +150,8 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 _HEAD = """# Accuracy on the shipped measurements
 
-Written by `benchmarks/accuracy.py` from the {rows} shipped rows of three virtual machines (two cores of a Zen 5, Zen 4 and Xeon)
-and an NVIDIA H200.
+Written by `benchmarks/accuracy.py` from the {rows} shipped rows of three virtual machines (two cores of a Zen 5, a Zen 4 and a
+Xeon) and an NVIDIA H200.
 
 All figures are of latency, in percent. A column with the name of a regressor is its mean absolute percentage error. The
 columns after `blend`, which ships, are `blend`'s: median error, share of rows within 10 %, share of rows inside the 90 %

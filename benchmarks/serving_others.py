@@ -86,6 +86,12 @@ _BATCHING = {"max_batch_size": 32, "max_batch_time": 0.005}
 
 OTHERS = (
     Other("MLServer", _mlserver, "/v2/health/ready", "/v2/models/forest/infer", _tensor),
-    Other("MLServer, batching", partial(_mlserver, batching=_BATCHING), "/v2/health/ready", "/v2/models/forest/infer", _tensor),
+    Other(
+        "MLServer, batching",
+        partial(_mlserver, batching=_BATCHING),
+        "/v2/health/ready",
+        "/v2/models/forest/infer",
+        _tensor,
+    ),
     Other("mlflow models serve", _mlflow, "/health", "/invocations", lambda table: {"inputs": table}),
 )

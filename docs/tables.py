@@ -32,8 +32,9 @@ def devices_page() -> str:
     """The whole of docs/devices.md."""
     head = (
         "# Devices\n\nWritten by `docs/tables.py` from `features/devices/`, where every figure has its source. Peaks are "
-        "dense, and where no data sheet names them twice what was measured; a blank is a figure that is not public. Rates in TFLOP/s, memory bandwidth in GB/s, power limit in W. "
-        "Further names, such as those of NVML and ROCm, are in `kernelcast devices NAME --json`.\n"
+        "dense, and where no data sheet names them twice what was measured; a blank is a figure that is not public. Rates "
+        "in TFLOP/s, memory bandwidth in GB/s, power limit in W. Further names, such as those of NVML and ROCm, are in "
+        "`kernelcast devices NAME --json`.\n"
     )
     columns = (
         "device",

@@ -28,10 +28,11 @@ PRIOR = {
     "own": 0.15,
     "noise": 0.05,
 }
-"""Standard deviations of ln(latency): of the factor common to a device, of one per impl and dtype, of
-one per variant, of one per all three (a vectorised exp in fp32), of one per threads and cache state, of weights of the directions, of the smooth remainder shared by all groups and of each group's
-own, of a row's noise; `length` is in root mean square steps of standardised log2 features. Each is fitted within about a factor
-of two around these, which fit left-out devices of public tables well (docs/decisions/009)."""
+"""Standard deviations of ln(latency): of the factor common to a device, of one per impl and dtype, of one per variant, of one
+per all three (a vectorised exp in fp32), of one per threads and cache state, of weights of the directions, of the smooth
+remainder shared by all groups and of each group's own, of a row's noise; `length` is in root mean square steps of standardised
+log2 features. Each is fitted within about a factor of two around these, which fit left-out devices of public tables well
+(docs/decisions/009)."""
 
 _LOG_SPREAD = {"length": 0.5}
 _USUAL_LOG_SPREAD = 0.7

@@ -31,7 +31,13 @@ def test_the_shipped_models_card_says_what_its_manifest_says() -> None:
     manifest = read_manifest(SHIPPED)
     card = card_of(loaded(SHIPPED, manifest))
     assert card.startswith("# Model one\n")
-    trained = ("aiconfigurator", "Apache-2.0 (NVIDIA)", "412,601", "23,138", manifest["data"][0]["sha256"])
+    trained = (
+        "aiconfigurator",
+        "Apache-2.0 (NVIDIA)",
+        "412,601",
+        f"{manifest['own_rows']:,}",
+        manifest["data"][0]["sha256"],
+    )
     for words in (
         "| regressor | blend |",
         manifest["created"],
@@ -41,7 +47,7 @@ def test_the_shipped_models_card_says_what_its_manifest_says() -> None:
     ):
         assert words in card, words
     copy = manifest["families"]["copy"]["metrics"]["held_out"]["latency"]
-    assert f"| copy | latency | {copy['n']} | {copy['mean_ape_pct']:.1f} % | {copy['median_ape_pct']:.1f} % |" in card
+    assert f"| copy | latency | {copy['n']:,} | {copy['mean_ape_pct']:.1f} % | {copy['median_ape_pct']:.1f} % |" in card
 
 
 def test_a_card_in_the_models_directory_goes_first(tmp_path: Path) -> None:
