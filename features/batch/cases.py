@@ -224,10 +224,16 @@ class Cases:
 _TEXT = ("device", "dtype", "kv_dtype", "variant", "impl", "cache_state", "timing")
 
 
-@lru_cache(maxsize=1024)
-def _labels(categories: tuple[CaseCategory, ...]) -> Strings:
-    """The text of each category, shape `(n_categories, n_labels)`."""
+def _labels(categories: Sequence[CaseCategory]) -> Strings:
+    """The text of each category, shape `(n_categories, n_labels)`; that of a lone one is kept for the next call."""
+    if len(categories) == 1:
+        return _lone_labels(categories[0])
     return np.array([category[: len(_TEXT)] for category in categories], dtype=np.str_)
+
+
+@lru_cache(maxsize=1024)
+def _lone_labels(category: CaseCategory) -> Strings:
+    return np.array([category[: len(_TEXT)]], dtype=np.str_)
 
 
 def _distinct(column: Floats) -> tuple[Floats, Indices]:
