@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from kernelcast.datasets.rows.splits import file_sha256
 from kernelcast.datasets.shipped import SHIPPED_DIR, read_shipped, shipped_families
+from kernelcast.features.device import catalogue
 from kernelcast.models.family_model.artifact import save_artifact
 from kernelcast.models.training.labelled_cases import LabelledCases, joined, labelled_files, labelled_tables
 from kernelcast.models.training.training import train
@@ -71,9 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tables", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument(
-        "--without", default="", help="a device whose rows are left out, to judge how it is answered as a stranger"
-    )
+    parser.add_argument("--without", help="a device whose rows are left out, to judge how it is answered as a stranger")
     options = parser.parse_args(argv)
     start = time.monotonic()
     files = [
@@ -85,7 +84,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     public = labelled_files(files, split="train")
     local = labelled_tables({family: read_shipped(family) for family in shipped_families()})
     by_family: dict[str, list[LabelledCases]] = {}
-    every = (rows.take(np.flatnonzero(rows.cases.device != options.without)) for rows in (*map(_timed, public), *local))
+    left_out = "" if options.without is None else catalogue().get(options.without).name
+    every = (rows.take(np.flatnonzero(rows.cases.device != left_out)) for rows in (*map(_timed, public), *local))
     for rows in every:
         by_family.setdefault(rows.cases.family.name, []).append(rows)
     tables = [joined(by_family[name]) for name in sorted(by_family)]

@@ -11,6 +11,7 @@ import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
 from kernelcast.models.family_model.artifact_files import ArtifactError
+from kernelcast.models.family_model.device_correction import Adaptation
 from kernelcast.models.family_model.gaussian_process import PRIOR, Points, Process
 from kernelcast.models.family_model.nearby_rows import NearbyRows
 from kernelcast.models.predict.predictor import load_predictor
@@ -166,6 +167,23 @@ def _points(n: int, seed: int = 0) -> Points:
         rng.random((n, 2)),
         np.ones(n),
     )
+
+
+def test_a_variant_may_be_off_in_one_dtype_alone() -> None:
+    points, other = _points(60), _points(40, seed=1)
+    y, there = (np.where((each.group == "a") & (each.variant == "b"), 0.6, 0.0) for each in (points, other))
+    mean, _ = Process.fit(points, y).at(other)
+    assert np.abs(mean - there).max() < 0.15
+
+
+def test_adaptations_of_earlier_versions_have_the_covariance_they_had() -> None:
+    adaptation = Adaptation.fit(_points(20), np.linspace(-0.2, 0.2, 20))
+    plain = adaptation.to_json()
+    for name in ("variant", "kind"):
+        del plain["scales"][name]
+    scales = Adaptation.from_json(plain).process.scales
+    assert scales["variant"] ** 2 == pytest.approx(0.5 * scales["group"] ** 2)
+    assert scales["kind"] == 0.0
 
 
 def test_the_process_is_a_gaussian_process() -> None:
