@@ -19,6 +19,9 @@ InDomain = Annotated[bool, Meta(description="Whether the model was trained on ca
 Method = Annotated[str, Meta(description="How the prediction came about, with any stand-in")]
 Notes = Annotated[list[str], Meta(description="Why a case is out of domain, and other cautions")]
 DeviceName = Annotated[str, Meta(description="Catalogue name of the device")]
+Timing = Annotated[
+    str, Meta(description="What the times contain: device, the kernel alone; call, one call with its launch")
+]
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -270,6 +273,7 @@ class Ranking(msgspec.Struct, frozen=True):
     device: DeviceName
     family: str
     impl: Annotated[str, Meta(description="Whose configurations these are")]
+    timing: Timing
     considered: Annotated[int, Meta(description="How many configurations were ranked")]
     ranked: list[Ranked]
     method: Annotated[str, Meta(description="What ranked them")]
@@ -303,6 +307,7 @@ class Comparison(msgspec.Struct, frozen=True):
     """One kernel on every device asked about, in the order of the request or of the catalogue."""
 
     family: str
+    timing: Timing
     flops: Annotated[float, Meta(description="Arithmetic operations of one run")]
     bytes: Annotated[float, Meta(description="Compulsory traffic of one run in bytes")]
     answers: list[DeviceCost]
@@ -317,6 +322,7 @@ class Curve(msgspec.Struct, frozen=True):
     energy_j: Annotated[Intervals | None, Meta(description="Energy of one run in joules; null where none is known")]
     lower_bound_s: Annotated[list[float], Meta(description="Seconds that no run can beat")]
     bound: Annotated[list[str], Meta(description="The limit that binds on paper: compute, dram, cache, launch")]
+    method: Annotated[Words, Meta(description="How each prediction came about, with any stand-in")]
     in_domain: Annotated[list[bool], Meta(description="Whether the model was trained on cases like each")]
 
 
@@ -324,6 +330,7 @@ class Sweep(msgspec.Struct, frozen=True):
     """The swept values, rising where they were spread over a range, and a curve per device in the order of the request."""
 
     dim: Annotated[str, Meta(description="The size or knob that was swept")]
+    timing: Timing
     values: list[int]
     curves: list[Curve]
 
@@ -353,6 +360,7 @@ class DeviceRoof(msgspec.Struct, frozen=True):
 class Roofline(msgspec.Struct, frozen=True):
     """One kernel under the roofs of the devices, in the order of the request."""
 
+    timing: Timing
     flops: Annotated[float, Meta(description="Arithmetic operations of one run")]
     bytes: Annotated[float, Meta(description="Compulsory traffic of one run in bytes")]
     answers: list[DeviceRoof]

@@ -96,7 +96,7 @@ def _counts(tables: Mapping[str, pa.Table]) -> str:
 
 def _breakdowns(tables: Mapping[str, pa.Table]) -> Iterable[str]:
     for title, column in (("device", "device"), ("dtype", "dtype"), ("implementation", "impl"), ("threads", "threads"),
-                          ("cache state", "cache_state"), ("source", "source")):  # fmt: skip
+                          ("cache state", "cache_state"), ("timing", "timing"), ("source", "source")):  # fmt: skip
         counts: Counter[str] = Counter()
         for table in tables.values():
             counts.update(_words(table, column))

@@ -228,8 +228,9 @@ class Catalogue:
             close = difflib.get_close_matches(key, self._loaded, n=3)
             hint = f" (close: {listed(close)})" if close else ""
             raise SpecError(
-                f"no device {name!r}{hint}; known: {listed(self.names())}; add one with a device file", field="device"
-            )
+                f"no device {name!r}{hint}", field="device",
+                advice=f"known: {listed(self.names())}; add one with a device file",
+            )  # fmt: skip
         return self._loaded[key]
 
     def names(self) -> list[str]:

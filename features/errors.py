@@ -18,12 +18,13 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
 class SpecError(ValueError):
     """A kernel, device or table that kernelcast does not accept.
 
-    The message says what was given, what is possible and what to do. `field` names the offending input.
+    The message says what was given, what is possible and what to do. `field` names the offending input. `reason` is the
+    message without `advice`, which errors about several values of one input have in common.
     """
 
-    def __init__(self, message: str, *, field: str | None = None) -> None:
-        super().__init__(message)
-        self.field = field
+    def __init__(self, message: str, *, field: str | None = None, advice: str = "") -> None:
+        super().__init__(f"{message}; {advice}" if advice else message)
+        self.field, self.reason, self.advice = field, message, advice
 
 
 def listed(names: Iterable[str]) -> str:

@@ -245,8 +245,8 @@ def _shipped(device: str) -> Iterator[Mapping[str, Any]]:
 
 def _case_columns(family: str) -> list[str]:
     fam = get_family(family)
-    return ["family", "dtype", "kv_dtype", "variant", "impl", "threads", "cache_state", *fam.dim_names, *fam.config,
-            "status", "case_id"]  # fmt: skip
+    return ["family", "dtype", "kv_dtype", "variant", "impl", "threads", "cache_state", "timing", *fam.dim_names,
+            *fam.config, "status", "case_id"]  # fmt: skip
 
 
 def _specs(rows: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[KernelSpec]:

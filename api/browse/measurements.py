@@ -22,6 +22,7 @@ from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec, get_family
 from ...features.spec_io.reading import SPEC_FIELDS, kind_of, read_spec, shown_name
 from ...process import ChildEndedError, ChildLostError, FrameChild, python_command, small_environment
+from ..compare.request import with_timing
 from ..predict.thread_endpoint import acquire_slot
 from ..transport.bodies import integer_parameter, parameters, read_json_body, read_object, refuse_duplicate_names
 from ..transport.problems import ProblemError, field_problem, invalid, invalid_field
@@ -102,7 +103,8 @@ def read_like_question(body: bytes, catalogue: Catalogue) -> LikeQuestion:
         spec.family, spec.dtype, spec.kv_dtype, spec.variant, spec.impl,
         {name: size for name, size in spec.dims if name != dim},
         {name: knob for name, knob in spec.config if name != dim},
-        spec.threads, spec.cache_state, dim,
+        # As in a sweep, whose curves the points are drawn beside.
+        spec.threads, spec.cache_state, with_timing(spec).timing, dim,
         [_like_device(name, catalogue) for name in dict.fromkeys(device for _, device in specs)],
     )  # fmt: skip
 

@@ -58,8 +58,8 @@ TITLES: Mapping[str, str] = {
     TILES: "Tile configurations measured by kernelcast",
     STORE: "Your own measurements",
 }
-CODED = ("family", "device", "dtype", "kv_dtype", "variant", "impl", "cache_state", "status", "energy_source", "energy_mode",
-         "throttle", "source", "split", "block", "software")  # fmt: skip
+CODED = ("family", "device", "dtype", "kv_dtype", "variant", "impl", "cache_state", "timing", "status", "energy_source",
+         "energy_mode", "throttle", "source", "split", "block", "software")  # fmt: skip
 """Text columns with few distinct values, held as codes into a dictionary."""
 
 _EMPTY = "No rows yet: `kernelcast collect` measures this machine, `kernelcast import` takes measurements you have."
@@ -196,7 +196,7 @@ def _signatures(paths: Iterable[Path]) -> Iterable[_Signature]:
 
 
 _OBJECTS = ("sizes", "config")
-_BEFORE_SIZES = "cache_state"
+_BEFORE_SIZES = "timing"
 
 
 def answer(tables: MeasuredTables, question: Question) -> MeasuredSetsAnswer | MeasurementsAnswer | LikeAnswer:
@@ -320,17 +320,18 @@ def like(sets: Sequence[RowSet], question: LikeQuestion) -> LikeAnswer:
         )
         for (device, impl, value, threads), rows in sorted(runs.items())
     ]  # fmt: skip
-    return LikeAnswer(question.dim, points[:MAX_POINTS], max(0, len(points) - MAX_POINTS))
+    return LikeAnswer(question.dim, question.timing, points[:MAX_POINTS], max(0, len(points) - MAX_POINTS))
 
 
 def _equal(table: pa.Table, question: LikeQuestion, device: LikeDevice) -> pa.Table:
     """The rows on a device that equal the question's spec in everything but its dimension."""
     family = get_family(question.family)
     defaults = {dim.name: dim.default for dim in family.dims if dim.default is not None}
+    timings = ["call"] if question.timing == "call" else ["device", NONE_WORD]
     texts = {
         "device": device.names, "status": ["ok"], "dtype": [question.dtype], "kv_dtype": [question.kv_dtype or NONE_WORD],
         "variant": [question.variant or NONE_WORD],
-    } | ({"impl": [question.impl]} if question.impl else {})  # fmt: skip
+    } | ({"impl": [question.impl]} if question.impl else {}) | ({} if device.cores else {"timing": timings})  # fmt: skip
     hot = pc.fill_null(table["cache_state"].cast(pa.string()), "hot")
     masks = [pc.is_valid(table["latency_s"]), pc.is_valid(table[question.dim]), pc.equal(hot, question.cache_state)]
     masks += [_is_one_of(table[name], values) for name, values in texts.items()]

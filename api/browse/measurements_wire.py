@@ -77,6 +77,7 @@ class LikeQuestion(msgspec.Struct, frozen=True, tag="like"):
         config: Knobs, all but `dim`.
         threads: CPU threads, None for all cores.
         cache_state: State of the cache.
+        timing: `device` or `call`; rows that do not say are of the device, and on a CPU the two are one.
         dim: The size or knob that varies.
         devices: The devices.
     """
@@ -90,6 +91,7 @@ class LikeQuestion(msgspec.Struct, frozen=True, tag="like"):
     config: dict[str, int]
     threads: int | None
     cache_state: str
+    timing: str
     dim: str
     devices: list[LikeDevice]
 
@@ -209,10 +211,12 @@ class LikeAnswer(msgspec.Struct, frozen=True):
 
     Attributes:
         dim: The size or knob that varies
+        timing: What the times contain: `device`, the kernel alone, or `call`, one call with its launch
         points: The points
         left_out: Number of points left out because there are too many
     """
 
     dim: str
+    timing: str
     points: list[MeasuredPoint]
     left_out: int = 0

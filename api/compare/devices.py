@@ -49,7 +49,7 @@ def compare(call: Call, body: bytes) -> bytes:
         _cost(request.spec, device, reason or next(predictions), flops, prices.get(device.name))
         for device, reason in zip(request.devices, refusals, strict=True)
     ]
-    return msgspec.json.encode(answers.Comparison(request.spec.family, flops, moved_b, costs))
+    return msgspec.json.encode(answers.Comparison(request.spec.family, request.spec.timing, flops, moved_b, costs))
 
 
 def roofline(call: Call, body: bytes) -> bytes:
@@ -65,7 +65,7 @@ def roofline(call: Call, body: bytes) -> bytes:
         _under(call.loaded, device, on_device(request.spec, device), prediction)
         for device, prediction in zip(request.devices, predictions, strict=True)
     ]
-    return msgspec.json.encode(answers.Roofline(*_analytic_counts(request.spec), roofs))
+    return msgspec.json.encode(answers.Roofline(request.spec.timing, *_analytic_counts(request.spec), roofs))
 
 
 def _predict(call: Call, request: AcrossDevices, devices: Sequence[Device]) -> list[Prediction]:

@@ -25,6 +25,7 @@ from ..predict.thread_endpoint import Call, refusal_problem
 from ..transport.bodies import read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import MAX_LISTED, FieldProblem, ProblemError, field_problem, invalid, invalid_field
 from .known_configs import TuningModel, TuningProblem, known_configs, problem_of, tuning_model
+from .request import with_timing
 
 _log = logging.getLogger("kernelcast.api")
 _UNKNOWN_SIZES = "the tuning model does not say which sizes it was measured with"
@@ -39,7 +40,9 @@ def answer(call: Call, body: bytes) -> bytes:
     request = read_rank(body, call.loaded.catalogue, call.settings.max_specs)
     try:
         coverage = check_coverage(request.coverage)
-        model = None if request.problem is None else _tuning_model(request.problem)
+        # Tuning models know kernels alone; on a CPU a call is no other.
+        is_alone = request.specs[0].timing == "device" or request.device.kind == "cpu"
+        model = _tuning_model(request.problem) if request.problem is not None and is_alone else None
         ranking = (
             _by_prediction(call, request, coverage) if model is None else _by_tuning(call, request, model, coverage)
         )
@@ -134,7 +137,9 @@ def _predicted(call: Call, request: RankRequest, specs: list[KernelSpec], covera
 
 def _answer(request: RankRequest, ranked: list[answers.Ranked], method: str, tied: int) -> answers.Ranking:
     spec = request.specs[0]
-    return answers.Ranking(request.device.name, spec.family, spec.impl, len(request.specs), ranked, method, tied)
+    return answers.Ranking(
+        request.device.name, spec.family, spec.impl, spec.timing, len(request.specs), ranked, method, tied
+    )
 
 
 MAX_TOP = 1000
@@ -148,7 +153,7 @@ class RankRequest:
     """A request to rank configurations.
 
     Attributes:
-        specs: a spec per configuration.
+        specs: a spec per configuration, all of one timing.
         device: where they run.
         top: how many of the best are wanted.
         coverage: share of cases that intervals are to contain.
@@ -189,7 +194,7 @@ def read_rank(body: bytes, catalogue: Catalogue, max_specs: int) -> RankRequest:
     plain = {name: value for name, value in root.items() if name in SPEC_FIELDS}
     try:
         spec, name = read_spec(plain, catalogue)
-        device = catalogue.get(name)
+        spec, device = with_timing(spec), catalogue.get(name)
         problem = problem_of(spec, device)
         known = known_configs(problem, spec, device) if configs is None else None
     except SpecError as error:
@@ -197,7 +202,7 @@ def read_rank(body: bytes, catalogue: Catalogue, max_specs: int) -> RankRequest:
     if known is not None and problem is not None:
         specs = [replace(problem.spec, config=tuple(sorted(config.items()))) for config in known]
         return RankRequest(specs, device, top, coverage, problem)
-    specs = _read_configs(plain, configs or [], catalogue)
+    specs = _read_configs(plain | {"timing": spec.timing}, configs or [], catalogue)
     return RankRequest(specs, device, top, coverage, _shared(specs, device, problem))
 
 

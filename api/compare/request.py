@@ -1,4 +1,7 @@
-"""Reading requests about one spec on several devices: `/v1/compare`, `/v1/sweep`, `/v1/roofline` share this."""
+"""Reading requests about one spec on several devices: `/v1/compare`, `/v1/sweep`, `/v1/roofline` share this.
+
+What stands side by side has one timing: where the spec gives none, all of it is the kernel alone, and the answer says so.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class AcrossDevices:
     """One spec and the devices to predict it on.
 
     Attributes:
-        spec: The spec.
+        spec: The spec, with its timing.
         devices: The devices, each once.
         coverage: Coverage of the intervals.
     """
@@ -60,12 +63,17 @@ def read_across(root: Mapping[str, Any], catalogue: Catalogue, *extra: str, most
 
 
 def read_bare(item: Mapping[str, Any], *extra: str) -> KernelSpec:
-    """The spec of fields that name no device.
+    """The spec of fields that name no device, see `with_timing`.
 
     Raises:
         SpecError: what is wrong; `field` is the path within the spec.
     """
-    return read_bare_spec(item, extra, BARE_FIELDS, BARE_NEEDED)
+    return with_timing(read_bare_spec(item, extra, BARE_FIELDS, BARE_NEEDED))
+
+
+def with_timing(spec: KernelSpec) -> KernelSpec:
+    """The spec with a timing, that of the kernel alone where none is given: as measured, one device's may be a call's."""
+    return spec if spec.timing else replace(spec, timing="device")
 
 
 def read_devices(names: Any, catalogue: Catalogue, most: int) -> list[Device]:

@@ -15,7 +15,7 @@ from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
 from ...features.kernel import MAX_DIM, KernelFamily, KernelSpec
 from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
-from ..predict.columns import interval_columns, known_columns
+from ..predict.columns import interval_columns, known_columns, text_column
 from ..predict.thread_endpoint import Call, refusal_problem
 from ..transport.bodies import named_family, read_coverage
 from ..transport.problems import field_problem, invalid, invalid_field
@@ -33,7 +33,7 @@ def answer(call: Call, body: bytes) -> bytes:
         curves = [_curve(call, request, i) for i in range(len(request.across.devices))]
     except SpecError as error:
         raise refusal_problem(error, "family") from error
-    return msgspec.json.encode(answers.Sweep(request.dim, request.values, curves))
+    return msgspec.json.encode(answers.Sweep(request.dim, request.across.spec.timing, request.values, curves))
 
 
 def _curve(call: Call, request: SweepRequest, i: int) -> answers.Curve:
@@ -54,6 +54,7 @@ def _curve(call: Call, request: SweepRequest, i: int) -> answers.Curve:
         energy_j=known_columns(predictions.targets["energy_j"]),
         lower_bound_s=np.maximum.reduce(list(predictions.breakdown.values())).tolist(),
         bound=[str(word) for word in predictions.bound],
+        method=text_column(predictions.method),
         in_domain=predictions.in_domain.tolist(),
     )
 

@@ -52,8 +52,8 @@ def columns_answer(family: str, predictions: Predictions) -> answers.Columns:
         latency_s=interval_columns(predictions.targets["latency_s"]),
         power_w=known_columns(predictions.targets["power_w"]),
         energy_j=known_columns(predictions.targets["energy_j"]),
-        bound=_text_column(predictions.bound),
-        method=_text_column(predictions.method),
+        bound=text_column(predictions.bound),
+        method=text_column(predictions.method),
         in_domain=predictions.in_domain.tolist(),
         notes=_group_notes(predictions.notes),
     )
@@ -69,7 +69,8 @@ def known_columns(columns: TargetColumns) -> answers.Intervals | None:
     return None if np.isnan(columns.value).all() else interval_columns(columns)
 
 
-def _text_column(column: Any) -> answers.Words:
+def text_column(column: Any) -> answers.Words:
+    """A column of words, each word once."""
     if isinstance(column, Categorical):
         return answers.Words(list(column.words), column.code.tolist())
     number = {text: i for i, text in enumerate(dict.fromkeys(column))}

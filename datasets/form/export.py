@@ -33,7 +33,7 @@ FORM_ROWS = 100_000
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, rows done, and 0, since nobody knows of how many."""
 
-_FORM_HEAD = ("family", "device", "dtype", "kv_dtype", "variant", "impl", "threads", "cache_state")
+_FORM_HEAD = ("family", "device", "dtype", "kv_dtype", "variant", "impl", "threads", "cache_state", "timing")
 _FORM_LABELS = ("latency_s", "power_w", "power_limit_w", "energy_j", "source", "split")
 
 

@@ -183,6 +183,10 @@ def _complain(refusals: Refusals, origin: str, *, skip_bad_rows: bool, any_good:
         raise SpecError(f"{origin} has no row with a measurement (status ok)", field="status")
     refused = list(refusals)
     shown = "\n".join(f"  {row}" for row in refused[:_SHOWN])
+    # Once, as it is long, and the same for every row.
+    shared = "".join(
+        f"\n  {text}" for text in dict.fromkeys(f"{row.column}: {row.advice}" for row in refused if row.advice)
+    )
     more = f"\n  and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
     what = "none of the rows can be used" if not any_good else f"{len(refused)} of {len(refusals.bad)} rows are refused"
     advice = (
@@ -191,7 +195,8 @@ def _complain(refusals: Refusals, origin: str, *, skip_bad_rows: bool, any_good:
         else "Correct them, or skip them with --skip-bad-rows (skip_bad_rows=True in Python)"
     )
     raise SpecError(
-        f"{origin}: {what} (rows count from 1, below the header):\n{shown}{more}\n{advice}.", field=refused[0].column
+        f"{origin}: {what} (rows count from 1, below the header):\n{shown}{more}{shared}\n{advice}.",
+        field=refused[0].column,
     )
 
 

@@ -21,8 +21,6 @@ from .form import FormRows, read_form
 
 _Key = tuple[Any, ...]
 
-_NO_CALLS = "the store does not keep what a time contains; give the file itself to train, calibrate or evaluate"
-
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
@@ -106,17 +104,12 @@ def store_rows(
 
     Raises:
         RowsRefused: a row faster than physics allows, without `skip_bad_rows`.
-        SpecError: a row times a call, without `skip_bad_rows`.
         StoreError: the store cannot be written.
     """
     fresh: list[Measurement] = []
     positions: list[int] = []
-    calls: list[Refused] = []
     duplicates = 0
-    for part in parts:
-        called = part.cases.timing == "call"
-        calls += [Refused(position, "timing", _NO_CALLS) for position in part.rows[called].tolist()]
-        rows = part.take(~called)
+    for rows in parts:
         seen = _stored_keys(store, rows)
         measurements = _measurements(rows, provenance.block, source)
         for position, measurement in zip(rows.rows.tolist(), measurements, strict=True):
@@ -126,12 +119,10 @@ def store_rows(
                 seen.add(key)
                 fresh.append(measurement)
                 positions.append(position)
-    if calls and not skip_bad_rows:
-        raise SpecError(f"{calls[0]}; {len(calls)} rows time calls", field="timing")
     impossible: list[Refused] = []
     files = store.append(fresh, provenance, on_refused=impossible.extend if skip_bad_rows else None)
-    refused = (*calls, *(Refused(positions[item.row], item.column, item.reason) for item in impossible))
-    return ImportReport(len(fresh) - len(impossible), duplicates, 0, refused, tuple(files))
+    refused = tuple(Refused(positions[item.row], item.column, item.reason) for item in impossible)
+    return ImportReport(len(fresh) - len(refused), duplicates, 0, refused, tuple(files))
 
 
 def _measurements(rows: FormRows, block: str, source: str) -> Iterator[Measurement]:
@@ -169,6 +160,7 @@ def _spec(rows: FormRows, i: int) -> KernelSpec:
         config=tuple((name, int(value)) for name, value in knobs if not np.isnan(value)),
         threads=None if np.isnan(cases.threads[i]) else int(cases.threads[i]),
         cache_state=str(cases.cache_state[i]),
+        timing=str(cases.timing[i]),
     )
 
 

@@ -124,16 +124,16 @@ def _named(
     """A text column with every distinct word replaced by its canonical name."""
     cells = columns.text(name)
     words, codes = np.unique(cells, return_inverse=True)
-    names, reasons = [], {}
+    names, reasons, advice = [], {}, ""
     for word in words.tolist():
         try:
             names.append(canonical(word) if word else "")
         except SpecError as error:
             names.append(word)
-            reasons[word] = str(error)
+            reasons[word], advice = error.reason, error.advice
     if default is None:
         refusals.add(cells == "", name, "is missing")
-    refusals.add(np.isin(cells, list(reasons)), name, lambda i: reasons[str(cells[i])])
+    refusals.add(np.isin(cells, list(reasons)), name, lambda i: reasons[str(cells[i])], advice)
     named = np.array(names, dtype=np.str_)[codes]
     return named if default is None else np.where(named == "", default, named)
 

@@ -4,7 +4,8 @@ What is known of the file, from the code that writes it (`tools/profiler/src/per
 `operation_profiler.cpp`, `gemm_operation_profiler.cu`):
 
 * Pivot tags, then `Problem,Provider,OperationKind,Operation,Disposition,Status`, the operation's arguments, then
-  `Bytes,Flops, Flops/Byte,Runtime,GB/s,GFLOPs`. `Runtime` is in **milliseconds**, 0 where nothing ran.
+  `Bytes,Flops, Flops/Byte,Runtime,GB/s,GFLOPs`. `Runtime` is in **milliseconds**, 0 where nothing ran: the mean of many
+  launches in a queue between two CUDA events (`timing` `device`).
 * `Disposition` is `passed` only where the result was compared with another library's. `not_verified`, from runs with
   `--verification-enabled=false`, may be the time of a wrong kernel: such rows are left out, as are all other words.
 * `A`, `B`, `C`, `D` are `TYPE:LAYOUT`. `warps_m` counts warps along m; the warp tile is the block tile over it.
@@ -131,7 +132,7 @@ def _take(sheet: Sheet, device: str | None, builder: ImportBuilder) -> None:
     variants = [variant_of(*map(bool, item)) for item in zip(a_column[keep], b_column[keep], swap, strict=True)]
     knobs = {name: np.where(tiled, column, np.nan) for name, column in _knobs(rows, swap).items()}
     builder.add(
-        "gemm", len(rows), device=device, impl=provider[keep], latency_s=rows.numbers("Runtime") * MS,
+        "gemm", len(rows), device=device, impl=provider[keep], timing="device", latency_s=rows.numbers("Runtime") * MS,
         # On tensor cores fp32 operands are rounded to tf32.
         dtype=np.where((formats == "fp32") & ~simt & tiled, "tf32", formats),
         variant=np.where(batch > 1, "batched", np.array(variants, dtype=np.str_)),

@@ -5,16 +5,16 @@ What is known of the files, from its README and scripts (`cutlass-analysis/exper
 
 * CUTLASS rows, cleaned: `M,N,K,Kernel Name,Layout,Blocksize1…3,Stage,Alpha,Beta,Runtime,Power,…`; the cleaned file's
   own spelling of these names is not known, so case, spaces and underscores are ignored. `Runtime` is in
-  **milliseconds**. Raw `results.csv` files have a header that does not name their columns in order, or one kernel's
-  name for many, and are left out.
+  **milliseconds**, of many launches in a queue (`timing` `device`). Raw `results.csv` files have a header that does not
+  name their columns in order, or one kernel's name for many, and are left out.
 * The script passes `--layout` and `--block-size` to cutlass_profiler, which has no such arguments, so what ran is
   what the kernel's name says; rows that differ only in those columns are repeats. Results were not verified.
 * `Energy` is not in joules: the README's row gives 87902 for 70.17 W over 0.0435 ms. It is not imported.
 * **Power was read after the profiler had ended**, one reading, so nearly half the rows caught an idle card. It is not
   imported.
-* Tiled kernels: `M,N,K,Tile Size,Execution Time` in milliseconds, one first launch each; `Average Power Usage (W)` is
-  the mean over a whole process with start-up, copies and a cuBLAS check, which is not the kernel's, and is not
-  imported.
+* Tiled kernels: `M,N,K,Tile Size,Execution Time` in milliseconds, one first launch each between CUDA events (`timing`
+  `call`); `Average Power Usage (W)` is the mean over a whole process with start-up, copies and a cuBLAS check, which is
+  not the kernel's, and is not imported.
 
 The device is the one the paper and the rows name; tables of tiled kernels do not name it.
 """
@@ -68,8 +68,8 @@ def _tiled(sheet: Sheet, device: str, builder: ImportBuilder) -> None:
     sizes = {name: rows.numbers(name) for name in "mnk"}
     tiles = dict.fromkeys(("tile_m", "tile_n", "tile_k"), tile[good])
     builder.remark(len(rows), "one first launch each: the times hold what a first launch costs")
-    builder.add("gemm", len(rows), device=device, dtype="fp32", impl="cuda_tiled", variant="", batch=1, latency_s=latency[good],
-                **sizes, **tiles)  # fmt: skip
+    builder.add("gemm", len(rows), device=device, dtype="fp32", impl="cuda_tiled", timing="call", variant="", batch=1,
+                latency_s=latency[good], **sizes, **tiles)  # fmt: skip
 
 
 def _cutlass(sheet: Sheet, device: str | None, builder: ImportBuilder) -> None:
@@ -92,7 +92,7 @@ def _cutlass(sheet: Sheet, device: str | None, builder: ImportBuilder) -> None:
     builder.remark(len(rows), "imported without power, which was read once after the kernel had ended")
     # GPPerf's kernels write C column by column, as all of CUTLASS's SIMT generators do; see `parse_kernel`.
     builder.add(
-        "gemm", len(rows), device=devices, dtype=dtypes, impl="cutlass", batch=1, latency_s=latency,
+        "gemm", len(rows), device=devices, dtype=dtypes, impl="cutlass", timing="device", batch=1, latency_s=latency,
         variant=np.array([_variant(kernel) for kernel in chosen], dtype=np.str_),
         m=rows.numbers("n"), n=rows.numbers("m"), k=rows.numbers("k"),
         tile_m=np.array([kernel.tile_n for kernel in chosen], dtype=float),

@@ -4,7 +4,7 @@ What is known of the files, from the code that writes them (`neusight/Dataset/co
 `neusight/Tracing/analysis.py`):
 
 * Operator tables have `OPName`, `Device` (the driver's name), `Latency` and the sizes. `Latency` is in
-  **milliseconds**: the mean of the 5 fastest of 25, between CUDA events, launch included. TF32 is off.
+  **milliseconds**: the mean of the 5 fastest of 25, between CUDA events, launch included (`timing` `call`). TF32 is off.
 * Sizes of `linear` and `bmm` are called B, M, N, K, but **N is the inner size and K the columns of the result**:
   `Linear(N, K)` on `[B, M, N]`, `bmm([B, M, N], [B, N, K])`.
 * Element-wise operators, `softmax` and `ln` have B rows of H, `conv` a column spelt `Kernel_Szie`.
@@ -13,9 +13,9 @@ What is known of the files, from the code that writes them (`neusight/Dataset/co
   throttled.
 * Merged tables (`train/bmm.csv`) repeat rows of the collected ones (`train/collect/bmm/…`); a row counts once.
 * Layer tables (`label/DEVICE/MODEL-MODE-SEQ-BATCH.csv`) have a row per node of a traced graph: `Name`,
-  `input_shapes`, `output_shape`, `fw_latency` in milliseconds. A scalar held in a tensor has the shape `(1,)` there,
-  so GPT models' scaling of attention looks like a division of two tensors; operand shapes tell it apart. `_act` nodes
-  do not say which function.
+  `input_shapes`, `output_shape`, `fw_latency` in milliseconds, timed alike. A scalar held in a tensor has the shape
+  `(1,)` there, so GPT models' scaling of attention looks like a division of two tensors; operand shapes tell it apart.
+  `_act` nodes do not say which function.
 
 The torch version is in folder names only, and merged tables have lost it: `impl` is `torch`.
 """
@@ -115,8 +115,8 @@ def _operators(sheet: Sheet, builder: ImportBuilder) -> None:
         )
         builder.leave_out(int((~fresh).sum()), "the same row stands in another table of the clone")
         new_columns = {n: column[fresh] if isinstance(column, np.ndarray) else column for n, column in columns.items()}
-        builder.add(family, int(fresh.sum()), device=device, dtype="fp32", impl="torch", latency_s=latency[fresh],
-                    split=split, **new_columns)  # fmt: skip
+        builder.add(family, int(fresh.sum()), device=device, dtype="fp32", impl="torch", timing="call",
+                    latency_s=latency[fresh], split=split, **new_columns)  # fmt: skip
 
 
 def _fresh(key: _Key, columns: list[Any], rows: int, seen: Counter[_Key]) -> npt.NDArray[np.bool_]:
@@ -153,9 +153,8 @@ def _layers(sheet: Sheet, builder: ImportBuilder) -> None:
             builder.leave_out(1, layer_case)
             continue
         family, case = layer_case
-        builder.add(
-            family, 1, device=device, dtype="fp32", impl="torch", latency_s=latency[i] * MS, split="label", **case
-        )
+        builder.add(family, 1, device=device, dtype="fp32", impl="torch", timing="call", latency_s=latency[i] * MS,
+                    split="label", **case)  # fmt: skip
 
 
 def _parsed(cell: str) -> _SHAPES | None:

@@ -6,7 +6,8 @@ What is known of the file (Chrome trace events as Kineto writes them, `libkineto
   Strides` and `Concrete Inputs` where shapes were recorded; the last two are missing in older traces, and what needs
   them is left out.
 * A kernel shares its `correlation` with the runtime call that launched it; the operator is the outermost known one
-  that was running on that call's thread. A case's time is the sum of its kernels, without the gaps between them.
+  that was running on that call's thread. A case's time is the sum of its kernels, without the gaps between them
+  (`timing` `device`).
 * Several calls of one case become one row, their median: the first calls hold what a first call costs.
 * `deviceProperties` names the GPUs; a trace without it needs `--device`.
 * fp32 products whose kernels say so (`tf32`, `s1688`) ran in TF32, which the operands' types do not tell.
@@ -266,7 +267,7 @@ def _read(path: Path, device: str | None, progress: Progress) -> ImportedTables:
         by_family[family].append(row)
     for family, rows in by_family.items():
         columns = {name: [row[name] for row in rows] for name in rows[0]}
-        builder.add(family, len(rows), impl="torch", **columns)
+        builder.add(family, len(rows), impl="torch", timing="device", **columns)
     calls = sum(len(durations_us) for durations_us in times.values())
     builder.remark(len(times), f"medians over {calls} calls")
     return builder.done()

@@ -6,7 +6,8 @@ What is known of the files, from the code that writes them (`vidur/profiling/{ml
 
 * `data/profiling/compute/DEVICE/MODEL/{mlp,attention}.csv`; the folder names the device (`a100`, `h100`, `a40`).
 * `time_stats.OPERATOR.median` (and min, max, mean, std) are in **milliseconds**, of kernel time as torch.profiler saw
-  it. Tensors are fp16.
+  it. Tensors are fp16. `timing` is left empty: the profilers have other methods too, the tables do not name theirs, and
+  short operators take some 12 us, as calls do.
 * Sizes are the model's (`n_head`, `n_kv_head`, `n_embd`, `n_expanded_embd`), and `num_tensor_parallel_workers`
   divides the heads and the MLP's inner width; not every operator is divided.
 * Decode rows attend to their cache and to the new token: `kv_cache_size + 1` positions.

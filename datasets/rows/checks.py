@@ -46,11 +46,13 @@ class Refused:
         row: Position, from 0.
         column: The column at fault.
         reason: What is wrong with it.
+        advice: What is possible and what to do, where many rows share it; no part of the text.
     """
 
     row: int
     column: str
     reason: str
+    advice: str = ""
 
     def __str__(self) -> str:
         return f"row {self.row + 1}: {self.column}: {self.reason}"
@@ -63,11 +65,11 @@ class Refusals:
         self.bad: Mask = np.zeros(n, dtype=np.bool_)
         self._refused: list[Refused] = []
 
-    def add(self, mask: Mask, column: str, reason: str | Callable[[int], str]) -> None:
+    def add(self, mask: Mask, column: str, reason: str | Callable[[int], str], advice: str = "") -> None:
         """Refuse the rows of `mask`, shape `(n,)`, with `reason` or `reason(row)`; the first reason of a row stays."""
         new = np.flatnonzero(mask & ~self.bad)
         self._refused.extend(
-            Refused(int(i), column, reason if isinstance(reason, str) else reason(int(i))) for i in new
+            Refused(int(i), column, reason if isinstance(reason, str) else reason(int(i)), advice) for i in new
         )
         self.bad[new] = True
 

@@ -18,9 +18,12 @@ import pyarrow.compute as pc
 from ...features.kernel import KernelSpec, families, get_family
 from ...features.spec_io.rows import spec_from_row
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Version of the row format, kept in every file's metadata. History: 1, the first; 2, provenance compressed, and columns for
-what a GPU's board and compiler say; 3, the column `software`. Files of other versions are refused."""
+what a GPU's board and compiler say; 3, the column `software`; 4, the column `timing`."""
+
+READ_VERSIONS = (3, FORMAT_VERSION)
+"""Versions that are read; files of others are refused. Rows of version 3 do not say what their times contain."""
 
 STATUSES = ("ok", "unsupported", "out_of_memory", "timeout", "crashed", "failed")
 """`ok` rows carry a latency; every other status says why there is none."""
@@ -153,7 +156,7 @@ def record_columns(kind: type[Any]) -> dict[str, pa.DataType]:
 
 
 _SPEC_COLUMNS = {name: pa.string() for name in ("family", "device", "dtype", "kv_dtype", "variant", "impl")} | {
-    "threads": pa.int64(), "cache_state": pa.string()}  # fmt: skip
+    "threads": pa.int64(), "cache_state": pa.string(), "timing": pa.string()}  # fmt: skip
 _LAST = ("block", "software", "case_id")
 _RESULT_COLUMNS = {
     name: kind for name, kind in record_columns(Measurement).items() if name not in ("spec", "device", *_LAST)
@@ -178,7 +181,7 @@ def to_row(measurement: Measurement) -> dict[str, Any]:
     row.update(spec.dims)
     row.update(spec.config)
     row.update({f.name: getattr(measurement, f.name) for f in fields(measurement) if f.name != "spec"})
-    return row | {"case_id": spec.case_id}
+    return row | {"timing": spec.timing or None, "case_id": spec.case_id}
 
 
 def to_table(measurements: list[Measurement], family: str) -> pa.Table:
@@ -210,10 +213,13 @@ def case_ids_of(rows: pa.Table, family: str) -> list[str]:
     fam = get_family(family)
     dims = _joined([_pair(rows, name) for name in fam.dim_names], rows.num_rows)
     knobs = _joined([_pair(rows, name) for name in sorted(fam.config)], rows.num_rows)
+    # As in `KernelSpec.case_id`, a timing that is not given is no part of it.
+    timing = pc.fill_null(rows["timing"].combine_chunks(), "")
+    timing = pc.if_else(pc.equal(timing, ""), "]", pc.binary_join_element_wise(', "', timing, '"]', ""))
     content = pc.binary_join_element_wise(
         f'["{fam.name}"', _word(rows, "dtype"), dims, _word(rows, "variant"), _word(rows, "impl"), _word(rows, "kv_dtype"),
         knobs, pc.fill_null(rows["threads"].combine_chunks().cast(pa.string()), "null"),
-        pc.binary_join_element_wise(_word(rows, "cache_state"), "]", ""), ", ",
+        pc.binary_join_element_wise(_word(rows, "cache_state"), timing, ""), ", ",
     )  # fmt: skip
     return [hashlib.blake2b(cell, digest_size=8).hexdigest() for cell in content.cast(pa.binary()).to_pylist()]
 

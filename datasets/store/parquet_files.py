@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...features.errors import SpecError, listed
-from ..rows.schema import FORMAT_VERSION, arrow_schema
+from ..rows.schema import FORMAT_VERSION, READ_VERSIONS, arrow_schema
 from .errors import FormatError, StoreError, StoreWarning, UnreachableError
 from .location import Location, digest_of, list_folders, new_name
 
@@ -64,7 +64,7 @@ def provenance_in(metadata: Mapping[bytes, bytes] | None) -> dict[str, dict[str,
 
 
 def check_format(metadata: Mapping[bytes, bytes] | None, shown: str) -> None:
-    """That a file, which messages call `shown`, has this kernelcast's row format.
+    """That a file, which messages call `shown`, has a row format that this kernelcast reads.
 
     Raises:
         StoreError: it has no format version, so that kernelcast did not write it.
@@ -76,14 +76,16 @@ def check_format(metadata: Mapping[bytes, bytes] | None, shown: str) -> None:
         raise StoreError(
             f"{shown} has no format version; kernelcast did not write it. Bring rows in with `kernelcast import`"
         )
-    if version != FORMAT_VERSION:
+    if version not in READ_VERSIONS:
         bring = (
             "install the newer kernelcast that wrote it"
             if version > FORMAT_VERSION
             else "export its rows with the kernelcast that wrote it (`kernelcast data export --format form --out DIR`) and "
             "bring them in with `kernelcast import DIR/*`"
         )
-        raise FormatError(f"{shown} has format version {version}, this kernelcast reads {FORMAT_VERSION}; {bring}")
+        raise FormatError(
+            f"{shown} has format version {version}, this kernelcast reads {listed(map(str, READ_VERSIONS))}; {bring}"
+        )
 
 
 def parquet_bytes(table: pa.Table) -> bytes:

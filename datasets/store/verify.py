@@ -235,8 +235,7 @@ def _cases(rows: pa.Table, family: str) -> Cases:
     return Cases(
         family=fam, device=text(rows, "device"), dtype=dtype, kv_dtype=np.where(kv_dtype == "", dtype, kv_dtype),
         variant=text(rows, "variant"), impl=text(rows, "impl"), cache_state=text(rows, "cache_state"),
-        timing=np.full(len(dtype), "device"),
-        threads=numbers(rows, "threads").values,
+        timing=text(rows, "timing"), threads=numbers(rows, "threads").values,
         sizes={name: numbers(rows, name).values for name in fam.dim_names},
         config={name: numbers(rows, name).values for name in fam.config},
     )  # fmt: skip

@@ -24,7 +24,7 @@ from ...features.device import Catalogue, Device, catalogue
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelFamily, KernelSpec, families, get_family
 
-CASE_WORDS = ("device", "dtype", "kv_dtype", "variant", "impl", "cache_state")
+CASE_WORDS = ("device", "dtype", "kv_dtype", "variant", "impl", "cache_state", "timing")
 """Columns of words of `Cases` that stored rows have."""
 
 _OWN_SOURCE = "kernelcast"
@@ -92,8 +92,10 @@ def stored_cases(
     """
     names, inverse = np.unique(words["device"], return_inverse=True)
     filled = {
-        # Collectors time the device, without the host; of what others time nothing is known.
-        "timing": np.where(np.char.startswith(source, _OWN_SOURCE), "device", ""),
+        # Collectors time the device, without the host; what others time is known as far as their rows say it.
+        "timing": np.where(
+            (words["timing"] == "") & np.char.startswith(source, _OWN_SOURCE), "device", words["timing"]
+        ),
         "device": np.array([devices.get(name).name for name in names.tolist()] or [""], dtype=np.str_)[inverse],
         "kv_dtype": np.where(words["kv_dtype"] == "", words["dtype"], words["kv_dtype"]),
         "cache_state": np.where(words["cache_state"] == "", "hot", words["cache_state"]),
@@ -160,8 +162,7 @@ def joined_by_family(tables: Iterable[LabelledCases]) -> list[LabelledCases]:
 def joined(tables: Sequence[LabelledCases]) -> LabelledCases:
     """Rows of one family from several tables, one after the other."""
     first = tables[0].cases
-    names = (*CASE_WORDS, "timing")
-    text_columns = {name: np.concatenate([getattr(table.cases, name) for table in tables]) for name in names}
+    text_columns = {name: np.concatenate([getattr(table.cases, name) for table in tables]) for name in CASE_WORDS}
     cases = Cases(
         family=first.family,
         threads=np.concatenate([table.cases.threads for table in tables]),

@@ -27,7 +27,7 @@ from .labelled_cases import CASE_WORDS, LabelledCases, stored_cases
 MOST_ROWS = 20_000
 """Rows kept of a family unless told otherwise: what more of them gain, and cost, is in `docs/storage.md`."""
 
-STRATUM = ("device", "impl", "dtype", "variant", "cache_state")
+STRATUM = ("device", "impl", "dtype", "variant", "cache_state", "timing")
 
 _ID_B = 16
 """Characters of a `case_id`."""

@@ -74,10 +74,11 @@ class GpuMeasurer:
         return [spec for spec in planned if not plan.impls or spec.impl in plan.impls]
 
     def can(self, device: str, spec: KernelSpec) -> bool:  # noqa: ARG002
-        """A case of an impl that runs on GPUs, within the plan's families and impls."""
+        """A case of an impl that runs on GPUs, within the plan's families and impls; not the time of a call."""
         plan = self._plan
         return (
             spec.impl in gpu_runners()
+            and spec.timing != "call"
             and (not plan.families or spec.family in plan.families)
             and (not plan.impls or spec.impl in plan.impls)
         )

@@ -64,6 +64,18 @@ class FakePredictor:
         )
 
 
+class Recorder(FakePredictor):
+    """Remembers which timings it was asked for, by device."""
+
+    def __init__(self) -> None:
+        self.timings: dict[str, set[str]] = {}
+
+    def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
+        for device, timing in zip(cases.device.tolist(), cases.timing.tolist(), strict=True):
+            self.timings.setdefault(device, set()).add(timing)
+        return super().predict_cases(cases, coverage=coverage)
+
+
 class Client:
     """Requests to an application in this process, its lifespan included; a server's failure is an answer, no exception."""
 

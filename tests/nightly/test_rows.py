@@ -9,11 +9,13 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
+from kernelcast.datasets.rows.schema import Measurement, Provenance
 from kernelcast.datasets.store.store import Store
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.nightly import run_night as nights
 from kernelcast.nightly.context import Night
 from kernelcast.nightly.gate import model_ledger as outcome
+from kernelcast.nightly.rows import measured_cases
 from kernelcast.nightly.stages import check
 
 DEVICE = "amd-epyc-9005-vm-2c"
@@ -83,3 +85,10 @@ def test_other_nights_draw_other_cases_at_the_same_time_of_day() -> None:
 
     assert len({seed(f"202611{day:02}T220000Z-n") for day in range(1, 29)}) == 28
     assert seed("20261101T220000Z-n") == seed("20261101T220000Z-n")
+
+
+def test_measured_cases_have_their_timing(tmp_path: Path) -> None:
+    spec = KernelSpec.of("copy", "fp32", rows=64, cols=64, impl="torch", timing="call")
+    store = Store(tmp_path / "store")
+    store.append([Measurement(spec, "my-machine", "ok", "b1", latency_s=1e-3)], Provenance("b1", {"host": "test"}))
+    assert measured_cases(store, "my-machine", shipped=False).stored == (spec,)

@@ -24,6 +24,9 @@ const THIN = "\u202f";
 export const TARGETS = { latency_s: ["Latency", "s"], power_w: ["Power", "w"], energy_j: ["Energy", "j"] };
 export const TARGET_WORDS = Object.fromEntries(Object.entries(TARGETS).map(([target, [words]]) => [target, words]));
 
+/** What times contain, in words. */
+export const timingWords = (timing) => `Times of ${timing === "call" ? "a call, with its launch" : "the kernel alone"}.`;
+
 /** The factor and name of the unit that suits a value. */
 function unitFor(value, quantity) {
   const units = QUANTITIES[quantity];

@@ -13,6 +13,7 @@ const WORDS = {
   impl: "Run by",
   threads: "Threads",
   cache_state: "Caches",
+  timing: "Time of",
   sizes: "Sizes",
   config: "Tuning numbers",
   status: "Outcome",
@@ -37,9 +38,9 @@ const WORDS = {
 const UNITS = { s: "s", w: "w", j: "j", b: "b" };
 // Columns of every table beside sizes and knobs; the rest stands in the row in full.
 const RESULTS = ["latency_s", "power_w", "energy_j"];
-const HOW = ["dtype", "variant", "impl", "threads", "cache_state", "device", "n_samples"];
-const SPEC = ["set", "family", "device", "dtype", "kv_dtype", "variant", "impl", "threads", "cache_state", "status"];
-const TYPED = ["impl", "kv_dtype", "threads", "cache_state"];
+const HOW = ["dtype", "variant", "impl", "threads", "cache_state", "timing", "device", "n_samples"];
+const SPEC = ["set", "family", "device", "dtype", "kv_dtype", "variant", "impl", "threads", "cache_state", "timing", "status"];
+const TYPED = ["impl", "kv_dtype", "threads", "cache_state", "timing"];
 
 /** What a column is called. */
 export const wordsOf = (name) => WORDS[name] ?? name;
@@ -48,7 +49,7 @@ export const wordsOf = (name) => WORDS[name] ?? name;
 const isEmpty = (value) =>
   value === null || value === undefined || value === "" || (typeof value === "object" && !Object.keys(value).length);
 
-const dimensions = (columns) => columns.slice(columns.indexOf("cache_state") + 1, columns.indexOf("status"));
+const dimensions = (columns) => columns.slice(columns.indexOf("timing") + 1, columns.indexOf("status"));
 
 /** Columns of a page of rows that its table shows: what was run and what came of it, as far as any row says it. */
 export function columnsShown({ columns, rows }) {

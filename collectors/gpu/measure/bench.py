@@ -115,6 +115,8 @@ class GpuBench:
                 self.gpu.release()
 
     def _measured(self, spec: KernelSpec, energy_windows: int) -> Measurement:
+        if spec.timing == "call":
+            raise UnsupportedCaseError("times of calls are not measured: the collector times the kernel alone")
         runner = self.runners.get(spec.impl)
         if runner is None:
             raise UnsupportedCaseError(f"no GPU runner for impl {spec.impl!r}; there are {', '.join(self.runners)}")

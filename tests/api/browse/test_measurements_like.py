@@ -87,7 +87,10 @@ def test_points_come_in_order_and_by_catalogue_name(browse: Any) -> None:
 
 
 def test_nothing_measured_is_no_points(browse: Any) -> None:
-    assert like(browse, sizes={"rows": 31337, "cols": 1}).json() == {"dim": "cols", "points": [], "left_out": 0}
+    assert like(browse, sizes={"rows": 31337, "cols": 1}).json() == {
+        "dim": "cols", "timing": "device", "points": [], "left_out": 0,
+    }  # fmt: skip
+    assert like(browse, sizes={"rows": 31337, "cols": 1}, timing="call").json()["timing"] == "call"
 
 
 @pytest.mark.parametrize(

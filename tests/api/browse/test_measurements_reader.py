@@ -38,7 +38,9 @@ def fill(home: Path) -> Fill:
 
     def fill(*latencies_s: float, device: str = "my-machine", block: str = "b1", **changes: Any) -> Store:
         store = Store(home / "measurements", lower_bounds=lambda specs, devices: np.full(len(specs), np.nan))
-        spec = KernelSpec.of("copy", "fp32", rows=64, cols=64, threads=changes.pop("threads", None))
+        spec = KernelSpec.of(
+            "copy", "fp32", rows=64, cols=64, threads=changes.pop("threads", None), timing=changes.pop("timing", "")
+        )
         rows = [Measurement(spec=spec, device=device, status="ok", block=block, latency_s=item, **changes)
                 for item in latencies_s]  # fmt: skip
         store.append(rows, Provenance(block, {"host": "test"}))
@@ -68,8 +70,10 @@ def rows(reader: MeasuredRows, **filters: list[str]) -> dict[str, Any]:
     return result
 
 
-def like(reader: MeasuredRows, device: LikeDevice, threads: int | None = None) -> list[dict[str, Any]]:
-    question = LikeQuestion("copy", "fp32", None, "", "", {"rows": 64}, {}, threads, "hot", "cols", [device])
+def like(
+    reader: MeasuredRows, device: LikeDevice, threads: int | None = None, timing: str = "device"
+) -> list[dict[str, Any]]:
+    question = LikeQuestion("copy", "fp32", None, "", "", {"rows": 64}, {}, threads, "hot", timing, "cols", [device])
     points: list[dict[str, Any]] = json.loads(reader.ask(question))["points"]
     return points
 
@@ -251,3 +255,22 @@ def test_a_question_that_makes_no_sense_is_refused_and_ends_nothing(reader: Meas
         reader.ask(RowsQuestion({"nonsense": ["x"]}, "nonsense", False, 0, 1))
     assert caught.value.status == 422
     assert reader.child.starts == 1
+
+
+def test_points_of_a_gpu_have_the_timing_asked_for(reader: MeasuredRows, fill: Fill) -> None:
+    fill(1e-3)
+    fill(1.2e-3, block="b2", timing="device")
+    fill(9e-3, block="b3", timing="call")
+    gpu = LikeDevice("my-machine", ["my-machine"], None)
+    (alone,), (call,) = like(reader, gpu), like(reader, gpu, timing="call")
+    # A row that does not say is of the kernel alone.
+    assert (alone["runs"], alone["latency_s"]) == (2, pytest.approx(1.1e-3))
+    assert (call["runs"], call["latency_s"]) == (1, 9e-3)
+    (all_of_a_cpu,) = like(reader, MINE)
+    assert all_of_a_cpu["runs"] == 3
+
+
+def test_rows_say_their_timing(reader: MeasuredRows, fill: Fill) -> None:
+    fill(9e-3, timing="call")
+    page = rows(reader, set=["store"])
+    assert [row[page["columns"].index("timing")] for row in page["rows"]] == ["call"]

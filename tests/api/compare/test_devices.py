@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kernelcast.api.model_source import FixedSource
+from kernelcast.api.settings import Settings
 from kernelcast.features.device import catalogue
+
+from ..conftest import Recorder
 
 PATH = "/v1/compare"
 GEMM: dict[str, Any] = {"family": "gemm", "dtype": "bf16", "sizes": {"m": 64, "n": 4096, "k": 4096}}
@@ -138,3 +142,16 @@ def test_the_schema_takes_what_is_answered_and_not_what_is_refused(client):
     validator.validate(GEMM | {"devices": ["h100"], "price_per_hour": {"h100": 1.5}, "threads": None})
     for bad in ({"x": 1}, {"device": "h100"}, {"devices": []}, {"price_per_hour": {"h100": -1}}, {"dtype": "bf17"}):
         assert not validator.is_valid(GEMM | bad), bad
+
+
+@pytest.mark.parametrize("path", ["/v1/compare", "/v1/roofline"])
+@pytest.mark.parametrize(
+    ("given", "timing"), [({}, "device"), ({"timing": None}, "device"), ({"timing": "call"}, "call")]
+)
+def test_all_devices_are_asked_for_one_timing_and_the_answer_names_it(serve, path, given, timing):
+    predictor = Recorder()
+    with serve(FixedSource(predictor, catalogue()), Settings()) as client:
+        body = GEMM | {"impl": "torch", "devices": ["h100-sxm", "l40s"]} | given
+        answer = client.request("POST", path, json=body).json()
+    assert answer["timing"] == timing
+    assert predictor.timings == {"nvidia-h100-sxm-80gb": {timing}, "nvidia-l40s": {timing}}

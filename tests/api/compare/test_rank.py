@@ -13,7 +13,7 @@ from kernelcast.features.device import catalogue
 from kernelcast.features.tuning.kind import Task, get_kind
 from kernelcast.plugins.cost_model import CostModel
 
-from ..conftest import FakePredictor
+from ..conftest import FakePredictor, Recorder
 
 PATH = "/v1/rank"
 CPU = "amd-epyc-9005-vm-2c"
@@ -193,3 +193,25 @@ def test_the_schema_takes_what_is_answered_and_not_what_is_refused(client):
     validator.validate(IREE | {"configs": [{}, {"tile_m": 8}], "top": 3})
     for bad in ({"x": 1}, {"config": {}}, {"configs": []}, {"top": 0}, {"device": 3}):
         assert not validator.is_valid(IREE | bad), bad
+
+
+def test_all_configurations_have_one_timing_and_calls_are_ranked_by_the_served_model(serve):
+    predictor = Recorder()
+    with serve(FixedSource(predictor, catalogue()), Settings()) as client:
+        alone = asked(client, TRITON | {"top": 2})
+        called = asked(client, TRITON | {"top": 2, "timing": "call"})
+        given = asked(client, TRITON | {"impl": "torch", "configs": [{}, {"tile_m": 64}]})
+        on_cpu = asked(client, IREE | {"top": 2, "timing": "call"})
+    assert [each["timing"] for each in (alone, called, given, on_cpu)] == ["device", "call", "device", "call"]
+    assert alone["method"].startswith("tuning model triton-gemm")
+    assert called["method"] == "served model (fake)"
+    assert called["considered"] == alone["considered"]
+    # A CPU has no launch to wait for.
+    assert on_cpu["method"].startswith("tuning model iree-contraction")
+
+
+def test_given_configurations_have_one_timing(serve):
+    predictor = Recorder()
+    with serve(FixedSource(predictor, catalogue()), Settings()) as client:
+        asked(client, TRITON | {"impl": "torch", "configs": [{}, {"tile_m": 64}]})
+    assert predictor.timings == {"nvidia-h200-sxm-141gb": {"device"}}

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 from kernelcast.api.compare import sweep as sweep_request
+from kernelcast.api.model_source import FixedSource
+from kernelcast.api.settings import Settings
 from kernelcast.api.transport.problems import ProblemError
 from kernelcast.features.device import catalogue
+
+from ..conftest import Recorder
 
 PATH = "/v1/sweep"
 GEMM: dict[str, Any] = {
@@ -193,3 +197,13 @@ def test_the_schema_takes_what_is_answered_and_not_what_is_refused(client):
         validator.validate(GEMM | good)
     for bad in ({"x": 1}, {"sweep": {"dim": "m"}}, swept(points=0), {"devices": ["h100"] * 9}, swept(scale="cubic")):
         assert not validator.is_valid(GEMM | bad), bad
+
+
+@pytest.mark.parametrize(("given", "timing"), [({}, "device"), ({"timing": "call"}, "call")])
+def test_all_points_have_one_timing_and_a_method(serve, given, timing):
+    predictor = Recorder()
+    with serve(FixedSource(predictor, catalogue()), Settings()) as client:
+        answer = asked(client, GEMM | {"impl": "torch", "devices": ["h100-sxm", "l40s"]} | given)
+    assert answer["timing"] == timing
+    assert predictor.timings == {"nvidia-h100-sxm-80gb": {timing}, "nvidia-l40s": {timing}}
+    assert [curve["method"] for curve in answer["curves"]] == [{"words": ["fake"], "codes": [0] * 10}] * 2

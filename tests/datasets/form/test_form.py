@@ -258,3 +258,16 @@ def test_a_hundred_thousand_rows_take_a_moment():
     # Generous: a loop over rows takes tens of seconds.
     assert time.process_time() - start < 8
     assert len(form.refused) > n / 2
+
+
+def test_the_known_devices_are_listed_once():
+    names = ["no-such", "nor-this", "no-such"]
+    with pytest.raises(SpecError, match="none of the rows can be used") as refusal:
+        judge_form(gemm(device=names), known_devices=lambda name: catalogue().get(name).name)
+    lines = str(refusal.value).splitlines()
+    assert [line.strip().partition(" (")[0] for line in lines[1:4]] == [
+        f"row {i}: device: no device {name!r}" for i, name in enumerate(names, start=1)
+    ]
+    assert lines[4].startswith("  device: known: amd-epyc-9004-vm-2c, ")
+    assert lines[4].endswith("; add one with a device file")
+    assert str(refusal.value).count("amd-epyc-9004-vm-2c") == 1

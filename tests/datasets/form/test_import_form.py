@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kernelcast.datasets.form.form import judge_form
+from kernelcast.datasets.form.export import export
+from kernelcast.datasets.form.form import judge_form, read_form
 from kernelcast.datasets.form.import_form import import_form
 from kernelcast.datasets.rows.schema import from_row
 from kernelcast.datasets.store.parquet_files import provenance_of
 from kernelcast.datasets.store.store import RowsRefused, Store
+from kernelcast.datasets.store.verify import verify
 from kernelcast.features.errors import SpecError
+from kernelcast.features.kernel import KernelSpec
 
 
 def form_file(folder: Path, name: str = "mine.parquet", **changes: list[object]) -> Path:
@@ -86,15 +90,31 @@ def test_bad_and_impossible_rows_are_reported_at_their_places(tmp_path):
     assert Store(tmp_path / "strict").files() == []
 
 
-def test_times_of_calls_are_not_stored(tmp_path):
+def test_the_timing_of_a_row_is_kept_from_form_to_form(tmp_path):
     store = Store(tmp_path / "store")
     path = form_file(tmp_path, timing=["call", "device", None])
-    report = import_form(path, store, "me")
-    assert (report.stored, [(item.row, item.column) for item in report.refused]) == (2, [(0, "timing")])
-    with pytest.raises(SpecError, match="row 1: timing: the store does not keep what a time contains"):
-        import_form(path, Store(tmp_path / "strict"), "me", skip_bad_rows=False)
-    assert Store(tmp_path / "strict").files() == []
-    assert import_form(form_file(tmp_path, timing=["call"] * 3), store, "me").stored == 0
+    report = import_form(path, store, "me", skip_bad_rows=False)
+    assert (report.stored, report.refused) == (3, ())
+    stored = {row["m"]: row for row in store.read("gemm").to_pylist()}
+    assert [stored[m]["timing"] for m in (1, 2, 3)] == ["call", "device", None]
+    assert [from_row(stored[m]).spec.timing for m in (1, 2, 3)] == ["call", "device", ""]
+    assert verify(store).clean
+    export(store, tmp_path / "again.csv", fmt="form", families=["gemm"])
+    rows = read_form(tmp_path / "again.csv").parts["gemm"].cases
+    assert dict(zip(rows.sizes["m"].tolist(), rows.timing.tolist(), strict=True)) == {1: "call", 2: "device", 3: ""}
+    assert import_form(path, store, "me").duplicates == 3
+
+
+def test_a_call_and_the_kernel_alone_are_two_cases(tmp_path):
+    store = Store(tmp_path / "store")
+    for timing, latency_s in (("call", 2e-3), ("device", 1e-3), (None, 1e-3)):
+        path = form_file(tmp_path, m=[1] * 3, device=["my-gpu"] * 3, impl=["torch"] * 3, tile_m=pa.nulls(3),
+                         source=[None] * 3, power_w=pa.nulls(3), energy_j=pa.nulls(3), latency_s=[latency_s] * 3,
+                         timing=pa.array([timing] * 3, pa.string()))  # fmt: skip
+        assert import_form(path, store, "me").stored == 1
+    ids = set(store.read("gemm")["case_id"].to_pylist())
+    case = KernelSpec.of("gemm", "bf16", m=1, n=8, k=8, impl="torch")
+    assert ids == {replace(case, timing=timing).case_id for timing in ("call", "device", "")}
 
 
 def test_a_source_is_needed(tmp_path):

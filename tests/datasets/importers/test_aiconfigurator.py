@@ -49,6 +49,7 @@ def test_formats_versions_and_milliseconds(tmp_path: Path) -> None:
     rows = found.tables["gemm"].to_pylist()
     assert [row["dtype"] for row in rows] == ["bf16", "fp8", "fp8_block"]
     assert {row["impl"] for row in rows} == {"vllm-0.24.0"}
+    assert [row["timing"] for row in rows] == ["device", "device", "call"]
     assert rows[0]["latency_s"] == pytest.approx(0.5e-3)
     assert rows[0]["power_w"] is None
     ((reason, count),) = notes(found, included=False).items()

@@ -46,6 +46,7 @@ def test_a_product_with_c_by_column_changes_sides(tmp_path: Path) -> None:
     assert [by_column[name] for name in names] == [512, 1024, 256, "nt", 128, 256, 32, 64, 64, 8, 3, 2]
     assert [by_row[name] for name in names] == [1024, 512, 256, "nt", 256, 128, 32, 64, 64, 8, 3, 2]
     assert (by_row["impl"], by_row["dtype"], by_row["device"]) == ("cutlass", "fp16", "nvidia-a40")
+    assert (by_column["timing"], by_row["timing"]) == ("device", "device")
     assert by_row["latency_s"] == pytest.approx(0.5e-3)
 
 
@@ -117,6 +118,7 @@ def test_power_read_after_the_kernel_is_not_imported(tmp_path: Path) -> None:
     assert [first[name] for name in ("m", "n", "k", "variant", "tile_m", "tile_n", "tile_k", "stages")] == [
         1024, 2048, 2048, "nt", 64, 128, 8, 2]  # fmt: skip
     assert first["latency_s"] == pytest.approx(1.2e-3)
+    assert first["timing"] == "device"
     assert reasons(found)["beta is not 0: the kernel reads C too"] == 1
 
 
@@ -137,6 +139,7 @@ def test_tiled_products_come_without_the_power_of_their_process(tmp_path: Path) 
         16,
         "cuda_tiled",
     ]
+    assert row["timing"] == "call"
     assert row["latency_s"] == pytest.approx(2.5e-3)
     assert sum(note.rows for note in found.notes if not note.included) == 2
 

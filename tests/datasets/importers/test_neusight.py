@@ -40,6 +40,7 @@ def test_n_is_the_inner_size_and_latency_is_in_milliseconds(tmp_path: Path) -> N
     assert linear["latency_s"] == pytest.approx(2.5e-3)
     assert [batched[name] for name in ("batch", "m", "n", "k", "variant")] == [12, 128, 256, 64, "batched"]
     assert (linear["dtype"], linear["impl"], linear["split"], linear["device"]) == ("fp32", "torch", "test", T4)
+    assert (linear["timing"], batched["timing"]) == ("call", "call")
 
 
 def test_throttled_rows_of_the_p4_are_left_out_and_no_others(tmp_path: Path) -> None:

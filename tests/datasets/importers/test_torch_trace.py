@@ -73,6 +73,7 @@ def test_a_case_is_the_median_of_the_sums_of_its_kernels_in_microseconds(tmp_pat
     trace.orphan()
     found = read(trace.write(tmp_path / "a.pt.trace.json"))
     (row,) = found.tables["gemm"].to_pylist()
+    assert row["timing"] == "device"
     assert [row[name] for name in ("m", "n", "k", "batch", "dtype", "device", "impl")] == [
         512,
         1024,

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from kernelcast.datasets.rows.schema import FORMAT_VERSION, VERSIONS, arrow_schema, software_of, to_table
+from kernelcast.datasets.rows.schema import (
+    FORMAT_VERSION,
+    READ_VERSIONS,
+    VERSIONS,
+    arrow_schema,
+    from_row,
+    software_of,
+    to_table,
+)
 from kernelcast.datasets.shipped import read_shipped
 from kernelcast.datasets.store.errors import FormatError, StoreError
 from kernelcast.datasets.store.parquet_files import METADATA_KEY, read_file
@@ -28,15 +36,24 @@ def file_of(tmp_path, make):
     ("version", "advice"),
     [
         (FORMAT_VERSION + 1, "install the newer kernelcast that wrote it"),
-        (FORMAT_VERSION - 1, "export its rows with the kernelcast that wrote it .*kernelcast import"),
+        (READ_VERSIONS[0] - 1, "export its rows with the kernelcast that wrote it .*kernelcast import"),
     ],
 )
 def test_a_file_of_another_format_is_refused_with_what_to_do(file_of, version, advice):
     path = file_of(f'{{"format_version": {version}}}')
     with pytest.raises(
-        FormatError, match=f"has format version {version}, this kernelcast reads {FORMAT_VERSION}; {advice}"
+        FormatError, match=f"has format version {version}, this kernelcast reads 3, {FORMAT_VERSION}; {advice}"
     ):
         read_file(path, arrow_schema("gemm"))
+
+
+def test_a_file_of_version_3_is_read_and_says_no_timing(tmp_path, make):
+    path = tmp_path / "rows.parquet"
+    table = to_table([make()], "gemm").drop_columns(["timing"])
+    pq.write_table(table.replace_schema_metadata({METADATA_KEY: b'{"format_version": 3}'}), path)
+    (row,) = read_file(path, arrow_schema("gemm")).to_pylist()
+    assert row["timing"] is None
+    assert from_row(row) == make()
 
 
 @pytest.mark.parametrize("version", ['"3"', "0", "null", "[]"])

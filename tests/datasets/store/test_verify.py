@@ -187,3 +187,21 @@ def test_cases_are_named_as_specs_name_them(directory):
         table = read_shipped(family, directory=directory)
         assert case_ids_of(table, family) == table["case_id"].to_pylist()
         assert case_ids_of(table.slice(0, 0), family) == []
+
+
+def test_rows_of_version_3_are_sound(store, make):
+    (name,) = fill(store, make, blocks=1)
+    rewritten(store, name, lambda table: table.drop_columns(["timing"]).replace_schema_metadata(
+        {METADATA_KEY: table.schema.metadata[METADATA_KEY].replace(b'"format_version": 4', b'"format_version": 3')}
+    ))  # fmt: skip
+    assert verify(store).clean
+    assert [batch["timing"].null_count for batch in store.scan("gemm")] == [3]
+
+
+@pytest.mark.parametrize("timing", ["", "device", "call"])
+def test_a_timing_is_part_of_a_case_s_name(store, make, timing):
+    row = make(spec=KernelSpec.of("gemm", "fp32", m=64, n=64, k=64, timing=timing))
+    store.append([row], Provenance("b1", FACTS))
+    table = store.read("gemm")
+    assert case_ids_of(table, "gemm") == table["case_id"].to_pylist() == [row.case_id]
+    assert verify(store).clean

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from kernelcast.collectors.campaign import CampaignError
 from kernelcast.collectors.gpu.measure.worker import GpuCollector, GpuWorkerOptions
 from kernelcast.datasets.store.store import Store
 from kernelcast.features.device import catalogue
+from kernelcast.features.kernel import KernelSpec
 from kernelcast.nightly.measuring.gpu import GpuMeasurer
 from kernelcast.nightly.open_night import NightSetup, open_night
 from kernelcast.nightly.record.plan_file import plan_of
@@ -71,3 +73,13 @@ def test_a_worker_that_does_not_start_is_said(home) -> None:
     assert record.stage("collect").status == "failed"
     assert any(item.kind == "device" and item.level == "needs-person" for item in record.findings)
     assert record.stage("report").status == "done"
+
+
+def test_the_time_of_a_call_is_not_measured() -> None:
+    spec = KernelSpec.of("copy", "fp32", rows=64, cols=64, impl="torch")
+    measurer = setup().measurer
+    assert [measurer.can(H100.name, replace(spec, timing=timing)) for timing in ("", "device", "call")] == [
+        True,
+        True,
+        False,
+    ]

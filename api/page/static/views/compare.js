@@ -5,7 +5,7 @@ import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
 import { devicePicker } from "../devices.js";
 import { el, headed, hint, lead, numberCell, panel, redraw, setInvalid, sortHead, table, tag, terms } from "../dom.js";
 import { shownBy, specOf, specView } from "../form.js";
-import { percent, show, showInterval } from "../format.js";
+import { percent, show, showInterval, timingWords } from "../format.js";
 
 export const id = "compare";
 export const title = "Compare";
@@ -95,7 +95,9 @@ function draw(view, { body, answer }) {
     picturePanel(page, rows, again),
     panel(
       "Table",
-      hint("Type what an hour of a device costs you, in any currency; the cost of a million calls follows."),
+      hint(
+        `${timingWords(answer.timing)} Type what an hour of a device costs you, in any currency; the cost of a million calls follows.`,
+      ),
       rows.length ? devicesTable(view, rows, again) : "",
     ),
     refused.length
@@ -153,8 +155,8 @@ function cell(view, row, name) {
   if (of) return intervalCell(of(row), unit);
   if (name === "price") return priceInput(view, row);
   if (name === "of_bound") return numberCell(row.of_bound === null ? "unknown" : percent(row.of_bound));
-  const { in_domain: inDomain, notes } = row.prediction;
-  return el("th", { scope: "row" }, row.title, inDomain ? "" : tag("extrapolated", notes));
+  const { in_domain: inDomain, notes, method } = row.prediction;
+  return el("th", { scope: "row" }, row.title, inDomain ? "" : tag("extrapolated", notes), el("small", { text: method }));
 }
 
 function intervalCell(interval, unit) {

@@ -6,7 +6,7 @@ import { plot } from "../charts.js";
 import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
 import { details, el, hint, lead, panel, redraw, table } from "../dom.js";
 import { chosenDevices, controlName, specOf, specView } from "../form.js";
-import { inWords, percent, show, showInterval } from "../format.js";
+import { inWords, percent, show, showInterval, timingWords } from "../format.js";
 
 export const id = "predict";
 export const title = "Predict";
@@ -38,6 +38,7 @@ async function load(page) {
   const roofline = new Map(good.map((name, i) => [name, roofs?.answers?.[i]]));
   return {
     spec,
+    timing: roofs?.timing,
     rows: devices.map((device, i) => ({
       device,
       title: page.catalogue.title(device),
@@ -76,7 +77,7 @@ function onePerField(error) {
   return Object.assign(error, { errors: [...byField.values()] });
 }
 
-function draw(page, answers, { spec, rows }) {
+function draw(page, answers, { spec, timing, rows }) {
   const predictions = rows.map(({ prediction }) => prediction).filter(Boolean);
   // Watts are drawn against the devices' power limits, seconds and joules against the largest of them.
   const limits = predictions.map(({ device }) => page.catalogue.device(device)?.facts.tdp_w?.value ?? 0);
@@ -101,7 +102,7 @@ function draw(page, answers, { spec, rows }) {
       `${inWords(spec.sizes)}, ${spec.dtype}; ${predictions.length ? coverageWords(predictions[0].coverage) : "no answer"}${log ? "; bars are logarithmic" : ""}`,
     ),
     el("div", { class: several ? "cards several" : "cards" }, cards),
-    roofs.length ? rooflinePanel(roofs) : "",
+    roofs.length ? rooflinePanel(roofs, timing) : "",
     requestBlock(page, PATH, body, callOf(body)),
   );
   page.say(
@@ -128,7 +129,7 @@ function card(page, { prediction, title: device, series, roofline }, scales, sev
         el("strong", { text: prediction.bound }),
         " binds",
         roofline
-          ? el("span", {}, "; the lower bound is ", el("strong", { text: percent(roofline.of_limit) }), " of the predicted time")
+          ? el("span", {}, "; the lower bound is ", el("strong", { text: percent(limits.latency_s / prediction.latency_s.value) }), " of the predicted time")
           : "",
       ),
       breakdownBars(prediction.breakdown, prediction.bound, prediction.latency_s.value),
@@ -139,7 +140,7 @@ function card(page, { prediction, title: device, series, roofline }, scales, sev
   );
 }
 
-function rooflinePanel(roofs) {
+function rooflinePanel(roofs, timing) {
   const parts = rooflineParts(roofs);
   const rows = roofs.map(({ title: name, roofline }) => [
     name,
@@ -152,6 +153,7 @@ function rooflinePanel(roofs) {
   ]);
   return panel(
     "Roofline",
+    hint(timingWords(timing)),
     parts
       ? plot({
           label: "Roofline",

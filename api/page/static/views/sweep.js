@@ -5,7 +5,7 @@ import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
 import { button, details, el, headed, hint, panel, redraw, table } from "../dom.js";
 import { csv, download } from "../download.js";
 import { chosenDevices, choice, field, group, numberField, shownBy, specOf, specView, wholeOrText } from "../form.js";
-import { TARGETS, TARGET_WORDS, grouped, show, showInterval } from "../format.js";
+import { TARGETS, TARGET_WORDS, grouped, show, showInterval, timingWords } from "../format.js";
 
 export const id = "sweep";
 export const title = "Sweep";
@@ -114,7 +114,7 @@ function draw(page, answers, { body, answer, measured }) {
       known.length
         ? picture(page, answer, known, points, { target, words, unit })
         : hint(`${words} is unknown for ${curves.length > 1 ? "these devices" : "this device"}.`),
-      hint(remarks(known, points, measured, curves)),
+      hint(`${timingWords(answer.timing)} ${remarks(known, points, measured, curves)}`),
       details("Values as a table", valuesTable(answer, curves, unit, words)),
       points.length
         ? details(
@@ -142,6 +142,7 @@ function remarks(known, points, measured, curves) {
         : "Nothing was measured that is like this spec.",
     outside.length ? `Outside what was measured in places: ${outside.join(", ")}.` : "",
     missing.length && known.length ? `Unknown: ${missing.join(", ")}.` : "",
+    `Method: ${known.map(({ title: name, method }) => `${name}: ${method.words.join(", ")}`).join("; ")}.`,
   ]
     .filter(Boolean)
     .join(" ");
@@ -225,8 +226,9 @@ function csvOf({ dim, values, curves }) {
       ...targets.flatMap((name) => ["value", "lower", "upper"].map((end) => curve[name]?.[end][i])),
       curve.lower_bound_s[i],
       curve.bound[i],
+      curve.method.words[curve.method.codes[i]],
       curve.in_domain[i],
     ]),
   );
-  return csv([dim, "device", ...columns, "lower_bound_s", "bound", "in_domain"], rows);
+  return csv([dim, "device", ...columns, "lower_bound_s", "bound", "method", "in_domain"], rows);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -291,3 +292,10 @@ def test_first_call_is_timed_apart_from_everything_later(fake_gpu) -> None:
     row = bench_of(fake_gpu, launch).measure(HOT)
     assert row.first_call_s == pytest.approx(0.7)
     assert row.latency_s == pytest.approx(1e-5)
+
+
+def test_the_time_of_a_call_is_not_measured(fake_gpu) -> None:
+    row = bench_of(fake_gpu, taking(1e-5)).measure(replace(HOT, timing="call"))
+    assert row.status == "unsupported"
+    assert row.message is not None
+    assert "times of calls are not measured" in row.message
