@@ -112,8 +112,9 @@ fuzz: $(VENV)/.ready
 bench-serve: $(VENV)/.ready
 	$(VENV)/bin/python benchmarks/serving.py
 
+# docs/accuracy.md, some minutes. TABLES=folder has the public tables; without it their rows stay as they are.
 accuracy: $(VENV)/.ready
-	$(VENV)/bin/python benchmarks/accuracy.py
+	$(VENV)/bin/python benchmarks/accuracy.py $(if $(TABLES),--tables "$(TABLES)")
 
 clean:
 	rm -rf $(VENV) $(LIGHT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,19 +1,20 @@
-"""Accuracy of every regressor on the shipped measurements: held-out shapes and a held-out region, by family.
+"""Every published error of the shipped model: docs/accuracy.md, and beside the model what `GET /v1/accuracy` answers.
 
-Run `.venv/bin/python benchmarks/accuracy.py`; it writes docs/accuracy.md, and beside the shipped model what `GET /v1/accuracy`
-answers: the same errors of the regressor that ships, with a sample of predictions beside measurements. It takes some minutes
-on two cores, and is due whenever `benchmarks/pretrained.py` made the model anew.
+Run `make accuracy TABLES=folder`, where the folder has a folder of tables per source (`benchmarks/pretrained.py`). Rows of
+public tables judge the shipped model and take seconds. For own rows models are trained without them: some minutes on two cores.
+It is due whenever `benchmarks/pretrained.py` made the model anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from accuracy_public import COVERAGE, PUBLIC_GROUPS, PageRow, public_rows
 from kernelcast.api.browse.accuracy import (
     PARITY_POINTS,
     AccuracyAnswer,
@@ -25,65 +26,99 @@ from kernelcast.api.browse.accuracy import (
 )
 from kernelcast.datasets.rows.splits import held_out_region, held_out_shapes
 from kernelcast.datasets.shipped import read_shipped, shipped_families
-from kernelcast.models.evaluation.evaluation import (
-    Evaluation,
-    compare,
-    evaluation_of,
-    regressor_metrics,
-    trained_and_scored,
-)
+from kernelcast.models.evaluation.evaluation import trained_and_scored
 from kernelcast.models.evaluation.scoring import LOWER_BOUND, Scored
 from kernelcast.models.family_model.artifact import read_manifest
 from kernelcast.models.metrics import Metrics
+from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.models.regressor import training_threads
 from kernelcast.models.training.labelled_cases import LabelledCases, labelled_tables
 
-SHIPPED_MODEL = Path(__file__).parents[1] / "models" / "pretrained" / "kernels"
+ROOT = Path(__file__).parents[1]
+SHIPPED_MODEL = ROOT / "models" / "pretrained" / "kernels"
+PAGE = ROOT / "docs" / "accuracy.md"
 SHIPS = "blend"
-COVERAGE = 0.9
-PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
-REGRESSORS = ("roofline", "analytic", "xgboost", "periodic", "blend")
-PARTS = ("device", "impl")
-"""What the page divides a family's held-out shapes by."""
 HELD_OUT = {
-    "hash": (
-        "Shapes held out by hash: 10 % of the shapes, in every dtype, thread count, cache state and configuration",
-        REGRESSORS,
-    ),
-    "region": (
-        "A region held out: the 5 % of shapes with the most work, which a model must extrapolate to",
-        ("roofline", "analytic", "xgboost", "blend"),
-    ),
+    "hash": "Shapes held out by hash: 10 % of the shapes, in every dtype, thread count, cache state and configuration",
+    "region": "A region held out: the 5 % of shapes with the most work, which a model must extrapolate to",
 }
+OWN_GROUPS = {"hash": "own rows, other shapes", "region": "own rows, largest shapes"}
+GROUPS = (*PUBLIC_GROUPS, *OWN_GROUPS.values())
+"""In the order of the page."""
+
+HEADER = ("group", "what", "rows", "roofline", "best peer", "mean", "median", "within 10 %", "covers", "width")
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One family: every regressor's metrics, the slices of the one that ships, and its scored rows by target."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Judge the shipped model on public tables and models without own rows on these; write the page and the model's file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", type=Path, help="folder of the public tables; default: the page keeps their rows")
+    parser.add_argument("--only", choices=("public",), help="train nothing: the page keeps the own rows")
+    options = parser.parse_args(argv)
+    if options.only and not options.tables:
+        parser.error("--only public needs --tables")
+    rows: list[PageRow] = []
+    if options.tables:
+        rows += public_rows(options.tables, load_predictor(SHIPPED_MODEL))
+    else:
+        print(f"no TABLES: the rows of these groups stay as they are: {'; '.join(PUBLIC_GROUPS)}", flush=True)
+    if not options.only:
+        manifest = read_manifest(SHIPPED_MODEL)
+        tables = labelled_tables({family: read_shipped(family) for family in shipped_families()})
+        splits, judged = own_rows(tables)
+        rows += judged
+        write_accuracy(AccuracyAnswer(model_hash(manifest), manifest["regressor"], splits), SHIPPED_MODEL)
+    PAGE.write_text(page(rows, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
-    evaluation: Evaluation
-    scored: Sequence[Scored]
+
+def page(rows: Iterable[PageRow], before: str) -> str:
+    """The whole page; a group without rows keeps those it has in the page before."""
+    groups: dict[str, list[Sequence[str]]] = {}
+    for row in rows:
+        groups.setdefault(row.group, []).append(row.cells)
+    groups = _rows_of(before) | groups
+    lines = [("" if i else name, *cells) for name in GROUPS for i, cells in enumerate(groups.get(name, ()))]
+    table = [HEADER, ["---"] * len(HEADER), *lines]
+    return _HEAD + "\n" + "".join("| " + " | ".join(cells) + " |\n" for cells in table)
 
 
-def main() -> None:
-    """Train and judge every regressor, write the page and the shipped model's accuracy."""
-    tables = labelled_tables({family: read_shipped(family) for family in shipped_families()})
-    manifest = read_manifest(SHIPPED_MODEL)
-    parts = [_HEAD.format(rows=sum(map(len, tables)))]
-    splits = []
-    for held_out, (title, names) in HELD_OUT.items():
+def _rows_of(text: str) -> dict[str, list[Sequence[str]]]:
+    """The cells of a page's rows by group; only the first row of a group names it."""
+    groups: dict[str, list[Sequence[str]]] = {}
+    name = ""
+    for line in text.splitlines():
+        if line.startswith("| "):
+            first, *cells = (cell.strip() for cell in line.strip().strip("|").split("|"))
+            name = first or name
+            groups.setdefault(name, []).append(cells)
+    return groups
+
+
+_HEAD = """# Accuracy
+
+Written by `make accuracy TABLES=folder` (`benchmarks/accuracy.py`). Figures are absolute percentage errors of latency, or of
+power or energy where the row says so (mean, median, share within 10 %), and coverage and median width of the 90 % interval, all
+in percent; `roofline` is the mean error of the lower bound, `best peer` that of the best predictor whose answers the public
+tables have for all of the rows. Rows of public tables judge the [shipped model](model-card.md), which was trained on other rows
+of the same tables, but on none of the other labs'. Own rows judge models trained by the same regressor on the other own rows
+alone; `GET /v1/accuracy` has their errors by device.
+"""
+
+
+def own_rows(tables: Sequence[LabelledCases]) -> tuple[list[AccuracySplit], list[PageRow]]:
+    """Errors on own rows by models that were trained on the others, for the service and for the page."""
+    splits, rows = [], []
+    for held_out, title in HELD_OUT.items():
         with ThreadPoolExecutor(training_threads()) as pool:
-            judged = list(pool.map(partial(_compared, names, held_out), tables))
-        evaluations = [family.evaluation for family in judged]
-        parts.append(f"## {title}\n\n{_table(evaluations, names)}")
-        if held_out == "hash":
-            parts.append(_parts_table(evaluations))
-        scored = [part for family in judged for part in family.scored]
-        slices = [row for part in scored for row in _slices(part)]
-        parity = [points for part in scored for points in _parity(part)]
+            scored = [part for parts in pool.map(partial(_scored, held_out), tables) for part in parts]
+        bounds = {part.family: part.metrics().mean_ape_pct for part in scored if part.regressor == LOWER_BOUND}
+        answers = [part for part in scored if part.regressor != LOWER_BOUND]
+        slices = [item for part in answers for item in _slices(part)]
+        parity = [points for part in answers for points in _parity(part)]
         splits.append(AccuracySplit(held_out, _DOC.format(title=title, regressor=SHIPS), slices, parity))
-    write_accuracy(AccuracyAnswer(model_hash(manifest), manifest["regressor"], splits), SHIPPED_MODEL)
-    PAGE.write_text("\n".join(parts), encoding="utf-8")
+        whole = [item for item in slices if item.target == "latency_s" and item.device is None]
+        rows += [PageRow(OWN_GROUPS[held_out], item.family, _metrics(item), bounds[item.family]) for item in whole]
+    return splits, rows
 
 
 _DOC = (
@@ -92,20 +127,13 @@ _DOC = (
 )
 
 
-def _compared(names: Sequence[str], held_out: str, rows: LabelledCases) -> Judged:
+def _scored(held_out: str, rows: LabelledCases) -> Sequence[Scored]:
     print(f"{held_out}: {rows.cases.family.name}", flush=True)
-    others = compare([rows], regressors=[name for name in names if name != SHIPS], held_out=held_out)
     out = held_out_region(rows.cases) if held_out == "region" else held_out_shapes(rows.cases, seed=0)
-    scored = [
-        item
-        for item in trained_and_scored(rows.take(~out), [rows.take(out)], SHIPS, COVERAGE, None)
-        if item.regressor != LOWER_BOUND
-    ]
-    compared = [*others.compared, *regressor_metrics(scored)]
-    return Judged(evaluation_of(scored, compared, SHIPS, COVERAGE, PAGE.stem, {}, ()), scored)
+    return trained_and_scored(rows.take(~out), [rows.take(out)], SHIPS, COVERAGE, None)
 
 
-def _slices(scored: Scored) -> Iterable[AccuracySlice]:
+def _slices(scored: Scored) -> Iterator[AccuracySlice]:
     """Errors on all devices together, then on each."""
     for device in (None, *np.unique(scored.labels["device"]).tolist()):
         rows = slice(None) if device is None else scored.labels["device"] == device
@@ -117,7 +145,16 @@ def _slices(scored: Scored) -> Iterable[AccuracySlice]:
         )  # fmt: skip
 
 
-def _parity(scored: Scored) -> Iterable[ParityPoints]:
+def _metrics(item: AccuracySlice) -> Metrics:
+    """The same in percent; the page is made of what the service answers, so that both round alike."""
+    assert item.covered is not None
+    assert item.width is not None
+    shares = (item.mean, item.median, item.within_10, item.covered, item.width)
+    mean, median, within, covered, width = (100 * share for share in shares)
+    return Metrics(item.n, mean, median, within, coverage_pct=covered, width_pct=width)
+
+
+def _parity(scored: Scored) -> Iterator[ParityPoints]:
     """Rows spread evenly over all of them in order of size, the same every time, by device."""
     order = np.argsort(scored.measured, kind="stable")
     places = np.linspace(0, len(order) - 1, min(len(order), PARITY_POINTS)).round().astype(np.int64)
@@ -128,67 +165,6 @@ def _parity(scored: Scored) -> Iterable[ParityPoints]:
         yield ParityPoints(
             scored.family, device, scored.target, *([float(f"{x:.5g}") for x in column] for column in columns)
         )
-
-
-def _table(evaluations: Sequence[Evaluation], names: Sequence[str]) -> str:
-    """The mean error of every regressor by family, and more of the one that ships."""
-    others = [name for name in names if name != SHIPS]
-    header = ("family", "rows", *others, SHIPS, "median", "within 10 %", "covers", "width")
-    return _markdown(header, [_family_row(evaluation, others) for evaluation in evaluations])
-
-
-def _parts_table(evaluations: Sequence[Evaluation]) -> str:
-    """The errors of the regressor that ships on the parts of each family: devices and implementations."""
-    header = ("family", "part", "rows", SHIPS, "median")
-    return _markdown(header, [row for evaluation in evaluations for row in _part_rows(evaluation)])
-
-
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-_HEAD = """# Accuracy on the shipped measurements
-
-Written by `benchmarks/accuracy.py` from the {rows} shipped rows of three virtual machines (two cores of a Zen 5, a Zen 4 and a
-Xeon) and an NVIDIA H200.
-
-All figures are of latency, in percent. A column with the name of a regressor is its mean absolute percentage error. The
-columns after `blend`, which ships, are `blend`'s: median error, share of rows within 10 %, share of rows inside the 90 %
-interval, and the interval's median width. `roofline` is the lower bound, `analytic` the fitted sum of terms; `xgboost`
-and `periodic` learn the ratio to the lower bound, `blend` the ratio to the analytic model. A part is a device or an
-implementation. The models of this page were trained without the held-out rows; the model that ships is trained on all rows.
-"""
-
-
-def _family_row(evaluation: Evaluation, others: Sequence[str]) -> Sequence[str]:
-    metrics = {
-        scores.regressor: scores.metrics
-        for scores in evaluation.compared
-        if scores.target == "latency_s" and not scores.device
-    }
-    m = metrics[SHIPS]
-    errors = [f"{metrics[name].mean_ape_pct:.1f}" for name in others]
-    return [_family(evaluation), str(m.n), *errors, *_errors(m), f"{m.within_10_pct:.0f}", *_interval(m)]
-
-
-def _part_rows(evaluation: Evaluation) -> Iterable[Sequence[str]]:
-    for part in evaluation.slices:
-        if part.target == "latency_s" and part.by in PARTS:
-            m = part.metrics
-            yield [_family(evaluation), str(part.name), str(m.n), *_errors(m)]
-
-
-def _family(evaluation: Evaluation) -> str:
-    return next(scores.family for scores in evaluation.compared)
-
-
-def _errors(m: Metrics) -> tuple[str, str]:
-    return f"{m.mean_ape_pct:.1f}", f"{m.median_ape_pct:.1f}"
-
-
-def _interval(m: Metrics) -> tuple[str, str]:
-    return f"{m.coverage_pct:.1f}", f"{m.width_pct:.0f}"
 
 
 if __name__ == "__main__":

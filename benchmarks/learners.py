@@ -231,9 +231,10 @@ def _members(held: Held, seed: int) -> Iterator[tuple[str, Floats]]:
 def _blend(held: Held, seed: int) -> Iterator[tuple[str, Floats]]:
     """The blend with all that training does: fits that leave shapes out, and weights learned from these."""
     with ThreadPoolExecutor(1) as pool:
-        answers, analytic = hold_out(held.train, get_regressor("blend"), seed, pool)
+        answers, most = hold_out(held.train, get_regressor("blend"), seed, pool)
     weights = stacking_weights(held.train, answers)
-    fitted = fit(held.train, slice(None), get_regressor("blend"), seed, analytic, unneeded(weights))
+    analytic = None if most is None else most.analytic
+    fitted = fit(held.train, slice(None), get_regressor("blend"), seed, analytic, unneeded(weights), most)
     final, members = weighed_members(fitted, weights)
     x, log_base = final.inputs(held.test)
     outputs = Runtime([graph.onnx for graph in final.graphs]).run(x)

@@ -2,7 +2,7 @@
 
 Run `.venv/bin/python benchmarks/pretrained.py TABLES --out MODEL_DIR`; TABLES has a folder per source with a form
 file per family. Rows with a split take part if it is `train`; what else there is stays unseen, to judge the model by
-(`benchmarks/public_accuracy.py`). Takes about fifteen minutes on two cores.
+(`benchmarks/accuracy.py`). Takes about fifteen minutes on two cores.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         path
         for source in SOURCES
         for name in _FAMILY_FILES
-        if (path := _folder(options.tables, source) / f"{name}.parquet").exists()
+        if (path := source_folder(options.tables, source) / f"{name}.parquet").exists()
     ]
     public = labelled_files(files, split="train")
     local = labelled_tables({family: read_shipped(family) for family in shipped_families()})
     by_family: dict[str, list[LabelledCases]] = {}
     left_out = "" if options.without is None else catalogue().get(options.without).name
-    every = (rows.take(np.flatnonzero(rows.cases.device != left_out)) for rows in (*map(_timed, public), *local))
+    every = (rows.take(np.flatnonzero(rows.cases.device != left_out)) for rows in (*map(with_timing, public), *local))
     for rows in every:
         by_family.setdefault(rows.cases.family.name, []).append(rows)
     tables = [joined(by_family[name]) for name in sorted(by_family)]
@@ -103,12 +103,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     _say(start, f"{sum(map(len, tables))} rows, saved in {options.out}", len(tables), len(tables))
 
 
-def _folder(tables: Path, source: str) -> Path:
+def source_folder(tables: Path, source: str) -> Path:
     """The folder of a source; those of few devices are below `devices`."""
     return tables / source if (tables / source).is_dir() else tables / "devices" / source
 
 
-def _timed(rows: LabelledCases) -> LabelledCases:
+def with_timing(rows: LabelledCases) -> LabelledCases:
     """The rows with what their times contain."""
     assert rows.source is not None
     cases = rows.cases

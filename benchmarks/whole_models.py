@@ -133,10 +133,13 @@ class Judged:
     row: Row
     what: str
     label_s: float
-    ours_s: float
+    whole: WholeModelPrediction
     peers_s: Mapping[str, float | None]
-    covered: bool
-    width: float
+
+    @property
+    def ours_s(self) -> float:
+        """Our answer."""
+        return self.whole.latency_s.value
 
     @property
     def error(self) -> float:
@@ -152,7 +155,7 @@ def layer_rows(rows: Sequence[Row], predictor: ArtifactPredictor) -> Iterator[Ju
             if specs := kernels(row) if label_us else []:
                 peers = {peer: _scaled(row[f"pred_{peer}_{what}_us"], 1e-6) for peer in PEERS}
                 whole = predict_whole(predictor, [Kernel(spec) for spec in specs], row["device"])
-                yield _judged(row, what, label_us * 1e-6, whole, peers)
+                yield Judged(row, what, label_us * 1e-6, whole, peers)
 
 
 def whole_rows(e2e: Sequence[Row], ops: Sequence[Row], predictor: ArtifactPredictor) -> Iterator[Judged]:
@@ -171,14 +174,7 @@ def whole_rows(e2e: Sequence[Row], ops: Sequence[Row], predictor: ArtifactPredic
                 kernels += [Kernel(spec, times, op["layer_name"] + " backward") for spec in backward(op)]
         peers = {peer: _scaled(row[f"pred_{peer}_e2e_ms"], 1e-3) for peer in PEERS}
         whole = predict_whole(predictor, kernels, row["device"], queued=not train)
-        yield _judged(row, row["mode"], row["label_e2e_ms"] * 1e-3, whole, peers)
-
-
-def _judged(
-    row: Row, what: str, label_s: float, found: WholeModelPrediction, peers: Mapping[str, float | None]
-) -> Judged:
-    took = found.latency_s
-    return Judged(row, what, label_s, took.value, peers, took.lower <= label_s <= took.upper, took.upper / took.lower)
+        yield Judged(row, row["mode"], row["label_e2e_ms"] * 1e-3, whole, peers)
 
 
 def _model(op: Row) -> tuple[Any, ...]:
@@ -198,21 +194,22 @@ def _scaled(value: float | None, unit: float) -> float | None:
     return value * unit if value else None
 
 
-def errors(found: Sequence[Judged], peer: str | None = None) -> Floats:
+def errors(judged: Sequence[Judged], peer: str | None = None) -> Floats:
     """Absolute errors in percent, of ours or of a peer where it has an answer."""
-    pairs = [(item.ours_s if peer is None else item.peers_s[peer], item.label_s) for item in found]
+    pairs = [(item.ours_s if peer is None else item.peers_s[peer], item.label_s) for item in judged]
     return np.array([100 * abs(item / label - 1) for item, label in pairs if item is not None])
 
 
-def line(name: str, found: Sequence[Judged]) -> list[str]:
+def line(name: str, judged: Sequence[Judged]) -> list[str]:
     """A row of the page: how many, and mean / median / share within 10 % of ours and of each peer."""
-    cells = [name, str(len(found))]
+    cells = [name, str(len(judged))]
     for peer in (None, *PEERS):
-        ape = errors(found, peer)
+        ape = errors(judged, peer)
         cells.append(f"{ape.mean():.1f} / {np.median(ape):.1f} / {np.mean(ape <= 10) * 100:.0f}" if len(ape) else "")
-    bias = f"{100 * np.median([item.error for item in found]):+.0f}"
-    inside = f"{100 * np.mean([item.covered for item in found]):.0f}"
-    return [*cells, bias, inside, f"{np.median([item.width for item in found]):.2f}"]
+    bias = f"{100 * np.median([item.error for item in judged]):+.0f}"
+    intervals = [(item.label_s, item.whole.latency_s) for item in judged]
+    inside = f"{100 * np.mean([ends.lower <= label_s <= ends.upper for label_s, ends in intervals]):.0f}"
+    return [*cells, bias, inside, f"{np.median([ends.upper / ends.lower for _, ends in intervals]):.2f}"]
 
 
 _BY: Mapping[str, Callable[[Judged], str]] = {
@@ -223,13 +220,13 @@ _BY: Mapping[str, Callable[[Judged], str]] = {
 }
 
 
-def page(found: Sequence[Judged], by: Sequence[str]) -> str:
+def page(judged: Sequence[Judged], by: Sequence[str]) -> str:
     """A table of errors for each of the criteria, which are names of `_BY`."""
     heads = ["", "rows", "ours", *PEERS, "our median bias %", "inside 90 % interval", "upper / lower"]
     parts = []
     for title in by:
         key = _BY[title]
-        groups = {name: list(group) for name, group in groupby(sorted(found, key=key), key=key)}
+        groups = {name: list(group) for name, group in groupby(sorted(judged, key=key), key=key)}
         lines = [heads, ["---"] * len(heads), *(line(name, group) for name, group in groups.items())]
         parts.append(f"### By {title}\n\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in lines))
     return "\n\n".join(parts)

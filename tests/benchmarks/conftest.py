@@ -1,4 +1,4 @@
-"""Tests of what `benchmarks/` keeps in folders: its scripts find it beside themselves, and so do these."""
+"""Scripts of `benchmarks/` import what lies beside them, and so do their tests."""
 
 from __future__ import annotations
 
