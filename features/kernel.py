@@ -245,6 +245,7 @@ class KernelFamily:
         model_shapes: Sizes met in real models.
         variants: Variants it has.
         config: Tile settings it takes.
+        plain_impl: Whose call is meant where no impl is given and it was measured: a library's that adds nothing of its own.
         unit: Which arithmetic units the peak is taken from.
         mlir_ops: MLIR operations that are this kernel.
         traffic_b: Compulsory traffic in bytes where not every operand byte is touched (experts no token chose, positions
@@ -255,6 +256,7 @@ class KernelFamily:
         default_variant: The variant meant when none is named.
         variant_of: The variant a set of sizes implies, where sizes decide it (decode against prefill); None: any variant
             goes.
+        by_row: Whether one unit works on a whole row of the first operand, and reads it again unless it stays on chip.
         looks_at_sizes: Whether formulas depend on the values of sizes other than by arithmetic, so that they are no program.
         finish: Makes one sampled set of sizes consistent (heads a multiple of kv_heads …).
         check: Why a set of sizes is impossible, or None.
@@ -272,6 +274,7 @@ class KernelFamily:
     model_shapes: Sequence[Mapping[str, int]]
     variants: tuple[str, ...] = ("",)
     config: tuple[str, ...] = ()
+    plain_impl: str = ""
     unit: Literal["matrix", "vector"] = "vector"
     mlir_ops: tuple[str, ...] = ()
     traffic_b: Callable[[View], Size] | None = None
@@ -280,6 +283,7 @@ class KernelFamily:
     blocked: Callable[[View], tuple[Size, Size, Size, Size]] | None = None
     default_variant: str = ""
     variant_of: Callable[[Mapping[str, int]], str] | None = None
+    by_row: bool = False
     looks_at_sizes: bool = False
     finish: Callable[[dict[str, int]], dict[str, int]] = field(default=lambda sizes: sizes)
     check: Callable[[Mapping[str, int]], str | None] = field(default=lambda sizes: None)

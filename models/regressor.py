@@ -10,7 +10,7 @@ Every regressor predicts the same thing, so training, intervals, evaluation and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -41,6 +41,7 @@ class Problem:
         seed: Of everything random.
         threads: How many threads the fit may use: more than there are cores spin against each other.
         unneeded: Members and targets whose graph has no weight and need not be fitted.
+        earlier: Graphs fitted to most of these rows, which a fit may go on from.
     """
 
     x: Matrix
@@ -49,6 +50,7 @@ class Problem:
     seed: int
     threads: int = 1
     unneeded: frozenset[tuple[str, str]] = frozenset()
+    earlier: Sequence[Graph] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,13 @@ class Graph:
         onnx: Serialised ONNX that maps `x` (float32, `(n, n_features)`) to `y` (float32, `(n, len(targets))`).
         member: Its name among the graphs of one fit that answer the same target; its weight is learned from held-out
             answers.
+        state: What a fit that goes on from this one needs; None where none can.
     """
 
     targets: tuple[str, ...]
     onnx: bytes
     member: str = ""
+    state: Any = None
 
 
 @dataclass(frozen=True, slots=True)

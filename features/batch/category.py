@@ -200,12 +200,17 @@ def place_label(category: CaseCategory) -> str:
 
 
 def category_reader(
-    impls: Sequence[str], groups: Sequence[str], settings: Sequence[str], measured: Collection[str] = ()
+    impls: Sequence[str],
+    groups: Sequence[str],
+    settings: Sequence[str],
+    measured: Collection[str] = (),
+    plain_impl: str = "",
 ) -> Callable[[CaseCategory, bool], CaseCategory]:
     """What a category is read as: its impl, dtypes, cache state and timing as they were measured.
 
     The impl is the nearest one measured on its device as this kernel, or in its dtypes, or on its device, or anywhere; one that
-    is not given is the first with which all of it was measured, or the first measured on its device or anywhere in its dtypes.
+    is not given is the plain one or the first with which all of it was measured, or the first measured on its device or
+    anywhere in its dtypes.
     Of fp16 and bf16 the other is read where only that was measured and both run at one rate: the second argument. Caches that
     were not measured cold are read as hot. A timing that is not given is the one measured on its device, or a call where calls
     were measured on any; with no impl either it is the kernel's alone, where that was measured of anything.
@@ -215,6 +220,7 @@ def category_reader(
         groups: The measured `group_label`s.
         settings: The measured `setting_label`s.
         measured: The `measured_label`s, where they are known.
+        plain_impl: The family's, see `KernelFamily`.
     """
     places: dict[str, set[str]] = {}
     for label in groups:
@@ -252,7 +258,7 @@ def category_reader(
         device, other = category.device, _ONE_LAW.get(category.dtype) if has_one_rate else None
         alike = [category] if other is None else [category, _with_dtype(category, other)]
         for each in alike if not category.impl else ():
-            for impl in impls:
+            for impl in sorted(impls, key=lambda impl: impl != plain_impl):
                 exact = with_timing(each._replace(impl=impl))
                 if measured_label(exact, impl) in whole:
                     return exact

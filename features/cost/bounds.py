@@ -21,16 +21,21 @@ BOUNDS = ("compute", "dram", "cache", "launch")
 """Limits a kernel can hit, in the order of `Work.bounds_s`."""
 
 TERMS = ("launch", "pieces", "compute", "padded 16", "padded 128", "input", "weights", "output", "beyond l1", "beyond l2",
-         "beyond last level", "rows")  # fmt: skip
+         "beyond last level", "rows", "one row", "row again")  # fmt: skip
 """Unlike bounds, terms are meant to be summed with fitted weights: each grows with one cause. launch: one call; pieces: a
 launch for every independent product inside; compute: flops at peak; padded …: the same with every side of the products inside
 rounded up to that many elements (of the last dimension for families without products); input, weights (all operands after the
 first), output: each at memory bandwidth; beyond …: the part of the footprint that outgrows a cache level, at memory
-bandwidth; rows: one clock per row of the first operand."""
+bandwidth; rows: one clock per row of the first operand. Of families that
+work by row, one row: a clock per element of a row, which takes that long however few rows there are; row again: the first
+operand at memory bandwidth once more, as far as its rows outgrow the L1 cache that they share."""
 
 _TINY_S = 1e-15
 _SIDES = np.array([[16.0], [128.0]])
 """Register tiles of CPU kernels have sides of about 16 elements, thread-block tiles of GPU kernels of about 128."""
+_ROWS_AT_ONCE = 4.0
+"""Rows that share a unit's L1. Public rates of softmax fall where 2 to 5 rows fill it, and are lowest where rows are twice as
+long (P4, T4, V100, A100)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,7 @@ class Counts:
         footprint_b: Bytes of all operands, shape `(n,)`.
         rows: Rows of the first operand, shape `(n,)`.
         last: Its last dimension, shape `(n,)`.
+        row_b: Bytes of one of its rows, 0 for a family that does not work by row, shape `(n,)`.
         operand_b: Bytes of the first operand, of the other inputs and of the outputs, shape `(3, n)`.
         products: batch, m, n and k of the matrix products inside, shape `(4, n)`; of no length for a family without any.
     """
@@ -54,14 +60,14 @@ class Counts:
     footprint_b: Floats
     rows: Floats
     last: Floats
+    row_b: Floats
     operand_b: Floats
     products: Floats
 
     @classmethod
     def of_rows(cls, table: Any) -> Counts:
         """The counts in the rows of a table, in the order of the attributes."""
-        flops, least, moved, footprint_b, rows, last = table[:6]
-        return cls(flops, least, moved, footprint_b, rows, last, table[6:9], table[9:])
+        return cls(*table[:7], table[7:10], table[10:])
 
 
 def counts(cases: Cases) -> Any:
@@ -77,7 +83,7 @@ def counts(cases: Cases) -> Any:
 
 def n_counts(family: KernelFamily) -> int:
     """Rows of `counts`."""
-    return 9 if family.tiles is None else 13
+    return 10 if family.tiles is None else 14
 
 
 def counts_of(family: KernelFamily, view: View) -> Any:
@@ -92,6 +98,7 @@ def counts_of(family: KernelFamily, view: View) -> Any:
         footprint_b,
         elements[0] / last,
         last,
+        sizes_b[0] / (elements[0] / last) if family.by_row else 0.0,
         sizes_b[0],
         sum(sizes_b[1 : len(inputs)]),
         sum(sizes_b[len(inputs) :]),
@@ -203,5 +210,11 @@ def cost_terms(counted: Counts, work: Work, limits: DeviceLimits) -> Any:
     beyond = np.maximum(work.footprint_b - kept_b, 0.0) / work.bandwidth_b_per_s
     launch, pieces = (np.broadcast_to(limits.launch_s * count, compute.shape)[None] for count in (1.0, pieces))
     by_row = counted.rows / (limits.clock_hz * limits.units)
-    terms = np.concatenate([launch, pieces, compute[None], padded, moved, beyond, by_row[None]])
+    one_row = np.where(counted.row_b > 0, counted.last / limits.clock_hz, 0.0)
+    l1_b = limits.all_l1_b / limits.units
+    filled = np.where(l1_b > 0, _ROWS_AT_ONCE * counted.row_b / np.maximum(l1_b, 1.0), 0.0)
+    row_again = moved[0] * np.minimum(np.maximum(filled - 1.0, 0.0), 1.0)
+    terms = np.concatenate(
+        [launch, pieces, compute[None], padded, moved, beyond, by_row[None], one_row[None], row_again[None]]
+    )
     return np.maximum(terms, _TINY_S)

@@ -74,6 +74,7 @@ FAMILY = KernelFamily(
     outputs=lambda v: (Array((v["batch"], v["m"], v["n"]), output_dtype(v), "zeros"),),
     flops=lambda v: 2.0 * v["batch"] * v["m"] * v["n"] * v["k"],
     run={"torch": _torch},
+    plain_impl="torch",
     unit="matrix",
     tiles=lambda v: (v["batch"], v["m"], v["n"], v["k"]),
     mlir_ops=("linalg.matmul", "linalg.batch_matmul", "stablehlo.dot_general", "tosa.matmul"),

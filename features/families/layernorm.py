@@ -31,6 +31,7 @@ FAMILY = KernelFamily(
     # Mean, squared difference, its sum, scale and shift for layernorm; square, sum and two scalings for rmsnorm.
     flops=lambda v: (4.0 if v.variant == "rmsnorm" else 7.0) * v["rows"] * v["cols"],
     run={"torch": _torch},
+    by_row=True,
     mlir_ops=("torch.aten.layer_norm", "torch.aten.native_layer_norm"),
     ranges={"rows": (1, 65536), "cols": (8, 16384)},
     model_shapes=[

@@ -18,6 +18,7 @@ FAMILY = KernelFamily(
     # One subtraction, exponential, addition, comparison and scaling per element, each counted once.
     flops=lambda v: 5.0 * v["rows"] * v["cols"],
     run={"torch": lambda torch, spec, x: lambda: torch.softmax(x, -1)},
+    by_row=True,
     mlir_ops=("linalg.softmax", "torch.aten.softmax.int"),
     ranges={"rows": (1, 65536), "cols": (2, 65536)},
     model_shapes=[

@@ -104,7 +104,7 @@ class CategoryEncoder:
         self._schema = schema
         self._catalogue = catalogue
         self._family = get_family(schema.family)
-        self._read = category_reader(schema.impls, schema.groups, schema.settings, measured)
+        self._read = category_reader(schema.impls, schema.groups, schema.settings, measured, self._family.plain_impl)
         self._cache = CategoryCache(self._encode)
 
     def encode(self, categories: Sequence[CaseCategory]) -> list[CategoryFeatures]:

@@ -1,8 +1,8 @@
 """A fitted analytic model: time as a weighted sum of the terms a kernel is made of on paper.
 
 The logarithm of each weight is a family's shared one plus what each attribute of a case adds (its dtype, variant, impl, cache
-state, threads, timing, and combinations), all shrunk towards nothing, so that an attribute with few rows says little, and one
-never seen nothing. Few weights, so the model extrapolates where trees cannot; what it misses is left to a learned regressor.
+state, threads, timing, maker, and combinations), all shrunk towards nothing, so that an attribute with few rows says little,
+and one never seen nothing. Few weights, so the model extrapolates where trees cannot; a learned regressor has the rest.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class AnalyticModel:
     offsets: Mapping[str, Floats]
 
     @classmethod
-    def fit(cls, terms: Floats, attributes: Attributes, latency_s: Floats, seed: int = 0) -> AnalyticModel:
+    def fit(
+        cls, terms: Floats, attributes: Attributes, latency_s: Floats, seed: int = 0, by_maker: bool = True
+    ) -> AnalyticModel:
         """Weights that minimise a pseudo-Huber loss of ln(latency), by L-BFGS (Liu and Nocedal, 1989).
 
         Args:
@@ -49,12 +51,15 @@ class AnalyticModel:
             attributes: what each row is, from `attributes_of`.
             latency_s: measured seconds, shape `(n,)`.
             seed: chooses the rows when there are more than are needed.
+            by_maker: whether weights depend on who made the processor. Of products they do not: few makers' were measured in
+                any one library, and what is the library's would be taken for the maker's.
         """
+        n_attributes = None if by_maker else -1
         # The smallest of exponential times with these rates are a draw without replacement (Efraimidis and Spirakis, 2006).
         times = np.random.default_rng(seed).exponential(size=len(latency_s))
         rows = np.argsort(times * np.sqrt(np.bincount(attributes.code)[attributes.code]), kind="stable")[:_MAX_FIT_ROWS]
         there, place = np.unique(attributes.code[rows], return_inverse=True)
-        distinct = [attributes.distinct[i] for i in there.tolist()]
+        distinct = [attributes.distinct[i][:n_attributes] for i in there.tolist()]
         names: Strings = np.unique(distinct)
         code = np.searchsorted(names, distinct)[place]
         shared, offsets = _minimise(np.log(terms[rows]), code, np.log(latency_s[rows]), names)
@@ -126,12 +131,13 @@ def attributes_of(categories: CaseCategories, impls: Categorical) -> Attributes:
 
 
 def attributes(category: CaseCategory, impl: str) -> tuple[str, ...]:
-    """The attributes of a category whose impl is read as `impl`."""
+    """The attributes of a category whose impl is read as `impl`; last is who made the processor, the first word of its name."""
     dtype, of_impl, variant = f"dtype={category.dtype}", f"impl={impl}", f"variant={category.variant}"
     single = (dtype, f"kv_dtype={category.kv_dtype}", variant, of_impl, f"cache={category.cache_state}",
               f"threads={thread_label(category)}")  # fmt: skip
     timing = f"{_TIMING}{'call' if category.timing == 'call' else 'device'}"
-    return (*single, timing, _AND.join([dtype, variant]), _AND.join([dtype, of_impl]), _AND.join(single))
+    maker = f"maker={category.device.partition('-')[0] if category.threads is None else 'cpu'}"
+    return (*single, timing, _AND.join([dtype, variant]), _AND.join([dtype, of_impl]), _AND.join(single), maker)
 
 
 def log_sum(z: Floats) -> tuple[Floats, Floats]:
@@ -145,9 +151,13 @@ def log_sum(z: Floats) -> tuple[Floats, Floats]:
 def _minimise(log_terms: Floats, code: npt.NDArray[np.intp], y: Floats, names: Strings) -> tuple[Floats, Floats]:
     """Shared weights and the offsets of `names`; `code` of shape `(n, n_attributes)` says which of them each row has."""
     from scipy.optimize import minimize
+    from scipy.sparse import csr_array
     from threadpoolctl import threadpool_limits
 
     n, n_terms = log_terms.shape
+    has_name = csr_array(
+        (np.ones(code.size), (np.arange(n).repeat(code.shape[1]), code.ravel())), shape=(n, len(names))
+    )
     combined = np.char.find(names, _AND) >= 0
     pull = np.where(combined, _SHRINKAGE["combined"], _SHRINKAGE["single"])[:, None] / _HUBER_WIDTH**2
     pull_shared = _SHRINKAGE["shared"] / _HUBER_WIDTH**2
@@ -156,16 +166,12 @@ def _minimise(log_terms: Floats, code: npt.NDArray[np.intp], y: Floats, names: S
 
     def loss(packed: Floats) -> tuple[float, Floats]:
         shared, offsets = packed[:n_terms], packed[n_terms:].reshape(len(names), n_terms)
-        answer, share = log_sum(log_terms + shared + offsets[code].sum(axis=1))
+        answer, share = log_sum(log_terms + shared + has_name @ offsets)
         error = (answer - y) / _HUBER_WIDTH
         root = np.sqrt(1.0 + error**2)
         gradient = (error / root / _HUBER_WIDTH)[:, None] * share
-        by_name = np.zeros((len(names), n_terms))
-        for column in code.T:
-            for j in range(n_terms):
-                by_name[:, j] += np.bincount(column, gradient[:, j], minlength=len(names))
         value = (root - 1.0).sum() + 0.5 * (pull * offsets**2).sum() + 0.5 * pull_shared * (shared**2).sum()
-        by_name = np.where(free, by_name + pull * offsets, 0.0)
+        by_name = np.where(free, has_name.T @ gradient + pull * offsets, 0.0)
         slope = np.concatenate([gradient.sum(axis=0) + pull_shared * shared, by_name.ravel()])
         return value / n, slope / n
 

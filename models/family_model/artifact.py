@@ -55,7 +55,7 @@ class FamilyModel:
         median_log_ratio: Median of ln(latency / lower bound) over training rows, for kinds of devices never trained on.
         n_rows: Training rows.
         measured: For each target the words of what was measured where (`category.measured_label`).
-        largest: The largest sizes there.
+        largest: The largest sizes there, and how products were aligned.
         free: The graph of the scale-free trees; None where there is none.
         shift: Added to ln(latency) on devices never measured.
         analytic: The analytic model that latency is a ratio to; None where it is a ratio to the lower bound.

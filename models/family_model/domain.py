@@ -12,14 +12,11 @@ import numpy as np
 from ...features.batch.cases import Cases, Floats, Indices
 from ...features.batch.categorical import Categorical
 from ...features.batch.category import CaseCategory, place_label
-from ...features.cost.bounds import Work
 from ...features.vector.extract import Features
 from .artifact_files import finite, numbers
 
 _CORE_POINTS = 640
 _TYPICAL_QUANTILE = 0.995
-WIDENING_PER_STEP = 0.5
-"""Half-widths grow by half for every step (typical spacing) a case lies beyond the training points' own spacing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,29 +254,64 @@ must be as many as queries."""
 _INNER = (0.7, 0.2)
 """The two sizes inside, as shares of the largest measured: below the thinly measured edge, and far enough apart for a slope."""
 
-_FADE_DOUBLINGS = 0.5
-"""From the largest measured size on, the line's weight grows up to half within this many doublings, so that nothing jumps."""
+_LINE_WEIGHT, _FADE_DOUBLINGS = 0.75, 0.5
+"""Of the line, grown within so many doublings from the largest measured size on, so that nothing jumps."""
 
 _ALIGNED = 256.0
 """A scaled-down size is a multiple of the largest power of two that divides the real one, up to this."""
 
 Largest = Mapping[str, Mapping[str, float]]
-"""The largest of each size that was measured, by device and variant (`place_label`)."""
+"""The largest of each size that was measured, and of products `_ALIGNMENTS`, by device and variant (`place_label`)."""
+
+_ALIGNMENTS = ("least alignment", "most alignment")
+_COMMON = (0.01, 0.99)
+"""Between these quantiles lies the alignment of what was measured."""
+
+_MOST_ALIGNED = 64.0
+_STEPS_PER_LEVEL = 1.0 / 3.0
+"""Steps outside the domain for every power of two. NeuSight's products have odd sizes; those of its second campaign, which
+divide by 64, err by 7 to 9 % on the GPUs where odd ones err by 3 to 5 %."""
 
 
 def largest_sizes(cases: Cases) -> dict[str, dict[str, float]]:
-    """The largest of each size among cases, by device and variant."""
-    places = cases.categories.labels(place_label)
-    return {
-        place: {name: float(column[places.is_word(place)].max()) for name, column in cases.sizes.items()}
-        for place in places.words
-    }
+    """The largest of each size among cases, and of products `_ALIGNMENTS`, by device and variant."""
+    places, levels = cases.categories.labels(place_label), alignment(cases.sizes)
+    largest = {}
+    for place in places.words:
+        here = places.is_word(place)
+        largest[place] = {name: float(column[here].max()) for name, column in cases.sizes.items()}
+        if levels is not None:
+            largest[place] |= dict(zip(_ALIGNMENTS, np.quantile(levels[here], _COMMON).tolist(), strict=True))
+    return largest
 
 
 def size_limits(category: CaseCategory, largest: Largest, names: Iterable[str]) -> Floats:
     """The largest of each size measured where a category runs, shape `(n_sizes,)`; infinite where nothing was."""
     there = largest.get(place_label(category), {})
     return np.array([there.get(name, np.inf) for name in names])
+
+
+def alignment(sizes: Mapping[str, Floats]) -> Floats | None:
+    """log2 of the largest power of two, up to `_MOST_ALIGNED`, that divides both sizes along which a product's operands lie in
+    memory, shape `(n,)`: libraries choose kernels by it. None where there are no such sizes.
+    """
+    if "n" not in sizes or "k" not in sizes:
+        return None
+    both = sizes["n"].astype(np.int64) | sizes["k"].astype(np.int64) | int(_MOST_ALIGNED)
+    return np.log2(both & -both)
+
+
+def alignment_limits(category: CaseCategory, largest: Largest) -> tuple[float, float]:
+    """The alignments between which measured products lie where a category runs; any where nothing was."""
+    there = largest.get(place_label(category), {})
+    least, most = _ALIGNMENTS
+    return there.get(least, 0.0), there.get(most, np.inf)
+
+
+def alignment_excess(sizes: Mapping[str, Floats], least: Floats, most: Floats) -> Floats | float:
+    """How many steps outside the domain the alignment of each case is, shape `(n,)`."""
+    levels = alignment(sizes)
+    return 0.0 if levels is None else _STEPS_PER_LEVEL * np.maximum(np.maximum(levels - most, least - levels), 0.0)
 
 
 def log2_excess(sizes: Mapping[str, Floats], limits: Floats) -> Floats:
@@ -295,25 +327,25 @@ def log2_excess(sizes: Mapping[str, Floats], limits: Floats) -> Floats:
 def extrapolate(
     log_latency: Floats,
     cases: Cases,
-    work: Work,
+    log_base: Floats,
     limits: Floats,
-    answer: Callable[[Cases, Indices], tuple[Floats, Work]],
+    answer: Callable[[Cases, Indices], tuple[Floats, Floats]],
     wanted: Any,
 ) -> Floats:
     """`log_latency` of shape `(n,)`, extrapolated where a case among `wanted` is larger than any measured there.
 
     Beyond the trained sizes a network answers what it did at their edge or worse. A device that is full, though, takes time
-    in proportion to further work. So a case is shrunk to two sizes inside, the line through their answers is followed to the
-    work of the case, and the geometric mean of that and of the model's own answer is taken: on larger sizes of public fp32
-    tables either errs by 6.5–15 % (softmax 14.4 and 12.3, layernorm 6.5 and 6.4, gemm 15.1 and 14.3), the mean by 12.9, 5.2
-    and 14.5.
+    in proportion to further work. So a case is shrunk to two sizes inside, the line through their answers is followed to what
+    the case costs on paper, and a weighed geometric mean of that and of the model's own answer is taken: on larger sizes of
+    public fp32 tables the model alone errs by 11.1 % (softmax), 10.6 % (layernorm) and 14.2 % (gemm), the line by 8.6, 6.9 and
+    13.5, the mean by 8.9, 5.9 and 13.4.
 
     Args:
         log_latency: The model's own answers, ln(s).
         cases: The cases.
-        work: Their work.
+        log_base: ln of what latency is learned as a ratio to, in seconds, shape `(n,)`.
         limits: Those of `log2_excess`.
-        answer: Gives ln(latency in s) and the work of cases that lie inside, and that stand for the given ones.
+        answer: Gives ln(latency in s) and `log_base` of cases that lie inside, and that stand for the given ones.
         wanted: Which cases may be extrapolated, a mask.
     """
     bulk = {name: np.broadcast_to(limit, log_latency.shape) for name, limit in zip(cases.sizes, limits, strict=True)
@@ -324,16 +356,16 @@ def extrapolate(
         return log_latency
     n, twice = len(rows), np.concatenate([rows, rows])
     share = np.repeat(_INNER, n)
-    logs, inner_work = answer(
+    logs, inner_base = answer(
         _shrunk(cases.take(twice), {name: limit[twice] for name, limit in bulk.items()}, share), twice
     )
-    busy = _busy_s(inner_work)
-    (upper, lower), (w0, w1), w = (logs[:n], logs[n:]), (busy[:n], busy[n:]), _busy_s(work)[rows]
+    base = np.exp(inner_base)
+    (upper, lower), (w0, w1), w = (logs[:n], logs[n:]), (base[:n], base[n:]), np.exp(log_base[rows])
     steps = np.where(w0 > w1, (w - w0) / np.where(w0 > w1, w0 - w1, 1.0), 0.0)
     line = np.exp(upper) + np.maximum(np.exp(upper) - np.exp(lower), 0.0) * steps
     doublings = log2_excess({name: column[rows] for name, column in cases.sizes.items()},
                             limits[:, rows] if limits.shape[1] > 1 else limits)  # fmt: skip
-    weight = 0.5 * np.minimum(doublings / _FADE_DOUBLINGS, 1.0)
+    weight = _LINE_WEIGHT * np.minimum(doublings / _FADE_DOUBLINGS, 1.0)
     good = (steps > 0.0) & np.isfinite(line)
     extrapolated = log_latency.copy()
     extrapolated[rows] += np.where(good, weight * (np.log(np.where(good, line, 1.0)) - log_latency[rows]), 0.0)
@@ -352,8 +384,3 @@ def _shrunk(cases: Cases, limits: Mapping[str, Floats], share: Floats) -> Cases:
         inner = np.maximum(np.round(limit * share / step) * step, np.minimum(step, limit))
         sizes[name] = np.where(column > limit, inner, column)
     return cases.resized(sizes)
-
-
-def _busy_s(work: Work) -> Floats:
-    """Seconds of work on paper, without any launch."""
-    return np.maximum(work.flops / work.peak_flops_per_s, work.dram_all_s)

@@ -283,7 +283,10 @@ class FamilyRegressor:
         if not origin.runs(category.dtype, self._unit):
             return None
         # The base of the answer has what is wanted. So the other timing will do, and of the device itself whatever runs there.
-        ways = [(category.impl, timing) for timing in sorted(TIMINGS, key=lambda timing: timing != here.timing)]
+        impls = [category.impl] if category.impl else [here.impl, ""]
+        ways = [
+            (impl, timing) for impl in impls for timing in sorted(TIMINGS, key=lambda timing: timing != here.timing)
+        ]
         if device.name == origin.name:
             ways = [*ways[1:], *(("", timing) for _, timing in ways if not category.knobs)]
         tried = []

@@ -55,6 +55,13 @@ _LOG_ERROR_OUTSIDE = 0.06
 """Standard deviation of ln that every doubling of an interval outside the domain adds on measured devices: scales learned
 inside say little there. Larger sizes of public tables err by 1.6–14 % where hidden shapes of trained sizes err by 1.2–5 %."""
 
+_LOG_ERROR_ELSEWHERE = 0.06
+"""What it adds at once, within the first step outside, to times of families whose libraries choose kernels by size: NeuSight's
+two campaigns of products on one GPU are 3 % (A100), 12 % (V100) and 30 % (T4) apart, and only sizes of one were trained on."""
+
+WIDENING_PER_STEP = 0.5
+"""Half-widths grow by half for every step (typical spacing) a case lies beyond the training points' own spacing."""
+
 _MAX_LOG_WIDTH = 50.0
 """Keeps an absurdly wide upper end finite."""
 
@@ -229,21 +236,26 @@ class TargetColumns:
         return Interval(float(self.value[i]), float(self.lower[i]), float(self.upper[i]))
 
 
-def score_row(scores: Mapping[str, Scores], regime: str, coverage: float) -> tuple[float, ...]:
-    """What intervals of a category take from the scores of its target: what `interval_ends` reads."""
+def score_row(scores: Mapping[str, Scores], regime: str, coverage: float, has_kernels: bool) -> tuple[float, ...]:
+    """What intervals of a category take from the scores of its target: what `interval_ends` reads.
+
+    `has_kernels` says whether the target is a time of kernels that libraries choose by size.
+    """
     chosen = scores[regime if regime in scores else "seen"]
     duplicate = scores[NEAR_DUPLICATE] if NEAR_DUPLICATE in scores else chosen.widened(_DUPLICATE_FACTOR)
     normal = NormalDist().inv_cdf((1.0 + coverage) / 2.0)
     # Beyond what was measured errors grow, small as they were inside; of devices never measured that is in the scores.
-    growth = _LOG_ERROR_OUTSIDE * normal if regime == "seen" else 0.0
+    growth, jump = (
+        error * normal * (regime == "seen") for error in (_LOG_ERROR_OUTSIDE, _LOG_ERROR_ELSEWHERE * has_kernels)
+    )
     bounds = [
         number for each in (chosen, duplicate)
         for number in (*each.bounds(coverage), each.exponent, math.log(each.largest_size))
     ]  # fmt: skip
-    return *bounds, regime == "unseen_kind", regime == "unseen_device", regime == "adapted", growth
+    return *bounds, regime == "unseen_kind", regime == "unseen_device", regime == "adapted", growth, jump
 
 
-ROW_NUMBERS = 12
+ROW_NUMBERS = 13
 """Numbers of a `score_row`."""
 
 
@@ -288,7 +300,7 @@ def interval_ends(
         near_duplicate: How far another edition of the chip was measured.
         deviation: The standard deviation that an adaptation claims, NaN where none does; None where no case has one.
     """
-    low, high, exponent, largest, *duplicate, plain, unseen, adapted, growth = scores
+    low, high, exponent, largest, *duplicate, plain, unseen, adapted, growth, jump = scores
     duplicate_low, duplicate_high, duplicate_exponent, duplicate_largest = duplicate
     near = np.where(unseen > 0, near_duplicate, 0.0)
     log_size = 0.0 * factor if log_scale is None else np.maximum(log_scale, math.log(_LEAST_SIZE))
@@ -298,7 +310,7 @@ def interval_ends(
     duplicate_size = near * np.exp(duplicate_exponent * np.minimum(log_size, duplicate_largest))
     size = (1.0 - near) * size
     low, high = low * size + duplicate_low * duplicate_size, high * size + duplicate_high * duplicate_size
-    outside = growth * (factor - 1.0)
+    outside = growth * (factor - 1.0) + jump * np.minimum((factor - 1.0) / WIDENING_PER_STEP, 1.0)
     upper = np.exp(np.minimum(high * factor + outside, _MAX_LOG_WIDTH))
     return np.exp(low * factor - outside), upper, plain, adapted
 

@@ -19,12 +19,12 @@ from ...features.batch.category import (
     thread_label,
 )
 from ...features.errors import listed
-from ...features.kernel import KernelFamily
+from ...features.kernel import KernelFamily, get_family
 from ...features.vector.extract import CategoryFeatures, Features
 from ...features.vector.schema import FeatureSchema
 from ..family_model.artifact import FamilyModel
 from ..family_model.device_correction import Adaptation
-from ..family_model.domain import size_limits
+from ..family_model.domain import alignment, alignment_limits, size_limits
 from ..family_model.family_regressor import CategoryInputs, Source, covered_targets
 from ..family_model.intervals import REGIMES, SCORED, power_limits_of, score_row
 from ..family_model.utilisation import POWERED_KIND
@@ -51,6 +51,7 @@ class TrainingSupport:
         novelty: Number of the category's labels never seen in training.
         warnings: What the prediction's notes say of it.
         fallback_warning: What they say where there is nothing else to say; None where it was measured like this.
+        alignments: Least and most common alignment of measured products, see `domain.alignment`.
         largest_sizes: Largest measured size per dimension, shape `(n_dims,)`; inf where nothing was measured.
     """
 
@@ -64,6 +65,7 @@ class TrainingSupport:
     novelty: float
     warnings: tuple[str, ...]
     fallback_warning: str | None
+    alignments: tuple[float, float]
     largest_sizes: Floats
 
     @property
@@ -76,6 +78,10 @@ _MAX_COVERAGES = 64
 """Coverages of which a category's scores are kept; callers ask for few."""
 
 
+_SINGLE = 5
+"""Columns of `RecordColumns` before `largest_sizes`."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
     """The numbers of each case's record, shape `(n,)`, or `(1,)` where all cases share one.
@@ -84,12 +90,16 @@ class RecordColumns:
         limit_w: Power limits.
         memory_b: Bytes of memory.
         learned: Whether a learned model applies.
+        least_alignment: Least common alignment of measured products.
+        most_alignment: Most common alignment of them.
         largest_sizes: Largest measured sizes, shape `(n_dims, n)`.
     """
 
     limit_w: Floats
     memory_b: Floats
     learned: Floats
+    least_alignment: Floats
+    most_alignment: Floats
     largest_sizes: Floats
 
     @classmethod
@@ -97,8 +107,8 @@ class RecordColumns:
         """The columns of cases whose category is `code` among `records`."""
         if len(records) == 1:
             return records[0].columns
-        limit_w, memory_b, learned, *largest = np.array([record.numbers for record in records])[code].T
-        return cls(limit_w, memory_b, learned, np.array(largest))
+        single, largest = np.split(np.array([record.numbers for record in records])[code].T, [_SINGLE])
+        return cls(*single, largest)
 
 
 class ScoreRows(dict[float, Floats]):
@@ -123,6 +133,8 @@ class ScoreRows(dict[float, Floats]):
             # Energy is as novel as the more novel of the two it is made of.
             self._regimes["energy"] = max(regimes["latency"], regimes["power"], key=REGIMES.index)
         self._adaptations = adaptations
+        family = get_family(model.schema.family)
+        self._has_kernels = family.by_row or family.tiles is not None
 
     def __missing__(self, coverage: float) -> Floats:
         numbers = [*self._numbers]
@@ -131,7 +143,7 @@ class ScoreRows(dict[float, Floats]):
             # Energy on an adapted device is put together from the other two afterwards.
             if regime == "adapted" and target in self._adaptations:
                 scores = {regime: self._adaptations[target].scores}
-            numbers += score_row(scores, regime, coverage)
+            numbers += score_row(scores, regime, coverage, self._has_kernels and target != "power")
         if len(self) >= _MAX_COVERAGES:
             self.clear()
         return self.setdefault(coverage, np.array(numbers, dtype=np.float64))
@@ -168,9 +180,9 @@ class CategoryRecord:
         """The record of a category."""
         device = inputs.features.device
         limit_w, idle_w = power_limits_of(device)
-        numbers = np.array([limit_w, device.fact("memory_b") or math.inf, support.is_learned, *support.largest_sizes])
-        limit, memory, learned = numbers[:3, None]
-        columns = RecordColumns(limit, memory, learned, numbers[3:, None])
+        memory_b = device.fact("memory_b") or math.inf
+        numbers = np.array([limit_w, memory_b, support.is_learned, *support.alignments, *support.largest_sizes])
+        columns = RecordColumns(*numbers[:_SINGLE, None], numbers[_SINGLE:, None])
         adaptations = model.adaptations.get(inputs.features.category.device, {})
         scores = ScoreRows(
             model, support.answer_regime, adaptations, (support.is_learned, support.novelty, limit_w, idle_w)
@@ -244,6 +256,7 @@ def training_support(
         novelty=novelty,
         warnings=tuple(warnings),
         fallback_warning=_never_together(schema, label, read_as) if novelty > 0 else None,
+        alignments=alignment_limits(category, model.largest),
         largest_sizes=size_limits(category, model.largest, family.dim_names),
     )
 
@@ -331,7 +344,11 @@ def notes(
         if not lines and record.support.fallback_warning is not None:
             lines.append(record.support.fallback_warning)
         if novelty.excess[i] > 0:
-            lines.append(_too_large(cases, record, i) or model.domain.farthest(features, i, novelty.tiles[i]))
+            lines.append(
+                _too_large(cases, record, i)
+                or _unaligned(cases, record, i)
+                or model.domain.farthest(features, i, novelty.tiles[i])
+            )
         every[i] = tuple(lines)
     return every
 
@@ -344,3 +361,16 @@ def _too_large(cases: Cases, record: CategoryRecord, i: int) -> str | None:
             of = f"of {category.variant} " if category.variant else ""
             return f"{name} {column[i]:.6g} is beyond the largest measured {of}on {category.device}, {limit:.6g}"
     return None
+
+
+def _unaligned(cases: Cases, record: CategoryRecord, i: int) -> str | None:
+    """How the sizes of a case divide by powers of two, where that is unlike anything measured where it runs, in words."""
+    levels, (least, most) = (
+        alignment({name: column[i : i + 1] for name, column in cases.sizes.items()}),
+        record.support.alignments,
+    )
+    if levels is None or least <= levels[0] <= most:
+        return None
+    there = f"{2**least:.0f}" if least == most else f"{2**least:.0f} to {2 ** min(most, 6.0):.0f}"
+    device = record.inputs.features.category.device
+    return f"n and k are multiples of {2 ** levels[0]:.0f}; most measured on {device} are of {there}"

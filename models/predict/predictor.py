@@ -13,7 +13,6 @@ import numpy as np
 
 from ...features.batch.cases import Cases, Floats, Indices
 from ...features.batch.category import CaseCategory, CategoryCache
-from ...features.cost.bounds import Work
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec, get_family
@@ -23,13 +22,14 @@ from ..family_model.artifact import FamilyModel, load_family, read_manifest
 from ..family_model.artifact_files import ArtifactError
 from ..family_model.device_correction import Adaptation, points_by_target
 from ..family_model.device_transfer import transfer
-from ..family_model.domain import WIDENING_PER_STEP, extrapolate, log2_excess
+from ..family_model.domain import alignment_excess, extrapolate, log2_excess
 from ..family_model.family_regressor import FamilyRegressor, Query
 from ..family_model.gaussian_process import Points
 from ..family_model.intervals import (
     COVERAGE_RANGE,
     ROW_NUMBERS,
     SCORED,
+    WIDENING_PER_STEP,
     TargetColumns,
     check_coverage,
     interval_ends,
@@ -125,7 +125,9 @@ class FamilyPredictor:
         columns, work = RecordColumns.of(records, code), query.features.work
         larger = log2_excess(cases.sizes, columns.largest_sizes)
         excess, tiles = model.domain.excess(query.features)
-        excess, learned = np.maximum(excess, larger), all(record.support.is_learned for record in records)
+        excess = np.maximum(excess, larger)
+        excess = excess + alignment_excess(cases.sizes, columns.least_alignment, columns.most_alignment)
+        learned = all(record.support.is_learned for record in records)
         if not learned:
             excess = np.where(columns.learned > 0, excess, 0.0)
         adapted = any(record.adaptations for record in records)
@@ -209,7 +211,7 @@ class FamilyPredictor:
         if larger.any():
             seen = np.array([support.own_regime["latency"] == "seen" for support in supports])[code]
             logs["latency"] = extrapolate(
-                logs["latency"], query.cases, query.features.work, columns.largest_sizes,
+                logs["latency"], query.cases, query.log_base, columns.largest_sizes,
                 lambda cases, rows: self._own_latency(cases, query, code[rows]), seen,
             )  # fmt: skip
         parts: dict[str, dict[str, Floats]] = {target: {} for target in logs}
@@ -245,11 +247,11 @@ class FamilyPredictor:
                     for name, part in answer.parts[target].items():
                         parts[target].setdefault(name, np.full(len(code), np.nan))[index] = part
 
-    def _own_latency(self, cases: Cases, query: Query, code: Indices) -> tuple[Floats, Work]:
-        """Ln of the seconds the model answers for resized cases of a query, shape `(n,)`, and their work."""
+    def _own_latency(self, cases: Cases, query: Query, code: Indices) -> tuple[Floats, Floats]:
+        """ln(s) that the model answers for resized cases of a query, and of what that is a ratio to, shape `(n,)` each."""
         part, triples = self._learned.query(cases, query.inputs, code), self._learned.members["latency"]
         outputs = self._runtime.run(part.x, [graph for graph, _, _ in triples])
-        return weighted_sum(outputs, triples) + part.log_base, part.features.work
+        return weighted_sum(outputs, triples) + part.log_base, part.log_base
 
     def _correct(self, estimates: RawEstimates, records: Sequence[CategoryRecord], code: Indices) -> Floats:
         """Add what calibration taught to the estimates; returns the standard deviations left, NaN where nothing was taught."""

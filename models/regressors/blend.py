@@ -36,7 +36,9 @@ class Blend(Regressor):
         graphs = []
         for name, member in (("boosted", self.boosted), ("network", self.network)):
             targets = {target: y for target, y in problem.targets.items() if (name, target) not in problem.unneeded}
-            graphs += [replace(graph, member=name) for graph in member.fit(replace(problem, targets=targets))]
+            earlier = tuple(graph for graph in problem.earlier if graph.member == name)
+            fitted = member.fit(replace(problem, targets=targets, earlier=earlier))
+            graphs += [replace(graph, member=name) for graph in fitted]
         return graphs
 
 

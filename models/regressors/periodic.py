@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
@@ -40,9 +40,11 @@ class Periodic(Regressor):
         spread: Deviation of the initial frequencies.
         batch: Rows of a step.
         epochs: Passes over the rows,
+        further_epochs: or, from an earlier fit to most of them on, so many,
         least_steps: but at least so many steps,
         most_epochs: and at most so many passes.
         rate: Largest learning rate.
+        further_rate: The same from an earlier fit on.
         weight_decay: Of AdamW.
         loss_width: Log error up to which errors count by their square.
     """
@@ -54,48 +56,56 @@ class Periodic(Regressor):
     embedding: int = 4
     spread: float = 0.7
     batch: int = 256
-    epochs: int = 20
+    epochs: int = 15
+    further_epochs: int = 5
     least_steps: int = 2_500
     most_epochs: int = 120
     rate: float = 5e-3
+    further_rate: float = 1.5e-3
     weight_decay: float = 0.02
     loss_width: float = 0.05
 
     def fit(self, problem: Problem) -> list[Graph]:
         """One graph per target. Needs the `train` extra."""
-        return [Graph((target,), self._fit_one(problem, target)) for target in problem.targets]
+        earlier = {target: graph.state for graph in problem.earlier for target in graph.targets}
+        return [self._fit_one(problem, target, earlier.get(target)) for target in problem.targets]
 
-    def _fit_one(self, problem: Problem, target: str) -> bytes:
+    def _fit_one(self, problem: Problem, target: str, earlier: _State | None) -> Graph:
         import torch
 
         from ..engine.onnx_writer import periodic_network
 
         x, y, weight = fit_rows(problem, target)
-        numeric, words = _columns(x)
-        mean, scale, inputs = _standardised(x, [*numeric, *words], len(numeric))
-        centre, size = float(np.median(y)), max(float(y.std()), 1e-6)
+        state = earlier or _State.of(x, y)
         with _one_thread(torch):
             rows, labels, counts = (
-                torch.tensor(column, dtype=torch.float32) for column in (inputs, (y - centre) / size, weight)
+                torch.tensor(column, dtype=torch.float32)
+                for column in (state.inputs(x), (y - state.centre) / state.size, weight)
             )
-            weights = self._train(torch, rows, labels, counts, len(numeric), problem.seed)
-        weights["out_weight"] *= size
-        weights["out_bias"] = weights["out_bias"] * size + centre
-        return periodic_network(
-            weights, columns=[*numeric, *words], n_numeric=len(numeric), mean=mean, scale=scale, clip=_CLIP,
-            n_features=x.shape[1],
+            weights = self._train(torch, rows, labels, counts, state, problem.seed)
+        onnx = periodic_network(
+            weights | {"out_weight": weights["out_weight"] * state.size,
+                       "out_bias": weights["out_bias"] * state.size + state.centre},
+            columns=[*state.numeric, *state.words], n_numeric=len(state.numeric), mean=state.mean, scale=state.scale,
+            clip=_CLIP, n_features=x.shape[1],
         )  # fmt: skip
+        return Graph((target,), onnx, state=replace(state, weights=weights))
 
-    def _train(self, torch: Any, x: Any, y: Any, weight: Any, n_numeric: int, seed: int) -> dict[str, Any]:
+    def _train(self, torch: Any, x: Any, y: Any, weight: Any, start: _State, seed: int) -> dict[str, Any]:
         # Its own generator: fits run side by side, and the common one would hand its numbers out by chance.
         chance = torch.Generator().manual_seed(seed)
-        parameters = self._parameters(torch, x.shape[1], n_numeric, chance)
+        n_numeric = len(start.numeric)
+        parameters = (
+            {name: torch.tensor(value, requires_grad=True) for name, value in start.weights.items()}
+            if start.weights else self._parameters(torch, x.shape[1], n_numeric, chance)
+        )  # fmt: skip
+        epochs, rate = (self.further_epochs, self.further_rate) if start.weights else (self.epochs, self.rate)
         batch = min(self.batch, len(x))
         per_epoch = max(len(x) // batch, 1)
-        epochs = min(max(self.epochs, math.ceil(self.least_steps / per_epoch)), self.most_epochs)
+        epochs = min(max(epochs, math.ceil(self.least_steps / per_epoch)), self.most_epochs)
         steps = epochs * per_epoch
-        optimiser = torch.optim.AdamW(parameters.values(), lr=self.rate, weight_decay=self.weight_decay, fused=True)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, self.rate, total_steps=steps + 1, pct_start=0.1)
+        optimiser = torch.optim.AdamW(parameters.values(), lr=rate, weight_decay=self.weight_decay, fused=True)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps + 1, pct_start=0.1)
         loss_of = torch.nn.functional.smooth_l1_loss
         order = torch.randperm(len(x), generator=chance)
         for step in range(steps):
@@ -143,6 +153,44 @@ class Periodic(Regressor):
         return torch.nn.functional.linear(hidden, p["out_weight"], p["out_bias"])[:, 0]
 
 
+@dataclass(frozen=True, slots=True)
+class _State:
+    """How a network reads features and labels, and what it has learned.
+
+    Attributes:
+        numeric: Columns of numbers.
+        words: Columns that are 0 or 1.
+        mean: Of each column, shape `(n_columns,)`; 0 for words.
+        scale: Likewise; 1 for words.
+        centre: Median of the labels.
+        size: Their deviation.
+        weights: Parameters by name; empty before any training.
+    """
+
+    numeric: list[int]
+    words: list[int]
+    mean: Floats
+    scale: Floats
+    centre: float
+    size: float
+    weights: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, x: Any, y: Floats) -> _State:
+        """The state before training on features of shape `(n, n_features)` and labels of shape `(n,)`."""
+        numeric, words = _columns(x)
+        chosen = x[:, [*numeric, *words]].astype(np.float64)
+        mean = np.nanmean(chosen, axis=0)
+        scale = np.maximum(np.where(np.isnan(chosen), mean, chosen).std(axis=0), 1e-3)
+        mean[len(numeric) :], scale[len(numeric) :] = 0.0, 1.0
+        return cls(numeric, words, mean, scale, float(np.median(y)), max(float(y.std()), 1e-6))
+
+    def inputs(self, x: Any) -> Any:
+        """Standardised columns of features, shape `(n, n_columns)`; missing is the mean."""
+        chosen = x[:, [*self.numeric, *self.words]].astype(np.float64)
+        return np.clip(np.nan_to_num((chosen - self.mean) / self.scale), -_CLIP, _CLIP)
+
+
 _lock = Lock()
 _running: list[int] = []
 
@@ -184,16 +232,6 @@ def _columns(x: Any) -> tuple[list[int], list[int]]:
             seen.add(key)
             (words if np.isin(known, (0.0, 1.0)).all() else numeric).append(j)
     return numeric or words[:1], words if numeric else words[1:]
-
-
-def _standardised(x: Any, columns: Sequence[int], n_numeric: int) -> tuple[Floats, Floats, Any]:
-    """Mean and scale of each column, `(n_columns,)`, and the columns so scaled; words stay as they are, missing is the mean."""
-    chosen = x[:, columns].astype(np.float64)
-    mean = np.nanmean(chosen, axis=0)
-    filled = np.where(np.isnan(chosen), mean, chosen)
-    scale = np.maximum(filled.std(axis=0), 1e-3)
-    mean[n_numeric:], scale[n_numeric:] = 0.0, 1.0
-    return mean, scale, np.clip((np.nan_to_num(filled) - mean) / scale, -_CLIP, _CLIP)
 
 
 REGRESSOR = Periodic()

@@ -124,27 +124,37 @@ def fit(
     seed: int,
     analytic: AnalyticModel | None = None,
     unneeded: frozenset[tuple[str, str]] = frozenset(),
+    earlier: Fit | None = None,
 ) -> Fit:
     """The regressor fitted on `rows` (indices or a slice) of the table; `analytic` is taken as it is where it is given.
 
-    Graphs of the `unneeded` members and targets may be missing.
+    Graphs of the `unneeded` members and targets may be missing. An `earlier` fit on most of the rows, with the same analytic
+    model, saves time: what can go on from it does.
     """
     if regressor.on_analytic and analytic is None:
-        analytic = AnalyticModel.fit(table.terms[rows], table.attributes.take(rows), table.rows.latency_s[rows], seed)
+        analytic = fit_analytic(table, rows, seed)
     x, log_base = Fit((), analytic).inputs(table)
     targets = {name: column[rows] for name, column in table.log_labels.items()}
     targets["latency"] = targets["latency"] - log_base[rows]
     known = {name: column for name, column in targets.items() if not np.isnan(column).all()}
     sure = np.clip(table.rows.latency_s[rows] / SURE_POWER_S, _LEAST_POWER_WEIGHT, 1.0)
-    problem = Problem(x[rows], known, {"power": sure}, seed, unneeded=unneeded)
+    problem = Problem(
+        x[rows], known, {"power": sure}, seed, unneeded=unneeded, earlier=() if earlier is None else earlier.graphs
+    )
     return Fit(tuple(regressor.fit(problem)), analytic)
 
 
-def hold_out(
-    table: TrainingTable, regressor: Regressor, seed: int, pool: Executor
-) -> tuple[MemberAnswers, AnalyticModel | None]:
-    """Every member's answers for rows held out by shape, NaN where a row never was, and the analytic model of all rows where
-    these answers are ratios to it.
+def fit_analytic(table: TrainingTable, rows: Any, seed: int) -> AnalyticModel:
+    """The analytic model of `rows` (indices or a slice) of the table."""
+    by_maker = table.rows.cases.family.tiles is None
+    return AnalyticModel.fit(
+        table.terms[rows], table.attributes.take(rows), table.rows.latency_s[rows], seed, by_maker=by_maker
+    )
+
+
+def hold_out(table: TrainingTable, regressor: Regressor, seed: int, pool: Executor) -> tuple[MemberAnswers, Fit | None]:
+    """Every member's answers for rows held out by shape, NaN where a row never was, and a fit to most rows of a large table,
+    whose analytic model is that of all rows.
 
     Args:
         table: The training table of a family.
@@ -157,7 +167,7 @@ def hold_out(
     folds = shape_folds(table.rows.cases, count)
     analytic = None
     if large and regressor.on_analytic:
-        analytic = AnalyticModel.fit(table.terms, table.attributes, table.rows.latency_s, seed)
+        analytic = fit_analytic(table, slice(None), seed)
     parts: list[tuple[Any, Future[Fit]]] = []
     judged = dict.fromkeys(table.log_labels, 0)
     for k in range(count):
@@ -174,7 +184,7 @@ def hold_out(
         for target, members in future.result().answers(table, rows).items():
             for member, column in members.items():
                 answers.setdefault(target, {}).setdefault(member, np.full(len(table), np.nan))[rows] = column[rows]
-    return answers, analytic
+    return answers, parts[0][1].result() if large and parts else None
 
 
 def log_errors(table: TrainingTable, target: str, answers: Answers) -> Floats:

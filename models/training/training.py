@@ -199,7 +199,7 @@ def _train_family(
 ) -> FamilyModel:
     name = rows.cases.family.name
     table = TrainingTable.of(rows, devices)
-    members, analytic = hold_out(table, regressor, seed, cores)
+    members, most = hold_out(table, regressor, seed, cores)
     if not members.get("latency"):
         raise SpecError(
             f"the {len(rows)} rows of {name} are of too few different shapes to hold any out; "
@@ -211,7 +211,8 @@ def _train_family(
     if "power" in table.log_labels and np.isnan(log_errors(table, "power", held_out)).all():
         # Power of too few shapes: nothing says how wrong it would be on another, so it is not learned.
         table = replace(table, log_labels={"latency": table.log_labels["latency"]})
-    fitted = cores.submit(fit, table, slice(None), regressor, seed, analytic, unneeded(weights))
+    analytic = None if most is None else most.analytic
+    fitted = cores.submit(fit, table, slice(None), regressor, seed, analytic, unneeded(weights), most)
     left_out = device_holdout_answers(table, regressor, seed, devices, cores)
     final, triples = weighed_members(fitted.result(), weights)
     x, _ = final.inputs(table)

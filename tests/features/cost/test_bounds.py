@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernelcast.features.batch.cases import Cases
-from kernelcast.features.cost.bounds import lower_bound_s, work
+from kernelcast.features.cost.bounds import TERMS, lower_bound_s, work
 from kernelcast.features.cost.device_limits import LAUNCH_FLOOR_S
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
+from kernelcast.features.vector.extract import extract
+from kernelcast.features.vector.schema import FeatureSchema
 
 H100 = "nvidia-h100-sxm-80gb"
 
@@ -55,6 +57,22 @@ def test_a_cpu_thread_has_its_share_of_the_peak_and_no_more_than_all_cores() -> 
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(SpecError, match="no device 'h300'"):
         work(Cases.from_specs([KernelSpec.of("softmax", "fp32", rows=1, cols=2)], ["h300"]), catalogue())
+
+
+def _terms(family: str, device: str, **sizes: int) -> dict[str, float]:
+    cases = Cases.from_specs([KernelSpec.of(family, "fp32", **sizes)], [device])
+    features = extract(cases, FeatureSchema.fit(cases), catalogue())
+    return dict(zip(TERMS, features.terms[:, 0].tolist(), strict=True))
+
+
+def test_a_row_that_outgrows_its_cache_is_read_again() -> None:
+    v100 = "nvidia-v100-pcie-32gb"
+    device = catalogue().get(v100)
+    long, short = (_terms("softmax", v100, rows=4096, cols=cols) for cols in (16384, 4096))
+    assert long["row again"] == pytest.approx(long["input"]), "four rows of 64 KiB are twice 128 KiB of L1"
+    assert short["row again"] < 1e-12
+    assert long["one row"] == pytest.approx(16384 / device.required("boost_clock_hz"))
+    assert _terms("copy", v100, rows=4096, cols=16384)["one row"] < 1e-12, "no unit has a whole row to itself"
 
 
 SIZE = st.integers(1, 8192)

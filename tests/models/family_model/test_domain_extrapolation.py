@@ -9,11 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernelcast.features.batch.cases import Cases, Floats, Indices
-from kernelcast.features.cost.bounds import Work, work
+from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
-from kernelcast.models.family_model.domain import Largest, extrapolate, largest_sizes, log2_excess, size_limits
+from kernelcast.models.family_model.domain import (
+    Largest,
+    alignment,
+    alignment_excess,
+    alignment_limits,
+    extrapolate,
+    largest_sizes,
+    log2_excess,
+    size_limits,
+)
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.models.training.labelled_cases import LabelledCases
 
@@ -25,19 +34,15 @@ def _softmax(*shapes: tuple[int, int]) -> Cases:
     return Cases.from_specs(specs, [T4] * len(specs))
 
 
-def _busy_s(paper: Work) -> Floats:
-    return paper.dram_all_s
-
-
-def _law(cases: Cases, rows: Indices | None = None) -> tuple[Floats, Work]:
-    """A launch, and twice the time memory takes."""
-    paper = work(cases, catalogue())
-    return np.log(20e-6 + 2.0 * _busy_s(paper)), paper
+def _law(cases: Cases, rows: Indices | None = None) -> tuple[Floats, Floats]:
+    """A launch, and twice the time memory takes; and that time."""
+    dram_s = work(cases, catalogue()).dram_all_s
+    return np.log(20e-6 + 2.0 * dram_s), np.log(dram_s)
 
 
 def _continued(log_latency: Floats, cases: Cases, measured: Cases, wanted: bool = True) -> Floats:
     limits = _limits(cases, largest_sizes(measured))
-    return extrapolate(log_latency, cases, work(cases, catalogue()), limits, _law, np.full(len(cases), wanted))
+    return extrapolate(log_latency, cases, _law(cases)[1], limits, _law, np.full(len(cases), wanted))
 
 
 def _limits(cases: Cases, largest: Largest) -> Floats:
@@ -45,12 +50,12 @@ def _limits(cases: Cases, largest: Largest) -> Floats:
     return categories.column([size_limits(category, largest, cases.sizes) for category in categories.distinct]).T
 
 
-def test_a_straight_law_is_followed_and_the_model_s_own_answer_counts_half() -> None:
+def test_a_straight_law_is_followed_and_the_model_s_own_answer_counts_a_quarter() -> None:
     measured, query = _softmax((4096, 1024), (512, 2048)), _softmax((65536, 1024), (4096, 16384), (4096, 1024))
     truth, _ = _law(query)
     stuck = np.full(3, np.log(1e-3))
     result = _continued(stuck, query, measured)
-    np.testing.assert_allclose(result[:2], 0.5 * (stuck[:2] + truth[:2]), rtol=1e-6)
+    np.testing.assert_allclose(result[:2], 0.25 * stuck[:2] + 0.75 * truth[:2], rtol=1e-6)
     assert result[2] == stuck[2], "a size that was measured is left alone"
     np.testing.assert_array_equal(_continued(stuck, query, measured, wanted=False), stuck)
 
@@ -66,6 +71,22 @@ def test_sizes_are_those_of_the_device_and_variant() -> None:
     assert log2_excess(query.sizes, _limits(query, result)).tolist() == [2.0, 0.0]
 
 
+def test_products_are_unlike_the_measured_where_their_alignment_is() -> None:
+    shapes = [(7, 4096, 4096), (64, 96, 128), (4096, 4095, 4096)]
+    specs = [KernelSpec.of("gemm", "bf16", batch=1, m=m, n=n, k=k) for m, n, k in shapes]
+    cases = Cases.from_specs(specs, [T4] * 3)
+    levels = alignment(cases.sizes)
+    assert levels is not None
+    np.testing.assert_array_equal(levels, [6.0, 5.0, 0.0])
+    aligned = largest_sizes(cases.take(np.array([0, 1])))
+    assert alignment_limits(cases.categories.distinct[0], aligned) == pytest.approx((5.01, 5.99))
+    steps = alignment_excess(cases.sizes, np.array([5.0]), np.array([6.0]))
+    np.testing.assert_allclose(steps, [0.0, 0.0, 5.0 / 3.0])
+    assert alignment(_softmax((8, 8)).sizes) is None, "only products are read along two sizes"
+    elsewhere = Cases.from_specs(specs[:1], ["nvidia-p4"]).categories.distinct[0]
+    assert alignment_limits(elsewhere, aligned) == (0.0, np.inf), "where nothing was measured, nothing is unlike it"
+
+
 @pytest.mark.parametrize("size", ["m", "n", "k"])
 def test_more_work_beyond_the_measured_sizes_is_not_faster(
     size: str, made_up: Callable[..., LabelledCases], train: Callable[..., Artifact], tmp_path: Path
@@ -78,7 +99,7 @@ def test_more_work_beyond_the_measured_sizes_is_not_faster(
     for doublings in range(1, 7):
         sizes = {**start.sizes, size: np.full(40, 2048.0 * 2**doublings)}
         result = predictor.predict_cases(replace(start, sizes=sizes)).targets["latency_s"]
-        # Where a launch is nearly all, networks waver by a percent or two.
-        assert (result.value >= 0.95 * before).all()
+        # Where a launch is nearly all, networks waver by a few percent.
+        assert (result.value >= 0.93 * before).all()
         assert (result.lower <= result.value).all()
         before = result.value

@@ -70,6 +70,24 @@ def test_the_same_seed_gives_the_same_bytes(name: str, small: dict[str, Any]) ->
     assert [graph.onnx for graph in first] == [graph.onnx for graph in second]
 
 
+def test_a_network_goes_on_from_an_earlier_fit_to_most_of_the_rows() -> None:
+    most, all_rows = _problem(700, targets=("latency",)), _problem(800, targets=("latency",))
+    quick = Periodic(width=32, depth=2, most_epochs=8, epochs=8, further_epochs=2, least_steps=1)
+    (earlier,) = quick.fit(most)
+    weights = {name: value.copy() for name, value in earlier.state.weights.items()}
+
+    def wrong(network: Periodic, problem: Problem) -> float:
+        (graph,) = network.fit(problem)
+        other = _problem(200, seed=1)
+        return float(np.abs(_run(graph.onnx, other.x)[:, 0] - other.targets["latency"]).mean())
+
+    gone_on = wrong(quick, replace(all_rows, earlier=(earlier,)))
+    assert gone_on < 0.7 * wrong(replace(quick, epochs=2), all_rows), "two passes alone teach little"
+    assert all(np.array_equal(value, earlier.state.weights[name]) for name, value in weights.items()), (
+        "nor is it changed"
+    )
+
+
 @pytest.mark.parametrize("name", ["blend", "periodic", "xgboost"])
 def test_another_seed_gives_another_model(name: str, small: dict[str, Any]) -> None:
     first, second = small[name].fit(_problem()), small[name].fit(replace(_problem(), seed=7))

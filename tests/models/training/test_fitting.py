@@ -25,7 +25,9 @@ def test_a_large_table_is_held_out_by_the_folds_that_have_rows(
     rows.power_w[folds < 5] = np.nan
     table = fitting.TrainingTable.of(rows.take(np.flatnonzero(folds >= empty)), catalogue())
     with ThreadPoolExecutor(1) as pool:
-        answers, _ = fitting.hold_out(table, Roofline(), 0, pool)
+        answers, most = fitting.hold_out(table, Roofline(), 0, pool)
+    assert most is not None
+    assert most.answers(table, slice(None)).keys() == answers.keys()
     for target, labels in table.log_labels.items():
         (column,) = answers[target].values()
         assert (~np.isnan(column) & ~np.isnan(labels)).sum() >= fitting.MIN_ROWS, target

@@ -27,7 +27,10 @@ A100, T4 = "nvidia-a100-sxm-80gb", "nvidia-t4"
 
 
 def _row(m: int, **changes: Any) -> Measurement:
-    spec = KernelSpec.of("gemm", changes.pop("dtype", "fp16"), m=m, n=64, k=64, impl=changes.pop("impl", "torch"))
+    spec = KernelSpec.of(
+        "gemm", changes.pop("dtype", "fp16"), m=m, n=64, k=64, impl=changes.pop("impl", "torch"),
+        timing=changes.pop("timing", ""),
+    )  # fmt: skip
     raw: dict[str, Any] = {"device": A100, "status": "ok", "block": "b", "latency_s": 1e-3}
     return Measurement(spec=spec, **raw | changes)
 
@@ -60,6 +63,19 @@ def test_repeats_of_a_case_on_one_software_are_one_row_with_their_medians() -> N
         (T4, "torch", "fp16", 1.0, 8e-3, 0.0, "kernelcast"),
         (A100, "torch", "fp16", 2.0, 6e-3, 0.0, "kernelcast"),
     }
+
+
+def test_a_row_keeps_the_timing_it_says() -> None:
+    rows = [
+        _row(m, timing=timing, source=source)
+        for m, (timing, source) in enumerate(
+            [("call", "me"), ("device", "me"), ("", "me"), ("", "kernelcast")], start=1
+        )
+    ]
+    whole = labelled_table(to_table(rows, "gemm"), "gemm")
+    for result in (_taken(rows), whole):
+        timings = dict(zip(result.cases.sizes["m"].tolist(), result.cases.timing.tolist(), strict=True))
+        assert timings == {1: "call", 2: "device", 3: "", 4: "device"}
 
 
 def _many(n: int = 3000) -> list[Measurement]:
