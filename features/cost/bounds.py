@@ -67,7 +67,8 @@ class Counts:
     @classmethod
     def of_rows(cls, table: Any) -> Counts:
         """The counts in the rows of a table, in the order of the attributes."""
-        return cls(*table[:7], table[7:10], table[10:])
+        flops, least, moved, footprint_b, rows, last, row_b = table[:7]
+        return cls(flops, least, moved, footprint_b, rows, last, row_b, table[7:10], table[10:])
 
 
 def counts(cases: Cases) -> Any:

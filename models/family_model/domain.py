@@ -298,7 +298,8 @@ def alignment(sizes: Mapping[str, Floats]) -> Floats | None:
     if "n" not in sizes or "k" not in sizes:
         return None
     both = sizes["n"].astype(np.int64) | sizes["k"].astype(np.int64) | int(_MOST_ALIGNED)
-    return np.log2(both & -both)
+    levels: Floats = np.log2(both & -both)
+    return levels
 
 
 def alignment_limits(category: CaseCategory, largest: Largest) -> tuple[float, float]:

@@ -78,10 +78,6 @@ _MAX_COVERAGES = 64
 """Coverages of which a category's scores are kept; callers ask for few."""
 
 
-_SINGLE = 5
-"""Columns of `RecordColumns` before `largest_sizes`."""
-
-
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
     """The numbers of each case's record, shape `(n,)`, or `(1,)` where all cases share one.
@@ -107,8 +103,13 @@ class RecordColumns:
         """The columns of cases whose category is `code` among `records`."""
         if len(records) == 1:
             return records[0].columns
-        single, largest = np.split(np.array([record.numbers for record in records])[code].T, [_SINGLE])
-        return cls(*single, largest)
+        return cls.of_rows(np.array([record.numbers for record in records])[code].T)
+
+    @classmethod
+    def of_rows(cls, table: Floats) -> RecordColumns:
+        """The columns in the rows of a table, in the order of the attributes."""
+        limit_w, memory_b, learned, least, most = table[:5]
+        return cls(limit_w, memory_b, learned, least, most, table[5:])
 
 
 class ScoreRows(dict[float, Floats]):
@@ -182,7 +183,7 @@ class CategoryRecord:
         limit_w, idle_w = power_limits_of(device)
         memory_b = device.fact("memory_b") or math.inf
         numbers = np.array([limit_w, memory_b, support.is_learned, *support.alignments, *support.largest_sizes])
-        columns = RecordColumns(*numbers[:_SINGLE, None], numbers[_SINGLE:, None])
+        columns = RecordColumns.of_rows(numbers[:, None])
         adaptations = model.adaptations.get(inputs.features.category.device, {})
         scores = ScoreRows(
             model, support.answer_regime, adaptations, (support.is_learned, support.novelty, limit_w, idle_w)
