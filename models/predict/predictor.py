@@ -125,9 +125,8 @@ class FamilyPredictor:
         columns, work = RecordColumns.of(records, code), query.features.work
         larger = log2_excess(cases.sizes, columns.largest_sizes)
         excess, tiles = model.domain.excess(query.features)
-        excess = np.maximum(excess, larger)
-        excess = excess + alignment_excess(cases.sizes, columns.least_alignment, columns.most_alignment)
-        learned = all(record.support.is_learned for record in records)
+        unaligned = alignment_excess(cases.sizes, columns.least_alignment, columns.most_alignment)
+        excess, learned = np.maximum(excess, larger) + unaligned, all(record.support.is_learned for record in records)
         if not learned:
             excess = np.where(columns.learned > 0, excess, 0.0)
         adapted = any(record.adaptations for record in records)
