@@ -141,10 +141,9 @@ class FamilyPredictor:
         if len(targets) == 1:
             targets += [TargetColumns(*np.full((3, len(code)), np.nan))] * 2
         too_large = work.footprint_b > columns.memory_b
-        is_ordinary = not (too_large.any() or excess.any())
         by_case = [records[i] for i in code.tolist()]
         every = (
-            [record.notes for record in by_case] if is_ordinary
+            [record.notes for record in by_case] if not (too_large.any() or excess.any())
             else notes(model, cases, query.features, Novelty(excess, tiles, too_large), by_case)
         )  # fmt: skip
         return Predictions(
