@@ -233,8 +233,7 @@ def _blend(held: Held, seed: int) -> Iterator[tuple[str, Floats]]:
     with ThreadPoolExecutor(1) as pool:
         answers, most = hold_out(held.train, get_regressor("blend"), seed, pool)
     weights = stacking_weights(held.train, answers)
-    analytic = None if most is None else most.analytic
-    fitted = fit(held.train, slice(None), get_regressor("blend"), seed, analytic, unneeded(weights), most)
+    fitted = fit(held.train, slice(None), get_regressor("blend"), seed, most, unneeded=unneeded(weights))
     final, members = weighed_members(fitted, weights)
     x, log_base = final.inputs(held.test)
     outputs = Runtime([graph.onnx for graph in final.graphs]).run(x)

@@ -2,7 +2,7 @@
 
 Run `.venv/bin/python benchmarks/pretrained.py TABLES --out MODEL_DIR`; TABLES has a folder per source with a form
 file per family. Rows with a split take part if it is `train`; what else there is stays unseen, to judge the model by
-(`benchmarks/accuracy.py`). Takes about fifteen minutes on two cores.
+(`benchmarks/accuracy.py`). Takes about ten minutes on two cores.
 """
 
 from __future__ import annotations

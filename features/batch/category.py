@@ -230,6 +230,7 @@ def category_reader(
     for label in measured:
         device, _, variant, pair, impl, *_ = label.split(" ")
         places.setdefault(f"{device} {variant} {pair}", set()).add(impl)
+    by_preference = sorted(impls, key=lambda impl: impl != plain_impl)
     whole, together = frozenset(measured), frozenset(settings)
     called = {label for label in whole if "@call " in label}
     called_anywhere = {label.partition(" ")[2] for label in called}
@@ -258,7 +259,7 @@ def category_reader(
         device, other = category.device, _ONE_LAW.get(category.dtype) if has_one_rate else None
         alike = [category] if other is None else [category, _with_dtype(category, other)]
         for each in alike if not category.impl else ():
-            for impl in sorted(impls, key=lambda impl: impl != plain_impl):
+            for impl in by_preference:
                 exact = with_timing(each._replace(impl=impl))
                 if measured_label(exact, impl) in whole:
                     return exact

@@ -26,16 +26,16 @@ TERMS = ("launch", "pieces", "compute", "padded 16", "padded 128", "input", "wei
 launch for every independent product inside; compute: flops at peak; padded …: the same with every side of the products inside
 rounded up to that many elements (of the last dimension for families without products); input, weights (all operands after the
 first), output: each at memory bandwidth; beyond …: the part of the footprint that outgrows a cache level, at memory
-bandwidth; rows: one clock per row of the first operand. Of families that
-work by row, one row: a clock per element of a row, which takes that long however few rows there are; row again: the first
-operand at memory bandwidth once more, as far as its rows outgrow the L1 cache that they share."""
+bandwidth; rows: one clock per row of the first operand. Of families that work by row, one row: a clock per element of a row,
+which takes that long however few rows there are; row again: the first operand at memory bandwidth once more, as far as its rows
+outgrow the L1 cache that they share."""
 
 _TINY_S = 1e-15
 _SIDES = np.array([[16.0], [128.0]])
 """Register tiles of CPU kernels have sides of about 16 elements, thread-block tiles of GPU kernels of about 128."""
 _ROWS_AT_ONCE = 4.0
-"""Rows that share a unit's L1. Public rates of softmax fall where 2 to 5 rows fill it, and are lowest where rows are twice as
-long (P4, T4, V100, A100)."""
+"""Rows that share a unit's L1. NeuSight's rates of softmax on larger sizes fall where 2 to 5 rows fill it, and are lowest where
+rows are twice as long (P4, T4, V100, A100)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,20 +117,24 @@ class Fit:
         return answers
 
 
+NO_FIT = Fit((), None)
+"""Nothing to go on from."""
+
+
 def fit(
     table: TrainingTable,
     rows: Any,
     regressor: Regressor,
     seed: int,
-    analytic: AnalyticModel | None = None,
+    earlier: Fit = NO_FIT,
     unneeded: frozenset[tuple[str, str]] = frozenset(),
-    earlier: Fit | None = None,
 ) -> Fit:
-    """The regressor fitted on `rows` (indices or a slice) of the table; `analytic` is taken as it is where it is given.
+    """The regressor fitted on `rows` (indices or a slice) of the table.
 
-    Graphs of the `unneeded` members and targets may be missing. An `earlier` fit on most of the rows, with the same analytic
-    model, saves time: what can go on from it does.
+    What can goes on from an `earlier` fit to most of them, whose analytic model is taken as it is, if it has one. Graphs of the
+    `unneeded` members and targets may be missing.
     """
+    analytic = earlier.analytic
     if regressor.on_analytic and analytic is None:
         analytic = fit_analytic(table, rows, seed)
     x, log_base = Fit((), analytic).inputs(table)
@@ -138,9 +142,7 @@ def fit(
     targets["latency"] = targets["latency"] - log_base[rows]
     known = {name: column for name, column in targets.items() if not np.isnan(column).all()}
     sure = np.clip(table.rows.latency_s[rows] / SURE_POWER_S, _LEAST_POWER_WEIGHT, 1.0)
-    problem = Problem(
-        x[rows], known, {"power": sure}, seed, unneeded=unneeded, earlier=() if earlier is None else earlier.graphs
-    )
+    problem = Problem(x[rows], known, {"power": sure}, seed, unneeded=unneeded, earlier=earlier.graphs)
     return Fit(tuple(regressor.fit(problem)), analytic)
 
 
@@ -152,9 +154,9 @@ def fit_analytic(table: TrainingTable, rows: Any, seed: int) -> AnalyticModel:
     )
 
 
-def hold_out(table: TrainingTable, regressor: Regressor, seed: int, pool: Executor) -> tuple[MemberAnswers, Fit | None]:
+def hold_out(table: TrainingTable, regressor: Regressor, seed: int, pool: Executor) -> tuple[MemberAnswers, Fit]:
     """Every member's answers for rows held out by shape, NaN where a row never was, and a fit to most rows of a large table,
-    whose analytic model is that of all rows.
+    whose analytic model is that of all rows; `NO_FIT` for a small one.
 
     Args:
         table: The training table of a family.
@@ -165,9 +167,7 @@ def hold_out(table: TrainingTable, regressor: Regressor, seed: int, pool: Execut
     large = len(table) >= _LARGE_TABLE
     count, n_held_out = _LARGE if large else _SMALL
     folds = shape_folds(table.rows.cases, count)
-    analytic = None
-    if large and regressor.on_analytic:
-        analytic = fit_analytic(table, slice(None), seed)
+    start = Fit((), fit_analytic(table, slice(None), seed)) if large and regressor.on_analytic else NO_FIT
     parts: list[tuple[Any, Future[Fit]]] = []
     judged = dict.fromkeys(table.log_labels, 0)
     for k in range(count):
@@ -176,7 +176,7 @@ def hold_out(table: TrainingTable, regressor: Regressor, seed: int, pool: Execut
             break
         out = folds == k
         if out.any() and (~out).sum() >= MIN_ROWS // 2:
-            future = pool.submit(fit, table, np.flatnonzero(~out), regressor, seed + k, analytic)
+            future = pool.submit(fit, table, np.flatnonzero(~out), regressor, seed + k, start)
             parts.append((np.flatnonzero(out), future))
             judged = {name: n + int((~np.isnan(table.log_labels[name][out])).sum()) for name, n in judged.items()}
     answers: dict[str, dict[str, Floats]] = {}
@@ -184,7 +184,7 @@ def hold_out(table: TrainingTable, regressor: Regressor, seed: int, pool: Execut
         for target, members in future.result().answers(table, rows).items():
             for member, column in members.items():
                 answers.setdefault(target, {}).setdefault(member, np.full(len(table), np.nan))[rows] = column[rows]
-    return answers, parts[0][1].result() if large and parts else None
+    return answers, parts[0][1].result() if large and parts else NO_FIT
 
 
 def log_errors(table: TrainingTable, target: str, answers: Answers) -> Floats:

@@ -211,8 +211,7 @@ def _train_family(
     if "power" in table.log_labels and np.isnan(log_errors(table, "power", held_out)).all():
         # Power of too few shapes: nothing says how wrong it would be on another, so it is not learned.
         table = replace(table, log_labels={"latency": table.log_labels["latency"]})
-    analytic = None if most is None else most.analytic
-    fitted = cores.submit(fit, table, slice(None), regressor, seed, analytic, unneeded(weights), most)
+    fitted = cores.submit(fit, table, slice(None), regressor, seed, most, unneeded=unneeded(weights))
     left_out = device_holdout_answers(table, regressor, seed, devices, cores)
     final, triples = weighed_members(fitted.result(), weights)
     x, _ = final.inputs(table)
