@@ -256,7 +256,7 @@ def refuse_duplicate_names(body: bytes, root: dict[str, Any], items: list[Any]) 
         raise ProblemError(400, "the body is nested too deeply") from error
 
 
-MAX_DEVICES = 100
+MAX_DEVICES = 200
 """Most devices of one request: more than any catalogue has, so that a body cannot be spent on names."""
 
 
