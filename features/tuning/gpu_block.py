@@ -62,7 +62,8 @@ class _Unit:
 
 
 # CUDA C++ Programming Guide 12.9, "Technical Specifications per Compute Capability"; 10.3 has the limits of 10.0. AMD: CDNA
-# instruction set manuals (wavefronts per SIMD, 512 registers per lane with accumulators) and the ROCm hardware table (LDS).
+# and RDNA instruction set manuals (wavefronts per SIMD, 512 registers per lane with accumulators on CDNA, 256 on RDNA, whose
+# wavefronts have 32 lanes) and the ROCm hardware table (LDS, registers). GPUs that Triton does not compile for have none.
 _UNITS: Mapping[str, _Unit] = MappingProxyType(
     {f"{number // 10}.{number % 10}": _Unit(item.warps, item.blocks, item.shared_b, item.shared_per_block_b)
      for number, item in LIMITS.items()}
@@ -71,10 +72,16 @@ _UNITS: Mapping[str, _Unit] = MappingProxyType(
         "6.1": _Unit(64, 32, 96 * _KIB, 48 * _KIB),
         "7.0": _Unit(64, 32, 96 * _KIB, 96 * _KIB),
         "7.5": _Unit(32, 16, 64 * _KIB, 64 * _KIB),
+        "8.7": _Unit(48, 16, 164 * _KIB, 163 * _KIB),
         "10.3": _Unit(64, 32, 228 * _KIB, 227 * _KIB),
         "gfx908": _Unit(40, 40, 64 * _KIB, 64 * _KIB, 64, 131072, 512),
         "gfx90a": _Unit(32, 32, 64 * _KIB, 64 * _KIB, 64, 131072, 512),
         "gfx942": _Unit(32, 32, 64 * _KIB, 64 * _KIB, 64, 131072, 512),
+        "gfx950": _Unit(32, 32, 160 * _KIB, 160 * _KIB, 64, 131072, 512),
+        "gfx1030": _Unit(32, 32, 64 * _KIB, 64 * _KIB, 32, 65536, 256),
+        "gfx1032": _Unit(32, 32, 64 * _KIB, 64 * _KIB, 32, 65536, 256),
+        "gfx1100": _Unit(32, 32, 64 * _KIB, 64 * _KIB, 32, 98304, 256),
+        "gfx1201": _Unit(32, 32, 64 * _KIB, 64 * _KIB, 32, 98304, 256),
     }
 )  # fmt: skip
 _WARPGROUPS = frozenset({"9.0", "10.0", "10.3"})

@@ -28,7 +28,9 @@ def test_the_whole_catalogue_answers_and_none_is_dropped(odd_client):
     refused = {item["device"]: item for item in answer["answers"] if item["prediction"] is None}
     assert refused["odd-one"]["refusal"] == "odd-one has no peak for fp64; it has: fp32"
     assert set(refused) - {"odd-one"} == {
-        device.name for device in catalogue() if "fp64" not in {**device.matrix_flops_per_s, **device.vector_flops_per_s}
+        device.name
+        for device in catalogue()
+        if "fp64" not in {**device.matrix_flops_per_s, **device.vector_flops_per_s}
     }
     for name in ("flops_per_s", "joules_per_flop", "of_bound", "cost_per_million_calls"):
         assert all(item[name] is None for item in refused.values())
