@@ -12,6 +12,7 @@ from . import console
 
 if TYPE_CHECKING:
     from ..collectors.meters.nvml import NvmlReader
+    from ..datasets.store.store import Store
     from ..features.device import Catalogue, Device
 
 
@@ -169,3 +170,35 @@ def this_gpu(stated: str | None, index: int, known: Catalogue) -> tuple[Device, 
     if wanted is not None and wanted.name != gpu.name:
         raise SpecError(f"--device is {wanted.name}, but GPU {index} is {gpu.name} ({name})", field="device")
     return gpu, reader
+
+
+_CPU_IDENTITY = ("cpu_model", "cpu_family", "cpu_model_number", "cores")
+"""Facts of a CPU that stay when it is restarted, and that another CPU has otherwise."""
+
+
+def refuse_other_machine(store: Store, device: Device, reader: NvmlReader | None = None) -> None:
+    """Refuse a machine that is not of the kind on which the newest rows of the device in the store were measured.
+
+    Raises:
+        SpecError: the processor, its number of cores, or the GPU is another.
+    """
+    from ..collectors.host import machine_facts
+    from ..collectors.meters.nvml import gpu_facts
+    from ..datasets.store.store import newest_provenance
+
+    before = newest_provenance(store, device.name)
+    now = machine_facts(device.name)
+    if device.kind == "gpu":
+        names = ("name", "memory_b")
+        before, now = before.get("gpu") or {}, {} if reader is None else gpu_facts(reader)
+    else:
+        names = _CPU_IDENTITY
+    changes = [f"{name} {before[name]} before, {now[name]} now" for name in names
+               if before.get(name) is not None and now.get(name) is not None and before[name] != now[name]]  # fmt: skip
+    if changes:
+        raise SpecError(
+            f"{device.name} is not the machine that was measured under this name ({'; '.join(changes)}); rows of two machines "
+            f"must not mix. Measure it under a name of its own (kernelcast characterize, --device-file), or give another "
+            "--store",
+            field="device",
+        )  # fmt: skip
