@@ -188,11 +188,10 @@ def refuse_other_machine(store: Store, device: Device, reader: NvmlReader | None
 
     before = newest_provenance(store, device.name)
     now = machine_facts(device.name)
+    names: tuple[str, ...] = _CPU_IDENTITY
     if device.kind == "gpu":
         names = ("name", "memory_b")
         before, now = before.get("gpu") or {}, {} if reader is None else gpu_facts(reader)
-    else:
-        names = _CPU_IDENTITY
     changes = [f"{name} {before[name]} before, {now[name]} now" for name in names
                if before.get(name) is not None and now.get(name) is not None and before[name] != now[name]]  # fmt: skip
     if changes:

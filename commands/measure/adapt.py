@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from ...nightly.context import Night
     from ...nightly.open_night import NightSetup
     from ...nightly.record.record import NightRecord
+
+_BUSY = 0.5
+"""Load average from which on the user is told."""
 
 _SHOWN = ("before", "median ratio", "after")
 
@@ -82,6 +86,9 @@ def adapt(
                 name, minutes, "gpu" if on_gpu else "cpu", families=wanted, threads=counts,
                 cache_states=("hot", "cold") if cold else ("hot",), store=store, seed=seed,
             )  # fmt: skip
+            if not on_gpu and (load := os.getloadavg()[0]) > _BUSY and len(counts) != 1:
+                console.note(f"other programs keep {load:.1f} cores busy: cases on all cores may give no time. End them, or measure "
+                             "one core with --threads 1")  # fmt: skip
             setup = replace(night_setup(plan, device_file), spent_s=time.monotonic() - began)
             try:
                 with night_lock(nights_dir(), plan.name):
@@ -222,7 +229,7 @@ def _copy(model: Path, out: Path) -> None:
 def answer(record: NightRecord) -> dict[str, Any]:
     """What an adaptation did, as plain data."""
     facts = {name: record.stage(name).facts for name in ("collect", "train", "gate", "promote", "report")}
-    verdict = next(iter(facts["gate"].get("verdicts", ())), {})
+    verdict: dict[str, Any] = next(iter(facts["gate"].get("verdicts", ())), {})
     return {
         "id": record.id, "device": record.device, "outcome": record.outcome, "rows": facts["collect"].get("rows", {}),
         "noise": facts["collect"].get("noise", {"n": 0}), "learned": facts["train"].get("learned", 0),

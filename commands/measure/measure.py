@@ -224,9 +224,9 @@ def _complaint(path: Path, refused: Mapping[int, str], n: int, *, any_good: bool
 
 def _run(cases: Mapping[int, Case], machine: ThisMachine, store: Store, *, energy: bool) -> bool:
     """Measure and store the cases that are not stored yet; whether someone stopped it."""
-    for device in dict.fromkeys(case.device for case in cases.values()):
+    for device in {case.device.name: case.device for case in cases.values()}.values():
         done = store.case_ids(device.name)
-        specs = dict.fromkeys(case.spec for case in cases.values() if case.device == device)
+        specs = dict.fromkeys(case.spec for case in cases.values() if case.device is device)
         todo = [spec for spec in specs if spec.case_id not in done]
         refuse_other_machine(store, device, machine.gpu()[1] if device.kind == "gpu" else None)
         if len(todo) < len(specs):
@@ -307,7 +307,10 @@ def _filled(
     counts = [cases[i].spec.threads if i in cases else given["threads"][i] for i in range(n)]
     columns["impl"] = pa.array([word and str(word) for word in words], pa.string())
     if any(count is not None for count in counts):
-        columns["threads"] = pa.array([None if count is None else str(count) for count in counts], pa.string())
+        # A refused row may hold anything.
+        whole = all(count is None or isinstance(count, int) for count in counts)
+        cells = counts if whole else [None if count is None else str(count) for count in counts]
+        columns["threads"] = pa.array(cells, pa.int64() if whole else pa.string())
     table = form.table
     for name, column in columns.items():
         at = table.column_names.index(name) if name in table.column_names else None
