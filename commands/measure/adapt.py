@@ -87,8 +87,8 @@ def adapt(
                 cache_states=("hot", "cold") if cold else ("hot",), store=store, seed=seed,
             )  # fmt: skip
             if not on_gpu and (load := os.getloadavg()[0]) > _BUSY and len(counts) != 1:
-                console.note(f"other programs keep {load:.1f} cores busy: cases on all cores may give no time. End them, or measure "
-                             "one core with --threads 1")  # fmt: skip
+                console.note(f"other programs keep {load:.1f} cores busy: cases on all cores may give no time. End them, or "
+                             "measure one core with --threads 1")  # fmt: skip
             setup = replace(night_setup(plan, device_file), spent_s=time.monotonic() - began)
             try:
                 with night_lock(nights_dir(), plan.name):

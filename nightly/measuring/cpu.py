@@ -21,9 +21,9 @@ from ...features.kernel import families as all_families
 from ..record.plan import Plan
 from .protocol import CollectingEnd, DeviceReading
 
-_PACE = replace(PACE, drift=0.15, calibration=3)
-"""On a busy machine two blocks in three would be measured twice by a campaign's rule. A night's minutes are worth more in other
-cases: calibration doubts rows that stand out."""
+_PACE = replace(PACE, calibration=3)
+"""With the plan's `drift`: on a busy machine two blocks in three would be measured twice by a campaign's rule. A night's minutes
+are worth more in other cases: calibration doubts rows that stand out."""
 
 
 class CpuMeasurer:
@@ -82,7 +82,8 @@ class CpuMeasurer:
     ) -> CollectingEnd:  # fmt: skip
         """A campaign of the cases."""
         done = run_campaign(
-            cases.get(self._device, ()), device=self._device, sink=sink, pace=_PACE, note=note, until=until,
+            cases.get(self._device, ()), device=self._device, sink=sink, pace=replace(_PACE, drift=self._plan.drift),
+            note=note, until=until,
             progress=progress,
         )  # fmt: skip
         return CollectingEnd(done.interrupted)

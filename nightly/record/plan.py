@@ -134,6 +134,7 @@ class Plan:
         threads: Thread counts to measure; empty for one and all.
         impls: Implementations to measure; empty for all.
         cache_states: Cache states to measure.
+        drift: How far a sentinel on a CPU may move before its block is measured again, as a ratio.
         seed: Seed of everything drawn.
         energy_minutes: Time of it for energy on a GPU.
         registry: Address of an MLflow database; None: a promotion moves the champion pointer alone.
@@ -156,6 +157,7 @@ class Plan:
     threads: tuple[int, ...] = ()
     impls: tuple[str, ...] = ()
     cache_states: tuple[str, ...] = CACHE_STATES
+    drift: float = 0.15
     seed: int = 0
     energy_minutes: float = 0.0
     registry: str | None = None

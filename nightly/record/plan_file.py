@@ -206,6 +206,7 @@ _READ: Mapping[str, Read] = {
     "threads": partial(_list, partial(_whole, 1, 4096)),
     "impls": partial(_list, _text),
     "cache_states": partial(_list, partial(_one_of, CACHE_STATES)),
+    "drift": partial(_number, 0.0, 100.0),
     "seed": partial(_whole, 0, 2**32 - 1),
     "energy_minutes": partial(_number, 0.0, 1440.0),
     "registry": _text_or_none,
