@@ -123,7 +123,8 @@ def this_device(name: str | None, known: Catalogue) -> str:
     """The catalogue name of the machine that measures.
 
     Raises:
-        SpecError: `name` is unknown or no CPU, or none was given and no device file is of this machine.
+        SpecError: `name` is unknown or no CPU, or none was given and no device file is of this machine, or one
+            that says it is no CPU.
     """
     if name is not None:
         return named(name, "cpu", known).name
@@ -132,6 +133,12 @@ def this_device(name: str | None, known: Catalogue) -> str:
         raise SpecError(
             f"no device file matches this machine ({machine_name()}, {machine_id()}). Create one with "
             "`kernelcast characterize --out my.yaml` and pass it with --device-file, or name a device with --device",
+            field="device",
+        )
+    if machine.kind != "cpu":
+        raise SpecError(
+            f"the device file of {machine.name} says that it is a {machine.kind}, and it names this machine's CPU "
+            f"({machine_id()}); correct its kind or its aliases",
             field="device",
         )
     return machine.name

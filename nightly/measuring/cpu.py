@@ -22,8 +22,8 @@ from ..record.plan import Plan
 from .protocol import CollectingEnd, DeviceReading
 
 _PACE = replace(PACE, calibration=3)
-"""With the plan's `drift`: on a busy machine two blocks in three would be measured twice by a campaign's rule. A night's minutes
-are worth more in other cases: calibration doubts rows that stand out."""
+"""With the plan's `drift`: by a campaign's rule two blocks in three would be measured twice on a busy machine. A night's
+minutes are worth more in other cases: calibration doubts rows that stand out."""
 
 
 class CpuMeasurer:

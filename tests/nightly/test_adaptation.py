@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from kernelcast.commands.measure.adapt import answer, run_adaptation, tell
 from kernelcast.datasets.rows.splits import held_out_shapes, shape_hashes
 from kernelcast.features.device import catalogue
 from kernelcast.models.predict.predictor import load_predictor
-from kernelcast.nightly.adaptation import HOLD_OUT, adaptation_plan, split_rows
+from kernelcast.nightly.adaptation import HOLD_OUT, adaptation_plan, chance_of_gain, split_rows
+from kernelcast.nightly.gate.evidence import ShapeScore
 from kernelcast.nightly.measuring.protocol import CollectingEnd
 from kernelcast.nightly.measuring.replay import ReplayMeasurer, recorded_rows
 from kernelcast.nightly.open_night import NightSetup, open_night
@@ -120,3 +122,31 @@ def test_shapes_are_left_out_by_their_hashes(home, setup) -> None:
     hashes = [np.concatenate([shape_hashes(rows.cases) for rows in tables]) for tables in (learn, judging)]
     assert not np.isin(*hashes).any()
     assert len(hashes[1]) / sum(map(len, hashes)) == pytest.approx(HOLD_OUT, abs=0.08)
+
+
+def gains(before: float, after: float, n: int) -> list[ShapeScore]:
+    noise = np.random.default_rng(0).normal(0.0, 20.0, n).tolist()
+    return [ShapeScore("softmax", DEVICE, 1, before + each, after, 0.9, 0.9) for each in noise]
+
+
+def test_one_look_tells_a_gain_from_chance() -> None:
+    assert chance_of_gain(gains(50.0, 35.0, 60), 0) < 0.01
+    assert chance_of_gain(gains(50.0, 50.0, 60), 0) > 0.1
+    assert chance_of_gain(gains(35.0, 50.0, 60), 0) > 0.9
+    # One error beyond all measure decides nothing.
+    assert chance_of_gain([*gains(50.0, 50.0, 60), ShapeScore("softmax", DEVICE, 1, 1e6, 1.0, 0.9, 0.9)], 0) > 0.02
+
+
+def test_rows_faster_than_the_device_file_allows_are_told(home, setup, recorded) -> None:
+    """A file that claims less than the machine can do: its rows are no times, and a finding names the file's fault."""
+    slow = setup()
+    slow.measurer._rows = {
+        spec: replace(row, latency_s=1e-9, latency_q1_s=1e-9, latency_q3_s=1e-9, latency_min_s=1e-9)
+        for spec, row in slow.measurer._rows.items()
+    }
+    before = home.served["version"]
+    record, model = run_adaptation(slow, promote=True)
+    assert model is None
+    assert record.stage("collect").facts["rows"].keys() == {"failed"}
+    assert any("Look at the device file" in finding.message for finding in record.findings)
+    home.still_serves(before)

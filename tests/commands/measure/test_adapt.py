@@ -81,6 +81,7 @@ def test_another_unknown_cpu_is_refused_before_it_is_characterised(run, workers,
         (("--out", "full"), "--out full is not empty"),
         (("--device-file", "hostile.yaml"), "peak_flops_per_s"),
         (("--device-file", "none.yaml"), "none.yaml"),
+        (("--device-file", "contradictory.yaml"), "says that it is a gpu, and it names this machine's CPU"),
     ],
 )
 def test_bad_input_is_one_clear_sentence(run, workers, tmp_path, monkeypatch, words, message):
@@ -91,6 +92,10 @@ def test_bad_input_is_one_clear_sentence(run, workers, tmp_path, monkeypatch, wo
     Path("hostile.yaml").write_text(
         f"name: x\ntitle: x\nvendor: x\nkind: cpu\nfacts: {{{facts}}}\n"
         "peak_flops_per_s: {vector: {fp32: {value: -1, source: s}}}\n"
+    )
+    Path("contradictory.yaml").write_text(
+        f"name: {DEVICE}\ntitle: x\nvendor: x\nkind: gpu\naliases: [cpuid-authenticamd-26-2-2c]\nfacts: {{{facts}}}\n"
+        "peak_flops_per_s: {matrix: {}, vector: {fp32: {value: 1.0e+12, source: s}}}\n"
     )
     assert message in run("adapt", *words).error
     assert not workers.measured
