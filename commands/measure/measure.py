@@ -35,7 +35,6 @@ _IMPL = "torch"
 _EXTRAS = {"cpu": "collect", "gpu": "gpu"}
 _MEASURED = ("latency_s", "power_w", "energy_j")
 _NOT_MEASURED = "not measured"
-_MEMORY_SHARE = 0.8
 
 
 def measure(
@@ -168,6 +167,7 @@ def missing_package(kind: str, impl: str) -> str | None:
 def _check_runs(spec: KernelSpec, device: Device) -> None:
     """Raises SpecError: this machine cannot run the case; the message says why."""
     from ...features.kernel import View, get_family
+    from ...models.selection.candidates import MEMORY_SHARE
 
     family, able = get_family(spec.family), impls_of(device.kind)
     if spec.impl not in able:
@@ -192,7 +192,7 @@ def _check_runs(spec: KernelSpec, device: Device) -> None:
             raise SpecError(f"is {spec.dtype}; torch on a CPU is measured in {listed(DTYPES)}", field="dtype")
         if (spec.threads or 1) > cores:
             raise SpecError(f"is {spec.threads}; this process may use {cores} cores", field="threads")
-    room_b = (device.fact("memory_b") or math.inf) * _MEMORY_SHARE
+    room_b = (device.fact("memory_b") or math.inf) * MEMORY_SHARE
     size_b = float(family.footprint_b(View.of(spec)))
     if size_b > room_b:
         raise SpecError(f"need {console.num_bytes(size_b)}, and {console.num_bytes(room_b)} of {device.name} may be used",
@@ -301,10 +301,10 @@ def _filled(
         "status": pa.array([_status(row, i in refused) for i, row in enumerate(rows)], pa.string()),
         "message": pa.array([refused.get(i) or (row and row["message"]) for i, row in enumerate(rows)], pa.string()),
     }
-    given = {name: form.table[name].to_pylist() if name in form.table.column_names else [None] * n
+    there = {name: form.table[name].to_pylist() if name in form.table.column_names else [None] * n
              for name in ("impl", "threads")}  # fmt: skip
-    words = [cases[i].spec.impl if i in cases else given["impl"][i] for i in range(n)]
-    counts = [cases[i].spec.threads if i in cases else given["threads"][i] for i in range(n)]
+    words = [cases[i].spec.impl if i in cases else there["impl"][i] for i in range(n)]
+    counts = [cases[i].spec.threads if i in cases else there["threads"][i] for i in range(n)]
     columns["impl"] = pa.array([word and str(word) for word in words], pa.string())
     if any(count is not None for count in counts):
         # A refused row may hold anything.

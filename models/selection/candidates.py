@@ -21,7 +21,7 @@ from ..family_model.artifact import FamilyModel
 _TRAINED_SHARE, _MODELS_SHARE = 1 / 2, 1 / 6
 """Shares of shapes that are the training rows' and of shapes met in real models; the rest fills the space between."""
 
-_MEMORY_SHARE = 0.8
+MEMORY_SHARE = 0.8
 """Share of a device's memory that operands may take: contexts, libraries and their scratch space need the rest."""
 
 _DRAWS = 4
@@ -88,7 +88,7 @@ def runnable(cases: Cases, device: Device) -> Any:
             device.peak_flops_per_s(dtype, cases.family.unit)
         except SpecError:
             good[index] = False
-    room = (device.fact("memory_b") or math.inf) * _MEMORY_SHARE
+    room = (device.fact("memory_b") or math.inf) * MEMORY_SHARE
     for index, view in cases.views():
         good[index] &= np.broadcast_to(cases.family.footprint_b(view) <= room, good[index].shape)
     return good
