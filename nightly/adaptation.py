@@ -51,6 +51,9 @@ HOLD_OUT = 0.2
 REPEATS = 0.06
 """Share of the measuring time in which cases are measured again, to know by how much a measurement differs from itself."""
 
+_LEAST_REPEAT_S = 5.0
+"""Cases under way may have used the time of the repeats up; without them nothing says how far rows can be trusted."""
+
 _AFTER_SHARE, _AFTER_LEAST_S, _AFTER_MOST_S = 0.1, 10.0, 60.0
 """What calibrating and judging are given: about 30 s for 1,500 rows of nine families on a core of 2025."""
 
@@ -124,9 +127,7 @@ def collect_and_repeat(night: Night) -> StageResult:
 
 
 def _repeat(night: Night) -> bool:
-    """Measure cases of this night again until the time is over; whether someone stopped it."""
-    if night.budget.measuring_s <= 0:
-        return False
+    """Measure cases of this night again until the time is over, some in any case; whether someone stopped it."""
     good = {row["case_id"] for row in short_rows(night_tables(night)) if row["status"] == "ok"}
     chosen = {case.spec.case_id: case for case in night.chosen() if case.spec.case_id in good}
     # By their hashes: a fair sample, and the same one for a night that is resumed.
@@ -141,7 +142,8 @@ def _repeat(night: Night) -> bool:
 
     with night.lock():
         end = night.measurer.collect(
-            by_device, sink=store, until=night.budget.measuring_until, note={"night": night.record.id, "repeats": True},
+            by_device, sink=store, until=max(night.budget.measuring_until, time.monotonic() + _LEAST_REPEAT_S),
+            note={"night": night.record.id, "repeats": True},
             progress=lambda done, total: night.progress("measuring again", done, total),
         )  # fmt: skip
     return end.interrupted
