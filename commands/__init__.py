@@ -8,7 +8,7 @@ import typer
 
 from ..version import __version__
 from . import calibrate, catalogue, data, evaluate, models, nightly, serve, train, tune
-from .measure import characterize, collect, fleet, gpu_records
+from .measure import adapt, characterize, collect, fleet, gpu_records, measure
 from .predict import predict, predict_mlir, predict_model
 
 app = typer.Typer(
@@ -58,6 +58,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export-ops": train.export_ops,
     "calibrate": calibrate.calibrate,
     "suggest": calibrate.suggest,
+    "measure": measure.measure,
+    "adapt": adapt.adapt,
     "nightly": nightly.nightly,
     "nights": nightly.nights,
     "evaluate": evaluate.evaluate,

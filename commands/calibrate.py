@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import console
+from .measure.measure import impls_there
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +40,7 @@ def calibrate(
     `kernelcast suggest` says which cases to measure for it. Where `kernelcast characterize` ran, its file has some already:
     --device-file my-gpu.yaml --descriptor my-gpu. Predictions for other devices do not change.
     """
-    with console.plain_errors("calibrate", "train"):
+    with console.plain_errors("calibrate", "calibrate"):
         from ..models.family_model.artifact import read_manifest
         from ..models.training.device_calibration import calibrate_to_devices
         from ..models.training.labelled_cases import labelled_files, with_descriptors
@@ -78,6 +79,9 @@ def _words(errors: Any) -> str:
 
 
 _SETTINGS = ("dtype", "kv_dtype", "variant", "impl", "threads", "cache_state", "timing")
+_ANY = "any"
+"""What `--impl` says for every implementation that the model knows."""
+
 _ALWAYS = ("family", "device", "dtype", "variant", "impl")
 """Columns of the form that are written even where they are empty: a reader looks for them."""
 
@@ -91,7 +95,10 @@ def suggest(
     ] = None,
     impl: Annotated[
         list[str] | None,
-        typer.Option(metavar="IMPL", help="Choose from cases of this impl; may be given again (default: all)."),
+        typer.Option(
+            metavar="IMPL",
+            help="Only cases of this impl, or: any; may be given again (default: what kernelcast measures there).",
+        ),
     ] = None,
     model: console.Model = None,
     candidates: Annotated[
@@ -107,20 +114,24 @@ def suggest(
 ) -> None:
     """Suggest which cases to measure first on a device: kernelcast suggest --device l40s --n 32 --out cases.csv
 
-    Fill in latency_s, in seconds, and give the file to `kernelcast calibrate`. The most useful come first.
+    Lists what this project can run on one such device; --impl any lists all that the model knows. `kernelcast measure` runs
+    them there, or fill in latency_s, in seconds; then give the file to `kernelcast calibrate`. The most useful come first.
     """
     from .predict.predict_table import check_table, write_table
 
     if out_file is not None:
         check_table(out_file)
     devices = console.read_catalogue(device_file)
-    with console.plain_errors("suggest", "train"):
+    with console.plain_errors("suggest", "calibrate"):
         from ..models.selection.suggest import suggest as find
 
         pool = None if candidates is None else _read_candidates(candidates, devices.get(device).name, family)
+        runnable = pool is None and not impl
+        chosen = impls_there(devices.get(device), devices) if runnable else impl or ()
         suggestions = find(
-            console.model_dir(model), device, n, pool, family, impls=impl or (), seed=seed, devices=devices
-        )
+            console.model_dir(model), device, n, pool, family, impls=() if _ANY in chosen else chosen, alone=runnable,
+            seed=seed, devices=devices,
+        )  # fmt: skip
     if out_file is not None:
         write_table(_form(suggestions), out_file)
     total = sum(case.measuring_s for case in suggestions)
@@ -135,7 +146,8 @@ def suggest(
         console.note(f"these are all the candidates there are, {len(suggestions)} instead of {n}")
     if out_file is not None:
         console.note(
-            f"written to {out_file}: fill in latency_s (in seconds), then `kernelcast calibrate --data {out_file} --out DIR`,"
+            f"written to {out_file}: `kernelcast measure {out_file}` on that machine, or fill in latency_s (in seconds), then "
+            f"`kernelcast calibrate --data FILE --out DIR`"
         )
         console.note("add --skip-bad-rows if you leave some of them empty")
 

@@ -12,6 +12,7 @@ from . import console
 
 if TYPE_CHECKING:
     from ..collectors.meters.nvml import NvmlReader
+    from ..datasets.store.store import Store
     from ..features.device import Catalogue, Device
 
 
@@ -122,7 +123,8 @@ def this_device(name: str | None, known: Catalogue) -> str:
     """The catalogue name of the machine that measures.
 
     Raises:
-        SpecError: `name` is unknown or no CPU, or none was given and no device file is of this machine.
+        SpecError: `name` is unknown or no CPU, or none was given and no device file is of this machine, or one
+            that says it is no CPU.
     """
     if name is not None:
         return named(name, "cpu", known).name
@@ -131,6 +133,12 @@ def this_device(name: str | None, known: Catalogue) -> str:
         raise SpecError(
             f"no device file matches this machine ({machine_name()}, {machine_id()}). Create one with "
             "`kernelcast characterize --out my.yaml` and pass it with --device-file, or name a device with --device",
+            field="device",
+        )
+    if machine.kind != "cpu":
+        raise SpecError(
+            f"the device file of {machine.name} says that it is a {machine.kind}, and it names this machine's CPU "
+            f"({machine_id()}); correct its kind or its aliases",
             field="device",
         )
     return machine.name
@@ -169,3 +177,34 @@ def this_gpu(stated: str | None, index: int, known: Catalogue) -> tuple[Device, 
     if wanted is not None and wanted.name != gpu.name:
         raise SpecError(f"--device is {wanted.name}, but GPU {index} is {gpu.name} ({name})", field="device")
     return gpu, reader
+
+
+_CPU_IDENTITY = ("cpu_model", "cpu_family", "cpu_model_number", "cores")
+"""Facts of a CPU that stay when it is restarted, and that another CPU has otherwise."""
+
+
+def refuse_other_machine(store: Store, device: Device, reader: NvmlReader | None = None) -> None:
+    """Refuse a machine that is not of the kind on which the newest rows of the device in the store were measured.
+
+    Raises:
+        SpecError: the processor, its number of cores, or the GPU is another.
+    """
+    from ..collectors.host import machine_facts
+    from ..collectors.meters.nvml import gpu_facts
+    from ..datasets.store.store import newest_provenance
+
+    before = newest_provenance(store, device.name)
+    now = machine_facts(device.name)
+    names: tuple[str, ...] = _CPU_IDENTITY
+    if device.kind == "gpu":
+        names = ("name", "memory_b")
+        before, now = before.get("gpu") or {}, {} if reader is None else gpu_facts(reader)
+    changes = [f"{name} {before[name]} before, {now[name]} now" for name in names
+               if before.get(name) is not None and now.get(name) is not None and before[name] != now[name]]  # fmt: skip
+    if changes:
+        raise SpecError(
+            f"{device.name} is not the machine that was measured under this name ({'; '.join(changes)}); rows of two machines "
+            f"must not mix. Measure it under a name of its own (kernelcast characterize, --device-file), or give another "
+            "--store",
+            field="device",
+        )  # fmt: skip

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..features.device import Catalogue, known_machine, machine_id
 from ..features.errors import SpecError
 from . import console
+from .measure.night_setup import NIGHT_RUNNING, night_setup
 
 if TYPE_CHECKING:
     from ..nightly.open_night import NightSetup
     from ..nightly.record.plan import Plan
     from ..nightly.record.record import NightRecord
-
-NIGHT_RUNNING = 3
-"""Exit code where another night is running on this machine."""
 
 _DONE = ("promoted", "kept")
 _SHOWN = 20
@@ -65,7 +60,7 @@ def nightly(
         plan = read_plan(plan_file)
         with terminate_as_interrupt():
             if dry_run:
-                _show_outlook(_setup(plan, device_file, dry_run=True), new, as_json)
+                _show_outlook(night_setup(plan, device_file, dry_run=True), new, as_json)
                 return
             _run(plan, device_file, resume, from_stage, new, as_json)
 
@@ -109,63 +104,6 @@ def _summary(record: NightRecord) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _setup(plan: Plan, device_files: list[Path] | None, *, dry_run: bool = False) -> NightSetup:
-    """The plan with what measures it. A CPU without a device file is characterised first; a dry run takes it for a known one.
-
-    Raises:
-        SpecError: the device is unknown, or is not what this machine has.
-    """
-    from ..nightly.measuring.cpu import CpuMeasurer
-    from ..nightly.measuring.protocol import Measurer
-    from ..nightly.open_night import NightSetup, ready_store
-    from .catalogue import this_device, this_gpu
-
-    known, began = console.read_catalogue(device_files), time.monotonic()
-    measurer: Measurer
-    if plan.collector == "cpu":
-        if plan.device is None and known_machine(known) is None:
-            stand_in = _with_stand_in(known)
-            # A plan that cannot run is refused before the machine is measured for half a minute.
-            ready_store(NightSetup(plan, CpuMeasurer(plan, this_device(None, stand_in)), stand_in))
-            known = stand_in if dry_run else _with_this_cpu(known)
-        measurer = CpuMeasurer(plan, this_device(plan.device, known))
-    elif plan.collector == "gpu":
-        from ..nightly.measuring.gpu import GpuMeasurer
-
-        device, reader = this_gpu(plan.device, 0, known)
-        measurer = GpuMeasurer(plan, device, reader)
-    elif plan.collector == "replay":
-        from ..nightly.measuring.replay import ReplayMeasurer, recorded_rows
-
-        wanted = None if plan.device is None else known.get(plan.device).name
-        measurer = ReplayMeasurer(plan, recorded_rows(Path(plan.replay.rows).expanduser(), wanted), known)
-    else:
-        from ..nightly.measuring.fleet import FleetMeasurer
-
-        measurer = FleetMeasurer(plan, known, [path.read_text(encoding="utf-8") for path in device_files or ()])
-    return NightSetup(plan, measurer, known, tuple(device_files or ()), time.monotonic() - began)
-
-
-def _with_stand_in(known: Catalogue) -> Catalogue:
-    """The catalogue with a known CPU in place of this machine's, which no device file is of."""
-    console.note(
-        f"no device file is of this CPU ({machine_id()}); the night first characterises it, half a minute or more"
-    )
-    like = next(device for device in known if device.kind == "cpu")
-    return Catalogue((replace(like, name=machine_id(), aliases=(), measured={}),))
-
-
-def _with_this_cpu(known: Catalogue) -> Catalogue:
-    """The catalogue with this machine's CPU, which is measured for it."""
-    from ..nightly.stages.device import write_descriptor
-    from .measure.characterize import new_cpu
-
-    path, measured = new_cpu()
-    write_descriptor(machine_id(), measured)
-    console.note(f"its device file is {path}; every command knows it from now on")
-    return known
-
-
 def _run(
     plan: Plan, device_files: list[Path] | None, resume: str | None, from_stage: str | None, new: bool, as_json: bool
 ) -> None:
@@ -176,7 +114,7 @@ def _run(
 
     try:
         with night_lock(nights_dir(), plan.name), console.progress_bar() as tell:
-            night = open_night(_setup(plan, device_files), tell, resume=resume, from_stage=from_stage, fresh=new)
+            night = open_night(night_setup(plan, device_files), tell, resume=resume, from_stage=from_stage, fresh=new)
             record = run_night(night)
     except NightRunningError as running:
         console.failed(str(running))

@@ -34,7 +34,7 @@ MOST_SPECS = 4000
 
 def in_blocks(blocks: Sequence[str]) -> pc.Expression:
     """Whether a stored row is of these blocks: those of a night are the rows it measured."""
-    return pc.field("block").isin(list(blocks))
+    return pc.field("block").isin(pa.array(list(blocks), pa.string()))
 
 
 def scan(store: Store, family: str, *query: Any) -> Iterator[pa.RecordBatch]:

@@ -240,7 +240,7 @@ def characterize(
     """
     console.check_file(out_file)
     known = console.read_catalogue(device_file)
-    measure = _gpu if _wants_gpu(gpu, index) else _cpu
+    measure = _gpu if wants_gpu(gpu, index) else _cpu
     with console.plain_errors(*(("characterize --gpu", "gpu") if measure is _gpu else ("characterize", "collect"))):
         entry, measured = measure(device, index, known, launches)
     for what, fact in measured.items():
@@ -252,7 +252,8 @@ def characterize(
     console.note(f"written to {out_file}; use it with --device {entry['name']} --device-file {out_file}")
 
 
-def _wants_gpu(wanted: bool | None, index: int) -> bool:
+def wants_gpu(wanted: bool | None, index: int) -> bool:
+    """Whether the GPU is what is measured: as asked for, else where NVML finds one."""
     if wanted is not None:
         return wanted
     from ...collectors.meters.nvml import open_nvml
@@ -273,6 +274,19 @@ def new_cpu() -> tuple[Path, Measured]:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_entry({**cpu_entry(machine_id(), measured), "measured": measured_entry(measured)}, path)
     return path, measured
+
+
+def new_gpu(known: Catalogue) -> Path:
+    """Measure this machine's GPU, which no device file is of: its device file, where every command reads it.
+
+    Raises:
+        SpecError: too little could be measured to say what the GPU can do, or the file cannot be written.
+    """
+    entry, measured = _gpu(None, 0, known, launches=False)
+    path = local_devices_dir() / f"{entry['name']}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_entry({**entry, "measured": measured_entry(measured)}, path)
+    return path
 
 
 def _cpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tuple[dict[str, Any], Measured]:  # noqa: ARG001

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ...features.errors import SpecError, listed
 from ...features.kernel import families, get_family
@@ -48,6 +49,7 @@ from .parquet_files import (
     family_schema,
     file_metadata,
     parquet_bytes,
+    provenance_in,
     provenance_of,
     read_rows,
     scan_rows,
@@ -68,6 +70,7 @@ __all__ = [
     "StoreError",
     "StoreFullError",
     "StoreWarning",
+    "newest_provenance",
     "pack",
 ]
 
@@ -285,6 +288,22 @@ class Store:
         for family, table in (beside or {}).items():
             tables.setdefault(family, []).insert(0, table)
         return pack(tables, out_dir)
+
+
+def newest_provenance(store: Store, device: str) -> dict[str, Any]:
+    """The facts of the block of a device that was stored last; empty where there is none, or where they cannot be read.
+
+    Of a store at a URL it is always empty: fleets write there from many machines.
+    """
+    if not isinstance(store.location, LocalLocation):
+        return {}
+    newest = max(store.files(device=device), key=lambda path: path.name, default=None)
+    if newest is None:
+        return {}
+    try:
+        return next(iter(provenance_in(pq.read_schema(newest).metadata).values()), {})
+    except (OSError, pa.ArrowException, ValueError, KeyError):
+        return {}
 
 
 def pack(tables: Mapping[str, Sequence[pa.Table]], out_dir: Path) -> list[Path]:

@@ -21,11 +21,14 @@ from ..family_model.artifact import FamilyModel
 _TRAINED_SHARE, _MODELS_SHARE = 1 / 2, 1 / 6
 """Shares of shapes that are the training rows' and of shapes met in real models; the rest fills the space between."""
 
-_MEMORY_SHARE = 0.8
+MEMORY_SHARE = 0.8
 """Share of a device's memory that operands may take: contexts, libraries and their scratch space need the rest."""
 
 _DRAWS = 4
 """Space-filling shapes drawn for each one wanted, since many lie where nothing was measured."""
+
+_RANKS = ("tp", "ep")
+"""Sizes that say over how many devices a kernel is split."""
 
 _FINE, _COARSE = 1024.0, 32.0
 """Steps to the octave in which sizes are told: the domain keeps sizes to three digits, and people choose round ones."""
@@ -42,12 +45,14 @@ class _Setting:
 
 
 def drawn_cases(
-    model: FamilyModel, device: Device, devices: Catalogue, n: int, *, impls: Collection[str] = (), seed: int = 0
-) -> Cases:
+    model: FamilyModel, device: Device, devices: Catalogue, n: int, *, impls: Collection[str] = (), alone: bool = False,
+    seed: int = 0,
+) -> Cases:  # fmt: skip
     """At most `n` cases of the model's family on `device`, all within the model's domain and what the device can hold.
 
     Implementations, dtypes and variants are those measured on devices of its kind; those measured only with tuning knobs
-    are left out, as nothing here says which knobs a device takes. Of `impls` alone, where some are given.
+    are left out, as nothing here says which knobs a device takes. Of `impls` alone, where some are given. `alone` leaves out
+    what one of several devices does of a kernel they share.
 
     Raises:
         SpecError: the model knows nothing that could run there.
@@ -59,6 +64,8 @@ def drawn_cases(
     state = min(model.schema.cache_states, key=CACHE_STATES.index)
     chosen: dict[KernelSpec, None] = {}
     for sizes in _shapes(family, model, n, seed):
+        if alone and any(sizes.get(name, 1) > 1 for name in _RANKS):
+            continue
         suited = _suited(family, settings, sizes)
         setting = suited[int(rng.integers(len(suited)))]
         spec = KernelSpec.of(
@@ -81,7 +88,7 @@ def runnable(cases: Cases, device: Device) -> Any:
             device.peak_flops_per_s(dtype, cases.family.unit)
         except SpecError:
             good[index] = False
-    room = (device.fact("memory_b") or math.inf) * _MEMORY_SHARE
+    room = (device.fact("memory_b") or math.inf) * MEMORY_SHARE
     for index, view in cases.views():
         good[index] &= np.broadcast_to(cases.family.footprint_b(view) <= room, good[index].shape)
     return good

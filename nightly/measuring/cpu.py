@@ -16,14 +16,14 @@ from ...collectors.cpu.worker import local_workers
 from ...collectors.host import machine_facts, state_facts
 from ...collectors.kernel_campaign import Reading, Sink, run_campaign
 from ...features.errors import SpecError
-from ...features.kernel import KernelSpec, View, get_family
+from ...features.kernel import CACHE_STATES, KernelSpec, View, get_family
 from ...features.kernel import families as all_families
 from ..record.plan import Plan
 from .protocol import CollectingEnd, DeviceReading
 
-_PACE = replace(PACE, drift=0.15, calibration=3)
-"""On a busy machine two blocks in three would be measured twice by a campaign's rule. A night's minutes are worth more in other
-cases: calibration doubts rows that stand out."""
+_PACE = replace(PACE, calibration=3)
+"""With the plan's `drift`: by a campaign's rule two blocks in three would be measured twice on a busy machine. A night's
+minutes are worth more in other cases: calibration doubts rows that stand out."""
 
 
 class CpuMeasurer:
@@ -55,14 +55,15 @@ class CpuMeasurer:
         return {self._device: DeviceReading(tuple(readings), facts, None if clock_mhz is None else 1e6 * clock_mhz)}
 
     def candidates(self, device: str, wanted: int, seed: int, measured: Sequence[KernelSpec]) -> list[KernelSpec]:  # noqa: ARG002
-        """A plan of the families, dtypes and thread counts asked for."""
+        """A plan of the families, dtypes, thread counts and cache states asked for."""
         threads = self._plan.threads or tuple(sorted({1, len(os.sched_getaffinity(0))}))
         impls = self._plan.impls or ("torch",)
         names = self._plan.families or tuple(all_families())
         dtypes = self._plan.dtypes or ("fp32", "bf16")
+        states = self._plan.cache_states or CACHE_STATES
         specs: dict[KernelSpec, None] = {}
         for impl in impls:
-            specs |= dict.fromkeys(_most(names, -(-wanted // len(impls)), seed, dtypes, threads, impl))
+            specs |= dict.fromkeys(_most(names, -(-wanted // len(impls)), seed, dtypes, threads, states, impl))
         return list(specs)
 
     def can(self, device: str, spec: KernelSpec) -> bool:  # noqa: ARG002
@@ -81,19 +82,21 @@ class CpuMeasurer:
     ) -> CollectingEnd:  # fmt: skip
         """A campaign of the cases."""
         done = run_campaign(
-            cases.get(self._device, ()), device=self._device, sink=sink, pace=_PACE, note=note, until=until,
+            cases.get(self._device, ()), device=self._device, sink=sink, pace=replace(_PACE, drift=self._plan.drift),
+            note=note, until=until,
             progress=progress,
         )  # fmt: skip
         return CollectingEnd(done.interrupted)
 
 
 def _most(
-    names: Sequence[str], wanted: int, seed: int, dtypes: Sequence[str], threads: Sequence[int], impl: str
-) -> list[KernelSpec]:
+    names: Sequence[str], wanted: int, seed: int, dtypes: Sequence[str], threads: Sequence[int], states: Sequence[str],
+    impl: str,
+) -> list[KernelSpec]:  # fmt: skip
     """As many cases as were wanted, or half, or a quarter …: a family may have too few different ones."""
     while wanted > len(names):
         try:
-            return plan(names, wanted, seed, dtypes=dtypes, threads=threads, impl=impl)
+            return plan(names, wanted, seed, dtypes=dtypes, threads=threads, cache_states=states, impl=impl)
         except SpecError:
             raise
         except ValueError:

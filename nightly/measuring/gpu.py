@@ -28,7 +28,7 @@ from ...collectors.meters.nvml import NvmlReader, gpu_facts, gpu_state
 from ...collectors.meters.protocol import NoMeter
 from ...collectors.runner import gpu_runners
 from ...features.device import Device
-from ...features.kernel import KernelSpec
+from ...features.kernel import CACHE_STATES, KernelSpec
 from ...files import home_dir
 from ..record.plan import Plan
 from ..record.record import Finding
@@ -39,13 +39,13 @@ _SECONDS_PER_CANDIDATE = 0.05
 
 
 class GpuMeasurer:
-    """Measures on the first GPU. `reader` reads its board, `collector` replaces its worker process."""
+    """Measures on one GPU, the first by default. `reader` reads its board, `collector` replaces its worker process."""
 
     def __init__(
         self, plan: Plan, device: Device, reader: NvmlReader | None,
-        collector: Callable[[Mapping[str, int], float | None], GpuCollector] | None = None,
+        collector: Callable[[Mapping[str, int], float | None], GpuCollector] | None = None, index: int = 0,
     ) -> None:  # fmt: skip
-        self._plan, self._device, self._reader = plan, device, reader
+        self._plan, self._device, self._reader, self._index = plan, device, reader, index
         self._make = collector or self._worker
         self.devices = (device.name,)
 
@@ -67,11 +67,11 @@ class GpuMeasurer:
         clock, warm = (None, None) if reader is None else (reader.sm_clock_hz(), reader.temperature_c())
         return {self._device.name: DeviceReading(readings, facts, clock, warm)}
 
-    def candidates(self, device: str, wanted: int, seed: int, measured: Sequence[KernelSpec]) -> list[KernelSpec]:  # noqa: ARG002
+    def candidates(self, device: str, wanted: int, seed: int, measured: Sequence[KernelSpec]) -> list[KernelSpec]:
         """The standing campaign's plan of what is worth most, tiled kernels among it."""
         planned = latency_plan(wanted * _SECONDS_PER_CANDIDATE, seed, measured, self._device, self._plan.families)
-        plan = self._plan
-        return [spec for spec in planned if not plan.impls or spec.impl in plan.impls]
+        states = self._plan.cache_states or CACHE_STATES
+        return [spec for spec in planned if self.can(device, spec) and spec.cache_state in states]
 
     def can(self, device: str, spec: KernelSpec) -> bool:  # noqa: ARG002
         """A case of an impl that runs on GPUs, within the plan's families and impls; not the time of a call."""
@@ -90,29 +90,35 @@ class GpuMeasurer:
         """Latency of the cases; energy of a stratified share of them in the plan's `energy_minutes`, which end at `until`."""
         specs = list(cases.get(self._device.name, ()))
         latency_until = until - 60.0 * self._plan.energy_minutes
-        done = self._campaign(specs, {}, latency_until, sink, note, progress)
+        done = self.campaign(specs, {}, latency_until, sink, note, progress)
         if done.interrupted or not self._plan.energy_minutes or not specs:
             return CollectingEnd(done.interrupted)
         chosen = energy_plan(specs, (), self._device, self._plan.seed)
         # An energy case is begun only where it can end in time: it may take ten seconds.
         try:
-            energy = self._campaign(
+            energy = self.campaign(
                 chosen, energy_windows(chosen), until - SECONDS_PER_ENERGY_CASE, sink, note, progress
             )
-        except _NoSensorError as missing:
+        except NoSensorError as missing:
             message = f"Energy was not measured: {missing}. Latency was. Repair the sensor before the next night."
             return CollectingEnd(findings=(Finding("sensor", "needs-person", self._device.name, message),))
         return CollectingEnd(energy.interrupted)
 
-    def _campaign(
+    def campaign(
         self, specs: Sequence[KernelSpec], windows: Mapping[str, int], until: float, sink: Sink, note: Mapping[str, Any],
         progress: Progress | None,
     ) -> CampaignSummary:  # fmt: skip
+        """Measure the cases in order; of those in `windows`, by id, the energy too, in so many windows.
+
+        Raises:
+            CampaignError: nothing more can be stored or measured; what was stored stays.
+            NoSensorError: energy is asked for, and the GPU has no counter that can be read.
+        """
         worker = self._make(windows, until)
         worker.start(self._device)
         if windows and worker.facts().get("energy_source") == NoMeter.name:
             worker.close()
-            raise _NoSensorError(str(worker.facts().get("energy_source_reason")))
+            raise NoSensorError(str(worker.facts().get("energy_source_reason")))
         return run_campaign(
             specs, device=self._device.name, sink=sink, collector_for=worker, sentinels=SENTINELS,
             pace=ENERGY_PACE if windows else LATENCY_PACE, note={**self._note, **note}, key_of=one_worker,
@@ -124,10 +130,10 @@ class GpuMeasurer:
         return {"gpu": {} if self._reader is None else gpu_facts(self._reader), "campaign_seed": self._plan.seed}
 
     def _worker(self, windows: Mapping[str, int], until: float | None) -> GpuCollector:
-        options = GpuWorkerOptions(self._device.name, 0, bool(windows), SETTLE_S, WINDOW_S)
+        options = GpuWorkerOptions(self._device.name, self._index, bool(windows), SETTLE_S, WINDOW_S)
         cache = cache_environment(home_dir() / "compiled")
         return GpuCollector(options, energy=windows, env=cache, until=until)
 
 
-class _NoSensorError(Exception):
+class NoSensorError(Exception):
     """The GPU has no energy counter that can be read."""

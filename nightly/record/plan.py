@@ -8,7 +8,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from ...features.kernel import KernelSpec
+from ...features.kernel import CACHE_STATES, KernelSpec
 
 Collecting = Literal["cpu", "gpu", "fleet", "replay"]
 
@@ -133,6 +133,8 @@ class Plan:
         dtypes: Data types to measure.
         threads: Thread counts to measure; empty for one and all.
         impls: Implementations to measure; empty for all.
+        cache_states: Cache states to measure.
+        drift: How far a sentinel on a CPU may move before its block is measured again, as a ratio.
         seed: Seed of everything drawn.
         energy_minutes: Time of it for energy on a GPU.
         registry: Address of an MLflow database; None: a promotion moves the champion pointer alone.
@@ -154,6 +156,8 @@ class Plan:
     dtypes: tuple[str, ...] = ("fp32", "bf16")
     threads: tuple[int, ...] = ()
     impls: tuple[str, ...] = ()
+    cache_states: tuple[str, ...] = CACHE_STATES
+    drift: float = 0.15
     seed: int = 0
     energy_minutes: float = 0.0
     registry: str | None = None
@@ -176,12 +180,13 @@ class Plan:
         return self.collector == "replay"
 
     def allows(self, spec: KernelSpec) -> bool:
-        """Whether a case is of the families, dtypes, thread counts and impls to measure."""
+        """Whether a case is of the families, dtypes, thread counts, impls and cache states to measure."""
         wanted = (
             (self.families, spec.family),
             (self.dtypes, spec.dtype),
             (self.threads, spec.threads),
             (self.impls, spec.impl),
+            (self.cache_states, spec.cache_state),
         )
         return all(not values or value in values for values, value in wanted)
 

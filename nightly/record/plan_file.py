@@ -14,7 +14,7 @@ import yaml
 
 from ...features.dtypes import DTYPES
 from ...features.errors import SpecError, listed
-from ...features.kernel import families
+from ...features.kernel import CACHE_STATES, families
 from .plan import Plan
 
 _MOST_B = 64_000
@@ -205,6 +205,8 @@ _READ: Mapping[str, Read] = {
     "dtypes": partial(_list, partial(_one_of, tuple(DTYPES))),
     "threads": partial(_list, partial(_whole, 1, 4096)),
     "impls": partial(_list, _text),
+    "cache_states": partial(_list, partial(_one_of, CACHE_STATES)),
+    "drift": partial(_number, 0.0, 100.0),
     "seed": partial(_whole, 0, 2**32 - 1),
     "energy_minutes": partial(_number, 0.0, 1440.0),
     "registry": _text_or_none,

@@ -10,7 +10,7 @@ from ....features.kernel import Array, KernelSpec, View, get_family
 from ....version import required_versions
 from ...runner import Prepared, Runner, UnsupportedCaseError
 
-_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 _inference: list[Any] = []
 """The inference mode entered by `use_threads`, kept alive for the life of the process."""
@@ -32,8 +32,8 @@ def _prepare(spec: KernelSpec) -> Prepared:
 
 
 def _filled(torch: Any, operand: Array, generator: Any) -> Any:
-    if operand.dtype not in _DTYPES:
-        raise UnsupportedCaseError(f"torch on a CPU is measured in {', '.join(_DTYPES)}, not {operand.dtype}")
+    if operand.dtype not in DTYPES:
+        raise UnsupportedCaseError(f"torch on a CPU is measured in {', '.join(DTYPES)}, not {operand.dtype}")
     # Sizes split over ranks come as floats.
     values = torch.empty([int(size) for size in operand.shape], dtype=torch.float32)
     if operand.fill == "zeros":
@@ -42,7 +42,7 @@ def _filled(torch: Any, operand: Array, generator: Any) -> Any:
         values.normal_(generator=generator)
     if operand.fill == "positive":
         values.abs_().add_(0.5)
-    return values.to(getattr(torch, _DTYPES[operand.dtype]))
+    return values.to(getattr(torch, DTYPES[operand.dtype]))
 
 
 def _use_threads(threads: int) -> None:

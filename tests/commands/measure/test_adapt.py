@@ -1,0 +1,116 @@
+"""`kernelcast adapt` as a user types it; adaptations themselves are tested in tests/nightly/test_adaptation.py."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from kernelcast.collectors.meters import nvml
+from kernelcast.commands.measure import adapt as command
+from kernelcast.commands.measure import characterize
+from kernelcast.features.device import local_devices_dir
+from kernelcast.nightly.adaptation import adaptation_plan
+from kernelcast.nightly.record.folders import PLAN_JSON, STATE, new_night, nights_dir
+from kernelcast.nightly.record.record import NightRecord
+
+DEVICE = "amd-epyc-9005-vm-2c"
+FACTS = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b")
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(index: int, *, uuid: str | None = None) -> None:
+        raise nvml.NvmlMissingError("no driver here")
+
+    monkeypatch.setattr(nvml, "nvml_reader", missing)
+
+
+def unfinished(device: str, collector: str = "cpu") -> str:
+    """An adaptation of `device` that was killed a moment ago; its id."""
+    now = datetime.now(UTC)
+    folder = new_night(nights_dir(), "adapt", now)
+    plan = adaptation_plan(device, 10.0, collector)  # type: ignore[arg-type]
+    (folder / PLAN_JSON).write_text(json.dumps({"plan": plan.to_json()}))
+    NightRecord(folder.name, "adapt", device, "running", now.isoformat(), None, 600.0, "shipped", None).write(
+        folder / STATE
+    )
+    return folder.name
+
+
+@pytest.mark.slow  # measures nothing, but calibrates and judges the shipped model
+def test_it_measures_calibrates_and_shows_the_error_before_and_after(run, workers, tmp_path):
+    done = run("adapt", "--minutes", 1, "--families", "softmax", "--threads", 1, "--out", tmp_path / "model", "--json")
+    assert done.code == 0, done.err
+    result = json.loads(done.out)
+    assert result["device"] == DEVICE
+    assert result["learned"] > result["judging"] > 0
+    assert result["errors"][-1]["after"]["mean_ape_pct"] < result["errors"][-1]["before"]["mean_ape_pct"]
+    assert (tmp_path / "model" / "manifest.json").is_file()
+    assert {spec.cache_state for spec in workers.measured} == {"hot"}
+    listed = json.loads(run("nights", "--json").out)
+    assert [night["plan"] for night in listed] == ["adapt"]
+
+
+def test_a_machine_that_is_not_the_one_of_the_unfinished_adaptation_is_refused(run, workers):
+    name = unfinished("amd-epyc-9004-vm-2c")
+    message = run("adapt").error
+    assert f"adaptation {name} is unfinished and measured amd-epyc-9004-vm-2c; this machine has {DEVICE}" in message
+    assert "--new" in message
+    assert not workers.measured
+
+
+def test_another_unknown_cpu_is_refused_before_it_is_characterised(run, workers, machine):
+    unfinished(DEVICE)
+    machine["model"] = "99"
+    message = run("adapt").error
+    assert "this machine has cpuid-authenticamd-26-99-2c" in message
+    assert not local_devices_dir().exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--minutes", 0.5), "--minutes"),
+        (("--families", "lunch"), "lunch"),
+        (("--threads", 64), "thread counts on this machine: 1 to 2"),
+        (("--device", "amd-epyc-9004-vm-2c"), f"--device is amd-epyc-9004-vm-2c, but this machine's CPU is {DEVICE}"),
+        (("--gpu", "--threads", 1), "--threads is for a CPU"),
+        (("--gpu",), "no driver here"),
+        (("--out", "full"), "--out full is not empty"),
+        (("--device-file", "hostile.yaml"), "peak_flops_per_s"),
+        (("--device-file", "none.yaml"), "none.yaml"),
+        (("--device-file", "contradictory.yaml"), "says that it is a gpu, and it names this machine's CPU"),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(run, workers, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    Path("full").mkdir()
+    Path("full/x").touch()
+    facts = ", ".join(f"{name}: {{value: 2, source: s}}" for name in FACTS)
+    Path("hostile.yaml").write_text(
+        f"name: x\ntitle: x\nvendor: x\nkind: cpu\nfacts: {{{facts}}}\n"
+        "peak_flops_per_s: {vector: {fp32: {value: -1, source: s}}}\n"
+    )
+    Path("contradictory.yaml").write_text(
+        f"name: {DEVICE}\ntitle: x\nvendor: x\nkind: gpu\naliases: [cpuid-authenticamd-26-2-2c]\nfacts: {{{facts}}}\n"
+        "peak_flops_per_s: {matrix: {}, vector: {fp32: {value: 1.0e+12, source: s}}}\n"
+    )
+    assert message in run("adapt", *words).error
+    assert not workers.measured
+
+
+def test_a_gpu_that_no_device_file_is_of_gets_one(run, monkeypatch, tmp_path):
+    entry = {
+        "name": "nvidia-new-1", "title": "NVIDIA New 1", "aliases": ["NVIDIA New 1"], "vendor": "nvidia", "kind": "gpu",
+        "facts": {name: {"value": 100.0, "source": "measured"} for name in
+                  ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b")},
+        "peak_flops_per_s": {"matrix": {}, "vector": {"fp32": {"value": 1e12, "source": "measured"}}},
+    }  # fmt: skip
+    monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path))
+    monkeypatch.setattr(characterize, "_gpu", lambda *_, **__: (entry, {}))
+    known = command.console.read_catalogue(None)
+    path = characterize.new_gpu(known)
+    assert path == local_devices_dir() / "nvidia-new-1.yaml"
+    assert known.get("NVIDIA New 1").kind == "gpu"

@@ -1,0 +1,152 @@
+"""An adaptation on recorded rows: calibrated by most of the shapes, judged by the others, promoted if it is better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kernelcast.commands.measure.adapt import answer, run_adaptation, tell
+from kernelcast.datasets.rows.splits import held_out_shapes, shape_hashes
+from kernelcast.features.device import catalogue
+from kernelcast.models.predict.predictor import load_predictor
+from kernelcast.nightly.adaptation import HOLD_OUT, adaptation_plan, chance_of_gain, split_rows
+from kernelcast.nightly.gate.evidence import ShapeScore
+from kernelcast.nightly.measuring.protocol import CollectingEnd
+from kernelcast.nightly.measuring.replay import ReplayMeasurer, recorded_rows
+from kernelcast.nightly.open_night import NightSetup, open_night
+
+DEVICE = "amd-epyc-9005-vm-2c"
+
+
+class Counting(ReplayMeasurer):
+    """Replays, counts what it was given, and is stopped in the middle where `stop` says so."""
+
+    stop = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.given: list[str] = []
+
+    def collect(self, cases: Any, **options: Any) -> CollectingEnd:
+        part = {name: specs[: len(specs) // 2 if self.stop else None] for name, specs in cases.items()}
+        self.given += [spec.case_id for specs in part.values() for spec in specs]
+        end = super().collect(part, **options)
+        return CollectingEnd(True) if self.stop else end
+
+
+@pytest.fixture
+def setup(home, recorded: Path) -> Callable[..., NightSetup]:
+    def setup(**changes: Any) -> NightSetup:
+        plan = adaptation_plan(DEVICE, changes.pop("minutes", 1.0), "replay", rows=str(recorded), **changes)
+        return NightSetup(plan, Counting(plan, recorded_rows(recorded, DEVICE), catalogue()), catalogue())
+
+    return setup
+
+
+def test_it_serves_a_better_model_and_says_by_how_much(home, setup, capsys) -> None:
+    before = home.served["version"]
+    record, model = run_adaptation(setup(), promote=True)
+    done = answer(record)
+    assert done["outcome"] == "promoted", record
+    assert home.served["version"] == done["version"] != before
+    total = done["errors"][-1]
+    assert total["family"] == "all"
+    assert total["after"]["n"] == done["judging"] > 15
+    # The recorded rows take 1.5 times what the champion says.
+    assert total["before"]["mean_ape_pct"] == pytest.approx(33, abs=3)
+    assert total["after"]["mean_ape_pct"] < 4
+    assert total["after"]["coverage_pct"] > total["before"]["coverage_pct"]
+    assert done["noise"] == {"n": done["rows"]["ok"], "median_pct": 0.0, "mean_pct": 0.0}
+    capsys.readouterr()
+    tell(record, model, None, False)
+    captured = capsys.readouterr()
+    assert max(map(len, captured.out.splitlines())) <= 80
+    assert "softmax" in captured.out
+    assert "`kernelcast models rollback`" in captured.err
+
+
+def test_without_promotion_the_model_before_serves(home, setup) -> None:
+    before = home.served["version"]
+    record, model = run_adaptation(setup(), promote=False)
+    assert record.outcome == "kept"
+    home.still_serves(before)
+    assert model is not None
+    load_predictor(model).load_all()
+
+
+def test_no_shape_that_judges_is_ever_learned_from(home, setup) -> None:
+    run_adaptation(setup(families=("softmax",), minutes=1.0), promote=True)
+    night = open_night(setup(), lambda *_: None, fresh=True)
+    learn, judging = split_rows(night)
+    assert not judging, "every shape was measured by the adaptation before"
+    assert learn
+    for rows in learn:
+        assert not held_out_shapes(rows.cases, HOLD_OUT, 0).any()
+
+
+def test_a_stopped_adaptation_keeps_its_rows_and_resumes(home, setup) -> None:
+    first = setup()
+    first.measurer.stop = True
+    with pytest.raises(KeyboardInterrupt):
+        run_adaptation(first, promote=True)
+    assert len(home.folders) == 1
+    second = setup()
+    record, _ = run_adaptation(second, promote=True)
+    assert len(home.folders) == 1, "the stopped one was resumed"
+    assert record.outcome == "promoted"
+    rows = record.stage("collect").facts["rows"]["ok"]
+    new = second.measurer.given[: len(second.measurer.given) - rows]
+    assert first.measurer.given
+    assert not set(first.measurer.given) & set(new), "a case was measured twice but for the repeats"
+
+
+def test_too_few_rows_change_nothing(home, setup, recorded, monkeypatch) -> None:
+    before = home.served["version"]
+    tiny = setup()
+    monkeypatch.setattr(tiny.measurer, "candidates", lambda *_: list(tiny.measurer._rows)[:1])
+    record, model = run_adaptation(tiny, promote=True)
+    assert record.outcome == "kept"
+    assert "both are needed" in record.stage("train").summary
+    assert model is None
+    home.still_serves(before)
+
+
+def test_shapes_are_left_out_by_their_hashes(home, setup) -> None:
+    record, _ = run_adaptation(setup(), promote=False)
+    night = open_night(setup(), lambda *_: None, resume=record.id)
+    learn, judging = split_rows(night)
+    hashes = [np.concatenate([shape_hashes(rows.cases) for rows in tables]) for tables in (learn, judging)]
+    assert not np.isin(*hashes).any()
+    assert len(hashes[1]) / sum(map(len, hashes)) == pytest.approx(HOLD_OUT, abs=0.08)
+
+
+def gains(before: float, after: float, n: int) -> list[ShapeScore]:
+    noise = np.random.default_rng(0).normal(0.0, 20.0, n).tolist()
+    return [ShapeScore("softmax", DEVICE, 1, before + each, after, 0.9, 0.9) for each in noise]
+
+
+def test_one_look_tells_a_gain_from_chance() -> None:
+    assert chance_of_gain(gains(50.0, 35.0, 60), 0) < 0.01
+    assert chance_of_gain(gains(50.0, 50.0, 60), 0) > 0.1
+    assert chance_of_gain(gains(35.0, 50.0, 60), 0) > 0.9
+    # One error beyond all measure decides nothing.
+    assert chance_of_gain([*gains(50.0, 50.0, 60), ShapeScore("softmax", DEVICE, 1, 1e6, 1.0, 0.9, 0.9)], 0) > 0.02
+
+
+def test_rows_faster_than_the_device_file_allows_are_told(home, setup, recorded) -> None:
+    """A file that claims less than the machine can do: its rows are no times, and a finding names the file's fault."""
+    slow = setup()
+    slow.measurer._rows = {
+        spec: replace(row, latency_s=1e-9, latency_q1_s=1e-9, latency_q3_s=1e-9, latency_min_s=1e-9)
+        for spec, row in slow.measurer._rows.items()
+    }
+    before = home.served["version"]
+    record, model = run_adaptation(slow, promote=True)
+    assert model is None
+    assert record.stage("collect").facts["rows"].keys() == {"failed"}
+    assert any("Look at the device file" in finding.message for finding in record.findings)
+    home.still_serves(before)
