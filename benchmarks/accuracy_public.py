@@ -146,8 +146,7 @@ def public_rows(tables: Path, predictor: ArtifactPredictor) -> list[PageRow]:
             return ()
         # Other labs' tables have devices that are not in the catalogue.
         labelled = labelled_files([path], split=split, skip_bad_rows=source not in trained)
-        timed = map(with_timing, labelled) if source in trained else labelled
-        return [part for rows in timed for part in score(predictor, rows, coverage=COVERAGE)]
+        return [part for rows in map(with_timing, labelled) for part in score(predictor, rows, coverage=COVERAGE)]
 
     results = []
     for item in SLICES:

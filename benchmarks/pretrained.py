@@ -50,9 +50,13 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
 }
 """Whose measurements the tables hold, by the name of their folder."""
 
-_CALLED = (("aiconfigurator", "vllm fp8_block"), *((name, "") for name in SOURCES if name != "aiconfigurator"))
+_CALLED = (
+    ("aiconfigurator", "vllm fp8_block"),
+    *((name, "") for name in ("neusight", "vidur", "llmservingsim", "xla", "kernelbench")),
+)
 """Sources, and their impl and dtype, whose times are those of calls: they wait for the host, for 14 to 93 us in NeuSight's, for
-some 12 in Vidur's and LLMServingSim's, for 50 to 350 in vLLM's products in fp8_block. The others are of CUDA graphs."""
+some 12 in Vidur's and LLMServingSim's, for 50 to 350 in vLLM's products in fp8_block. The others are of CUDA graphs or of
+kernels alone."""
 
 _FAMILY_FILES = (
     "gemm",

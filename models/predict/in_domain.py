@@ -231,7 +231,11 @@ def training_support(
     novelty += sum(what != "impl" for what, _, _ in unknown) + len(knobs)
     warnings = [
         *_place_warnings(
-            model, category, regimes["latency"], described(label.partition(" ")[2]) if is_together else None
+            model,
+            category,
+            regimes["latency"],
+            described(label.partition(" ")[2]) if is_together else None,
+            _other_timing(measured["latency"], read, read_as),
         ),
         *(_label_warning(*entry) for entry in unknown),
         *(f"{name} was never set in what was measured, and is left out of account" for name in knobs),
@@ -285,8 +289,27 @@ def _unknown_labels(schema: FeatureSchema, category: CaseCategory) -> list[tuple
     return [(what, label, known) for what, label, known in labels if label not in known]
 
 
-def _place_warnings(model: FamilyModel, category: CaseCategory, regime: str, label: str | None) -> list[str]:
-    """What to say of where the category runs; `label` is all of it in words, None where no device was measured so."""
+def _other_timing(measured: MeasuredLabels, read: CaseCategory, impl: str) -> str | None:
+    """How the category was timed on its own device, where not as wanted but the other way; None for neither."""
+    timing = "device" if read.timing == "call" else "call"
+    return timing if measured_label(read._replace(timing=timing), impl) in measured.whole else None
+
+
+def _place_warnings(
+    model: FamilyModel, category: CaseCategory, regime: str, label: str | None, other_timing: str | None
+) -> list[str]:
+    """What to say of where the category runs.
+
+    Args:
+        model: What was learned.
+        category: The category.
+        regime: That of its latency.
+        label: All of it in words, None where no device was measured so.
+        other_timing: How it was timed on its device, if in the other way.
+    """
+    if regime == "unseen_device" and other_timing is not None:
+        timed, wanted = ("calls", "kernel alone") if other_timing == "call" else ("the kernel alone", "call")
+        return [f"{category.device} was measured as {timed} only; the time of the {wanted} is derived"]
     if regime == "unseen_device" and category.device not in model.devices:
         return [f"{category.device} is not among the measured devices: {listed(model.devices)}"]
     if regime == "unseen_device":
