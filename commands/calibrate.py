@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import console
-from .measure.measure import impls_there
+from .measure.measure import runnable_impls
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,9 +127,9 @@ def suggest(
 
         pool = None if candidates is None else _read_candidates(candidates, devices.get(device).name, family)
         runnable = pool is None and not impl
-        chosen = impls_there(devices.get(device), devices) if runnable else impl or ()
+        chosen = runnable_impls(devices.get(device), devices) if runnable else impl or ()
         suggestions = find(
-            console.model_dir(model), device, n, pool, family, impls=() if _ANY in chosen else chosen, alone=runnable,
+            console.model_dir(model), device, n, pool, family, impls=() if _ANY in chosen else chosen, single_device=runnable,
             seed=seed, devices=devices,
         )  # fmt: skip
     if out_file is not None:

@@ -10,14 +10,13 @@ import typer
 
 from ..features.errors import SpecError
 from . import console
-from .measure.night_setup import NIGHT_RUNNING, night_setup
+from .measure.night_setup import NIGHT_RUNNING, SUCCESSFUL, night_setup
 
 if TYPE_CHECKING:
     from ..nightly.open_night import NightSetup
     from ..nightly.record.plan import Plan
     from ..nightly.record.record import NightRecord
 
-_DONE = ("promoted", "kept")
 _SHOWN = 20
 _KILLED = "killed"
 """What a night is called in the list whose record says `running` while no night runs."""
@@ -125,7 +124,7 @@ def _run(
         console.note(f"what was measured is stored; run the same command to continue night {stopped}")
         raise KeyboardInterrupt from stopped
     _tell(record, as_json)
-    if record.outcome not in _DONE or record.stage("report").status == "failed":
+    if record.outcome not in SUCCESSFUL or record.stage("report").status == "failed":
         raise typer.Exit(1)
 
 

@@ -1,4 +1,4 @@
-"""`kernelcast adapt`: some minutes that make the serving model one of this machine, with its error before and after."""
+"""`kernelcast adapt`: calibrate the serving model to this machine in a time budget; report the error before and after."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ...features.errors import SpecError
 from ...features.kernel import get_family
 from .. import console
 from ..catalogue import named, refuse_other_machine, this_device, this_gpu
-from .characterize import new_cpu, new_gpu, wants_gpu
+from .characterize import wants_gpu
 from .collect import thread_counts
-from .night_setup import NIGHT_RUNNING, night_setup
+from .night_setup import NIGHT_RUNNING, SUCCESSFUL, characterise_cpu, characterise_gpu, night_setup
 
 if TYPE_CHECKING:
     from ...nightly.context import Night
@@ -33,13 +33,16 @@ _BUSY = 0.5
 
 _SHOWN = ("before", "median ratio", "after")
 
+_OF_TWO = 0.7
+"""The difference of two measurements has √2 times the deviation of one, which is what a perfect model would err by."""
+
 
 def adapt(
     minutes: Annotated[float, typer.Option(min=1, max=1440, help="Minutes in all.")] = 10.0,
     families: console.Families = "",
     threads: Annotated[str, typer.Option(help="CPU thread counts separated by commas; default: 1 and all cores.")] = "",
     cold: Annotated[
-        bool, typer.Option("--cold", help="Measure cold caches too; half of the cases then teach of those.")
+        bool, typer.Option("--cold", help="Measure cold caches too; half of the cases are then cold.")
     ] = False,
     gpu: Annotated[
         bool | None, typer.Option("--gpu/--cpu", help="Which to measure; default: the GPU where NVML finds one.")
@@ -59,7 +62,7 @@ def adapt(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Adapt the model to this machine: measure for some minutes, calibrate, and show the error before and after.
+    """Calibrate the serving model to this machine within a time budget; report the error before and after.
 
     A CPU or GPU that no device file is of is characterised first. A fifth of the shapes judges and is never learned from. The
     model is promoted if it is better beyond noise; `kernelcast models rollback` goes back. Run the same command again to
@@ -71,16 +74,17 @@ def adapt(
         _check_out(out_dir)
     began = time.monotonic()
     known = console.read_catalogue(device_file)
-    with console.plain_errors("adapt", "collect,calibrate"):
+    on_gpu = _on_gpu(gpu, device, known)
+    if on_gpu and counts:
+        raise SpecError("--threads is for a CPU; leave it out, or add --cpu", field="threads")
+    with console.plain_errors("adapt", "gpu,calibrate" if on_gpu else "collect,calibrate"):
         from ...collectors.campaign import terminate_as_interrupt
         from ...nightly.adaptation import adaptation_plan
         from ...nightly.record.folders import NightRunningError, night_lock, nights_dir
 
         with terminate_as_interrupt():
-            on_gpu = _on_gpu(gpu, device, known)
-            if on_gpu and counts:
-                raise SpecError("--threads is for a CPU; leave it out, or add --cpu", field="threads")
-            _refuse_unfinished_elsewhere(known, on_gpu, new)
+            if not new:
+                _refuse_unfinished_elsewhere(known, on_gpu, same_kind=gpu is not None)
             name = _this_gpu_name(device, known) if on_gpu else _this_cpu_name(device, known)
             plan = adaptation_plan(
                 name, minutes, "gpu" if on_gpu else "cpu", families=wanted, threads=counts,
@@ -159,8 +163,7 @@ def _this_cpu_name(device: str | None, known: Catalogue) -> str:
         console.note(
             f"no device file is of this CPU ({machine_id()}): it is characterised first, half a minute or more"
         )
-        path, _ = new_cpu()
-        console.note(f"its device file is {path}; every command knows it from now on")
+        characterise_cpu()
     return this_device(None, known)
 
 
@@ -170,22 +173,28 @@ def _this_gpu_name(device: str | None, known: Catalogue) -> str:
     Raises:
         SpecError: there is no GPU, or `device` is not it.
     """
-    from ...collectors.meters.nvml import open_nvml
-
-    reader = open_nvml()
-    name = None if reader is None else reader.name()
+    name = _nvml_name()
     if device is None and name is not None and known_by(name, known) is None:
         console.note(f"no device file is of this GPU ({name}): it is characterised first, one to two minutes")
-        console.note(f"its device file is {new_gpu(known)}; every command knows it from now on")
+        characterise_gpu(known)
     return this_gpu(device, 0, known)[0].name
 
 
-def _refuse_unfinished_elsewhere(known: Catalogue, on_gpu: bool, new: bool) -> None:
-    """Raises SpecError: an adaptation of the last day is unfinished that measured another device than this machine's."""
+def _refuse_unfinished_elsewhere(known: Catalogue, on_gpu: bool, *, same_kind: bool) -> None:
+    """Refuse to begin while an adaptation of the last day is unfinished that measured another device than this machine's.
+
+    Args:
+        known: the catalogue.
+        on_gpu: whether this machine's GPU is what is measured now.
+        same_kind: whether only an adaptation of that kind of device counts, since the user said which kind is meant.
+
+    Raises:
+        SpecError: there is one.
+    """
     from ...nightly.adaptation import NAME
     from ...nightly.record.folders import PLAN_JSON, nights_dir, unfinished
 
-    folder = None if new else unfinished(nights_dir(), NAME, datetime.now(UTC))
+    folder = unfinished(nights_dir(), NAME, datetime.now(UTC))
     if folder is None:
         return
     try:
@@ -193,18 +202,22 @@ def _refuse_unfinished_elsewhere(known: Catalogue, on_gpu: bool, new: bool) -> N
         before, of_gpu = str(plan["device"]), plan["collector"] == "gpu"
     except (OSError, ValueError, KeyError, TypeError):
         return
-    if of_gpu == on_gpu:
-        machine = known_by(_gpu_name() or "", known) if on_gpu else known_machine(known)
-        now = machine.name if machine is not None else _gpu_name() if on_gpu else machine_id()
-        if now is not None and now != before:
-            raise SpecError(
-                f"adaptation {folder.name} is unfinished and measured {before}; this machine has {now}. Its rows are stored. "
-                "Resume it on that machine, or begin one for this machine with --new",
-                field="device",
-            )
+    if same_kind and of_gpu != on_gpu:
+        return
+    calls_itself = _nvml_name() if on_gpu else machine_id()
+    machine = known_by(calls_itself or "", known) if on_gpu else known_machine(known)
+    now = calls_itself if machine is None else machine.name
+    if now is not None and now != before:
+        resume = "" if of_gpu == on_gpu else f" with {'--gpu' if of_gpu else '--cpu'}"
+        raise SpecError(
+            f"adaptation {folder.name} is unfinished and measured {before}; this machine has {now}. Its rows are stored. "
+            f"Resume it on that machine{resume}, or begin one for this machine with --new",
+            field="device",
+        )
 
 
-def _gpu_name() -> str | None:
+def _nvml_name() -> str | None:
+    """What this machine's GPU calls itself; None where NVML does not say."""
     from ...collectors.meters.nvml import open_nvml
 
     reader = open_nvml()
@@ -232,9 +245,10 @@ def answer(record: NightRecord) -> dict[str, Any]:
     verdict: dict[str, Any] = next(iter(facts["gate"].get("verdicts", ())), {})
     return {
         "id": record.id, "device": record.device, "outcome": record.outcome, "rows": facts["collect"].get("rows", {}),
-        "noise": facts["collect"].get("noise", {"n": 0}), "learned": facts["train"].get("learned", 0),
-        "judging": facts["train"].get("judging", 0), "errors": facts["gate"].get("errors", []),
-        "verdict": verdict.get("summary"), "kept_families": verdict.get("keep", []),
+        "noise": facts["collect"].get("noise", {"n": 0}), "training_rows": facts["train"].get("training_rows", 0),
+        "test_rows": facts["train"].get("test_rows", 0), "errors": facts["gate"].get("errors", []),
+        "verdict": verdict.get("summary"), "refused": list(verdict.get("reasons", ())),
+        "kept_families": verdict.get("keep", []),
         "version": facts["promote"].get("version"), "seconds": round(sum(stage.seconds for stage in record.stages), 1),
         "model": facts["gate"].get("model"), "report": facts["report"].get("html"),
     }  # fmt: skip
@@ -252,22 +266,28 @@ def tell(record: NightRecord, model: Path | None, out: Path | None, as_json: boo
     elif done["errors"]:
         _show_errors(done)
     for finding in record.findings:
-        if finding.level != "info":
+        # How far the model before is off is what the table says.
+        if finding.level != "info" and finding.kind != "model-drift":
             console.note(f"{finding.level}: {finding.message}")
     rows = ", ".join(f"{count} {status}" for status, count in sorted(done["rows"].items())) or "none"
-    console.note(f"rows: {rows}; {done['learned']} calibrate, {done['judging']} judge ({done['seconds']:.0f} s)")
+    console.note(
+        f"rows: {rows}; {done['training_rows']} calibrate, {done['test_rows']} judge ({done['seconds']:.0f} s)"
+    )
     if done["noise"]["n"]:
         noise = done["noise"]
         console.note(f"noise: {noise['n']} cases measured twice differ by {noise['median_pct']:.1f} % in the median, "
-                     f"{noise['mean_pct']:.1f} % in the mean; no model can err less")  # fmt: skip
+                     f"{noise['mean_pct']:.1f} % in the mean; a perfect model would err by about "
+                     f"{_OF_TWO * noise['median_pct']:.1f} % in the median")  # fmt: skip
     for stage in record.stages:
         if stage.status == "failed" or (stage.name in ("train", "gate", "promote") and stage.summary):
             console.note(f"{stage.name}: {stage.summary}")
+    if done["refused"]:
+        console.note(f"verdict: {done['verdict']}")
     if model is not None:
         console.note(f"the calibrated model is in {out or model}")
     if done["version"]:
         console.note("`kernelcast models rollback` brings the model before back")
-    if record.outcome not in ("promoted", "kept"):
+    if record.outcome not in SUCCESSFUL:
         raise typer.Exit(1)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,10 +16,9 @@ from ...features.device import known_machine
 from ...features.errors import SpecError, listed
 from .. import console
 from ..catalogue import refuse_other_machine, this_device, this_gpu
+from .result_table import NOT_MEASURED, Case, stored_cases, stored_results, with_results
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ...collectors.kernel_campaign import Sink
     from ...collectors.meters.nvml import NvmlReader
     from ...datasets.form.form import FormTable
@@ -33,8 +31,6 @@ _IMPL = "torch"
 """What runs a case whose row does not say."""
 
 _EXTRAS = {"cpu": "collect", "gpu": "gpu"}
-_MEASURED = ("latency_s", "power_w", "energy_j")
-_NOT_MEASURED = "not measured"
 
 
 def measure(
@@ -56,8 +52,9 @@ def measure(
 ) -> None:
     """Measure the cases of a table on this machine: kernelcast measure cases.csv
 
-    Writes the table with latency_s, power_w, energy_j, status and message, ready for `kernelcast calibrate`. Cases that cannot
-    run here are refused before anything is measured. Run it again to resume: stored cases are not measured again.
+    Writes the table with latency_s, power_w, energy_j, status and message, ready for `kernelcast calibrate`, also where
+    measuring fails in the middle. Cases that cannot run here are refused before anything is measured. Run it again to resume:
+    stored cases are not measured again.
     """
     from ..predict.predict_table import check_table, write_table
 
@@ -72,31 +69,24 @@ def measure(
         form = read_form(table, family=family, skip_bad_rows=skip_bad_rows, need_labels=False,
                          known_devices=lambda name: known.get(name).name)  # fmt: skip
         machine = ThisMachine(known, index)
-        cases, refused = _judged(form, machine)
+        cases, refused = check_rows(form, machine)
         if refused and (not skip_bad_rows or not cases):
             raise SpecError(_complaint(table, refused, form.table.num_rows, any_good=bool(cases)))
-        rows = Store(store, lower_bounds=partial(catalogue_bounds, known=known))
-        interrupted = _run(cases, machine, rows, energy=energy)
-        results = _results(rows, cases)
     refused |= {row.row: f"{row.column}: {row.reason}" for row in form.refused}
-    write_table(_filled(form, cases, results, refused), out)
+    extras = sorted({_EXTRAS[case.device.kind] for case in cases.values()})
+    with console.plain_errors("measure", ",".join(extras)):
+        rows = Store(store, lower_bounds=partial(catalogue_bounds, known=known))
+        for device in _devices(cases):
+            refuse_other_machine(rows, device, machine.gpu()[1] if device.kind == "gpu" else None)
+        try:
+            interrupted = _run(cases, machine, rows, energy=energy)
+        finally:
+            results = stored_results(rows, cases)
+            write_table(with_results(form, cases, results, refused), out)
     _tell(out, cases, results, refused, rows.location.name, as_json)
     if interrupted:
         console.note("run the same command again to measure the rest")
         raise KeyboardInterrupt
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A row that this machine can measure.
-
-    Attributes:
-        spec: The kernel, with what runs it and on how many threads.
-        device: This machine's device of that kind.
-    """
-
-    spec: KernelSpec
-    device: Device
 
 
 class ThisMachine:
@@ -150,16 +140,16 @@ def impls_of(kind: str) -> tuple[str, ...]:
 
 
 @cache
-def missing_package(kind: str, impl: str) -> str | None:
-    """The package that a runner needs and that is not installed; None where all are."""
+def refusal_of(kind: str, impl: str) -> str | None:
+    """Why a runner cannot run on this machine, and what to do about a missing package; None where it can."""
     from ...collectors.runner import UnsupportedCaseError, gpu_runners, runners
 
     runner = gpu_runners()[impl] if kind == "gpu" else runners()[impl]
     try:
         runner.versions()
-    except PackageNotFoundError as error:
-        return str(error.name)
     except (ImportError, UnsupportedCaseError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            return f"it needs {error.name}; run: pip install 'kernelcast[{_EXTRAS[kind]}]'"
         return str(error)
     return None
 
@@ -174,9 +164,8 @@ def _check_runs(spec: KernelSpec, device: Device) -> None:
         raise SpecError(
             f"is {spec.impl!r}; kernelcast measures {listed(able)} on a {device.kind.upper()}", field="impl"
         )
-    if (package := missing_package(device.kind, spec.impl)) is not None:
-        advice = f"pip install 'kernelcast[{_EXTRAS[device.kind]}]'"
-        raise SpecError(f"is {spec.impl!r}, which needs {package}; run: {advice}", field="impl")
+    if (reason := refusal_of(device.kind, spec.impl)) is not None:
+        raise SpecError(f"is {spec.impl!r}, which cannot run here: {reason}", field="impl")
     if spec.impl == _IMPL and _IMPL not in family.run:
         raise SpecError(f"is {family.name}, which torch has no kernel of", field="family")
     if spec.impl == _IMPL and spec.config:
@@ -199,7 +188,7 @@ def _check_runs(spec: KernelSpec, device: Device) -> None:
                         field="sizes")  # fmt: skip
 
 
-def _judged(form: FormTable, machine: ThisMachine) -> tuple[dict[int, Case], dict[int, str]]:
+def check_rows(form: FormTable, machine: ThisMachine) -> tuple[dict[int, Case], dict[int, str]]:
     """By row of the table, the cases that can be measured here and why the others cannot."""
     from ...models.selection.suggest import spec_at
 
@@ -217,18 +206,24 @@ def _judged(form: FormTable, machine: ThisMachine) -> tuple[dict[int, Case], dic
 def _complaint(path: Path, refused: Mapping[int, str], n: int, *, any_good: bool) -> str:
     shown = "\n".join(f"  row {row + 1}: {reason}" for row, reason in sorted(refused.items())[:_SHOWN])
     more = f"\n  and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
-    advice = "Correct them, or skip them with --skip-bad-rows." if any_good else "`kernelcast suggest` lists what can."
+    advice = ("Correct them, or skip them with --skip-bad-rows." if any_good else
+              "`kernelcast suggest --device NAME --out cases.csv` writes cases that this machine can run.")  # fmt: skip
     return (f"{path}: {len(refused)} of {n} rows cannot be measured on this machine (rows count from 1, below the header):\n"
             f"{shown}{more}\nNothing was measured. {advice}")  # fmt: skip
 
 
+def _devices(cases: Mapping[int, Case]) -> list[Device]:
+    """The devices of the cases, each once. A GPU is first: that it has no energy sensor is known when its worker starts."""
+    devices = {case.device.name: case.device for case in cases.values()}
+    return sorted(devices.values(), key=lambda device: device.kind == "cpu")
+
+
 def _run(cases: Mapping[int, Case], machine: ThisMachine, store: Store, *, energy: bool) -> bool:
     """Measure and store the cases that are not stored yet; whether someone stopped it."""
-    for device in {case.device.name: case.device for case in cases.values()}.values():
-        done = store.case_ids(device.name)
-        specs = dict.fromkeys(case.spec for case in cases.values() if case.device is device)
+    for device in _devices(cases):
+        specs = list(dict.fromkeys(case.spec for case in cases.values() if case.device.name == device.name))
+        done = stored_cases(store, device, specs, energy=energy)
         todo = [spec for spec in specs if spec.case_id not in done]
-        refuse_other_machine(store, device, machine.gpu()[1] if device.kind == "gpu" else None)
         if len(todo) < len(specs):
             console.note(f"{len(specs) - len(todo)} of {len(specs)} cases of {device.name} are stored already")
         if todo and _campaign(todo, device, machine, store, energy=energy):
@@ -269,59 +264,6 @@ def _campaign(specs: Sequence[KernelSpec], device: Device, machine: ThisMachine,
             ) from missing
 
 
-def _results(store: Store, cases: Mapping[int, Case]) -> dict[str, dict[str, Any]]:
-    """By case, its newest stored row, one with a time if there is any."""
-    columns = ["case_id", "status", "message", "block", *_MEASURED]
-    wanted = {case.spec.case_id for case in cases.values()}
-    results: dict[str, dict[str, Any]] = {}
-    for family, device in dict.fromkeys((case.spec.family, case.device.name) for case in cases.values()):
-        for row in store.read(family, [device], columns).to_pylist():
-            best = results.get(row["case_id"])
-            if row["case_id"] in wanted and (best is None or _rank(row) > _rank(best)):
-                results[row["case_id"]] = row
-    return results
-
-
-def _rank(row: Mapping[str, Any]) -> tuple[bool, str]:
-    return row["status"] == "ok", row["block"] or ""
-
-
-def _filled(
-    form: FormTable, cases: Mapping[int, Case], results: Mapping[str, Mapping[str, Any]], refused: Mapping[int, str]
-) -> pa.Table:
-    """The table with what was measured; rows and other columns stay as they are."""
-    import pyarrow as pa
-
-    n = form.table.num_rows
-    rows = [results.get(cases[i].spec.case_id) if i in cases else None for i in range(n)]
-    columns: dict[str, pa.Array] = {
-        name: pa.array([row and row[name] for row in rows], pa.float64()) for name in _MEASURED
-    }
-    columns |= {
-        "status": pa.array([_status(row, i in refused) for i, row in enumerate(rows)], pa.string()),
-        "message": pa.array([refused.get(i) or (row and row["message"]) for i, row in enumerate(rows)], pa.string()),
-    }
-    there = {name: form.table[name].to_pylist() if name in form.table.column_names else [None] * n
-             for name in ("impl", "threads")}  # fmt: skip
-    words = [cases[i].spec.impl if i in cases else there["impl"][i] for i in range(n)]
-    counts = [cases[i].spec.threads if i in cases else there["threads"][i] for i in range(n)]
-    columns["impl"] = pa.array([word and str(word) for word in words], pa.string())
-    if any(count is not None for count in counts):
-        # A refused row may hold anything.
-        whole = all(count is None or isinstance(count, int) for count in counts)
-        cells = counts if whole else [None if count is None else str(count) for count in counts]
-        columns["threads"] = pa.array(cells, pa.int64() if whole else pa.string())
-    table = form.table
-    for name, column in columns.items():
-        at = table.column_names.index(name) if name in table.column_names else None
-        table = table.append_column(name, column) if at is None else table.set_column(at, name, column)
-    return table
-
-
-def _status(row: Mapping[str, Any] | None, is_refused: bool) -> str:
-    return "unsupported" if is_refused else _NOT_MEASURED if row is None else str(row["status"])
-
-
 def _tell(
     out: Path, cases: Mapping[int, Case], results: Mapping[str, Mapping[str, Any]], refused: Mapping[int, str], store: str,
     as_json: bool,
@@ -350,16 +292,17 @@ def _failed(
     for row, case in cases.items():
         result = results.get(case.spec.case_id)
         if result is None:
-            yield row, _NOT_MEASURED, None
+            yield row, NOT_MEASURED, None
         elif result["status"] != "ok":
             yield row, str(result["status"]), result["message"]
 
 
-def impls_there(device: Device, known: Catalogue) -> tuple[str, ...]:
+def runnable_impls(device: Device, known: Catalogue) -> tuple[str, ...]:
     """What this project can measure on a device: of this machine's what is installed, if anything is."""
     able = impls_of(device.kind)
-    installed = tuple(impl for impl in able if _is_here(device, known) and missing_package(device.kind, impl) is None)
-    return installed or able
+    if not _is_here(device, known):
+        return able
+    return tuple(impl for impl in able if refusal_of(device.kind, impl) is None) or able
 
 
 def _is_here(device: Device, known: Catalogue) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...features.device import Catalogue, known_machine, machine_id
 from .. import console
+from .characterize import new_cpu, new_gpu
 
 if TYPE_CHECKING:
     from ...nightly.open_night import NightSetup
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 NIGHT_RUNNING = 3
 """Exit code where another night is running on this machine."""
+
+SUCCESSFUL = ("promoted", "kept")
+"""Outcomes of a night, or an adaptation, that did what it is for."""
 
 
 def night_setup(plan: Plan, device_files: list[Path] | None, *, dry_run: bool = False) -> NightSetup:
@@ -36,7 +40,10 @@ def night_setup(plan: Plan, device_files: list[Path] | None, *, dry_run: bool = 
             stand_in = _with_stand_in(known)
             # A plan that cannot run is refused before the machine is measured for half a minute.
             ready_store(NightSetup(plan, CpuMeasurer(plan, this_device(None, stand_in)), stand_in))
-            known = stand_in if dry_run else _with_this_cpu(known)
+            if dry_run:
+                known = stand_in
+            else:
+                characterise_cpu()
         measurer = CpuMeasurer(plan, this_device(plan.device, known))
     elif plan.collector == "gpu":
         from ...nightly.measuring.gpu import GpuMeasurer
@@ -64,12 +71,27 @@ def _with_stand_in(known: Catalogue) -> Catalogue:
     return Catalogue((replace(like, name=machine_id(), aliases=(), measured={}),))
 
 
-def _with_this_cpu(known: Catalogue) -> Catalogue:
-    """The catalogue with this machine's CPU, which is measured for it."""
+def characterise_cpu() -> None:
+    """Write the device file of this machine's CPU, which no device file is of, and its descriptor for nights to come.
+
+    Raises:
+        SpecError: too little could be measured to say what the machine can do, or the file cannot be written.
+    """
     from ...nightly.stages.device import write_descriptor
-    from .characterize import new_cpu
 
     path, measured = new_cpu()
     write_descriptor(machine_id(), measured)
+    _note_device_file(path)
+
+
+def characterise_gpu(known: Catalogue) -> None:
+    """Write the device file of this machine's GPU, which no device file is of.
+
+    Raises:
+        SpecError: too little could be measured to say what the GPU can do, or the file cannot be written.
+    """
+    _note_device_file(new_gpu(known))
+
+
+def _note_device_file(path: Path) -> None:
     console.note(f"its device file is {path}; every command knows it from now on")
-    return known

@@ -45,14 +45,14 @@ class _Setting:
 
 
 def drawn_cases(
-    model: FamilyModel, device: Device, devices: Catalogue, n: int, *, impls: Collection[str] = (), alone: bool = False,
+    model: FamilyModel, device: Device, devices: Catalogue, n: int, *, impls: Collection[str] = (), single_device: bool = False,
     seed: int = 0,
 ) -> Cases:  # fmt: skip
     """At most `n` cases of the model's family on `device`, all within the model's domain and what the device can hold.
 
     Implementations, dtypes and variants are those measured on devices of its kind; those measured only with tuning knobs
-    are left out, as nothing here says which knobs a device takes. Of `impls` alone, where some are given. `alone` leaves out
-    what one of several devices does of a kernel they share.
+    are left out, as nothing here says which knobs a device takes. Of `impls` alone, where some are given. `single_device`
+    leaves out what one of several devices does of a kernel they share.
 
     Raises:
         SpecError: the model knows nothing that could run there.
@@ -64,7 +64,7 @@ def drawn_cases(
     state = min(model.schema.cache_states, key=CACHE_STATES.index)
     chosen: dict[KernelSpec, None] = {}
     for sizes in _shapes(family, model, n, seed):
-        if alone and any(sizes.get(name, 1) > 1 for name in _RANKS):
+        if single_device and any(sizes.get(name, 1) > 1 for name in _RANKS):
             continue
         suited = _suited(family, settings, sizes)
         setting = suited[int(rng.integers(len(suited)))]

@@ -146,7 +146,7 @@ def suggest(
     families: Sequence[str] | None = None,
     *,
     impls: Collection[str] = (),
-    alone: bool = False,
+    single_device: bool = False,
     seed: int = 0,
     devices: Catalogue | None = None,
 ) -> list[Suggestion]:
@@ -161,7 +161,7 @@ def suggest(
         candidates: cases to choose from, put on `device` whatever device they name; None: like those trained on.
         families: families to choose from; None: all that the model knows, or of which there are candidates.
         impls: choose only from cases of these; empty: of all.
-        alone: draw no part of a kernel that several devices share.
+        single_device: draw no part of a kernel that several devices share.
         seed: of the drawing of candidates.
         devices: the catalogue, default the shipped one.
 
@@ -182,7 +182,7 @@ def suggest(
             check_kind(family, target)
             if by_family is None:
                 share = max(_FEWEST_DRAWN, min(_DRAWN // len(names), MOST_CANDIDATES))
-                cases = drawn_cases(family, target, known, share, impls=impls, alone=alone, seed=seed)
+                cases = drawn_cases(family, target, known, share, impls=impls, single_device=single_device, seed=seed)
             else:
                 cases = _placed_candidates(by_family[name], target, known, impls, seed)
             choices.append(_Choice.of(FamilyPredictor(family, str(manifest["regressor"]), known), cases, known))

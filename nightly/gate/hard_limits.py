@@ -60,17 +60,20 @@ def _measured(manifest: Mapping[str, Any]) -> set[str]:
 def seconds_per_answer(predictors: Sequence[ArtifactPredictor], tables: Sequence[Cases]) -> list[float]:
     """Seconds that each predictor takes for all the tables: the best of several turns, since others run here too.
 
-    The predictors take turns, so that a slow stretch of the machine falls on all of them. Families that one of them lacks are
-    left out of all.
+    The predictors take turns, so that a slow stretch of the machine falls on all of them, and have one thread: on a busy
+    machine threads of small products wait for each other. Families that one of them lacks are left out of all.
     """
+    from threadpoolctl import threadpool_limits
+
     shared = [table for table in tables if all(table.family.name in predictor.families for predictor in predictors)]
     best = [float("inf")] * len(predictors)
-    for _ in range(_REPEATS):
-        for i, predictor in enumerate(predictors):
-            began = time.perf_counter()
-            for table in shared:
-                predictor.predict_cases(table)
-            best[i] = min(best[i], time.perf_counter() - began)
+    with threadpool_limits(1):
+        for _ in range(_REPEATS):
+            for i, predictor in enumerate(predictors):
+                began = time.perf_counter()
+                for table in shared:
+                    predictor.predict_cases(table)
+                best[i] = min(best[i], time.perf_counter() - began)
     return best
 
 

@@ -35,7 +35,8 @@ class Rules:
         least_coverage: Share of rows that intervals of 90 % must hold, unless the champion's hold no more.
         may_forget: Whether a family or device that the champion was measured on may be lost.
         slower: Most time for the rows that judge, as a factor on the champion's.
-        quick_s: Predictions that take fewer seconds in all are never too slow.
+        quick_s: Predictions that take fewer seconds in all are never too slow,
+        quick_row_s: nor are those that take fewer seconds a row: rows of the device itself cost time, whatever their use.
         larger: Largest size, as a factor on the champion's.
         small_b: A model of fewer bytes is never too large.
     """
@@ -48,6 +49,7 @@ class Rules:
     may_forget: bool = False
     slower: float = 2.0
     quick_s: float = 0.05
+    quick_row_s: float = 1e-4
     larger: float = 4.0
     small_b: float = 32e6
 
@@ -154,7 +156,8 @@ def refusals(
     for case in cases:
         yield from answers_refused(case.family.name, new.predict_cases(case, coverage=COVERAGE))
     before_s, after_s = seconds_per_answer([old, new], cases)
-    if after_s > max(rules.quick_s, rules.slower * before_s):
+    quick_s = max(rules.quick_s, rules.quick_row_s * sum(map(len, cases)))
+    if after_s > max(quick_s, rules.slower * before_s):
         yield f"it is too slow: {after_s * 1e3:.0f} ms for the rows that judge, the champion takes {before_s * 1e3:.0f} ms"
 
 

@@ -46,8 +46,8 @@ _APART = 1.0
 """What one other setting (dtype, variant, impl, cache state, threads) adds to a squared distance in standardised log sizes."""
 
 
-def choose(night: Night) -> StageResult:
-    """Choose tonight's cases and keep them in the night's folder.
+def choose(night: Night, more: float = 1.0) -> StageResult:
+    """Choose tonight's cases and keep them in the night's folder; `more` times as many as are predicted to fit.
 
     Raises:
         SpecError: a device the catalogue does not know.
@@ -60,7 +60,7 @@ def choose(night: Night) -> StageResult:
                    "`minutes` in the plan.")  # fmt: skip
         finding = Finding("budget", "warning", night.record.device, message)
         return StageResult(message, findings=(finding,), status="skipped")
-    chosen, candidates, findings = cases_for(night, seconds)
+    chosen, candidates, findings = cases_for(night, more * seconds)
     night.write_chosen(chosen)
     why = Counter(case.why for case in chosen)
     predicted = sum(case.measuring_s for case in chosen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,12 @@ _MOST_REQUESTED = 200
 """Kernels that users asked for most, whose answers are compared before and after."""
 
 
-def gate(night: Night) -> StageResult:
+def gate(night: Night, decide: Callable[[Verdict], Verdict] | None = None) -> StageResult:
     """Judge the challengers.
+
+    Args:
+        night: the night.
+        decide: a further rule: the verdict that counts, from that of the bets.
 
     Raises:
         ArtifactError: the serving model cannot be loaded.
@@ -57,6 +61,8 @@ def gate(night: Night) -> StageResult:
         )
     before = _evidence_before(night)
     verdicts = _verdicts(night, champion, challengers, earlier, tonight, before)
+    if decide is not None:
+        verdicts = [decide(verdict) for verdict in verdicts]
     winner = chosen(verdicts)
     findings = [
         Finding("gate", "info", verdict.name, verdict.summary, {"gain_pct": verdict.gain_pct}) for verdict in verdicts

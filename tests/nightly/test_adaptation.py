@@ -13,8 +13,9 @@ from kernelcast.commands.measure.adapt import answer, run_adaptation, tell
 from kernelcast.datasets.rows.splits import held_out_shapes, shape_hashes
 from kernelcast.features.device import catalogue
 from kernelcast.models.predict.predictor import load_predictor
-from kernelcast.nightly.adaptation import HOLD_OUT, adaptation_plan, chance_of_gain, split_rows
+from kernelcast.nightly.adaptation import HOLD_OUT, adaptation_plan, chance_of_gain, split_rows, with_second_test
 from kernelcast.nightly.gate.evidence import ShapeScore
+from kernelcast.nightly.gate.judge import Verdict, judge
 from kernelcast.nightly.measuring.protocol import CollectingEnd
 from kernelcast.nightly.measuring.replay import ReplayMeasurer, recorded_rows
 from kernelcast.nightly.open_night import NightSetup, open_night
@@ -55,7 +56,7 @@ def test_it_serves_a_better_model_and_says_by_how_much(home, setup, capsys) -> N
     assert home.served["version"] == done["version"] != before
     total = done["errors"][-1]
     assert total["family"] == "all"
-    assert total["after"]["n"] == done["judging"] > 15
+    assert total["after"]["n"] == done["test_rows"] > 15
     # The recorded rows take 1.5 times what the champion says.
     assert total["before"]["mean_ape_pct"] == pytest.approx(33, abs=3)
     assert total["after"]["mean_ape_pct"] < 4
@@ -81,10 +82,10 @@ def test_without_promotion_the_model_before_serves(home, setup) -> None:
 def test_no_shape_that_judges_is_ever_learned_from(home, setup) -> None:
     run_adaptation(setup(families=("softmax",), minutes=1.0), promote=True)
     night = open_night(setup(), lambda *_: None, fresh=True)
-    learn, judging = split_rows(night)
-    assert not judging, "every shape was measured by the adaptation before"
-    assert learn
-    for rows in learn:
+    training, test = split_rows(night)
+    assert not test, "every shape was measured by the adaptation before"
+    assert training
+    for rows in training:
         assert not held_out_shapes(rows.cases, HOLD_OUT, 0).any()
 
 
@@ -104,6 +105,45 @@ def test_a_stopped_adaptation_keeps_its_rows_and_resumes(home, setup) -> None:
     assert not set(first.measurer.given) & set(new), "a case was measured twice but for the repeats"
 
 
+def test_where_another_model_serves_than_when_it_was_made_nothing_is_judged(home, setup, monkeypatch, capsys) -> None:
+    before = home.served["version"]
+    monkeypatch.setattr("kernelcast.nightly.stages.gate.serving_version", lambda: "another")
+    record, model = run_adaptation(setup(), promote=True)
+    assert record.stage("gate").status == "skipped"
+    assert "another model serves" in record.stage("gate").summary
+    assert record.outcome == "kept"
+    assert model is None
+    home.still_serves(before)
+    tell(record, model, None, False)
+    assert "another model serves" in capsys.readouterr().err
+
+
+def test_what_the_second_test_promotes_is_looked_at_as_what_the_bets_promote(home, setup, monkeypatch) -> None:
+    def not_better(*args: Any, **options: Any) -> Verdict:
+        return replace(judge(*args, **options), better=False, summary="Not promoted.")
+
+    monkeypatch.setattr("kernelcast.nightly.stages.gate.judge", not_better)
+    record, _ = run_adaptation(setup(), promote=True)
+    assert record.outcome == "promoted"
+    facts = record.stage("gate").facts
+    assert facts["chance"] <= 0.05
+    assert facts["changes_elsewhere"]["cases"] > 0
+    messages = [finding.message for finding in record.findings if finding.kind == "gate"]
+    assert messages[0] == facts["verdicts"][0]["summary"]
+    assert messages[0].startswith("Passed: better on ")
+    assert "Not promoted." not in messages
+
+
+def test_the_second_test_changes_no_refusal_and_no_verdict_that_keeps_families() -> None:
+    no_winner = Verdict("adapted", True, False, 1.0, "Not promoted.")
+    assert with_second_test(no_winner, chance=0.06, shapes=40) is no_winner
+    passed = with_second_test(no_winner, chance=0.01, shapes=40)
+    assert passed.better
+    assert passed.summary.startswith("Passed: better on 40 shapes left out")
+    for verdict in (replace(no_winner, passed=False), replace(no_winner, keep=("gemm",))):
+        assert with_second_test(verdict, chance=0.01, shapes=40) is verdict
+
+
 def test_too_few_rows_change_nothing(home, setup, recorded, monkeypatch) -> None:
     before = home.served["version"]
     tiny = setup()
@@ -118,8 +158,7 @@ def test_too_few_rows_change_nothing(home, setup, recorded, monkeypatch) -> None
 def test_shapes_are_left_out_by_their_hashes(home, setup) -> None:
     record, _ = run_adaptation(setup(), promote=False)
     night = open_night(setup(), lambda *_: None, resume=record.id)
-    learn, judging = split_rows(night)
-    hashes = [np.concatenate([shape_hashes(rows.cases) for rows in tables]) for tables in (learn, judging)]
+    hashes = [np.concatenate([shape_hashes(rows.cases) for rows in tables]) for tables in split_rows(night)]
     assert not np.isin(*hashes).any()
     assert len(hashes[1]) / sum(map(len, hashes)) == pytest.approx(HOLD_OUT, abs=0.08)
 

@@ -10,7 +10,7 @@ import pytest
 from kernelcast.collectors.meters import nvml
 from kernelcast.commands.measure import adapt as command
 from kernelcast.commands.measure import characterize
-from kernelcast.features.device import local_devices_dir
+from kernelcast.features.device import Catalogue, local_devices_dir
 from kernelcast.nightly.adaptation import adaptation_plan
 from kernelcast.nightly.record.folders import PLAN_JSON, STATE, new_night, nights_dir
 from kernelcast.nightly.record.record import NightRecord
@@ -45,7 +45,7 @@ def test_it_measures_calibrates_and_shows_the_error_before_and_after(run, worker
     assert done.code == 0, done.err
     result = json.loads(done.out)
     assert result["device"] == DEVICE
-    assert result["learned"] > result["judging"] > 0
+    assert result["training_rows"] > result["test_rows"] > 0
     assert result["errors"][-1]["after"]["mean_ape_pct"] < result["errors"][-1]["before"]["mean_ape_pct"]
     assert (tmp_path / "model" / "manifest.json").is_file()
     assert {spec.cache_state for spec in workers.measured} == {"hot"}
@@ -59,6 +59,25 @@ def test_a_machine_that_is_not_the_one_of_the_unfinished_adaptation_is_refused(r
     assert f"adaptation {name} is unfinished and measured amd-epyc-9004-vm-2c; this machine has {DEVICE}" in message
     assert "--new" in message
     assert not workers.measured
+
+
+def test_an_unfinished_adaptation_of_a_gpu_that_is_missing_now_is_refused(run, workers):
+    name = unfinished("nvidia-h200-sxm-141gb", "gpu")
+    message = run("adapt").error
+    assert f"adaptation {name} is unfinished and measured nvidia-h200-sxm-141gb; this machine has {DEVICE}" in message
+    assert "Resume it on that machine with --gpu, or begin one for this machine with --new" in message
+    assert not workers.measured
+    # Who says which kind of device is meant begins one of it.
+    command._refuse_unfinished_elsewhere(Catalogue(), False, same_kind=True)
+
+
+@pytest.mark.parametrize(("option", "extra"), [("--gpu", "gpu,calibrate"), ("--cpu", "collect,calibrate")])
+def test_a_missing_package_is_in_the_extra_of_the_device(run, machine, monkeypatch, option, extra):
+    def missing(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(command, "_refuse_unfinished_elsewhere", missing)
+    assert f"needs torch; run: pip install 'kernelcast[{extra}]'" in run("adapt", option).error
 
 
 def test_another_unknown_cpu_is_refused_before_it_is_characterised(run, workers, machine):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
-from kernelcast.collectors import host
+from kernelcast.collectors import host, runner
 from kernelcast.collectors.meters import nvml
+from kernelcast.commands.measure import measure as command
 from kernelcast.datasets.form.form import read_form
+from kernelcast.datasets.store.store import StoreError
 
 DEVICE = "amd-epyc-9005-vm-2c"
 
@@ -107,6 +111,55 @@ def test_cases_that_cannot_run_here_are_refused_before_measuring(run, workers, m
     assert done.code == 0, done.err
     assert len(workers.measured) == 1
     assert sorted(pa_csv.read_csv(tmp_path / "cases-measured.csv")["status"].to_pylist()) == ["ok", "unsupported"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_rows_without_a_result_keep_their_cells(run, workers, tmp_path, suffix):
+    other = "amd-epyc-9004-vm-2c"
+    table = write(tmp_path / f"cases{suffix}", 4, device=[DEVICE, other, other, other], latency_s=[None, 0.25, None, None],
+                  status=["", "ok", "failed", ""], message=["", "", "too busy there", ""], threads=[1, 2, 2, 2])  # fmt: skip
+    done = run("measure", table, "--skip-bad-rows")
+    assert done.code == 0, done.err
+    read = pa_csv.read_csv if suffix == ".csv" else pq.read_table
+    rows = read(tmp_path / f"cases-measured{suffix}").to_pylist()
+    assert [row["status"] for row in rows] == ["ok", "ok", "failed", "unsupported"]
+    assert rows[0]["latency_s"] < rows[1]["latency_s"] == 0.25
+    assert rows[2]["message"] == "too busy there"
+    assert f"is {other}, and this machine's CPU is {DEVICE}" in rows[3]["message"]
+
+
+def test_what_was_measured_before_an_error_is_in_the_table(run, workers, monkeypatch, tmp_path):
+    table = write(tmp_path / "cases.csv", 3)
+    campaign = command._campaign
+
+    def full_disk(specs, *rest, **options):
+        campaign(specs[:2], *rest, **options)
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(command, "_campaign", full_disk)
+    assert "the disk is full" in run("measure", table).error
+    rows = pa_csv.read_csv(tmp_path / "cases-measured.csv").to_pylist()
+    assert sorted(row["status"] for row in rows) == ["not measured", "ok", "ok"]
+
+
+def test_advice_to_install_is_given_for_a_missing_package_alone(run, workers, monkeypatch, tmp_path):
+    def reason(error: Exception) -> str:
+        def versions() -> dict[str, str]:
+            raise error
+
+        command.refusal_of.cache_clear()
+        monkeypatch.setattr(runner, "runners", lambda: {"torch": replace(torch, versions=versions)})
+        message = run("measure", write(tmp_path / "cases.csv", 1)).error
+        command.refusal_of.cache_clear()
+        return message
+
+    torch = runner.runners()["torch"]
+    wanted = "impl: is 'torch', which cannot run here: "
+    assert f"{wanted}it needs torch; run: pip install 'kernelcast[collect]'" in reason(PackageNotFoundError("torch"))
+    message = reason(runner.UnsupportedCaseError("the driver is too old"))
+    assert f"{wanted}the driver is too old\n" in message
+    assert "pip install" not in message
+    assert "kernelcast suggest --device NAME --out cases.csv" in message
 
 
 def test_another_cpu_under_the_same_name_is_refused(run, workers, monkeypatch, tmp_path):
