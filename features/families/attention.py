@@ -55,6 +55,12 @@ def _blocked(v: View) -> tuple[Size, Size, Size, Size]:
     return v["batch"] * v["kv_heads"], v["q_len"] * group, touched_kv_len(v), v["head_dim"]
 
 
+def _tiles(v: View) -> tuple[Size, Size, Size, Size]:
+    """The second product, whose tiles are the blocks of a fused kernel: its inner dimension are the keys."""
+    batch, queries, keys, head_dim = _blocked(v)
+    return batch, queries, head_dim, keys
+
+
 def _torch(torch: Any, spec: KernelSpec, q: Any, k: Any, v: Any) -> Callable[[], Any]:
     attend = torch.nn.functional.scaled_dot_product_attention
     grouped = spec["heads"] != spec["kv_heads"]
@@ -109,7 +115,7 @@ FAMILY = KernelFamily(
     traffic_b=_traffic_b,
     run={"torch": _torch},
     unit="matrix",
-    tiles=lambda v: (v["batch"] * v["heads"], v["q_len"], touched_kv_len(v), v["head_dim"]),
+    tiles=_tiles,
     blocked=_blocked,
     mlir_ops=("iree_linalg_ext.attention", "torch.aten.scaled_dot_product_attention"),
     ranges={

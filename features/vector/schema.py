@@ -26,6 +26,9 @@ EXTRACT_VERSION = 5
 0.7 µs, a convolution's bytes leave out input that a long stride skips; 3, tile knobs say what they make of the sizes; 4, the
 device and what runs on it in which dtype are words of their own; 5, what was measured is known by impl and cache state too."""
 
+_REVISIONS = {"attention": 1}
+"""The same for features of one family alone. History: attention 1, its products are those of a fused kernel's blocks."""
+
 TILE_SIDES = (64.0, 128.0, 256.0)
 TAIL_WIDTHS = (16, 64)
 """Vector and tile widths whose remainder is a feature: what is left over runs in slower code or is masked."""
@@ -113,7 +116,8 @@ class FeatureSchema:
     @property
     def hash(self) -> str:
         """16 hex digits that change whenever a column or its meaning does."""
-        content = [EXTRACT_VERSION, self.family, self.names]
+        revision = [_REVISIONS[self.family]] if self.family in _REVISIONS else []
+        content = [EXTRACT_VERSION, *revision, self.family, self.names]
         return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
