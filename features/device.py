@@ -218,8 +218,8 @@ class Catalogue:
             SpecError: there is none; the message lists what is known and never substitutes another device.
         """
         key = name.lower() if isinstance(name, str) else ""
-        if key not in self._loaded and key in self._files:
-            self._remember(load_device_file(self._files[key]))
+        if key not in self._loaded:
+            self._read_naming(key)
         if key not in self._loaded:
             self._read_all()
         if key not in self._loaded and (device := _local_devices().get(key)) is not None:
@@ -240,6 +240,14 @@ class Catalogue:
 
     def __iter__(self) -> Any:
         return iter([self.get(name) for name in self.names()])
+
+    def _read_naming(self, key: str) -> None:
+        """Read the file of that name, or those whose text has it: all files take longer to parse than to search."""
+        paths = [self._files[key]] if key in self._files else []
+        if key and not paths and not self._all_read:
+            paths = [path for path in self._files.values() if key in path.read_text(encoding="utf-8").lower()]
+        for path in paths:
+            self._remember(load_device_file(path))
 
     def _read_all(self) -> None:
         if not self._all_read:

@@ -63,11 +63,11 @@ def night_setup(plan: Plan, device_files: list[Path] | None, *, dry_run: bool = 
 
 
 def _with_stand_in(known: Catalogue) -> Catalogue:
-    """The catalogue with a known CPU in place of this machine's, which no device file is of."""
+    """The catalogue with a measured CPU in place of this machine's, which no device file is of."""
     console.note(
         f"no device file is of this CPU ({machine_id()}); the night first characterises it, half a minute or more"
     )
-    like = next(device for device in known if device.kind == "cpu")
+    like = next(device for device in known if device.kind == "cpu" and device.measured)
     return Catalogue((replace(like, name=machine_id(), aliases=(), measured={}),))
 
 
