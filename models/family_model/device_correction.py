@@ -18,6 +18,7 @@ import numpy as np
 from ...features.batch.cases import Floats
 from ...features.batch.categorical import Categorical
 from ...features.batch.category import CaseCategories, CaseCategory, categorical, kv_pair, thread_label
+from ...features.kernel import TIMINGS
 from ...features.vector.extract import Features
 from .analytic import attributes_of
 from .artifact_files import finite, numbers
@@ -152,6 +153,12 @@ class Adaptation:
     trust: float
     caution: float = 0.0
     shared: SharedWeights | None = None
+
+    def timings(self, category: CaseCategory, impl: str) -> list[str]:
+        """The timings of the points that run and are run as a category whose impl is read as `impl`."""
+        points, group = self.process.points, _group(impl, kv_pair(category))
+        contexts = set(points.context[points.group == group].tolist())
+        return [timing for timing in TIMINGS if _context(category, timing) in contexts]
 
     @classmethod
     def fit(
@@ -295,13 +302,18 @@ def points_of(regressor: FamilyRegressor, domain: Domain, query: Query, inputs: 
     # Last what earlier versions did not have, so that their points still compare.
     length = np.zeros(n) if inputs.utilisation is not None else (inputs.answers - _USUAL_LOG_S) / _LOG_SPREAD_S
     directions.append(np.clip(length, -2.0, 2.0)[:, None])
-    group = Categorical.joined([features.read_as, read.labels(kv_pair)], "{} {}".format).strings()
+    group = Categorical.joined([features.read_as, read.labels(kv_pair)], _group).strings()
     contexts = [_context(each.features.category, each.features.read.timing) for each in query.inputs]
     context = categorical(contexts, query.categories.code).strings()
     doubt = np.ones(n)
     if inputs.latency_s is not None:
         doubt = np.clip(SURE_POWER_S / inputs.latency_s, 1.0, _MOST_DOUBT)
     return Points(group, query.cases.variant, context, place, np.column_stack(directions), doubt)
+
+
+def _group(impl: str, kv_pair: str) -> str:
+    """What a case runs: its implementation and its dtypes."""
+    return f"{impl} {kv_pair}"
 
 
 def _context(category: CaseCategory, timing: str) -> str:

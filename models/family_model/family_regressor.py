@@ -298,6 +298,9 @@ class FamilyRegressor:
                 break
         # Latency if there is any, else what the first way has.
         targets, moved, read = max(tried, key=lambda way: ("latency" in way[0], len(way[0])))
+        # A share of the power limit carries over from whatever dtype and variant it was measured in.
+        if "power" in self.measured and name in self.measured["power"].devices:
+            targets = targets | {"power"}
         if not targets:
             return None
         has_same_impl = (

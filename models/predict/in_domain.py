@@ -224,7 +224,11 @@ def training_support(
         regimes["power"] = "unseen_device" if learned and features.device.kind == POWERED_KIND else "unseen_kind"
     unknown = _unknown_labels(schema, read._replace(impl=category.impl))
     knobs = [name for name in family.config if name in category.knobs and name not in schema.knobs]
-    is_together = measured["latency"].is_known(label)
+    timings = adapted["latency"].timings(read, read_as) if "latency" in adapted else []
+    is_together = read.timing in timings if timings else measured["latency"].is_known(label)
+    other_timing = _other_timing(measured["latency"], read, read_as)
+    if timings:
+        other_timing = None if is_together else timings[0]
     novelty = float(learned and not is_together and not any(what != "impl" for what, _, _ in unknown))
     novelty += learned and category.impl not in ("", read_as)
     novelty += learned and (category.dtype, category.cache_state) != (read.dtype, read.cache_state)
@@ -235,7 +239,7 @@ def training_support(
             category,
             regimes["latency"],
             described(label.partition(" ")[2]) if is_together else None,
-            _other_timing(measured["latency"], read, read_as),
+            other_timing,
         ),
         *(_label_warning(*entry) for entry in unknown),
         *(f"{name} was never set in what was measured, and is left out of account" for name in knobs),
@@ -257,7 +261,7 @@ def training_support(
         direct=frozenset(target for target in local if learned and target not in transferred),
         is_learned=regimes["latency"] != "unseen_kind",
         is_unseen=regimes["latency"] == "unseen_device",
-        method=_method(regressor, category, read, regimes["latency"]),
+        method=_method(regressor, category, read, regimes["latency"], schema.impls),
         novelty=novelty,
         warnings=tuple(warnings),
         fallback_warning=_never_together(schema, label, read_as) if novelty > 0 else None,
@@ -266,12 +270,16 @@ def training_support(
     )
 
 
-def _method(regressor: str, category: CaseCategory, read: CaseCategory, regime: str) -> str:
-    """How latency is answered, what the impl was read as where that is another, and whether it is the time of a call."""
+def _method(regressor: str, category: CaseCategory, read: CaseCategory, regime: str, impls: Sequence[str]) -> str:
+    """How latency is answered, what the impl was read as where that is another, and whether it is the time of a call.
+
+    `impls` are those measured. One of another library is answered without what tells libraries apart.
+    """
     name = _METHODS[regime].format(regressor=regressor)
     if regime == "unseen_kind":
         return name
     remarks = [f"{category.impl or 'impl not given'}: read as {read.impl}"] if read.impl != category.impl else []
+    remarks += [f"{read.impl}: read as no impl in particular"] if read.impl not in (*impls, "") else []
     remarks += ["time of a call"] if read.timing == "call" else []
     return f"{name} ({'; '.join(remarks)})" if remarks else name
 
@@ -307,7 +315,7 @@ def _place_warnings(
         label: All of it in words, None where no device was measured so.
         other_timing: How it was timed on its device, if in the other way.
     """
-    if regime == "unseen_device" and other_timing is not None:
+    if regime in ("unseen_device", "adapted") and other_timing is not None:
         timed, wanted = ("calls", "kernel alone") if other_timing == "call" else ("the kernel alone", "call")
         return [f"{category.device} was measured as {timed} only; the time of the {wanted} is derived"]
     if regime == "unseen_device" and category.device not in model.devices:
