@@ -34,6 +34,7 @@ from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
 from ..models.predict.prediction import Interval, Prediction
 from ..models.predict.predictor import Predictor
+from .streamed_weights import streamed
 
 MAX_COUNT = 10**9
 """Most runs of one kernel in a model: beyond any real one, so that a size in the wrong place is noticed."""
@@ -374,6 +375,8 @@ def predict_whole(
 ) -> WholeModelPrediction:
     """What a list of kernels costs on one device.
 
+    Every run of a kernel with weights reads weights of its own, as layers of a model do (`streamed_weights`).
+
     Args:
         predictor: a trained model.
         kernels: what runs, and how often.
@@ -390,4 +393,5 @@ def predict_whole(
     if queued:
         specs = [replace(spec, timing=spec.timing or "device") for spec in specs]
     predictions = predictor.predict(specs, [device] * len(specs), coverage=coverage)
-    return compose(kernels, predictions, launch_s=launch_s)
+    runs = [kernel.count for kernel in kernels]
+    return compose(kernels, streamed(specs, runs, predictions, predictor.devices.get(device)), launch_s=launch_s)

@@ -61,8 +61,8 @@ two campaigns of products on one GPU are 3 % (A100), 12 % (V100) and 30 % (T4) a
 
 WIDENING_PER_STEP = 0.5
 """Half-widths grow by half for every step (typical spacing) a case lies beyond the training points' own spacing; squares of
-half-widths do where the device was never measured. Errors of a whole device are independent of those of a size, so that variances
-add: other labs' products, whose intervals held 99 to 100 %, then hold 89 to 100 % at half the width."""
+half-widths do where the device was never measured. Errors of a whole device are independent of those of a size, so that
+variances add: other labs' products, whose intervals held 99 to 100 %, then hold 89 to 100 % at half the width."""
 
 _MAX_LOG_WIDTH = 50.0
 """Keeps an absurdly wide upper end finite."""

@@ -297,7 +297,13 @@ _PIECE_ROWS = 2048
 
 
 class Predictor(Protocol):
-    """Anything that predicts: a trained artifact, a registry's champion, a fake in tests."""
+    """Anything that predicts: a trained artifact, a registry's champion, a fake in tests.
+
+    Attributes:
+        devices: The devices known.
+    """
+
+    devices: Catalogue
 
     def predict(
         self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9

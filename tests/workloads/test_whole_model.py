@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.predict.prediction import Interval, Prediction
@@ -223,6 +224,8 @@ def test_correlations_make_sense(pair: tuple[float, float]) -> None:
 
 class OneAtATime:
     """Predicts 20 µs plus 1 ms per row; trained on gemm of a T4."""
+
+    devices = catalogue()
 
     def predict(
         self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9

@@ -214,3 +214,23 @@ def test_another_edition_of_a_chip_draws_the_same_watts_up_to_its_own_limit(
     assert np.median(watts[gb200] / watts[b200]) == pytest.approx(1.0, abs=0.05)
     # Of another chip the share of the limit carries over.
     assert np.median(watts[H100] / watts[b200]) == pytest.approx(0.7, abs=0.1)
+
+
+def test_power_carries_over_to_a_dtype_nobody_measured(predictor: ArtifactPredictor, made_up: MadeUp) -> None:
+    cases = made_up(40, seed=6).cases
+    for device in (A100_40, H100):
+        others = replace(cases, device=np.full(40, device), dtype=np.full(40, "fp64"), kv_dtype=np.full(40, "fp64"))
+        watts = predictor.predict_cases(others).targets["power_w"].value
+        assert (watts > 0).all()
+        assert (watts <= catalogue().get(device).required("tdp_w")).all()
+
+
+def test_nothing_is_answered_at_the_limit_of_a_device_never_measured(
+    made_up: MadeUp, train: Callable[..., Artifact], tmp_path: Path
+) -> None:
+    rows = made_up(400, family="softmax", impls=("torch",), devices=(A100_40, T4, H100), largest=32768)
+    bound_s = work(rows.cases, catalogue()).lower_bound_s
+    save_artifact(train([replace(rows, latency_s=0.9 * bound_s)]), tmp_path / "model")
+    cases = made_up(100, family="softmax", impls=("torch",), devices=("nvidia-a40",), largest=32768, seed=2).cases
+    answer = load_predictor(tmp_path / "model").predict_cases(cases).targets["latency_s"]
+    assert (answer.value > 1.05 * work(cases, catalogue()).lower_bound_s).all()

@@ -54,6 +54,22 @@ def test_a_few_rows_help_and_more_help_more(model: Path, new_device: LabelledCas
     assert errors[2] < 0.12
 
 
+def test_rows_of_one_timing_make_that_timing_known(model: Path, new_device: LabelledCases, tmp_path: Path) -> None:
+    def timed(timing: str) -> LabelledCases:
+        return replace(new_device, cases=replace(new_device.cases, timing=np.full(len(new_device), timing)))
+
+    calibrate_to_devices(model, timed("call").take(np.arange(64)), tmp_path / "out")
+    predictor = load_predictor(tmp_path / "out")
+    call, alone = (predictor.predict_cases(timed(timing).take(np.arange(64)).cases) for timing in ("call", "device"))
+    assert call.in_domain.mean() > 0.9
+    assert not alone.in_domain.any()
+    assert all(f"{NEW} was measured as calls only" in notes[0] for notes in alone.notes)
+    width = [
+        np.median(answer.targets["latency_s"].upper / answer.targets["latency_s"].lower) for answer in (call, alone)
+    ]
+    assert width[0] < width[1]
+
+
 @pytest.mark.parametrize("k", [8, 32, 128])
 def test_intervals_of_a_calibrated_device_hold(k: int, model: Path, new_device: LabelledCases, tmp_path: Path) -> None:
     reports = calibrate_to_devices(model, new_device.take(np.arange(k)), tmp_path / "out")

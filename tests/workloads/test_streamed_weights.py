@@ -1,0 +1,83 @@
+"""Weights of a whole model are read from memory where they outgrow the caches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from kernelcast.features.device import catalogue
+from kernelcast.features.kernel import KernelSpec
+from kernelcast.models.predict.prediction import Interval, Prediction
+from kernelcast.workloads.streamed_weights import streamed
+
+L40S = catalogue().get("nvidia-l40s")
+SIDE = 4096
+WEIGHTS_S = SIDE * SIDE * 2 / L40S.required("memory_bandwidth_b_per_s")
+"""Time to read the weights of `product` from memory."""
+
+
+def product(m: int, batch: int = 1) -> KernelSpec:
+    return KernelSpec.of("gemm", "bf16", batch=batch, m=m, n=SIDE, k=SIDE, variant="batched" if batch > 1 else "")
+
+
+def prediction(latency_s: float) -> Prediction:
+    around = Interval(latency_s, latency_s / 1.2, latency_s * 1.2)
+    energy = Interval(*(100.0 * end for end in (around.value, around.lower, around.upper)))
+    return Prediction(
+        around,
+        Interval(100.0, 90.0, 110.0),
+        energy,
+        0.9,
+        "blend",
+        True,
+        (),
+        "cache",
+        {"dram": 0.0, "cache": 1e-6},
+        "seen",
+    )
+
+
+def test_layers_whose_weights_outgrow_the_caches_read_them_from_memory() -> None:
+    cached = prediction(0.3 * WEIGHTS_S)
+    (one,) = streamed([product(1)], [128], [cached], L40S)
+    assert one.latency_s.lower >= WEIGHTS_S
+    assert one.latency_s.lower < one.latency_s.value < one.latency_s.upper
+    assert (one.bound, one.breakdown["dram"]) == ("dram", pytest.approx(WEIGHTS_S))
+    assert one.power_w == cached.power_w
+    assert one.energy_j is not None
+    assert one.energy_j.value == pytest.approx(100.0 * one.latency_s.value)
+
+
+def test_a_model_that_fits_into_the_caches_is_answered_as_measured() -> None:
+    cached = prediction(0.3 * WEIGHTS_S)
+    assert streamed([product(1)], [2], [cached], L40S) == [cached]
+
+
+def test_what_takes_longer_than_its_weights_keeps_its_time() -> None:
+    slow = prediction(50.0 * WEIGHTS_S)
+    (one,) = streamed([product(8192)], [128], [slow], L40S)
+    assert one.latency_s == slow.latency_s
+
+
+def test_activations_count_as_no_weights() -> None:
+    cached = prediction(0.3 * WEIGHTS_S)
+    decode = KernelSpec.of(
+        "attention",
+        "bf16",
+        batch=64,
+        heads=32,
+        kv_heads=8,
+        q_len=1,
+        kv_len=4096,
+        head_dim=128,
+        window=0,
+        variant="decode",
+    )
+    prefill = replace(KernelSpec.of(
+        "attention", "bf16", batch=64, heads=32, kv_heads=8, q_len=4096, kv_len=4096, head_dim=128, window=0,
+        variant="prefill",
+    ))  # fmt: skip
+    batched, read, written = streamed([product(1, 8), decode, prefill], [128] * 3, [cached] * 3, L40S)
+    assert batched == cached
+    assert written == cached
+    assert read.latency_s.value > cached.latency_s.value
