@@ -27,7 +27,8 @@ BabelStream, RRZE's gpu-stream, clpeak and others)."""
 
 _MOST_OF_LIMIT = 0.95
 """Most of any limit on paper that an answer for a device never measured takes: of six GPUs' fp32 products the best one in a
-hundred reaches 0.62 to 0.98, of their elementwise kernels 0.74 to 0.91 (NeuSight's tables; MI100's products use matrix units)."""
+hundred reaches 0.62 to 0.98, of their elementwise kernels 0.74 to 0.91 (NeuSight's tables; MI100's products use matrix
+units)."""
 
 _STREAM_WEIGHT, _MOST_GPUS = 4.0, 2
 """How many measured GPUs that share counts as, and beside how many at most: one GPU may reach far less than others (a
