@@ -17,18 +17,25 @@ if TYPE_CHECKING:
 
 
 def devices(
-    name: Annotated[str | None, typer.Argument(help="One device: every fact with its source.")] = None,
+    name: Annotated[str | None, typer.Argument(help="One device: its facts and what answers for it rest on.")] = None,
+    model: console.Model = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """List the known devices, or show one of them with the source of each fact."""
+    """List the known devices, or show one: the source of each fact, what answers for it rest on, what adapting would bring."""
     known = console.read_catalogue(device_file)
-    if as_json:
+    if name:
+        from .predict.device_page import read_page, show_page
+
+        page = read_page(known.get(name), known, model)
+        if as_json:
+            console.print_json(page)
+        else:
+            show_page(page)
+    elif as_json:
         from ..workloads.answers import device_answer
 
-        console.print_json(device_answer(known.get(name)) if name else [device_answer(device) for device in known])
-    elif name:
-        _show_device(known.get(name))
+        console.print_json([device_answer(device) for device in known])
     else:
         _list_devices(list(known))
 
@@ -82,29 +89,6 @@ def _list_devices(known: list[Device]) -> None:
             "" if tdp is None else f"{tdp:g} W",
         )  # fmt: skip
     console.out().print(table)
-
-
-def _show_device(device: Device) -> None:
-    from rich.table import Table
-
-    table = Table(title=f"{device.title} ({device.name})", box=None, pad_edge=False)
-    table.add_column("fact", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("source")
-    for name, fact in (*device.facts.items(), *device.measured.items()):
-        table.add_row(name, _with_unit(name, fact.value), fact.source)
-    for what, peaks in (("matrix", device.matrix_flops_per_s), ("vector", device.vector_flops_per_s)):
-        for dtype, fact in peaks.items():
-            table.add_row(f"{what} {dtype}", console.flops_per_s(fact.value), fact.source)
-    table.caption = f"also called: {', '.join(device.aliases)}" if device.aliases else None
-    console.out().print(table)
-
-
-def _with_unit(name: str, value: float) -> str:
-    """A fact in units a person reads, by the suffix of its name."""
-    scales = (("flops_per_s", console.flops_per_s), ("b_per_s", console.bytes_per_s), ("_hz", lambda v: f"{v / 1e9:g} GHz"),
-              ("_w", console.watts), ("_j", console.joules), ("_s", console.seconds), ("_b", console.num_bytes))  # fmt: skip
-    return next((show(value) for suffix, show in scales if name.endswith(suffix)), f"{value:g}")
 
 
 def named(name: str, kind: str, known: Catalogue) -> Device:

@@ -249,7 +249,9 @@ def load_family(directory: Path, manifest: Mapping[str, Any], family: str) -> Fa
 def measured_rows(entry: Mapping[str, Any]) -> dict[str, dict[str, int | None]]:
     """By target and `category.measured_label` the training rows that a family's entry of a manifest counts."""
     return {
-        str(target): dict.fromkeys(rows) if isinstance(rows, list) else {str(label): int(n) for label, n in rows.items()}
+        str(target): dict.fromkeys(rows)
+        if isinstance(rows, list)
+        else {str(label): int(n) for label, n in rows.items()}
         for target, rows in entry["measured"].items()
     }
 

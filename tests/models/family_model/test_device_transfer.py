@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from kernelcast.features.batch.cases import Cases
 from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import catalogue
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
+from kernelcast.models.family_model.device_transfer import source_weights
 from kernelcast.models.family_model.family_regressor import distance, near_duplicate
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.training.interval_calibration import _best_shift
@@ -214,3 +216,11 @@ def test_another_edition_of_a_chip_draws_the_same_watts_up_to_its_own_limit(
     assert np.median(watts[gb200] / watts[b200]) == pytest.approx(1.0, abs=0.05)
     # Of another chip the share of the limit carries over.
     assert np.median(watts[H100] / watts[b200]) == pytest.approx(0.7, abs=0.1)
+
+
+@pytest.mark.parametrize(("near", "carried"), [(0.0, 1 / 3), (0.5, 2 / 3), (1.0, 1.0)])
+def test_sources_share_what_the_general_answers_leave(near, carried):
+    sources = [SimpleNamespace(device="a", similarity=0.3, near_duplicate=near),
+               SimpleNamespace(device="b", similarity=0.1, near_duplicate=0.0)]  # fmt: skip
+    assert source_weights(sources, 2) == pytest.approx({"a": 0.75 * carried, "b": 0.25 * carried})
+    assert source_weights([], 2) == {}
