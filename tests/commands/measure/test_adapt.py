@@ -16,7 +16,7 @@ from kernelcast.nightly.record.folders import PLAN_JSON, STATE, new_night, night
 from kernelcast.nightly.record.record import NightRecord
 
 DEVICE = "amd-epyc-9005-vm-2c"
-FACTS = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b")
+FACTS = {"compute_units": 2, "boost_clock_hz": 3e9, "memory_bandwidth_b_per_s": 1e11, "l2_b": 1e6}
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +107,7 @@ def test_bad_input_is_one_clear_sentence(run, workers, tmp_path, monkeypatch, wo
     monkeypatch.chdir(tmp_path)
     Path("full").mkdir()
     Path("full/x").touch()
-    facts = ", ".join(f"{name}: {{value: 2, source: s}}" for name in FACTS)
+    facts = ", ".join(f"{name}: {{value: {value}, source: s}}" for name, value in FACTS.items())
     Path("hostile.yaml").write_text(
         f"name: x\ntitle: x\nvendor: x\nkind: cpu\nfacts: {{{facts}}}\n"
         "peak_flops_per_s: {vector: {fp32: {value: -1, source: s}}}\n"
@@ -123,8 +123,7 @@ def test_bad_input_is_one_clear_sentence(run, workers, tmp_path, monkeypatch, wo
 def test_a_gpu_that_no_device_file_is_of_gets_one(run, monkeypatch, tmp_path):
     entry = {
         "name": "nvidia-new-1", "title": "NVIDIA New 1", "aliases": ["NVIDIA New 1"], "vendor": "nvidia", "kind": "gpu",
-        "facts": {name: {"value": 100.0, "source": "measured"} for name in
-                  ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b")},
+        "facts": {name: {"value": value, "source": "measured"} for name, value in FACTS.items()},
         "peak_flops_per_s": {"matrix": {}, "vector": {"fp32": {"value": 1e12, "source": "measured"}}},
     }  # fmt: skip
     monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path))
