@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -168,27 +169,27 @@ _CPU_IDENTITY = ("cpu_model", "cpu_family", "cpu_model_number", "cores")
 
 
 def refuse_other_machine(store: Store, device: Device, reader: NvmlReader | None = None) -> None:
-    """Refuse a machine that is not of the kind on which the newest rows of the device in the store were measured.
+    """Refuse a machine that is not of the kind on which all rows of the device in the store were measured.
 
     Raises:
         SpecError: the processor, its number of cores, or the GPU is another.
     """
     from ..collectors.host import machine_facts
     from ..collectors.meters.nvml import gpu_facts
-    from ..datasets.store.store import newest_provenance
+    from ..datasets.store.store import block_facts
 
-    before = newest_provenance(store, device.name)
-    now = machine_facts(device.name)
+    now: Mapping[str, Any] = machine_facts(device.name)
     names: tuple[str, ...] = _CPU_IDENTITY
     if device.kind == "gpu":
-        names = ("name", "memory_b")
-        before, now = before.get("gpu") or {}, {} if reader is None else gpu_facts(reader)
-    changes = [f"{name} {before[name]} before, {now[name]} now" for name in names
-               if before.get(name) is not None and now.get(name) is not None and before[name] != now[name]]  # fmt: skip
-    if changes:
-        raise SpecError(
-            f"{device.name} is not the machine that was measured under this name ({'; '.join(changes)}); rows of two machines "
-            f"must not mix. Measure it under a name of its own (kernelcast characterize, --device-file), or give another "
-            "--store",
-            field="device",
-        )  # fmt: skip
+        names, now = ("name", "memory_b"), {} if reader is None else gpu_facts(reader)
+    for facts in block_facts(store, device.name):
+        before = (facts.get("gpu") or {}) if device.kind == "gpu" else facts
+        changes = [f"{name} {before[name]} before, {now[name]} now" for name in names
+                   if before.get(name) is not None and now.get(name) is not None and before[name] != now[name]]  # fmt: skip
+        if changes:
+            raise SpecError(
+                f"{device.name} is not the machine that was measured under this name ({'; '.join(changes)}); rows of two "
+                "machines must not mix. Measure it under a name of its own (kernelcast characterize, --device-file), or give "
+                "another --store",
+                field="device",
+            )
