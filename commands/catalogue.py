@@ -26,13 +26,9 @@ def devices(
     """List the known devices, or show one: the source of each fact, what answers for it rest on, what adapting would bring."""
     known = console.read_catalogue(device_file)
     if name:
-        from .predict.device_page import read_page, show_page
+        from .predict.device_page import print_page
 
-        page = read_page(known.get(name), known, model)
-        if as_json:
-            console.print_json(page)
-        else:
-            show_page(page)
+        print_page(known.get(name), known, model, as_json=as_json)
     elif as_json:
         from ..workloads.answers import device_answer
 

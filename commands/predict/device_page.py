@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...features.errors import SpecError
 from ...models.family_model.artifact_files import ArtifactError
 from .. import console
 
@@ -31,6 +32,30 @@ _WORDS = {
 """Bases that their names do not explain."""
 
 _SHORT = {"latency_s": "latency", "power_w": "power", "energy_j": "energy"}
+
+
+def print_page(device: Device, known: Catalogue, model: Path | None, *, as_json: bool) -> None:
+    """Print the page of a device; where only what measures is installed, its facts alone and a note.
+
+    Raises:
+        ArtifactError: the model that was given cannot be read.
+        SpecError: JSON is wanted, and a package for it is missing.
+    """
+    try:
+        page = read_page(device, known, model)
+    except ModuleNotFoundError as error:
+        if (error.name or "kernelcast").startswith("kernelcast"):
+            raise
+        reason = f"it needs {error.name}; run: pip install kernelcast"
+        if as_json:
+            raise SpecError(f"the page of a device cannot be made here: {reason}") from error
+        _show_facts(device)
+        console.note(f"what answers rest on is not known: {reason}")
+        return
+    if as_json:
+        console.print_json(page)
+    else:
+        show_page(page)
 
 
 def read_page(device: Device, known: Catalogue, model: Path | None) -> DevicePage:
@@ -61,7 +86,7 @@ def show_page(page: DevicePage) -> None:
         _show_ten_minutes(page.ten_minutes)
 
 
-def _show_facts(page: DevicePage) -> None:
+def _show_facts(page: DevicePage | Device) -> None:
     table = console.new_table("fact", "value", "source", numbers=("value",), title=f"{page.title} ({page.name})")
     for name, fact in page.facts.items():
         table.add_row(name, _with_unit(name, fact.value), fact.source)

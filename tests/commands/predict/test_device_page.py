@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from kernelcast.commands.predict import device_page
 
 
 def test_a_measured_device(run):
@@ -51,3 +52,15 @@ def test_a_champion_that_cannot_be_read_leaves_the_facts(run, tmp_path, monkeypa
 def test_bad_input_is_one_clear_sentence(run, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert words[-1] in run(*words).error
+
+
+def test_where_only_what_measures_is_installed_the_facts_are_shown(run, monkeypatch):
+    def missing(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'msgspec'", name="msgspec")
+
+    monkeypatch.setattr(device_page, "read_page", missing)
+    done = run("devices", "h200")
+    assert done.code == 0
+    assert "compute_units" in done.out
+    assert "it needs msgspec; run: pip install kernelcast" in done.err
+    assert "it needs msgspec; run: pip install kernelcast" in run("devices", "h200", "--json").error
