@@ -15,7 +15,6 @@ from ..client.answers import (
     Batch,
     Columns,
     Comparison,
-    Device,
     Devices,
     Health,
     Prediction,
@@ -26,8 +25,9 @@ from ..client.answers import (
     Sweep,
     WholeModelPredictions,
 )
+from ..client.device_answers import DevicePage
 from ..features.mlir.parse.parser_process import NativeReader
-from .browse import accuracy, catalogue, measurements, model_card, nights, state
+from .browse import accuracy, catalogue, device_page, measurements, model_card, nights, state
 from .browse.measurements_wire import LikeAnswer, MeasuredSetsAnswer, MeasurementsAnswer
 from .browse.nights_folder import NightReport, NightsAnswer, NightsFolder
 from .compare import devices, rank, sweep
@@ -80,7 +80,9 @@ ROUTES: tuple[Route, ...] = (
     # Starlette tries them in this order: what is asked most stands first.
     Route("/v1/predict", "POST", "predict", SpecEndpoint, (Prediction, Batch)),
     Route("/v1/devices", "GET", "list_devices", lambda s: catalogue.devices_endpoint(s.devices), (Devices,)),
-    Route("/v1/devices/{name}", "GET", "get_device", lambda s: catalogue.device_endpoint(s.devices), (Device,)),
+    Route(
+        "/v1/devices/{name}", "GET", "get_device", lambda s: device_page.device_endpoint(s.devices, s.source), (DevicePage,),
+    ),
     Route("/v1/kernels", "GET", "list_kernels", lambda _: catalogue.kernels_endpoint()),
     Route("/v1/kernels/{family}", "GET", "get_kernel", lambda _: catalogue.kernel_endpoint()),
     Route("/v1/models", "GET", "list_models", lambda s: state.models_endpoint(s.source), (ServedModels,)),

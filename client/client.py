@@ -28,6 +28,7 @@ from .answers import (
     WholeModelPredictions,
 )
 from .connection import ClientError, Connections, encode, moved, names, parts, spec
+from .device_answers import DevicePage
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -196,9 +197,9 @@ class Client:
         """Every device of the service's catalogue."""
         return self._get("/v1/devices", Devices).devices
 
-    def device(self, name: str) -> Device:
-        """One device, by name or alias."""
-        return self._get(f"/v1/devices/{quote(name, safe='')}", Device)
+    def device(self, name: str) -> DevicePage:
+        """One device, by name or alias, with what the service's answers for it rest on."""
+        return self._get(f"/v1/devices/{quote(name, safe='')}", DevicePage)
 
     def kernels(self) -> dict[str, Schema]:
         """The JSON Schema of a spec of every family, by its name."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,18 +18,21 @@ if TYPE_CHECKING:
 
 
 def devices(
-    name: Annotated[str | None, typer.Argument(help="One device: every fact with its source.")] = None,
+    name: Annotated[str | None, typer.Argument(help="One device: its facts and what answers for it rest on.")] = None,
+    model: console.Model = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """List the known devices, or show one of them with the source of each fact."""
+    """List the known devices, or show one: the source of each fact, what answers for it rest on, what adapting would bring."""
     known = console.read_catalogue(device_file)
-    if as_json:
+    if name:
+        from .predict.device_page import print_page
+
+        print_page(known.get(name), known, model, as_json=as_json)
+    elif as_json:
         from ..workloads.answers import device_answer
 
-        console.print_json(device_answer(known.get(name)) if name else [device_answer(device) for device in known])
-    elif name:
-        _show_device(known.get(name))
+        console.print_json([device_answer(device) for device in known])
     else:
         _list_devices(list(known))
 
@@ -82,29 +86,6 @@ def _list_devices(known: list[Device]) -> None:
             "" if tdp is None else f"{tdp:g} W",
         )  # fmt: skip
     console.out().print(table)
-
-
-def _show_device(device: Device) -> None:
-    from rich.table import Table
-
-    table = Table(title=f"{device.title} ({device.name})", box=None, pad_edge=False)
-    table.add_column("fact", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("source")
-    for name, fact in (*device.facts.items(), *device.measured.items()):
-        table.add_row(name, _with_unit(name, fact.value), fact.source)
-    for what, peaks in (("matrix", device.matrix_flops_per_s), ("vector", device.vector_flops_per_s)):
-        for dtype, fact in peaks.items():
-            table.add_row(f"{what} {dtype}", console.flops_per_s(fact.value), fact.source)
-    table.caption = f"also called: {', '.join(device.aliases)}" if device.aliases else None
-    console.out().print(table)
-
-
-def _with_unit(name: str, value: float) -> str:
-    """A fact in units a person reads, by the suffix of its name."""
-    scales = (("flops_per_s", console.flops_per_s), ("b_per_s", console.bytes_per_s), ("_hz", lambda v: f"{v / 1e9:g} GHz"),
-              ("_w", console.watts), ("_j", console.joules), ("_s", console.seconds), ("_b", console.num_bytes))  # fmt: skip
-    return next((show(value) for suffix, show in scales if name.endswith(suffix)), f"{value:g}")
 
 
 def named(name: str, kind: str, known: Catalogue) -> Device:
@@ -184,27 +165,27 @@ _CPU_IDENTITY = ("cpu_model", "cpu_family", "cpu_model_number", "cores")
 
 
 def refuse_other_machine(store: Store, device: Device, reader: NvmlReader | None = None) -> None:
-    """Refuse a machine that is not of the kind on which the newest rows of the device in the store were measured.
+    """Refuse a machine that is not of the kind on which all rows of the device in the store were measured.
 
     Raises:
         SpecError: the processor, its number of cores, or the GPU is another.
     """
     from ..collectors.host import machine_facts
     from ..collectors.meters.nvml import gpu_facts
-    from ..datasets.store.store import newest_provenance
+    from ..datasets.store.store import block_facts
 
-    before = newest_provenance(store, device.name)
-    now = machine_facts(device.name)
+    now: Mapping[str, Any] = machine_facts(device.name)
     names: tuple[str, ...] = _CPU_IDENTITY
     if device.kind == "gpu":
-        names = ("name", "memory_b")
-        before, now = before.get("gpu") or {}, {} if reader is None else gpu_facts(reader)
-    changes = [f"{name} {before[name]} before, {now[name]} now" for name in names
-               if before.get(name) is not None and now.get(name) is not None and before[name] != now[name]]  # fmt: skip
-    if changes:
-        raise SpecError(
-            f"{device.name} is not the machine that was measured under this name ({'; '.join(changes)}); rows of two machines "
-            f"must not mix. Measure it under a name of its own (kernelcast characterize, --device-file), or give another "
-            "--store",
-            field="device",
-        )  # fmt: skip
+        names, now = ("name", "memory_b"), {} if reader is None else gpu_facts(reader)
+    for facts in block_facts(store, device.name):
+        before = (facts.get("gpu") or {}) if device.kind == "gpu" else facts
+        changes = [f"{name} {before[name]} before, {now[name]} now" for name in names
+                   if before.get(name) is not None and now.get(name) is not None and before[name] != now[name]]  # fmt: skip
+        if changes:
+            raise SpecError(
+                f"{device.name} is not the machine that was measured under this name ({'; '.join(changes)}); rows of two "
+                "machines must not mix. Measure it under a name of its own (kernelcast characterize, --device-file), or give "
+                "another --store",
+                field="device",
+            )

@@ -13,11 +13,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import yaml
-
 from ..files import home_dir
+from .devices.device_file import (
+    aliases_of,
+    check_figures,
+    check_keys,
+    mapping_of,
+    plain_text,
+    read_device_text,
+    read_mapping,
+    shown,
+)
 from .dtypes import DTYPES
-from .errors import NAME, SpecError, check_text, listed
+from .errors import NAME, SpecError, listed
 
 _log = logging.getLogger("kernelcast.devices")
 
@@ -32,6 +40,9 @@ FACTS = (
 
 _REQUIRED = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b")
 _KINDS = ("gpu", "cpu")
+_UNITS = ("matrix", "vector")
+_KEYS = ("name", "title", "aliases", "vendor", "kind", "architecture", "compute_capability", "sources", "facts",
+         "peak_flops_per_s", "measured")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,50 +133,52 @@ def parse_device(text: str, *, origin: str) -> Device:
     """A device from the text of its YAML file.
 
     Raises:
-        SpecError: the text is no YAML, or a key is missing, unknown, or not a positive number with a known source.
+        SpecError: the text is no YAML; a key is missing, unknown, or not a positive number with a known source; or figures
+            cannot be, or contradict each other.
     """
-    try:
-        raw = yaml.load(text, Loader=_LOADER)  # noqa: S506 - both loaders are the safe ones
-    except yaml.YAMLError as error:
-        raise SpecError(f"{origin} is not valid YAML: {error}".replace("\n", " "), field="device") from error
-    if not isinstance(raw, dict):
-        raise SpecError(f"{origin} must be a mapping with name, kind, sources, facts, peak_flops_per_s", field="device")
+    raw = read_mapping(text, origin)
     for key in ("name", "kind", "facts", "peak_flops_per_s"):
         if key not in raw:
             raise SpecError(f"{origin} lacks {key}; see features/devices/ for examples", field=key)
-    name = check_text(raw["name"], "name")
+    check_keys(raw, _KEYS, "the file", origin)
+    name = plain_text(raw["name"], "name", origin)
     if not re.fullmatch(NAME, name):
         raise SpecError(f"{origin}: name is {name!r}; it is a name such as nvidia-h200-sxm-141gb", field="name")
-    words = {key: check_text(raw.get(key, default), key) for key, default in (
+    words = {key: plain_text(raw.get(key, default), key, origin) for key, default in (
         ("title", name), ("vendor", "unknown"), ("architecture", "unknown"),
     )}  # fmt: skip
     if raw["kind"] not in _KINDS:
-        raise SpecError(f"{origin}: kind is {raw['kind']!r}; it is one of {listed(_KINDS)}", field="kind")
-    sources = _mapping(raw.get("sources") or {}, "sources", origin)
+        raise SpecError(f"{origin}: kind is {shown(raw['kind'])}; it is one of {listed(_KINDS)}", field="kind")
+    sources = mapping_of(raw.get("sources"), "sources", origin)
     facts = _facts(raw["facts"], "facts", sources, origin)
     if unknown := sorted(set(facts) - set(FACTS)):
         raise SpecError(f"{origin}: unknown fact {unknown[0]!r}; facts: {listed(FACTS)}", field=unknown[0])
     if missing := [name for name in _REQUIRED if name not in facts]:
         raise SpecError(f"{origin} lacks the fact {missing[0]}; required: {listed(_REQUIRED)}", field=missing[0])
-    peaks = _mapping(raw["peak_flops_per_s"], "peak_flops_per_s", origin)
-    matrix = _facts(peaks.get("matrix") or {}, "peak_flops_per_s.matrix", sources, origin)
-    vector = _facts(peaks.get("vector") or {}, "peak_flops_per_s.vector", sources, origin)
+    peaks = mapping_of(raw["peak_flops_per_s"], "peak_flops_per_s", origin)
+    check_keys(peaks, _UNITS, "peak_flops_per_s", origin)
+    matrix, vector = (_facts(peaks.get(unit), f"peak_flops_per_s.{unit}", sources, origin) for unit in _UNITS)
     if unknown := sorted({*matrix, *vector} - set(DTYPES)):
         raise SpecError(f"{origin}: peak for unknown dtype {unknown[0]!r}; dtypes: {listed(DTYPES)}", field="dtype")
     if "fp32" not in vector:
         raise SpecError(f"{origin} lacks peak_flops_per_s.vector.fp32", field="peak_flops_per_s")
+    measured = _facts(raw.get("measured"), "measured", sources, origin)
+    check_figures(_values(facts), {"matrix": _values(matrix), "vector": _values(vector)}, _values(measured), origin)
+    capability = raw.get("compute_capability")
     return Device(
         name=name,
         kind=raw["kind"],
-        aliases=tuple(check_text(alias, "aliases") for alias in raw.get("aliases") or ()),
+        aliases=aliases_of(raw.get("aliases"), origin),
         **words,
         facts=facts,
         matrix_flops_per_s=matrix,
         vector_flops_per_s=vector,
-        measured=_facts(raw.get("measured") or {}, "measured", sources, origin),
+        measured=measured,
         # YAML reads 9.0 as a number.
-        compute_capability=None if raw.get("compute_capability") is None else str(raw["compute_capability"]),
-    )
+        compute_capability=None if capability is None else plain_text(
+            str(capability) if isinstance(capability, float) else capability, "compute_capability", origin
+        ),
+    )  # fmt: skip
 
 
 def load_device_file(path: Path) -> Device:
@@ -174,28 +187,31 @@ def load_device_file(path: Path) -> Device:
     Raises:
         SpecError: the file cannot be read or is not a device file.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"cannot read the device file {path}: {error}", field="device_file") from error
-    return parse_device(text, origin=str(path))
+    return parse_device(read_device_text(path), origin=str(path))
 
 
 def catalogue_with(paths: Sequence[Path]) -> Catalogue:
     """The shipped devices and those of a user's files. A file of a shipped device's name takes its place, and is told of.
 
     Raises:
-        SpecError: a file is no device file, or an alias in it is another device's name.
+        SpecError: a file is no device file, or a name in it is another device's, shipped or of another file.
     """
     devices = tuple(load_device_file(path) for path in paths)
+    named: dict[str, Path] = {}
     for path, device in zip(paths, devices, strict=True):
-        for name in (device.name, *device.aliases):
+        for name in dict.fromkeys(name.lower() for name in (device.name, *device.aliases)):
+            if name in named:
+                raise SpecError(
+                    f"{path}: {name} is a name of a device in {named[name]} too; leave it out of one", field="aliases"
+                )
+            named[name] = path
             known = known_by(name, catalogue())
             if known is not None and known.name != device.name:
+                which = "known" if catalogue().shipped(name) is None else "shipped"
                 raise SpecError(
-                    f"{path}: {name} is a name of the shipped device {known.name}; leave it out", field="aliases"
+                    f"{path}: {name} is a name of the {which} device {known.name}; leave it out", field="aliases"
                 )
-        if known_by(device.name, catalogue()) is not None:
+        if catalogue().shipped(device.name.lower()) is not None:
             _log.warning("the device file %s takes the place of the shipped device %s", path, device.name)
     return Catalogue(extra=devices) if devices else catalogue()
 
@@ -218,9 +234,7 @@ class Catalogue:
             SpecError: there is none; the message lists what is known and never substitutes another device.
         """
         key = name.lower() if isinstance(name, str) else ""
-        if key not in self._loaded:
-            self._read_naming(key)
-        if key not in self._loaded:
+        if self.shipped(key) is None:
             self._read_all()
         if key not in self._loaded and (device := _local_devices().get(key)) is not None:
             return device
@@ -232,6 +246,12 @@ class Catalogue:
                 advice=f"known: {listed(self.names())}; add one with a device file",
             )  # fmt: skip
         return self._loaded[key]
+
+    def shipped(self, key: str) -> Device | None:
+        """The device of a name or alias in lower case, without those of `local_devices_dir`; None where there is none."""
+        if key not in self._loaded:
+            self._read_naming(key)
+        return self._loaded.get(key)
 
     def names(self) -> list[str]:
         """Names of all devices, sorted, without aliases."""
@@ -256,8 +276,10 @@ class Catalogue:
             self._all_read = True
 
     def _remember(self, device: Device) -> None:
-        for key in (device.name, *device.aliases):
-            self._loaded.setdefault(key.lower(), device)
+        # The aliases of one whose place another took are that one's.
+        device_now = self._loaded.setdefault(device.name.lower(), device)
+        for alias in device.aliases:
+            self._loaded.setdefault(alias.lower(), device_now)
 
 
 def local_devices_dir() -> Path:
@@ -265,11 +287,32 @@ def local_devices_dir() -> Path:
     return home_dir() / "devices"
 
 
-def _local_devices() -> dict[str, Device]:
+def _local_devices() -> Mapping[str, Device]:
     """The devices of that folder by name and alias; files are read again only where they have changed."""
-    paths = sorted(local_devices_dir().glob("*.yaml"))
-    devices = [device for path in paths if (device := _local_device(path, path.stat().st_mtime_ns)) is not None]
-    return {key.lower(): device for device in devices for key in (device.name, *device.aliases)}
+    return _local_by_name(tuple((path, _changed_ns(path)) for path in sorted(local_devices_dir().glob("*.yaml"))))
+
+
+def _changed_ns(path: Path) -> int:
+    """When a file was changed; 0 for one that cannot be looked at, of which reading it says why."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=8)
+def _local_by_name(files: tuple[tuple[Path, int], ...]) -> Mapping[str, Device]:
+    """The devices of the files by name and alias; of two with one name the first or the shipped one, with a warning."""
+    by_name: dict[str, Device] = {}
+    for path, changed_ns in files:
+        device = _local_device(path, changed_ns)
+        for name in () if device is None else dict.fromkeys(key.lower() for key in (device.name, *device.aliases)):
+            known = catalogue().shipped(name) or by_name.get(name)
+            if known is not None:
+                _log.warning("%s: %s is a name of the device %s, which counts; leave it out", path, name, known.name)
+            elif device is not None:
+                by_name[name] = device
+    return MappingProxyType(by_name)
 
 
 @lru_cache(maxsize=64)
@@ -288,19 +331,15 @@ def catalogue() -> Catalogue:
     return Catalogue()
 
 
-# libyaml's loader reads the whole catalogue about ten times faster; PyYAML can be built without it.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def _mapping(value: Any, what: str, origin: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise SpecError(f"{origin}: {what} must be a mapping, got {type(value).__name__}", field=what)
-    return value
+def _values(facts: Mapping[str, Fact]) -> dict[str, float]:
+    return {name: fact.value for name, fact in facts.items()}
 
 
 def _facts(raw: Any, what: str, sources: Mapping[str, Any], origin: str) -> Mapping[str, Fact]:
     facts: dict[str, Fact] = {}
-    for name, fact in _mapping(raw, what, origin).items():
+    for name, fact in mapping_of(raw, what, origin).items():
+        if not isinstance(name, str) or not re.fullmatch(NAME, name):
+            raise SpecError(f"{origin}: {shown(name)} in {what} is no name of a figure", field=what)
         value = fact.get("value") if isinstance(fact, dict) else fact
         # YAML 1.1 reads 1e9 (no dot, no sign) as text.
         if isinstance(value, str):
@@ -309,12 +348,14 @@ def _facts(raw: Any, what: str, sources: Mapping[str, Any], origin: str) -> Mapp
             except ValueError:
                 value = None
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e30:
-            raise SpecError(f"{origin}: {what}.{name} must be a positive number, got {fact!r}", field=str(name))
-        source = str(fact.get("source", "")) if isinstance(fact, dict) else ""
-        if not source:
+            raise SpecError(
+                f"{origin}: {what}.{name} must be a positive number, got {shown(fact)}; give {{value: …, source: …}}",
+                field=str(name),
+            )
+        source = fact.get("source", "") if isinstance(fact, dict) else ""
+        if not source or not isinstance(source, str):
             raise SpecError(f"{origin}: {what}.{name} has no source; write {{value: …, source: …}}", field=str(name))
-        full_source = check_text(str(sources.get(source, source)), f"{what}.{name}")
-        facts[check_text(name, what)] = Fact(float(value), full_source)
+        facts[name] = Fact(float(value), plain_text(sources.get(source, source), f"{what}.{name}", origin))
     return MappingProxyType(facts)
 
 

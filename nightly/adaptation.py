@@ -8,6 +8,7 @@ resuming are those of a night.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -31,6 +32,8 @@ from ..models.training.device_calibration import calibrated
 from ..models.training.labelled_cases import LabelledCases, labelled_table
 from ..process import ChildStartError
 from .challenger_process import ADAPTED, read_challenger, write_challenger
+from .checks.device_check import earlier_nights, recorded_tonight
+from .checks.device_drift import DeviceNight
 from .context import Night, StageResult
 from .gate.challengers import Challenger, adapted
 from .gate.evidence import COVERAGE, MOST_PCT, ShapeScore, new_shapes, scores
@@ -68,6 +71,13 @@ _HALF = 0.5
 _DRIFT = 1.0
 """A block is measured again only where a sentinel doubled. By a night's rule half of the minutes on a busy machine go into rows
 that are measured twice; here repeats say how far rows can be trusted."""
+
+_FEWEST_REPEATS, _CHANGED_PCT = 5, 15.0
+"""From so many repeats on, a bias beyond this is told: more than the 12 % by which repeats on the Xeon of docs/adapt.md
+differ in the median without their signs."""
+
+_SENTINEL_CHANGE = 1.3
+"""A sentinel's median over a run's blocks that moved by this factor is told."""
 
 _ALPHA, _FLIPS = 0.05, 4999
 
@@ -136,7 +146,50 @@ def collect_and_repeat(night: Night) -> StageResult:
         interrupted = False
     if interrupted:
         raise KeyboardInterrupt
-    return replace(result, facts={**result.facts, "noise": noise(night)}, findings=tuple(findings))
+    differences = noise(night)
+    findings += [*change_within(night.record.device, differences), *_change_since(night)]
+    return replace(result, facts={**result.facts, "noise": differences}, findings=tuple(findings))
+
+
+def change_within(device: str, differences: Mapping[str, float]) -> list[Finding]:
+    """A finding where cases measured again at the end were slower, or faster, on the whole: the device changed meanwhile."""
+    bias = differences.get("bias_pct", 0.0)
+    if differences["n"] < _FEWEST_REPEATS or abs(bias) <= _CHANGED_PCT:
+        return []
+    message = (
+        f"Cases measured again at the end took {abs(bias):.0f} % {'longer' if bias > 0 else 'less'} than before: the clock of "
+        f"{device}, its power limit or its load changed meanwhile, and rows of both speeds calibrate. Find out which, and "
+        "adapt again with another --store once the speed holds."
+    )
+    return [Finding("device", "warning", device, message, dict(differences))]
+
+
+def _change_since(night: Night) -> list[Finding]:
+    """Findings where the sentinels of a device moved since earlier runs under the same software."""
+    findings: list[Finding] = []
+    for device in night.measurer.devices:
+        tonight = recorded_tonight(night, device)
+        if tonight is not None:
+            findings += change_since(device, earlier_nights(night, device, tonight.software), tonight.readings)
+    return findings
+
+
+def change_since(device: str, earlier: Sequence[DeviceNight], readings: Mapping[str, float | None]) -> list[Finding]:
+    """A finding where a sentinel takes another time than in earlier runs; the drift of a night needs ten of them."""
+    moved = {}
+    for name, now in readings.items():
+        before = [time for past in earlier if (time := past.readings.get(name))]
+        if now and before:
+            moved[name] = now / float(np.median(before))
+    worst = max(moved, key=lambda name: abs(np.log(moved[name])), default=None)
+    if worst is None or 1 / _SENTINEL_CHANGE <= moved[worst] <= _SENTINEL_CHANGE:
+        return []
+    message = (
+        f"{worst} takes {moved[worst]:.2f} times its median of earlier runs (runs: {len(earlier)}) on {device} under the "
+        "same software: its clock, its power limit or its load is another, and earlier rows calibrate beside those of now. If "
+        "this is to stay, adapt with another --store."
+    )
+    return [Finding("device", "warning", device, message, moved)]
 
 
 def _repeat(night: Night) -> bool:
@@ -163,18 +216,24 @@ def _repeat(night: Night) -> bool:
 
 
 def noise(night: Night) -> dict[str, float]:
-    """By how much cases that this night measured more than once differ from their first time, in percent."""
+    """By how much cases that this night measured twice differ from their first time, in percent; the bias is signed."""
     times: dict[str, list[float]] = {}
-    for row in sorted(short_rows(night_tables(night)), key=lambda row: str(row["block"])):
+    # As they were noted: names of blocks of one second are in no order.
+    order = {block: place for place, block in enumerate(night.blocks())}
+    for row in sorted(short_rows(night_tables(night)), key=lambda row: order[row["block"]]):
         if row["status"] == "ok":
             times.setdefault(row["case_id"], []).append(float(row["latency_s"]))
-    changes = np.array([100.0 * abs(later[1] / later[0] - 1.0) for later in times.values() if len(later) > 1])
-    if not len(changes):
+    ratios = np.array([later[1] / later[0] for later in times.values() if len(later) > 1])
+    if not len(ratios):
         return {"n": 0}
+    changes = 100.0 * np.abs(ratios - 1.0)
+    # Clipped, so that no single case decides.
+    bias = float(np.clip(np.log(ratios), -1.0, 1.0).mean())
     return {
         "n": len(changes),
         "median_pct": round(float(np.median(changes)), 2),
         "mean_pct": round(float(changes.mean()), 2),
+        "bias_pct": round(100.0 * math.expm1(bias), 2),
     }
 
 

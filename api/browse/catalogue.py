@@ -49,11 +49,6 @@ def devices_endpoint(devices: Catalogue) -> Endpoint:
     return cached_endpoint(lambda _: Devices([device_answer(device) for device in devices]))
 
 
-def device_endpoint(devices: Catalogue) -> Endpoint:
-    """What answers `/v1/devices/{name}`."""
-    return cached_endpoint(lambda name: device_answer(devices.get(name)), _known("name", devices.get))
-
-
 def kernels_endpoint() -> Endpoint:
     """What answers `/v1/kernels`."""
     return cached_endpoint(
@@ -64,12 +59,12 @@ def kernels_endpoint() -> Endpoint:
 def kernel_endpoint() -> Endpoint:
     """What answers `/v1/kernels/{family}`."""
     return cached_endpoint(
-        lambda name: standalone_schema(get_family(name)), _known("family", get_family),
+        lambda name: standalone_schema(get_family(name)), known_name("family", get_family),
         media_type="application/schema+json",
     )  # fmt: skip
 
 
-def _known(parameter: str, get: Callable[[str], Any]) -> Callable[[Request], str]:
+def known_name(parameter: str, get: Callable[[str], Any]) -> Callable[[Request], str]:
     """The name of what a parameter of the path names; looked up, so that no answer of an unknown name is kept."""
 
     def name(request: Request) -> str:

@@ -23,6 +23,7 @@ from ...features.spec_io.reading import MAX_TEXT
 from ...version import __version__
 from ...workloads.answers import device_answer
 from ...workloads.whole_model import MAX_COUNT
+from ..browse.device_page import page_without_model
 from ..browse.measurements import MAX_DEVICES
 from ..middleware.access import ADMIN_FOLDER, HEALTH_PATHS
 from ..routes import ROUTES, Route
@@ -99,7 +100,7 @@ def _add_examples(paths: dict[str, Any], devices: Catalogue) -> None:
     device, schema = device_answer(next(iter(devices))), family_schema(get_family("gemm"))
     examples: dict[str, Any] = {
         "/v1/devices": Devices([device]),
-        "/v1/devices/{name}": device,
+        "/v1/devices/{name}": page_without_model(next(iter(devices))),
         "/v1/kernels": {"kernels": {"gemm": schema}},
         "/v1/kernels/{family}": schema,
     }

@@ -70,7 +70,7 @@ __all__ = [
     "StoreError",
     "StoreFullError",
     "StoreWarning",
-    "newest_provenance",
+    "block_facts",
     "pack",
 ]
 
@@ -290,20 +290,19 @@ class Store:
         return pack(tables, out_dir)
 
 
-def newest_provenance(store: Store, device: str) -> dict[str, Any]:
-    """The facts of the block of a device that was stored last; empty where there is none, or where they cannot be read.
+def block_facts(store: Store, device: str) -> list[dict[str, Any]]:
+    """The facts of every block of a device, those of the file that was stored last first; without files that cannot be read.
 
     Of a store at a URL it is always empty: fleets write there from many machines.
     """
     if not isinstance(store.location, LocalLocation):
-        return {}
-    newest = max(store.files(device=device), key=lambda path: path.name, default=None)
-    if newest is None:
-        return {}
-    try:
-        return next(iter(provenance_in(pq.read_schema(newest).metadata).values()), {})
-    except (OSError, pa.ArrowException, ValueError, KeyError):
-        return {}
+        return []
+    facts: list[dict[str, Any]] = []
+    for path in sorted(store.files(device=device), key=lambda path: path.name, reverse=True):
+        # The check of a store puts damaged files aside and says so.
+        with contextlib.suppress(OSError, pa.ArrowException, ValueError, KeyError):
+            facts += provenance_in(pq.read_schema(path).metadata).values()
+    return facts
 
 
 def pack(tables: Mapping[str, Sequence[pa.Table]], out_dir: Path) -> list[Path]:

@@ -132,6 +132,18 @@ def measured_label(category: CaseCategory, impl: str) -> str:
     return f"{category.device} {kind} {kernel_label(category)} {impl} {caches} {','.join(category.knobs)}"
 
 
+def category_of(label: str, threads: float) -> CaseCategory:
+    """The category of a `measured_label`; `threads` is its thread count on a CPU, which the label does not have."""
+    device, _, rest = label.partition(" ")
+    kind, variant, pair, impl, caches, knobs = _words(rest)
+    dtype, _, kv_dtype = pair.partition("/")
+    cache_state, _, timing = caches.partition("@")
+    return CaseCategory(
+        device, dtype, kv_dtype, variant, impl, cache_state, timing or TIMINGS[0], None if kind == "gpu" else threads,
+        tuple(knobs.split(",")) if knobs else (),
+    )  # fmt: skip
+
+
 def kernel_label(category: CaseCategory) -> str:
     """Variant and dtypes of a category: which kernel it is, whatever runs it."""
     return f"{category.variant} {kv_pair(category)}"

@@ -54,7 +54,8 @@ class FamilyModel:
         kinds: Kinds of these.
         median_log_ratio: Median of ln(latency / lower bound) over training rows, for kinds of devices never trained on.
         n_rows: Training rows.
-        measured: For each target the words of what was measured where (`category.measured_label`).
+        measured: For each target the words of what was measured where (`category.measured_label`), with the training rows
+            of each; None in a model that did not count them.
         largest: The largest sizes there, and how products were aligned.
         free: The graph of the scale-free trees; None where there is none.
         shift: Added to ln(latency) on devices never measured.
@@ -72,7 +73,7 @@ class FamilyModel:
     kinds: tuple[str, ...]
     median_log_ratio: float
     n_rows: int
-    measured: Mapping[str, tuple[str, ...]]
+    measured: Mapping[str, Mapping[str, int | None]]
     largest: Largest
     free: int | None = None
     shift: float = 0.0
@@ -231,7 +232,7 @@ def load_family(directory: Path, manifest: Mapping[str, Any], family: str) -> Fa
             kinds=tuple(entry["kinds"]),
             median_log_ratio=finite(entry["median_log_ratio"]),
             n_rows=int(finite(entry["n_rows"], 1)),
-            measured={str(target): tuple(words) for target, words in entry["measured"].items()},
+            measured=measured_rows(entry),
             largest=entry["largest"],
             free=_graph(entry["free"], len(entry["graphs"])),
             shift=finite(entry["shift"]),
@@ -245,6 +246,16 @@ def load_family(directory: Path, manifest: Mapping[str, Any], family: str) -> Fa
         )
 
 
+def measured_rows(entry: Mapping[str, Any]) -> dict[str, dict[str, int | None]]:
+    """By target and `category.measured_label` the training rows that a family's entry of a manifest counts."""
+    return {
+        str(target): dict.fromkeys(rows)
+        if isinstance(rows, list)
+        else {str(label): int(n) for label, n in rows.items()}
+        for target, rows in entry["measured"].items()
+    }
+
+
 def _to_json(family: str, model: FamilyModel, store: StoreGraph) -> dict[str, Any]:
     return {
         "schema": model.schema.to_json(), "schema_hash": model.schema.hash,
@@ -252,7 +263,7 @@ def _to_json(family: str, model: FamilyModel, store: StoreGraph) -> dict[str, An
         "targets": {name: _target_to_json(target) for name, target in model.targets.items()},
         "domain": model.domain.to_json(), "devices": model.devices, "kinds": model.kinds,
         "median_log_ratio": model.median_log_ratio, "n_rows": model.n_rows,
-        "measured": {target: list(words) for target, words in model.measured.items()},
+        "measured": {target: dict(rows) for target, rows in model.measured.items()},
         "largest": model.largest,
         "adaptations": _adaptations(model),
         "free": model.free, "shift": model.shift,

@@ -113,6 +113,19 @@ def transfer(
     return TransferEstimate(logs, parts, numbers[code, most], np.array(same)[code])
 
 
+def source_weights(sources: Sequence[Source], n_general: int) -> dict[str, float]:
+    """By source its share of a transferred answer, before that is drawn towards a stream; the rest comes from no source.
+
+    Args:
+        sources: The sources, all of the target.
+        n_general: How many answers come from no source (`ANALYTIC`, `FREE`).
+    """
+    near = max((source.near_duplicate for source in sources), default=0.0)
+    carried = near + (1.0 - near) / (1 + n_general)
+    total = sum(source.similarity for source in sources)
+    return {source.device: carried * source.similarity / total for source in sources}
+
+
 def _average_program(regressor: FamilyRegressor, sources: int, targets: tuple[str, ...]) -> Program:
     """The program that averages the answers of so many sources; see `transfer`."""
     key = sources, targets

@@ -6,7 +6,7 @@ The nearer a measured device, the more its answer counts; of two editions of one
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -210,7 +210,7 @@ class FamilyRegressor:
         members: Members,
         analytic: AnalyticModel | None,
         free: int | None,
-        measured: Mapping[str, Sequence[str]],
+        measured: Mapping[str, Iterable[str]],
         devices: Catalogue,
         shift: float = 0.0,
     ) -> None:

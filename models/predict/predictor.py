@@ -71,7 +71,7 @@ class FamilyPredictor:
         self.devices = devices
         self._family = get_family(model.schema.family)
         self._targets = tuple(name for name, target in model.targets.items() if target.members)
-        self._records = CategoryCache(self._find_record)
+        self.records = CategoryCache(self._find_record)
 
     @cached_property
     def _scale_graphs(self) -> tuple[int | None, ...]:
@@ -120,7 +120,7 @@ class FamilyPredictor:
     def predict(self, cases: Cases, coverage: float) -> Predictions:
         """Predictions of cases of this family, see `Predictor.predict_cases`."""
         model, code = self.model, cases.categories.code
-        records = [self._records[category] for category in cases.categories.distinct]
+        records = [self.records[category] for category in cases.categories.distinct]
         query = self._learned.query(cases, [record.inputs for record in records], code)
         columns, work = RecordColumns.of(records, code), query.features.work
         larger = log2_excess(cases.sizes, columns.largest_sizes)
@@ -163,7 +163,7 @@ class FamilyPredictor:
         Raises:
             SpecError: unknown device, or a dtype it has no peak for.
         """
-        records, code = [self._records[category] for category in cases.categories.distinct], cases.categories.code
+        records, code = [self.records[category] for category in cases.categories.distinct], cases.categories.code
         query = self._learned.query(cases, [record.inputs for record in records], code)
         columns = RecordColumns.of(records, code)
         larger = log2_excess(cases.sizes, columns.largest_sizes)

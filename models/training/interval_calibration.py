@@ -176,12 +176,16 @@ class DeviceHoldout:
     same_duplicate: Floats
 
 
-def measured_by_target(table: TrainingTable, rows: Any = slice(None)) -> dict[str, tuple[str, ...]]:
-    """For each target the words of what was measured where (`category.measured_label`), among `rows`."""
+def measured_by_target(table: TrainingTable, rows: Any = slice(None)) -> dict[str, dict[str, int]]:
+    """For each target, of what was measured where (`category.measured_label`) how many of `rows` there are, sorted."""
     labels = table.rows.cases.categories.labels(lambda category: measured_label(category, category.impl))
-    return {
-        target: tuple(sorted(labels.words[i] for i in np.unique(labels.code[rows][~np.isnan(column[rows])]).tolist()))
+    counts = {
+        target: np.bincount(labels.code[rows][~np.isnan(column[rows])], minlength=len(labels.words)).tolist()
         for target, column in table.log_labels.items()
+    }
+    return {
+        target: {word: n for word, n in sorted(zip(labels.words, numbers, strict=True)) if n}
+        for target, numbers in counts.items()
     }
 
 

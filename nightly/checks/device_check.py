@@ -52,6 +52,16 @@ def recorded_tonight(night: Night, device: str) -> DeviceNight | None:
     return next((recorded for recorded in nights if recorded.night == night.record.id), None)
 
 
+def earlier_nights(night: Night, device: str, software: str) -> list[DeviceNight]:
+    """What earlier nights under the same software read of a device.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    nights, _ = read_readings(device, _folder(night))
+    return [past for past in nights if past.night < night.record.id and past.software == software and past.readings]
+
+
 def check_device(
     night: Night, device: str, software: str, readings: Mapping[str, float | None]
 ) -> tuple[list[Finding], dict[str, Any], list[DeviceNight]]:

@@ -10,9 +10,10 @@ import threading
 from pathlib import Path
 
 import kernelcast
+import msgspec
 import numpy as np
 import pytest
-from kernelcast.client import Client, ClientError
+from kernelcast.client import Client, ClientError, Device
 
 GPU = "nvidia-h200-sxm-141gb"
 SIZES = {"m": 512, "n": 4096, "k": 4096}
@@ -115,7 +116,9 @@ def test_whole_models_and_programs(client):
 def test_what_can_be_asked_about(client):
     assert client.ready() is True
     devices = {device.name: device for device in client.devices()}
-    assert client.device("h200") == devices[GPU]
+    page = client.device("h200")
+    assert {name: getattr(page, name) for name in Device.__struct_fields__} == msgspec.structs.asdict(devices[GPU])
+    assert page.basis
     assert devices[GPU].facts["memory_bandwidth_b_per_s"].value > 1e12
     assert client.kernels()["gemm"]["properties"]["sizes"]["required"] == ["m", "n", "k"]
 

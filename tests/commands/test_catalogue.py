@@ -10,7 +10,7 @@ from kernelcast.collectors import host
 from kernelcast.collectors.meters import nvml
 from kernelcast.commands.catalogue import refuse_other_machine
 from kernelcast.datasets.rows.schema import Measurement, Provenance
-from kernelcast.datasets.store.store import Store, newest_provenance
+from kernelcast.datasets.store.store import Store, block_facts
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
@@ -28,13 +28,21 @@ def stored(folder: Path, device: str, *facts: dict[str, object]) -> Store:
     return store
 
 
-def test_the_newest_block_says_what_was_measured(tmp_path):
+def test_every_block_says_what_was_measured(tmp_path):
     store = stored(tmp_path, "nvidia-l4", {"gpu": {"name": "old"}}, {"gpu": GPU})
-    assert newest_provenance(store, "nvidia-l4")["gpu"] == GPU
-    assert newest_provenance(store, "nvidia-h200-sxm-141gb") == {}
+    assert [facts["gpu"] for facts in block_facts(store, "nvidia-l4")] == [GPU, {"name": "old"}]
+    assert block_facts(store, "nvidia-h200-sxm-141gb") == []
     newest = max(store.files(), key=lambda path: path.name)
     newest.write_bytes(b"damaged")
-    assert newest_provenance(store, "nvidia-l4") == {}
+    assert [facts["gpu"] for facts in block_facts(store, "nvidia-l4")] == [{"name": "old"}]
+
+
+def test_rows_of_another_machine_below_newer_ones_are_refused_too(tmp_path, monkeypatch):
+    device = catalogue().get("intel-xeon-emerald-rapids-vm-2c")
+    store = stored(tmp_path, device.name, CPU | {"cpu_model": "B"}, CPU)
+    monkeypatch.setattr(host, "machine_facts", lambda device: CPU)
+    with pytest.raises(SpecError, match="cpu_model B before, A now"):
+        refuse_other_machine(store, device)
 
 
 @pytest.mark.parametrize(

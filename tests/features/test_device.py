@@ -6,7 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
-from kernelcast.features.device import Catalogue, Device, catalogue, load_device_file, parse_device
+from kernelcast.features.device import (
+    Catalogue,
+    Device,
+    catalogue,
+    catalogue_with,
+    load_device_file,
+    parse_device,
+)
 from kernelcast.features.errors import SpecError
 
 REQUIRED = {
@@ -289,3 +296,48 @@ def test_an_alias_is_found_without_reading_every_file(monkeypatch: pytest.Monkey
     assert len(read) < 10
     with pytest.raises(SpecError, match="no device 'NVIDIA H2000'"):
         known.get("NVIDIA H2000")
+
+
+def test_a_device_that_takes_a_shipped_ones_place_has_its_aliases_too(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINE.replace("my-gpu", "nvidia-h200-sxm-141gb"))
+    known = catalogue_with([path])
+    assert known.get("h200") is known.get("nvidia-h200-sxm-141gb")
+    assert known.get("NVIDIA H200").required("compute_units") == 10
+
+
+def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:
+    a, b = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    a.write_text(MINE)
+    b.write_text(MINE.replace("my-gpu", "other") + "aliases: [My-GPU]\n")
+    with pytest.raises(SpecError, match=r"b\.yaml: my-gpu is a name of a device in .*a\.yaml too"):
+        catalogue_with([a, b])
+    b.write_text(MINE + "aliases: [H100]\n")
+    with pytest.raises(SpecError, match="h100 is a name of the shipped device nvidia-h100-sxm-80gb"):
+        catalogue_with([b])
+
+
+def test_local_files_that_cannot_be_used_are_told_and_hinder_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path))
+    folder = tmp_path / "devices"
+    folder.mkdir()
+    for name, text in (("a", MINE), ("b", MINE), ("c", MINE.replace("my-gpu", "nvidia-h200-sxm-141gb"))):
+        (folder / f"{name}.yaml").write_text(text)
+    (folder / "loop.yaml").symlink_to("loop.yaml")
+    (folder / "absent.yaml").symlink_to("nowhere.yaml")
+    (folder / "folder.yaml").mkdir()
+    assert catalogue().get("my-gpu").required("compute_units") == 10
+    assert catalogue().get("nvidia-h200-sxm-141gb").required("compute_units") == 132
+    for said in (
+        "b.yaml: my-gpu is a name of the device my-gpu, which counts",
+        "c.yaml: nvidia-h200-sxm-141gb is a name of the device nvidia-h200-sxm-141gb, which counts",
+        "loop.yaml: Too many levels of symbolic links",
+        "absent.yaml: No such file",
+        "folder.yaml is no regular file",
+    ):
+        assert said in caplog.text
+    n = len(caplog.records)
+    catalogue().get("my-gpu")
+    assert len(caplog.records) == n

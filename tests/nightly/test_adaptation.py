@@ -9,11 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernelcast.collectors.kernel_campaign import SENTINEL_CASES
 from kernelcast.commands.measure.adapt import answer, run_adaptation, tell
 from kernelcast.datasets.rows.splits import held_out_shapes, shape_hashes
 from kernelcast.features.device import catalogue
 from kernelcast.models.predict.predictor import load_predictor
-from kernelcast.nightly.adaptation import HOLD_OUT, adaptation_plan, chance_of_gain, split_rows, with_second_test
+from kernelcast.nightly.adaptation import (
+    HOLD_OUT,
+    adaptation_plan,
+    adaptation_stages,
+    chance_of_gain,
+    change_within,
+    reserve_minutes,
+    split_rows,
+    with_second_test,
+)
 from kernelcast.nightly.gate.evidence import ShapeScore
 from kernelcast.nightly.gate.judge import Verdict, judge
 from kernelcast.nightly.measuring.protocol import CollectingEnd
@@ -61,7 +71,7 @@ def test_it_serves_a_better_model_and_says_by_how_much(home, setup, capsys) -> N
     assert total["before"]["mean_ape_pct"] == pytest.approx(33, abs=3)
     assert total["after"]["mean_ape_pct"] < 4
     assert total["after"]["coverage_pct"] > total["before"]["coverage_pct"]
-    assert done["noise"] == {"n": done["rows"]["ok"], "median_pct": 0.0, "mean_pct": 0.0}
+    assert done["noise"] == {"n": done["rows"]["ok"], "median_pct": 0.0, "mean_pct": 0.0, "bias_pct": 0.0}
     capsys.readouterr()
     tell(record, model, None, False)
     captured = capsys.readouterr()
@@ -174,6 +184,63 @@ def test_one_look_tells_a_gain_from_chance() -> None:
     assert chance_of_gain(gains(35.0, 50.0, 60), 0) > 0.9
     # One error beyond all measure decides nothing.
     assert chance_of_gain([*gains(50.0, 50.0, 60), ShapeScore("softmax", DEVICE, 1, 1e6, 1.0, 0.9, 0.9)], 0) > 0.02
+
+
+def times_scaled(measurer: Any, factor: float) -> None:
+    """All recorded times of a measurer, times a factor: what a device of another clock would give."""
+    names = ("latency_s", "latency_q1_s", "latency_q3_s", "latency_min_s")
+    measurer._rows = {
+        spec: replace(row, **{name: factor * getattr(row, name) for name in names})
+        for spec, row in measurer._rows.items()
+    }
+
+
+def told_of_measuring(setup: NightSetup) -> list[str]:
+    """What an adaptation that only measures says of its device."""
+    night = open_night(setup, lambda *_: None, fresh=True)
+    reserve_minutes(night)
+    stages = adaptation_stages(promote=False)
+    stages["choose"](night)
+    return [finding.message for finding in stages["collect"](night).findings]
+
+
+def test_a_clock_that_drops_while_it_is_measured_is_told(home, setup) -> None:
+    slowing = setup()
+    collect = slowing.measurer.collect
+
+    def slower_again(cases: Any, **options: Any) -> CollectingEnd:
+        if options["note"].get("repeats"):
+            times_scaled(slowing.measurer, 1.5)
+        return collect(cases, **options)
+
+    slowing.measurer.collect = slower_again
+    (message,) = told_of_measuring(slowing)
+    assert message.startswith(f"Cases measured again at the end took 50 % longer than before: the clock of {DEVICE}")
+
+
+def test_a_clock_that_dropped_since_the_last_adaptation_is_told(home, setup) -> None:
+    messages = []
+    for i, factor in enumerate((1.0, 2.0)):
+        later = setup()
+        row = next(iter(later.measurer._rows.values()))
+        # Other cases each time: those that are stored are not measured again.
+        later.measurer._rows = dict(list(later.measurer._rows.items())[i::2]) | {
+            spec: replace(row, spec=spec, latency_s=5e-3, latency_q1_s=5e-3, latency_q3_s=5e-3, latency_min_s=5e-3)
+            for spec in SENTINEL_CASES
+        }
+        times_scaled(later.measurer, factor)
+        messages.append(told_of_measuring(later))
+    assert messages[0] == []
+    assert "takes 2.00 times its median of earlier runs (runs: 1)" in messages[1][0]
+
+
+@pytest.mark.parametrize(
+    ("differences", "is_told"),
+    [({"n": 0}, False), ({"n": 4, "bias_pct": 80.0}, False), ({"n": 40, "bias_pct": 10.0}, False),
+     ({"n": 40, "bias_pct": -30.0}, True)],
+)  # fmt: skip
+def test_noise_without_a_sign_is_no_change(differences, is_told) -> None:
+    assert bool(change_within(DEVICE, differences)) is is_told
 
 
 def test_rows_faster_than_the_device_file_allows_are_told(home, setup, recorded) -> None:

@@ -36,6 +36,7 @@ VIEWS = {
     "mlir": f"#/mlir?devices=h200,epyc-9005-vm-2c&text={quote(_PROGRAM)}",
     "data": "#/data?data.set=shipped&data.family=gemm&data.row=3",
     "accuracy": "#/accuracy",
+    "device": "#/device?device=h200",
     "nights": "#/nights",
     "card": "#/card",
 }

@@ -7,16 +7,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from kernelcast.collectors import host
 from kernelcast.collectors.meters import nvml
 from kernelcast.commands.measure import adapt as command
 from kernelcast.commands.measure import characterize
+from kernelcast.datasets.rows.schema import Measurement, Provenance
+from kernelcast.datasets.store.store import Store
 from kernelcast.features.device import Catalogue, local_devices_dir
+from kernelcast.features.kernel import KernelSpec
 from kernelcast.nightly.adaptation import adaptation_plan
 from kernelcast.nightly.record.folders import PLAN_JSON, STATE, new_night, nights_dir
 from kernelcast.nightly.record.record import NightRecord
 
 DEVICE = "amd-epyc-9005-vm-2c"
-FACTS = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b")
+FACTS = {"compute_units": 2, "boost_clock_hz": 3e9, "memory_bandwidth_b_per_s": 1e11, "l2_b": 1e6}
+
+
+OTHER_CPU = {"cpu_model": "Another CPU"}
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +78,20 @@ def test_an_unfinished_adaptation_of_a_gpu_that_is_missing_now_is_refused(run, w
     command._refuse_unfinished_elsewhere(Catalogue(), False, same_kind=True)
 
 
+@pytest.mark.parametrize("blocks", [(OTHER_CPU,), (OTHER_CPU, {})])
+def test_rows_of_another_machine_are_not_calibrated_by(run, workers, tmp_path, blocks):
+    """The newest block may be this machine's: what is below it calibrates all the same."""
+    store = Store(tmp_path / "rows")
+    facts = host.machine_facts(DEVICE)
+    for i, changes in enumerate(blocks):
+        spec = KernelSpec.of("softmax", "fp32", impl="torch", threads=1, rows=64 + i, cols=64)
+        store.append([Measurement(spec, DEVICE, "unsupported", f"b{i}")], Provenance(f"b{i}", facts | changes))
+    message = run("adapt", "--store", tmp_path / "rows", "--families", "softmax", "--threads", 1).error
+    assert f"{DEVICE} is not the machine that was measured under this name (cpu_model Another CPU before" in message
+    assert "rows of two machines must not mix" in message
+    assert not workers.measured
+
+
 @pytest.mark.parametrize(("option", "extra"), [("--gpu", "gpu,calibrate"), ("--cpu", "collect,calibrate")])
 def test_a_missing_package_is_in_the_extra_of_the_device(run, machine, monkeypatch, option, extra):
     def missing(*_: object, **__: object) -> None:
@@ -107,7 +128,7 @@ def test_bad_input_is_one_clear_sentence(run, workers, tmp_path, monkeypatch, wo
     monkeypatch.chdir(tmp_path)
     Path("full").mkdir()
     Path("full/x").touch()
-    facts = ", ".join(f"{name}: {{value: 2, source: s}}" for name in FACTS)
+    facts = ", ".join(f"{name}: {{value: {value}, source: s}}" for name, value in FACTS.items())
     Path("hostile.yaml").write_text(
         f"name: x\ntitle: x\nvendor: x\nkind: cpu\nfacts: {{{facts}}}\n"
         "peak_flops_per_s: {vector: {fp32: {value: -1, source: s}}}\n"
@@ -123,8 +144,7 @@ def test_bad_input_is_one_clear_sentence(run, workers, tmp_path, monkeypatch, wo
 def test_a_gpu_that_no_device_file_is_of_gets_one(run, monkeypatch, tmp_path):
     entry = {
         "name": "nvidia-new-1", "title": "NVIDIA New 1", "aliases": ["NVIDIA New 1"], "vendor": "nvidia", "kind": "gpu",
-        "facts": {name: {"value": 100.0, "source": "measured"} for name in
-                  ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b")},
+        "facts": {name: {"value": value, "source": "measured"} for name, value in FACTS.items()},
         "peak_flops_per_s": {"matrix": {}, "vector": {"fp32": {"value": 1e12, "source": "measured"}}},
     }  # fmt: skip
     monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path))

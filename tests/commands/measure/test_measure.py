@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -15,7 +19,7 @@ from kernelcast.collectors import host, runner
 from kernelcast.collectors.meters import nvml
 from kernelcast.commands.measure import measure as command
 from kernelcast.datasets.form.form import read_form
-from kernelcast.datasets.store.store import StoreError
+from kernelcast.datasets.store.store import Store, StoreError
 
 DEVICE = "amd-epyc-9005-vm-2c"
 
@@ -77,6 +81,28 @@ def test_stopped_by_ctrl_c_it_keeps_what_was_measured_and_resumes(run, workers, 
     assert run("measure", table).code == 0
     assert len(workers.measured) == 40, "a case was measured twice"
     assert pa_csv.read_csv(tmp_path / "cases-measured.csv")["status"].to_pylist() == ["ok"] * 40
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_ended_by_a_signal_it_resumes_and_loses_no_stored_row(run, workers, tmp_path, number):
+    table = write(tmp_path / "cases.csv", 120)
+    script = Path(__file__).with_name("ended_measure.py")
+    ended = subprocess.run(
+        [sys.executable, "-P", script, table, "70", str(int(number))], env=os.environ, capture_output=True, text=True,
+        timeout=60,
+    )  # fmt: skip
+    assert "Traceback" not in ended.stderr
+    assert ended.returncode in (-number, 130, 143)
+    stored = Store(tmp_path / "home" / "measurements").read("softmax")["case_id"].to_pylist()
+    # SIGKILL costs the block under way, the others nothing that was measured.
+    assert len(stored) == len(set(stored))
+    assert len(stored) >= (50 if number == signal.SIGKILL else 60)
+    assert run("measure", table).code == 0
+    assert len(workers.measured) == 120 - len(stored)
+    assert pa_csv.read_csv(tmp_path / "cases-measured.csv")["status"].to_pylist() == ["ok"] * 120
+    again = Store(tmp_path / "home" / "measurements").read("softmax")["case_id"].to_pylist()
+    assert sorted(again) == sorted(set(again))
+    assert set(again) >= set(stored)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from kernelcast.features.batch.cases import Cases
 from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import catalogue
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
+from kernelcast.models.family_model.device_transfer import source_weights
 from kernelcast.models.family_model.family_regressor import distance, near_duplicate
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.training.interval_calibration import _best_shift
@@ -234,3 +236,11 @@ def test_nothing_is_answered_at_the_limit_of_a_device_never_measured(
     cases = made_up(100, family="softmax", impls=("torch",), devices=("nvidia-a40",), largest=32768, seed=2).cases
     answer = load_predictor(tmp_path / "model").predict_cases(cases).targets["latency_s"]
     assert (answer.value > 1.05 * work(cases, catalogue()).lower_bound_s).all()
+
+
+@pytest.mark.parametrize(("near", "carried"), [(0.0, 1 / 3), (0.5, 2 / 3), (1.0, 1.0)])
+def test_sources_share_what_the_general_answers_leave(near, carried):
+    sources = [SimpleNamespace(device="a", similarity=0.3, near_duplicate=near),
+               SimpleNamespace(device="b", similarity=0.1, near_duplicate=0.0)]  # fmt: skip
+    assert source_weights(sources, 2) == pytest.approx({"a": 0.75 * carried, "b": 0.25 * carried})
+    assert source_weights([], 2) == {}
