@@ -1,0 +1,146 @@
+"""What a step of a model costs on a device: latency, power and energy with intervals, tokens per second, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ...features.errors import SpecError
+from ...models.predict.prediction import Interval, Prediction
+from ...models.predict.predictor import Predictor
+from ..whole_model import WholeModelPrediction, compose
+from .facts import ModelFacts
+from .forward import forward
+from .memory import Memory, memory
+from .plan import ONE_DEVICE, Collective, ParallelPlan
+from .step import Formats, Step
+
+STAND_IN_FACTOR = 1.5
+"""The interval of a kernel that another stands in for is wider by this factor at both ends. A judgement: the stand-in moves as
+many bytes and does as many operations, and kernels alike in both differ by about that much."""
+
+HOST_NOTE = "the host's share of a step (scheduling, launches that nothing hides) is not included"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A step of a model on the devices of a plan, each of one kind.
+
+    Attributes:
+        facts: The model.
+        device: Name of the device.
+        step: What runs.
+        plan: How the model is split.
+        formats: Number formats.
+        whole: Latency of the step, and power and energy of one rank through all stages, kernel by kernel.
+        tokens_per_s: New tokens of all sequences in a second, one step after the other.
+        energy_per_token_j: Energy of all devices per new token, without what they draw while they wait; None where it is unknown.
+        memory: Memory of the fullest device.
+        collectives: What ranks send each other, which `whole` does not include.
+        notes: What to know of the estimate, beside the notes of `whole`.
+    """
+
+    facts: ModelFacts
+    device: str
+    step: Step
+    plan: ParallelPlan
+    formats: Formats
+    whole: WholeModelPrediction
+    tokens_per_s: Interval
+    energy_per_token_j: Interval | None
+    memory: Memory
+    collectives: tuple[Collective, ...]
+    notes: tuple[str, ...]
+
+
+def estimate(
+    predictor: Predictor, facts: ModelFacts, step: Step, device: str, *, formats: Formats | None = None,
+    plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
+    coverage: float = 0.9,
+) -> Estimate:  # fmt: skip
+    """What a step of a model costs.
+
+    Args:
+        predictor: a trained model.
+        facts: the model.
+        step: what all devices together work on.
+        device: the device's name in the catalogue.
+        formats: number formats; default: those of the model.
+        plan: how the model is split.
+        impl: what runs products, attention and experts, such as `vllm-0.24.0`; empty: the usual one.
+        threads: threads of a CPU; None is all.
+        fused_attention: whether attention is one kernel.
+        coverage: share of cases the intervals are built to contain.
+
+    Raises:
+        SpecError: the model cannot run the step, the plan cannot split it, or a kernel cannot be predicted.
+    """
+    on = predictor.devices.get(device)
+    if threads is not None and on.kind == "gpu":
+        raise SpecError(f"{on.name} is a GPU; threads are those of a CPU", field="threads")
+    formats = formats_of(facts) if formats is None else formats
+    listed = forward(facts, step, formats, plan, device=on, impl=impl, threads=threads, fused_attention=fused_attention)
+    specs = list(dict.fromkeys(kernel.spec for kernel in listed.kernels))
+    by_spec = dict(zip(specs, predictor.predict(specs, [on.name] * len(specs), coverage=coverage), strict=True))
+    predictions = [_read_as(by_spec[kernel.spec], listed.stand_ins.get(kernel.name)) for kernel in listed.kernels]
+    whole = compose(listed.kernels, predictions)
+    return Estimate(
+        facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
+        tokens_per_s=_rate(step.tokens, whole.latency_s),
+        energy_per_token_j=_scaled(whole.energy_j, plan.stage_ranks / step.tokens),
+        memory=memory(facts, step, formats, plan, on),
+        collectives=listed.collectives,
+        notes=tuple(_notes(facts, plan, listed.stand_ins, listed.collectives)),
+    )  # fmt: skip
+
+
+def formats_of(
+    facts: ModelFacts, *, dtype: str | None = None, weights: str | None = None, kv: str | None = None
+) -> Formats:
+    """A model's number formats, with some of them given; given weights are those of the experts too.
+
+    Raises:
+        SpecError: one is unknown, or not one of those possible in its place.
+    """
+    if weights is not None:
+        return Formats.of(dtype or facts.dtype, weights=weights, kv=kv)
+    return Formats.of(dtype or facts.dtype, weights=facts.weights, experts=facts.experts, kv=kv)
+
+
+def _read_as(prediction: Prediction, stands_for: str | None) -> Prediction:
+    """A prediction with the wider interval and the remark of a stand-in."""
+    if stands_for is None:
+        return prediction
+    return replace(
+        prediction, latency_s=_wider(prediction.latency_s),
+        energy_j=None if prediction.energy_j is None else _wider(prediction.energy_j),
+        notes=(*prediction.notes, stands_for),
+    )  # fmt: skip
+
+
+def _wider(interval: Interval) -> Interval:
+    return Interval(interval.value, interval.lower / STAND_IN_FACTOR, interval.upper * STAND_IN_FACTOR)
+
+
+def _rate(tokens: int, latency_s: Interval) -> Interval:
+    return Interval(tokens / latency_s.value, tokens / latency_s.upper, tokens / latency_s.lower)
+
+
+def _scaled(interval: Interval | None, factor: float) -> Interval | None:
+    if interval is None:
+        return None
+    return Interval(interval.value * factor, interval.lower * factor, interval.upper * factor)
+
+
+def _notes(
+    facts: ModelFacts, plan: ParallelPlan, stand_ins: Mapping[str, str], collectives: tuple[Collective, ...]
+) -> list[str]:
+    notes = [*dict.fromkeys(stand_ins.values()), *facts.notes]
+    if stand_ins:
+        notes.append(f"intervals of the kernels that others stand in for are wider by {STAND_IN_FACTOR:g} at both ends")
+    if collectives:
+        sent_b = sum(item.size_b * item.count for item in collectives)
+        notes.append(f"collectives are not included: {sum(item.count for item in collectives)} of {sent_b / 1e6:.3g} MB together")
+    if plan.pp > 1:
+        notes.append("a step passes the stages one after the other; batches that fill the pipeline are not included")
+    return [*notes, HOST_NOTE]

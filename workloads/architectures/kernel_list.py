@@ -1,0 +1,191 @@
+"""The kernels that one rank runs in a step, listed part by part, with what stands in for kernels no family describes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from ...features.dtypes import itemsize_b
+from ...features.kernel import KernelSpec, get_family
+from ..whole_model import Kernel
+from .plan import Collective, ParallelPlan
+from .step import Formats, Step
+
+LOGITS_ITEM_B = 4
+"""Logits are sampled in fp32 (vLLM's sampler, `vllm/v1/sample/sampler.py`)."""
+
+
+class Part(Protocol):
+    """One part of a layer: attention, a state-space mixer, a feed-forward network …; sizes are those of the whole model."""
+
+    def check(self, plan: ParallelPlan) -> None:
+        """That the plan can split it; raises SpecError."""
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters that one rank holds."""
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """Append what one layer's part runs."""
+
+    def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
+        """Bytes that one rank keeps for a sequence of `length` positions."""
+
+    def width(self, hidden: int, plan: ParallelPlan) -> float:
+        """Elements per token that are in memory at its widest place on one rank, beside the residual stream."""
+
+
+class Weights:
+    """Numbers of parameters, by what may quantise them.
+
+    Attributes:
+        products: In matrices of layers.
+        experts: In matrices of routed experts.
+        others: In all that is never quantised.
+    """
+
+    __slots__ = ("experts", "others", "products")
+
+    def __init__(self, products: float = 0, experts: float = 0, others: float = 0) -> None:
+        self.products, self.experts, self.others = products, experts, others
+
+    def __add__(self, other: Weights) -> Weights:
+        return Weights(
+            self.products + other.products, self.experts + other.experts, self.others + other.others
+        )  # fmt: skip
+
+    def times(self, count: int) -> Weights:
+        """Those of `count` such parts."""
+        return Weights(self.products * count, self.experts * count, self.others * count)
+
+    @property
+    def total(self) -> float:
+        """All parameters."""
+        return self.products + self.experts + self.others
+
+    def size_b(self, formats: Formats) -> float:
+        """Bytes in memory, scales of block formats included."""
+        return (
+            self.products * itemsize_b(formats.weights) + self.experts * itemsize_b(formats.experts)
+            + self.others * itemsize_b(formats.dtype)
+        )  # fmt: skip
+
+
+class KernelList:
+    """What one rank runs, in order; kernels alike under one name are one line with a count.
+
+    Attributes:
+        step: What the rank's group of ranks works on now.
+        plan: How the model is split.
+        formats: Number formats.
+        fused_attention: Whether scores, softmax and context are one kernel.
+        stand_ins: By name, what a kernel that no family describes is priced as.
+        collectives: What ranks send each other.
+    """
+
+    def __init__(
+        self, step: Step, plan: ParallelPlan, formats: Formats, *, impl: str = "", threads: int | None = None, timing: str = "",
+        fused_attention: bool = True,
+    ) -> None:  # fmt: skip
+        """An empty list.
+
+        Args:
+            step: what all groups of ranks together work on.
+            plan: how the model is split.
+            formats: number formats.
+            impl: what runs products, attention and experts; the other families have been measured in libraries alone and keep
+                their usual one.
+            threads: CPU threads; None is all, or a GPU.
+            timing: as in `KernelSpec`.
+            fused_attention: False lists the products and the softmax of attention apart.
+        """
+        self.step, self.plan, self.formats, self.fused_attention = step.share(plan.dp), plan, formats, fused_attention
+        self.stand_ins: dict[str, str] = {}
+        self.collectives: list[Collective] = []
+        self._impl, self._threads, self._timing = impl, threads, timing
+        self._lines: dict[tuple[str, KernelSpec], int] = {}
+        self._times, self._prefix = 1, ""
+
+    @property
+    def lines(self) -> list[Kernel]:
+        """The kernels with names and counts."""
+        return [Kernel(spec, count, name) for (name, spec), count in self._lines.items()]
+
+    @property
+    def tokens(self) -> int:
+        """Rows of the residual stream."""
+        return self.step.tokens
+
+    @property
+    def eager(self) -> bool:
+        """Whether PyTorch runs operator by operator, so that biases and activations are kernels as measured there."""
+        return self._impl == "torch"
+
+    @contextmanager
+    def repeated(self, times: int, prefix: str) -> Iterator[None]:
+        """What is listed inside runs `times` times, under names with this prefix."""
+        before = self._times, self._prefix
+        self._times, self._prefix = self._times * times, f"{self._prefix}{prefix}."
+        yield
+        self._times, self._prefix = before
+
+    @contextmanager
+    def running(self, step: Step) -> Iterator[None]:
+        """What is listed inside works on another step of the same group of ranks, such as an encoder's."""
+        before, self.step = self.step, step
+        yield
+        self.step = before
+
+    def add(self, name: str, family: str, dtype: str, *, stands_for: str = "", variant: str = "", kv_dtype: str | None = None,
+            times: int = 1, **sizes: int) -> None:  # fmt: skip
+        """Append a kernel; `stands_for` says what it stands in for, where it is not itself what runs."""
+        impl = self._impl if get_family(family).unit == "matrix" else ""
+        spec = KernelSpec.of(
+            family, dtype, variant=variant, kv_dtype=kv_dtype, impl=impl, threads=self._threads, timing=self._timing, **sizes
+        )  # fmt: skip
+        name = self._prefix + name
+        self._lines[name, spec] = self._lines.get((name, spec), 0) + self._times * times
+        if stands_for:
+            self.stand_ins[name] = stands_for
+
+    def product(self, name: str, n: int, k: int, *, rows: int | None = None, quantised: bool = True, bias: bool = False) -> None:
+        """A product of activations with weights of [k, n], and before it what quantises its activations."""
+        rows = self.tokens if rows is None else rows
+        dtype = self.formats.weights if quantised else self.formats.dtype
+        if dtype != self.formats.dtype:
+            self.add(
+                f"{name}.quantise", "copy", self.formats.dtype, rows=rows, cols=k,
+                stands_for="quantising activations is priced as a copy of them",
+            )  # fmt: skip
+        self.add(name, "gemm", dtype, variant="bias" if bias and self.eager else "", m=rows, n=n, k=k)
+
+    def batched(self, name: str, batch: int, m: int, n: int, k: int, *, times: int = 1, stands_for: str = "") -> None:
+        """Products of activations with each other."""
+        self.add(name, "gemm", self.formats.dtype, variant="batched", batch=batch, m=m, n=n, k=k, times=times,
+                 stands_for=stands_for)  # fmt: skip
+
+    def norm(self, name: str, kind: str, rows: int, cols: int) -> None:
+        """A normalisation of rows."""
+        self.add(name, "layernorm", self.formats.dtype, variant=kind, rows=rows, cols=cols)
+
+    def elementwise(self, name: str, variant: str, cols: int, *, rows: int | None = None, times: int = 1,
+                    stands_for: str = "") -> None:  # fmt: skip
+        """An element-by-element kernel on the rows of the step."""
+        rows = self.tokens if rows is None else rows
+        self.add(name, "elementwise", self.formats.dtype, variant=variant, rows=rows, cols=cols, times=times,
+                 stands_for=stands_for)  # fmt: skip
+
+    def copy(self, name: str, cols: int, *, rows: int | None = None, dtype: str | None = None, stands_for: str = "") -> None:
+        """A kernel that reads and writes rows."""
+        rows = self.tokens if rows is None else rows
+        self.add(name, "copy", dtype or self.formats.dtype, rows=rows, cols=cols, stands_for=stands_for)
+
+    def collective(self, name: str, kind: str, ranks: int, elements: float) -> None:
+        """Record what ranks send each other, where there are several."""
+        if ranks > 1:
+            size_b = elements * self.formats.itemsize_b
+            self.collectives.append(Collective(self._prefix + name, kind, ranks, size_b, self._times))  # type: ignore[arg-type]
+
+    def all_reduce(self, name: str, hidden: int) -> None:
+        """The sum over the ranks of `tp` that follows a product split by rows."""
+        self.collective(name, "all_reduce", self.plan.tp, self.tokens * hidden)

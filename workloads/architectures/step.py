@@ -1,0 +1,152 @@
+"""One forward step: which sequences take part with how many new tokens, and the number formats it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...features.dtypes import itemsize_b, parse_dtype
+from ...features.errors import SpecError, listed
+
+MAX_TOKENS = 2**31
+"""Most sequences, new tokens or cached positions accepted; products with widths of layers stay far below `MAX_DIM`."""
+
+ACTIVATIONS = ("bf16", "fp16", "fp32")
+"""Formats that layers hand on to each other."""
+WEIGHTS = ("bf16", "fp16", "fp32", "fp8", "fp8_block", "nvfp4", "int8")
+"""Formats of weights; a quantised one quantises the activations of its products too."""
+CACHES = ("bf16", "fp16", "fp32", "fp8", "int8")
+"""Formats of the key and value cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Sequences of one length.
+
+    Attributes:
+        count: How many.
+        new_tokens: Tokens that each adds in this step: 1 when decoding.
+        context: Positions of each already in the cache.
+    """
+
+    count: int
+    new_tokens: int
+    context: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("count", 1), ("new_tokens", 1), ("context", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_TOKENS:
+                message = f"{name} must be a whole number between {least} and {MAX_TOKENS}, got {value!r}"
+                raise SpecError(message, field=name)
+
+    @property
+    def length(self) -> int:
+        """Positions of each after the step."""
+        return self.context + self.new_tokens
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of all."""
+        return self.count * self.new_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A forward step: a prefill (or a chunk of one), a decode step, or both mixed.
+
+    Attributes:
+        groups: Sequences that take part, by length.
+    """
+
+    groups: tuple[Sequences, ...]
+
+    def __post_init__(self) -> None:
+        if not self.groups:
+            raise SpecError("a step needs at least one sequence", field="step")
+
+    @classmethod
+    def prefill(cls, batch: int, tokens: int, context: int = 0) -> Step:
+        """`batch` prompts, or chunks of prompts, of `tokens` new tokens after `context` cached positions."""
+        return cls((Sequences(batch, tokens, context),))
+
+    @classmethod
+    def decode(cls, batch: int, context: int) -> Step:
+        """One new token for each of `batch` sequences with `context` cached positions."""
+        return cls((Sequences(batch, 1, context),))
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of all sequences."""
+        return sum(group.tokens for group in self.groups)
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that take part."""
+        return sum(group.count for group in self.groups)
+
+    @property
+    def longest(self) -> int:
+        """Positions of the longest sequence after the step."""
+        return max(group.length for group in self.groups)
+
+    def share(self, dp: int) -> Step:
+        """What the busiest of `dp` groups of ranks runs."""
+        return Step(tuple(Sequences(-(-group.count // dp), group.new_tokens, group.context) for group in self.groups))
+
+    def __iter__(self) -> Iterator[Sequences]:
+        return iter(self.groups)
+
+    def __str__(self) -> str:
+        return " + ".join(
+            f"{group.count} × {group.new_tokens} new token{'s' * (group.new_tokens > 1)} after {group.context}"
+            for group in self.groups
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """Number formats of a model that runs. Make it with `Formats.of`.
+
+    Attributes:
+        dtype: Activations, and what is never quantised: embeddings, norms, routers, the vocabulary projection.
+        weights: Matrices of the layers.
+        experts: Matrices of routed experts.
+        kv: The key and value cache.
+    """
+
+    dtype: str
+    weights: str
+    experts: str
+    kv: str
+
+    @classmethod
+    def of(cls, dtype: str, *, weights: str | None = None, experts: str | None = None, kv: str | None = None) -> Formats:
+        """Checked formats; `weights` and `kv` default to `dtype`, `experts` to `weights`.
+
+        Raises:
+            SpecError: one is unknown, or not one of those possible in its place.
+        """
+        dtype = _one_of(dtype, ACTIVATIONS, "dtype")
+        weights = dtype if weights is None else _one_of(weights, WEIGHTS, "weights")
+        experts = weights if experts is None else _one_of(experts, WEIGHTS, "experts")
+        kv = dtype if kv is None else _one_of(kv, CACHES, "kv_dtype")
+        for name, value in (("weights", weights), ("experts", experts)):
+            if value in ACTIVATIONS and value != dtype:
+                raise SpecError(
+                    f"{name} are {value} and activations {dtype}; unquantised weights have the format of activations",
+                    field=name,
+                )
+        return cls(dtype, weights, experts, kv)
+
+    @property
+    def itemsize_b(self) -> float:
+        """Bytes of one activation."""
+        return itemsize_b(self.dtype)
+
+
+def _one_of(name: str, possible: tuple[str, ...], field: str) -> str:
+    dtype = parse_dtype(name, field=field)
+    if dtype not in possible:
+        raise SpecError(f"{field} is {dtype}; it is one of {listed(possible)}", field=field)
+    return dtype
