@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from ...features.dtypes import itemsize_b
 from ...features.errors import SpecError
-from .kernel_list import KernelList, Weights
+from .kernel_list import MOVED, ROPE, KernelList, StandIn, Weights
 from .plan import ParallelPlan, check_divides
 from .step import Formats, Sequences
 
-_FULL = "attention without a causal mask is priced as a causal one with as many query-key pairs"
+_FULL = StandIn("attention without a causal mask is priced as a causal one with as many query-key pairs", MOVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Attention:
         if self.norm_kind:
             kernels.norm("qk_norm", self.norm_kind, kernels.tokens * (heads + kv_heads), self.head_dim)
         if self.rotary:
-            kernels.elementwise("rope", "mulu", query + key, stands_for="rotary positions are priced by what they read and write")
+            kernels.elementwise("rope", "mulu", query + key, stands_for=ROPE)
         if self.causal and not self.keys:
             kernels.copy("cache_write", 2 * key)
         for group in kernels.step:
@@ -121,7 +121,7 @@ class Attention:
         seen = length if causal else max(queries, length + queries // 2)
         kernels.add(
             "decode" if queries == 1 else "prefill", "attention", kernels.formats.dtype, kv_dtype=kernels.formats.kv,
-            stands_for="" if causal or queries == 1 else _FULL, batch=group.count, heads=heads, kv_heads=kv_heads, q_len=queries,
+            stands_for=None if causal or queries == 1 else _FULL, batch=group.count, heads=heads, kv_heads=kv_heads, q_len=queries,
             kv_len=seen, head_dim=self.head_dim, window=self.window if causal and self.window < seen else 0,
         )  # fmt: skip
 

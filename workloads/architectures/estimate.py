@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ...features.errors import SpecError
+from ...features.device import Device
+from ...features.errors import SpecError, listed
 from ...models.predict.prediction import Interval, Prediction
 from ...models.predict.predictor import Predictor
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
 from .forward import forward
+from .kernel_list import ROUTING, StandIn
 from .memory import Memory, memory
 from .plan import ONE_DEVICE, Collective, ParallelPlan
-from .step import Formats, Step
-
-STAND_IN_FACTOR = 1.5
-"""The interval of a kernel that another stands in for is wider by this factor at both ends. A judgement: the stand-in moves as
-many bytes and does as many operations, and kernels alike in both differ by about that much."""
+from .step import ACTIVATIONS, WEIGHTS, Formats, Step
 
 HOST_NOTE = "the host's share of a step (scheduling, launches that nothing hides) is not included"
 
@@ -56,7 +54,7 @@ class Estimate:
 def estimate(
     predictor: Predictor, facts: ModelFacts, step: Step, device: str, *, formats: Formats | None = None,
     plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
-    coverage: float = 0.9,
+    routing: str = ROUTING, coverage: float = 0.9,
 ) -> Estimate:  # fmt: skip
     """What a step of a model costs.
 
@@ -70,6 +68,7 @@ def estimate(
         impl: what runs products, attention and experts, such as `vllm-0.24.0`; empty: the usual one.
         threads: threads of a CPU; None is all.
         fused_attention: whether attention is one kernel.
+        routing: how evenly tokens choose experts, a variant of `moe`.
         coverage: share of cases the intervals are built to contain.
 
     Raises:
@@ -79,18 +78,20 @@ def estimate(
     if threads is not None and on.kind == "gpu":
         raise SpecError(f"{on.name} is a GPU; threads are those of a CPU", field="threads")
     formats = formats_of(facts) if formats is None else formats
-    listed = forward(facts, step, formats, plan, device=on, impl=impl, threads=threads, fused_attention=fused_attention)
-    specs = list(dict.fromkeys(kernel.spec for kernel in listed.kernels))
+    _check_formats(on, facts, formats)
+    steps = forward(facts, step, formats, plan, device=on, impl=impl, threads=threads, fused_attention=fused_attention,
+                     routing=routing)  # fmt: skip
+    specs = list(dict.fromkeys(kernel.spec for kernel in steps.kernels))
     by_spec = dict(zip(specs, predictor.predict(specs, [on.name] * len(specs), coverage=coverage), strict=True))
-    predictions = [_read_as(by_spec[kernel.spec], listed.stand_ins.get(kernel.name)) for kernel in listed.kernels]
-    whole = compose(listed.kernels, predictions)
+    predictions = [_read_as(by_spec[kernel.spec], steps.stand_ins.get(kernel.name)) for kernel in steps.kernels]
+    whole = compose(steps.kernels, predictions)
     return Estimate(
         facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
         tokens_per_s=_rate(step.tokens, whole.latency_s),
         energy_per_token_j=_scaled(whole.energy_j, plan.stage_ranks / step.tokens),
         memory=memory(facts, step, formats, plan, on),
-        collectives=listed.collectives,
-        notes=tuple(_notes(facts, plan, listed.stand_ins, listed.collectives)),
+        collectives=steps.collectives,
+        notes=tuple(_notes(facts, plan, steps.stand_ins, steps.collectives)),
     )  # fmt: skip
 
 
@@ -107,19 +108,35 @@ def formats_of(
     return Formats.of(dtype or facts.dtype, weights=facts.weights, experts=facts.experts, kv=kv)
 
 
-def _read_as(prediction: Prediction, stands_for: str | None) -> Prediction:
+def _check_formats(device: Device, facts: ModelFacts, formats: Formats) -> None:
+    """That a device computes in a model's formats.
+
+    Raises:
+        SpecError: it does not; the message lists those it does.
+    """
+    has_experts = any(part.name == "moe" for _, part in facts.parts)
+    for dtype in dict.fromkeys((formats.dtype, formats.weights, *((formats.experts,) if has_experts else ()))):
+        if not device.runs(dtype, "matrix"):
+            possible = [name for name in WEIGHTS if device.runs(name, "matrix") and (name not in ACTIVATIONS or name == formats.dtype)]
+            raise SpecError(
+                f"{device.name} has no hardware for the {dtype} matrices of {facts.name}; give weights, one of {listed(possible)}",
+                field="weights",
+            )
+
+
+def _read_as(prediction: Prediction, stands_for: StandIn | None) -> Prediction:
     """A prediction with the wider interval and the remark of a stand-in."""
     if stands_for is None:
         return prediction
     return replace(
-        prediction, latency_s=_wider(prediction.latency_s),
-        energy_j=None if prediction.energy_j is None else _wider(prediction.energy_j),
-        notes=(*prediction.notes, stands_for),
+        prediction, latency_s=_wider(prediction.latency_s, stands_for.factor),
+        energy_j=None if prediction.energy_j is None else _wider(prediction.energy_j, stands_for.factor),
+        notes=(*prediction.notes, stands_for.reason),
     )  # fmt: skip
 
 
-def _wider(interval: Interval) -> Interval:
-    return Interval(interval.value, interval.lower / STAND_IN_FACTOR, interval.upper * STAND_IN_FACTOR)
+def _wider(interval: Interval, factor: float) -> Interval:
+    return Interval(interval.value, interval.lower / factor, interval.upper * factor)
 
 
 def _rate(tokens: int, latency_s: Interval) -> Interval:
@@ -133,11 +150,11 @@ def _scaled(interval: Interval | None, factor: float) -> Interval | None:
 
 
 def _notes(
-    facts: ModelFacts, plan: ParallelPlan, stand_ins: Mapping[str, str], collectives: tuple[Collective, ...]
+    facts: ModelFacts, plan: ParallelPlan, stand_ins: Mapping[str, StandIn], collectives: tuple[Collective, ...]
 ) -> list[str]:
-    notes = [*dict.fromkeys(stand_ins.values()), *facts.notes]
-    if stand_ins:
-        notes.append(f"intervals of the kernels that others stand in for are wider by {STAND_IN_FACTOR:g} at both ends")
+    reasons = dict.fromkeys(stand_ins.values())
+    notes = [f"{item.reason}; its interval is wider by {item.factor:g}" for item in reasons]
+    notes += facts.notes
     if collectives:
         sent_b = sum(item.size_b * item.count for item in collectives)
         notes.append(f"collectives are not included: {sum(item.count for item in collectives)} of {sent_b / 1e6:.3g} MB together")

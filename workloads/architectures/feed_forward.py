@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .kernel_list import KernelList, Weights
+from .kernel_list import MOVED, KernelList, StandIn, Weights
 from .plan import ParallelPlan, check_divides
 from .step import Formats
 
@@ -13,7 +13,7 @@ _EAGER_ACTIVATIONS = {
     # multiplications (PyTorch's aten/src/ATen/native/cuda/PowKernel.cu).
     "gelu_new": ("mulu", "mulu", "mulu", "add", "mulu", "tanh", "addu", "mul"),
 }
-_UNGATED = "experts of two products are priced as experts of three that are as much narrower"
+_UNGATED = StandIn("experts of two products are priced as experts of three that are as much narrower", MOVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,8 @@ class Experts:
             kernels.collective("dispatch", "all_to_all", plan.ep, tokens * self.top_k * hidden)
         inner = self.inner if self.gated else max(plan.expert_tp, round(self.inner * 2 / 3))
         kernels.add(
-            "experts", "moe", formats.experts, tokens=everyones, hidden=hidden, inter=inner, topk=self.top_k, experts=self.count,
-            tp=plan.expert_tp, ep=plan.ep, stands_for="" if self.gated else _UNGATED,
+            "experts", "moe", formats.experts, variant=kernels.routing, tokens=everyones, hidden=hidden, inter=inner, topk=self.top_k, experts=self.count,
+            tp=plan.expert_tp, ep=plan.ep, stands_for=None if self.gated else _UNGATED,
         )  # fmt: skip
         if plan.ep > 1:
             kernels.collective("combine", "all_to_all", plan.ep, tokens * self.top_k * hidden)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...features.device import Device
 from ...features.errors import SpecError
 from ..whole_model import Kernel
 from .facts import Block, Encoder, ModelFacts, Product
-from .kernel_list import LOGITS_ITEM_B, KernelList
+from .kernel_list import LOGITS_ITEM_B, MOVED, ROUTING, KernelList, StandIn
 from .plan import ONE_DEVICE, Collective, ParallelPlan
 from .step import Formats, Step
+
+
+_GATHER = StandIn("the gather of embeddings is priced as a copy of its rows", MOVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +28,13 @@ class Forward:
     """
 
     kernels: tuple[Kernel, ...]
-    stand_ins: dict[str, str]
+    stand_ins: Mapping[str, StandIn]
     collectives: tuple[Collective, ...]
 
 
 def forward(
     facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan = ONE_DEVICE, *, device: Device | None = None,
-    impl: str = "", threads: int | None = None, fused_attention: bool = True,
+    impl: str = "", threads: int | None = None, fused_attention: bool = True, routing: str = ROUTING,
 ) -> Forward:  # fmt: skip
     """What a model runs in one step.
 
@@ -43,6 +47,7 @@ def forward(
         impl: what runs products, attention and experts; empty: the usual one of the device.
         threads: CPU threads; None is all, or a GPU.
         fused_attention: whether attention is one kernel; False lists its products and its softmax, as PyTorch's eager attention.
+        routing: how evenly tokens choose experts, a variant of `moe`.
 
     Raises:
         SpecError: the plan cannot split the model, or the model cannot run the step.
@@ -51,7 +56,8 @@ def forward(
     check_step(facts, step)
     timing = "device" if device is not None and device.kind == "gpu" else ""
     kernels = KernelList(
-        step, plan, formats, impl=impl, threads=threads, timing=timing, fused_attention=fused_attention
+        step, plan, formats, impl=impl, threads=threads, timing=timing, fused_attention=fused_attention,
+        routing=routing,
     )  # fmt: skip
     if facts.encoder is not None:
         _list_encoder(kernels, facts, facts.encoder)
@@ -87,7 +93,7 @@ def check_step(facts: ModelFacts, step: Step) -> None:
 def _list_front(kernels: KernelList, facts: ModelFacts) -> None:
     _list_products(kernels, facts.front)
     if facts.vocabulary:
-        kernels.copy("embedding", facts.hidden, stands_for="the gather of embeddings is priced as a copy of its rows")
+        kernels.copy("embedding", facts.hidden, stands_for=_GATHER)
         kernels.collective("embedding", "all_reduce", kernels.plan.tp, kernels.tokens * facts.hidden)
     if facts.positions:
         kernels.elementwise("positions", "add", facts.hidden)
