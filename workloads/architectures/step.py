@@ -75,6 +75,32 @@ class Step:
         """One new token for each of `batch` sequences with `context` cached positions."""
         return cls((Sequences(batch, 1, context),))
 
+    @classmethod
+    def of(cls, *, batch: int = 1, prefill: int | None = None, decode: bool = False, context: int | None = None) -> Step:
+        """A step of equal sequences, as users ask for it.
+
+        Args:
+            batch: sequences.
+            prefill: new tokens of each.
+            decode: one new token of each, in place of `prefill`.
+            context: positions of each in the cache; 0 for a prefill unless given.
+
+        Raises:
+            SpecError: neither or both of `prefill` and `decode` are given, or a number is none that a step can have.
+        """
+        if decode and prefill is not None:
+            raise SpecError("a step either prefills or decodes; in Python a `Step` of several groups mixes both", field="decode")
+        if decode:
+            if context is None:
+                raise SpecError("decoding needs the positions already in the cache, such as context 4096", field="context")
+            return cls.decode(batch, context)
+        if prefill is None:
+            raise SpecError(
+                "say what runs: a prefill of so many tokens (prefill 2048), or decoding after so many (decode, context 4096)",
+                field="prefill",
+            )
+        return cls.prefill(batch, prefill, context or 0)
+
     @property
     def tokens(self) -> int:
         """New tokens of all sequences."""

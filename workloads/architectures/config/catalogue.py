@@ -13,7 +13,7 @@ import yaml
 
 from ....features.errors import SpecError, listed
 from ..facts import ModelFacts
-from .reading import read_facts
+from .reading import read_config_file, read_facts
 
 MODELS = Path(__file__).with_name("models.yaml")
 
@@ -58,3 +58,23 @@ def model_facts(name: str) -> ModelFacts:
             field="model",
         )
     return read_facts(_entries()[key]["config"], key, source=f"config.json of huggingface.co/{key}")
+
+
+def facts_of(model: str | Path | Mapping[str, Any] | ModelFacts) -> ModelFacts:
+    """The facts of a model, by the name of one that ships, the path of a `config.json`, or what such a file says.
+
+    A text is a path where it ends in `.json`, or is that of a folder with a `config.json`.
+
+    Raises:
+        SpecError: there is no such model or file, or the configuration is refused.
+    """
+    if isinstance(model, ModelFacts):
+        return model
+    if isinstance(model, Mapping):
+        return read_facts(model, str(model.get("_name_or_path") or "model"))
+    path = Path(model)
+    if (path / "config.json").is_file():
+        return read_config_file(path / "config.json")
+    if isinstance(model, Path) or path.suffix == ".json":
+        return read_config_file(path)
+    return model_facts(model)
