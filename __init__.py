@@ -128,7 +128,8 @@ def estimate_model(
     """What a step of a language, vision or speech model costs, from its `config.json` alone.
 
     Args:
-        name_or_config: a model that ships by name, such as `meta-llama/Llama-3.1-8B`; the path of a `config.json`; or its content.
+        name_or_config: a model that ships by name, such as `meta-llama/Llama-3.1-8B`; the path of a `config.json`; or its
+            content.
         device: a device of the catalogue, by name or alias.
         batch: sequences.
         prefill: new tokens of each.
@@ -145,8 +146,8 @@ def estimate_model(
         coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
 
     Raises:
-        kernelcast.features.errors.SpecError: the configuration, the plan or an argument cannot be used; the message says what is
-            possible.
+        kernelcast.features.errors.SpecError: the configuration, the plan or an argument cannot be used; the message says
+            what is possible.
     """
     from .workloads.architectures.config.catalogue import facts_of
     from .workloads.architectures.estimate import estimate, formats_of
@@ -155,7 +156,9 @@ def estimate_model(
 
     facts = facts_of(name_or_config)
     if step is None:
-        step = Step.of(batch=batch, prefill=prefill or (None if decode else facts.fixed_length), decode=decode, context=context)
+        step = Step.of(
+            batch=batch, prefill=prefill or (None if decode else facts.fixed_length), decode=decode, context=context
+        )
     return estimate(
         load(model), facts, step, device, formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
         plan=plan or ONE_DEVICE, impl=impl, threads=threads, coverage=coverage,

@@ -75,12 +75,16 @@ def neusight_steps(rows: Sequence[Row], predictor: ArtifactPredictor) -> Iterato
         device = predictor.devices.get(row["device"])
         steps = forward(facts, step, formats_of(facts), device=device, impl="torch", fused_attention=False)
         kernels = [kernel for kernel in steps.kernels if kernel.name not in ("logits", "sampling")]
-        heads = [KernelSpec.of("gemm", "fp32", impl="torch", timing="device", variant="bias" if facts.architecture == "bert" else "",
-                               m=step.tokens, n=facts.vocabulary, k=facts.hidden)]  # fmt: skip
-        whole = predict_whole(predictor, [*kernels, *map(Kernel, heads)], device.name).latency_s
+        variant = "bias" if facts.architecture == "bert" else ""
+        head = KernelSpec.of(
+            "gemm", "fp32", impl="torch", timing="device", variant=variant, m=step.tokens, n=facts.vocabulary, k=facts.hidden
+        )  # fmt: skip
+        whole = predict_whole(predictor, [*kernels, Kernel(head)], device.name).latency_s
         group = ("PyTorch", row["model"], "unseen device" if row["device_unseen"] else "seen device")
         peer = row["pred_neusight_e2e_ms"]
-        yield Judged(group, row["label_e2e_ms"] * 1e-3, whole.value, whole.lower, whole.upper, peer * 1e-3 if peer else None)
+        yield Judged(
+            group, row["label_e2e_ms"] * 1e-3, whole.value, whole.lower, whole.upper, peer * 1e-3 if peer else None
+        )
 
 
 def others_constant_s(group: tuple[str, ...], groups: Mapping[tuple[str, ...], Sequence[Judged]]) -> float | None:

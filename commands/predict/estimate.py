@@ -22,19 +22,26 @@ _SHOWN = 10
 def estimate(
     what: Annotated[
         str | None,
-        typer.Argument(metavar="[MODEL]", help="A model that ships, such as meta-llama/Llama-3.1-8B, or the path of a config.json."),
+        typer.Argument(
+            metavar="[MODEL]", help="A model that ships, such as meta-llama/Llama-3.1-8B, or the path of a config.json."
+        ),
     ] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="The config.json of any other model.")] = None,
     device: console.Devices = None,
     batch: Annotated[int, typer.Option(help="Sequences.")] = 1,
     prefill: Annotated[int | None, typer.Option(metavar="N", help="New tokens of each sequence.")] = None,
     decode: Annotated[bool, typer.Option("--decode", help="One new token of each sequence; needs --context.")] = False,
-    context: Annotated[int | None, typer.Option(metavar="N", help="Positions of each sequence already in the cache.")] = None,
+    context: Annotated[
+        int | None, typer.Option(metavar="N", help="Positions of each sequence already in the cache.")
+    ] = None,
     dtype: Annotated[str | None, typer.Option(help="Number format of activations; default: the model's.")] = None,
     weights: Annotated[
-        str | None, typer.Option(help="Number format of the matrices, such as fp8, fp8_block, nvfp4; default: the model's.")
+        str | None,
+        typer.Option(help="Number format of the matrices, such as fp8, fp8_block, nvfp4; default: the model's."),
     ] = None,
-    kv_dtype: Annotated[str | None, typer.Option(help="Number format of the key and value cache; default: that of activations.")] = None,
+    kv_dtype: Annotated[
+        str | None, typer.Option(help="Number format of the key and value cache; default: that of activations.")
+    ] = None,
     impl: Annotated[str, typer.Option(help="What runs products, attention and experts, such as vllm-0.24.0.")] = "",
     tp: Annotated[int, typer.Option(help="Devices that split each layer.")] = 1,
     pp: Annotated[int, typer.Option(help="Stages that split the layers.")] = 1,
@@ -142,7 +149,8 @@ def _totals(estimates: Sequence[Estimate], known: Catalogue) -> Any:
     for item in estimates:
         whole, memory = item.whole, item.memory
         table.add_row(
-            known.get(item.device).title, console.seconds(whole.latency_s.value), console.between(whole.latency_s, console.seconds),
+            known.get(item.device).title, console.seconds(whole.latency_s.value),
+            console.between(whole.latency_s, console.seconds),
             f"{item.tokens_per_s.value:,.0f}", "unknown" if whole.power_w is None else console.watts(whole.power_w.value),
             "unknown" if item.energy_per_token_j is None else console.joules(item.energy_per_token_j.value),
             console.num_bytes(memory.weights_b), console.num_bytes(memory.cache_b), console.num_bytes(memory.total_b),

@@ -1,1 +1,1 @@
-"""Language, vision and speech models from their `config.json` alone: facts, the kernels of a step under a plan, memory, estimates"""
+"""Models from their `config.json` alone: facts, the kernels of a step under a plan, memory, estimates"""

@@ -10,7 +10,7 @@ from .kernel_list import MOVED, ROPE, KernelList, StandIn, Weights
 from .plan import ParallelPlan, check_divides
 from .step import Formats, Sequences
 
-_FULL = StandIn("attention without a causal mask is priced as a causal one with as many query-key pairs", MOVED)
+_FULL = StandIn("attention without a causal mask is estimated as a causal one with as many query-key pairs", MOVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ class Attention:
         seen = length if causal else max(queries, length + queries // 2)
         kernels.add(
             "decode" if queries == 1 else "prefill", "attention", kernels.formats.dtype, kv_dtype=kernels.formats.kv,
-            stands_for=None if causal or queries == 1 else _FULL, batch=group.count, heads=heads, kv_heads=kv_heads, q_len=queries,
-            kv_len=seen, head_dim=self.head_dim, window=self.window if causal and self.window < seen else 0,
+            stands_for=None if causal or queries == 1 else _FULL, batch=group.count, heads=heads, kv_heads=kv_heads,
+            q_len=queries, kv_len=seen, head_dim=self.head_dim, window=self.window if causal and self.window < seen else 0,
         )  # fmt: skip
 
     def _attend_unfused(self, kernels: KernelList, group: Sequences, heads: int, length: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ...features.device import Device
 from ...features.errors import SpecError, listed
 from ...models.predict.prediction import Interval, Prediction
-from ...models.predict.predictor import Predictor
+from ...models.predict.predictor import ArtifactPredictor
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
 from .forward import forward
@@ -32,7 +32,8 @@ class Estimate:
         formats: Number formats.
         whole: Latency of the step, and power and energy of one rank through all stages, kernel by kernel.
         tokens_per_s: New tokens of all sequences in a second, one step after the other.
-        energy_per_token_j: Energy of all devices per new token, without what they draw while they wait; None where it is unknown.
+        energy_per_token_j: Energy of all devices per new token, without what they draw while they wait; None where it is
+            unknown.
         memory: Memory of the fullest device.
         collectives: What ranks send each other, which `whole` does not include.
         notes: What to know of the estimate, beside the notes of `whole`.
@@ -52,7 +53,7 @@ class Estimate:
 
 
 def estimate(
-    predictor: Predictor, facts: ModelFacts, step: Step, device: str, *, formats: Formats | None = None,
+    predictor: ArtifactPredictor, facts: ModelFacts, step: Step, device: str, *, formats: Formats | None = None,
     plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
     routing: str = ROUTING, coverage: float = 0.9,
 ) -> Estimate:  # fmt: skip
@@ -117,9 +118,14 @@ def _check_formats(device: Device, facts: ModelFacts, formats: Formats) -> None:
     has_experts = any(part.name == "moe" for _, part in facts.parts)
     for dtype in dict.fromkeys((formats.dtype, formats.weights, *((formats.experts,) if has_experts else ()))):
         if not device.runs(dtype, "matrix"):
-            possible = [name for name in WEIGHTS if device.runs(name, "matrix") and (name not in ACTIVATIONS or name == formats.dtype)]
+            possible = [
+                name
+                for name in WEIGHTS
+                if device.runs(name, "matrix") and (name not in ACTIVATIONS or name == formats.dtype)
+            ]
             raise SpecError(
-                f"{device.name} has no hardware for the {dtype} matrices of {facts.name}; give weights, one of {listed(possible)}",
+                f"{device.name} has no hardware for the {dtype} matrices of {facts.name}; "
+                f"give weights: one of {listed(possible)}",
                 field="weights",
             )
 
@@ -157,7 +163,9 @@ def _notes(
     notes += facts.notes
     if collectives:
         sent_b = sum(item.size_b * item.count for item in collectives)
-        notes.append(f"collectives are not included: {sum(item.count for item in collectives)} of {sent_b / 1e6:.3g} MB together")
+        notes.append(
+            f"collectives are not included: {sum(item.count for item in collectives)} of {sent_b / 1e6:.3g} MB together"
+        )
     if plan.pp > 1:
         notes.append("a step passes the stages one after the other; batches that fill the pipeline are not included")
     return [*notes, HOST_NOTE]

@@ -126,7 +126,9 @@ class ModelFacts:
         if plan.pp > self.layers:
             raise SpecError(f"pp {plan.pp} is more than the {self.layers} layers of {self.name}", field="pp")
         if self.encoder is not None and plan.pp > 1:
-            raise SpecError(f"{self.name} has an encoder beside its decoder; its layers are not split: pp 1", field="pp")
+            raise SpecError(
+                f"{self.name} has an encoder beside its decoder; its layers are not split: pp 1", field="pp"
+            )
         if plan.ep > 1 and not any(part.name == "moe" for _, part in self.parts):
             raise SpecError(f"{self.name} has no experts that ep {plan.ep} could share out; use ep 1", field="ep")
         for _, part in self.parts:
@@ -149,8 +151,8 @@ class ModelFacts:
         result = layers + Weights(others=others + outside)
         if self.encoder is not None:
             front = sum(item.n * (item.k + 1) for item in self.encoder.front)
-            own = (self.encoder.positions + self._norm_rows) * self.hidden
-            result = result + self._layers(self.encoder.blocks, plan) + Weights(others=front + own)
+            ends = (self.encoder.positions + self._norm_rows) * self.hidden
+            result = result + self._layers(self.encoder.blocks, plan) + Weights(others=front + ends)
         return result
 
     @property

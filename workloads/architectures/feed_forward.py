@@ -13,7 +13,7 @@ _EAGER_ACTIVATIONS = {
     # multiplications (PyTorch's aten/src/ATen/native/cuda/PowKernel.cu).
     "gelu_new": ("mulu", "mulu", "mulu", "add", "mulu", "tanh", "addu", "mul"),
 }
-_UNGATED = StandIn("experts of two products are priced as experts of three that are as much narrower", MOVED)
+_UNGATED = StandIn("experts of two products are estimated as experts of three that are as much narrower", MOVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Experts:
         """Parameters of a rank: its experts, its part of the shared ones, and the router, which is on each."""
         up = 1 + self.gated
         experts = self.count / plan.ep * self.inner / plan.expert_tp * hidden * (up + 1)
-        others = self.count * hidden + self.shared_gate * hidden
+        others: float = self.count * hidden + self.shared_gate * hidden
         if self.bias:
             others += self.count / plan.ep * (up * self.inner / plan.expert_tp + hidden) + self.count
         return Weights(hidden * self.shared / plan.tp * (up + 1), experts, others)
@@ -129,7 +129,8 @@ class Experts:
             kernels.collective("dispatch", "all_to_all", plan.ep, tokens * self.top_k * hidden)
         inner = self.inner if self.gated else max(plan.expert_tp, round(self.inner * 2 / 3))
         kernels.add(
-            "experts", "moe", formats.experts, variant=kernels.routing, tokens=everyones, hidden=hidden, inter=inner, topk=self.top_k, experts=self.count,
+            "experts", "moe", formats.experts, variant=kernels.routing, tokens=everyones, hidden=hidden,
+            inter=inner, topk=self.top_k, experts=self.count,
             tp=plan.expert_tp, ep=plan.ep, stands_for=None if self.gated else _UNGATED,
         )  # fmt: skip
         if plan.ep > 1:

@@ -13,8 +13,7 @@ from .kernel_list import LOGITS_ITEM_B, MOVED, ROUTING, KernelList, StandIn
 from .plan import ONE_DEVICE, Collective, ParallelPlan
 from .step import Formats, Step
 
-
-_GATHER = StandIn("the gather of embeddings is priced as a copy of its rows", MOVED)
+_GATHER = StandIn("the gather of embeddings is estimated as a copy of its rows", MOVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,8 @@ def forward(
         device: what it runs on. On a GPU work is queued ahead, so that kernels take their time on the device alone.
         impl: what runs products, attention and experts; empty: the usual one of the device.
         threads: CPU threads; None is all, or a GPU.
-        fused_attention: whether attention is one kernel; False lists its products and its softmax, as PyTorch's eager attention.
+        fused_attention: whether attention is one kernel; False lists its products and its softmax, as PyTorch's
+            eager attention.
         routing: how evenly tokens choose experts, a variant of `moe`.
 
     Raises:
@@ -79,10 +79,13 @@ def check_step(facts: ModelFacts, step: Step) -> None:
     """
     if facts.max_length is not None and step.longest > facts.max_length:
         raise SpecError(
-            f"a sequence of {step.longest} positions is longer than the {facts.max_length} of {facts.name}", field="step"
+            f"a sequence of {step.longest} positions is longer than the {facts.max_length} of {facts.name}",
+            field="step",
         )
     if not facts.generates and any(group.context for group in step):
-        raise SpecError(f"{facts.name} is an encoder and keeps no cache; its sequences start at context 0", field="context")
+        raise SpecError(
+            f"{facts.name} is an encoder and keeps no cache; its sequences start at context 0", field="context"
+        )
     for group in step:
         if facts.fixed_length is not None and group.new_tokens != facts.fixed_length:
             raise SpecError(

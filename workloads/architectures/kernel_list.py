@@ -14,8 +14,8 @@ from .plan import Collective, ParallelPlan
 from .step import Formats, Step
 
 ROUTING = "power_law_1.01"
-"""How evenly tokens choose experts where nothing is said. Decode steps of vLLM with Qwen3.6-35B-A3B on a B300 are met within 12 %
-on average with it, within 22 % with even choices, which reach more experts (`benchmarks/llm_steps.py`)."""
+"""How evenly tokens choose experts where nothing is said. Decode steps of vLLM with Qwen3.6-35B-A3B on a B300 are met within
+7 % (median) with it, within 16 % with even choices, which reach more experts (`benchmarks/llm_steps.py`)."""
 
 LOGITS_ITEM_B = 4
 """Logits are sampled in fp32 (vLLM's sampler, `vllm/v1/sample/sampler.py`)."""
@@ -23,10 +23,10 @@ LOGITS_ITEM_B = 4
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """A kernel that no family describes, priced as another.
+    """A kernel that no family describes, estimated as another.
 
     Attributes:
-        reason: What is priced as what.
+        reason: What is estimated as what.
         factor: How far the time may be from the other's: the interval is wider by it at both ends.
     """
 
@@ -37,12 +37,16 @@ class StandIn:
 MOVED = 1.5
 """Factor of kernels that only move rows: the other kernel reads and writes as many bytes. A judgement."""
 
-_QUANTISE = StandIn("quantising activations is priced as a copy of them", MOVED)
-ROPE = StandIn("rotary positions are priced by what they read and write", MOVED)
+_QUANTISE = StandIn("quantising activations is estimated as a copy of them", MOVED)
+ROPE = StandIn("rotary positions are estimated by what they read and write", MOVED)
 
 
 class Part(Protocol):
     """One part of a layer: attention, a state-space mixer, a feed-forward network …; sizes are those of the whole model."""
+
+    @property
+    def name(self) -> str:
+        """Its part of a kernel's name."""
 
     def check(self, plan: ParallelPlan) -> None:
         """That the plan can split it; raises SpecError."""
@@ -105,7 +109,7 @@ class KernelList:
         formats: Number formats.
         routing: How evenly tokens choose experts, a variant of `moe`.
         fused_attention: Whether scores, softmax and context are one kernel.
-        stand_ins: By name, what a kernel that no family describes is priced as.
+        stand_ins: By name, what a kernel that no family describes is estimated as.
         collectives: What ranks send each other.
     """
 
@@ -164,19 +168,24 @@ class KernelList:
         yield
         self.step = before
 
-    def add(self, name: str, family: str, dtype: str, *, stands_for: StandIn | None = None, variant: str = "", kv_dtype: str | None = None,
-            times: int = 1, **sizes: int) -> None:  # fmt: skip
+    def add(
+        self, name: str, family: str, dtype: str, *, stands_for: StandIn | None = None, variant: str = "",
+        kv_dtype: str | None = None, times: int = 1, **sizes: int,
+    ) -> None:  # fmt: skip
         """Append a kernel; `stands_for` says what it stands in for, where it is not itself what runs."""
         impl = self._impl if get_family(family).unit == "matrix" else ""
         spec = KernelSpec.of(
-            family, dtype, variant=variant, kv_dtype=kv_dtype, impl=impl, threads=self._threads, timing=self._timing, **sizes
+            family, dtype, variant=variant, impl=impl, kv_dtype=kv_dtype, config=None, threads=self._threads,
+            cache_state="hot", timing=self._timing, **sizes,
         )  # fmt: skip
         name = self._prefix + name
         self._lines[name, spec] = self._lines.get((name, spec), 0) + self._times * times
         if stands_for is not None:
             self.stand_ins[name] = stands_for
 
-    def product(self, name: str, n: int, k: int, *, rows: int | None = None, quantised: bool = True, bias: bool = False) -> None:
+    def product(
+        self, name: str, n: int, k: int, *, rows: int | None = None, quantised: bool = True, bias: bool = False
+    ) -> None:
         """A product of activations with weights of [k, n], and before it what quantises its activations."""
         rows = self.tokens if rows is None else rows
         dtype = self.formats.weights if quantised else self.formats.dtype
@@ -187,7 +196,9 @@ class KernelList:
             )  # fmt: skip
         self.add(name, "gemm", dtype, variant="bias" if bias and self.eager else "", m=rows, n=n, k=k)
 
-    def batched(self, name: str, batch: int, m: int, n: int, k: int, *, times: int = 1, stands_for: StandIn | None = None) -> None:
+    def batched(
+        self, name: str, batch: int, m: int, n: int, k: int, *, times: int = 1, stands_for: StandIn | None = None
+    ) -> None:
         """Products of activations with each other."""
         self.add(name, "gemm", self.formats.dtype, variant="batched", batch=batch, m=m, n=n, k=k, times=times,
                  stands_for=stands_for)  # fmt: skip
@@ -203,7 +214,15 @@ class KernelList:
         self.add(name, "elementwise", self.formats.dtype, variant=variant, rows=rows, cols=cols, times=times,
                  stands_for=stands_for)  # fmt: skip
 
-    def copy(self, name: str, cols: int, *, rows: int | None = None, dtype: str | None = None, stands_for: StandIn | None = None) -> None:
+    def copy(
+        self,
+        name: str,
+        cols: int,
+        *,
+        rows: int | None = None,
+        dtype: str | None = None,
+        stands_for: StandIn | None = None,
+    ) -> None:
         """A kernel that reads and writes rows."""
         rows = self.tokens if rows is None else rows
         self.add(name, "copy", dtype or self.formats.dtype, rows=rows, cols=cols, stands_for=stands_for)

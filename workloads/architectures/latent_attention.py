@@ -15,11 +15,12 @@ from .step import Formats, Sequences
 
 _FACTOR = 2.0
 """Whole attention parts of DeepSeek-V3 listed as here, beside public timings of aiconfigurator on an H100, an H200 and a B300:
-the median ratio is 0.9 to 1.2 for TensorRT-LLM 1.3 and 0.6 to 0.8 for vLLM 0.24, 80 % of the ratios lie between 0.45 and 1.8."""
+the median ratio is 0.9 to 1.2 for TensorRT-LLM 1.3 and 0.6 to 0.8 for vLLM 0.24, 80 % of the ratios are within 0.45 and 1.8."""
 
-_PROMPT = StandIn("latent attention of a prompt is priced as heads of the mean size of its keys and values", _FACTOR)
+_PROMPT = StandIn("latent attention of a prompt is estimated as heads of the mean size of its keys and values", _FACTOR)
 _DECODE = StandIn(
-    "latent attention when decoding is priced as grouped attention that reads as many bytes for as many operations", _FACTOR
+    "latent attention when decoding is estimated as grouped attention that reads as many bytes for as many operations",
+    _FACTOR,
 )
 
 
@@ -92,7 +93,9 @@ class LatentAttention:
 
     def _prompt(self, kernels: KernelList, group: Sequences, heads: int) -> None:
         """A product with keys of one size and one with values of another: 2 · (key + value) operations per pair and head."""
-        kernels.product("expand", heads * (self.nope_dim + self.value_dim), self.kv_rank, rows=group.count * group.length)
+        kernels.product(
+            "expand", heads * (self.nope_dim + self.value_dim), self.kv_rank, rows=group.count * group.length
+        )
         kernels.add(
             "prefill", "attention", kernels.formats.dtype, stands_for=_PROMPT, batch=group.count, heads=heads, kv_heads=heads,
             q_len=group.new_tokens, kv_len=group.length, head_dim=(self._key_dim + self.value_dim) // 2,
@@ -107,8 +110,8 @@ class LatentAttention:
         head_dim = self._cached // 2
         kernels.add(
             "decode", "attention", kernels.formats.dtype, kv_dtype=kernels.formats.kv, stands_for=_DECODE, batch=group.count,
-            heads=max(1, round(heads * (self.kv_rank + self.rope_dim / 2) / head_dim)), kv_heads=1, q_len=1, kv_len=group.length,
-            head_dim=head_dim,
+            heads=max(1, round(heads * (self.kv_rank + self.rope_dim / 2) / head_dim)), kv_heads=1, q_len=1,
+            kv_len=group.length, head_dim=head_dim,
         )  # fmt: skip
         kernels.batched("expand_values", heads, group.tokens, self.value_dim, self.kv_rank)
 

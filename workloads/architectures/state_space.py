@@ -1,8 +1,8 @@
 """Mixers that keep a state of fixed size in place of a cache: Mamba-2 and the gated delta rule.
 
 No kernel family describes their scans. A prompt is cut into chunks, whose products are listed as products (Mamba-2: Dao and Gu,
-arXiv 2405.21060, section 6; gated delta rule: Yang et al., arXiv 2412.06464, section 3.3, with the chunks of flash-linear-attention).
-Decoding reads and writes the state, listed as a copy of it.
+arXiv 2405.21060, section 6; gated delta rule: Yang et al., arXiv 2412.06464, section 3.3, with the chunks of
+flash-linear-attention). Decoding reads and writes the state, listed as a copy of it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from .plan import ParallelPlan, check_divides
 from .step import Formats, Sequences
 
 _FACTOR = 3.0
-"""Public timings of aiconfigurator for the gated delta rule on an H100, an H200 and a B300, beside what stands in here: the median
-ratio is 0.8 to 2.2 for chunks, 0.5 to 1.4 for states and 0.3 to 0.4 for convolutions, most ratios lie between a third and three."""
+"""What stands in here, over public timings of aiconfigurator for the gated delta rule on an H100, an H200 and a B300: the
+median ratio is 0.8 to 2.2 for chunks, 0.5 to 1.4 for states and 0.3 to 0.4 for convolutions, most within 0.33 and 3."""
 
-_CONVOLUTION = StandIn("the short convolution is priced by what it reads and writes", _FACTOR)
-_CHUNK = StandIn("the scan of a prompt is priced as the products of its chunks", _FACTOR)
-_STATE = StandIn("a scan that decodes is priced as a copy of its state", _FACTOR)
+_CONVOLUTION = StandIn("the short convolution is estimated by what it reads and writes", _FACTOR)
+_CHUNK = StandIn("the scan of a prompt is estimated as the products of its chunks", _FACTOR)
+_STATE = StandIn("a scan that decodes is estimated as a copy of its state", _FACTOR)
 
 DELTA_CHUNK = 64
 """Positions of a chunk in flash-linear-attention's gated delta rule (`fla/ops/gated_delta_rule/chunk.py`)."""

@@ -76,7 +76,9 @@ class Step:
         return cls((Sequences(batch, 1, context),))
 
     @classmethod
-    def of(cls, *, batch: int = 1, prefill: int | None = None, decode: bool = False, context: int | None = None) -> Step:
+    def of(
+        cls, *, batch: int = 1, prefill: int | None = None, decode: bool = False, context: int | None = None
+    ) -> Step:
         """A step of equal sequences, as users ask for it.
 
         Args:
@@ -89,10 +91,14 @@ class Step:
             SpecError: neither or both of `prefill` and `decode` are given, or a number is none that a step can have.
         """
         if decode and prefill is not None:
-            raise SpecError("a step either prefills or decodes; in Python a `Step` of several groups mixes both", field="decode")
+            raise SpecError(
+                "a step either prefills or decodes; in Python a `Step` of several groups mixes both", field="decode"
+            )
         if decode:
             if context is None:
-                raise SpecError("decoding needs the positions already in the cache, such as context 4096", field="context")
+                raise SpecError(
+                    "decoding needs the positions already in the cache, such as context 4096", field="context"
+                )
             return cls.decode(batch, context)
         if prefill is None:
             raise SpecError(
@@ -147,7 +153,9 @@ class Formats:
     kv: str
 
     @classmethod
-    def of(cls, dtype: str, *, weights: str | None = None, experts: str | None = None, kv: str | None = None) -> Formats:
+    def of(
+        cls, dtype: str, *, weights: str | None = None, experts: str | None = None, kv: str | None = None
+    ) -> Formats:
         """Checked formats; `weights` and `kv` default to `dtype`, `experts` to `weights`.
 
         Raises:

@@ -52,9 +52,13 @@ def model_facts(name: str) -> ModelFacts:
     key = _names().get(name.lower()) if isinstance(name, str) else None
     if key is None:
         nearest = difflib.get_close_matches(str(name).lower(), _names(), n=3, cutoff=0.5)
-        hint = f"nearest: {listed(_names()[word] if word not in _entries() else word for word in nearest)}; " if nearest else ""
+        hint = (
+            f"nearest: {listed(_names()[word] if word not in _entries() else word for word in nearest)}; "
+            if nearest
+            else ""
+        )
         raise SpecError(
-            f"no model {name!r} ships; {hint}give its configuration with --config config.json, or one of: {listed(model_names())}",
+            f"no model {name!r} ships; {hint}give its configuration (--config config.json), or one of: {listed(model_names())}",
             field="model",
         )
     return read_facts(_entries()[key]["config"], key, source=f"config.json of huggingface.co/{key}")

@@ -92,12 +92,19 @@ def read_deepseek(config: Config, name: str, traits: Traits) -> ModelFacts:
     )  # fmt: skip
     dense = config.size("first_k_dense_replace", default=0, least=0, most=layers)
     inner = config.size("moe_intermediate_size")
-    experts = _experts(config, config.size("n_routed_experts"), inner, shared=inner * config.size("n_shared_experts", default=0, least=0))
+    experts = _experts(
+        config,
+        config.size("n_routed_experts"),
+        inner,
+        shared=inner * config.size("n_shared_experts", default=0, least=0),
+    )
     network = Mlp(config.size("intermediate_size"))
     parts: list[tuple[tuple[Part, ...], int]] = [
         ((mixer, network if index < dense else experts), traits.norms) for index in range(layers)
     ]
-    notes = ("the layers that predict several tokens ahead are left out",) if "num_nextn_predict_layers" in config else ()
+    notes = (
+        ("the layers that predict several tokens ahead are left out",) if "num_nextn_predict_layers" in config else ()
+    )
     return decoder_facts(config, name, hidden, group_layers(parts), notes=notes)
 
 
@@ -108,10 +115,10 @@ def decoder_facts(
     """The facts that all decoders' configurations say alike."""
     weights, experts = quantisation(config)
     if experts == "nvfp4":
-        others["notes"] = (*others.get("notes", ()), "experts in mxfp4 are priced as nvfp4")
+        others["notes"] = (*others.get("notes", ()), "experts in mxfp4 are estimated as nvfp4")
     return ModelFacts(
-        name=name, architecture=config.word("model_type", ""), hidden=hidden, vocabulary=config.size("vocab_size"), blocks=blocks,
-        norm=norm, dtype=config.dtype, weights=weights, experts=experts,
+        name=name, architecture=config.word("model_type", ""), hidden=hidden, vocabulary=config.size("vocab_size"),
+        blocks=blocks, norm=norm, dtype=config.dtype, weights=weights, experts=experts,
         tied_embeddings=config.flag("tie_word_embeddings", tied),
         max_length=config.size("max_position_embeddings", "n_positions") if _limited(config) else None, **others,
     )  # fmt: skip
@@ -153,7 +160,9 @@ def _mixers(config: Config, hidden: int, layers: int, traits: Traits) -> list[Pa
             config.size("linear_num_key_heads"), config.size("linear_num_value_heads"), config.size("linear_key_head_dim"),
             config.size("linear_value_head_dim"), config.size("linear_conv_kernel_dim"),
         )  # fmt: skip
-    words = config.words("layer_types", layers, tuple(kinds)) or _pattern(config, layers, traits, linear=_LINEAR in kinds)
+    words = config.words("layer_types", layers, tuple(kinds)) or _pattern(
+        config, layers, traits, linear=_LINEAR in kinds
+    )
     if _SLIDING in words and not window:
         raise config.wrong("sliding_window", "the window of the layers that layer_types calls sliding_attention")
     return [kinds[word] for word in words]
@@ -161,7 +170,9 @@ def _mixers(config: Config, hidden: int, layers: int, traits: Traits) -> list[Pa
 
 def _window(config: Config, traits: Traits) -> int:
     """The sliding window, 0 where there is none; Qwen2 and Qwen3 name one that `use_sliding_window` switches on."""
-    if "sliding_window" not in config or not config.flag("use_sliding_window", "layer_types" in config or bool(traits.window_every)):
+    if "sliding_window" not in config or not config.flag(
+        "use_sliding_window", "layer_types" in config or bool(traits.window_every)
+    ):
         return 0
     return config.size("sliding_window")
 
@@ -187,7 +198,12 @@ def _network(config: Config, index: int) -> Part:
         sparse = (index + 1) % config.size("decoder_sparse_step", default=1) == 0
         if sparse and index not in config.numbers("mlp_only_layers"):
             inner = config.size("moe_intermediate_size", "intermediate_size")
-            return _experts(config, config.size(count), inner, shared=config.size("shared_expert_intermediate_size", default=0, least=0))
+            return _experts(
+                config,
+                config.size(count),
+                inner,
+                shared=config.size("shared_expert_intermediate_size", default=0, least=0),
+            )
     activation = config.word("hidden_activation", config.word("hidden_act", "silu"))
     return Mlp(config.size("intermediate_size"), activation="gelu" if activation.startswith("gelu") else "silu",
                bias=config.flag("mlp_bias", False))  # fmt: skip
@@ -196,7 +212,10 @@ def _network(config: Config, index: int) -> Part:
 def _experts(config: Config, count: int, inner: int, *, shared: int) -> Experts:
     top_k = config.size("num_experts_per_tok", "experts_per_token")
     if top_k > count:
-        raise SpecError(f"{config.origin}: num_experts_per_tok {top_k} is more than the {count} experts", field="num_experts_per_tok")
+        raise SpecError(
+            f"{config.origin}: num_experts_per_tok {top_k} is more than the {count} experts",
+            field="num_experts_per_tok",
+        )
     is_deepseek = "kv_lora_rank" in config
     return Experts(count, top_k, inner, shared=shared, shared_gate=bool(shared) and not is_deepseek,
                    bias=config.word("model_type", "") == "gpt_oss")  # fmt: skip

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....features.errors import SpecError, listed
+from ....features.errors import MAX_REMARK, SpecError, is_plain, listed
 from ....features.kernel import MAX_DIM
 
 MAX_LAYERS = 10_000
 """Most layers accepted, far above any real model's."""
+
+MAX_SHOWN = 60
+"""Most characters of a wrong value that an error repeats."""
 
 _NUMBERS = {"torch.bfloat16": "bf16", "bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
@@ -24,7 +27,9 @@ class Config:
             SpecError: it is no mapping.
         """
         if not isinstance(values, Mapping):
-            raise SpecError(f"{origin} must be a JSON object, as a config.json is, not {type(values).__name__}", field="config")
+            raise SpecError(
+                f"{origin} must be a JSON object, as a config.json is, not {type(values).__name__}", field="config"
+            )
         self.values, self.origin = values, origin
 
     def __contains__(self, name: str) -> bool:
@@ -34,7 +39,9 @@ class Config:
         """The error of a field that is missing, or no such thing."""
         if name not in self.values:
             return SpecError(f"{self.origin} lacks {name}, which is {wanted}", field=name)
-        return SpecError(f"{self.origin}: {name} is {self.values[name]!r}; it is {wanted}", field=name)
+        value = repr(self.values[name])
+        value = value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}…"
+        return SpecError(f"{self.origin}: {name} is {value}; it is {wanted}", field=name)
 
     def size(self, *names: str, default: int | None = None, least: int = 1, most: int = MAX_DIM) -> int:
         """A whole number under the first of several names that is there, else the default.
@@ -69,13 +76,13 @@ class Config:
         """A text.
 
         Raises:
-            SpecError: it is none.
+            SpecError: it is none, or too long.
         """
         value = self.values.get(name)
         if value is None:
             return default
-        if not isinstance(value, str):
-            raise self.wrong(name, "text")
+        if not isinstance(value, str) or not is_plain(value):
+            raise self.wrong(name, f"plain text of at most {MAX_REMARK} characters")
         return value
 
     def words(self, name: str, count: int, known: tuple[str, ...]) -> list[str] | None:
@@ -145,8 +152,8 @@ def per_head(config: Config, hidden: int, heads: int) -> int:
 def quantisation(config: Config) -> tuple[str | None, str | None]:
     """Number formats of the matrices and of the routed experts, None where they are those of the model.
 
-    `fp8` with blocks is DeepSeek's, `mxfp4` is gpt-oss's of experts alone, priced as nvfp4 (both have 4-bit floats and a scale
-    per 32 or 16). Tools that quantise afterwards write what they did in ways of their own.
+    `fp8` with blocks is DeepSeek's, `mxfp4` is gpt-oss's of experts alone, estimated as nvfp4 (both have 4-bit floats, and a
+    scale per 32 or 16 of them). Tools that quantise afterwards write what they did in ways of their own.
 
     Raises:
         SpecError: a quantisation whose formats are not known.
@@ -160,6 +167,6 @@ def quantisation(config: Config) -> tuple[str | None, str | None]:
     if method == "mxfp4":
         return None, "nvfp4"
     raise SpecError(
-        f"{config.origin}: quant_method {method!r} is not read; read are fp8, mxfp4. Take the configuration of the model before it "
-        "was quantised, and give the format of its matrices (--weights)", field="quantization_config",
+        f"{config.origin}: quant_method {method[:40]!r} is not read; read are fp8, mxfp4. Take the configuration of the model "
+        "before it was quantised, and give the format of its matrices (--weights)", field="quantization_config",
     )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from ....features.errors import SpecError
 from ..attention import Attention
 from ..facts import Block, Encoder, ModelFacts, Product
@@ -14,16 +16,21 @@ from .fields import MAX_LAYERS, Config, per_head
 _NO_NEXT = "the vocabulary projection is left out: an encoder ends in its last layer"
 
 
-def _heads(config: Config, hidden: int, *names: str, least_norm: str = "", **traits: bool) -> Attention:
-    """Attention with as many key heads as query heads."""
+def _heads(
+    config: Config, hidden: int, *names: str, causal: bool = True, rotary: bool = False, keys: int = 0
+) -> Attention:
+    """Attention with as many key heads as query heads, and biases."""
     heads = config.size(*(names or ("num_attention_heads",)))
-    return Attention(heads, heads, per_head(config, hidden, heads), norm_kind=least_norm, **traits)
+    head_dim = per_head(config, hidden, heads)
+    return Attention(
+        heads, heads, head_dim, causal=causal, rotary=rotary, keys=keys, qkv_bias=True, output_bias=True
+    )  # fmt: skip
 
 
 def read_gpt2(config: Config, name: str) -> ModelFacts:
     """GPT-2."""
     hidden = config.size("n_embd", "hidden_size")
-    mixer = _heads(config, hidden, "n_head", "num_attention_heads", rotary=False, qkv_bias=True, output_bias=True)
+    mixer = _heads(config, hidden, "n_head", "num_attention_heads")
     network = Mlp(config.size("n_inner", default=4 * hidden), gated=False, activation="gelu_new", bias=True)
     block = Block(config.size("n_layer", "num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
     positions = config.size("n_positions", "n_ctx", "max_position_embeddings")
@@ -33,7 +40,7 @@ def read_gpt2(config: Config, name: str) -> ModelFacts:
 def read_gpt_neox(config: Config, name: str) -> ModelFacts:
     """GPT-NeoX and Pythia: attention and network read the same input through a norm each."""
     hidden = config.size("hidden_size")
-    mixer = _heads(config, hidden, qkv_bias=True, output_bias=True)
+    mixer = _heads(config, hidden, rotary=True)
     network = Mlp(config.size("intermediate_size"), gated=False, activation="gelu", bias=True)
     block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
     return decoder_facts(config, name, hidden, (block,), norm="layernorm")
@@ -48,7 +55,7 @@ def read_opt(config: Config, name: str) -> ModelFacts:
     hidden = config.size("hidden_size")
     if config.size("word_embed_proj_dim", default=hidden) != hidden:
         raise config.wrong("word_embed_proj_dim", f"hidden_size {hidden}; embeddings of another width are not read")
-    mixer = _heads(config, hidden, rotary=False, qkv_bias=True, output_bias=True)
+    mixer = _heads(config, hidden)
     network = Mlp(config.size("ffn_dim"), gated=False, activation="relu", bias=True)
     block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
     positions = config.size("max_position_embeddings") + 2
@@ -58,14 +65,14 @@ def read_opt(config: Config, name: str) -> ModelFacts:
 def read_phi(config: Config, name: str) -> ModelFacts:
     """Phi-1 to Phi-2: attention and network read the same input through one norm."""
     hidden = config.size("hidden_size")
-    mixer = _heads(config, hidden, qkv_bias=True, output_bias=True)
+    mixer = _heads(config, hidden, rotary=True)
     network = Mlp(config.size("intermediate_size"), gated=False, activation="gelu_new", bias=True)
     block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 1)
     return decoder_facts(config, name, hidden, (block,), norm="layernorm")
 
 
 def _encoder_layers(config: Config, hidden: int, layers: int) -> Block:
-    mixer = _heads(config, hidden, causal=False, rotary=False, qkv_bias=True, output_bias=True)
+    mixer = _heads(config, hidden, causal=False)
     network = Mlp(config.size("intermediate_size"), gated=False, activation="gelu", bias=True)
     return Block(layers, (mixer, network), 2)
 
@@ -105,22 +112,21 @@ def read_whisper(config: Config, name: str) -> ModelFacts:
     def network(field: str) -> Mlp:
         return Mlp(config.size(field), gated=False, activation="gelu", bias=True)
 
-    traits = {"rotary": False, "qkv_bias": True, "output_bias": True}
-    heads = config.size("decoder_attention_heads")
-    head_dim = per_head(config, hidden, heads)
-    own, crossed = (Attention(heads, heads, head_dim, keys=keys, **traits) for keys in (0, positions))
-    encoder = Encoder(
-        positions, (Product("convolution_1", 2 * positions, hidden, 3 * mels), Product("convolution_2", positions, hidden, 3 * hidden)),
-        (Block(config.size("encoder_layers", most=MAX_LAYERS),
-               (_heads(config, hidden, "encoder_attention_heads", causal=False, **traits), network("encoder_ffn_dim")), 2),),
-    )  # fmt: skip
+    decoding, crossed = (_heads(config, hidden, "decoder_attention_heads", keys=keys) for keys in (0, positions))
+    front = (
+        Product("convolution_1", 2 * positions, hidden, 3 * mels),
+        Product("convolution_2", positions, hidden, 3 * hidden),
+    )
+    sound = _heads(config, hidden, "encoder_attention_heads", causal=False)
+    encoded = Block(config.size("encoder_layers", most=MAX_LAYERS), (sound, network("encoder_ffn_dim")), 2)
+    encoder = Encoder(positions, front, (encoded,))
     layers = config.size("decoder_layers", most=MAX_LAYERS)
     length = config.size("max_target_positions")
     return ModelFacts(
         name=name, architecture="whisper", hidden=hidden, vocabulary=config.size("vocab_size"),
-        blocks=(Block(layers, (own, crossed, network("decoder_ffn_dim")), 3),), norm="layernorm", dtype=config.dtype,
+        blocks=(Block(layers, (decoding, crossed, network("decoder_ffn_dim")), 3),), norm="layernorm", dtype=config.dtype,
         tied_embeddings=True, positions=length, max_length=length, encoder=encoder,
-        notes=("the convolutions before the encoder are priced as products",),
+        notes=("the convolutions before the encoder are estimated as products",),
     )  # fmt: skip
 
 
@@ -131,7 +137,8 @@ def read_mamba2(config: Config, name: str) -> ModelFacts:
     inner = config.size("expand", default=2) * hidden
     if heads * head_dim != inner:
         raise SpecError(
-            f"{config.origin}: num_heads {heads} of head_dim {head_dim} do not make expand · hidden_size {inner}", field="num_heads"
+            f"{config.origin}: num_heads {heads} of head_dim {head_dim} do not make expand · hidden_size {inner}",
+            field="num_heads",
         )
     mixer = StateSpace(
         heads, head_dim, config.size("state_size"), config.size("n_groups"), config.size("conv_kernel", default=4),
@@ -150,10 +157,10 @@ def read_nemotron_h(config: Config, name: str) -> ModelFacts:
     hidden = config.size("hidden_size")
     heads = config.size("num_attention_heads")
     pattern = config.word("hybrid_override_pattern", "")
-    makers = {
+    makers: Mapping[str, Callable[[], Part]] = {
         "M": lambda: StateSpace(
-            config.size("mamba_num_heads"), config.size("mamba_head_dim"), config.size("ssm_state_size"), config.size("n_groups"),
-            config.size("conv_kernel", default=4), config.size("chunk_size", default=256),
+            config.size("mamba_num_heads"), config.size("mamba_head_dim"), config.size("ssm_state_size"),
+            config.size("n_groups"), config.size("conv_kernel", default=4), config.size("chunk_size", default=256),
         ),
         "*": lambda: Attention(
             heads, config.size("num_key_value_heads", default=heads),
@@ -166,6 +173,8 @@ def read_nemotron_h(config: Config, name: str) -> ModelFacts:
         ),
     }  # fmt: skip
     if not pattern or len(pattern) > MAX_LAYERS or set(pattern) - set(makers):
-        raise config.wrong("hybrid_override_pattern", "a letter per layer: M state space, * attention, - network, E experts")
-    parts: dict[str, Part] = {letter: makers[letter]() for letter in dict.fromkeys(pattern)}
+        raise config.wrong(
+            "hybrid_override_pattern", "a letter per layer: M state space, * attention, - network, E experts"
+        )
+    parts = {letter: makers[letter]() for letter in dict.fromkeys(pattern)}
     return decoder_facts(config, name, hidden, group_layers(((parts[letter],), 1) for letter in pattern))

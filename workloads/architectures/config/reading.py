@@ -12,7 +12,7 @@ from typing import Any
 
 from ....features.errors import SpecError, check_text, listed
 from ..facts import ModelFacts
-from .decoders import TRAITS, read_deepseek, read_decoder, Traits
+from .decoders import TRAITS, Traits, read_decoder, read_deepseek
 from .fields import Config
 from .others import (
     read_bert,
@@ -44,7 +44,12 @@ READERS: Mapping[str, Callable[[Config, str], ModelFacts]] = {
 }
 """By `model_type`."""
 
-_TEXT_OF = {"gemma3": "gemma3_text", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text", "mistral3": "mistral"}
+_TEXT_OF = {
+    "gemma3": "gemma3_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "mistral3": "mistral",
+}
 """Models of text and images whose text part is read, by `model_type`, with what that part is where it does not say."""
 
 
@@ -98,7 +103,9 @@ def read_config_file(path: Path, name: str | None = None) -> ModelFacts:
     """
     try:
         if path.stat().st_size > MAX_CONFIG_B:
-            raise SpecError(f"{path} has more than {MAX_CONFIG_B} bytes; a config.json has some thousand", field="config")
+            raise SpecError(
+                f"{path} has more than {MAX_CONFIG_B} bytes; a config.json has some thousand", field="config"
+            )
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SpecError(f"cannot read {path}: {error.strerror}", field="config") from error
