@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ...features.device import Device
-from ...features.errors import SpecError, listed
+from ...features.errors import SpecError
 from ...models.predict.prediction import Interval, Prediction
 from ...models.predict.predictor import ArtifactPredictor
 from ..whole_model import WholeModelPrediction, compose
@@ -15,7 +14,7 @@ from .forward import forward
 from .kernel_list import ROUTING, StandIn
 from .memory import Memory, memory
 from .plan import ONE_DEVICE, Collective, ParallelPlan
-from .step import ACTIVATIONS, WEIGHTS, Formats, Step
+from .step import Formats, Step
 
 HOST_NOTE = "the host's share of a step (scheduling, launches that nothing hides) is not included"
 
@@ -79,7 +78,6 @@ def estimate(
     if threads is not None and on.kind == "gpu":
         raise SpecError(f"{on.name} is a GPU; threads are those of a CPU", field="threads")
     formats = formats_of(facts) if formats is None else formats
-    _check_formats(on, facts, formats)
     steps = forward(facts, step, formats, plan, device=on, impl=impl, threads=threads, fused_attention=fused_attention,
                      routing=routing)  # fmt: skip
     specs = list(dict.fromkeys(kernel.spec for kernel in steps.kernels))
@@ -92,7 +90,7 @@ def estimate(
         energy_per_token_j=_scaled(whole.energy_j, plan.stage_ranks / step.tokens),
         memory=memory(facts, step, formats, plan, on),
         collectives=steps.collectives,
-        notes=tuple(_notes(facts, plan, steps.stand_ins, steps.collectives)),
+        notes=tuple(_notes(facts, step, plan, steps.stand_ins, steps.collectives)),
     )  # fmt: skip
 
 
@@ -107,27 +105,6 @@ def formats_of(
     if weights is not None:
         return Formats.of(dtype or facts.dtype, weights=weights, kv=kv)
     return Formats.of(dtype or facts.dtype, weights=facts.weights, experts=facts.experts, kv=kv)
-
-
-def _check_formats(device: Device, facts: ModelFacts, formats: Formats) -> None:
-    """That a device computes in a model's formats.
-
-    Raises:
-        SpecError: it does not; the message lists those it does.
-    """
-    has_experts = any(part.name == "moe" for _, part in facts.parts)
-    for dtype in dict.fromkeys((formats.dtype, formats.weights, *((formats.experts,) if has_experts else ()))):
-        if not device.runs(dtype, "matrix"):
-            possible = [
-                name
-                for name in WEIGHTS
-                if device.runs(name, "matrix") and (name not in ACTIVATIONS or name == formats.dtype)
-            ]
-            raise SpecError(
-                f"{device.name} has no hardware for the {dtype} matrices of {facts.name}; "
-                f"give weights: one of {listed(possible)}",
-                field="weights",
-            )
 
 
 def _read_as(prediction: Prediction, stands_for: StandIn | None) -> Prediction:
@@ -156,11 +133,19 @@ def _scaled(interval: Interval | None, factor: float) -> Interval | None:
 
 
 def _notes(
-    facts: ModelFacts, plan: ParallelPlan, stand_ins: Mapping[str, StandIn], collectives: tuple[Collective, ...]
+    facts: ModelFacts,
+    step: Step,
+    plan: ParallelPlan,
+    stand_ins: Mapping[str, StandIn],
+    collectives: tuple[Collective, ...],
 ) -> list[str]:
     reasons = dict.fromkeys(stand_ins.values())
     notes = [f"{item.reason}; its interval is wider by {item.factor:g}" for item in reasons]
     notes += facts.notes
+    if facts.max_length is not None and step.longest > facts.max_length:
+        notes.append(
+            f"sequences of {step.longest} positions are longer than the {facts.max_length} the model is made for"
+        )
     if collectives:
         sent_b = sum(item.size_b * item.count for item in collectives)
         notes.append(

@@ -128,10 +128,9 @@ class Experts:
         if plan.ep > 1:
             kernels.collective("dispatch", "all_to_all", plan.ep, tokens * self.top_k * hidden)
         inner = self.inner if self.gated else max(plan.expert_tp, round(self.inner * 2 / 3))
-        kernels.add(
-            "experts", "moe", formats.experts, variant=kernels.routing, tokens=everyones, hidden=hidden,
-            inter=inner, topk=self.top_k, experts=self.count,
-            tp=plan.expert_tp, ep=plan.ep, stands_for=None if self.gated else _UNGATED,
+        kernels.add_weighted(
+            "experts", "moe", formats.experts, "inter", variant=kernels.routing, tokens=everyones, hidden=hidden, inter=inner,
+            topk=self.top_k, experts=self.count, tp=plan.expert_tp, ep=plan.ep, stands_for=None if self.gated else _UNGATED,
         )  # fmt: skip
         if plan.ep > 1:
             kernels.collective("combine", "all_to_all", plan.ep, tokens * self.top_k * hidden)

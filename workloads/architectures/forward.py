@@ -57,7 +57,7 @@ def forward(
     timing = "device" if device is not None and device.kind == "gpu" else ""
     kernels = KernelList(
         step, plan, formats, impl=impl, threads=threads, timing=timing, fused_attention=fused_attention,
-        routing=routing,
+        routing=routing, device=device,
     )  # fmt: skip
     if facts.encoder is not None:
         _list_encoder(kernels, facts, facts.encoder)
@@ -75,11 +75,12 @@ def check_step(facts: ModelFacts, step: Step) -> None:
     """That a model can run a step.
 
     Raises:
-        SpecError: it is too long, of another length than an input has, or decodes a model that generates nothing.
+        SpecError: it is longer than a learned table of positions, of another length than an input has, or decodes a model that
+            generates nothing.
     """
-    if facts.max_length is not None and step.longest > facts.max_length:
+    if facts.positions and facts.max_length is not None and step.longest > facts.max_length:
         raise SpecError(
-            f"a sequence of {step.longest} positions is longer than the {facts.max_length} of {facts.name}",
+            f"a sequence of {step.longest} positions is longer than the table of {facts.max_length} of {facts.name}",
             field="step",
         )
     if not facts.generates and any(group.context for group in step):

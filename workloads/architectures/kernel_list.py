@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...features.dtypes import itemsize_b
-from ...features.kernel import KernelSpec, get_family
+from ...features.device import Device
+from ...features.dtypes import DTYPES
+from ...features.errors import SpecError
+from ...features.kernel import KernelSpec, View, get_family
 from ..whole_model import Kernel
 from .plan import Collective, ParallelPlan
-from .step import Formats, Step
+from .step import NATIVE_AS, Formats, Step, weight_size_b
 
 ROUTING = "power_law_1.01"
 """How evenly tokens choose experts where nothing is said. Decode steps of vLLM with Qwen3.6-35B-A3B on a B300 are met within
@@ -36,6 +38,13 @@ class StandIn:
 
 MOVED = 1.5
 """Factor of kernels that only move rows: the other kernel reads and writes as many bytes. A judgement."""
+
+_UNPACKED = StandIn(
+    "products that unpack quantised weights are estimated as unquantised ones, narrower by what reading fewer bytes saves",
+    2.0,
+)
+_COLUMNS = 64
+"""Narrowed products keep a multiple of so many columns, as real ones have."""
 
 _QUANTISE = StandIn("quantising activations is estimated as a copy of them", MOVED)
 ROPE = StandIn("rotary positions are estimated by what they read and write", MOVED)
@@ -95,8 +104,8 @@ class Weights:
     def size_b(self, formats: Formats) -> float:
         """Bytes in memory, scales of block formats included."""
         return (
-            self.products * itemsize_b(formats.weights) + self.experts * itemsize_b(formats.experts)
-            + self.others * itemsize_b(formats.dtype)
+            self.products * weight_size_b(formats.weights) + self.experts * weight_size_b(formats.experts)
+            + self.others * formats.itemsize_b
         )  # fmt: skip
 
 
@@ -115,7 +124,7 @@ class KernelList:
 
     def __init__(
         self, step: Step, plan: ParallelPlan, formats: Formats, *, impl: str = "", threads: int | None = None, timing: str = "",
-        fused_attention: bool = True, routing: str = ROUTING,
+        fused_attention: bool = True, routing: str = ROUTING, device: Device | None = None,
     ) -> None:  # fmt: skip
         """An empty list.
 
@@ -128,12 +137,14 @@ class KernelList:
             threads: CPU threads; None is all, or a GPU.
             timing: as in `KernelSpec`.
             routing: variant of `moe`: how evenly tokens choose experts.
+            device: what runs them; None: some device with hardware for the formats.
             fused_attention: False lists the products and the softmax of attention apart.
         """
         self.step, self.plan, self.formats, self.fused_attention = step.share(plan.dp), plan, formats, fused_attention
         self.routing = routing
         self.stand_ins: dict[str, StandIn] = {}
         self.collectives: list[Collective] = []
+        self._device = device
         self._impl, self._threads, self._timing = impl, threads, timing
         self._lines: dict[tuple[str, KernelSpec], int] = {}
         self._times, self._prefix = 1, ""
@@ -173,28 +184,72 @@ class KernelList:
         kv_dtype: str | None = None, times: int = 1, **sizes: int,
     ) -> None:  # fmt: skip
         """Append a kernel; `stands_for` says what it stands in for, where it is not itself what runs."""
-        impl = self._impl if get_family(family).unit == "matrix" else ""
-        spec = KernelSpec.of(
-            family, dtype, variant=variant, impl=impl, kv_dtype=kv_dtype, config=None, threads=self._threads,
-            cache_state="hot", timing=self._timing, **sizes,
-        )  # fmt: skip
+        spec = self._spec(family, dtype, variant, sizes, kv_dtype)
         name = self._prefix + name
         self._lines[name, spec] = self._lines.get((name, spec), 0) + self._times * times
         if stands_for is not None:
             self.stand_ins[name] = stands_for
+
+    def _spec(
+        self, family: str, dtype: str, variant: str, sizes: Mapping[str, int], kv_dtype: str | None = None
+    ) -> KernelSpec:
+        impl = self._impl if get_family(family).unit == "matrix" else ""
+        return KernelSpec.of(
+            family, dtype, variant=variant, impl=impl, kv_dtype=kv_dtype, config=None, threads=self._threads,
+            cache_state="hot", timing=self._timing, **sizes,
+        )  # fmt: skip
 
     def product(
         self, name: str, n: int, k: int, *, rows: int | None = None, quantised: bool = True, bias: bool = False
     ) -> None:
         """A product of activations with weights of [k, n], and before it what quantises its activations."""
         rows = self.tokens if rows is None else rows
-        dtype = self.formats.weights if quantised else self.formats.dtype
-        if dtype != self.formats.dtype:
-            self.add(
-                f"{name}.quantise", "copy", self.formats.dtype, rows=rows, cols=k,
-                stands_for=_QUANTISE,
-            )  # fmt: skip
-        self.add(name, "gemm", dtype, variant="bias" if bias and self.eager else "", m=rows, n=n, k=k)
+        weights = self.formats.weights if quantised else self.formats.dtype
+        if weights != self.formats.dtype and self._multiplies(weights):
+            self.add(f"{name}.quantise", "copy", self.formats.dtype, rows=rows, cols=k, stands_for=_QUANTISE)
+        variant = "bias" if bias and self.eager else ""
+        self.add_weighted(name, "gemm", weights, "n", variant=variant, m=rows, n=n, k=k)
+
+    def add_weighted(
+        self, name: str, family: str, weights: str, narrowed: str, *, variant: str = "", stands_for: StandIn | None = None,
+        **sizes: int,
+    ) -> None:  # fmt: skip
+        """Append a kernel that reads weights of a format; `narrowed` is the size that is less where it unpacks them.
+
+        Raises:
+            SpecError: it unpacks them, and no device is given.
+        """
+        if self._multiplies(weights):
+            dtype = NATIVE_AS.get(weights, weights)
+            self.add(name, family, dtype, variant=variant, stands_for=stands_for, kv_dtype=None, **sizes)
+            return
+        share = self._unpacked_share(family, weights, variant, sizes)
+        columns = max(_COLUMNS, round(sizes[narrowed] * share / _COLUMNS) * _COLUMNS)
+        sizes = sizes | {narrowed: min(sizes[narrowed], columns)}
+        self.add(name, family, self.formats.dtype, variant=variant, stands_for=_UNPACKED, kv_dtype=None, **sizes)
+
+    def _multiplies(self, weights: str) -> bool:
+        """Whether the device multiplies weights of a format; else a product unpacks them to the format of activations."""
+        dtype = NATIVE_AS.get(weights, weights)
+        return dtype in DTYPES and (self._device is None or self._device.runs(dtype, "matrix"))
+
+    def _unpacked_share(self, family_name: str, weights: str, variant: str, sizes: Mapping[str, int]) -> float:
+        """Least time of a kernel that reads quantised weights over that of one that reads them as activations are.
+
+        Both do the same arithmetic; each takes the longer of it and of its bytes at the device's bandwidth.
+        """
+        if self._device is None:
+            raise SpecError(
+                f"what products with {weights} weights cost depends on the device; give one", field="device"
+            )
+        family, dtype = get_family(family_name), self.formats.dtype
+        view = View.of(self._spec(family_name, dtype, variant, sizes))
+        whole_b = family.bytes_moved(view)
+        activations_b = family.inputs(view)[0].nbytes + family.outputs(view)[0].nbytes
+        read_b = activations_b + (whole_b - activations_b) * weight_size_b(weights) / self.formats.itemsize_b
+        compute_s = family.flops(view) / self._device.peak_flops_per_s(dtype, "matrix")[0]
+        bandwidth = self._device.required("memory_bandwidth_b_per_s")
+        return float(max(read_b / bandwidth, compute_s) / max(whole_b / bandwidth, compute_s))
 
     def batched(
         self, name: str, batch: int, m: int, n: int, k: int, *, times: int = 1, stands_for: StandIn | None = None

@@ -13,8 +13,14 @@ MAX_TOKENS = 2**31
 
 ACTIVATIONS = ("bf16", "fp16", "fp32")
 """Formats that layers hand on to each other."""
-WEIGHTS = ("bf16", "fp16", "fp32", "fp8", "fp8_block", "nvfp4", "int8")
-"""Formats of weights; a quantised one quantises the activations of its products too."""
+WEIGHT_ONLY_B = {"int4": 0.5 + 2.5 / 128, "mxfp4": 0.5 + 1 / 32}
+"""Bytes per element of formats of weights alone: 4 bits with a half-precision scale and a 4-bit zero per 128 (AWQ, Lin et al.,
+arXiv 2306.00978, and GPTQ as they are usually shipped), and with an 8-bit scale per 32 (OCP Microscaling Formats 1.0)."""
+WEIGHTS = ("bf16", "fp16", "fp32", "fp8", "fp8_block", "nvfp4", "int8", *WEIGHT_ONLY_B)
+"""Formats of weights. Where a device multiplies a quantised one, activations are quantised too; elsewhere the product unpacks
+the weights it reads."""
+NATIVE_AS = {"mxfp4": "nvfp4"}
+"""Formats that are estimated as another where hardware multiplies both."""
 CACHES = ("bf16", "fp16", "fp32", "fp8", "int8")
 """Formats of the key and value cache."""
 
@@ -179,7 +185,14 @@ class Formats:
         return itemsize_b(self.dtype)
 
 
+def weight_size_b(name: str) -> float:
+    """Bytes per element of a format of weights, scales included."""
+    return WEIGHT_ONLY_B[name] if name in WEIGHT_ONLY_B else itemsize_b(name)
+
+
 def _one_of(name: str, possible: tuple[str, ...], field: str) -> str:
+    if isinstance(name, str) and name.lower() in possible:
+        return name.lower()
     dtype = parse_dtype(name, field=field)
     if dtype not in possible:
         raise SpecError(f"{field} is {dtype}; it is one of {listed(possible)}", field=field)

@@ -96,14 +96,32 @@ def test_quantised_weights_are_read_faster(predictor: ArtifactPredictor) -> None
     assert quantised.memory.weights_b < 0.6 * usual.memory.weights_b
 
 
-def test_a_format_the_device_lacks_is_refused_with_those_it_has(predictor: ArtifactPredictor) -> None:
-    with pytest.raises(SpecError, match="no hardware for the nvfp4 matrices of openai/gpt-oss-20b") as refused:
-        decoded(predictor, "gpt-oss-20b")
-    assert refused.value.field == "weights"
-    assert "fp8" in str(refused.value)
-    facts = model_facts("gpt-oss-20b")
-    assert decoded(predictor, "gpt-oss-20b", formats=formats_of(facts, weights="bf16")).whole.in_domain is not None
-    assert decoded(predictor, "gpt-oss-20b", "b200").formats.experts == "nvfp4"
+def test_weights_the_device_does_not_multiply_are_unpacked(predictor: ArtifactPredictor) -> None:
+    facts = model_facts("llama-3.1-8b")
+    usual, packed = decoded(predictor), decoded(predictor, formats=formats_of(facts, weights="int4"))
+    assert 1.25 < usual.whole.latency_s.value / packed.whole.latency_s.value < 4
+    assert packed.memory.weights_b < 0.4 * usual.memory.weights_b
+    assert any("unpack quantised weights" in note for note in packed.notes)
+    # Where arithmetic takes the time, reading less saves nothing.
+    step = Step.prefill(8, 2048)
+    usual, packed = (
+        estimate(predictor, facts, step, "h100-sxm", formats=formats_of(facts, weights=weights))
+        for weights in (None, "int4")
+    )
+    assert packed.whole.latency_s.value == pytest.approx(usual.whole.latency_s.value, rel=0.05)
+
+
+def test_experts_in_mxfp4_run_as_the_device_can(predictor: ArtifactPredictor) -> None:
+    for device, dtype in (("b200", "nvfp4"), ("h100-sxm", "bf16")):
+        parts = decoded(predictor, "gpt-oss-20b", device).whole.parts
+        [experts] = [part.kernel.spec for part in parts if part.kernel.spec.family == "moe"]
+        assert experts.dtype == dtype
+        assert (experts["inter"] < 2880) is (dtype == "bf16")
+
+
+def test_sequences_beyond_what_a_model_is_made_for_are_noted(predictor: ArtifactPredictor) -> None:
+    item = decoded(predictor, "llama-2-7b")
+    assert any("longer than the 4096 the model is made for" in note for note in item.notes)
 
 
 def test_threads_are_those_of_a_cpu(predictor: ArtifactPredictor) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import View, get_family
 from kernelcast.workloads.architectures.attention import Attention
@@ -152,6 +153,20 @@ def test_quantised_weights_leave_routers_and_logits_alone() -> None:
     assert "layers.attention.qkv.quantise" in steps.stand_ins
 
 
+def test_unpacked_weights_read_their_own_bytes() -> None:
+    facts, device = model_facts("llama-3.1-8b"), catalogue().get("h100-sxm")
+    steps = forward(facts, Step.decode(1, 10), Formats.of("bf16", weights="int4"), device=device)
+    kernels = {kernel.name: kernel.spec for kernel in steps.kernels}
+    product = kernels["layers.mlp.gate_up"]
+    assert (product.dtype, product["k"]) == ("bf16", 4096)
+    assert product["n"] == pytest.approx(2 * 14336 * (0.5 + 2.5 / 128) / 2, rel=0.01)
+    assert product["n"] % 64 == 0
+    assert "layers.mlp.gate_up" in steps.stand_ins
+    assert "layers.mlp.gate_up.quantise" not in kernels
+    with pytest.raises(SpecError, match="depends on the device"):
+        forward(facts, Step.decode(1, 10), Formats.of("bf16", weights="int4"))
+
+
 def test_collectives_are_listed_by_bytes() -> None:
     facts, step = model_facts("qwen3-30b-a3b"), Step.decode(16, 10)
     assert not forward(facts, step, BF16).collectives
@@ -166,7 +181,7 @@ def test_collectives_are_listed_by_bytes() -> None:
 @pytest.mark.parametrize(
     ("model", "step", "field"),
     [
-        ("llama-2-7b", Step.decode(1, 4096), "step"),
+        ("gpt2", Step.decode(1, 1024), "step"),
         ("bert-base", Step.decode(1, 5), "context"),
         ("vit-base", Step.prefill(1, 196), "prefill"),
     ],

@@ -47,6 +47,14 @@ def test_a_cache_in_fp8_is_half() -> None:
     assert memory(facts, step, Formats.of("bf16", kv="fp8")).cache_b * 2 == memory(facts, step, BF16).cache_b
 
 
+def test_block_formats_count_their_scales() -> None:
+    facts, step = model_facts("llama-3.1-8b"), Step.decode(1, 1)
+    sizes = {name: memory(facts, step, Formats.of("bf16", weights=name)).weights_b for name in ("bf16", "fp8", "int4")}
+    matrices = facts.weights_of().products
+    assert sizes["bf16"] - sizes["fp8"] == matrices
+    assert sizes["fp8"] - sizes["int4"] == pytest.approx(matrices * (0.5 - 2.5 / 128))
+
+
 def test_sequences_that_fit_fill_the_usable_memory() -> None:
     device = catalogue().get("h100-sxm")
     item = memory(model_facts("llama-3.1-8b"), Step.decode(32, 4095), BF16, device=device)

@@ -49,6 +49,7 @@ def test_formats_default_to_each_other() -> None:
     assert Formats.of("bfloat16") == Formats("bf16", "bf16", "bf16", "bf16")
     assert Formats.of("bf16", weights="fp8", kv="fp8") == Formats("bf16", "fp8", "fp8", "fp8")
     assert Formats.of("bf16", experts="nvfp4").weights == "bf16"
+    assert Formats.of("fp16", weights="INT4").experts == "int4"
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,7 @@ def test_formats_default_to_each_other() -> None:
         ({"dtype": "bf16", "weights": "fp16"}, "weights"),
         ({"dtype": "bf16", "weights": "fp64"}, "weights"),
         ({"dtype": "bf16", "kv": "nvfp4"}, "kv_dtype"),
+        ({"dtype": "int4"}, "dtype"),
         ({"dtype": "bf16", "experts": "fp32"}, "experts"),
         ({"dtype": "float17"}, "dtype"),
     ],

@@ -114,8 +114,6 @@ def decoder_facts(
 ) -> ModelFacts:  # fmt: skip
     """The facts that all decoders' configurations say alike."""
     weights, experts = quantisation(config)
-    if experts == "nvfp4":
-        others["notes"] = (*others.get("notes", ()), "experts in mxfp4 are estimated as nvfp4")
     return ModelFacts(
         name=name, architecture=config.word("model_type", ""), hidden=hidden, vocabulary=config.size("vocab_size"),
         blocks=blocks, norm=norm, dtype=config.dtype, weights=weights, experts=experts,

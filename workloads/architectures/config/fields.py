@@ -149,11 +149,15 @@ def per_head(config: Config, hidden: int, heads: int) -> int:
     return hidden // heads
 
 
+_BITS = {"awq": {4: "int4"}, "gptq": {4: "int4"}}
+_MODELOPT = {"FP8": "fp8", "NVFP4": "nvfp4", "MXFP4": "mxfp4"}
+
+
 def quantisation(config: Config) -> tuple[str | None, str | None]:
     """Number formats of the matrices and of the routed experts, None where they are those of the model.
 
-    `fp8` with blocks is DeepSeek's, `mxfp4` is gpt-oss's of experts alone, estimated as nvfp4 (both have 4-bit floats, and a
-    scale per 32 or 16 of them). Tools that quantise afterwards write what they did in ways of their own.
+    `fp8` with blocks is DeepSeek's, `mxfp4` is gpt-oss's of experts alone, `awq` and `gptq` name their bits, `modelopt` is
+    NVIDIA's.
 
     Raises:
         SpecError: a quantisation whose formats are not known.
@@ -165,8 +169,16 @@ def quantisation(config: Config) -> tuple[str | None, str | None]:
     if method == "fp8":
         return ("fp8_block" if "weight_block_size" in nested else "fp8"), None
     if method == "mxfp4":
-        return None, "nvfp4"
+        return None, "mxfp4"
+    word = nested.word("quant_algo", "")
+    if method == "modelopt" and word in _MODELOPT:
+        return _MODELOPT[word], None
+    bits = nested.size("bits", "w_bit", default=4)
+    if bits in _BITS.get(method, {}):
+        return _BITS[method][bits], None
+    method = f"{method} {word}".strip()
     raise SpecError(
-        f"{config.origin}: quant_method {method[:40]!r} is not read; read are fp8, mxfp4. Take the configuration of the model "
-        "before it was quantised, and give the format of its matrices (--weights)", field="quantization_config",
+        f"{config.origin}: quantisation {method!r} is not read; read are fp8, mxfp4, modelopt of {listed(_MODELOPT)}, "
+        "and awq and gptq of 4 bits. Leave quantization_config out, and give the format of the matrices (--weights)",
+        field="quantization_config",
     )  # fmt: skip

@@ -114,10 +114,16 @@ def test_formats_a_configuration_names() -> None:
     block = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     assert read_facts(LLAMA | {"quantization_config": block}, "m").weights == "fp8_block"
     assert read_facts(LLAMA | {"quantization_config": {"quant_method": "fp8"}}, "m").weights == "fp8"
-    assert read_facts(MOE | {"quantization_config": {"quant_method": "mxfp4"}}, "m").experts == "nvfp4"
+    assert read_facts(MOE | {"quantization_config": {"quant_method": "mxfp4"}}, "m").experts == "mxfp4"
     assert read_facts(LLAMA | {"torch_dtype": "float16"}, "m").dtype == "fp16"
-    with pytest.raises(SpecError, match="'awq' is not read") as refused:
-        read_facts(LLAMA | {"quantization_config": {"quant_method": "awq"}}, "m")
+    for method in ({"quant_method": "awq", "bits": 4}, {"quant_method": "gptq", "bits": 4}):
+        assert read_facts(LLAMA | {"quantization_config": method}, "m").weights == "int4"
+    assert (
+        read_facts(LLAMA | {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, "m").weights
+        == "nvfp4"
+    )
+    with pytest.raises(SpecError, match="'gptq' is not read") as refused:
+        read_facts(LLAMA | {"quantization_config": {"quant_method": "gptq", "bits": 3}}, "m")
     assert refused.value.field == "quantization_config"
 
 
