@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...features.errors import SpecError
@@ -56,12 +56,24 @@ def estimate(
     plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
     routing: str = ROUTING, coverage: float = 0.9,
 ) -> Estimate:  # fmt: skip
-    """What a step of a model costs.
+    """What a step of a model costs; arguments and errors are those of `estimate_steps`."""
+    return estimate_steps(
+        predictor, facts, [step], device, formats=formats, plan=plan, impl=impl, threads=threads,
+        fused_attention=fused_attention, routing=routing, coverage=coverage,
+    )[0]  # fmt: skip
+
+
+def estimate_steps(
+    predictor: ArtifactPredictor, facts: ModelFacts, steps: Sequence[Step], device: str, *, formats: Formats | None = None,
+    plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
+    routing: str = ROUTING, coverage: float = 0.9,
+) -> list[Estimate]:  # fmt: skip
+    """What each of several steps of a model costs; kernels that steps have in common are predicted once.
 
     Args:
         predictor: a trained model.
         facts: the model.
-        step: what all devices together work on.
+        steps: what all devices together work on in each.
         device: the device's name in the catalogue.
         formats: number formats; default: those of the model.
         plan: how the model is split.
@@ -72,26 +84,31 @@ def estimate(
         coverage: share of cases the intervals are built to contain.
 
     Raises:
-        SpecError: the model cannot run the step, the plan cannot split it, or a kernel cannot be predicted.
+        SpecError: the model cannot run a step, the plan cannot split it, or a kernel cannot be predicted.
     """
     on = predictor.devices.get(device)
     if threads is not None and on.kind == "gpu":
         raise SpecError(f"{on.name} is a GPU; threads are those of a CPU", field="threads")
     formats = formats_of(facts) if formats is None else formats
-    steps = forward(facts, step, formats, plan, device=on, impl=impl, threads=threads, fused_attention=fused_attention,
-                     routing=routing)  # fmt: skip
-    specs = list(dict.fromkeys(kernel.spec for kernel in steps.kernels))
+    runs = [
+        forward(facts, step, formats, plan, device=on, impl=impl, threads=threads, fused_attention=fused_attention,
+                routing=routing)
+        for step in steps
+    ]  # fmt: skip
+    specs = list(dict.fromkeys(kernel.spec for run in runs for kernel in run.kernels))
     by_spec = dict(zip(specs, predictor.predict(specs, [on.name] * len(specs), coverage=coverage), strict=True))
-    predictions = [_read_as(by_spec[kernel.spec], steps.stand_ins.get(kernel.name)) for kernel in steps.kernels]
-    whole = compose(steps.kernels, predictions)
-    return Estimate(
-        facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
-        tokens_per_s=_rate(step.tokens, whole.latency_s),
-        energy_per_token_j=_scaled(whole.energy_j, plan.stage_ranks / step.tokens),
-        memory=memory(facts, step, formats, plan, on),
-        collectives=steps.collectives,
-        notes=tuple(_notes(facts, step, plan, steps.stand_ins, steps.collectives)),
-    )  # fmt: skip
+    results = []
+    for step, run in zip(steps, runs, strict=True):
+        predictions = [_read_as(by_spec[kernel.spec], run.stand_ins.get(kernel.name)) for kernel in run.kernels]
+        whole = compose(run.kernels, predictions)
+        results.append(Estimate(
+            facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
+            tokens_per_s=_rate(step.tokens, whole.latency_s),
+            energy_per_token_j=_scaled(whole.energy_j, plan.stage_ranks / step.tokens),
+            memory=memory(facts, step, formats, plan, on), collectives=run.collectives,
+            notes=tuple(_notes(facts, step, plan, run.stand_ins, run.collectives)),
+        ))  # fmt: skip
+    return results
 
 
 def formats_of(

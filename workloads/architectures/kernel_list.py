@@ -43,7 +43,7 @@ _UNPACKED = StandIn(
     "products that unpack quantised weights are estimated as unquantised ones, narrower by what reading fewer bytes saves",
     2.0,
 )
-"""Public times per token of gpt-oss-120b in vLLM on an H100, which unpacks its experts, are met within 18 % (median of 32 loads)."""
+"""Public times per token of gpt-oss-120b in vLLM on an H100, which unpacks its experts, are met within 18 % (median of 32)."""
 _COLUMNS = 64
 """Narrowed products keep a multiple of so many columns, as real ones have."""
 

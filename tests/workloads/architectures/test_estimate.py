@@ -11,7 +11,7 @@ import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.models.predict.predictor import ArtifactPredictor
 from kernelcast.workloads.architectures.config.catalogue import model_facts
-from kernelcast.workloads.architectures.estimate import Estimate, estimate, formats_of
+from kernelcast.workloads.architectures.estimate import Estimate, estimate, estimate_steps, formats_of
 from kernelcast.workloads.architectures.forward import forward
 from kernelcast.workloads.architectures.plan import ParallelPlan
 from kernelcast.workloads.architectures.step import Step
@@ -56,6 +56,17 @@ def test_identical_kernels_are_predicted_once(predictor: ArtifactPredictor, monk
     item = decoded(predictor)
     assert asked == [len({part.kernel.spec for part in item.whole.parts})]
     assert asked[0] < len(item.whole.parts)
+
+
+def test_several_steps_share_their_kernels(predictor: ArtifactPredictor) -> None:
+    facts, steps = model_facts("llama-3.1-8b"), [Step.decode(8, context) for context in (100, 200, 100)]
+    together = estimate_steps(predictor, facts, steps, "h100-sxm")
+    alone = [estimate(predictor, facts, step, "h100-sxm") for step in steps]
+    assert [item.whole.latency_s.value for item in together] == pytest.approx(
+        [item.whole.latency_s.value for item in alone]
+    )
+    assert together[0].whole == together[2].whole
+    assert estimate_steps(predictor, facts, [], "h100-sxm") == []
 
 
 def test_a_stand_in_has_a_wider_interval_and_says_so(predictor: ArtifactPredictor) -> None:
