@@ -88,7 +88,12 @@ def neusight_steps(rows: Sequence[Row], predictor: ArtifactPredictor) -> Iterato
 
 
 def others_constant_s(group: tuple[str, ...], groups: Mapping[tuple[str, ...], Sequence[Judged]]) -> float | None:
-    """The median of what steps of the same engine and phase, but of another plan or model, take beyond their kernels."""
+    """The median of what steps of the same engine and phase, but of another plan or model, take beyond their kernels.
+
+    None where there are none; passes of PyTorch have no engine around them.
+    """
+    if group[0] == "PyTorch":
+        return None
     rest = [
         item.label_s - item.value_s
         for key, items in groups.items() if key[0] == group[0] and key[2:3] == group[2:3] and key != group
@@ -102,13 +107,16 @@ def line(group: tuple[str, ...], groups: Mapping[tuple[str, ...], Sequence[Judge
     items = groups[group]
     label, value = (np.array([getattr(item, name) for item in items]) for name in ("label_s", "value_s"))
     inside = np.mean([item.lower_s <= item.label_s <= item.upper_s for item in items])
-    constant_s, own_s = others_constant_s(group, groups), float(np.median(label - value))
+    constant_s = others_constant_s(group, groups)
+    own_s = None if constant_s is None else float(np.median(label - value))
     peers = np.array([[item.peer_s, item.label_s] for item in items if item.peer_s is not None])
     return [
         " ".join(group), str(len(items)), _errors(value / label - 1), f"{100 * np.median(value / label - 1):+.1f}",
         f"{100 * inside:.0f}",
-        "" if constant_s is None else f"{_errors((value + constant_s) / label - 1)} ({constant_s * 1e3:.2f} ms)",
-        f"{_errors((value + own_s) / label - 1)} ({own_s * 1e3:.2f} ms)",
+        *(
+            "" if item is None else f"{_errors((value + item) / label - 1)} ({item * 1e3:.2f} ms)"
+            for item in (constant_s, own_s)
+        ),
         _errors(peers[:, 0] / peers[:, 1] - 1) if len(peers) else "",
     ]  # fmt: skip
 

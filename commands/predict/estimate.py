@@ -37,7 +37,7 @@ def estimate(
     dtype: Annotated[str | None, typer.Option(help="Number format of activations; default: the model's.")] = None,
     weights: Annotated[
         str | None,
-        typer.Option(help="Number format of the matrices, such as fp8, fp8_block, nvfp4; default: the model's."),
+        typer.Option(help="Number format of the matrices, such as fp8, nvfp4, int4; default: the model's."),
     ] = None,
     kv_dtype: Annotated[
         str | None, typer.Option(help="Number format of the key and value cache; default: that of activations.")

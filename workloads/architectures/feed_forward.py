@@ -48,7 +48,12 @@ class Mlp:
         return Weights(products=hidden * inner * (up + 1), others=self.bias * (up * inner + hidden))
 
     def list_kernels(self, kernels: KernelList, hidden: int) -> None:
-        """The product up, the activation, the product down."""
+        """The product up, the activation, the product down, and the sum over ranks."""
+        self.list_products(kernels, hidden)
+        kernels.all_reduce("down", hidden)
+
+    def list_products(self, kernels: KernelList, hidden: int) -> None:
+        """The same without the sum over ranks."""
         inner = self.inner // kernels.plan.tp
         kernels.product("gate_up" if self.gated else "up", inner * (1 + self.gated), hidden, bias=self.bias)
         if self.gated:
@@ -60,7 +65,6 @@ class Mlp:
         else:
             kernels.elementwise("activation", "gelu" if self.activation == "gelu_new" else self.activation, inner)
         kernels.product("down", hidden, inner, bias=self.bias)
-        kernels.all_reduce("down", hidden)
 
     def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
         """Nothing is kept."""
@@ -118,7 +122,7 @@ class Experts:
         return Weights(hidden * self.shared / plan.tp * (up + 1), experts, others)
 
     def list_kernels(self, kernels: KernelList, hidden: int) -> None:
-        """The router, the experts on this rank, the shared experts and their sum."""
+        """The router, the experts on this rank, the shared experts, and the sum of both over ranks."""
         plan, formats = kernels.plan, kernels.formats
         tokens = kernels.tokens
         kernels.product("router", self.count, hidden, quantised=False)
@@ -134,14 +138,14 @@ class Experts:
         )  # fmt: skip
         if plan.ep > 1:
             kernels.collective("combine", "all_to_all", plan.ep, tokens * self.top_k * hidden)
-        else:
-            kernels.all_reduce("experts", hidden)
         if self.shared:
             with kernels.repeated(1, "shared"):
-                Mlp(self.shared, self.gated).list_kernels(kernels, hidden)
+                Mlp(self.shared, self.gated).list_products(kernels, hidden)
             if self.shared_gate:
                 kernels.product("shared_gate", 1, hidden, quantised=False)
             kernels.elementwise("sum", "add", hidden)
+        if plan.ep == 1 or self.shared:
+            kernels.all_reduce("sum", hidden)
 
     def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
         """Nothing is kept."""
