@@ -127,16 +127,17 @@ class Experts:
         tokens = kernels.tokens
         kernels.product("router", self.count, hidden, quantised=False)
         kernels.add("top_k", "softmax", formats.dtype, rows=tokens, cols=self.count)
-        # Experts shared out over groups of ranks get the tokens of all groups.
-        everyones = tokens * plan.dp if plan.ep > 1 else tokens
-        if plan.ep > 1:
+        # Experts shared out over groups of ranks get the tokens of all groups; ranks of one group have the same tokens.
+        exchanged = plan.ep > 1 and plan.dp > 1
+        everyones = tokens * plan.dp if exchanged else tokens
+        if exchanged:
             kernels.collective("dispatch", "all_to_all", plan.ep, tokens * self.top_k * hidden)
         inner = self.inner if self.gated else max(plan.expert_tp, round(self.inner * 2 / 3))
         kernels.add_weighted(
             "experts", "moe", formats.experts, "inter", variant=kernels.routing, tokens=everyones, hidden=hidden, inter=inner,
             topk=self.top_k, experts=self.count, tp=plan.expert_tp, ep=plan.ep, stands_for=None if self.gated else _UNGATED,
         )  # fmt: skip
-        if plan.ep > 1:
+        if exchanged:
             kernels.collective("combine", "all_to_all", plan.ep, tokens * self.top_k * hidden)
         if self.shared:
             with kernels.repeated(1, "shared"):
@@ -144,7 +145,7 @@ class Experts:
             if self.shared_gate:
                 kernels.product("shared_gate", 1, hidden, quantised=False)
             kernels.elementwise("sum", "add", hidden)
-        if plan.ep == 1 or self.shared:
+        if not exchanged or self.shared:
             kernels.all_reduce("sum", hidden)
 
     def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:

@@ -50,10 +50,10 @@ def test_a_configuration_of_ones_own(run, fake, config):
 
 
 def test_plans_and_formats(run, fake):
-    done = run("estimate", "qwen3-30b-a3b", "--decode", "--context", "1000", "--batch", "32", "--tp", "2", "--ep", "2",
-               "--weights", "fp8", "--kv-dtype", "fp8", "--device", "h200", "--json")  # fmt: skip
+    done = run("estimate", "qwen3-30b-a3b", "--decode", "--context", "1000", "--batch", "32", "--tp", "2", "--dp", "2",
+               "--ep", "4", "--weights", "fp8", "--kv-dtype", "fp8", "--device", "h200", "--json")  # fmt: skip
     answer = json.loads(done.out)["estimates"][0]
-    assert answer["plan"] == {"tp": 2, "pp": 1, "ep": 2, "dp": 1}
+    assert answer["plan"] == {"tp": 2, "pp": 1, "ep": 4, "dp": 2}
     assert answer["formats"] == {"dtype": "bf16", "weights": "fp8", "experts": "fp8", "kv": "fp8"}
     assert {item["kind"] for item in answer["collectives"]} == {"all_reduce", "all_to_all", "all_gather"}
     assert any("collectives are not included" in note for note in answer["notes"])

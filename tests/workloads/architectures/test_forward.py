@@ -174,6 +174,9 @@ def test_collectives_are_listed_by_bytes() -> None:
     reduced = [item for item in split if item.kind == "all_reduce" and item.name.startswith("layers")]
     assert sum(item.count for item in reduced) == 2 * 48
     assert {item.size_b for item in reduced} == {16 * 2048 * 2}
+    # Ranks of one group have the same tokens, whichever experts they hold.
+    together = forward(facts, step, BF16, ParallelPlan(tp=4, ep=4)).collectives
+    assert {item.kind for item in together} == {"all_reduce", "all_gather"}
     # Routed and shared experts are summed over ranks together.
     shared = forward(model_facts("qwen3.6-35b-a3b"), step, BF16, ParallelPlan(tp=2)).collectives
     assert sum(item.count for item in shared if item.kind == "all_reduce" and item.name.startswith("layers")) == 2 * 40
