@@ -46,6 +46,7 @@ class Traits:
 TRAITS = {
     "llama": Traits(),
     "mistral": Traits(window_every=1),
+    "minimax_m2": Traits(head_norm=True),
     "mixtral": Traits(window_every=1),
     "qwen2": Traits(qkv_bias=True),
     "qwen2_moe": Traits(qkv_bias=True),

@@ -28,7 +28,7 @@ MAMBA: dict[str, Any] = {
 EVERY: dict[str, dict[str, Any]] = {
     **{name: LLAMA | {"model_type": name} for name in (
         "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "phi")},
-    **{name: MOE | {"model_type": name} for name in ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss")},
+    **{name: MOE | {"model_type": name} for name in ("minimax_m2", "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss")},
     **{
         name: (MOE if "moe" in name or "next" in name else LLAMA) | {
             "model_type": name, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
