@@ -18,10 +18,14 @@ from .version import __version__
 if TYPE_CHECKING:
     from .models.predict.prediction import Prediction
     from .models.predict.predictor import ArtifactPredictor
+    from .workloads.architectures.estimate import Estimate
+    from .workloads.architectures.facts import ModelFacts
+    from .workloads.architectures.plan import ParallelPlan
+    from .workloads.architectures.step import Step
     from .workloads.mlir.prediction import ModulePrediction
     from .workloads.whole_model import Kernel, WholeModelPrediction
 
-__all__ = ["__version__", "load", "predict", "predict_mlir", "predict_model"]
+__all__ = ["__version__", "estimate_model", "load", "predict", "predict_mlir", "predict_model"]
 
 # From 1.29 on onnxruntime reports its use to its makers, and keeps a file of it in the home, unless this is set before it loads
 # (its Privacy.md). kernelcast contacts nobody.
@@ -101,6 +105,64 @@ def predict_model(
     name = predictor.devices.get(device).name
     specs = read_kernels(kernels, [name], predictor.devices)
     return predict_whole(predictor, specs, name, coverage=coverage, launch_s=launch_s, queued=queued)
+
+
+def estimate_model(
+    name_or_config: str | Path | Mapping[str, Any] | ModelFacts,
+    device: str,
+    *,
+    batch: int = 1,
+    prefill: int | None = None,
+    decode: bool = False,
+    context: int | None = None,
+    step: Step | None = None,
+    plan: ParallelPlan | None = None,
+    dtype: str | None = None,
+    weights: str | None = None,
+    kv_dtype: str | None = None,
+    impl: str = "",
+    threads: int | None = None,
+    model: Path | str | None = None,
+    coverage: float = 0.9,
+) -> Estimate:
+    """What a step of a language, vision or speech model costs, from its `config.json` alone.
+
+    Args:
+        name_or_config: a model that ships by name, such as `meta-llama/Llama-3.1-8B`; the path of a `config.json`; or its
+            content.
+        device: a device of the catalogue, by name or alias.
+        batch: sequences.
+        prefill: new tokens of each.
+        decode: one new token of each, in place of `prefill`.
+        context: positions of each already in the cache.
+        step: a step of sequences of several lengths, in place of the four before.
+        plan: how the model is split over devices; default: one device.
+        dtype: number format of the activations; default: the model's.
+        weights: number format of the matrices, such as `fp8`; default: the model's.
+        kv_dtype: number format of the key and value cache; default: `dtype`.
+        impl: what runs products, attention and experts, such as `vllm-0.24.0`; empty: the usual one of the device.
+        threads: threads of a CPU; default: all cores.
+        model: a model directory; default: the champion, else the shipped model.
+        coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
+
+    Raises:
+        kernelcast.features.errors.SpecError: the configuration, the plan or an argument cannot be used; the message says
+            what is possible.
+    """
+    from .workloads.architectures.config.catalogue import facts_of
+    from .workloads.architectures.estimate import estimate, formats_of
+    from .workloads.architectures.plan import ONE_DEVICE
+    from .workloads.architectures.step import Step
+
+    facts = facts_of(name_or_config)
+    if step is None:
+        step = Step.of(
+            batch=batch, prefill=prefill or (None if decode else facts.fixed_length), decode=decode, context=context
+        )
+    return estimate(
+        load(model), facts, step, device, formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
+        plan=plan or ONE_DEVICE, impl=impl, threads=threads, coverage=coverage,
+    )  # fmt: skip
 
 
 def predict_mlir(

@@ -1,0 +1,197 @@
+"""`kernelcast estimate`: what a step of a whole model costs, from its name or its `config.json` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...features.errors import SpecError
+from .. import console
+
+if TYPE_CHECKING:
+    from ...features.device import Catalogue
+    from ...workloads.architectures.estimate import Estimate
+    from ...workloads.whole_model import Part
+
+_SHOWN = 10
+
+
+def estimate(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]", help="A model that ships, such as meta-llama/Llama-3.1-8B, or the path of a config.json."
+        ),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="The config.json of any other model.")] = None,
+    device: console.Devices = None,
+    batch: Annotated[int, typer.Option(help="Sequences.")] = 1,
+    prefill: Annotated[int | None, typer.Option(metavar="N", help="New tokens of each sequence.")] = None,
+    decode: Annotated[bool, typer.Option("--decode", help="One new token of each sequence; needs --context.")] = False,
+    context: Annotated[
+        int | None, typer.Option(metavar="N", help="Positions of each sequence already in the cache.")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Number format of activations; default: the model's.")] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(help="Number format of the matrices, such as fp8, nvfp4, int4; default: the model's."),
+    ] = None,
+    kv_dtype: Annotated[
+        str | None, typer.Option(help="Number format of the key and value cache; default: that of activations.")
+    ] = None,
+    impl: Annotated[str, typer.Option(help="What runs products, attention and experts, such as vllm-0.24.0.")] = "",
+    tp: Annotated[int, typer.Option(help="Devices that split each layer.")] = 1,
+    pp: Annotated[int, typer.Option(help="Stages that split the layers.")] = 1,
+    ep: Annotated[int, typer.Option(help="Devices that share out the experts.")] = 1,
+    dp: Annotated[int, typer.Option(help="Groups of devices with sequences of their own.")] = 1,
+    threads: Annotated[int | None, typer.Option(help="Threads of the CPUs; default: all cores.")] = None,
+    model: console.Model = None,
+    coverage: console.Coverage = 0.9,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
+) -> None:
+    """Estimate what a step of a language, vision or speech model costs, and whether it fits, on devices side by side.
+
+    kernelcast estimate meta-llama/Llama-3.1-8B --prefill 2048 --batch 8 --device h100-sxm --device rtx-4090
+
+    kernelcast estimate --config config.json --decode --context 4096 --batch 32 --device h100-sxm --weights fp8
+    """
+    known = console.read_catalogue(device_file)
+    if not device:
+        raise SpecError("name a device with --device; `kernelcast devices` lists them", field="device")
+    if (what is None) == (config is None):
+        raise SpecError("name a model, or give its configuration with --config, one of the two", field="model")
+    from ...models.predict.predictor import load_predictor
+    from ...workloads.architectures.config.catalogue import facts_of
+    from ...workloads.architectures.estimate import estimate as estimate_on
+    from ...workloads.architectures.estimate import formats_of
+    from ...workloads.architectures.plan import ParallelPlan
+    from ...workloads.architectures.step import Step
+
+    facts = facts_of(what if config is None else config)  # type: ignore[arg-type]
+    length = facts.fixed_length if prefill is None and not decode else prefill
+    step = Step.of(batch=batch, prefill=length, decode=decode, context=context)
+    plan = ParallelPlan(tp=tp, pp=pp, ep=ep, dp=dp)
+    formats = formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype)
+    names = list(dict.fromkeys(known.get(name).name for name in device))
+    predictor = load_predictor(console.model_dir(model), known)
+    estimates = [
+        estimate_on(
+            predictor, facts, step, name, formats=formats, plan=plan, impl=impl, coverage=coverage,
+            threads=threads if known.get(name).kind == "cpu" or len(names) == 1 else None,
+        )
+        for name in names
+    ]  # fmt: skip
+    if as_json:
+        console.print_json({"estimates": [estimate_answer(item) for item in estimates]})
+    else:
+        _show(estimates, known)
+
+
+def estimate_answer(estimate: Estimate) -> dict[str, Any]:
+    """An estimate as `--json` prints it."""
+    from ...workloads.answers import whole_answer
+
+    facts, memory = estimate.facts, estimate.memory
+    return {
+        "model": facts.name, "architecture": facts.architecture, "source": facts.source, "parameters": facts.parameters,
+        "active_parameters": facts.active_parameters, "device": estimate.device, "step": estimate.step.groups,
+        "plan": estimate.plan, "devices": estimate.plan.devices, "formats": estimate.formats,
+        "latency_s": estimate.whole.latency_s, "power_w": estimate.whole.power_w, "energy_j": estimate.whole.energy_j,
+        "tokens_per_s": estimate.tokens_per_s, "energy_per_token_j": estimate.energy_per_token_j,
+        "memory": {
+            "weights_b": memory.weights_b, "cache_b": memory.cache_b, "activations_b": memory.activations_b,
+            "total_b": memory.total_b, "cache_per_token_b": memory.cache_per_token_b,
+            "cache_per_sequence_b": memory.cache_per_sequence_b, "device_b": memory.device_b, "usable_b": memory.usable_b,
+            "fits": memory.fits, "sequences": memory.sequences,
+        },
+        "collectives": estimate.collectives, "notes": estimate.notes,
+        "kernels": whole_answer(estimate.device, estimate.whole),
+    }  # fmt: skip
+
+
+def _show(estimates: Sequence[Estimate], known: Catalogue) -> None:
+    from rich.text import Text
+
+    first = estimates[0]
+    facts, formats = first.facts, first.formats
+    screen = console.out()
+    size = f"{facts.parameters / 1e9:.3g} billion parameters"
+    if facts.active_parameters != facts.parameters:
+        size += f", {facts.active_parameters / 1e9:.3g} per token"
+    screen.print(Text.assemble((facts.name, "bold"), f": {size}, {facts.layers} layers"), soft_wrap=True)
+    console.show_fact("step", str(first.step))
+    words = [f"{formats.dtype}", f"weights {formats.weights}", f"cache {formats.kv}"]
+    if formats.experts != formats.weights and any(part.name == "moe" for _, part in facts.parts):
+        words.insert(2, f"experts {formats.experts}")
+    console.show_fact("formats", ", ".join(words))
+    if first.plan.devices > 1:
+        console.show_fact("plan", f"{first.plan}: {first.plan.devices} devices")
+    screen.print(_totals(estimates, known))
+    screen.print(_parts(estimates, known))
+    for remark in first.notes:
+        console.show_fact("note", remark)
+    for item in estimates:
+        outside = sum(not part.prediction.in_domain for part in item.whole.parts)
+        if outside:
+            console.show_fact(
+                "note",
+                f"{item.device}: {outside} of {len(item.whole.parts)} kernels are outside what was measured; --json says why",
+            )
+
+
+def _totals(estimates: Sequence[Estimate], known: Catalogue) -> Any:
+    numbers = ("latency", "interval", "tokens/s", "power", "J/token", "weights", "cache", "memory")
+    table = console.new_table("device", *numbers, "fits", numbers=numbers)
+    for item in estimates:
+        whole, memory = item.whole, item.memory
+        table.add_row(
+            known.get(item.device).title, console.seconds(whole.latency_s.value),
+            console.between(whole.latency_s, console.seconds),
+            f"{item.tokens_per_s.value:,.0f}", "unknown" if whole.power_w is None else console.watts(whole.power_w.value),
+            "unknown" if item.energy_per_token_j is None else console.joules(item.energy_per_token_j.value),
+            console.num_bytes(memory.weights_b), console.num_bytes(memory.cache_b), console.num_bytes(memory.total_b),
+            _fit(item),
+        )  # fmt: skip
+    return table
+
+
+def _fit(item: Estimate) -> str:
+    memory = item.memory
+    if memory.fits is None or memory.usable_b is None:
+        return "memory unknown"
+    if memory.fits:
+        return "yes" if memory.sequences is None else f"yes, up to {memory.sequences:,} sequences"
+    return f"no: more than {console.num_bytes(memory.usable_b)}"
+
+
+def _parts(estimates: Sequence[Estimate], known: Catalogue) -> Any:
+    """The parts that take most of the time on the first device, each with its time, share and limit on every device."""
+    by_name = [_by_name(item) for item in estimates]
+    titles = [known.get(item.device).title if len(estimates) > 1 else "time" for item in estimates]
+    table = console.new_table("part", "runs", *titles, numbers=("runs", *titles))
+    order = sorted(by_name[0], key=lambda name: sum(part.latency_s for part in by_name[0][name]), reverse=True)
+    for name in order[:_SHOWN]:
+        runs = sum(part.kernel.count for part in by_name[0][name])
+        table.add_row(name, str(runs), *(_cell(parts[name]) for parts in by_name))
+    if rest := order[_SHOWN:]:
+        sums = [[part for name in rest for part in parts[name]] for parts in by_name]
+        table.add_row(f"{len(rest)} others", "", *(_cell(parts, limit=False) for parts in sums))
+    return table
+
+
+def _by_name(item: Estimate) -> Mapping[str, list[Part]]:
+    result: dict[str, list[Part]] = {}
+    for part in item.whole.parts:
+        result.setdefault(part.kernel.title, []).append(part)
+    return result
+
+
+def _cell(parts: Sequence[Part], *, limit: bool = True) -> str:
+    time = console.seconds(sum(part.latency_s for part in parts))
+    share = f"{100 * sum(part.time_share for part in parts):.1f} %"
+    longest = max(parts, key=lambda part: part.latency_s)
+    return f"{time}  {share}" + (f"  {longest.prediction.bound}" if limit else "")

@@ -1,0 +1,91 @@
+"""`kernelcast estimate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CONFIG: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2,
+    "intermediate_size": 512, "vocab_size": 1000, "max_position_embeddings": 2048,
+}  # fmt: skip
+PREFILL = ("--prefill", "128", "--device", "h100-sxm")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG))
+    return path
+
+
+def test_devices_side_by_side(run, fake):
+    done = run("estimate", "meta-llama/Llama-3.1-8B", "--prefill", "2048", "--batch", "8", "--device", "h100-sxm", "--device",
+               "rtx-4090", "--device", "h100-sxm")  # fmt: skip
+    assert done.code == 0
+    for word in (
+        "8.03 billion parameters", "8 × 2048 new tokens", "NVIDIA H100 SXM5 80 GB", "NVIDIA GeForce RTX 4090", "100 W",
+        "layers.mlp.gate_up", "compute", "4 others", "yes, up to", "rotary positions", "host",
+    ):  # fmt: skip
+        assert word in done.out
+    assert done.out.count("[") == 2, "a device that is named twice is shown once"
+
+
+def test_a_configuration_of_ones_own(run, fake, config):
+    for arguments in (("--config", config), (config,)):
+        done = run(
+            "estimate", *arguments, "--decode", "--context", "100", "--batch", "4", "--device", "h100-sxm", "--json"
+        )
+        answer = json.loads(done.out)["estimates"][0]
+        assert answer["model"] == config.parent.name
+        assert answer["step"] == [{"count": 4, "new_tokens": 1, "context": 100}]
+        assert answer["tokens_per_s"]["value"] == pytest.approx(4 / answer["latency_s"]["value"])
+        assert answer["memory"]["fits"] is True
+        assert answer["memory"]["cache_per_token_b"] == 4 * 2 * 2 * 32 * 2
+        assert answer["latency_s"] == answer["kernels"]["latency_s"]
+        assert {"layers.attention.qkv", "logits"} <= {kernel["name"] for kernel in answer["kernels"]["kernels"]}
+
+
+def test_plans_and_formats(run, fake):
+    done = run("estimate", "qwen3-30b-a3b", "--decode", "--context", "1000", "--batch", "32", "--tp", "2", "--dp", "2",
+               "--ep", "4", "--weights", "fp8", "--kv-dtype", "fp8", "--device", "h200", "--json")  # fmt: skip
+    answer = json.loads(done.out)["estimates"][0]
+    assert answer["plan"] == {"tp": 2, "pp": 1, "ep": 4, "dp": 2}
+    assert answer["formats"] == {"dtype": "bf16", "weights": "fp8", "experts": "fp8", "kv": "fp8"}
+    assert {item["kind"] for item in answer["collectives"]} == {"all_reduce", "all_to_all", "all_gather"}
+    assert any("collectives are not included" in note for note in answer["notes"])
+    assert "plan" in run("estimate", "qwen3-30b-a3b", "--tp", "2", *PREFILL).out
+
+
+def test_an_image_needs_no_length(run, fake):
+    done = run("estimate", "vit-base", "--batch", "32", "--device", "h100-sxm")
+    assert "32 × 197 new tokens" in done.out
+
+
+def test_a_model_that_does_not_fit_says_so(run, fake):
+    assert "no: more than 72.0 GB" in run("estimate", "llama-3.1-70b", *PREFILL).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("llama-3.1-8b", "--prefill", "3"), "name a device with --device"),
+        (PREFILL, "name a model"),
+        (("llama-3.1-8b", "--config", "x.json", *PREFILL), "one of the two"),
+        (("llama-9b", *PREFILL), "nearest: meta-llama/"),
+        (("--config", "missing.json", *PREFILL), "cannot read missing.json"),
+        (("llama-3.1-8b", "--device", "h100-sxm"), "say what runs"),
+        (("llama-3.1-8b", "--decode", "--device", "h100-sxm"), "decoding needs the positions"),
+        (("llama-3.1-8b", "--decode", *PREFILL), "either prefills or decodes"),
+        (("llama-3.1-8b", "--tp", "3", *PREFILL), "tp 3 does not divide the model's 32 attention heads"),
+        (("llama-3.1-8b", "--weights", "fp7", *PREFILL), "no dtype 'fp7'"),
+        (("llama-3.1-8b", "--batch", "0", *PREFILL), "count must be"),
+        (("llama-3.1-8b", "--threads", "2", *PREFILL), "is a GPU"),
+        (("llama-3.1-8b", "--prefill", "10", "--device", "h900"), "h900"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(run, fake, arguments, error):
+    assert error in run("estimate", *arguments).error

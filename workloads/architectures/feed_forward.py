@@ -1,0 +1,159 @@
+"""Feed-forward parts: a dense network, and a mixture of experts with its router and shared experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .kernel_list import MOVED, KernelList, StandIn, Weights
+from .plan import ParallelPlan, check_divides
+from .step import Formats
+
+_EAGER_ACTIVATIONS = {
+    # 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))): transformers' `NewGELUActivation`, operator by operator. x³ is two
+    # multiplications (PyTorch's aten/src/ATen/native/cuda/PowKernel.cu).
+    "gelu_new": ("mulu", "mulu", "mulu", "add", "mulu", "tanh", "addu", "mul"),
+}
+_UNGATED = StandIn("experts of two products are estimated as experts of three that are as much narrower", MOVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Mlp:
+    """A dense network: up to `inner` channels and down again.
+
+    Attributes:
+        inner: Its inner channels.
+        gated: Whether a second product up gates the first.
+        activation: `silu`, `gelu`, `gelu_new` or `relu`.
+        bias: Whether products have biases.
+        name: Its part of a kernel's name.
+    """
+
+    inner: int
+    gated: bool = True
+    activation: str = "silu"
+    bias: bool = False
+    name: str = "mlp"
+
+    def check(self, plan: ParallelPlan) -> None:
+        """That the ranks of `tp` divide the inner channels.
+
+        Raises:
+            SpecError: they do not.
+        """
+        check_divides(plan.tp, self.inner, "channels of the feed-forward network")
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank."""
+        inner, up = self.inner // plan.tp, 1 + self.gated
+        return Weights(products=hidden * inner * (up + 1), others=self.bias * (up * inner + hidden))
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """The product up, the activation, the product down, and the sum over ranks."""
+        self.list_products(kernels, hidden)
+        kernels.all_reduce("down", hidden)
+
+    def list_products(self, kernels: KernelList, hidden: int) -> None:
+        """The same without the sum over ranks."""
+        inner = self.inner // kernels.plan.tp
+        kernels.product("gate_up" if self.gated else "up", inner * (1 + self.gated), hidden, bias=self.bias)
+        if self.gated:
+            # One kernel reads both halves and writes their product: two operands in and one out.
+            kernels.elementwise("activation", "mul", inner)
+        elif kernels.eager and self.activation in _EAGER_ACTIVATIONS:
+            for variant in _EAGER_ACTIVATIONS[self.activation]:
+                kernels.elementwise("activation", variant, inner)
+        else:
+            kernels.elementwise("activation", "gelu" if self.activation == "gelu_new" else self.activation, inner)
+        kernels.product("down", hidden, inner, bias=self.bias)
+
+    def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
+        """Nothing is kept."""
+        del length, formats, plan
+        return 0.0
+
+    def width(self, hidden: int, plan: ParallelPlan) -> float:
+        """Both halves of the product up, and the activation."""
+        del hidden
+        return self.inner // plan.tp * (2 + self.gated)
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of experts: each token passes `top_k` of `count` experts, and the shared ones.
+
+    Attributes:
+        count: Routed experts.
+        top_k: Experts of a token.
+        inner: Inner channels of one.
+        shared: Inner channels of all shared experts together, 0 for none.
+        shared_gate: Whether a sigmoid of one product per token gates the shared ones.
+        gated: Whether experts have a second product up that gates the first.
+        bias: Whether experts and router have biases.
+    """
+
+    count: int
+    top_k: int
+    inner: int
+    shared: int = 0
+    shared_gate: bool = False
+    gated: bool = True
+    bias: bool = False
+
+    name = "moe"
+
+    def check(self, plan: ParallelPlan) -> None:
+        """That ranks divide the experts, or the channels of each, and the shared channels.
+
+        Raises:
+            SpecError: they do not.
+        """
+        check_divides(plan.ep, self.count, "experts", "ep")
+        check_divides(plan.expert_tp, self.inner, "channels of an expert")
+        if self.shared:
+            check_divides(plan.tp, self.shared, "channels of the shared experts")
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank: its experts, its part of the shared ones, and the router, which is on each."""
+        up = 1 + self.gated
+        experts = self.count / plan.ep * self.inner / plan.expert_tp * hidden * (up + 1)
+        others: float = self.count * hidden + self.shared_gate * hidden
+        if self.bias:
+            others += self.count / plan.ep * (up * self.inner / plan.expert_tp + hidden) + self.count
+        return Weights(hidden * self.shared / plan.tp * (up + 1), experts, others)
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """The router, the experts on this rank, the shared experts, and the sum of both over ranks."""
+        plan, formats = kernels.plan, kernels.formats
+        tokens = kernels.tokens
+        kernels.product("router", self.count, hidden, quantised=False)
+        kernels.add("top_k", "softmax", formats.dtype, rows=tokens, cols=self.count)
+        # Experts shared out over groups of ranks get the tokens of all groups; ranks of one group have the same tokens.
+        exchanged = plan.ep > 1 and plan.dp > 1
+        everyones = tokens * plan.dp if exchanged else tokens
+        if exchanged:
+            kernels.collective("dispatch", "all_to_all", plan.ep, tokens * self.top_k * hidden)
+        inner = self.inner if self.gated else max(plan.expert_tp, round(self.inner * 2 / 3))
+        kernels.add_weighted(
+            "experts", "moe", formats.experts, "inter", variant=kernels.routing, tokens=everyones, hidden=hidden, inter=inner,
+            topk=self.top_k, experts=self.count, tp=plan.expert_tp, ep=plan.ep, stands_for=None if self.gated else _UNGATED,
+        )  # fmt: skip
+        if exchanged:
+            kernels.collective("combine", "all_to_all", plan.ep, tokens * self.top_k * hidden)
+        if self.shared:
+            with kernels.repeated(1, "shared"):
+                Mlp(self.shared, self.gated).list_products(kernels, hidden)
+            if self.shared_gate:
+                kernels.product("shared_gate", 1, hidden, quantised=False)
+            kernels.elementwise("sum", "add", hidden)
+        if not exchanged or self.shared:
+            kernels.all_reduce("sum", hidden)
+
+    def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
+        """Nothing is kept."""
+        del length, formats, plan
+        return 0.0
+
+    def width(self, hidden: int, plan: ParallelPlan) -> float:
+        """The copies of a token with the inner channels of their experts, on the average rank."""
+        copies = self.top_k * (plan.dp if plan.ep > 1 else 1) / plan.ep
+        return copies * (2 * hidden + self.inner / plan.expert_tp * (2 + self.gated)) + 3 * self.shared / plan.tp

@@ -1,0 +1,144 @@
+"""A forward step of a whole model: its kernels on one rank with counts and names, and what ranks send each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...features.device import Device
+from ...features.errors import SpecError
+from ..whole_model import Kernel
+from .facts import Block, Encoder, ModelFacts, Product
+from .kernel_list import LOGITS_ITEM_B, MOVED, ROUTING, KernelList, StandIn
+from .plan import ONE_DEVICE, Collective, ParallelPlan
+from .step import Formats, Step
+
+_GATHER = StandIn("the gather of embeddings is estimated as a copy of its rows", MOVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A step on one rank of each stage: the stages' kernels follow each other.
+
+    Attributes:
+        kernels: What runs, with counts and names such as `layers.attention.qkv`.
+        stand_ins: By a kernel's name, what it stands in for.
+        collectives: What ranks send each other.
+    """
+
+    kernels: tuple[Kernel, ...]
+    stand_ins: Mapping[str, StandIn]
+    collectives: tuple[Collective, ...]
+
+
+def forward(
+    facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan = ONE_DEVICE, *, device: Device | None = None,
+    impl: str = "", threads: int | None = None, fused_attention: bool = True, routing: str = ROUTING,
+) -> Forward:  # fmt: skip
+    """What a model runs in one step.
+
+    Args:
+        facts: the model.
+        step: what all devices together work on.
+        formats: number formats.
+        plan: how the model is split.
+        device: what it runs on. On a GPU work is queued ahead, so that kernels take their time on the device alone.
+        impl: what runs products, attention and experts; empty: the usual one of the device.
+        threads: CPU threads; None is all, or a GPU.
+        fused_attention: whether attention is one kernel; False lists its products and its softmax, as PyTorch's
+            eager attention.
+        routing: how evenly tokens choose experts, a variant of `moe`.
+
+    Raises:
+        SpecError: the plan cannot split the model, or the model cannot run the step.
+    """
+    facts.check_plan(plan)
+    check_step(facts, step)
+    timing = "device" if device is not None and device.kind == "gpu" else ""
+    kernels = KernelList(
+        step, plan, formats, impl=impl, threads=threads, timing=timing, fused_attention=fused_attention,
+        routing=routing, device=device,
+    )  # fmt: skip
+    if facts.encoder is not None:
+        _list_encoder(kernels, facts, facts.encoder)
+    _list_front(kernels, facts)
+    with kernels.repeated(1, "layers"):
+        for block in facts.blocks:
+            _list_block(kernels, facts, block)
+    if plan.pp > 1:
+        kernels.collective("stages", "send", 2, (plan.pp - 1) * kernels.tokens * facts.hidden)
+    _list_tail(kernels, facts)
+    return Forward(tuple(kernels.lines), kernels.stand_ins, tuple(kernels.collectives))
+
+
+def check_step(facts: ModelFacts, step: Step) -> None:
+    """That a model can run a step.
+
+    Raises:
+        SpecError: it is longer than a learned table of positions, of another length than an input has, or decodes a model that
+            generates nothing.
+    """
+    if facts.positions and facts.max_length is not None and step.longest > facts.max_length:
+        raise SpecError(
+            f"a sequence of {step.longest} positions is longer than the table of {facts.max_length} of {facts.name}",
+            field="step",
+        )
+    if not facts.generates and any(group.context for group in step):
+        raise SpecError(
+            f"{facts.name} is an encoder and keeps no cache; its sequences start at context 0", field="context"
+        )
+    for group in step:
+        if facts.fixed_length is not None and group.new_tokens != facts.fixed_length:
+            raise SpecError(
+                f"an input of {facts.name} has {facts.fixed_length} positions, not {group.new_tokens}", field="prefill"
+            )
+
+
+def _list_front(kernels: KernelList, facts: ModelFacts) -> None:
+    _list_products(kernels, facts.front)
+    if facts.vocabulary:
+        kernels.copy("embedding", facts.hidden, stands_for=_GATHER)
+        kernels.collective("embedding", "all_reduce", kernels.plan.tp, kernels.tokens * facts.hidden)
+    if facts.positions:
+        kernels.elementwise("positions", "add", facts.hidden)
+
+
+def _list_encoder(kernels: KernelList, facts: ModelFacts, encoder: Encoder) -> None:
+    """An encoder runs for the sequences that start in this step."""
+    starting = sum(group.count for group in kernels.step if not group.context)
+    if not starting:
+        return
+    with kernels.repeated(1, "encoder"), kernels.running(Step.prefill(starting, encoder.positions)):
+        _list_products(kernels, encoder.front)
+        kernels.elementwise("positions", "add", facts.hidden)
+        for block in encoder.blocks:
+            _list_block(kernels, facts, block)
+        kernels.norm("norm", facts.norm, kernels.tokens, facts.hidden)
+
+
+def _list_products(kernels: KernelList, products: tuple[Product, ...]) -> None:
+    for item in products:
+        kernels.product(item.name, item.n, item.k, rows=kernels.step.sequences * item.rows, quantised=False)
+
+
+def _list_block(kernels: KernelList, facts: ModelFacts, block: Block) -> None:
+    for part in block.parts:
+        with kernels.repeated(block.count, part.name):
+            part.list_kernels(kernels, facts.hidden)
+    with kernels.repeated(block.count, "residual"):
+        for _ in range(block.norms):
+            kernels.norm("norm", facts.norm, kernels.tokens, facts.hidden)
+        for _ in block.parts:
+            kernels.elementwise("add", "add", facts.hidden)
+
+
+def _list_tail(kernels: KernelList, facts: ModelFacts) -> None:
+    kernels.norm("norm", facts.norm, kernels.tokens, facts.hidden)
+    _list_products(kernels, facts.tail)
+    if facts.generates:
+        rows, columns = kernels.step.sequences, -(-facts.vocabulary // kernels.plan.tp)
+        kernels.product("logits", columns, facts.hidden, rows=rows, quantised=False)
+        kernels.collective(
+            "logits", "all_gather", kernels.plan.tp, rows * columns * LOGITS_ITEM_B / kernels.formats.itemsize_b
+        )  # fmt: skip
+        kernels.add("sampling", "softmax", "fp32", rows=rows, cols=facts.vocabulary)

@@ -1,0 +1,99 @@
+"""Memory of a model on one device: weights, what is kept per sequence, activations, and what of it fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor
+
+from ...features.device import Device
+from .facts import ModelFacts
+from .kernel_list import LOGITS_ITEM_B
+from .plan import ONE_DEVICE, ParallelPlan
+from .step import Formats, Step
+
+USABLE_SHARE = 0.9
+"""Share of a device's memory that an engine takes; vLLM's `gpu_memory_utilization` defaults to it. The rest is for the context,
+the libraries and their workspaces, which are not listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the fullest device of a plan holds.
+
+    Attributes:
+        weights_b: Weights, scales of block formats included.
+        cache_per_token_b: What one more position of the longest sequence adds.
+        cache_per_sequence_b: What the longest sequence of the step keeps after it: keys and values, latents, states.
+        cache_b: What all sequences of the step keep.
+        activations_b: Activations at the widest place of the step, with fused attention.
+        device_b: The device's memory, None where it is not public.
+        groups: Groups of ranks with sequences of their own.
+    """
+
+    weights_b: float
+    cache_per_token_b: float
+    cache_per_sequence_b: float
+    cache_b: float
+    activations_b: float
+    device_b: float | None
+    groups: int
+
+    @property
+    def total_b(self) -> float:
+        """All of it."""
+        return self.weights_b + self.cache_b + self.activations_b
+
+    @property
+    def usable_b(self) -> float | None:
+        """What an engine takes of the device (`USABLE_SHARE`)."""
+        return None if self.device_b is None else USABLE_SHARE * self.device_b
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits; None where the device's memory is not public."""
+        return None if self.usable_b is None else self.total_b <= self.usable_b
+
+    @property
+    def sequences(self) -> int | None:
+        """Sequences as long as the longest that the plan's devices keep beside weights and activations.
+
+        None where the device's memory is not public, or a sequence keeps nothing.
+        """
+        if self.usable_b is None or not self.cache_per_sequence_b:
+            return None
+        room_b = self.usable_b - self.weights_b - self.activations_b
+        return max(0, floor(room_b / self.cache_per_sequence_b)) * self.groups
+
+
+def memory(
+    facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan = ONE_DEVICE, device: Device | None = None
+) -> Memory:
+    """Memory on the fullest device of a plan when a step runs; `device` may be None, which says nothing of what fits."""
+    share = step.share(plan.dp)
+    rows = share.sequences
+    widest = max(part.width(facts.hidden, plan) for _, part in facts.parts)
+    tokens = share.tokens
+    if facts.encoder is not None:
+        tokens = max(tokens, facts.encoder.positions * sum(group.count for group in share if not group.context))
+    activations_b = tokens * (2 * facts.hidden + widest) * formats.itemsize_b
+    if facts.generates:
+        activations_b += rows * facts.vocabulary / plan.tp * (formats.itemsize_b + LOGITS_ITEM_B)
+    per_sequence = [_cache_b(facts, group.length, formats, plan) for group in share]
+    longest = share.longest
+    return Memory(
+        weights_b=facts.weights_of(plan).size_b(formats),
+        cache_per_token_b=_cache_b(facts, longest, formats, plan) - _cache_b(facts, longest - 1, formats, plan),
+        cache_per_sequence_b=max(per_sequence),
+        cache_b=sum(group.count * size_b for group, size_b in zip(share, per_sequence, strict=True)),
+        activations_b=activations_b,
+        device_b=None if device is None else device.fact("memory_b"),
+        groups=plan.dp,
+    )
+
+
+def _cache_b(facts: ModelFacts, length: int, formats: Formats, plan: ParallelPlan) -> float:
+    """Bytes of one sequence on a rank of the fullest stage."""
+    layers_b = sum(
+        block.count * part.cache_b(length, formats, plan) for block in facts.blocks for part in block.parts
+    )  # fmt: skip
+    return layers_b * ceil(facts.layers / plan.pp) / facts.layers
