@@ -32,7 +32,8 @@ from ..features.spec_io.json_schema import family_example
 from ..features.spec_io.reading import read_spec
 from ..models.family_model.artifact import shipped_model_dir
 from ..models.family_model.artifact_files import MANIFEST
-from ..models.predict.predictor import ArtifactPredictor, Predictor, load_predictor
+from ..models.predict.prediction import Predictor
+from ..models.predict.predictor import ArtifactPredictor, load_predictor
 from ..workloads.mlir.predictor import ModulePredictor, load_module_predictor
 from .settings import Settings
 from .telemetry.metrics import Metrics

@@ -32,8 +32,7 @@ import numpy as np
 from ..features.batch.cases import Floats
 from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
-from ..models.predict.prediction import Interval, Prediction
-from ..models.predict.predictor import Predictor
+from ..models.predict.prediction import Interval, Prediction, Predictor
 from .streamed_weights import streamed
 
 MAX_COUNT = 10**9
@@ -393,5 +392,4 @@ def predict_whole(
     if queued:
         specs = [replace(spec, timing=spec.timing or "device") for spec in specs]
     predictions = predictor.predict(specs, [device] * len(specs), coverage=coverage)
-    runs = [kernel.count for kernel in kernels]
-    return compose(kernels, streamed(specs, runs, predictions, predictor.devices.get(device)), launch_s=launch_s)
+    return compose(kernels, streamed(kernels, predictions, predictor.devices.get(device)), launch_s=launch_s)

@@ -15,7 +15,8 @@ from ...client.device_answers import AnswerError, DeviceBasis, DevicePage, Measu
 from ...features.device import Catalogue, Device
 from ...models.evaluation.adaptation_errors import measured_adaptations
 from ...models.predict.device_basis import CALIBRATED, MEASURED, device_basis
-from ...models.predict.predictor import ArtifactPredictor, Predictor
+from ...models.predict.prediction import Predictor
+from ...models.predict.predictor import ArtifactPredictor
 from ...workloads.answers import device_answer
 from ..model_source import LoadedModel, PredictorSource
 from ..transport.responses import CachedContent, Endpoint

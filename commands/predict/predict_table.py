@@ -21,7 +21,7 @@ from ...models.predict.predictor import load_predictor
 from ..console import check_file, note, progress_bar
 
 if TYPE_CHECKING:
-    from ...models.predict.predictor import Predictor
+    from ...models.predict.prediction import Predictor
 
 _TARGETS = {"latency_s": ("latency", "s"), "power_w": ("power", "w"), "energy_j": ("energy", "j")}
 _BATCH_ROWS = 20_000

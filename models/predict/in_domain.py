@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...features.batch.cases import Cases, Floats, Indices
+from ...features.batch.cases import Floats, Indices
 from ...features.batch.category import (
     NO_THREADS,
     CaseCategory,
@@ -20,11 +20,11 @@ from ...features.batch.category import (
 )
 from ...features.errors import listed
 from ...features.kernel import KernelFamily, get_family
-from ...features.vector.extract import CategoryFeatures, Features
+from ...features.vector.extract import CategoryFeatures
 from ...features.vector.schema import FeatureSchema
 from ..family_model.artifact import FamilyModel
 from ..family_model.device_correction import Adaptation
-from ..family_model.domain import alignment, alignment_limits, size_limits
+from ..family_model.domain import alignment_limits, size_limits
 from ..family_model.family_regressor import CategoryInputs, Source, covered_targets
 from ..family_model.intervals import REGIMES, SCORED, power_limits_of, score_row
 from ..family_model.utilisation import POWERED_KIND
@@ -339,70 +339,3 @@ def _never_together(schema: FeatureSchema, label: str, impl: str) -> str:
     together = described(label.partition(" ")[2])
     known = [setting for setting in schema.settings if setting.split(" ")[0] == impl]
     return f"{together!r} was never measured; measured of {impl}: {listed(known) or 'nothing'}"
-
-
-@dataclass(frozen=True, slots=True)
-class Novelty:
-    """How unlike the training rows each case is, shape `(n,)`.
-
-    Attributes:
-        excess: Steps outside the domain, by anything.
-        tiles: Steps outside by its tuning knobs alone.
-        too_large: Whether its operands do not fit into the device's memory.
-    """
-
-    excess: Floats
-    tiles: Floats
-    too_large: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-
-
-def notes(
-    model: FamilyModel,
-    cases: Cases,
-    features: Features,
-    novelty: Novelty,
-    records: Sequence[CategoryRecord],
-) -> list[tuple[str, ...]]:
-    """What is unusual about each case, in words; nothing for a case like those measured. `records` has each case's."""
-    # Most cases have nothing of their own to say: those of a category share one tuple.
-    every = [record.notes for record in records]
-    for i in np.flatnonzero(novelty.too_large | (novelty.excess > 0)).tolist():
-        record = records[i]
-        lines = list(record.support.warnings)
-        if novelty.too_large[i]:
-            needed, there = features.work.footprint_b[i] / 1e9, record.columns.memory_b[0] / 1e9
-            device = record.inputs.features.device.name
-            lines.insert(0, f"operands of {needed:.3g} GB do not fit into {device}'s {there:.3g} GB of memory")
-        if not lines and record.support.fallback_warning is not None:
-            lines.append(record.support.fallback_warning)
-        if novelty.excess[i] > 0:
-            lines.append(
-                _too_large(cases, record, i)
-                or _unaligned(cases, record, i)
-                or model.domain.farthest(features, i, novelty.tiles[i])
-            )
-        every[i] = tuple(lines)
-    return every
-
-
-def _too_large(cases: Cases, record: CategoryRecord, i: int) -> str | None:
-    """What of a case is larger than anything measured where it runs, in words."""
-    category = record.inputs.features.category
-    for (name, column), limit in zip(cases.sizes.items(), record.support.largest_sizes.tolist(), strict=True):
-        if column[i] > limit:
-            of = f"of {category.variant} " if category.variant else ""
-            return f"{name} {column[i]:.6g} is beyond the largest measured {of}on {category.device}, {limit:.6g}"
-    return None
-
-
-def _unaligned(cases: Cases, record: CategoryRecord, i: int) -> str | None:
-    """How the sizes of a case divide by powers of two, where that is unlike anything measured where it runs, in words."""
-    levels, (least, most) = (
-        alignment({name: column[i : i + 1] for name, column in cases.sizes.items()}),
-        record.support.alignments,
-    )
-    if levels is None or least <= levels[0] <= most:
-        return None
-    there = f"{2**least:.0f}" if least == most else f"{2**least:.0f} to {2 ** min(most, 6.0):.0f}"
-    device = record.inputs.features.category.device
-    return f"n and k are multiples of {2 ** levels[0]:.0f}; most measured on {device} are of {there}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from ...features.batch.cases import Floats, Strings
+from ...features.batch.cases import Cases, Floats, Strings
+from ...features.device import Catalogue
+from ...features.kernel import KernelSpec
 from ..family_model.intervals import Interval as Interval
 from ..family_model.intervals import TargetColumns as TargetColumns
 
@@ -115,3 +117,25 @@ class Predictions:
                 latency, power, energy, self.method, self.in_domain.tolist(), self.notes, self.bound, limits, self.regimes,
                 strict=True)
         ]  # fmt: skip
+
+
+class Predictor(Protocol):
+    """Anything that predicts: a trained artifact, a registry's champion, a fake in tests.
+
+    Attributes:
+        devices: The devices known.
+    """
+
+    devices: Catalogue
+
+    def predict(
+        self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
+    ) -> list[Prediction]:
+        """Predictions in the order given; any mix of families; `devices` names one device per spec.
+
+        Raises:
+            SpecError: unknown device, a family the model was not trained on, or a coverage outside what is possible.
+        """
+
+    def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
+        """Predictions of cases of one family, in columns."""

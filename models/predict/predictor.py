@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,8 @@ from ..family_model.intervals import (
     interval_ends,
     interval_rows,
 )
-from .in_domain import CategoryRecord, Novelty, RecordColumns, notes, training_support
+from .case_notes import Novelty, notes
+from .in_domain import CategoryRecord, RecordColumns, training_support
 from .prediction import TARGETS, Prediction, Predictions
 
 _STEPS_PER_UNKNOWN_LABEL = 2.0
@@ -294,28 +295,6 @@ def _answer_programs(model: FamilyModel, n_logs: int, scale_graphs: Sequence[int
 
 _PIECE_ROWS = 2048
 """Cases predicted at a time: what a piece needs stays in the processor's caches, and memory does not grow with a request."""
-
-
-class Predictor(Protocol):
-    """Anything that predicts: a trained artifact, a registry's champion, a fake in tests.
-
-    Attributes:
-        devices: The devices known.
-    """
-
-    devices: Catalogue
-
-    def predict(
-        self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
-    ) -> list[Prediction]:
-        """Predictions in the order given; any mix of families; `devices` names one device per spec.
-
-        Raises:
-            SpecError: unknown device, a family the model was not trained on, or a coverage outside what is possible.
-        """
-
-    def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
-        """Predictions of cases of one family, in columns."""
 
 
 def load_predictor(path: Path, devices: Catalogue | None = None) -> ArtifactPredictor:

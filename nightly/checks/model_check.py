@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ...features.batch.cases import Floats, Strings
 from ...models.family_model.artifact_files import ArtifactError
-from ...models.predict.predictor import Predictor
+from ...models.predict.prediction import Predictor
 from ...models.training.labelled_cases import LabelledCases
 from ..context import Night, chosen_in
 from ..gate.judge import Rules

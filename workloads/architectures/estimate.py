@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ...features.errors import SpecError
 from ...models.predict.prediction import Interval, Prediction
 from ...models.predict.predictor import ArtifactPredictor
+from ..streamed_weights import streamed
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
 from .forward import forward
@@ -99,7 +100,11 @@ def estimate_steps(
     by_spec = dict(zip(specs, predictor.predict(specs, [on.name] * len(specs), coverage=coverage), strict=True))
     results = []
     for step, run in zip(steps, runs, strict=True):
-        predictions = [_read_as(by_spec[kernel.spec], run.stand_ins.get(kernel.name)) for kernel in run.kernels]
+        single = [by_spec[kernel.spec] for kernel in run.kernels]
+        predictions = [
+            _read_as(prediction, run.stand_ins.get(kernel.name))
+            for kernel, prediction in zip(run.kernels, streamed(run.kernels, single, on), strict=True)
+        ]
         whole = compose(run.kernels, predictions)
         results.append(Estimate(
             facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,

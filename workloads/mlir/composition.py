@@ -17,8 +17,7 @@ from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ...features.mlir.program import FREE, Group, Program
 from ...features.mlir.vectors.device_limits import Hardware
-from ...models.predict.prediction import Interval, Prediction
-from ...models.predict.predictor import Predictor
+from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..whole_model import Kernel, WholeModelPrediction, compose
 from .learned.program_model import ProgramAnswer
 from .prediction import GroupCost, ProgramCost
