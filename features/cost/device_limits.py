@@ -123,3 +123,15 @@ limit_numbers = attrgetter(*(field.name for field in fields(DeviceLimits)))
 def _or_nan(device: Device, fact: str) -> float:
     value = device.fact(fact)
     return math.nan if value is None else value
+
+
+def call_floor_s(device: Device, impl: str, dtype: str) -> float:
+    """The least time in seconds of a call of an implementation's kernel, as the device file says, or 0 where it says nothing.
+
+    The measured figure is that of a library in one dtype, `launch_vllm_fp8_block_s`, or in all of them, `launch_torch_s`.
+    """
+    library = impl.partition("-")[0]
+    for name in (f"launch_{library}_{dtype}_s", f"launch_{library}_s"):
+        if name in device.measured:
+            return device.measured[name].value
+    return 0.0

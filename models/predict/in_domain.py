@@ -18,6 +18,7 @@ from ...features.batch.category import (
     measured_label,
     thread_label,
 )
+from ...features.cost.device_limits import call_floor_s
 from ...features.errors import listed
 from ...features.kernel import KernelFamily, get_family
 from ...features.vector.extract import CategoryFeatures
@@ -86,6 +87,7 @@ class RecordColumns:
         limit_w: Power limits.
         memory_b: Bytes of memory.
         learned: Whether a learned model applies.
+        log_floor_s: ln of the least time of a call that the device file says, -inf where it says none.
         least_alignment: Least common alignment of measured products.
         most_alignment: Most common alignment of them.
         largest_sizes: Largest measured sizes, shape `(n_dims, n)`.
@@ -94,6 +96,7 @@ class RecordColumns:
     limit_w: Floats
     memory_b: Floats
     learned: Floats
+    log_floor_s: Floats
     least_alignment: Floats
     most_alignment: Floats
     largest_sizes: Floats
@@ -108,8 +111,7 @@ class RecordColumns:
     @classmethod
     def of_rows(cls, table: Floats) -> RecordColumns:
         """The columns in the rows of a table, in the order of the attributes."""
-        limit_w, memory_b, learned, least, most = table[:5]
-        return cls(limit_w, memory_b, learned, least, most, table[5:])
+        return cls(*table[:6], table[6:])
 
 
 class ScoreRows(dict[float, Floats]):
@@ -182,13 +184,30 @@ class CategoryRecord:
         device = inputs.features.device
         limit_w, idle_w = power_limits_of(device)
         memory_b = device.fact("memory_b") or math.inf
-        numbers = np.array([limit_w, memory_b, support.is_learned, *support.alignments, *support.largest_sizes])
+        numbers = np.array(
+            [limit_w, memory_b, support.is_learned, _log_call_floor_s(inputs.features, support), *support.alignments,
+             *support.largest_sizes]
+        )  # fmt: skip
         columns = RecordColumns.of_rows(numbers[:, None])
         adaptations = model.adaptations.get(inputs.features.category.device, {})
         scores = ScoreRows(
             model, support.answer_regime, adaptations, (support.is_learned, support.novelty, limit_w, idle_w)
         )
         return cls(inputs, sources, support, support.notes, adaptations, numbers, columns, scores)
+
+
+def _log_call_floor_s(features: CategoryFeatures, support: TrainingSupport) -> float:
+    """Ln of the least time of the category's calls that its device file says.
+
+    What launches a call is the host's business, and no other device tells it: vLLM's block-scaled fp8 products take at least
+    50 µs beside an H200's host, 150 beside a B200's, 257 beside a Grace. Where the like was measured on the device, rows say
+    it.
+    """
+    read = features.read
+    if read.timing != "call" or support.own_regime["latency"] == "seen":
+        return -math.inf
+    floor_s = call_floor_s(features.device, read.impl, read.dtype)
+    return math.log(floor_s) if floor_s else -math.inf
 
 
 def training_support(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from kernelcast.features.batch.cases import Cases
 from kernelcast.features.cost.bounds import work
-from kernelcast.features.device import catalogue
+from kernelcast.features.device import Catalogue, Fact, catalogue
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
 from kernelcast.models.family_model.device_transfer import source_weights
 from kernelcast.models.family_model.family_regressor import distance, near_duplicate
@@ -244,3 +244,20 @@ def test_sources_share_what_the_general_answers_leave(near, carried):
                SimpleNamespace(device="b", similarity=0.1, near_duplicate=0.0)]  # fmt: skip
     assert source_weights(sources, 2) == pytest.approx({"a": 0.75 * carried, "b": 0.25 * carried})
     assert source_weights([], 2) == {}
+
+
+def test_a_measured_launch_floor_holds_for_calls_on_a_device_without_rows(
+    timed: ArtifactPredictor, made_up: MadeUp, tmp_path: Path
+) -> None:
+    rows = made_up(100, devices=(A100_40,), impls=("torch",), seed=7)
+    gb200 = catalogue().get("nvidia-gb200")
+    slow_host = replace(
+        gb200, name="slow-host", aliases=(), measured={**gb200.measured, "launch_torch_s": Fact(5e-3, "measured")}
+    )
+    predictor = load_predictor(timed.directory, Catalogue(extra=(slow_host,)))
+    call, alone = (
+        predictor.predict_cases(_timed(rows, "slow-host", timing)).targets["latency_s"].value
+        for timing in ("call", "device")
+    )
+    assert call.min() == pytest.approx(5e-3)
+    assert np.median(alone) < 1e-3

@@ -102,7 +102,7 @@ function measuredPanel({ measured }) {
   const rows = Object.entries(measured);
   const heading = "Measured figures in the device file";
   if (!rows.length) return panel(heading, hint("There are none."));
-  return panel(heading, hint("Answers for kernels do not use them."), factTable(heading, rows));
+  return panel(heading, hint("Of these, launch floors are used by answers for calls."), factTable(heading, rows));
 }
 
 function factsPanel(device) {
