@@ -189,9 +189,8 @@ class FamilyPredictor:
         items = [target for target in self._targets if any(target in support.direct for support in supports)]
         graphs = [graph for target in items for graph, _, _ in members[target]]
         unseen = [support.is_unseen for support in supports]
-        is_transferred = any(
-            support.transferred for support in supports
-        )  # Scale-free trees do not read what is masked below.
+        # Scale-free trees do not read what is masked below.
+        is_transferred = any(support.transferred for support in supports)
         free = () if self.model.free is None or not is_transferred else (self.model.free,)
         if not any(unseen):
             outputs = errors = self._runtime.run(query.x, (*graphs, *self._error_graphs, *free))
