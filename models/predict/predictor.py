@@ -189,9 +189,10 @@ class FamilyPredictor:
         items = [target for target in self._targets if any(target in support.direct for support in supports)]
         graphs = [graph for target in items for graph, _, _ in members[target]]
         unseen = [support.is_unseen for support in supports]
-        # Scale-free trees do not read what is masked below.
         is_transferred = any(support.transferred for support in supports)
-        free = () if self.model.free is None or not is_transferred else (self.model.free,)
+        free = (
+            (self.model.free,) if is_transferred and self.model.free is not None else ()
+        )  # Reads nothing masked below.
         if not any(unseen):
             outputs = errors = self._runtime.run(query.x, (*graphs, *self._error_graphs, *free))
         else:
@@ -218,7 +219,7 @@ class FamilyPredictor:
         if is_transferred:
             freely = errors[free[0]][:, 0] if free else None
             self._transfer(query, records, logs, freely, parts if with_points else None, near_duplicate)
-            logs["latency"] = np.maximum(logs["latency"], columns.log_floor_s)
+        logs["latency"] = np.maximum(logs["latency"], columns.log_floor_s)
         if not with_points:
             return RawEstimates(logs, {}, {}, near_duplicate, columns.limit_w), scales
         limit_w = np.broadcast_to(columns.limit_w, code.shape)
