@@ -183,16 +183,13 @@ class FamilyPredictor:
 
         `larger` is the `log2_excess` of the cases. The sizes are a column for each of `_scale_graphs` that is there.
         """
-        code, members = query.categories.code, self._learned.members
-        supports = [record.support for record in records]
+        code, members, supports = query.categories.code, self._learned.members, [record.support for record in records]
         # Where others answer for all cases, running the graphs would be in vain.
         items = [target for target in self._targets if any(target in support.direct for support in supports)]
         graphs = [graph for target in items for graph, _, _ in members[target]]
         unseen = [support.is_unseen for support in supports]
         is_transferred = any(support.transferred for support in supports)
-        free = (
-            (self.model.free,) if is_transferred and self.model.free is not None else ()
-        )  # Reads nothing masked below.
+        free = () if self.model.free is None or not is_transferred else (self.model.free,)
         if not any(unseen):
             outputs = errors = self._runtime.run(query.x, (*graphs, *self._error_graphs, *free))
         else:
