@@ -58,7 +58,7 @@ _CALLED = (
 some 12 in Vidur's and LLMServingSim's, for 50 to 350 in vLLM's products in fp8_block. The others are of CUDA graphs or of
 kernels alone."""
 
-_FAMILY_FILES = (
+FAMILY_FILES = (
     "gemm",
     "attention",
     "attention_prefill",
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     files = [
         path
         for source in SOURCES
-        for name in _FAMILY_FILES
+        for name in FAMILY_FILES
         if (path := source_folder(options.tables, source) / f"{name}.parquet").exists()
     ]
     public = labelled_files(files, split="train")
