@@ -9,7 +9,7 @@ import typer
 from ..version import __version__
 from . import calibrate, catalogue, data, evaluate, models, nightly, serve, train, tune
 from .measure import adapt, characterize, collect, fleet, gpu_records, measure
-from .predict import predict, predict_mlir, predict_model
+from .predict import estimate, predict, predict_mlir, predict_model
 
 app = typer.Typer(
     name="kernelcast",
@@ -37,6 +37,7 @@ def _main(
 COMMANDS: dict[str, Callable[..., None]] = {
     "predict": predict.predict,
     "predict-model": predict_model.predict_model,
+    "estimate": estimate.estimate,
     "predict-code": predict_mlir.predict_code,
     "devices": catalogue.devices,
     "kernels": catalogue.kernels,

@@ -1,0 +1,118 @@
+"""Which kernels PyTorch's operators run: a table by name; the rest is priced by what it reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from . import products, traffic
+from .kernel_use import Costing, Uses, by_bytes
+from .operation import OPTIMIZER, OPTIMIZER_STATE, Operation, Recording
+
+
+def _all(names: str, costing: Costing) -> dict[str, Costing]:
+    return {f"aten.{name}": costing for name in names.split()}
+
+
+OPERATORS: Mapping[str, Costing] = {
+    **_all("mm addmm _scaled_mm _int_mm", products.matrix_product),
+    **_all("mv addmv dot vdot", products.matrix_vector),
+    **_all("bmm baddbmm", products.batched_product),
+    **_all("_grouped_mm _scaled_grouped_mm", products.grouped_product),
+    **_all("convolution", products.convolution),
+    **_all("convolution_backward", products.convolution_backward),
+    **_all(
+        "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention "
+        "_scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable", products.attention,
+    ),
+    **_all(
+        "_scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_flash_attention_backward "
+        "_scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward "
+        "_scaled_dot_product_fused_attention_overrideable_backward", products.attention_backward,
+    ),
+    **_all("mkldnn_rnn_layer", products.recurrent),
+    **_all("mkldnn_rnn_layer_backward", products.recurrent_backward),
+    **_all("_softmax _log_softmax _safe_softmax", traffic.softmax),
+    **_all("_softmax_backward_data _log_softmax_backward_data", traffic.softmax_backward),
+    **_all("native_layer_norm", partial(traffic.row_norm, variant="layernorm")),
+    **_all("_fused_rms_norm", partial(traffic.row_norm, variant="rmsnorm")),
+    **_all("native_layer_norm_backward", partial(traffic.row_norm_backward, variant="layernorm")),
+    **_all("_fused_rms_norm_backward", partial(traffic.row_norm_backward, variant="rmsnorm")),
+    **_all("native_group_norm", traffic.group_norm),
+    **_all("native_group_norm_backward", partial(traffic.group_norm, passes=2.0)),
+    **_all(
+        "native_batch_norm cudnn_batch_norm miopen_batch_norm _native_batch_norm_legit _batch_norm_with_update "
+        "_batch_norm_no_update", partial(traffic.batch_norm, reads=1),
+    ),
+    **_all(
+        "native_batch_norm_backward cudnn_batch_norm_backward batch_norm_backward", partial(traffic.batch_norm, reads=2)
+    ),
+    **_all(
+        "sum mean amax amin max min argmax argmin prod any all var std var_mean std_mean norm linalg_vector_norm logsumexp "
+        "nansum count_nonzero aminmax", traffic.reduction,
+    ),
+    **_all(
+        "clone copy _to_copy contiguous cat stack repeat constant_pad_nd flip roll tril triu split_copy split_with_sizes_copy "
+        "permute_copy transpose_copy expand_copy slice_backward select_backward as_strided_copy", traffic.copy,
+    ),
+    **_all(
+        "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full zero fill scalar_tensor arange linspace eye "
+        "rand randn rand_like randn_like randint randint_like randperm uniform normal bernoulli random exponential",
+        traffic.fill,
+    ),
+    **_all("embedding index index_select gather take _unsafe_index", traffic.gather),
+    **_all("embedding_dense_backward", traffic.embedding_backward),
+    **_all(
+        "scatter scatter_add scatter_reduce index_add index_put index_copy index_fill masked_scatter _unsafe_index_put "
+        "_index_put_impl slice_scatter select_scatter", traffic.scatter,
+    ),
+    **_all("nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward", traffic.per_row),
+    **_all(
+        "native_dropout native_dropout_backward max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d "
+        "avg_pool2d_backward avg_pool3d max_pool3d_with_indices _adaptive_avg_pool2d _adaptive_avg_pool2d_backward "
+        "adaptive_max_pool2d upsample_nearest2d upsample_nearest2d_backward upsample_bilinear2d upsample_bilinear2d_backward "
+        "upsample_bicubic2d _upsample_bilinear2d_aa grid_sampler_2d grid_sampler_2d_backward im2col col2im pixel_shuffle "
+        "_embedding_bag _embedding_bag_dense_backward _thnn_fused_lstm_cell _thnn_fused_gru_cell mse_loss mse_loss_backward "
+        "smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward binary_cross_entropy "
+        "binary_cross_entropy_backward binary_cross_entropy_with_logits", traffic.sweep,
+    ),
+    **_all("cumsum cumprod logcumsumexp", partial(traffic.sweep, passes=1.5, widening=3.0)),
+    # Radix sorts of GPUs pass over keys and positions some ten times.
+    **_all("sort topk kthvalue argsort unique_consecutive", partial(traffic.sweep, passes=10.0, widening=10.0)),
+}  # fmt: skip
+
+_NAMESPACES: Mapping[str, Costing] = {
+    "c10d": traffic.collective, "_c10d_functional": traffic.collective, "c10d_functional": traffic.collective,
+    "host": partial(by_bytes, widening=100.0),
+}  # fmt: skip
+"""What is priced by the memory of the device alone, since the links between devices and to the host are not predicted."""
+
+NOT_ANSWERED = frozenset(_NAMESPACES)
+
+
+def kernels_of(operation: Operation, kind: str) -> Uses:
+    """The kernels that an operator runs on a device of a kind, `gpu` or `cpu`; none where it moves nothing."""
+    costing = OPERATORS.get(operation.name) or OPERATORS.get(operation.base_name)
+    if costing is not None:
+        return costing(operation, kind)
+    if operation.name.startswith(("aten._foreach_", "aten._fused_")) and "self" in operation.arguments:
+        return traffic.over_lists(operation, kind)
+    if operation.pointwise:
+        return traffic.elementwise(operation, kind)
+    return _NAMESPACES.get(operation.name.split(".")[0], by_bytes)(operation, kind)
+
+
+def is_known(operation: Operation) -> bool:
+    """Whether it has an entry, and is not priced as an operator of which nothing is known."""
+    named = operation.name in OPERATORS or operation.base_name in OPERATORS
+    return named or operation.pointwise or operation.name.startswith(("aten._foreach_", "aten._fused_"))
+
+
+def makes_state(operation: Operation, recording: Recording) -> bool:
+    """Whether it makes the state of an optimiser, which only the first step does."""
+    return (
+        operation.phase == OPTIMIZER
+        and bool(operation.outputs)
+        and (OPERATORS.get(operation.name) is traffic.fill)
+        and all(recording.roles.get(tensor.storage) == OPTIMIZER_STATE for tensor in operation.outputs)
+    )

@@ -1,0 +1,191 @@
+"""A run's answers for people and programs: text, a page, plain data."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...features.errors import SpecError, listed
+from ...models.predict.prediction import Interval
+from ..units import flops, joules, num_bytes, seconds, watts
+from .device_estimate import DeviceEstimate, Share
+from .memory import Memory
+
+if TYPE_CHECKING:
+    from .run import Run
+
+_SHOWN = 10
+_NAME_CELLS = 44
+
+Table = list[list[str]]
+
+
+def as_text(run: Run) -> str:
+    """Totals side by side, memory, the operators and modules that take longest, and what to know."""
+    if not run.totals:
+        return "nothing was estimated yet: the answers come when the `with` block ends"
+    parts = [_title(run), *_aligned(_totals(run)), "", _memory_line(run.memory)]
+    for name, shares in _breakdowns(run):
+        parts += ["", *_aligned(_shares_table(name, run, shares))]
+    return "\n".join([*parts, *(f"note: {note}" for note in _remarks(run))])
+
+
+def as_html(run: Run) -> str:
+    """The same as a piece of a page, for notebooks."""
+    if not run.totals:
+        return f"<p>{html.escape(as_text(run))}</p>"
+    tables = [_html_table(_totals(run)), f"<p>{html.escape(_memory_line(run.memory))}</p>"]
+    tables += [_html_table(_shares_table(name, run, shares)) for name, shares in _breakdowns(run)]
+    remarks = "".join(f"<li>{html.escape(remark)}</li>" for remark in _remarks(run))
+    return f"<div><h3>{html.escape(_title(run))}</h3>{''.join(tables)}<ul>{remarks}</ul></div>"
+
+
+def as_data(run: Run) -> dict[str, Any]:
+    """The same as plain data, in full: what `--json` prints."""
+    totals = {
+        name: {key: value for key, value in plain(answer).items() if key != "whole"} for name, answer in run.totals.items()
+    }
+    return {"operators": len(run.recording.operations), "flops": run.flops, "batch": run.batch, "memory": plain(run.memory),
+            "totals": totals}  # fmt: skip
+
+
+def save(run: Run, path: Path) -> Path:
+    """See `Run.save`."""
+    writers: Mapping[str, Callable[[Run], str]] = {
+        ".html": lambda run: f"<!doctype html><html lang=en><meta charset=utf-8><title>kernelcast</title>{as_html(run)}</html>\n",
+        ".json": lambda run: json.dumps(as_data(run), indent=2) + "\n",
+        ".txt": lambda run: as_text(run) + "\n",
+    }  # fmt: skip
+    if path.suffix not in writers:
+        raise SpecError(f"{path} must end in {listed(writers)}", field="path")
+    try:
+        path.write_text(writers[path.suffix](run), encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"cannot write {path}: {error.strerror}", field="path") from error
+    return path
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses as mappings, tuples as lists."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.name != "whole"}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _title(run: Run) -> str:
+    return f"PyTorch program: {len(run.recording.operations)} operators, {flops(run.flops)} in products and attention"
+
+
+def _totals(run: Run) -> Table:
+    answers = list(run.totals.values())
+    rows = [["", *(answer.title for answer in answers)]]
+    for name, read, show in _TARGETS:
+        rows.append([name, *(_target(read(answer), show, answer) for answer in answers)])
+    if run.batch:
+        rows.append(["samples/s", *(_rate(answer, run.batch) for answer in answers)])
+    rows.append(["kernels", *(f"{answer.launches} in {seconds(answer.kernels_s)}" for answer in answers)])
+    rows.append(["limited by", *(_limits(answer) for answer in answers)])
+    rows.append(["memory", *(_fits(answer) for answer in answers)])
+    return rows
+
+
+_TARGETS: Sequence[tuple[str, Callable[[DeviceEstimate], Interval | None], Callable[[float], str]]] = (
+    ("latency", lambda answer: answer.latency_s, seconds),
+    ("power", lambda answer: answer.power_w, watts),
+    ("energy", lambda answer: answer.energy_j, joules),
+)
+
+
+def _target(target: Interval | None, show: Callable[[float], str], answer: DeviceEstimate) -> str:
+    if target is None:
+        return "no answer" if answer.unanswered else "unknown"
+    return f"{show(target.value)} [{show(target.lower)} … {show(target.upper)}]"
+
+
+def _rate(answer: DeviceEstimate, batch: int) -> str:
+    return "no answer" if answer.latency_s is None else f"{batch / answer.latency_s.value:.4g}"
+
+
+def _limits(answer: DeviceEstimate) -> str:
+    if answer.bound_by == "host":
+        return f"host: launches take {seconds(answer.host_s or 0.0)}"
+    return ", ".join(f"{name} {share:.0%}" for name, share in list(answer.by_bound.items())[:3])
+
+
+def _fits(answer: DeviceEstimate) -> str:
+    if answer.fits is None or answer.memory_b is None:
+        return "size unknown"
+    return f"{'fits into' if answer.fits else 'does not fit into'} {num_bytes(answer.memory_b)}"
+
+
+def _memory_line(memory: Memory | None) -> str:
+    if memory is None:
+        return ""
+    named = (
+        ("weights", memory.weights_b), ("gradients", memory.gradients_b), ("optimiser state", memory.optimizer_state_b),
+        ("activations", memory.activations_b), ("inputs", memory.inputs_b),
+    )  # fmt: skip
+    parts = ", ".join(f"{name} {num_bytes(size_b)}" for name, size_b in named if size_b)
+    return f"peak memory {num_bytes(memory.peak_b)} at {memory.at}: {parts}"
+
+
+def _breakdowns(run: Run) -> Iterator[tuple[str, Mapping[str, Sequence[Share]]]]:
+    yield "phase", {name: answer.by_phase for name, answer in run.totals.items()}
+    yield "module", {name: answer.by_module for name, answer in run.totals.items()}
+    yield "operator", {name: answer.by_operator for name, answer in run.totals.items()}
+
+
+def _shares_table(part: str, run: Run, shares: Mapping[str, Sequence[Share]]) -> Table:
+    """The longest of the first device with the others beside; the rest is added up in the last row."""
+    by_name = {device: {share.name: share for share in rows} for device, rows in shares.items()}
+    names = [share.name for share in next(iter(shares.values()))]
+    table = [[part, "calls", *(cell for name in shares for cell in (_short(run, name), "", "bound"))]]
+    for name in names[:_SHOWN]:
+        row = [name if len(name) <= _NAME_CELLS else "…" + name[1 - _NAME_CELLS :]]
+        row.append(str(next(rows[name].calls for rows in by_name.values() if name in rows)))
+        for rows in by_name.values():
+            share = rows.get(name)
+            row += ["", "", ""] if share is None else [seconds(share.latency_s), f"{share.time_share:.1%}", share.bound]
+        table.append(row)
+    if rest := names[_SHOWN:]:
+        row = [f"{len(rest)} others", ""]
+        for rows in by_name.values():
+            left = [rows[name] for name in rest if name in rows]
+            time_s, share_left = sum(share.latency_s for share in left), sum(share.time_share for share in left)
+            row += [seconds(time_s), f"{share_left:.1%}", ""]
+        table.append(row)
+    return table
+
+
+def _short(run: Run, device: str) -> str:
+    return device if len(run.totals) > 1 else "time"
+
+
+def _remarks(run: Run) -> Iterator[str]:
+    for name, answer in run.totals.items():
+        where = f"{name}: " if len(run.totals) > 1 else ""
+        for reason in answer.unanswered:
+            yield f"{where}no answer for {reason}"
+        if answer.rough_share >= 0.005:
+            yield f"{where}{answer.rough_share:.0%} of the kernels' time is of operators priced as a kernel like them"
+        for note in answer.notes:
+            yield where + note
+    yield from run.recording.notes
+
+
+def _aligned(table: Table) -> list[str]:
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def _html_table(table: Table) -> str:
+    head, *rows = table
+    cells = "".join(f"<th style='text-align:left'>{html.escape(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{cells}</tr>{body}</table>"

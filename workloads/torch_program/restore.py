@@ -1,0 +1,61 @@
+"""Puts back what a step changes of a model and its optimisers, and says when an optimiser runs. Needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from .operation import OPTIMIZER_STATE
+from .recorder import Recorder
+
+
+class Restore:
+    """Keeps the state of every optimiser that steps, and gives it and all gradients back."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._states: dict[int, tuple[Optimizer, dict[Any, dict[str, Any]], list[Any]]] = {}
+
+    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """An optimiser starts a step: keep its state, and have it work on lists of tensors, as is the default on GPUs."""
+        if id(optimizer) not in self._states:
+            state = {parameter: dict(values) for parameter, values in optimizer.state.items()}
+            groups = [(group, group["foreach"]) for group in optimizer.param_groups if "foreach" in group]
+            self._states[id(optimizer)] = (optimizer, state, groups)
+            for group, chosen in groups:
+                if chosen is None and not group.get("fused"):
+                    group["foreach"] = True
+        self._recorder.in_optimizer = True
+
+    def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """It ended: what it keeps is its state."""
+        self._recorder.in_optimizer = False
+        kept = [value for values in optimizer.state.values() for value in values.values() if isinstance(value, torch.Tensor)]
+        self._recorder.label_given(kept, OPTIMIZER_STATE)
+
+    def put_back(self) -> None:
+        """Gradients and states as they were."""
+        for leaf, grad in self._recorder.leaves.values():
+            leaf.grad = grad
+        for optimizer, state, groups in self._states.values():
+            optimizer.state.clear()
+            optimizer.state.update(state)
+            for group, chosen in groups:
+                group["foreach"] = chosen
+
+
+@contextmanager
+def restored(recorder: Recorder) -> Iterator[None]:
+    """What a step inside changes is as before afterwards."""
+    restore = Restore(recorder)
+    hooks = [register_optimizer_step_pre_hook(restore.before_step), register_optimizer_step_post_hook(restore.after_step)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        restore.put_back()

@@ -1,0 +1,92 @@
+"""Has a program run on the host's fake tensors as it would on a GPU: its devices, its fused functions, its autocast. Needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+ACCELERATORS = frozenset({"cuda", "xpu", "mps", "hip"})
+
+class AsOnDevice(TorchFunctionMode):
+    """Hands functions of PyTorch on as the devices that are asked for would run them.
+
+    * A device that this machine's torch has no support for is the host: tensors are fake either way. A tensor moved there is
+      a copy from host to device.
+    * With a GPU among the devices, attention drops out inside the fused kernel, which the host has not.
+    * RMSNorm is one kernel, as it is on GPUs and as the family measured it on CPUs.
+    """
+
+    def __init__(self, copied: Callable[[torch.Tensor], None], *, gpu: bool) -> None:
+        """The mode; `copied` is told of tensors that go from the host to a device."""
+        super().__init__()
+        self._copied = copied
+        self._away = not torch.accelerator.is_available()
+        self._fused: dict[Any, Callable[..., Any]] = {torch.nn.functional.rms_norm: _rms_norm, torch.rms_norm: _rms_norm}
+        if gpu:
+            self._fused[torch.nn.functional.scaled_dot_product_attention] = _attention
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call a function, or what takes its place."""
+        kwargs = kwargs or {}
+        if self._away:
+            if func is torch.Tensor.cuda or (func is torch.Tensor.to and any(map(_is_away, (*args[1:], *kwargs.values())))):
+                self._copied(args[0])
+                # Another tensor, as a move makes one: modules take it in the place of their own.
+                args = (torch.ops.aten.alias(args[0]), *args[1:]) if func is torch.Tensor.to else args
+                if func is torch.Tensor.cuda:
+                    return torch.ops.aten.alias(args[0])
+            if func is torch.Tensor.to:
+                args = tuple(_here(word) for word in args)
+            kwargs = {name: _here(value) for name, value in kwargs.items()}
+        return self._fused.get(func, func)(*args, **kwargs)
+
+
+def _is_away(word: Any) -> bool:
+    """Whether it is a device that is not here, or the name of one."""
+    name = word.type if isinstance(word, torch.device) else word
+    return isinstance(name, str) and name.split(":")[0] in ACCELERATORS
+
+
+def _here(word: Any) -> Any:
+    return torch.device("cpu") if _is_away(word) else word
+
+
+def _rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:  # noqa: A002
+    return torch.ops.aten._fused_rms_norm(input, list(normalized_shape), weight, eps)[0]
+
+
+def _attention(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """Attention as one kernel where the program lets a GPU choose one."""
+    allowed = torch.backends.cuda.flash_sdp_enabled() or torch.backends.cuda.mem_efficient_sdp_enabled()
+    learned_mask = attn_mask is not None and attn_mask.requires_grad
+    if not allowed or learned_mask or query.dim() != 4 or query.shape[-1] != value.shape[-1]:
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return fused(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
+
+
+@contextmanager
+def autocast_here() -> Iterator[None]:
+    """`torch.autocast` of a device that is not there is the host's, whose tensors stand for the device's."""
+    cast = torch.amp.autocast_mode.autocast
+    original = cast.__init__
+
+    def init(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
+        if device_type in ACCELERATORS:
+            dtype, device_type = dtype or torch.get_autocast_dtype(device_type), "cpu"
+        original(self, device_type, dtype, *args, **kwargs)
+
+    with mock.patch.object(cast, "__init__", init):
+        yield
