@@ -18,9 +18,13 @@ from .memory import Memory
 from .operation import Operation, Recording
 from .operators import NOT_ANSWERED, is_known, kernels_of, makes_state
 
-HOST_CALL_S = Interval(10.5e-6, 5.3e-6, 28e-6)
-"""What the host takes for one operator of eager PyTorch on a GPU: a launch alone, a call in a loop, and a call in a model under
-the profiler, all measured beside an H200 (docs/h200.md)."""
+HOST_CALL_S = {"gpu": Interval(10.5e-6, 5.3e-6, 28e-6), "cpu": Interval(1.5e-6, 0.75e-6, 3e-6)}
+"""What the host takes for one kernel of eager PyTorch, beside the kernel. GPU: a call in a loop, a launch alone, and a call in a
+model under the profiler, all measured beside an H200 (docs/h200.md). CPU: modules and autograd, beyond the call itself that is
+in the kernel's time, fitted to nine programs of tiny tensors on a Xeon of 2.3 GHz."""
+
+HOST_VIEW_S = Interval(2.2e-6, 1.1e-6, 4.4e-6)
+"""The same for a call that only gives another view of a tensor, of the same programs."""
 
 _POWER_SPREAD = 1.3
 """How far the power of a kernel without one may lie outside the range of the program's others, as for MLIR programs."""
@@ -61,8 +65,8 @@ class DeviceEstimate:
         energy_j: Energy of one run; None likewise.
         coverage: Share of programs the intervals are built to contain.
         kernels_s: Seconds of all kernels one after the other.
-        host_s: Seconds that the host takes to launch them; None on a CPU, where calls are part of the kernels' time.
-        bound_by: `device`, or `host` where launching takes longer than the kernels.
+        host_s: Seconds that the host takes to call them: beside them on a GPU, between them on a CPU.
+        bound_by: `device`, or `host` where that takes longer than the kernels.
         launches: Kernels that run.
         bound_s: The time no run of these kernels can beat.
         memory_b: Memory of the device; None where none is public.
@@ -84,7 +88,7 @@ class DeviceEstimate:
     energy_j: Interval | None
     coverage: float
     kernels_s: float
-    host_s: float | None
+    host_s: float
     bound_by: str
     launches: int
     bound_s: float | None
@@ -107,10 +111,12 @@ class Priced:
     Attributes:
         operations: Those that a step other than the first runs.
         uses: The kernels of each.
+        views: Calls that only gave another view of a tensor.
     """
 
     operations: Sequence[Operation]
     uses: Sequence[Sequence[KernelUse]]
+    views: int
 
     @property
     def launches(self) -> int:
@@ -124,7 +130,7 @@ def priced(recording: Recording, kind: str) -> Priced:
     uses = [kernels_of(operation, kind) for operation in operations]
     if recording.tf32 and kind == "gpu":
         uses = [[_in_tf32(use) for use in some] for some in uses]
-    return Priced(operations, uses)
+    return Priced(operations, uses, recording.views)
 
 
 def _in_tf32(use: KernelUse) -> KernelUse:
@@ -162,24 +168,20 @@ def estimate_on(
     shares = _Shares(program, placed, answers)
     memory_b = device.fact("memory_b")
     whole = None
-    latency = host_s = None
+    latency = None
+    host = _plus(_times(HOST_CALL_S[device.kind], program.launches), _times(HOST_VIEW_S, program.views))
     if not unanswered:
         kernels = [Kernel(use.spec, min(counts[use], MAX_COUNT)) for use in answers]
         whole = compose(kernels, list(answers.values()))
-        latency = _with_tail(whole.latency_s, answers, counts)
-        if not is_cpu:
-            calls = sum(use.count for uses in placed for use in uses)
-            host_s = HOST_CALL_S.value * calls
-            if host_s > latency.value:
-                gap_s = (host_s - latency.value) / calls
-                whole = compose(kernels, list(answers.values()), launch_s=gap_s)
-            latency = Interval(*(max(a, b * calls) for a, b in zip(_ends(latency), _ends(HOST_CALL_S), strict=True)))
+        alone = _with_tail(whole.latency_s, answers, counts)
+        # A CPU runs its own calls; a GPU works on what was launched while the host goes on.
+        latency = _plus(alone, host) if is_cpu else _longer(alone, host)
+        whole = compose(kernels, list(answers.values()), launch_s=(latency.value - alone.value) / program.launches)
     return DeviceEstimate(
         device=device.name, title=device.title, latency_s=latency,
         power_w=None if whole is None else whole.power_w, energy_j=None if whole is None else whole.energy_j,
-        coverage=coverage, kernels_s=shares.total_s, host_s=host_s,
-        bound_by="host" if host_s is not None and host_s > shares.total_s else "device",
-        launches=sum(use.count for uses in placed for use in uses),
+        coverage=coverage, kernels_s=shares.total_s, host_s=host.value,
+        bound_by="host" if host.value > shares.total_s else "device", launches=program.launches,
         bound_s=None if whole is None else whole.bound_s, memory_b=memory_b,
         fits=None if memory_b is None else memory.peak_b <= memory_b,
         by_operator=shares.by(lambda operation: operation.name),
@@ -187,6 +189,18 @@ def estimate_on(
         by_phase=shares.by(lambda operation: operation.phase), by_bound=shares.by_bound(), rough_share=shares.rough_share(),
         unanswered=unanswered, notes=_notes(program, placed, device, whole), whole=whole,
     )  # fmt: skip
+
+
+def _times(interval: Interval, count: int) -> Interval:
+    return Interval(*(end * count for end in _ends(interval)))
+
+
+def _plus(a: Interval, b: Interval) -> Interval:
+    return Interval(*(x + y for x, y in zip(_ends(a), _ends(b), strict=True)))
+
+
+def _longer(a: Interval, b: Interval) -> Interval:
+    return Interval(*(max(x, y) for x, y in zip(_ends(a), _ends(b), strict=True)))
 
 
 def _ends(interval: Interval) -> tuple[float, float, float]:

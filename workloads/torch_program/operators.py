@@ -42,10 +42,10 @@ OPERATORS: Mapping[str, Costing] = {
     **_all("native_group_norm_backward", partial(traffic.group_norm, passes=2.0)),
     **_all(
         "native_batch_norm cudnn_batch_norm miopen_batch_norm _native_batch_norm_legit _batch_norm_with_update "
-        "_batch_norm_no_update", partial(traffic.batch_norm, reads=1),
+        "_batch_norm_no_update", partial(traffic.batch_norm, passes=1.0),
     ),
     **_all(
-        "native_batch_norm_backward cudnn_batch_norm_backward batch_norm_backward", partial(traffic.batch_norm, reads=2)
+        "native_batch_norm_backward cudnn_batch_norm_backward batch_norm_backward", partial(traffic.batch_norm, passes=1.5)
     ),
     **_all(
         "sum mean amax amin max min argmax argmin prod any all var std var_mean std_mean norm linalg_vector_norm logsumexp "
@@ -68,8 +68,11 @@ OPERATORS: Mapping[str, Costing] = {
     ),
     **_all("nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward", traffic.per_row),
     **_all(
-        "native_dropout native_dropout_backward max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d "
-        "avg_pool2d_backward avg_pool3d max_pool3d_with_indices _adaptive_avg_pool2d _adaptive_avg_pool2d_backward "
+        "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward "
+        "max_pool3d_with_indices max_pool3d_with_indices_backward", traffic.pooling,
+    ),
+    **_all(
+        "native_dropout native_dropout_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward "
         "adaptive_max_pool2d upsample_nearest2d upsample_nearest2d_backward upsample_bilinear2d upsample_bilinear2d_backward "
         "upsample_bicubic2d _upsample_bilinear2d_aa grid_sampler_2d grid_sampler_2d_backward im2col col2im pixel_shuffle "
         "_embedding_bag _embedding_bag_dense_backward _thnn_fused_lstm_cell _thnn_fused_gru_cell mse_loss mse_loss_backward "

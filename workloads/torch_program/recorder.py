@@ -254,6 +254,8 @@ class Recorder(TorchDispatchMode):
         return {name: plain(value) for name, value in [*zip(names, args, strict=False), *kwargs.items()]}
 
     def _module(self) -> str:
+        if self.in_optimizer:
+            return OPTIMIZER
         names = [name for name in self._modules.parents if name != "Global"]
         return max(names, key=len, default="")
 

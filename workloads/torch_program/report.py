@@ -114,7 +114,7 @@ def _rate(answer: DeviceEstimate, batch: int) -> str:
 
 def _limits(answer: DeviceEstimate) -> str:
     if answer.bound_by == "host":
-        return f"host: launches take {seconds(answer.host_s or 0.0)}"
+        return f"host: calls take {seconds(answer.host_s)}"
     return ", ".join(f"{name} {share:.0%}" for name, share in list(answer.by_bound.items())[:3])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -46,6 +47,47 @@ class Restore:
             optimizer.state.update(state)
             for group, chosen in groups:
                 group["foreach"] = chosen
+
+
+@contextmanager
+def conversions(*, put_back: bool) -> Iterator[None]:
+    """Modules are moved and cast by taking new tensors in the place of theirs: fake ones cannot be changed in place.
+
+    Args:
+        put_back: modules have their own tensors again afterwards.
+    """
+    before: list[tuple[dict[str, Any], str, Any]] = []
+    # By tensor and conversion, so that shared weights stay shared; both are kept, so that no address is given to another.
+    made: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+
+    def apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
+        for child in self.children() if recurse else ():
+            child._apply(fn)
+        for tensors in (self._parameters, self._buffers):
+            for name, tensor in list(tensors.items()):
+                if tensor is not None:
+                    key = (id(tensor), id(fn))
+                    if key not in made:
+                        made[key] = (tensor, fn, _converted(tensor, fn))
+                    before.append((tensors, name, tensor))
+                    tensors[name] = made[key][2]
+        return self
+
+    with mock.patch.object(torch.nn.Module, "_apply", apply):
+        try:
+            yield
+        finally:
+            if put_back:
+                for tensors, name, tensor in reversed(before):
+                    tensors[name] = tensor
+
+
+def _converted(tensor: torch.Tensor, fn: Any) -> torch.Tensor:
+    with torch.no_grad():
+        result: torch.Tensor = fn(tensor)
+    if result is tensor or not isinstance(tensor, torch.nn.Parameter):
+        return result
+    return torch.nn.Parameter(result, tensor.requires_grad)
 
 
 @contextmanager

@@ -52,7 +52,7 @@ class Run:
         from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
         from .recorder import Recorder
-        from .restore import restored
+        from .restore import conversions, restored
         from .substitutes import AsOnDevice, autocast_here
 
         # A mode the program already runs under goes on to answer: tensors of two modes do not mix.
@@ -62,6 +62,7 @@ class Run:
         self.recording = recorder.recording
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(conversions(put_back=True))
             stack.enter_context(restored(recorder))
             if not torch.accelerator.is_available():
                 stack.enter_context(autocast_here())

@@ -27,11 +27,12 @@ def run_script(path: Path, function: str, run: Run) -> Run:
     import_torch()
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from .restore import conversions
     from .substitutes import AsOnDevice
 
     # What a script prints is not an answer.
     with contextlib.redirect_stdout(sys.stderr), FakeTensorMode(allow_non_fake_inputs=True):
-        with AsOnDevice(lambda tensor: None, gpu=run.has_gpu), _told(f"{path} cannot be loaded", path):
+        with conversions(put_back=False), AsOnDevice(lambda tensor: None, gpu=run.has_gpu), _told(f"{path} cannot be loaded", path):
             module = _load(path)
         step = _function(module, path, function)
         with _told(f"{function} of {path} failed", path), run:
@@ -80,7 +81,7 @@ def _told(what: str, path: Path) -> Iterator[None]:
     except SpecError:
         raise
     except (Exception, SystemExit) as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == path.resolve()]
         where = f" at line {lines[-1]}" if lines else ""
         message = " ".join(str(error).split())
         raise SpecError(f"{what}{where}: {type(error).__name__}: {message}", field="program") from error

@@ -38,10 +38,8 @@ class AsOnDevice(TorchFunctionMode):
         if self._away:
             if func is torch.Tensor.cuda or (func is torch.Tensor.to and any(map(_is_away, (*args[1:], *kwargs.values())))):
                 self._copied(args[0])
-                # Another tensor, as a move makes one: modules take it in the place of their own.
-                args = (torch.ops.aten.alias(args[0]), *args[1:]) if func is torch.Tensor.to else args
                 if func is torch.Tensor.cuda:
-                    return torch.ops.aten.alias(args[0])
+                    return args[0]
             if func is torch.Tensor.to:
                 args = tuple(_here(word) for word in args)
             kwargs = {name: _here(value) for name, value in kwargs.items()}

@@ -147,12 +147,35 @@ def group_norm(operation: Operation, kind: str, *, passes: float = 1.0) -> Uses:
     return scaled(_norm(source, max(1, cols), "layernorm"), passes, f"{operation.name} as a norm of a row for each group")
 
 
-def batch_norm(operation: Operation, kind: str, *, reads: int) -> Uses:
-    """BatchNorm as passes over its tensors: statistics, then the answer."""
-    source = operation.arguments["input"]
-    statistics = bool(operation.arguments.get("training", operation.arguments.get("train", False)))
-    moved = source.nbytes * (reads * (1 + statistics) + 1)
-    return streamed(moved, float_dtype(source), last_size(source), stand_in=f"{operation.name} as passes over its tensors")
+def batch_norm(operation: Operation, kind: str, *, passes: float) -> Uses:
+    """BatchNorm as a LayerNorm of a row for each channel. Statistics of a batch are further passes, on a CPU in scalar loops.
+
+    The factors are those of two networks on a Xeon (benchmarks/torch_programs.py) and, on GPUs, of the tensors that pass memory.
+    """
+    named = operation.arguments
+    source = named["input"]
+    if not source.numel:
+        return []
+    name = f"{operation.name} as a norm of a row for each channel"
+    if not named.get("training", named.get("train", False)):
+        return streamed(source.nbytes * (1 + passes), float_dtype(source), last_size(source), stand_in=name)
+    statistics = 1.5 if kind == "gpu" else 3.0
+    return scaled(_norm(source, source.numel // source.shape[1], "layernorm"), statistics * passes, name, 2.0)
+
+
+def pooling(operation: Operation, kind: str) -> Uses:
+    """Pooling: what is read and written; on a CPU a scalar loop over the window of each output.
+
+    A CPU takes 6 ns for an element of a window (two networks on a Xeon, benchmarks/torch_programs.py), some twelve times what
+    an element of a vectorised pass takes; PyTorch's loop is in aten/src/ATen/native/cpu/MaxPoolKernel.cpp.
+    """
+    window = operation.arguments.get("kernel_size")
+    if kind == "gpu" or not window or "backward" in operation.name:
+        return sweep(operation, kind)
+    outputs = operation.outputs[0]
+    elements = outputs.nbytes * prod(window) * (window[0] if len(window) == 1 else 1)
+    name = f"{operation.name} as a loop over windows"
+    return scaled(streamed(2.0 * elements, float_dtype(outputs), last_size(outputs)), 12.0, name, 3.0)
 
 
 def copy(operation: Operation, kind: str) -> Uses:
