@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["__version__", "load", "predict", "predict_mlir", "predict_model", "torch"]
 
-# `import kernelcast.torch` finds it by this name. A file torch.py here would take PyTorch's place in programs run from this folder.
+# `import kernelcast.torch` finds it by this name. A file torch.py would take PyTorch's place in programs run from this folder.
 sys.modules[f"{__name__}.torch"] = torch
 
 # From 1.29 on onnxruntime reports its use to its makers, and keeps a file of it in the home, unless this is set before it loads

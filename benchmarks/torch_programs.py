@@ -3,8 +3,8 @@
 .venv/bin/python -P benchmarks/torch_programs.py --device intel-xeon-emerald-rapids-vm-2c
 
 Every program runs with one thread, whose processor time is taken: it leaves out what others on the machine run meanwhile. Of
-several rounds over all programs, the one with the least median counts, since what remains of the others only adds. Roots of zeros and denormals, such as the untouched rows of an embedding's second
-moments, take MKL fifteen times as long as others; shapes do not tell.
+several rounds over all programs, the one with the least median counts, since what remains of the others only adds. Roots of zeros and denormals, such as those of rows of an embedding that no sample
+touches, take MKL fifteen times as long as others; shapes do not tell.
 """
 
 from __future__ import annotations
@@ -99,7 +99,11 @@ class UnetBlock(nn.Module):
         super().__init__()
         self.norms = nn.ModuleList(nn.GroupNorm(8, channels) for _ in range(3))
         self.convs = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
-        self.q, self.kv, self.out = nn.Linear(channels, channels), nn.Linear(text, 2 * channels), nn.Linear(channels, channels)
+        self.q, self.kv, self.out = (
+            nn.Linear(channels, channels),
+            nn.Linear(text, 2 * channels),
+            nn.Linear(channels, channels),
+        )
 
     def forward(self, x: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
         """The image's features."""
@@ -231,12 +235,12 @@ def main() -> None:
         if answer.latency_s is None or answer.bound_s is None:
             raise SystemExit(f"{name} has no answer: {answer.unanswered}")
         latency, operators = answer.latency_s, len(run.recording.operations)
-        rows.append(
-            Judged(name, least[name], latency.value, latency.lower, latency.upper, answer.bound_s, operators)
-        )
+        rows.append(Judged(name, least[name], latency.value, latency.lower, latency.upper, answer.bound_s, operators))
         if args.show:
             print(f"{name}: measured {least[name] * 1e3:.3f} ms\n{run}\n")
-    print(f"{'program':38s} {'operators':>9s} {'measured':>11s} {'estimate':>11s} {'error':>7s} {'inside':>6s} {'roofline':>9s}")
+    print(
+        f"{'program':38s} {'operators':>9s} {'measured':>11s} {'estimate':>11s} {'error':>7s} {'inside':>6s} {'roofline':>9s}"
+    )
     for row in rows:
         error, roofline = row.value_s / row.measured_s - 1, row.roofline_s / row.measured_s - 1
         inside = "yes" if row.lower_s <= row.measured_s <= row.upper_s else "no"

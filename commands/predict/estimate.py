@@ -46,6 +46,6 @@ def estimate(
     if out is not None:
         run.save(out)
     if as_json:
-        console.print_json(as_data(run))
+        console.print_json(as_data(run.answers))
     else:
         console.out().print(str(run), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What a PyTorch program costs: its operators recorded under fake tensors, run as kernels, added up; the module `kernelcast.torch`.
+"""What a PyTorch program costs: its operators, recorded under fake tensors, as kernels; this is `kernelcast.torch`.
 
 >>> import kernelcast.torch, torch
 >>> model, x = torch.nn.Linear(512, 512), torch.randn(64, 512)
@@ -46,8 +46,9 @@ def estimate(
     from ...models.predict.predictor import load_predictor
     from .run import Run
 
-    predictor = load_predictor(default_model_dir() if model is None else Path(model)) if not hasattr(model, "predict") else model
-    return Run(devices, predictor, threads=threads, coverage=coverage, batch=batch)
+    if model is None or isinstance(model, str | Path):
+        model = load_predictor(default_model_dir() if model is None else Path(model))
+    return Run(devices, model, threads=threads, coverage=coverage, batch=batch)
 
 
 def estimate_script(
@@ -71,4 +72,6 @@ def estimate_script(
     """
     from .script import run_script
 
-    return run_script(Path(path), function, estimate(*devices, threads=threads, batch=batch, model=model, coverage=coverage))
+    return run_script(
+        Path(path), function, estimate(*devices, threads=threads, batch=batch, model=model, coverage=coverage)
+    )

@@ -1,4 +1,4 @@
-"""What a recorded program costs on devices: every operator's kernels predicted once, added up, and seen by operator and module."""
+"""What a recorded program costs on a device: its kernels predicted once each, added up, and seen by operator and module."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ...features.kernel import KernelSpec
 from ...models.predict.prediction import Interval, Prediction
 from ...models.predict.predictor import Predictor
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
-from .kernel_use import KernelUse
+from .kernels.kernel_use import KernelUse
+from .kernels.table import NOT_ANSWERED, is_known, kernels_of, makes_state
 from .memory import Memory
 from .operation import Operation, Recording
-from .operators import NOT_ANSWERED, is_known, kernels_of, makes_state
 
 HOST_CALL_S = {"gpu": Interval(10.5e-6, 5.3e-6, 28e-6), "cpu": Interval(1.5e-6, 0.75e-6, 3e-6)}
-"""What the host takes for one kernel of eager PyTorch, beside the kernel. GPU: a call in a loop, a launch alone, and a call in a
+"""What the host takes for one kernel of eager PyTorch, beside the kernel. GPU: a call in a loop, a launch alone, a call in a
 model under the profiler, all measured beside an H200 (docs/h200.md). CPU: modules and autograd, beyond the call itself that is
 in the kernel's time, fitted to nine programs of tiny tensors on a Xeon of 2.3 GHz."""
 
@@ -157,7 +157,10 @@ def estimate_on(
     if not program.launches:
         raise SpecError("the program runs no operator; put the work inside the `with` block", field="program")
     is_cpu = device.kind == "cpu"
-    placed = [[replace(use, spec=replace(use.spec, threads=threads)) if is_cpu else use for use in uses] for uses in program.uses]
+    placed = [
+        [replace(use, spec=replace(use.spec, threads=threads)) if is_cpu else use for use in uses]
+        for uses in program.uses
+    ]
     counts: Counter[KernelUse] = Counter()
     for uses in placed:
         for use in uses:
@@ -252,7 +255,9 @@ def _scaled(interval: Interval, use: KernelUse) -> Interval:
 def _with_power(answers: dict[KernelUse, Prediction], counts: Mapping[KernelUse, int]) -> dict[KernelUse, Prediction]:
     """Answers in which kernels without a power draw the mean of the others, and beyond their lowest and highest."""
     watts = [
-        (counts[use] * answer.latency_s.value, answer.power_w) for use, answer in answers.items() if answer.power_w is not None
+        (counts[use] * answer.latency_s.value, answer.power_w)
+        for use, answer in answers.items()
+        if answer.power_w is not None
     ]
     if not watts or len(watts) == len(answers):
         return answers
@@ -334,7 +339,8 @@ class _Shares:
         for _, time_s, _, bound, _ in self._rows:
             seconds[bound] += time_s
         return {
-            name: time_s / self.total_s for name, time_s in sorted(seconds.items(), key=lambda item: item[1], reverse=True)
+            name: time_s / self.total_s
+            for name, time_s in sorted(seconds.items(), key=lambda item: item[1], reverse=True)
         }
 
     def rough_share(self) -> float:
@@ -352,7 +358,7 @@ def _notes(
         notes.append(f"no family for {', '.join(by_bytes)}: priced by the bytes each reads and writes, widely")
     if elsewhere := [name for name in unknown if name.split(".")[0] in NOT_ANSWERED]:
         notes.append(
-            f"links between devices and to the host are not predicted: {', '.join(elsewhere)} counts as its memory traffic alone"
+            f"links between devices and to the host are not predicted: {', '.join(elsewhere)} is its memory traffic alone"
         )
     runs_as = {}
     for uses in placed:

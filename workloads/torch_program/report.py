@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...features.errors import SpecError, listed
 from ...models.predict.prediction import Interval
@@ -15,55 +15,72 @@ from ..units import flops, joules, num_bytes, seconds, watts
 from .device_estimate import DeviceEstimate, Share
 from .memory import Memory
 
-if TYPE_CHECKING:
-    from .run import Run
-
 _SHOWN = 10
+_NOTES_SHOWN = 4
+_PAGE = "<!doctype html><html lang=en><meta charset=utf-8><title>kernelcast</title>"
 _NAME_CELLS = 44
 
 Table = list[list[str]]
 
 
-def as_text(run: Run) -> str:
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What is known of a program after it ran.
+
+    Attributes:
+        operators: Operators it ran.
+        flops: Arithmetic of products and attention.
+        batch: Samples of one run; None where it was not given.
+        memory: Its peak.
+        totals: Its cost by device, in the order they were named.
+        notes: What to know of how it was recorded.
+    """
+
+    operators: int
+    flops: float
+    batch: int | None
+    memory: Memory
+    totals: Mapping[str, DeviceEstimate]
+    notes: tuple[str, ...]
+
+
+def as_text(answers: Answers) -> str:
     """Totals side by side, memory, the operators and modules that take longest, and what to know."""
-    if not run.totals:
-        return "nothing was estimated yet: the answers come when the `with` block ends"
-    parts = [_title(run), *_aligned(_totals(run)), "", _memory_line(run.memory)]
-    for name, shares in _breakdowns(run):
-        parts += ["", *_aligned(_shares_table(name, run, shares))]
-    return "\n".join([*parts, *(f"note: {note}" for note in _remarks(run))])
+    parts = [_title(answers), *_aligned(_totals(answers)), "", _memory_line(answers.memory)]
+    for name, shares in _breakdowns(answers):
+        parts += ["", *_aligned(_shares_table(name, answers, shares))]
+    return "\n".join([*parts, *(f"note: {note}" for note in _remarks(answers))])
 
 
-def as_html(run: Run) -> str:
+def as_html(answers: Answers) -> str:
     """The same as a piece of a page, for notebooks."""
-    if not run.totals:
-        return f"<p>{html.escape(as_text(run))}</p>"
-    tables = [_html_table(_totals(run)), f"<p>{html.escape(_memory_line(run.memory))}</p>"]
-    tables += [_html_table(_shares_table(name, run, shares)) for name, shares in _breakdowns(run)]
-    remarks = "".join(f"<li>{html.escape(remark)}</li>" for remark in _remarks(run))
-    return f"<div><h3>{html.escape(_title(run))}</h3>{''.join(tables)}<ul>{remarks}</ul></div>"
+    tables = [_html_table(_totals(answers)), f"<p>{html.escape(_memory_line(answers.memory))}</p>"]
+    tables += [_html_table(_shares_table(name, answers, shares)) for name, shares in _breakdowns(answers)]
+    remarks = "".join(f"<li>{html.escape(remark)}</li>" for remark in _remarks(answers))
+    return f"<div><h3>{html.escape(_title(answers))}</h3>{''.join(tables)}<ul>{remarks}</ul></div>"
 
 
-def as_data(run: Run) -> dict[str, Any]:
+def as_data(answers: Answers) -> dict[str, Any]:
     """The same as plain data, in full: what `--json` prints."""
     totals = {
-        name: {key: value for key, value in plain(answer).items() if key != "whole"} for name, answer in run.totals.items()
+        name: {key: value for key, value in plain(answer).items() if key != "whole"}
+        for name, answer in answers.totals.items()
     }
-    return {"operators": len(run.recording.operations), "flops": run.flops, "batch": run.batch, "memory": plain(run.memory),
+    return {"operators": answers.operators, "flops": answers.flops, "batch": answers.batch, "memory": plain(answers.memory),
             "totals": totals}  # fmt: skip
 
 
-def save(run: Run, path: Path) -> Path:
+def save(answers: Answers, path: Path) -> Path:
     """See `Run.save`."""
-    writers: Mapping[str, Callable[[Run], str]] = {
-        ".html": lambda run: f"<!doctype html><html lang=en><meta charset=utf-8><title>kernelcast</title>{as_html(run)}</html>\n",
-        ".json": lambda run: json.dumps(as_data(run), indent=2) + "\n",
-        ".txt": lambda run: as_text(run) + "\n",
+    writers: Mapping[str, Callable[[Answers], str]] = {
+        ".html": lambda answers: f"{_PAGE}{as_html(answers)}</html>\n",
+        ".json": lambda answers: json.dumps(as_data(answers), indent=2) + "\n",
+        ".txt": lambda answers: as_text(answers) + "\n",
     }  # fmt: skip
     if path.suffix not in writers:
         raise SpecError(f"{path} must end in {listed(writers)}", field="path")
     try:
-        path.write_text(writers[path.suffix](run), encoding="utf-8")
+        path.write_text(writers[path.suffix](answers), encoding="utf-8")
     except OSError as error:
         raise SpecError(f"cannot write {path}: {error.strerror}", field="path") from error
     return path
@@ -78,17 +95,17 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
-def _title(run: Run) -> str:
-    return f"PyTorch program: {len(run.recording.operations)} operators, {flops(run.flops)} in products and attention"
+def _title(answers: Answers) -> str:
+    return f"PyTorch program: {answers.operators} operators, {flops(answers.flops)} in products and attention"
 
 
-def _totals(run: Run) -> Table:
-    answers = list(run.totals.values())
-    rows = [["", *(answer.title for answer in answers)]]
+def _totals(answers: Answers) -> Table:
+    by_device = list(answers.totals.values())
+    rows = [["", *(answer.title for answer in by_device)]]
     for name, read, show in _TARGETS:
         rows.append([name, *(_target(read(answer), show, answer) for answer in answers)])
-    if run.batch:
-        rows.append(["samples/s", *(_rate(answer, run.batch) for answer in answers)])
+    if answers.batch:
+        rows.append(["samples/s", *(_rate(answer, answers.batch) for answer in answers)])
     rows.append(["kernels", *(f"{answer.launches} in {seconds(answer.kernels_s)}" for answer in answers)])
     rows.append(["limited by", *(_limits(answer) for answer in answers)])
     rows.append(["memory", *(_fits(answer) for answer in answers)])
@@ -124,9 +141,7 @@ def _fits(answer: DeviceEstimate) -> str:
     return f"{'fits into' if answer.fits else 'does not fit into'} {num_bytes(answer.memory_b)}"
 
 
-def _memory_line(memory: Memory | None) -> str:
-    if memory is None:
-        return ""
+def _memory_line(memory: Memory) -> str:
     named = (
         ("weights", memory.weights_b), ("gradients", memory.gradients_b), ("optimiser state", memory.optimizer_state_b),
         ("activations", memory.activations_b), ("inputs", memory.inputs_b),
@@ -135,17 +150,17 @@ def _memory_line(memory: Memory | None) -> str:
     return f"peak memory {num_bytes(memory.peak_b)} at {memory.at}: {parts}"
 
 
-def _breakdowns(run: Run) -> Iterator[tuple[str, Mapping[str, Sequence[Share]]]]:
-    yield "phase", {name: answer.by_phase for name, answer in run.totals.items()}
-    yield "module", {name: answer.by_module for name, answer in run.totals.items()}
-    yield "operator", {name: answer.by_operator for name, answer in run.totals.items()}
+def _breakdowns(answers: Answers) -> Iterator[tuple[str, Mapping[str, Sequence[Share]]]]:
+    yield "phase", {name: answer.by_phase for name, answer in answers.totals.items()}
+    yield "module", {name: answer.by_module for name, answer in answers.totals.items()}
+    yield "operator", {name: answer.by_operator for name, answer in answers.totals.items()}
 
 
-def _shares_table(part: str, run: Run, shares: Mapping[str, Sequence[Share]]) -> Table:
+def _shares_table(part: str, answers: Answers, shares: Mapping[str, Sequence[Share]]) -> Table:
     """The longest of the first device with the others beside; the rest is added up in the last row."""
     by_name = {device: {share.name: share for share in rows} for device, rows in shares.items()}
     names = [share.name for share in next(iter(shares.values()))]
-    table = [[part, "calls", *(cell for name in shares for cell in (_short(run, name), "", "bound"))]]
+    table = [[part, "calls", *(cell for name in shares for cell in (_short(answers, name), "", "bound"))]]
     for name in names[:_SHOWN]:
         row = [name if len(name) <= _NAME_CELLS else "…" + name[1 - _NAME_CELLS :]]
         row.append(str(next(rows[name].calls for rows in by_name.values() if name in rows)))
@@ -163,20 +178,22 @@ def _shares_table(part: str, run: Run, shares: Mapping[str, Sequence[Share]]) ->
     return table
 
 
-def _short(run: Run, device: str) -> str:
-    return device if len(run.totals) > 1 else "time"
+def _short(answers: Answers, device: str) -> str:
+    return device if len(answers.totals) > 1 else "time"
 
 
-def _remarks(run: Run) -> Iterator[str]:
-    for name, answer in run.totals.items():
-        where = f"{name}: " if len(run.totals) > 1 else ""
+def _remarks(answers: Answers) -> Iterator[str]:
+    for name, answer in answers.totals.items():
+        where = f"{name}: " if len(answers.totals) > 1 else ""
         for reason in answer.unanswered:
             yield f"{where}no answer for {reason}"
         if answer.rough_share >= 0.005:
             yield f"{where}{answer.rough_share:.0%} of the kernels' time is of operators priced as a kernel like them"
-        for note in answer.notes:
+        for note in answer.notes[:_NOTES_SHOWN]:
             yield where + note
-    yield from run.recording.notes
+        if (more := len(answer.notes) - _NOTES_SHOWN) > 0:
+            yield f"{where}{more} more in totals[{name!r}].notes"
+    yield from answers.notes
 
 
 def _aligned(table: Table) -> list[str]:

@@ -13,16 +13,14 @@ from . import report
 from .device_estimate import DeviceEstimate, estimate_on, priced
 from .memory import Memory, peak_memory
 from .operation import Recording
+from .report import Answers
 
 
 class Run:
     """What `estimate` gives: a context whose program is recorded, and its answers afterwards.
 
     Attributes:
-        totals: The cost by device name, in the order asked for; empty until the block ended.
-        memory: Peak memory with its parts; None until then.
         recording: The operators that ran.
-        batch: Samples of one run, for samples per second; None where it was not given.
     """
 
     def __init__(
@@ -34,26 +32,27 @@ class Run:
             SpecError: there is no device, one is unknown, or `batch` is no number of samples.
         """
         if not devices:
-            raise SpecError("name a device, such as estimate('h100-sxm'); `kernelcast devices` lists them", field="device")
+            raise SpecError(
+                "name a device, such as estimate('h100-sxm'); `kernelcast devices` lists them", field="device"
+            )
         if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
             raise SpecError(f"batch must be a number of samples from 1, got {batch!r}", field="batch")
         self._predictor = predictor
         self._devices = [predictor.devices.get(name) for name in dict.fromkeys(devices)]
         self._threads, self._coverage = threads, coverage
         self._contexts = contextlib.ExitStack()
-        self.totals: Mapping[str, DeviceEstimate] = {}
-        self.memory: Memory | None = None
+        self._batch = batch
+        self._answers: Answers | None = None
         self.recording = Recording()
-        self.batch = batch
 
     def __enter__(self) -> Run:
         torch = import_torch()
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-        from .recorder import Recorder
-        from .restore import conversions, restored
-        from .substitutes import AsOnDevice, autocast_here
+        from .record.recorder import Recorder
+        from .record.restore import conversions, restored
+        from .record.substitutes import AsOnDevice, autocast_here
 
         # A mode the program already runs under goes on to answer: tensors of two modes do not mix.
         outer = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, FakeTensorMode)]
@@ -75,24 +74,47 @@ class Run:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         self._contexts.__exit__(kind, error, trace)
         if error is None:
-            self._predict()
+            self._answers = self._answer()
 
     @property
     def has_gpu(self) -> bool:
         """Whether one of the devices is a GPU, so that functions run as GPUs fuse them."""
         return any(device.kind == "gpu" for device in self._devices)
 
-    def _predict(self) -> None:
-        if not self.recording.operations:
+    def _answer(self) -> Answers:
+        recording = self.recording
+        if not recording.operations:
             raise SpecError("the program ran no operator; put the work inside the `with` block", field="program")
-        self.memory = peak_memory(self.recording)
-        programs = {kind: priced(self.recording, kind) for kind in {device.kind for device in self._devices}}
-        self.totals = {
+        memory = peak_memory(recording)
+        programs = {kind: priced(recording, kind) for kind in {device.kind for device in self._devices}}
+        totals = {
             device.name: estimate_on(
-                self._predictor, programs[device.kind], device, self.memory, threads=self._threads, coverage=self._coverage
+                self._predictor, programs[device.kind], device, memory, threads=self._threads, coverage=self._coverage
             )
             for device in self._devices
         }
+        return Answers(len(recording.operations), recording.flops, self._batch, memory, totals, tuple(recording.notes))
+
+    @property
+    def answers(self) -> Answers:
+        """Everything that is known of the program.
+
+        Raises:
+            SpecError: the `with` block has not ended.
+        """
+        if self._answers is None:
+            raise SpecError("nothing is estimated yet: the answers come when the `with` block ends", field="program")
+        return self._answers
+
+    @property
+    def totals(self) -> Mapping[str, DeviceEstimate]:
+        """The cost by device name, in the order they were named."""
+        return self.answers.totals
+
+    @property
+    def memory(self) -> Memory:
+        """Peak memory with its parts; whether it fits a device is in `totals`."""
+        return self.answers.memory
 
     @property
     def flops(self) -> float:
@@ -100,10 +122,10 @@ class Run:
         return self.recording.flops
 
     def __str__(self) -> str:
-        return report.as_text(self)
+        return report.as_text(self.answers)
 
     def _repr_html_(self) -> str:
-        return report.as_html(self)
+        return report.as_html(self.answers)
 
     def save(self, path: str | Path) -> Path:
         """Write the answers to a file: `.html` a page, `.json` plain data, `.txt` the text.
@@ -111,7 +133,7 @@ class Run:
         Raises:
             SpecError: another ending, or a place that cannot be written.
         """
-        return report.save(self, Path(path))
+        return report.save(self.answers, Path(path))
 
     def to_pandas(self) -> Any:
         """A row for each operator, module and device, as a pandas DataFrame.
@@ -122,7 +144,9 @@ class Run:
         try:
             import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
         except ImportError as error:
-            raise SpecError("to_pandas needs pandas; run: pip install pandas, or take rows()", field="pandas") from error
+            raise SpecError(
+                "to_pandas needs pandas; run: pip install pandas, or take rows()", field="pandas"
+            ) from error
         return pandas.DataFrame(self.rows())
 
     def rows(self) -> list[dict[str, Any]]:
@@ -147,10 +171,11 @@ def import_torch() -> Any:
         import torch
     except ImportError as error:
         raise SpecError(
-            f"estimating a PyTorch program needs torch, and there is none here ({error}); run: pip install torch", field="torch"
+            f"estimating a PyTorch program needs torch, and there is none here ({error}); run: pip install torch",
+            field="torch",
         ) from error
     if not hasattr(torch, "accelerator"):
-        raise SpecError(f"torch {torch.__version__} is too old to record programs; it takes torch 2.6 or later", field="torch")
+        raise SpecError(
+            f"torch {torch.__version__} is too old to record programs; it takes torch 2.6 or later", field="torch"
+        )
     return torch
-
-

@@ -27,15 +27,19 @@ def run_script(path: Path, function: str, run: Run) -> Run:
     import_torch()
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from .restore import conversions
-    from .substitutes import AsOnDevice
+    from .record.restore import conversions
+    from .record.substitutes import AsOnDevice
 
     # What a script prints is not an answer.
     with contextlib.redirect_stdout(sys.stderr), FakeTensorMode(allow_non_fake_inputs=True):
-        with conversions(put_back=False), AsOnDevice(lambda tensor: None, gpu=run.has_gpu), _told(f"{path} cannot be loaded", path):
+        with (
+            conversions(put_back=False),
+            AsOnDevice(lambda tensor: None, gpu=run.has_gpu),
+            _sentences(f"{path} cannot be loaded", path),
+        ):
             module = _load(path)
         step = _function(module, path, function)
-        with _told(f"{function} of {path} failed", path), run:
+        with _sentences(f"{function} of {path} failed", path), run:
             step()
     return run
 
@@ -56,14 +60,19 @@ def _load(path: Path) -> ModuleType:
 def _function(module: ModuleType, path: Path, name: str) -> Callable[[], Any]:
     step = getattr(module, name, None)
     if not callable(step):
-        functions = [key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__]
+        functions = [
+            key
+            for key, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module.__name__
+        ]
         raise SpecError(
             f"{path} has no function {name}; its functions: {listed(functions) or 'none'}", field="function"
         )
     needed = [
         parameter.name
         for parameter in inspect.signature(step).parameters.values()
-        if parameter.default is parameter.empty and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     if needed:
         raise SpecError(
@@ -74,14 +83,18 @@ def _function(module: ModuleType, path: Path, name: str) -> Callable[[], Any]:
 
 
 @contextlib.contextmanager
-def _told(what: str, path: Path) -> Iterator[None]:
+def _sentences(what: str, path: Path) -> Iterator[None]:
     """An error of the user's code as a sentence with the line of the file it comes from."""
     try:
         yield
     except SpecError:
         raise
     except (Exception, SystemExit) as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == path.resolve()]
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if Path(frame.filename).resolve() == path.resolve()
+        ]
         where = f" at line {lines[-1]}" if lines else ""
         message = " ".join(str(error).split())
         raise SpecError(f"{what}{where}: {type(error).__name__}: {message}", field="program") from error

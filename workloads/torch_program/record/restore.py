@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from .operation import OPTIMIZER_STATE
+from ..operation import OPTIMIZER_STATE
 from .recorder import Recorder
 
 
@@ -21,7 +21,7 @@ class Restore:
         self._recorder = recorder
         self._states: dict[int, tuple[Optimizer, dict[Any, dict[str, Any]], list[Any]]] = {}
 
-    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def before_step(self, optimizer: Optimizer, *_: Any) -> None:
         """An optimiser starts a step: keep its state, and have it work on lists of tensors, as is the default on GPUs."""
         if id(optimizer) not in self._states:
             state = {parameter: dict(values) for parameter, values in optimizer.state.items()}
@@ -32,11 +32,13 @@ class Restore:
                     group["foreach"] = True
         self._recorder.in_optimizer = True
 
-    def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def after_step(self, optimizer: Optimizer, *_: Any) -> None:
         """It ended: what it keeps is its state."""
         self._recorder.in_optimizer = False
-        kept = [value for values in optimizer.state.values() for value in values.values() if isinstance(value, torch.Tensor)]
-        self._recorder.label_given(kept, OPTIMIZER_STATE)
+        tensors = [
+            value for values in optimizer.state.values() for value in values.values() if isinstance(value, torch.Tensor)
+        ]
+        self._recorder.label_own(tensors, OPTIMIZER_STATE)
 
     def put_back(self) -> None:
         """Gradients and states as they were."""
@@ -58,7 +60,7 @@ def conversions(*, put_back: bool) -> Iterator[None]:
     """
     before: list[tuple[dict[str, Any], str, Any]] = []
     # By tensor and conversion, so that shared weights stay shared; both are kept, so that no address is given to another.
-    made: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+    converted: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
 
     def apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
         for child in self.children() if recurse else ():
@@ -67,10 +69,10 @@ def conversions(*, put_back: bool) -> Iterator[None]:
             for name, tensor in list(tensors.items()):
                 if tensor is not None:
                     key = (id(tensor), id(fn))
-                    if key not in made:
-                        made[key] = (tensor, fn, _converted(tensor, fn))
+                    if key not in converted:
+                        converted[key] = (tensor, fn, _conversion(tensor, fn))
                     before.append((tensors, name, tensor))
-                    tensors[name] = made[key][2]
+                    tensors[name] = converted[key][2]
         return self
 
     with mock.patch.object(torch.nn.Module, "_apply", apply):
@@ -82,7 +84,7 @@ def conversions(*, put_back: bool) -> Iterator[None]:
                     tensors[name] = tensor
 
 
-def _converted(tensor: torch.Tensor, fn: Any) -> torch.Tensor:
+def _conversion(tensor: torch.Tensor, fn: Any) -> torch.Tensor:
     with torch.no_grad():
         result: torch.Tensor = fn(tensor)
     if result is tensor or not isinstance(tensor, torch.nn.Parameter):
@@ -94,7 +96,10 @@ def _converted(tensor: torch.Tensor, fn: Any) -> torch.Tensor:
 def restored(recorder: Recorder) -> Iterator[None]:
     """What a step inside changes is as before afterwards."""
     restore = Restore(recorder)
-    hooks = [register_optimizer_step_pre_hook(restore.before_step), register_optimizer_step_post_hook(restore.after_step)]
+    hooks = [
+        register_optimizer_step_pre_hook(restore.before_step),
+        register_optimizer_step_post_hook(restore.after_step),
+    ]
     try:
         yield
     finally:

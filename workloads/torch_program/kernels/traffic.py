@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from math import ceil, prod
 from typing import Any
 
-from ...features.kernel import KernelSpec
+from ....features.kernel import KernelSpec
+from ..operation import Operation, TensorInfo, float_dtype, itemsize_b
 from .kernel_use import (
     ALIKE,
     SCATTERED,
-    Costing,
     KernelUse,
     Uses,
     by_bytes,
@@ -20,7 +19,6 @@ from .kernel_use import (
     scaled,
     streamed,
 )
-from .operation import Operation, TensorInfo, float_dtype, itemsize_b
 
 DIRECT: Mapping[str, str] = {
     name: name for name in ("relu", "gelu", "silu", "tanh", "exp", "sigmoid", "sqrt", "log", "neg", "abs", "maximum")
@@ -57,8 +55,10 @@ def elementwise(operation: Operation, kind: str) -> Uses:
             variant = "mulu"
     like = _COMPUTES_LIKE.get(name)
     variant = like or variant
-    same = like is None and (name in DIRECT or name in _SCALAR_OR_TENSOR) and all(
-        tensor.kernel_dtype == dtype for tensor in tensors
+    same = (
+        like is None
+        and (name in DIRECT or name in _SCALAR_OR_TENSOR)
+        and all(tensor.kernel_dtype == dtype for tensor in tensors)
     )
     stand_in = "" if same else f"{operation.name} as one pass over its tensors"
     return streamed(moved, dtype, last_size(tensors[0]), variant, widening=1.0 if same else ALIKE, stand_in=stand_in)
@@ -77,13 +77,15 @@ def reduction(operation: Operation, kind: str) -> Uses:
     # Integers and booleans are summed as wide as they are, in fp32's kernels.
     size = source.itemsize_b / itemsize_b(dtype)
     outer = source.numel // inner
-    sizes = {"rows": outer, "cols": max(1, round(inner * size))}
+    sizes: dict[str, Any] = {"rows": outer, "cols": max(1, round(inner * size))}
     variant = operator
     if outer > 1 and len(source.shape) - 1 not in dims:
         sizes, variant = {"rows": max(1, round(inner * size)), "cols": outer}, f"{operator}_rows"
     exact = name in ("sum", "mean", "amax") and size == 1.0
     spec = KernelSpec.of("reduction", dtype, variant=variant, timing="device", **sizes)
-    return [KernelUse(spec, widening=1.0 if exact else ALIKE, stand_in="" if exact else f"{operation.name} as a {operator}")]
+    return [
+        KernelUse(spec, widening=1.0 if exact else ALIKE, stand_in="" if exact else f"{operation.name} as a {operator}")
+    ]
 
 
 def _reduced(operation: Operation, source: TensorInfo) -> set[int]:
@@ -105,7 +107,11 @@ def _softmax(source: TensorInfo, dim: int) -> Uses:
     cols = source.shape[dim] if source.shape else 1
     spec = KernelSpec.of("softmax", float_dtype(source), timing="device", rows=source.numel // cols, cols=cols)
     last = not source.shape or dim % len(source.shape) == len(source.shape) - 1
-    return [KernelUse(spec)] if last else scaled([KernelUse(spec)], 1.0, "softmax along a dimension that is not the last", 2.0)
+    return (
+        [KernelUse(spec)]
+        if last
+        else scaled([KernelUse(spec)], 1.0, "softmax along a dimension that is not the last", 2.0)
+    )
 
 
 def softmax_backward(operation: Operation, kind: str) -> Uses:
@@ -117,7 +123,7 @@ def softmax_backward(operation: Operation, kind: str) -> Uses:
 def _norm(source: TensorInfo, cols: int, variant: str) -> Uses:
     if not source.numel:
         return []
-    sizes = {"rows": source.numel // cols, "cols": cols}
+    sizes: dict[str, Any] = {"rows": source.numel // cols, "cols": cols}
     return [KernelUse(KernelSpec.of("layernorm", float_dtype(source), variant=variant, timing="device", **sizes))]
 
 
@@ -131,9 +137,13 @@ def row_norm_backward(operation: Operation, kind: str, *, variant: str) -> Uses:
     named = operation.arguments
     source, cols = named["input"], prod(named["normalized_shape"])
     wanted = named["output_mask"]
-    uses = scaled(_norm(source, cols, variant), 1.5, "the backward of a norm as 1.5 times the forward") if wanted[0] else []
+    uses = (
+        scaled(_norm(source, cols, variant), 1.5, "the backward of a norm as 1.5 times the forward")
+        if wanted[0]
+        else []
+    )
     if any(wanted[1:]) and source.numel:
-        sizes = {"rows": source.numel // cols, "cols": cols}
+        sizes: dict[str, Any] = {"rows": source.numel // cols, "cols": cols}
         summed = KernelSpec.of("reduction", float_dtype(source), variant="sum_rows", timing="device", **sizes)
         uses += scaled([KernelUse(summed)], 2.0, "the gradients of a norm's weights as sums over its rows")
     return uses
@@ -144,13 +154,15 @@ def group_norm(operation: Operation, kind: str, *, passes: float = 1.0) -> Uses:
     named = operation.arguments
     source = named["input"]
     cols = source.numel // max(1, int(named["N"]) * int(named["group"]))
-    return scaled(_norm(source, max(1, cols), "layernorm"), passes, f"{operation.name} as a norm of a row for each group")
+    return scaled(
+        _norm(source, max(1, cols), "layernorm"), passes, f"{operation.name} as a norm of a row for each group"
+    )
 
 
 def batch_norm(operation: Operation, kind: str, *, passes: float) -> Uses:
     """BatchNorm as a LayerNorm of a row for each channel. Statistics of a batch are further passes, on a CPU in scalar loops.
 
-    The factors are those of two networks on a Xeon (benchmarks/torch_programs.py) and, on GPUs, of the tensors that pass memory.
+    The factors are those of two networks on a Xeon (benchmarks/torch_programs.py), on GPUs of the tensors that pass memory.
     """
     named = operation.arguments
     source = named["input"]
@@ -192,7 +204,11 @@ def copy(operation: Operation, kind: str) -> Uses:
     # Neighbours of the target lie apart in the source: a transposition.
     turned = len(source.shape) > 1 and source.strides[-1] != target.strides[-1] and source.strides[-1] != 0
     spec = KernelSpec.of(
-        "copy", dtype, variant="transpose" if turned else "", timing="device", **rows_and_cols(elements, last_size(target))
+        "copy",
+        dtype,
+        variant="transpose" if turned else "",
+        timing="device",
+        **rows_and_cols(elements, last_size(target)),
     )
     if same and source.nbytes == target.nbytes:
         return [KernelUse(spec)]
@@ -265,7 +281,9 @@ def over_lists(operation: Operation, kind: str) -> Uses:
         return _one_by_one(operation, targets)
     moved = float(operation.bytes_in + operation.bytes_out)
     chunks = sum(ceil(tensor.numel / _CHUNK) for tensor in targets)
-    launches = max(1, ceil(len(targets) / _TENSORS_PER_LAUNCH), ceil(chunks / _BLOCKS_PER_LAUNCH)) if kind == "gpu" else 1
+    launches = (
+        max(1, ceil(len(targets) / _TENSORS_PER_LAUNCH), ceil(chunks / _BLOCKS_PER_LAUNCH)) if kind == "gpu" else 1
+    )
     name = f"{operation.name} by the bytes it reads and writes"
     dtype = float_dtype(*targets)
     each = streamed(moved / launches, dtype, last_size(targets[0]), widening=1.5, stand_in=name)
@@ -279,7 +297,9 @@ def _one_by_one(operation: Operation, targets: tuple[TensorInfo, ...]) -> Uses:
         key = (tensor.nbytes * share, last_size(tensor), float_dtype(tensor))
         sizes[key] = sizes.get(key, 0) + 1
     name = operation.name.removeprefix("aten._foreach_").rstrip("_")
-    variant = {"sqrt": "sqrt", "div": "divu", "addcdiv": "div", "exp": "exp"}.get(name, "add" if share > 2.5 else "mulu")
+    variant = {"sqrt": "sqrt", "div": "divu", "addcdiv": "div", "exp": "exp"}.get(
+        name, "add" if share > 2.5 else "mulu"
+    )
     return [
         KernelUse(use.spec, count, widening=ALIKE, stand_in=f"{operation.name} as a pass over each tensor")
         for (moved, cols, dtype), count in sizes.items()
@@ -290,5 +310,3 @@ def _one_by_one(operation: Operation, targets: tuple[TensorInfo, ...]) -> Uses:
 def collective(operation: Operation, kind: str) -> Uses:
     """Communication between devices: only what is read and written in memory; the links are not answered for."""
     return by_bytes(operation, kind, widening=100.0)
-
-

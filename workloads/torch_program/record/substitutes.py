@@ -1,4 +1,4 @@
-"""Has a program run on the host's fake tensors as it would on a GPU: its devices, its fused functions, its autocast. Needs torch."""
+"""Has a program run on fake tensors of the host as it would on a GPU: devices, fused functions, autocast. Needs torch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 ACCELERATORS = frozenset({"cuda", "xpu", "mps", "hip"})
+
 
 class AsOnDevice(TorchFunctionMode):
     """Hands functions of PyTorch on as the devices that are asked for would run them.
@@ -26,7 +27,10 @@ class AsOnDevice(TorchFunctionMode):
         super().__init__()
         self._copied = copied
         self._away = not torch.accelerator.is_available()
-        self._fused: dict[Any, Callable[..., Any]] = {torch.nn.functional.rms_norm: _rms_norm, torch.rms_norm: _rms_norm}
+        self._fused: dict[Any, Callable[..., Any]] = {
+            torch.nn.functional.rms_norm: _rms_norm,
+            torch.rms_norm: _rms_norm,
+        }
         if gpu:
             self._fused[torch.nn.functional.scaled_dot_product_attention] = _attention
 
@@ -36,7 +40,9 @@ class AsOnDevice(TorchFunctionMode):
         """Call a function, or what takes its place."""
         kwargs = kwargs or {}
         if self._away:
-            if func is torch.Tensor.cuda or (func is torch.Tensor.to and any(map(_is_away, (*args[1:], *kwargs.values())))):
+            if func is torch.Tensor.cuda or (
+                func is torch.Tensor.to and any(map(_is_away, (*args[1:], *kwargs.values())))
+            ):
                 self._copied(args[0])
                 if func is torch.Tensor.cuda:
                     return args[0]

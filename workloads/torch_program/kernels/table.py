@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from ..operation import OPTIMIZER, OPTIMIZER_STATE, Operation, Recording
 from . import products, traffic
 from .kernel_use import Costing, Uses, by_bytes
-from .operation import OPTIMIZER, OPTIMIZER_STATE, Operation, Recording
 
 
 def _all(names: str, costing: Costing) -> dict[str, Costing]:
@@ -22,7 +22,8 @@ OPERATORS: Mapping[str, Costing] = {
     **_all("convolution", products.convolution),
     **_all("convolution_backward", products.convolution_backward),
     **_all(
-        "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention "
+        "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
+        "_scaled_dot_product_efficient_attention "
         "_scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable", products.attention,
     ),
     **_all(
@@ -48,15 +49,18 @@ OPERATORS: Mapping[str, Costing] = {
         "native_batch_norm_backward cudnn_batch_norm_backward batch_norm_backward", partial(traffic.batch_norm, passes=1.5)
     ),
     **_all(
-        "sum mean amax amin max min argmax argmin prod any all var std var_mean std_mean norm linalg_vector_norm logsumexp "
+        "sum mean amax amin max min argmax argmin prod any all var std var_mean std_mean norm "
+        "linalg_vector_norm logsumexp "
         "nansum count_nonzero aminmax", traffic.reduction,
     ),
     **_all(
-        "clone copy _to_copy contiguous cat stack repeat constant_pad_nd flip roll tril triu split_copy split_with_sizes_copy "
+        "clone copy _to_copy contiguous cat stack repeat constant_pad_nd flip roll tril triu split_copy "
+        "split_with_sizes_copy "
         "permute_copy transpose_copy expand_copy slice_backward select_backward as_strided_copy", traffic.copy,
     ),
     **_all(
-        "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full zero fill scalar_tensor arange linspace eye "
+        "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full zero fill scalar_tensor "
+        "arange linspace eye "
         "rand randn rand_like randn_like randint randint_like randperm uniform normal bernoulli random exponential",
         traffic.fill,
     ),
@@ -68,14 +72,18 @@ OPERATORS: Mapping[str, Costing] = {
     ),
     **_all("nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward", traffic.per_row),
     **_all(
-        "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward "
+        "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d "
+        "avg_pool3d_backward "
         "max_pool3d_with_indices max_pool3d_with_indices_backward", traffic.pooling,
     ),
     **_all(
         "native_dropout native_dropout_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward "
-        "adaptive_max_pool2d upsample_nearest2d upsample_nearest2d_backward upsample_bilinear2d upsample_bilinear2d_backward "
-        "upsample_bicubic2d _upsample_bilinear2d_aa grid_sampler_2d grid_sampler_2d_backward im2col col2im pixel_shuffle "
-        "_embedding_bag _embedding_bag_dense_backward _thnn_fused_lstm_cell _thnn_fused_gru_cell mse_loss mse_loss_backward "
+        "adaptive_max_pool2d upsample_nearest2d upsample_nearest2d_backward upsample_bilinear2d "
+        "upsample_bilinear2d_backward "
+        "upsample_bicubic2d _upsample_bilinear2d_aa grid_sampler_2d grid_sampler_2d_backward im2col col2im "
+        "pixel_shuffle "
+        "_embedding_bag _embedding_bag_dense_backward _thnn_fused_lstm_cell _thnn_fused_gru_cell mse_loss "
+        "mse_loss_backward "
         "smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward binary_cross_entropy "
         "binary_cross_entropy_backward binary_cross_entropy_with_logits", traffic.sweep,
     ),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from ...features.kernel import MAX_DIM, KernelSpec
-from .operation import Operation, TensorInfo, float_dtype, itemsize_b
+from ....features.kernel import MAX_DIM, KernelSpec
+from ..operation import Operation, TensorInfo, float_dtype, itemsize_b
 
 ALIKE = 1.25
 """How much further the ends of an interval lie where the kernel is only like what the operator does, as in
@@ -46,7 +47,7 @@ STREAMS = {"add": 3, "mul": 3, "div": 3, "sub": 3, "pow": 3, "maximum": 3}
 """Tensors an elementwise variant reads and writes; the others read one and write one."""
 
 
-def rows_and_cols(elements: float, cols: int) -> dict[str, int]:
+def rows_and_cols(elements: float, cols: int) -> dict[str, Any]:
     """`elements` as an array with rows of `cols`, both at least 1."""
     width = min(max(1, cols), max(1, round(elements)))
     return {"rows": min(MAX_DIM, max(1, round(elements / width))), "cols": width}

@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 from torch.utils.module_tracker import ModuleTracker
 
-from ...features.errors import SpecError
-from .operation import BACKWARD, FORWARD, GRADIENTS, INPUTS, OPTIMIZER, WEIGHTS, Operation, Recording, TensorInfo
+from ....features.errors import SpecError
+from ..operation import BACKWARD, FORWARD, GRADIENTS, INPUTS, OPTIMIZER, WEIGHTS, Operation, Recording, TensorInfo
 
 _NOT_RECORDED = frozenset({"prim", "profiler"})
 _FREE = frozenset({
@@ -44,7 +44,7 @@ _ATTENTION_FLOPS: Mapping[str, Callable[..., int]] = {
 }
 """Counted as PyTorch counts the fused attention of GPUs; it leaves out that of CPUs."""
 
-_INSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2] / "workloads"))
+_INSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 
 
 class Recorder(TorchDispatchMode):
@@ -66,7 +66,7 @@ class Recorder(TorchDispatchMode):
         self.in_optimizer = False
         self.compiled_depth = 0
         self._modules = ModuleTracker()
-        self._numbers: dict[int, int] = {}
+        self._storages = _Storages(self.recording)
         self._fakes: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = {}
         self._arguments: dict[Any, tuple[str, ...]] = {}
         self._hooks: list[Any] = []
@@ -100,9 +100,9 @@ class Recorder(TorchDispatchMode):
     def label(self, tensors: Iterable[torch.Tensor], role: str) -> None:
         """Say what the storages of tensors hold."""
         for tensor in tensors:
-            self.recording.roles[self._number(tensor)] = role
+            self.recording.roles[self._storages.number(tensor)] = role
 
-    def label_given(self, tensors: Iterable[torch.Tensor], role: str) -> None:
+    def label_own(self, tensors: Iterable[torch.Tensor], role: str) -> None:
         """The same of tensors that may be the user's own, which fake ones stand for."""
         self.label([self._fake_of(tensor, tensor.is_meta) for tensor in tensors], role)
 
@@ -121,17 +121,20 @@ class Recorder(TorchDispatchMode):
         if name in _LIFTS:
             # A tensor written down in the program: the fake mode keeps its value, as long as that stays known.
             return self._answer(func, args, kwargs)
-        given: list[torch.Tensor] = []
-        _collect((*args, *kwargs.values()), given)
-        on_meta = any(_is_on_meta(tensor) for tensor in given)
-        fakes = {id(tensor): self._fake_of(tensor, on_meta) for tensor in given}
-        fake_args, fake_kwargs = _exchanged(args, fakes), {name: _exchanged(value, fakes) for name, value in kwargs.items()}
-        inputs = {id(tensor): self._info(fakes[id(tensor)]) for tensor in given}
+        tensors: list[torch.Tensor] = []
+        _collect((*args, *kwargs.values()), tensors)
+        on_meta = any(_is_on_meta(tensor) for tensor in tensors)
+        fakes = {id(tensor): self._fake_of(tensor, on_meta) for tensor in tensors}
+        fake_args, fake_kwargs = (
+            _exchanged(args, fakes),
+            {name: _exchanged(value, fakes) for name, value in kwargs.items()},
+        )
+        inputs = {id(tensor): self._info(fakes[id(tensor)]) for tensor in tensors}
         came = len(self.recording.operations)
         result = self._answer(func, fake_args, fake_kwargs)
-        made: list[torch.Tensor] = []
-        _collect((result,), made)
-        outputs = tuple(self._info(tensor, came) for tensor in made)
+        results: list[torch.Tensor] = []
+        _collect((result,), results)
+        outputs = tuple(self._info(tensor, came) for tensor in results)
         known = {info.storage for info in inputs.values()}
         changes = func._schema.is_mutable
         is_view = not changes and bool(outputs) and all(info.storage in known for info in outputs)
@@ -149,7 +152,7 @@ class Recorder(TorchDispatchMode):
             Operation(
                 name=name,
                 arguments=self._named(func, args, kwargs, inputs),
-                inputs=tuple(inputs[id(tensor)] for tensor in given),
+                inputs=tuple(inputs[id(tensor)] for tensor in tensors),
                 outputs=outputs,
                 flops=float(_flops(name, func, fake_args, fake_kwargs, result)),
                 module=self._module(),
@@ -190,11 +193,11 @@ class Recorder(TorchDispatchMode):
                 fake = self.fake.from_tensor(meta)
             else:
                 fake = self.fake.from_tensor(tensor)
-            # The tensor is kept with it, so that its address is not given to another.
+            # The tensor is kept with it, so that its address is not another's.
             self._fakes[key] = (tensor, fake)
             if not isinstance(tensor, FakeTensor):
                 role = WEIGHTS if isinstance(tensor, torch.nn.Parameter) else INPUTS
-                self.recording.roles.setdefault(self._number(fake), role)
+                self.recording.roles.setdefault(self._storages.number(fake), role)
         return self._fakes[key][1]
 
     def _notice(self, tensor: torch.Tensor) -> None:
@@ -210,34 +213,20 @@ class Recorder(TorchDispatchMode):
         if leaf.grad is not None:
             self.label([leaf.grad], GRADIENTS)
 
-    def _buffers_are_weights(self, module: torch.nn.Module, args: Any) -> None:
+    def _buffers_are_weights(self, module: torch.nn.Module, _: Any) -> None:
         for buffer in module.buffers(recurse=False):
             self.label([self._fake_of(buffer, buffer.is_meta)], WEIGHTS)
 
     def _info(self, tensor: torch.Tensor, came: int = 0) -> TensorInfo:
         return TensorInfo(
             shape=tuple(int(size) for size in tensor.shape),
-            strides=tuple(int(stride) for stride in tensor.stride()) if tensor.layout is torch.strided else (1,) * tensor.dim(),
+            strides=tuple(int(stride) for stride in tensor.stride())
+            if tensor.layout is torch.strided
+            else (1,) * tensor.dim(),
             dtype=str(tensor.dtype).removeprefix("torch."),
             itemsize_b=tensor.dtype.itemsize,
-            storage=self._number(tensor, came),
+            storage=self._storages.number(tensor, came),
         )
-
-    def _number(self, tensor: torch.Tensor, came: int = 0) -> int:
-        """The number of a tensor's storage; a storage not seen before is one that comes now."""
-        storage = tensor.untyped_storage()
-        address = storage._cdata
-        if address not in self._numbers:
-            number = len(self.recording.lifetimes)
-            self._numbers[address] = number
-            self.recording.lifetimes[number] = (int(storage.nbytes()), came, None)
-            weakref.finalize(storage, self._goes, address, number).atexit = False
-        return self._numbers[address]
-
-    def _goes(self, address: int, number: int) -> None:
-        size_b, came, _ = self.recording.lifetimes[number]
-        self.recording.lifetimes[number] = (size_b, came, max(len(self.recording.operations), came + 1))
-        self._numbers.pop(address, None)
 
     def _named(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: Mapping[int, TensorInfo]
@@ -263,6 +252,30 @@ class Recorder(TorchDispatchMode):
         if self.in_optimizer:
             return OPTIMIZER
         return FORWARD if torch._C._current_graph_task_id() == -1 else BACKWARD
+
+
+class _Storages:
+    """Gives storages their numbers, and writes down when they come and go."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._numbers: dict[int, int] = {}
+
+    def number(self, tensor: torch.Tensor, came: int = 0) -> int:
+        """The number of a tensor's storage; a storage not seen before is one that comes now."""
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        if address not in self._numbers:
+            number = len(self._recording.lifetimes)
+            self._numbers[address] = number
+            self._recording.lifetimes[number] = (int(storage.nbytes()), came, None)
+            weakref.finalize(storage, self._goes, address, number).atexit = False
+        return self._numbers[address]
+
+    def _goes(self, address: int, number: int) -> None:
+        size_b, came, _ = self._recording.lifetimes[number]
+        self._recording.lifetimes[number] = (size_b, came, max(len(self._recording.operations), came + 1))
+        self._numbers.pop(address, None)
 
 
 def _collect(values: Iterable[Any], tensors: list[torch.Tensor]) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from math import ceil, prod
 from typing import Any
 
-from ...features.errors import SpecError
-from ...features.kernel import KernelSpec
+from ....features.kernel import KernelSpec
+from ..operation import Operation, TensorInfo, float_dtype
 from .kernel_use import ALIKE, KernelUse, Uses, by_bytes, last_size, scaled, streamed
-from .operation import Operation, TensorInfo, float_dtype
 
 _HALF = frozenset({"bf16", "fp16", "fp8", "int8"})
 
@@ -78,23 +77,24 @@ def grouped_product(operation: Operation, kind: str) -> Uses:
 
 def convolution(operation: Operation, kind: str) -> Uses:
     """One convolution; its bias costs nothing of its own."""
-    given = operation.arguments
-    return _convolution(operation, given["input"], given["weight"], operation.outputs[0])
+    named = operation.arguments
+    return _convolution(operation, named["input"], named["weight"], operation.outputs[0])
 
 
 def convolution_backward(operation: Operation, kind: str) -> Uses:
     """The gradients of input and weight, each a convolution of the same arithmetic, and that of the bias, a sum."""
-    given = operation.arguments
-    grad, wanted = given["grad_output"], given["output_mask"]
-    one = _convolution(operation, given["input"], given["weight"], grad)
-    uses = [use for asked in wanted[:2] if asked for use in scaled(one, 1.0, "the gradient of a convolution as one like it")]
+    named = operation.arguments
+    grad, wanted = named["grad_output"], named["output_mask"]
+    whole = _convolution(operation, named["input"], named["weight"], grad)
+    like = scaled(whole, 1.0, "the gradient of a convolution as one like it")
+    uses = [use for is_wanted in wanted[:2] if is_wanted for use in like]
     return uses + (streamed(grad.nbytes * 1.0, float_dtype(grad), last_size(grad)) if wanted[2] else [])
 
 
 def _convolution(operation: Operation, x: TensorInfo, weight: TensorInfo, out: TensorInfo) -> Uses:
-    given = operation.arguments
-    stride, padding, dilation, groups = (given[name] for name in ("stride", "padding", "dilation", "groups"))
-    kernel, transposed = weight.shape[2:], bool(given["transposed"])
+    named = operation.arguments
+    stride, padding, dilation, groups = (named[name] for name in ("stride", "padding", "dilation", "groups"))
+    kernel, transposed = weight.shape[2:], bool(named["transposed"])
     if not prod(out.shape) or not prod(x.shape):
         return []
     dtype = float_dtype(x)
@@ -108,13 +108,20 @@ def _convolution(operation: Operation, x: TensorInfo, weight: TensorInfo, out: T
         layout = "nhwc" if source.strides[1] == 1 and source.shape[1] > 1 else ""
         sizes = {
             "batch": source.shape[0], "in_channels": source.shape[1], "out_channels": target.shape[1],
-            "height": source.shape[2], "width": source.shape[3], "kernel": kernel[0], "stride": stride[0], "padding": padding[0],
+            "height": source.shape[2], "width": source.shape[3], "kernel": kernel[0], "stride": stride[0],
+            "padding": padding[0],
         }  # fmt: skip
         spec = KernelSpec.of("conv2d", dtype, variant=layout, timing="device", **sizes)
-        return scaled([KernelUse(spec)], 1.0, "a transposed convolution as one like it") if transposed else [KernelUse(spec)]
+        return (
+            scaled([KernelUse(spec)], 1.0, "a transposed convolution as one like it")
+            if transposed
+            else [KernelUse(spec)]
+        )
     if weight.shape[1] == 1 and groups > 1:
         moved = x.nbytes + out.nbytes + weight.nbytes
-        return streamed(moved, dtype, last_size(out), widening=2.0, stand_in="a depthwise convolution by the bytes it moves")
+        return streamed(
+            moved, dtype, last_size(out), widening=2.0, stand_in="a depthwise convolution by the bytes it moves"
+        )
     positions = prod(target.shape[2:]) * target.shape[0]
     spec = KernelSpec.of(
         "gemm", dtype, variant="batched" if groups > 1 else "", timing="device", batch=groups, m=positions,
@@ -143,7 +150,7 @@ def _attention(operation: Operation, query: TensorInfo, key: TensorInfo, value: 
     if heads % kv_heads:
         return by_bytes(operation, "")
     causal = bool(operation.arguments.get("is_causal", False))
-    sizes = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": size}
+    sizes: dict[str, Any] = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": size}
     if queries == 1 or (causal and queries == keys):
         spec = KernelSpec.of("attention", dtype, timing="device", **sizes, q_len=queries, kv_len=keys)
         uses = [KernelUse(spec)]
@@ -163,7 +170,7 @@ def _causal_share(queries: int, keys: int) -> float:
     return (short * (short + 1) / 2 + max(0, queries - keys) * keys) / (queries * keys)
 
 
-def _all_pairs(dtype: str, sizes: dict[str, int], queries: int, keys: int) -> KernelUse:
+def _all_pairs(dtype: str, sizes: dict[str, Any], queries: int, keys: int) -> KernelUse:
     """Attention of every query to every key, which the family, always causal, has only by its arithmetic.
 
     Queries are the last of kv_len positions, so that `q_len·(kv_len - q_len) + q_len·(q_len + 1)/2` pairs are scored: with
@@ -176,7 +183,9 @@ def _all_pairs(dtype: str, sizes: dict[str, int], queries: int, keys: int) -> Ke
     spec = KernelSpec.of(
         "attention", dtype, timing="device", **(sizes | {"batch": sizes["batch"] * pieces}), q_len=q_len, kv_len=kv_len
     )
-    return KernelUse(spec, widening=ALIKE, stand_in="attention without a causal mask as causal attention of as many pairs")
+    return KernelUse(
+        spec, widening=ALIKE, stand_in="attention without a causal mask as causal attention of as many pairs"
+    )
 
 
 _GATES = {0: 1, 1: 1, 2: 4, 3: 3}
@@ -197,7 +206,4 @@ def recurrent(operation: Operation, kind: str) -> Uses:
 
 def recurrent_backward(operation: Operation, kind: str) -> Uses:
     """Twice the products of the forward."""
-    named: Any = operation.arguments
-    if not isinstance(named.get("input"), TensorInfo):
-        raise SpecError(f"{operation.name} has no input", field="program")
     return scaled(recurrent(operation, kind), 2.0, "the backward of a recurrent layer by its products", 2.0)
