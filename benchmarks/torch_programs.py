@@ -3,8 +3,8 @@
 .venv/bin/python -P benchmarks/torch_programs.py --device intel-xeon-emerald-rapids-vm-2c
 
 Every program runs with one thread, whose processor time is taken: it leaves out what others on the machine run meanwhile. Of
-several rounds over all programs, the one with the least median counts, since what remains of the others only adds. Roots of zeros and denormals, such as those of rows of an embedding that no sample
-touches, take MKL fifteen times as long as others; shapes do not tell.
+several rounds over all programs, the one with the least median counts, since what remains of the others only adds. Roots of
+zeros, such as those of an embedding's rows that no sample touches, take MKL fifteen times as long; shapes do not tell.
 """
 
 from __future__ import annotations

@@ -103,12 +103,12 @@ def _totals(answers: Answers) -> Table:
     by_device = list(answers.totals.values())
     rows = [["", *(answer.title for answer in by_device)]]
     for name, read, show in _TARGETS:
-        rows.append([name, *(_target(read(answer), show, answer) for answer in answers)])
+        rows.append([name, *(_target(read(answer), show, answer) for answer in by_device)])
     if answers.batch:
-        rows.append(["samples/s", *(_rate(answer, answers.batch) for answer in answers)])
-    rows.append(["kernels", *(f"{answer.launches} in {seconds(answer.kernels_s)}" for answer in answers)])
-    rows.append(["limited by", *(_limits(answer) for answer in answers)])
-    rows.append(["memory", *(_fits(answer) for answer in answers)])
+        rows.append(["samples/s", *(_rate(answer, answers.batch) for answer in by_device)])
+    rows.append(["kernels", *(f"{answer.launches} in {seconds(answer.kernels_s)}" for answer in by_device)])
+    rows.append(["limited by", *(_limits(answer) for answer in by_device)])
+    rows.append(["memory", *(_fits(answer) for answer in by_device)])
     return rows
 
 

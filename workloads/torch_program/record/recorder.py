@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,11 @@ _FREE = frozenset({
 _LIFTS = frozenset({"aten.lift", "aten.lift_fresh", "aten.lift_fresh_copy"})
 
 _ATTENTION_FLOPS: Mapping[str, Callable[..., int]] = {
-    "aten._scaled_dot_product_flash_attention_for_cpu": lambda query, key, value, *_, **__: sdpa_flop_count(
+    "aten._scaled_dot_product_flash_attention_for_cpu": lambda query, key, value, *_, **__: sdpa_flop_count(  # type: ignore[no-untyped-call]
         query.shape, key.shape, value.shape
     ),
     "aten._scaled_dot_product_flash_attention_for_cpu_backward": (
-        lambda grad, query, key, value, *_, **__: sdpa_backward_flop_count(
+        lambda grad, query, key, value, *_, **__: sdpa_backward_flop_count(  # type: ignore[no-untyped-call]
             grad.shape, query.shape, key.shape, value.shape
         )
     ),
@@ -47,7 +48,7 @@ _ATTENTION_FLOPS: Mapping[str, Callable[..., int]] = {
 _INSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The mode that sees every operator below autograd, writes it down and hands it on to the fake mode below it.
 
     Attributes:
@@ -59,7 +60,7 @@ class Recorder(TorchDispatchMode):
     """
 
     def __init__(self, fake: FakeTensorMode) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recording = Recording(tf32=torch.get_float32_matmul_precision() != "highest")
         self.fake = fake
         self.leaves: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
@@ -68,20 +69,19 @@ class Recorder(TorchDispatchMode):
         self._modules = ModuleTracker()
         self._storages = _Storages(self.recording)
         self._fakes: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = {}
-        self._arguments: dict[Any, tuple[str, ...]] = {}
         self._hooks: list[Any] = []
 
     def __enter__(self) -> Recorder:
-        self._modules.__enter__()
+        self._modules.__enter__()  # type: ignore[no-untyped-call]
         self._hooks.append(torch.nn.modules.module.register_module_forward_pre_hook(self._buffers_are_weights))
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        super().__exit__(*exception)
+        super().__exit__(*exception)  # type: ignore[no-untyped-call]
         for hook in self._hooks:
             hook.remove()
-        self._modules.__exit__(*exception)
+        self._modules.__exit__(*exception)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -151,7 +151,7 @@ class Recorder(TorchDispatchMode):
         self.recording.operations.append(
             Operation(
                 name=name,
-                arguments=self._named(func, args, kwargs, inputs),
+                arguments=_named(func, args, kwargs, inputs),
                 inputs=tuple(inputs[id(tensor)] for tensor in tensors),
                 outputs=outputs,
                 flops=float(_flops(name, func, fake_args, fake_kwargs, result)),
@@ -205,7 +205,7 @@ class Recorder(TorchDispatchMode):
         if not tensor.requires_grad or not tensor.is_leaf or id(tensor) in self.leaves:
             return
         self.leaves[id(tensor)] = (tensor, tensor.grad)
-        self._hooks.append(tensor.register_post_accumulate_grad_hook(self._label_gradient))
+        self._hooks.append(tensor.register_post_accumulate_grad_hook(self._label_gradient))  # type: ignore[no-untyped-call]
         if isinstance(tensor, FakeTensor) and isinstance(tensor, torch.nn.Parameter):
             self.label([tensor], WEIGHTS)
 
@@ -228,20 +228,6 @@ class Recorder(TorchDispatchMode):
             storage=self._storages.number(tensor, came),
         )
 
-    def _named(
-        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: Mapping[int, TensorInfo]
-    ) -> dict[str, Any]:
-        names = self._arguments.get(func)
-        if names is None:
-            names = self._arguments[func] = tuple(argument.name for argument in func._schema.arguments)
-
-        def plain(value: Any) -> Any:
-            if isinstance(value, list | tuple):
-                return tuple(plain(item) for item in value)
-            return inputs[id(value)] if isinstance(value, torch.Tensor) else value
-
-        return {name: plain(value) for name, value in [*zip(names, args, strict=False), *kwargs.items()]}
-
     def _module(self) -> str:
         if self.in_optimizer:
             return OPTIMIZER
@@ -252,6 +238,24 @@ class Recorder(TorchDispatchMode):
         if self.in_optimizer:
             return OPTIMIZER
         return FORWARD if torch._C._current_graph_task_id() == -1 else BACKWARD
+
+
+def _named(
+    func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: Mapping[int, TensorInfo]
+) -> dict[str, Any]:
+    """The arguments of a call by the names of the schema, tensors as what is written down of them."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return tuple(plain(item) for item in value)
+        return inputs[id(value)] if isinstance(value, torch.Tensor) else value
+
+    return {name: plain(value) for name, value in [*zip(_names(func), args, strict=False), *kwargs.items()]}
+
+
+@cache
+def _names(func: Any) -> tuple[str, ...]:
+    return tuple(argument.name for argument in func._schema.arguments)
 
 
 class _Storages:

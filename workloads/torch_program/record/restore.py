@@ -64,7 +64,7 @@ def conversions(*, put_back: bool) -> Iterator[None]:
 
     def apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
         for child in self.children() if recurse else ():
-            child._apply(fn)
+            child._apply(fn)  # type: ignore[no-untyped-call]
         for tensors in (self._parameters, self._buffers):
             for name, tensor in list(tensors.items()):
                 if tensor is not None:
