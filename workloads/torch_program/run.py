@@ -52,7 +52,7 @@ class Run:
 
         from .record.recorder import Recorder
         from .record.restore import conversions, restored
-        from .record.substitutes import AsOnDevice, autocast_here
+        from .record.substitutes import AsOnDevice, autocast_here, fused_attention
 
         # A mode the program already runs under goes on to answer: tensors of two modes do not mix.
         outer = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, FakeTensorMode)]
@@ -63,6 +63,8 @@ class Run:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(conversions(put_back=True))
             stack.enter_context(restored(recorder))
+            if self.has_gpu:
+                stack.enter_context(fused_attention())
             if not torch.accelerator.is_available():
                 stack.enter_context(autocast_here())
             stack.enter_context(fake)

@@ -19,6 +19,9 @@ SCATTERED = 3.0
 UNKNOWN = 10.0
 """The same for an operator of which nothing is known but what it reads and writes."""
 
+FACTORISATION = 300.0
+"""The same for factorisations, whose arithmetic grows faster than their bytes, in steps that wait for each other."""
+
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:

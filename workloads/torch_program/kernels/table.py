@@ -7,7 +7,7 @@ from functools import partial
 
 from ..operation import OPTIMIZER, OPTIMIZER_STATE, Operation, Recording
 from . import products, traffic
-from .kernel_use import Costing, Uses, by_bytes
+from .kernel_use import FACTORISATION, Costing, Uses, by_bytes
 
 
 def _all(names: str, costing: Costing) -> dict[str, Costing]:
@@ -110,6 +110,8 @@ def kernels_of(operation: Operation, kind: str) -> Uses:
         return traffic.over_lists(operation, kind)
     if operation.pointwise:
         return traffic.elementwise(operation, kind)
+    if operation.name.startswith(("aten.linalg_", "aten._linalg_")):
+        return by_bytes(operation, kind, widening=FACTORISATION)
     return _NAMESPACES.get(operation.name.split(".")[0], by_bytes)(operation, kind)
 
 

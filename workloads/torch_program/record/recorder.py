@@ -19,10 +19,10 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
-from torch.utils.module_tracker import ModuleTracker
 
 from ....features.errors import SpecError
 from ..operation import BACKWARD, FORWARD, GRADIENTS, INPUTS, OPTIMIZER, WEIGHTS, Operation, Recording, TensorInfo
+from .modules import ModulePaths
 
 _NOT_RECORDED = frozenset({"prim", "profiler"})
 _FREE = frozenset({
@@ -31,6 +31,7 @@ _FREE = frozenset({
 })  # fmt: skip
 """What neither computes nor moves a tensor's elements, beside views. Reading a scalar waits, but moves nothing."""
 
+_BUILT_IN = frozenset({"aten", "prims", "c10d", "_c10d_functional"})
 _LIFTS = frozenset({"aten.lift", "aten.lift_fresh", "aten.lift_fresh_copy"})
 
 _ATTENTION_FLOPS: Mapping[str, Callable[..., int]] = {
@@ -56,7 +57,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         fake: The mode that answers.
         leaves: Tensors with gradients that the program was given, with the gradient each had.
         in_optimizer: Whether a step of an optimiser runs.
-        compiled_depth: How many compiled modules are being run.
     """
 
     def __init__(self, fake: FakeTensorMode) -> None:
@@ -65,14 +65,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fake = fake
         self.leaves: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.in_optimizer = False
-        self.compiled_depth = 0
-        self._modules = ModuleTracker()
+        self._modules = ModulePaths()
         self._storages = _Storages(self.recording)
         self._fakes: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = {}
         self._hooks: list[Any] = []
 
     def __enter__(self) -> Recorder:
-        self._modules.__enter__()  # type: ignore[no-untyped-call]
+        self._modules.start()
         self._hooks.append(torch.nn.modules.module.register_module_forward_pre_hook(self._buffers_are_weights))
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -81,7 +80,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__exit__(*exception)  # type: ignore[no-untyped-call]
         for hook in self._hooks:
             hook.remove()
-        self._modules.__exit__(*exception)  # type: ignore[no-untyped-call]
+        self._modules.stop()
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -110,7 +109,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """A tensor goes from the host to a device."""
         info = self._info(self._fake_of(tensor, tensor.is_meta))
         self.recording.operations.append(
-            Operation("host.to_device", {}, (info,), (info,), module=self._module(), phase=self._phase())
+            Operation("host.to_device", {}, (info,), (info,), module=self._modules.now()[0], phase=self._phase())
         )
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -131,6 +130,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
         inputs = {id(tensor): self._info(fakes[id(tensor)]) for tensor in tensors}
         came = len(self.recording.operations)
+        module, compiled = (OPTIMIZER, False) if self.in_optimizer else self._modules.now()
         result = self._answer(func, fake_args, fake_kwargs)
         results: list[torch.Tensor] = []
         _collect((result,), results)
@@ -138,7 +138,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         known = {info.storage for info in inputs.values()}
         changes = func._schema.is_mutable
         is_view = not changes and bool(outputs) and all(info.storage in known for info in outputs)
-        if is_view or name in _FREE:
+        if is_view or name in _FREE or torch.Tag.inplace_view in func.tags:
             self.recording.views += 1
             return result
         if name in ("aten.detach", "aten.alias"):
@@ -155,10 +155,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 inputs=tuple(inputs[id(tensor)] for tensor in tensors),
                 outputs=outputs,
                 flops=float(_flops(name, func, fake_args, fake_kwargs, result)),
-                module=self._module(),
+                module=module,
                 phase=self._phase(),
                 pointwise=torch.Tag.pointwise in func.tags,
-                compiled=self.compiled_depth > 0,
+                compiled=compiled,
             )
         )
         return result
@@ -179,23 +179,36 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"torch.library.register_fake('{func.name().split('.')[0]}')",
                 field="program",
             ) from error
+        except RuntimeError as error:
+            if func.namespace in _BUILT_IN:
+                raise
+            raise SpecError(
+                f"{_line()} calls {func.name()}, which cannot be answered without running: {error}", field="program"
+            ) from error
 
     def _fake_of(self, tensor: torch.Tensor, on_meta: bool) -> torch.Tensor:
         """The fake tensor that stands for one; on the meta device where another tensor of the call is there."""
         self._notice(tensor)
-        if isinstance(tensor, FakeTensor) and not (on_meta and not _is_on_meta(tensor)):
+        own = isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake
+        if own and not (on_meta and not _is_on_meta(tensor)):
             return tensor
+        if tensor.layout is not torch.strided:
+            raise SpecError(
+                f"{_line()} uses a tensor of layout {tensor.layout}, and only strided ones are priced; estimate a program with "
+                "dense tensors",
+                field="program",
+            )
         key = (id(tensor), on_meta)
         if key not in self._fakes:
-            if on_meta and not tensor.is_meta:
-                with _disable_current_modes():
-                    meta = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
-                fake = self.fake.from_tensor(meta)
+            if on_meta or isinstance(tensor, FakeTensor):
+                device = "meta" if on_meta else tensor.device
+                with _disable_current_modes(), self.fake:
+                    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
             else:
                 fake = self.fake.from_tensor(tensor)
             # The tensor is kept with it, so that its address is not another's.
             self._fakes[key] = (tensor, fake)
-            if not isinstance(tensor, FakeTensor):
+            if not own:
                 role = WEIGHTS if isinstance(tensor, torch.nn.Parameter) else INPUTS
                 self.recording.roles.setdefault(self._storages.number(fake), role)
         return self._fakes[key][1]
@@ -211,7 +224,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _label_gradient(self, leaf: torch.Tensor) -> None:
         if leaf.grad is not None:
-            self.label([leaf.grad], GRADIENTS)
+            self.label_own([leaf.grad], GRADIENTS)
 
     def _buffers_are_weights(self, module: torch.nn.Module, _: Any) -> None:
         for buffer in module.buffers(recurse=False):
@@ -220,19 +233,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _info(self, tensor: torch.Tensor, came: int = 0) -> TensorInfo:
         return TensorInfo(
             shape=tuple(int(size) for size in tensor.shape),
-            strides=tuple(int(stride) for stride in tensor.stride())
-            if tensor.layout is torch.strided
-            else (1,) * tensor.dim(),
+            strides=tuple(int(stride) for stride in tensor.stride()),
             dtype=str(tensor.dtype).removeprefix("torch."),
             itemsize_b=tensor.dtype.itemsize,
             storage=self._storages.number(tensor, came),
         )
-
-    def _module(self) -> str:
-        if self.in_optimizer:
-            return OPTIMIZER
-        names = [name for name in self._modules.parents if name != "Global"]
-        return max(names, key=len, default="")
 
     def _phase(self) -> str:
         if self.in_optimizer:

@@ -10,6 +10,7 @@ from unittest import mock
 import torch
 from torch.overrides import TorchFunctionMode
 
+_PLAIN_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 ACCELERATORS = frozenset({"cuda", "xpu", "mps", "hip"})
 
 
@@ -32,7 +33,7 @@ class AsOnDevice(TorchFunctionMode):
             torch.rms_norm: _rms_norm,
         }
         if gpu:
-            self._fused[torch.nn.functional.scaled_dot_product_attention] = _attention
+            self._fused[_PLAIN_ATTENTION] = _attention
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -74,11 +75,18 @@ def _attention(
     allowed = torch.backends.cuda.flash_sdp_enabled() or torch.backends.cuda.mem_efficient_sdp_enabled()  # type: ignore[no-untyped-call]
     learned_mask = attn_mask is not None and attn_mask.requires_grad
     if not allowed or learned_mask or query.dim() != 4 or query.shape[-1] != value.shape[-1]:
-        return torch.nn.functional.scaled_dot_product_attention(
+        return _PLAIN_ATTENTION(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
     fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     return fused(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
+
+
+@contextmanager
+def fused_attention() -> Iterator[None]:
+    """PyTorch's own layers call attention out of reach of the mode above; they find the fused one here."""
+    with mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", _attention):
+        yield
 
 
 @contextmanager
