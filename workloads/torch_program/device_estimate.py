@@ -228,9 +228,9 @@ def _predictions(
         try:
             known.update(zip(group, predictor.predict(group, [device] * len(group), coverage=coverage), strict=True))
         except SpecError as error:
-            if error.field != "dtype":
+            if error.field not in ("dtype", "family"):
                 raise
-            # A device refuses a dtype, not single sizes.
+            # A device refuses a dtype, and a model a family, not single sizes.
             refusals.update(dict.fromkeys(group, str(error)))
     return known, refusals
 

@@ -51,9 +51,9 @@ STREAMS = {"add": 3, "mul": 3, "div": 3, "sub": 3, "pow": 3, "maximum": 3}
 
 
 def rows_and_cols(elements: float, cols: int) -> dict[str, Any]:
-    """`elements` as an array with rows of `cols`, both at least 1."""
-    width = min(max(1, cols), max(1, round(elements)))
-    return {"rows": min(MAX_DIM, max(1, round(elements / width))), "cols": width}
+    """`elements` as an array with rows of about `cols`, both at least 1."""
+    rows = min(MAX_DIM, max(1, round(elements / max(1, cols))))
+    return {"rows": rows, "cols": min(MAX_DIM, max(1, round(elements / rows)))}
 
 
 def last_size(tensor: TensorInfo | None) -> int:

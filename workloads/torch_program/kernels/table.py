@@ -36,9 +36,11 @@ OPERATORS: Mapping[str, Costing] = {
     **_all("_softmax _log_softmax _safe_softmax", traffic.softmax),
     **_all("_softmax_backward_data _log_softmax_backward_data", traffic.softmax_backward),
     **_all("native_layer_norm", partial(traffic.row_norm, variant="layernorm")),
-    **_all("_fused_rms_norm", partial(traffic.row_norm, variant="rmsnorm")),
+    **dict.fromkeys(("aten._fused_rms_norm", "kernelcast.rms_norm"), partial(traffic.row_norm, variant="rmsnorm")),
     **_all("native_layer_norm_backward", partial(traffic.row_norm_backward, variant="layernorm")),
-    **_all("_fused_rms_norm_backward", partial(traffic.row_norm_backward, variant="rmsnorm")),
+    **dict.fromkeys(
+        ("aten._fused_rms_norm_backward", "kernelcast.rms_norm_backward"), partial(traffic.row_norm_backward, variant="rmsnorm")
+    ),
     **_all("native_group_norm", traffic.group_norm),
     **_all("native_group_norm_backward", partial(traffic.group_norm, passes=2.0)),
     **_all(

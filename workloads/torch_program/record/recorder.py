@@ -192,12 +192,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         own = isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake
         if own and not (on_meta and not _is_on_meta(tensor)):
             return tensor
-        if tensor.layout is not torch.strided:
-            raise SpecError(
-                f"{_line()} uses a tensor of layout {tensor.layout}, and only strided ones are priced; estimate a program with "
-                "dense tensors",
-                field="program",
-            )
         key = (id(tensor), on_meta)
         if key not in self._fakes:
             if on_meta or isinstance(tensor, FakeTensor):
@@ -219,7 +213,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         self.leaves[id(tensor)] = (tensor, tensor.grad)
         self._hooks.append(tensor.register_post_accumulate_grad_hook(self._label_gradient))  # type: ignore[no-untyped-call]
-        if isinstance(tensor, FakeTensor) and isinstance(tensor, torch.nn.Parameter):
+        if isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake and isinstance(tensor, torch.nn.Parameter):
             self.label([tensor], WEIGHTS)
 
     def _label_gradient(self, leaf: torch.Tensor) -> None:
@@ -272,6 +266,12 @@ class _Storages:
 
     def number(self, tensor: torch.Tensor, came: int = 0) -> int:
         """The number of a tensor's storage; a storage not seen before is one that comes now."""
+        if tensor.layout is not torch.strided:
+            raise SpecError(
+                f"{_line()} uses a tensor of layout {tensor.layout}, and only strided ones are priced; estimate a program with "
+                "dense tensors",
+                field="program",
+            )
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address not in self._numbers:

@@ -10,6 +10,8 @@ from unittest import mock
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .fused import rms_norm
+
 _PLAIN_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 ACCELERATORS = frozenset({"cuda", "xpu", "mps", "hip"})
 
@@ -29,8 +31,8 @@ class AsOnDevice(TorchFunctionMode):
         self._copied = copied
         self._away = not torch.accelerator.is_available()
         self._fused: dict[Any, Callable[..., Any]] = {
-            torch.nn.functional.rms_norm: _rms_norm,
-            torch.rms_norm: _rms_norm,
+            torch.nn.functional.rms_norm: rms_norm,
+            torch.rms_norm: rms_norm,
         }
         if gpu:
             self._fused[_PLAIN_ATTENTION] = _attention
@@ -63,10 +65,6 @@ def _here(word: Any) -> Any:
     return torch.device("cpu") if _is_away(word) else word
 
 
-def _rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:  # noqa: A002
-    return torch.ops.aten._fused_rms_norm(input, list(normalized_shape), weight, eps)[0]
-
-
 def _attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
@@ -75,9 +73,7 @@ def _attention(
     allowed = torch.backends.cuda.flash_sdp_enabled() or torch.backends.cuda.mem_efficient_sdp_enabled()  # type: ignore[no-untyped-call]
     learned_mask = attn_mask is not None and attn_mask.requires_grad
     if not allowed or learned_mask or query.dim() != 4 or query.shape[-1] != value.shape[-1]:
-        return _PLAIN_ATTENTION(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
+        return _PLAIN_ATTENTION(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     return fused(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
 
