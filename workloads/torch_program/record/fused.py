@@ -9,32 +9,33 @@ from torch import Tensor
 
 
 @torch.library.custom_op("kernelcast::rms_norm", mutates_args=())
-def _rms_norm(input: Tensor, normalized_shape: list[int], weight: Tensor | None) -> tuple[Tensor, Tensor]:  # noqa: A002
+def _rms_norm(input: Tensor, normalized_shape: list[int], weight: Tensor | None) -> tuple[Tensor, Tensor]:
     raise NotImplementedError("kernelcast::rms_norm is recorded, not run")
 
 
 @_rms_norm.register_fake
-def _(input: Tensor, normalized_shape: list[int], weight: Tensor | None) -> tuple[Tensor, Tensor]:  # noqa: A002
+def _(input: Tensor, normalized_shape: list[int], weight: Tensor | None) -> tuple[Tensor, Tensor]:
     rows = input.shape[: input.dim() - len(normalized_shape)]
     return torch.empty_like(input), input.new_empty(rows, dtype=torch.float32)
 
 
 @torch.library.custom_op("kernelcast::rms_norm_backward", mutates_args=())
 def _rms_norm_backward(
-    grad_out: Tensor, input: Tensor, normalized_shape: list[int], rstd: Tensor, weight: Tensor | None, output_mask: list[bool]  # noqa: A002
+    grad_out: Tensor, input: Tensor, normalized_shape: list[int], rstd: Tensor, weight: Tensor | None, output_mask: list[bool]
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     raise NotImplementedError("kernelcast::rms_norm_backward is recorded, not run")
 
 
 @_rms_norm_backward.register_fake
 def _(
-    grad_out: Tensor, input: Tensor, normalized_shape: list[int], rstd: Tensor, weight: Tensor | None, output_mask: list[bool]  # noqa: A002
+    grad_out: Tensor, input: Tensor, normalized_shape: list[int], rstd: Tensor, weight: Tensor | None, output_mask: list[bool]
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     return torch.empty_like(input), input.new_empty(0) if weight is None else torch.empty_like(weight)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     tensor, ctx.normalized_shape, weight = inputs
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(tensor, output[1], weight)
 
 
@@ -48,6 +49,6 @@ def _differentiate(context: Any, grad_out: Tensor, _: Tensor) -> tuple[Tensor | 
 _rms_norm.register_autograd(_differentiate, setup_context=_keep)
 
 
-def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:  # noqa: A002, ARG001
+def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     """`torch.nn.functional.rms_norm` as one operator."""
     return _rms_norm(input, list(normalized_shape), weight)[0]

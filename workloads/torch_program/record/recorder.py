@@ -189,8 +189,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _fake_of(self, tensor: torch.Tensor, on_meta: bool) -> torch.Tensor:
         """The fake tensor that stands for one; on the meta device where another tensor of the call is there."""
         self._notice(tensor)
-        own = isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake
-        if own and not (on_meta and not _is_on_meta(tensor)):
+        is_ours = isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake
+        if is_ours and not (on_meta and not _is_on_meta(tensor)):
             return tensor
         key = (id(tensor), on_meta)
         if key not in self._fakes:
@@ -202,7 +202,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 fake = self.fake.from_tensor(tensor)
             # The tensor is kept with it, so that its address is not another's.
             self._fakes[key] = (tensor, fake)
-            if not own:
+            if not is_ours:
                 role = WEIGHTS if isinstance(tensor, torch.nn.Parameter) else INPUTS
                 self.recording.roles.setdefault(self._storages.number(fake), role)
         return self._fakes[key][1]

@@ -63,7 +63,10 @@ def test_every_operator_of_the_table_is_one_of_pytorch() -> None:
             lambda: F.layer_norm(torch.ones(4, 6, 10), (10,)), "aten.native_layer_norm", "gpu",
             "layernorm[rows=24,cols=10]:fp32 layernorm device",
         ),
-        (lambda: F.rms_norm(torch.ones(4, 10), (10,)), "kernelcast.rms_norm", "cpu", "layernorm[rows=4,cols=10]:fp32 rmsnorm device"),
+        (
+            lambda: F.rms_norm(torch.ones(4, 10), (10,)), "kernelcast.rms_norm", "cpu",
+            "layernorm[rows=4,cols=10]:fp32 rmsnorm device",
+        ),
         (lambda: torch.ones(4, 10).sum(1), "aten.sum", "gpu", "reduction[rows=4,cols=10]:fp32 sum device"),
         (lambda: torch.ones(4, 10).mean(0), "aten.mean", "gpu", "reduction[rows=4,cols=10]:fp32 mean_rows device"),
         (lambda: torch.ones(4, 10).exp(), "aten.exp", "gpu", "elementwise[rows=4,cols=10]:fp32 exp device"),
@@ -146,7 +149,10 @@ def test_convolutions_of_every_kind_have_their_arithmetic(
 @pytest.mark.parametrize(
     ("program", "name", "bytes_"),
     [
-        (lambda: F.embedding(torch.ones(5, 3, dtype=torch.int64), torch.ones(1000, 64)), "aten.embedding", 2 * 15 * 64 * 4 + 15 * 8),
+        (
+            lambda: F.embedding(torch.ones(5, 3, dtype=torch.int64), torch.ones(1000, 64)), "aten.embedding",
+            2 * 15 * 64 * 4 + 15 * 8,
+        ),
         (lambda: torch.ones(10, 64).index_select(0, torch.ones(9, dtype=torch.int64)), "aten.index_select", 2 * 9 * 256 + 72),
         (lambda: torch.cat([torch.ones(4, 8), torch.ones(2, 8)]), "aten.cat", 2 * 6 * 8 * 4),
         (lambda: torch.ones(64, 64).to(torch.bfloat16), "aten._to_copy", 64 * 64 * 6),
