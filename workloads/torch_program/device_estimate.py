@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...features.device import Device
@@ -14,9 +14,9 @@ from ...models.predict.prediction import Interval, Prediction
 from ...models.predict.predictor import Predictor
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
 from .kernels.kernel_use import KernelUse
-from .kernels.table import NOT_ANSWERED, is_known, kernels_of, makes_state
+from .kernels.table import NOT_ANSWERED, is_known
 from .memory import Memory
-from .operation import Operation, Recording
+from .shares import Priced, Share, Shares
 
 HOST_CALL_S = {"gpu": Interval(10.5e-6, 5.3e-6, 28e-6), "cpu": Interval(1.5e-6, 0.75e-6, 3e-6)}
 """What the host takes for one kernel of eager PyTorch, beside the kernel. GPU: a call in a loop, a launch alone, a call in a
@@ -26,31 +26,12 @@ in the kernel's time, fitted to nine programs of tiny tensors on a Xeon of 2.3 G
 HOST_VIEW_S = Interval(2.2e-6, 1.1e-6, 4.4e-6)
 """The same for a call that only gives another view of a tensor, of the same programs."""
 
+IDLE_SHARE = Interval(0.1, 0.05, 0.17)
+"""What a GPU draws between kernels, as a share of its power limit: idle data-centre GPUs draw 6 to 17 % (as in
+`models/family_model/intervals.py`)."""
+
 _POWER_SPREAD = 1.3
 """How far the power of a kernel without one may lie outside the range of the program's others, as for MLIR programs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A part of a program: an operator, a module or a phase.
-
-    Attributes:
-        name: What it is; numbers of repeated modules are written `*`.
-        calls: Operators it runs.
-        latency_s: Seconds of their kernels.
-        energy_j: Joules; None where they are unknown.
-        time_share: Share of the time of all kernels.
-        bound: What binds most of its time: `compute`, `dram`, `cache` or `launch`.
-        stand_in: What it is priced as, where that is not its own kernel.
-    """
-
-    name: str
-    calls: int
-    latency_s: float
-    energy_j: float | None
-    time_share: float
-    bound: str
-    stand_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,40 +85,6 @@ class DeviceEstimate:
     whole: WholeModelPrediction | None
 
 
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """A recording with its kernels for one kind of device.
-
-    Attributes:
-        operations: Those that a step other than the first runs.
-        uses: The kernels of each.
-        views: Calls that only gave another view of a tensor.
-    """
-
-    operations: Sequence[Operation]
-    uses: Sequence[Sequence[KernelUse]]
-    views: int
-
-    @property
-    def launches(self) -> int:
-        """Kernels that run."""
-        return sum(use.count for uses in self.uses for use in uses)
-
-
-def priced(recording: Recording, kind: str) -> Priced:
-    """The kernels of a recording's operations on a kind of device, `gpu` or `cpu`."""
-    operations = [operation for operation in recording.operations if not makes_state(operation, recording)]
-    uses = [kernels_of(operation, kind) for operation in operations]
-    if recording.tf32 and kind == "gpu":
-        uses = [[_in_tf32(use) for use in some] for some in uses]
-    return Priced(operations, uses, recording.views)
-
-
-def _in_tf32(use: KernelUse) -> KernelUse:
-    product = use.spec.family in ("gemm", "conv2d") and use.spec.dtype == "fp32"
-    return replace(use, spec=replace(use.spec, dtype="tf32")) if product else use
-
-
 def estimate_on(
     predictor: Predictor, program: Priced, device: Device, memory: Memory, *, threads: int | None = None, coverage: float = 0.9
 ) -> DeviceEstimate:  # fmt: skip
@@ -168,10 +115,10 @@ def estimate_on(
     known, refusals = _predictions(predictor, list(dict.fromkeys(use.spec for use in counts)), device.name, coverage)
     unanswered = _unanswered(program, placed, refusals)
     answers = _with_power({use: _adjusted(known[use.spec], use) for use in counts if use.spec in known}, counts)
-    shares = _Shares(program, placed, answers)
+    shares = Shares(program, placed, answers)
     memory_b = device.fact("memory_b")
     whole = None
-    latency = None
+    latency = power_w = energy_j = None
     host = _plus(_times(HOST_CALL_S[device.kind], program.launches), _times(HOST_VIEW_S, program.views))
     if not unanswered:
         kernels = [Kernel(use.spec, min(counts[use], MAX_COUNT)) for use in answers]
@@ -179,10 +126,15 @@ def estimate_on(
         alone = _with_tail(whole.latency_s, answers, counts)
         # A CPU runs its own calls; a GPU works on what was launched while the host goes on.
         latency = _plus(alone, host) if is_cpu else _longer(alone, host)
-        whole = compose(kernels, list(answers.values()), launch_s=(latency.value - alone.value) / program.launches)
+        gaps_s = latency.value - alone.value
+        whole = compose(kernels, list(answers.values()), launch_s=gaps_s / program.launches)
+        idle_w = _times(IDLE_SHARE, device.fact("tdp_w") or 0.0)
+        if whole.energy_j is not None and whole.power_w is not None:
+            energy_j = _plus(whole.energy_j, _times(idle_w, gaps_s))
+            power_w = _plus(whole.power_w, _times(idle_w, gaps_s / latency.value))
     return DeviceEstimate(
         device=device.name, title=device.title, latency_s=latency,
-        power_w=None if whole is None else whole.power_w, energy_j=None if whole is None else whole.energy_j,
+        power_w=power_w, energy_j=energy_j,
         coverage=coverage, kernels_s=shares.total_s, host_s=host.value,
         bound_by="host" if host.value > shares.total_s else "device", launches=program.launches,
         bound_s=None if whole is None else whole.bound_s, memory_b=memory_b,
@@ -194,7 +146,7 @@ def estimate_on(
     )  # fmt: skip
 
 
-def _times(interval: Interval, count: int) -> Interval:
+def _times(interval: Interval, count: float) -> Interval:
     return Interval(*(end * count for end in _ends(interval)))
 
 
@@ -292,60 +244,6 @@ def _unanswered(
             if use.spec in refusals:
                 reasons[f"{operation.name}: {refusals[use.spec]}"] += 1
     return tuple(f"{reason} ({times} calls)" for reason, times in reasons.most_common())
-
-
-class _Shares:
-    """Where the time of the kernels goes."""
-
-    def __init__(
-        self, program: Priced, placed: Sequence[Sequence[KernelUse]], answers: Mapping[KernelUse, Prediction]
-    ) -> None:
-        self._rows: list[tuple[Operation, float, float | None, str, str]] = []
-        for operation, uses in zip(program.operations, placed, strict=True):
-            for use in uses:
-                answer = answers.get(replace(use, count=1, stand_in=""))
-                if answer is not None:
-                    joules = None if answer.energy_j is None else use.count * answer.energy_j.value
-                    self._rows.append(
-                        (operation, use.count * answer.latency_s.value, joules, answer.bound, use.stand_in)
-                    )
-        self.total_s = sum(row[1] for row in self._rows)
-
-    def by(self, key: Callable[[Operation], str]) -> tuple[Share, ...]:
-        """Shares of the operations with equal keys, longest first."""
-        groups: dict[str, list[tuple[Operation, float, float | None, str, str]]] = defaultdict(list)
-        for row in self._rows:
-            groups[key(row[0])].append(row)
-        shares = []
-        for name, rows in groups.items():
-            bounds: Counter[str] = Counter()
-            for _, seconds, _, bound, _ in rows:
-                bounds[bound] += seconds  # type: ignore[assignment]  # seconds of each, not how many
-            joules = [row[2] for row in rows if row[2] is not None]
-            time_s = sum(row[1] for row in rows)
-            shares.append(
-                Share(
-                    name=name, calls=len({id(row[0]) for row in rows}), latency_s=time_s,
-                    energy_j=sum(joules) if len(joules) == len(rows) else None,
-                    time_share=time_s / self.total_s if self.total_s else 0.0, bound=bounds.most_common(1)[0][0],
-                    stand_in=next((row[4] for row in rows if row[4]), ""),
-                )
-            )  # fmt: skip
-        return tuple(sorted(shares, key=lambda share: share.latency_s, reverse=True))
-
-    def by_bound(self) -> dict[str, float]:
-        """Share of the time by what binds the kernels, largest first."""
-        seconds: dict[str, float] = defaultdict(float)
-        for _, time_s, _, bound, _ in self._rows:
-            seconds[bound] += time_s
-        return {
-            name: time_s / self.total_s
-            for name, time_s in sorted(seconds.items(), key=lambda item: item[1], reverse=True)
-        }
-
-    def rough_share(self) -> float:
-        """Share of the time of stand-ins."""
-        return sum(row[1] for row in self._rows if row[4]) / self.total_s if self.total_s else 0.0
 
 
 def _notes(

@@ -12,8 +12,9 @@ from typing import Any
 from ...features.errors import SpecError, listed
 from ...models.predict.prediction import Interval
 from ..units import flops, joules, num_bytes, seconds, watts
-from .device_estimate import DeviceEstimate, Share
+from .device_estimate import DeviceEstimate
 from .memory import Memory
+from .shares import Share
 
 _SHOWN = 10
 _NOTES_SHOWN = 4

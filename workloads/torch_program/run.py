@@ -10,10 +10,11 @@ from typing import Any
 from ...features.errors import SpecError
 from ...models.predict.predictor import ArtifactPredictor
 from . import report
-from .device_estimate import DeviceEstimate, estimate_on, priced
+from .device_estimate import DeviceEstimate, estimate_on
 from .memory import Memory, peak_memory
 from .operation import Recording
 from .report import Answers
+from .shares import priced
 
 
 class Run:
