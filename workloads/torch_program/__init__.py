@@ -24,7 +24,7 @@ __all__ = ["estimate", "estimate_script"]
 
 def estimate(
     *devices: str, threads: int | None = None, batch: int | None = None, model: Path | str | ArtifactPredictor | None = None,
-    coverage: float = 0.9,
+    coverage: float = 0.9, compiled: bool = False,
 ) -> Run:  # fmt: skip
     """A context that records a PyTorch program without computing it, and then says what one run costs on each device.
 
@@ -37,6 +37,7 @@ def estimate(
         batch: samples that one run works on, for samples per second.
         model: a model directory, or a loaded predictor; default: the champion, else the shipped model.
         coverage: share of programs the intervals are built to contain, 0.5 to 0.99.
+        compiled: take everything as compiled by `torch.compile`; modules that it wrapped are in any case.
 
     Raises:
         kernelcast.features.errors.SpecError: torch is missing, a device is unknown, or, from inside the block, the program
@@ -48,7 +49,7 @@ def estimate(
 
     if model is None or isinstance(model, str | Path):
         model = load_predictor(default_model_dir() if model is None else Path(model))
-    return Run(devices, model, threads=threads, coverage=coverage, batch=batch)
+    return Run(devices, model, threads=threads, coverage=coverage, batch=batch, compiled=compiled)
 
 
 def estimate_script(

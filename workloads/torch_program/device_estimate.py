@@ -267,4 +267,4 @@ def _notes(
     for dtype, other in runs_as.items():
         if other != dtype and dtype != "tf32":
             notes.append(f"{device.name} has no {dtype}: it computes in {other}")
-    return (*notes, *(() if whole is None else whole.notes))
+    return (*program.notes, *notes, *(() if whole is None else whole.notes))

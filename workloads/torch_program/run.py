@@ -25,7 +25,8 @@ class Run:
     """
 
     def __init__(
-        self, devices: Sequence[str], predictor: ArtifactPredictor, *, threads: int | None, coverage: float, batch: int | None
+        self, devices: Sequence[str], predictor: ArtifactPredictor, *, threads: int | None, coverage: float,
+        batch: int | None, compiled: bool,
     ) -> None:  # fmt: skip
         """A run to enter; `devices` are catalogue names or aliases, see `estimate` for the rest.
 
@@ -40,7 +41,7 @@ class Run:
             raise SpecError(f"batch must be a number of samples from 1, got {batch!r}", field="batch")
         self._predictor = predictor
         self._devices = [predictor.devices.get(name) for name in dict.fromkeys(devices)]
-        self._threads, self._coverage = threads, coverage
+        self._threads, self._coverage, self._compiled = threads, coverage, compiled
         self._contexts = contextlib.ExitStack()
         self._batch = batch
         self._answers: Answers | None = None
@@ -89,7 +90,8 @@ class Run:
         if not recording.operations:
             raise SpecError("the program ran no operator; put the work inside the `with` block", field="program")
         memory = peak_memory(recording)
-        programs = {kind: priced(recording, kind) for kind in {device.kind for device in self._devices}}
+        kinds = {device.kind for device in self._devices}
+        programs = {kind: priced(recording, kind, compiled=self._compiled) for kind in kinds}
         totals = {
             device.name: estimate_on(
                 self._predictor, programs[device.kind], device, memory, threads=self._threads, coverage=self._coverage

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...models.predict.prediction import Prediction
+from .fusion import fused
 from .kernels.kernel_use import KernelUse
 from .kernels.table import kernels_of, makes_state
 from .operation import Operation, Recording
@@ -20,11 +21,13 @@ class Priced:
         operations: Those that a step other than the first runs.
         uses: The kernels of each.
         views: Calls that only gave another view of a tensor.
+        notes: What was fused.
     """
 
     operations: Sequence[Operation]
     uses: Sequence[Sequence[KernelUse]]
     views: int
+    notes: tuple[str, ...] = ()
 
     @property
     def launches(self) -> int:
@@ -32,13 +35,20 @@ class Priced:
         return sum(use.count for uses in self.uses for use in uses)
 
 
-def priced(recording: Recording, kind: str) -> Priced:
-    """The kernels of a recording's operations on a kind of device, `gpu` or `cpu`."""
+def priced(recording: Recording, kind: str, *, compiled: bool = False) -> Priced:
+    """The kernels of a recording's operations on a kind of device, `gpu` or `cpu`; `compiled`: as if all were compiled."""
     operations = [operation for operation in recording.operations if not makes_state(operation, recording)]
-    uses = [kernels_of(operation, kind) for operation in operations]
+    after = fused(recording, operations, everything=compiled)
+    uses = [kernels_of(operation, kind) for operation in after.operations]
     if recording.tf32 and kind == "gpu":
         uses = [[_in_tf32(use) for use in some] for some in uses]
-    return Priced(operations, uses, recording.views)
+    notes: tuple[str, ...] = ()
+    if after.passes or compiled or any(operation.compiled for operation in operations):
+        notes = (
+            f"what torch.compile would fuse was recorded eagerly: {after.chained} element-by-element operators are taken as "
+            f"{after.passes} passes, nothing else as fused",
+        )
+    return Priced(after.operations, uses, recording.views, notes)
 
 
 def _in_tf32(use: KernelUse) -> KernelUse:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 
 class ModulePaths:
@@ -18,25 +19,34 @@ class ModulePaths:
         compiled_depth: How many modules that `torch.compile` wrapped are being called.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, enters: Callable[[torch.nn.Module], None]) -> None:
+        """Nothing is followed yet; `enters` is told of each call."""
         self.compiled_depth = 0
         self._stack: list[str] = []
         self._names: dict[int, str] = {}
         self._modules: list[torch.nn.Module] = []
         self._by_node: dict[int, tuple[str, bool]] = {}
-        self._hooks: list[Any] = []
+        self._enters = enters
+        self._patch: Any = None
 
     def start(self) -> None:
-        """Follow calls of modules from now on."""
-        self._hooks = [
-            register_module_forward_pre_hook(self._enters),
-            register_module_forward_hook(self._leaves, always_call=True),
-        ]
+        """Follow calls of modules from now on; global hooks would have compiled modules warn and call them twice."""
+        call = torch.nn.Module.__call__
+
+        def followed(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            self._enter(module)
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                self._stack.pop()
+                self.compiled_depth -= is_compiled(module)
+
+        self._patch = mock.patch.object(torch.nn.Module, "__call__", followed)
+        self._patch.start()
 
     def stop(self) -> None:
         """Follow them no longer."""
-        for hook in self._hooks:
-            hook.remove()
+        self._patch.stop()
 
     def now(self) -> tuple[str, bool]:
         """The path of the module whose operator is to run, such as `GPT.blocks.0`, and whether it is compiled."""
@@ -47,7 +57,7 @@ class ModulePaths:
         self._by_node[torch._C._autograd._get_sequence_nr() - 1] = here
         return here
 
-    def _enters(self, module: torch.nn.Module, _: Any) -> None:
+    def _enter(self, module: torch.nn.Module) -> None:
         if id(module) not in self._names:
             root = type(module).__name__
             for name, part in module.named_modules():
@@ -56,10 +66,7 @@ class ModulePaths:
             self._modules.append(module)
         self._stack.append(self._names[id(module)])
         self.compiled_depth += is_compiled(module)
-
-    def _leaves(self, module: torch.nn.Module, *_: Any) -> None:
-        self._stack.pop()
-        self.compiled_depth -= is_compiled(module)
+        self._enters(module)
 
 
 def is_compiled(module: torch.nn.Module) -> bool:

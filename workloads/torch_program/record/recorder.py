@@ -65,14 +65,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fake = fake
         self.leaves: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.in_optimizer = False
-        self._modules = ModulePaths()
+        self._modules = ModulePaths(self._buffers_are_weights)
         self._storages = _Storages(self.recording)
         self._fakes: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = {}
         self._hooks: list[Any] = []
 
     def __enter__(self) -> Recorder:
         self._modules.start()
-        self._hooks.append(torch.nn.modules.module.register_module_forward_pre_hook(self._buffers_are_weights))
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -220,7 +219,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if leaf.grad is not None:
             self.label_own([leaf.grad], GRADIENTS)
 
-    def _buffers_are_weights(self, module: torch.nn.Module, _: Any) -> None:
+    def _buffers_are_weights(self, module: torch.nn.Module) -> None:
         for buffer in module.buffers(recurse=False):
             self.label([self._fake_of(buffer, buffer.is_meta)], WEIGHTS)
 
