@@ -132,7 +132,7 @@ def main() -> None:
         inside = latency.lower <= label_s <= latency.upper
         errors[row["mode"]].append((abs(error), inside, peers))
         print(
-            f"{row['mode']:5s} {row['model']:10s} {row['device']:23s} batch {row['batch']:2d}  measured {label_s * 1e3:7.1f} ms  "
+            f"{row['mode']:5s} {row['model']:10s} {row['device']:23s} batch {row['batch']:2d}  {label_s * 1e3:7.1f} ms  "
             f"estimate {latency.value * 1e3:7.1f} ms {error:+6.1%}  inside {'yes' if inside else 'no':3s}  "
             + "  ".join(f"{peer} {value:.1%}" for peer, value in zip(PEERS, peers, strict=True))
         )
@@ -141,8 +141,8 @@ def main() -> None:
         means_of_peers = np.nanmean(np.array(peers_all), axis=0)
         means = "  ".join(f"{peer} {value:.1%}" for peer, value in zip(PEERS, means_of_peers, strict=True))
         print(
-            f"{mode}: {len(results)} rows, mean error {np.mean(ours_all):.1%}, median {np.median(ours_all):.1%}, inside the 90 % "
-            f"interval {np.mean(inside_all):.0%}; {means}"
+            f"{mode}: {len(results)} rows, mean error {np.mean(ours_all):.1%}, median {np.median(ours_all):.1%}, "
+            f"inside the 90 % interval {np.mean(inside_all):.0%}; {means}"
         )
 
 

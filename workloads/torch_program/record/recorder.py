@@ -28,6 +28,7 @@ _NOT_RECORDED = frozenset({"prim", "profiler"})
 _FREE = frozenset({
     "aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided",
     "aten._local_scalar_dense", "aten._unsafe_view", "aten._reshape_alias", "aten.is_same_size", "aten.resize_", "aten.set_",
+    "_c10d_functional.wait_tensor",
 })  # fmt: skip
 """What neither computes nor moves a tensor's elements, beside views. Reading a scalar waits, but moves nothing."""
 
@@ -65,7 +66,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fake = fake
         self.leaves: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.in_optimizer = False
-        self._modules = ModulePaths(self._buffers_are_weights)
+        self._modules = ModulePaths(self._enter_module)
         self._storages = _Storages(self.recording)
         self._fakes: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = {}
         self._hooks: list[Any] = []
@@ -136,11 +137,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         outputs = tuple(self._info(tensor, came) for tensor in results)
         known = {info.storage for info in inputs.values()}
         changes = func._schema.is_mutable
-        is_view = not changes and bool(outputs) and all(info.storage in known for info in outputs)
+        # Schemas of collectives do not say that they write.
+        may_be_view = not changes and func.namespace == "aten" and bool(outputs)
+        is_view = may_be_view and all(info.storage in known for info in outputs)
         if is_view or name in _FREE or torch.Tag.inplace_view in func.tags:
             self.recording.views += 1
-            return result
-        if name in ("aten.detach", "aten.alias"):
             return result
         if not outputs and changes:
             # Operators on lists that work in place return nothing; what they write is what they are given first.
@@ -219,7 +220,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if leaf.grad is not None:
             self.label_own([leaf.grad], GRADIENTS)
 
-    def _buffers_are_weights(self, module: torch.nn.Module) -> None:
+    def _enter_module(self, module: torch.nn.Module) -> None:
+        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            raise SpecError(
+                f"{_line()} calls DistributedDataParallel, whose reducer works on real gradients; estimate its `.module`, and "
+                "add the all-reduce of its gradients yourself",
+                field="program",
+            )
         for buffer in module.buffers(recurse=False):
             self.label([self._fake_of(buffer, buffer.is_meta)], WEIGHTS)
 
