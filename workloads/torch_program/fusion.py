@@ -29,8 +29,10 @@ class Fused:
 def fused(recording: Recording, operations: Sequence[Operation], *, everything: bool = False) -> Fused:
     """The operations with chains in compiled modules made one; with `everything`, also outside them.
 
-    A chain is consecutive: Inductor also reorders, and fuses into sums, so that this is the least it does.
+    An operator moves to the one that reads it first; a chain is what is then consecutive. Inductor also fuses into sums: this
+    is the least it does.
     """
+    operations = _moved(operations, everything)
     last_read: dict[int, int] = {}
     for i, operation in enumerate(operations):
         last_read.update(dict.fromkeys((tensor.storage for tensor in operation.inputs), i))
@@ -51,6 +53,40 @@ def fused(recording: Recording, operations: Sequence[Operation], *, everything: 
         results.append(_chain(recording, operations[start:end], end, last_read))
         chained, passes, start = chained + end - start, passes + 1, end
     return Fused(tuple(results), chained, passes)
+
+
+def _moved(operations: Sequence[Operation], everything: bool) -> list[Operation]:
+    """The operations with those that fuse right before their first reader, where that fuses too and nothing between writes what
+    they read.
+    """
+    before: dict[int, list[int]] = {}
+    reader: dict[int, int] = {}
+    for i in range(len(operations) - 1, -1, -1):
+        operation = operations[i]
+        if _fuses(operation, everything):
+            at = min((reader[tensor.storage] for tensor in operation.outputs if tensor.storage in reader), default=i)
+            read = {tensor.storage for tensor in operation.inputs} | {tensor.storage for tensor in operation.outputs}
+            between = operations[i + 1 : at]
+            if (
+                at > i + 1
+                and operations[at].phase == operation.phase
+                and _fuses(operations[at], everything)
+                and not any(tensor.storage in read for other in between for tensor in other.outputs)
+            ):
+                before.setdefault(at, []).insert(0, i)
+        reader.update({tensor.storage: i for tensor in operation.inputs})
+    moved = {i for items in before.values() for i in items}
+    order: list[Operation] = []
+
+    def add(i: int) -> None:
+        for earlier in before.get(i, ()):
+            add(earlier)
+        order.append(operations[i])
+
+    for i in range(len(operations)):
+        if i not in moved:
+            add(i)
+    return order
 
 
 def _fuses(operation: Operation, everything: bool) -> bool:

@@ -53,7 +53,7 @@ class Run:
         from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
         from .record.recorder import Recorder
-        from .record.restore import conversions, restored
+        from .record.restore import conversions, fused_anywhere, restored
         from .record.substitutes import AsOnDevice, autocast_here, fused_attention
 
         # A mode the program already runs under goes on to answer: tensors of two modes do not mix.
@@ -65,6 +65,7 @@ class Run:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(conversions(put_back=True))
             stack.enter_context(restored(recorder))
+            stack.enter_context(fused_anywhere())
             if self.has_gpu:
                 stack.enter_context(fused_attention())
             if not torch.accelerator.is_available():

@@ -46,6 +46,25 @@ def test_a_chain_reads_and_writes_what_it_does_from_outside(recorded: Recorded) 
     assert "4 element-by-element operators are taken as 1 passes" in compiled.notes[0]
 
 
+def test_an_operator_moves_to_its_reader_but_not_past_what_writes_its_operand(recorded: Recorded) -> None:
+    a, b = torch.ones(64, 64), torch.ones(64, 64)
+
+    def moves() -> torch.Tensor:
+        gate = torch.sigmoid(a)
+        return (b @ b) * gate
+
+    def stays() -> torch.Tensor:
+        x = torch.empty(64, 64)
+        gate = torch.sigmoid(x)
+        torch.mm(b, b, out=x)
+        return x * gate
+
+    for program, names in ((moves, ["aten.mm", CHAIN]), (stays, ["aten.sigmoid", "aten.mm", "aten.mul"])):
+        run = recorded(program)
+        after = fused(run.recording, run.recording.operations, everything=True)
+        assert [item.name for item in after.operations] == names
+
+
 def test_modules_that_were_compiled_are_found_and_others_are_not(recorded: Recorded) -> None:
     plain, compiled = Gate(), torch.compile(Gate(), backend="eager")
     x, y = torch.ones(32, 64), torch.ones(32, 256)

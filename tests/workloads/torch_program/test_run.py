@@ -282,6 +282,19 @@ def test_small_programs_wait_for_the_host_of_a_gpu(recorded: Recorded) -> None:
     assert "host: calls take" in str(tiny)
 
 
+def test_fused_optimisers_work_without_weights(recorded: Recorded) -> None:
+    with torch.device("meta"):
+        model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+
+    def step() -> None:
+        model(torch.ones(4, 64)).sum().backward()
+        optimizer.step()
+
+    names = [item.name for item in recorded(step).recording.operations]
+    assert names.count("aten._fused_adamw_") == 1
+
+
 def test_memory_has_the_parts_of_a_training_step(recorded: Recorded) -> None:
     model = nn.Linear(1000, 1000, bias=False)
     optimizer = torch.optim.AdamW(model.parameters())

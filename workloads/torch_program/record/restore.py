@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -49,6 +50,16 @@ class Restore:
             optimizer.state.update(state)
             for group, chosen in groups:
                 group["foreach"] = chosen
+
+
+@contextmanager
+def fused_anywhere() -> Iterator[None]:
+    """Fused optimisers take parameters on the meta device too: they stand for those of a GPU."""
+    with ExitStack() as stack:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("torch.optim.") and hasattr(module, "_device_dtype_check_for_fused"):
+                stack.enter_context(mock.patch.object(module, "_device_dtype_check_for_fused", return_value=None))
+        yield
 
 
 @contextmanager
