@@ -15,16 +15,16 @@ def _all(names: str, costing: Costing) -> dict[str, Costing]:
 
 
 OPERATORS: Mapping[str, Costing] = {
-    **_all("mm addmm _scaled_mm _int_mm", products.matrix_product),
+    **_all("mm addmm _scaled_mm _scaled_mm_v2 _int_mm", products.matrix_product),
     **_all("mv addmv dot vdot", products.matrix_vector),
-    **_all("bmm baddbmm", products.batched_product),
+    **_all("bmm baddbmm addbmm", products.batched_product),
     **_all("_grouped_mm _scaled_grouped_mm", products.grouped_product),
     **_all("convolution", products.convolution),
     **_all("convolution_backward", products.convolution_backward),
     **_all(
         "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
-        "_scaled_dot_product_efficient_attention "
-        "_scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable", products.attention,
+        "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
+        "_scaled_dot_product_fused_attention_overrideable", products.attention,
     ),
     **_all(
         "_scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_flash_attention_backward "
@@ -51,47 +51,62 @@ OPERATORS: Mapping[str, Costing] = {
         "native_batch_norm_backward cudnn_batch_norm_backward batch_norm_backward", partial(traffic.batch_norm, passes=1.5)
     ),
     **_all(
-        "sum mean amax amin max min argmax argmin prod any all var std var_mean std_mean norm "
-        "linalg_vector_norm logsumexp "
-        "nansum count_nonzero aminmax", traffic.reduction,
+        "sum mean amax amin max min argmax argmin prod any all var std var_mean std_mean norm linalg_vector_norm "
+        "logsumexp nansum count_nonzero aminmax", traffic.reduction,
     ),
     **_all(
         "clone copy _to_copy contiguous cat stack repeat constant_pad_nd flip roll tril triu split_copy "
-        "split_with_sizes_copy "
-        "permute_copy transpose_copy expand_copy slice_backward select_backward as_strided_copy", traffic.copy,
+        "split_with_sizes_copy permute_copy transpose_copy expand_copy slice_backward select_backward "
+        "as_strided_copy", traffic.copy,
     ),
     **_all(
         "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full zero fill scalar_tensor "
-        "arange linspace eye "
-        "rand randn rand_like randn_like randint randint_like randperm uniform normal bernoulli random exponential",
+        "arange linspace eye rand randn rand_like randn_like randint randint_like randperm uniform normal "
+        "bernoulli random exponential",
         traffic.fill,
+    ),
+    # Element by element, though PyTorch does not tag them.
+    **_all(
+        "masked_fill rsub floor_divide glu glu_backward log_sigmoid_forward log_sigmoid_backward elu_backward "
+        "leaky_relu_backward hardtanh_backward hardswish hardswish_backward hardsigmoid_backward "
+        "softplus_backward softshrink_backward hardshrink_backward _prelu_kernel _prelu_kernel_backward "
+        "rrelu_with_noise rrelu_with_noise_backward soft_margin_loss soft_margin_loss_backward complex polar",
+        traffic.elementwise,
+    ),
+    **_all(
+        "reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward replication_pad1d "
+        "replication_pad1d_backward replication_pad2d replication_pad2d_backward diagonal_copy diag_embed "
+        "diagonal_backward narrow_copy view_copy unbind_copy unfold_copy unfold_backward squeeze_copy "
+        "unsqueeze_copy t_copy alias_copy block_diag _chunk_cat rot90 pixel_unshuffle channel_shuffle",
+        traffic.copy,
     ),
     **_all("embedding index index_select gather take _unsafe_index", traffic.gather),
     **_all("embedding_dense_backward", traffic.embedding_backward),
     **_all(
-        "scatter scatter_add scatter_reduce index_add index_put index_copy index_fill masked_scatter _unsafe_index_put "
-        "_index_put_impl slice_scatter select_scatter", traffic.scatter,
+        "scatter scatter_add scatter_reduce index_add index_put index_copy index_fill masked_scatter "
+        "_unsafe_index_put _index_put_impl slice_scatter select_scatter", traffic.scatter,
     ),
     **_all("nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward", traffic.per_row),
     **_all(
         "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d "
-        "avg_pool3d_backward "
-        "max_pool3d_with_indices max_pool3d_with_indices_backward", traffic.pooling,
+        "avg_pool3d_backward max_pool3d_with_indices max_pool3d_with_indices_backward", traffic.pooling,
     ),
     **_all(
         "native_dropout native_dropout_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward "
         "adaptive_max_pool2d upsample_nearest2d upsample_nearest2d_backward upsample_bilinear2d "
-        "upsample_bilinear2d_backward "
-        "upsample_bicubic2d _upsample_bilinear2d_aa grid_sampler_2d grid_sampler_2d_backward im2col col2im "
-        "pixel_shuffle "
-        "_embedding_bag _embedding_bag_dense_backward _thnn_fused_lstm_cell _thnn_fused_gru_cell mse_loss "
-        "mse_loss_backward "
+        "upsample_bilinear2d_backward upsample_bicubic2d upsample_bicubic2d_backward _upsample_bilinear2d_aa "
+        "_upsample_bilinear2d_aa_backward upsample_nearest1d upsample_nearest1d_backward upsample_linear1d "
+        "upsample_linear1d_backward upsample_trilinear3d upsample_trilinear3d_backward upsample_nearest3d "
+        "upsample_nearest3d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward "
+        "adaptive_max_pool2d_backward grid_sampler_3d grid_sampler_3d_backward grid_sampler_2d "
+        "grid_sampler_2d_backward im2col col2im pixel_shuffle _embedding_bag _embedding_bag_backward "
+        "_embedding_bag_dense_backward _thnn_fused_lstm_cell _thnn_fused_gru_cell mse_loss mse_loss_backward "
         "smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward binary_cross_entropy "
         "binary_cross_entropy_backward binary_cross_entropy_with_logits", traffic.sweep,
     ),
-    **_all("cumsum cumprod logcumsumexp", partial(traffic.sweep, passes=1.5, widening=3.0)),
+    **_all("cumsum cumprod logcumsumexp cummax cummin", partial(traffic.sweep, passes=1.5, widening=3.0)),
     # Radix sorts of GPUs pass over keys and positions some ten times.
-    **_all("sort topk kthvalue argsort unique_consecutive", partial(traffic.sweep, passes=10.0, widening=10.0)),
+    **_all("sort topk kthvalue argsort median nanmedian mode", partial(traffic.sweep, passes=10.0, widening=10.0)),
 }  # fmt: skip
 
 _NAMESPACES: Mapping[str, Costing] = {

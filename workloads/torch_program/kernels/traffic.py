@@ -202,7 +202,11 @@ def copy(operation: Operation, kind: str) -> Uses:
     dtype = float_dtype(target, source)
     elements = moved / (2 * itemsize_b(dtype))
     # Neighbours of the target lie apart in the source: a transposition.
-    turned = len(source.shape) > 1 and source.strides[-1] != target.strides[-1] and source.strides[-1] != 0
+    turned = (
+        min(len(source.shape), len(target.shape)) > 1
+        and source.strides[-1] != target.strides[-1]
+        and source.strides[-1] != 0
+    )
     spec = KernelSpec.of(
         "copy",
         dtype,
