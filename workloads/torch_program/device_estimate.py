@@ -128,10 +128,12 @@ def estimate_on(
         latency = _plus(alone, host) if is_cpu else _longer(alone, host)
         gaps_s = latency.value - alone.value
         whole = compose(kernels, list(answers.values()), launch_s=gaps_s / program.launches)
-        idle_w = _times(IDLE_SHARE, device.fact("tdp_w") or 0.0)
-        if whole.energy_j is not None and whole.power_w is not None:
+        limit_w = device.fact("tdp_w")
+        if whole.energy_j is not None and whole.power_w is not None and limit_w is not None:
+            idle_w = _times(IDLE_SHARE, limit_w)
             energy_j = _plus(whole.energy_j, _times(idle_w, gaps_s))
-            power_w = _plus(whole.power_w, _times(idle_w, gaps_s / latency.value))
+            drawn_w = _plus(whole.power_w, _times(idle_w, gaps_s / latency.value))
+            power_w = Interval(*(min(end, limit_w) for end in _ends(drawn_w)))
     return DeviceEstimate(
         device=device.name, title=device.title, latency_s=latency,
         power_w=power_w, energy_j=energy_j,

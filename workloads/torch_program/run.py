@@ -31,7 +31,7 @@ class Run:
         """A run to enter; `devices` are catalogue names or aliases, see `estimate` for the rest.
 
         Raises:
-            SpecError: there is no device, one is unknown, or `batch` is no number of samples.
+            SpecError: there is no device, one is unknown, or `batch` or `threads` is no number from 1.
         """
         if not devices:
             raise SpecError(
@@ -39,6 +39,8 @@ class Run:
             )
         if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
             raise SpecError(f"batch must be a number of samples from 1, got {batch!r}", field="batch")
+        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+            raise SpecError(f"threads must be a number of CPU threads from 1, got {threads!r}", field="threads")
         self._predictor = predictor
         self._devices = [predictor.devices.get(name) for name in dict.fromkeys(devices)]
         self._threads, self._coverage, self._compiled = threads, coverage, compiled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -232,7 +233,8 @@ def test_what_cannot_be_recorded_is_told(
 
 
 def test_bad_arguments_are_told(predictor: ArtifactPredictor) -> None:
-    for devices, options, field in (((), {}, "device"), (("h1000",), {}, "device"), (("h100",), {"batch": 0}, "batch")):
+    for devices, options, field in (((), {}, "device"), (("h1000",), {}, "device"), (("h100",), {"batch": 0}, "batch"),
+                                    (("h100",), {"threads": 0}, "threads")):  # fmt: skip
         with pytest.raises(SpecError) as error:
             kernelcast.torch.estimate(*devices, model=predictor, **options)
         assert error.value.field == field
@@ -273,6 +275,12 @@ def test_a_table_for_pandas(recorded: Recorded) -> None:
     frame = recorded(lambda: mlp()(torch.ones(32, 64))).to_pandas()
     assert isinstance(frame, pandas.DataFrame)
     assert {"device", "part", "name", "latency_s"} <= set(frame.columns)
+
+
+def test_without_pandas_it_says_what_to_do(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(SpecError, match=r"pip install pandas, or take rows\(\)"):
+        recorded(lambda: torch.ones(4) + 1).to_pandas()
 
 
 def test_small_programs_wait_for_the_host_of_a_gpu(recorded: Recorded) -> None:
