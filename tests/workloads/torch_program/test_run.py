@@ -176,9 +176,11 @@ def test_autocast_of_a_gpu_casts_here_and_modules_are_named_in_both_passes(recor
 
 def test_what_moves_to_a_gpu_that_is_not_here_is_a_copy_over_the_host_link(recorded: Recorded) -> None:
     model = mlp()
-    run = recorded(lambda: model.to("cuda")(torch.ones(32, 64).cuda()).half())
+    run = recorded(lambda: model.to("cuda")(torch.ones(32, 64).cuda()).half().cpu())
     (answer,) = run.totals.values()
-    assert any("host.to_device" in note for note in answer.notes)
+    copies = [item.inputs[0].shape for item in run.recording.operations if item.name == "host.copy"]
+    assert copies == [(256, 64), (256,), (8, 256), (8,), (32, 64), (32, 8)]
+    assert any("host.copy" in note for note in answer.notes)
     assert type(model[0].weight.data) is torch.Tensor
     assert model[0].weight.dtype is torch.float32
 

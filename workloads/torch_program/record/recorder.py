@@ -105,11 +105,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The same of tensors that may be the user's own, which fake ones stand for."""
         self.label([self._fake_of(tensor, tensor.is_meta) for tensor in tensors], role)
 
-    def copied_from_host(self, tensor: torch.Tensor) -> None:
-        """A tensor goes from the host to a device."""
+    def host_copy(self, tensor: torch.Tensor) -> None:
+        """A tensor goes from the host to a device, or back."""
         info = self._info(self._fake_of(tensor, tensor.is_meta))
         self.recording.operations.append(
-            Operation("host.to_device", {}, (info,), (info,), module=self._modules.now()[0], phase=self._phase())
+            Operation("host.copy", {}, (info,), (info,), module=self._modules.now()[0], phase=self._phase())
         )
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

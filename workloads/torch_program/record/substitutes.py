@@ -19,14 +19,14 @@ ACCELERATORS = frozenset({"cuda", "xpu", "mps", "hip"})
 class AsOnDevice(TorchFunctionMode):
     """Hands functions of PyTorch on as the devices that are asked for would run them.
 
-    * A device that this machine's torch has no support for is the host: tensors are fake either way. A tensor moved there is
-      a copy from host to device.
+    * A device that this machine's torch has no support for is the host: tensors are fake either way. A tensor moved there, or
+      to the host, is a copy over the link between them.
     * With a GPU among the devices, attention drops out inside the fused kernel, which the host has not.
     * RMSNorm is one kernel, as it is on GPUs and as the family measured it on CPUs.
     """
 
     def __init__(self, copied: Callable[[torch.Tensor], None], *, gpu: bool) -> None:
-        """The mode; `copied` is told of tensors that go from the host to a device."""
+        """The mode; `copied` is told of tensors that go between host and device."""
         super().__init__()
         self._copied = copied
         self._away = not torch.accelerator.is_available()
@@ -43,16 +43,19 @@ class AsOnDevice(TorchFunctionMode):
         """Call a function, or what takes its place."""
         kwargs = kwargs or {}
         if self._away:
-            if func is torch.Tensor.cuda or (
-                func is torch.Tensor.to and any(map(_is_away, (*args[1:], *kwargs.values())))
-            ):
+            is_move = func in (torch.Tensor.cuda, torch.Tensor.cpu)
+            if is_move or (func is torch.Tensor.to and any(map(_is_device, (*args[1:], *kwargs.values())))):
                 self._copied(args[0])
-                if func is torch.Tensor.cuda:
-                    return args[0]
+            if func is torch.Tensor.cuda:
+                return args[0]
             if func is torch.Tensor.to:
                 args = tuple(_here(word) for word in args)
             kwargs = {name: _here(value) for name, value in kwargs.items()}
         return self._fused.get(func, func)(*args, **kwargs)
+
+
+def _is_device(word: Any) -> bool:
+    return isinstance(word, torch.device) or word == "cpu" or _is_away(word)
 
 
 def _is_away(word: Any) -> bool:
