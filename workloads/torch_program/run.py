@@ -74,7 +74,7 @@ class Run:
                 stack.enter_context(autocast_here())
             stack.enter_context(fake)
             stack.enter_context(recorder)
-            stack.enter_context(AsOnDevice(recorder.host_copy, gpu=self.has_gpu))
+            stack.enter_context(AsOnDevice(recorder, gpu=self.has_gpu))
             self._contexts = stack.pop_all()
         return self
 

@@ -34,7 +34,7 @@ def run_script(path: Path, function: str, run: Run) -> Run:
     with contextlib.redirect_stdout(sys.stderr), FakeTensorMode(allow_non_fake_inputs=True):
         with (
             conversions(put_back=False),
-            AsOnDevice(lambda tensor: None, gpu=run.has_gpu),
+            AsOnDevice(None, gpu=run.has_gpu),
             _sentences(f"{path} cannot be loaded", path),
         ):
             module = _load(path)

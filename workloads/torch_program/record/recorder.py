@@ -70,6 +70,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._storages = _Storages(self.recording)
         self._fakes: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = {}
         self._hooks: list[Any] = []
+        # What a program moves to a device that is not here stays where it is; storages tell what would be there.
+        self._on_device: set[int] = set()
 
     def __enter__(self) -> Recorder:
         self._modules.start()
@@ -88,7 +90,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Write down one call and let the fake mode answer it."""
         kwargs = kwargs or {}
         if func.namespace in _NOT_RECORDED:
-            return self._answer(func, args, kwargs)
+            return _answer(func, args, kwargs)
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
             with self:
                 parts = func.decompose(*args, **kwargs)
@@ -105,12 +107,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The same of tensors that may be the user's own, which fake ones stand for."""
         self.label([self._fake_of(tensor, tensor.is_meta) for tensor in tensors], role)
 
-    def host_copy(self, tensor: torch.Tensor) -> None:
-        """A tensor goes from the host to a device, or back."""
+    def host_copy(self, tensor: torch.Tensor, *, to_device: bool) -> None:
+        """A tensor goes from the host to a device, or back; nothing moves where it is there. Weights are on the device."""
         info = self._info(self._fake_of(tensor, tensor.is_meta))
-        self.recording.operations.append(
-            Operation("host.copy", {}, (info,), (info,), module=self._modules.now()[0], phase=self._phase())
-        )
+        if self._is_on_device(info) != to_device:
+            self.recording.operations.append(
+                Operation("host.copy", {}, (info,), (info,), module=self._modules.now()[0], phase=self._phase())
+            )
+        if to_device:
+            self._on_device.add(info.storage)
+
+    def place(self, tensor: torch.Tensor) -> None:
+        """A tensor was made on a device."""
+        self._on_device.add(self._storages.number(tensor))
+
+    def _is_on_device(self, info: TensorInfo) -> bool:
+        return info.storage in self._on_device or self.recording.roles.get(info.storage) == WEIGHTS
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = str(func._overloadpacket)
@@ -119,7 +131,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return func(*args)
         if name in _LIFTS:
             # A tensor written down in the program: the fake mode keeps its value, as long as that stays known.
-            return self._answer(func, args, kwargs)
+            return _answer(func, args, kwargs)
         tensors: list[torch.Tensor] = []
         _collect((*args, *kwargs.values()), tensors)
         on_meta = any(_is_on_meta(tensor) for tensor in tensors)
@@ -131,11 +143,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         inputs = {id(tensor): self._info(fakes[id(tensor)]) for tensor in tensors}
         came = len(self.recording.operations)
         module, compiled = (OPTIMIZER, False) if self.in_optimizer else self._modules.now()
-        result = self._answer(func, fake_args, fake_kwargs)
+        result = _answer(func, fake_args, fake_kwargs)
         results: list[torch.Tensor] = []
         _collect((result,), results)
         outputs = tuple(self._info(tensor, came) for tensor in results)
         known = {info.storage for info in inputs.values()}
+        if any(map(self._is_on_device, inputs.values())):
+            self._on_device.update(info.storage for info in outputs)
         changes = func._schema.is_mutable
         # Schemas of collectives do not say that they write.
         may_be_view = not changes and func.namespace == "aten" and bool(outputs)
@@ -162,29 +176,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         )
         return result
-
-    def _answer(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        try:
-            return func(*args, **kwargs)
-        except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise SpecError(
-                f"{_line()} needs the values of a tensor ({func.name()}), and an estimate computes none; "
-                "leave out what depends on values (`.item()`, printing, `if` on a tensor, boolean masks as an index), or "
-                "estimate the part before and the part behind it",
-                field="program",
-            ) from error
-        except (UnsupportedOperatorException, NotImplementedError) as error:
-            raise SpecError(
-                f"{_line()} calls {func.name()}, which does not say the shape of its result without running; register one with "
-                f"torch.library.register_fake('{func.name().split('.')[0]}')",
-                field="program",
-            ) from error
-        except RuntimeError as error:
-            if func.namespace in _BUILT_IN:
-                raise
-            raise SpecError(
-                f"{_line()} calls {func.name()}, which cannot be answered without running: {error}", field="program"
-            ) from error
 
     def _fake_of(self, tensor: torch.Tensor, on_meta: bool) -> torch.Tensor:
         """The fake tensor that stands for one; on the meta device where another tensor of the call is there."""
@@ -243,6 +234,35 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.in_optimizer:
             return OPTIMIZER
         return FORWARD if torch._C._current_graph_task_id() == -1 else BACKWARD
+
+
+def _answer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What the fake mode below answers.
+
+    Raises:
+        SpecError: it cannot without values, or without knowing the operator.
+    """
+    try:
+        return func(*args, **kwargs)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise SpecError(
+            f"{_line()} needs the values of a tensor ({func.name()}), and an estimate computes none; "
+            "leave out what depends on values (`.item()`, printing, `if` on a tensor, boolean masks as an index), or "
+            "estimate the part before and the part behind it",
+            field="program",
+        ) from error
+    except (UnsupportedOperatorException, NotImplementedError) as error:
+        raise SpecError(
+            f"{_line()} calls {func.name()}, which does not say the shape of its result without running; register one with "
+            f"torch.library.register_fake('{func.name().split('.')[0]}')",
+            field="program",
+        ) from error
+    except RuntimeError as error:
+        if func.namespace in _BUILT_IN:
+            raise
+        raise SpecError(
+            f"{_line()} calls {func.name()}, which cannot be answered without running: {error}", field="program"
+        ) from error
 
 
 def _named(

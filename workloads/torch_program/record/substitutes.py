@@ -11,6 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .fused import rms_norm
+from .recorder import Recorder
 
 _PLAIN_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 ACCELERATORS = frozenset({"cuda", "xpu", "mps", "hip"})
@@ -25,10 +26,10 @@ class AsOnDevice(TorchFunctionMode):
     * RMSNorm is one kernel, as it is on GPUs and as the family measured it on CPUs.
     """
 
-    def __init__(self, copied: Callable[[torch.Tensor], None], *, gpu: bool) -> None:
-        """The mode; `copied` is told of tensors that go between host and device."""
+    def __init__(self, recorder: Recorder | None, *, gpu: bool) -> None:
+        """The mode; the recorder is told of tensors that go between host and device, None where nothing is recorded."""
         super().__init__()
-        self._copied = copied
+        self._recorder = recorder
         self._away = not torch.accelerator.is_available()
         self._fused: dict[Any, Callable[..., Any]] = {
             torch.nn.functional.rms_norm: rms_norm,
@@ -42,20 +43,20 @@ class AsOnDevice(TorchFunctionMode):
     ) -> Any:
         """Call a function, or what takes its place."""
         kwargs = kwargs or {}
-        if self._away:
-            is_move = func in (torch.Tensor.cuda, torch.Tensor.cpu)
-            if is_move or (func is torch.Tensor.to and any(map(_is_device, (*args[1:], *kwargs.values())))):
-                self._copied(args[0])
-            if func is torch.Tensor.cuda:
-                return args[0]
-            if func is torch.Tensor.to:
-                args = tuple(_here(word) for word in args)
-            kwargs = {name: _here(value) for name, value in kwargs.items()}
-        return self._fused.get(func, func)(*args, **kwargs)
-
-
-def _is_device(word: Any) -> bool:
-    return isinstance(word, torch.device) or word == "cpu" or _is_away(word)
+        if not self._away:
+            return self._fused.get(func, func)(*args, **kwargs)
+        words = (*args[1:], *kwargs.values()) if func is torch.Tensor.to else ()
+        to_device, to_host = any(map(_is_away, words)), "cpu" in [word for word in words if isinstance(word, str)]
+        if self._recorder is not None and (func in (torch.Tensor.cuda, torch.Tensor.cpu) or to_device or to_host):
+            self._recorder.host_copy(args[0], to_device=func is torch.Tensor.cuda or to_device)
+        if func is torch.Tensor.cuda:
+            return args[0]
+        if func is torch.Tensor.to:
+            args = tuple(_here(word) for word in args)
+        result = self._fused.get(func, func)(*args, **{name: _here(value) for name, value in kwargs.items()})
+        if self._recorder is not None and isinstance(result, torch.Tensor) and _is_away(kwargs.get("device")):
+            self._recorder.place(result)
+        return result
 
 
 def _is_away(word: Any) -> bool:
