@@ -9,11 +9,13 @@ True
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .version import __version__
+from .workloads import torch_program as torch
 
 if TYPE_CHECKING:
     from .models.predict.prediction import Prediction
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
     from .workloads.mlir.prediction import ModulePrediction
     from .workloads.whole_model import Kernel, WholeModelPrediction
 
-__all__ = ["__version__", "estimate_model", "load", "predict", "predict_mlir", "predict_model"]
+__all__ = ["__version__", "estimate_model", "load", "predict", "predict_mlir", "predict_model", "torch"]
+
+# `import kernelcast.torch` finds it by this name. A file torch.py would take PyTorch's place in programs run from this folder.
+sys.modules[f"{__name__}.torch"] = torch
 
 # From 1.29 on onnxruntime reports its use to its makers, and keeps a file of it in the home, unless this is set before it loads
 # (its Privacy.md). kernelcast contacts nobody.

@@ -37,6 +37,7 @@ def _main(
 COMMANDS: dict[str, Callable[..., None]] = {
     "predict": predict.predict,
     "predict-model": predict_model.predict_model,
+    "estimate": estimate.estimate,
     "predict-code": predict_mlir.predict_code,
     "estimate": estimate.estimate,
     "devices": catalogue.devices,

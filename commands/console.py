@@ -9,13 +9,20 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial, singledispatch
+from functools import singledispatch
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from ..features.errors import SpecError, printable
+from ..workloads.units import bytes_per_s as bytes_per_s
+from ..workloads.units import flops as flops
+from ..workloads.units import flops_per_s as flops_per_s
+from ..workloads.units import joules as joules
+from ..workloads.units import num_bytes as num_bytes
+from ..workloads.units import seconds as seconds
+from ..workloads.units import watts as watts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -364,37 +371,3 @@ def plain_errors(command: str = "", extra: str = "") -> Iterator[None]:
             if isinstance(error, CampaignError | ChildStartError):
                 raise SpecError(str(error)) from error
             raise
-
-
-def _scaled(steps: Sequence[tuple[float, str]], value: float) -> str:
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g} {steps[-1][1]}"
-    # 999.6 must become 1000 of this unit, that is 1 of the next.
-    factor, unit = next((step for step in steps if abs(value) >= 0.9995 * step[0]), steps[-1])
-    number = float(f"{value / factor:.3g}")
-    digits = max(0, 2 - math.floor(math.log10(abs(number)))) if abs(number) < 1000 else 0
-    return f"{number:.{digits}f} {unit}"
-
-
-seconds = partial(_scaled, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")))
-"""`1.23e-5` as `12.3 µs`."""
-joules = partial(_scaled, ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ")))
-"""`0.0123` as `12.3 mJ`."""
-watts = partial(_scaled, ((1e3, "kW"), (1.0, "W"), (1e-3, "mW")))
-"""`12.3` as `12.3 W`."""
-flops = partial(
-    _scaled, ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP"))
-)
-"""`2.5e9` as `2.50 GFLOP`."""
-num_bytes = partial(_scaled, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")))
-"""`8e10` as `80 GB`."""
-
-
-def flops_per_s(value: float) -> str:
-    """`9.9e14` as `990 TFLOP/s`."""
-    return flops(value) + "/s"
-
-
-def bytes_per_s(value: float) -> str:
-    """`3.35e12` as `3.35 TB/s`."""
-    return num_bytes(value) + "/s"

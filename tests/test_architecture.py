@@ -29,6 +29,10 @@ MAY_IMPORT = {
 ALSO_MAY_IMPORT = {"plugins/inductor/row_store.py": {"datasets"}, "api/browse/measurements_reader.py": {"datasets"}}
 CHILD_ONLY = {"api/browse/measurements_reader.py"}
 NEVER_SERVED = {"torch", "pandas", "sklearn", "mlflow", "xgboost", "onnx", "optuna"}
+# They subclass PyTorch's own modes. Only functions import them, and only where a PyTorch program is estimated.
+RECORDS_TORCH = {
+    f"workloads/torch_program/record/{name}.py" for name in ("fused", "modules", "recorder", "restore", "substitutes")
+}
 TRAINING_SIDE = {"datasets"}
 # What a service predicts with; everything these import is on the serving side too.
 SERVED_FROM = (
@@ -131,10 +135,21 @@ def test_the_server_imports_nothing_of_the_process_that_reads_tables() -> None:
 def test_no_heavy_library_is_imported_at_module_level() -> None:
     # These are imported by regressors only when they fit, so they may import onnx at the top.
     for path in product_files():
-        if path.name == "onnx_writer.py":
+        if path.name == "onnx_writer.py" or str(path.relative_to(ROOT)) in RECORDS_TORCH:
             continue
         for line, package in top_level_imports(path):
             assert package not in NEVER_SERVED, f"{path.relative_to(ROOT)}:{line} imports {package} at module level"
+
+
+def test_what_needs_torch_is_imported_by_functions_alone() -> None:
+    assert all((ROOT / name).is_file() for name in RECORDS_TORCH)
+    for path in (ROOT / "workloads").rglob("*.py"):
+        if str(path.relative_to(ROOT)) in RECORDS_TORCH:
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom):
+                folders = (node.module or "").split(".")
+                assert "record" not in folders, f"{path.relative_to(ROOT)}:{node.lineno} imports {node.module}"
 
 
 def test_files_are_short_and_names_say_something() -> None:

@@ -1,1 +1,1 @@
-"""What is predicted from many kernels: whole models and MLIR programs."""
+"""What is predicted from many kernels: whole models, PyTorch and MLIR programs."""

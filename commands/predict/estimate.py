@@ -1,4 +1,4 @@
-"""`kernelcast estimate`: what a step of a whole model costs, from its name or its `config.json` alone."""
+"""`kernelcast estimate`: what a step costs, of a model from its name or `config.json` alone, or of a PyTorch program."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...features.errors import SpecError
+from ...features.errors import SpecError, listed
 from .. import console
+from .estimate_program import PROGRAM, estimate_program
 
 if TYPE_CHECKING:
     from ...features.device import Catalogue
@@ -23,12 +24,14 @@ def estimate(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODEL]", help="A model that ships, such as meta-llama/Llama-3.1-8B, or the path of a config.json."
+            metavar="[MODEL | FILE.py:FUNCTION]",
+            help="A model that ships, such as meta-llama/Llama-3.1-8B, the path of a config.json, or a function that runs one "
+            "step of a PyTorch program.",
         ),
     ] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="The config.json of any other model.")] = None,
     device: console.Devices = None,
-    batch: Annotated[int, typer.Option(help="Sequences.")] = 1,
+    batch: Annotated[int | None, typer.Option(help="Sequences of a step; of a program, its samples.")] = None,
     prefill: Annotated[int | None, typer.Option(metavar="N", help="New tokens of each sequence.")] = None,
     decode: Annotated[bool, typer.Option("--decode", help="One new token of each sequence; needs --context.")] = False,
     context: Annotated[
@@ -48,18 +51,40 @@ def estimate(
     ep: Annotated[int, typer.Option(help="Devices that share out the experts.")] = 1,
     dp: Annotated[int, typer.Option(help="Groups of devices with sequences of their own.")] = 1,
     threads: Annotated[int | None, typer.Option(help="Threads of the CPUs; default: all cores.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write a program's answer to a .html, .json or .txt file.")
+    ] = None,
     model: console.Model = None,
     coverage: console.Coverage = 0.9,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Estimate what a step of a language, vision or speech model costs, and whether it fits, on devices side by side.
+    """Estimate what a step of a model or a PyTorch program costs, and whether it fits, on devices side by side.
 
     kernelcast estimate meta-llama/Llama-3.1-8B --prefill 2048 --batch 8 --device h100-sxm --device rtx-4090
 
     kernelcast estimate --config config.json --decode --context 4096 --batch 32 --device h100-sxm --weights fp8
+
+    kernelcast estimate train.py:step --device h100-sxm --device rtx-4090
+
+    A program's file is loaded and the function called with fake tensors: nothing is computed, no GPU and no weights are needed.
     """
     known = console.read_catalogue(device_file)
+    if what is not None and (program := PROGRAM.fullmatch(what)) is not None:
+        of_models = {
+            "--config": config, "--prefill": prefill, "--decode": decode, "--context": context, "--dtype": dtype,
+            "--weights": weights, "--kv-dtype": kv_dtype, "--impl": impl, "--tp": tp > 1, "--pp": pp > 1, "--ep": ep > 1,
+            "--dp": dp > 1,
+        }  # fmt: skip
+        if given := [name for name, value in of_models.items() if value]:
+            raise SpecError(
+                f"{listed(given)} go with a model from its configuration; the program {what} says its own sizes",
+                field=given[0].removeprefix("--"),
+            )
+        estimate_program(program, device or (), threads, batch, out, console.model_dir(model), known, coverage, as_json)
+        return
+    if out is not None:
+        raise SpecError("--out goes with a program, FILE.py:FUNCTION; --json prints a model's answer", field="out")
     if not device:
         raise SpecError("name a device with --device; `kernelcast devices` lists them", field="device")
     if (what is None) == (config is None):
@@ -73,7 +98,7 @@ def estimate(
 
     facts = facts_of(what if config is None else config)  # type: ignore[arg-type]
     length = facts.fixed_length if prefill is None and not decode else prefill
-    step = Step.of(batch=batch, prefill=length, decode=decode, context=context)
+    step = Step.of(batch=1 if batch is None else batch, prefill=length, decode=decode, context=context)
     plan = ParallelPlan(tp=tp, pp=pp, ep=ep, dp=dp)
     formats = formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype)
     names = list(dict.fromkeys(known.get(name).name for name in device))

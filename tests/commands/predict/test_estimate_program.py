@@ -1,0 +1,106 @@
+"""`kernelcast estimate FILE.py:FUNCTION`: the program recorded without data, or one sentence that says why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+TRAIN = """
+import torch
+from torch import nn
+
+device = "cuda"
+model = nn.Sequential(nn.Linear(256, 4096), nn.GELU(), nn.Linear(4096, 256)).to(device).bfloat16()
+optimizer = torch.optim.AdamW(model.parameters())
+print("a script may talk")
+
+
+def step():
+    x = torch.randn(512, 256, device=device, dtype=torch.bfloat16)
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def by_value():
+    return model(torch.zeros(4, 256, dtype=torch.bfloat16)).sum().item()
+
+
+def broken():
+    raise ValueError("no data here")
+
+
+def for_batch(batch, size=4):
+    return batch
+
+
+def nothing():
+    pass
+
+
+if __name__ == "__main__":
+    raise SystemExit("not run")
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN)
+    return path
+
+
+def test_a_person_reads_totals_side_by_side_and_where_they_go(run, fake, script):
+    done = run("estimate", f"{script}:step", "--device", "h100-sxm", "--device", "rtx-4090", "--batch", "512")
+    assert done.code == 0
+    for words in ("NVIDIA H100 SXM5 80 GB", "RTX 4090", "samples/s", "peak memory", "optimiser state", "optimizer",
+                  "Sequential.*", "aten.mm", "fits into 24.0 GB"):  # fmt: skip
+        assert words in done.out
+    assert "a script may talk" not in done.out
+    assert "a script may talk" in done.err
+
+
+def test_a_program_reads_json_and_a_page_is_written(run, fake, script, tmp_path):
+    page = tmp_path / "report.html"
+    done = run("estimate", f"{script}:step", "--device", "h100-sxm", "--out", page, "--json")
+    answer = json.loads(done.out)
+    (total,) = answer["totals"].values()
+    assert total["latency_s"]["lower"] < total["latency_s"]["value"] < total["latency_s"]["upper"]
+    assert answer["flops"] == 2 * 512 * 256 * 4096 * 5
+    assert answer["memory"]["weights_b"] == 2 * (2 * 256 * 4096 + 256 + 4096)
+    assert page.read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("{script}:by_value", "line 20, needs the values of a tensor"),
+        ("{script}:broken", "broken of {script} failed at line 24: ValueError: no data here"),
+        ("{script}:for_batch", "for_batch of {script} needs arguments (batch)"),
+        ("{script}:missing", "has no function missing; its functions: step, by_value, broken, for_batch, nothing"),
+        ("{script}:nothing", "ran no operator"),
+        ("{folder}/none.py:step", "there is no file {folder}/none.py"),
+        ("{folder}/bad.py:step", "bad.py cannot be loaded at line 2: ZeroDivisionError"),
+        ("{script}", "give FILE.py:FUNCTION, such as train.py:step"),
+        ("gpt2", "give FILE.py:FUNCTION, such as train.py:step"),
+    ],
+)
+def test_what_cannot_be_estimated_is_one_sentence(run, fake, script, program, words):
+    (script.parent / "bad.py").write_text("import torch\n1 / 0\n")
+    names = {"script": script, "folder": script.parent}
+    done = run("estimate", program.format(**names), "--device", "h100-sxm")
+    assert words.format(**names) in done.error
+
+
+def test_a_device_is_needed(run, fake, script):
+    assert "name a device" in run("estimate", f"{script}:step").error
+
+
+def test_without_torch_it_says_what_to_install(run, fake, script, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert "pip install torch" in run("estimate", f"{script}:step", "--device", "h100-sxm").error

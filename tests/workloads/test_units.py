@@ -1,0 +1,18 @@
+"""Numbers with units: three digits, the unit that suits, and the next where rounding reaches it."""
+
+from __future__ import annotations
+
+import pytest
+from kernelcast.workloads.units import bytes_per_s, flops, joules, num_bytes, seconds, watts
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (seconds(1.23e-5), "12.3 µs"), (seconds(999.6e-6), "1.00 ms"), (seconds(0.0), "0 ns"), (seconds(123.4), "123 s"),
+        (joules(0.0123), "12.3 mJ"), (watts(1234.0), "1.23 kW"), (flops(2.5e9), "2.50 GFLOP"), (num_bytes(8e10), "80.0 GB"),
+        (bytes_per_s(3.35e12), "3.35 TB/s"),
+    ],
+)  # fmt: skip
+def test_numbers_as_people_read_them(text: str, expected: str) -> None:
+    assert text == expected

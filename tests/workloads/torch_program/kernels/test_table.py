@@ -1,0 +1,220 @@
+"""Operators as kernels: the right family, sizes and bytes, and nothing for free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from kernelcast.features.kernel import View, get_family
+from kernelcast.workloads.torch_program.kernels.kernel_use import UNKNOWN, KernelUse
+from kernelcast.workloads.torch_program.kernels.table import OPERATORS, is_known, kernels_of
+from kernelcast.workloads.torch_program.operation import Operation
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 - as PyTorch's pages call it
+
+Recorded = Callable[..., list[Operation]]
+
+
+def uses(operations: list[Operation], name: str, kind: str = "gpu") -> list[KernelUse]:
+    (operation,) = (item for item in operations if item.name == name)
+    return kernels_of(operation, kind)
+
+
+def flops(use: KernelUse) -> float:
+    view = View.of(use.spec)
+    return use.count * use.scale * float(get_family(use.spec.family).flops(view))
+
+
+def moved_b(use: KernelUse) -> float:
+    return use.count * use.scale * float(get_family(use.spec.family).bytes_moved(View.of(use.spec)))
+
+
+def test_every_operator_of_the_table_is_one_of_pytorch() -> None:
+    names = [name.removeprefix("aten.") for name in OPERATORS if name.startswith("aten.")]
+    missing = [name for name in names if not hasattr(torch.ops.aten, name) and not hasattr(torch.ops.aten, name + "_")]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "kind", "text"),
+    [
+        (lambda: torch.ones(8, 16) @ torch.ones(16, 4), "aten.mm", "gpu", "gemm[batch=1,m=8,n=4,k=16]:fp32 device"),
+        (lambda: torch.ones(8, 16) @ torch.ones(4, 16).t(), "aten.mm", "gpu", "gemm[batch=1,m=8,n=4,k=16]:fp32 nt device"),
+        (
+            lambda: F.linear(torch.ones(8, 16), torch.ones(4, 16), torch.ones(4)), "aten.addmm", "cpu",
+            "gemm[batch=1,m=8,n=4,k=16]:fp32 bias device",
+        ),
+        (
+            lambda: F.linear(*(torch.ones(*s, dtype=torch.bfloat16) for s in ((8, 16), (4, 16), (4,)))), "aten.addmm", "gpu",
+            "gemm[batch=1,m=8,n=4,k=16]:bf16 device",
+        ),
+        (
+            lambda: torch.bmm(torch.ones(3, 8, 16), torch.ones(3, 16, 4)), "aten.bmm", "gpu",
+            "gemm[batch=3,m=8,n=4,k=16]:fp32 batched device",
+        ),
+        (
+            lambda: F.conv2d(torch.ones(2, 3, 32, 32), torch.ones(8, 3, 3, 3), stride=2, padding=1), "aten.convolution", "gpu",
+            "conv2d[batch=2,in_channels=3,out_channels=8,height=32,width=32,kernel=3,stride=2,padding=1]:fp32 device",
+        ),
+        (lambda: torch.softmax(torch.ones(4, 6, 10), -1), "aten._softmax", "gpu", "softmax[rows=24,cols=10]:fp32 device"),
+        (
+            lambda: F.layer_norm(torch.ones(4, 6, 10), (10,)), "aten.native_layer_norm", "gpu",
+            "layernorm[rows=24,cols=10]:fp32 layernorm device",
+        ),
+        (
+            lambda: F.rms_norm(torch.ones(4, 10), (10,)), "kernelcast.rms_norm", "cpu",
+            "layernorm[rows=4,cols=10]:fp32 rmsnorm device",
+        ),
+        (lambda: torch.ones(4, 10).sum(1), "aten.sum", "gpu", "reduction[rows=4,cols=10]:fp32 sum device"),
+        (lambda: torch.ones(4, 10).mean(0), "aten.mean", "gpu", "reduction[rows=4,cols=10]:fp32 mean_rows device"),
+        (lambda: torch.ones(4, 10).exp(), "aten.exp", "gpu", "elementwise[rows=4,cols=10]:fp32 exp device"),
+        (lambda: torch.ones(4, 10) * 2, "aten.mul", "gpu", "elementwise[rows=4,cols=10]:fp32 mulu device"),
+        (lambda: torch.ones(4, 10).add_(torch.ones(4, 10)), "aten.add_", "gpu", "elementwise[rows=4,cols=10]:fp32 add device"),
+        (lambda: torch.ones(4, 10).clone(), "aten.clone", "gpu", "copy[rows=4,cols=10]:fp32 device"),
+        (lambda: torch.ones(4, 10).t().contiguous(), "aten.clone", "gpu", "copy[rows=10,cols=4]:fp32 transpose device"),
+    ],
+)  # fmt: skip
+def test_operators_with_a_kernel_of_their_own(
+    program: Callable[[], Any], name: str, kind: str, text: str, operations: Recorded
+) -> None:
+    (use,) = uses(operations(program), name, kind)
+    assert str(use.spec) == text
+    assert (use.count, use.scale, use.widening, use.stand_in) == (1, 1.0, 1.0, "")
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(128, 128), (1, 64), (64, 77), (4096, 77), (100, 30), (129, 1000)])
+def test_attention_without_a_causal_mask_has_the_arithmetic_of_all_pairs(
+    queries: int, keys: int, operations: Recorded
+) -> None:
+    query, key = torch.ones(2, 4, queries, 32), torch.ones(2, 4, keys, 32)
+    found = uses(operations(lambda: F.scaled_dot_product_attention(query, key, key)), ATTENTION)
+    assert sum(map(flops, found)) == pytest.approx(4 * 2 * 4 * queries * keys * 32, rel=0.02)
+    assert [use.spec.family for use in found] == ["attention"]
+
+
+def test_causal_attention_is_the_familys_own_and_its_backward_two_and_a_half_times_as_much(
+    operations: Recorded,
+) -> None:
+    query, key = torch.ones(2, 8, 64, 32, requires_grad=True), torch.ones(2, 2, 64, 32)
+
+    def program() -> None:
+        F.scaled_dot_product_attention(query, key, key, is_causal=True, enable_gqa=True).sum().backward()
+
+    ran = operations(program)
+    (forward,), (backward,) = uses(ran, ATTENTION), uses(ran, f"{ATTENTION}_backward")
+    assert (
+        str(forward.spec)
+        == "attention[batch=2,heads=8,kv_heads=2,q_len=64,kv_len=64,head_dim=32,window=0]:fp32 prefill device"
+    )
+    assert forward.stand_in == ""
+    assert flops(backward) == 2.5 * flops(forward)
+
+
+ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu"
+
+
+def test_a_mask_is_read_besides_and_dropout_stays_inside_the_kernel_of_a_gpu(operations: Recorded) -> None:
+    query, mask = torch.ones(2, 4, 64, 32), torch.ones(64, 64)
+    ran = operations(lambda: F.scaled_dot_product_attention(query, query, query, attn_mask=mask, dropout_p=0.5))
+    assert [item.name for item in ran] == [ATTENTION]
+    assert [use.spec.family for use in uses(ran, ATTENTION)] == ["attention", "elementwise"]
+    layer = nn.TransformerEncoderLayer(32, 4, batch_first=True)
+    names = [item.name for item in operations(lambda: layer(torch.ones(2, 8, 32)))]
+    assert ATTENTION in names
+    assert "aten.bmm" not in names
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Conv1d(8, 16, 3), (2, 8, 32)), (nn.Conv3d(4, 8, 3), (2, 4, 8, 8, 8)), (nn.Conv2d(8, 16, 3, groups=2), (2, 8, 9, 9)),
+        (nn.Conv2d(8, 16, (3, 1), dilation=(2, 1)), (2, 8, 9, 9)), (nn.ConvTranspose2d(8, 4, 2, stride=2), (2, 8, 9, 9)),
+        (nn.Conv2d(3, 6, 3, padding=1), (2, 3, 9, 9)),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_convolutions_of_every_kind_have_their_arithmetic(
+    layer: nn.Module, shape: tuple[int, ...], operations: Recorded
+) -> None:
+    x = torch.ones(*shape, requires_grad=True)
+    ran = operations(lambda: layer(x).sum().backward())
+    (forward,) = (item for item in ran if item.name == "aten.convolution")
+    assert sum(map(flops, kernels_of(forward, "gpu"))) == pytest.approx(forward.flops)
+    backward = [use for use in uses(ran, "aten.convolution_backward") if use.spec.family in ("gemm", "conv2d")]
+    assert sum(map(flops, backward)) == pytest.approx(2 * forward.flops)
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "bytes_"),
+    [
+        (
+            lambda: F.embedding(torch.ones(5, 3, dtype=torch.int64), torch.ones(1000, 64)), "aten.embedding",
+            2 * 15 * 64 * 4 + 15 * 8,
+        ),
+        (lambda: torch.ones(10, 64).index_select(0, torch.ones(9, dtype=torch.int64)), "aten.index_select", 2 * 9 * 256 + 72),
+        (lambda: torch.cat([torch.ones(4, 8), torch.ones(2, 8)]), "aten.cat", 2 * 6 * 8 * 4),
+        (lambda: torch.ones(64, 64).to(torch.bfloat16), "aten._to_copy", 64 * 64 * 6),
+        (lambda: torch.ones(64, 64) > 0, "aten.gt", 64 * 64 * 5),
+        (lambda: torch.addcmul(torch.ones(64), torch.ones(64), torch.ones(64)), "aten.addcmul", 64 * 4 * 4),
+        (lambda: torch.ones(64, 1) + torch.ones(64, 64), "aten.add", 64 * 4 + 2 * 64 * 64 * 4),
+        (lambda: torch.zeros(64, 64), "aten.zeros", 64 * 64 * 4),
+    ],
+)  # fmt: skip
+def test_what_moves_data_is_priced_by_the_bytes_it_moves(
+    program: Callable[[], Any], name: str, bytes_: int, operations: Recorded
+) -> None:
+    found = uses(operations(program), name)
+    assert sum(map(moved_b, found)) == pytest.approx(bytes_, rel=0.05)
+
+
+def test_an_operator_without_a_family_is_priced_by_its_bytes_and_far_from_sure(operations: Recorded) -> None:
+    (operation,) = (item for item in operations(lambda: torch.fft.rfft(torch.ones(8, 64))) if "fft" in item.name)
+    (use,) = kernels_of(operation, "gpu")
+    assert not is_known(operation)
+    assert use.widening == UNKNOWN
+    assert moved_b(use) == pytest.approx(8 * 64 * 4 + 8 * 33 * 8, rel=0.05)
+    assert "aten._fft_r2c" in use.stand_in
+
+
+def test_lists_of_tensors_are_few_launches_on_a_gpu_and_one_for_each_on_a_cpu(operations: Recorded) -> None:
+    tensors = [torch.ones(100, 10) for _ in range(50)]
+    ran = operations(lambda: torch._foreach_mul_(tensors, 2.0))
+    on_gpu, on_cpu = uses(ran, "aten._foreach_mul_"), uses(ran, "aten._foreach_mul_", "cpu")
+    assert sum(use.count for use in on_gpu) == 2
+    assert sum(use.count for use in on_cpu) == 50
+    for found in (on_gpu, on_cpu):
+        assert sum(map(moved_b, found)) == pytest.approx(2 * 50 * 1000 * 4, rel=0.01)
+
+
+def test_rms_norm_is_one_kernel_in_both_passes(operations: Recorded) -> None:
+    norm, x = nn.RMSNorm(64), torch.ones(8, 64, requires_grad=True)
+    ran = operations(lambda: norm(x).sum().backward())
+    assert [item.name for item in ran if item.name != "aten.sum"] == [
+        "kernelcast.rms_norm",
+        "kernelcast.rms_norm_backward",
+    ]
+    assert {item.module for item in ran if "rms" in item.name} == {"RMSNorm"}
+    assert [use.spec.family for use in uses(ran, "kernelcast.rms_norm_backward")] == ["layernorm", "reduction"]
+
+
+def test_views_and_allocations_are_no_operators(operations: Recorded) -> None:
+    x = torch.ones(4, 8)
+    ran = operations(
+        lambda: (x.view(8, 4).t()[1:].unsqueeze(0).expand(3, -1, -1), torch.empty(9), x.clone().squeeze_(0))
+    )
+    assert [item.name for item in ran] == ["aten.clone"]
+
+
+def test_products_of_fp32_are_tf32_where_the_program_allows_it(recorded: Callable[..., Any]) -> None:
+    def product() -> object:
+        return torch.ones(8, 8) @ torch.ones(8, 8)
+
+    torch.set_float32_matmul_precision("high")
+    try:
+        run = recorded(product, "h200")
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    (answer,) = run.totals.values()
+    assert [part.kernel.spec.dtype for part in answer.whole.parts if part.kernel.spec.family == "gemm"] == ["tf32"]

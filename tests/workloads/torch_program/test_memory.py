@@ -1,0 +1,59 @@
+"""Peak memory: by hand on a small recording, and beside PyTorch's own tracker of a second step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from kernelcast.workloads.torch_program.memory import peak_memory
+from kernelcast.workloads.torch_program.operation import OPTIMIZER_STATE, WEIGHTS, Operation, Recording
+from kernelcast.workloads.torch_program.run import Run
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+
+def test_the_peak_is_where_most_lives_and_what_is_kept_is_there_from_the_start() -> None:
+    operations = [Operation(f"aten.op{i}", {}, (), (), module="Net" if i == 1 else "") for i in range(4)]
+    lifetimes = {0: (100, 0, None), 1: (10, 0, 2), 2: (20, 1, 2), 3: (5, 2, None), 4: (40, 3, None)}
+    memory = peak_memory(Recording(operations, lifetimes=lifetimes, roles={0: WEIGHTS, 4: OPTIMIZER_STATE}))
+    assert (memory.weights_b, memory.optimizer_state_b, memory.activations_b, memory.peak_b) == (100, 40, 30, 170)
+    assert memory.at == "aten.op1 in Net"
+
+
+def convolutions() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(392, 5)
+    )
+
+
+def layer() -> nn.Module:
+    return nn.TransformerEncoderLayer(64, 4, dim_feedforward=256, dropout=0.0, batch_first=True)
+
+
+@pytest.mark.parametrize(("build", "shape"), [(convolutions, (32, 3, 16, 16)), (layer, (8, 64, 64))])
+def test_the_peak_is_that_of_pytorchs_tracker(
+    build: Callable[[], nn.Module], shape: tuple[int, ...], recorded: Callable[..., Run]
+) -> None:
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    def step(model: nn.Module, optimizer: Any, x: torch.Tensor) -> None:
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with FakeTensorMode():
+        model, x = build(), torch.ones(*shape)
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+        tracker = MemTracker()
+        tracker.track_external(model, optimizer, x)
+        with tracker:
+            step(model, optimizer, x)
+            tracker.reset_mod_stats()
+            step(model, optimizer, x)
+        peak_b = sum(device["Total"] for device in tracker.get_tracker_snapshot("peak").values())
+    model, x = build(), torch.ones(*shape)
+    optimizer = torch.optim.AdamW(model.parameters())
+    run = recorded(lambda: step(model, optimizer, x), "amd-epyc-9005-vm-2c", threads=1)
+    assert run.memory.peak_b == pytest.approx(peak_b, rel=1e-3)

@@ -1,0 +1,29 @@
+"""`estimate_script`: a file is loaded without data, with what lies beside it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import kernelcast.torch
+import torch
+from kernelcast.models.predict.predictor import ArtifactPredictor
+
+
+def test_a_model_too_large_for_this_machine_is_built_without_weights(
+    tmp_path: Path, predictor: ArtifactPredictor
+) -> None:
+    (tmp_path / "layers_beside.py").write_text("WIDTH = 65536\n")
+    path = tmp_path / "large.py"
+    path.write_text(
+        "import torch\nfrom layers_beside import WIDTH\n"
+        "model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(32))).half()\n"
+        "def forward():\n    with torch.no_grad():\n        return model(torch.zeros(1, WIDTH, dtype=torch.float16))\n"
+    )
+    run = kernelcast.torch.estimate_script(path, "forward", ["h200"], model=predictor)
+    assert run.memory.weights_b == 32 * 65536**2 * 2
+    assert run.flops == 32 * 65536**2 * 2
+    assert run.totals["nvidia-h200-sxm-141gb"].fits is False
+    assert str(tmp_path) not in sys.path
+    # Nothing that was patched stays so.
+    assert torch.nn.Linear(2, 2).double().weight.sum().item() != 0

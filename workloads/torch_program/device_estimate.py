@@ -1,0 +1,272 @@
+"""What a recorded program costs on a device: its kernels predicted once each, added up, and seen by operator and module."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...features.device import Device
+from ...features.errors import SpecError
+from ...features.kernel import KernelSpec
+from ...models.predict.prediction import Interval, Prediction
+from ...models.predict.predictor import Predictor
+from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
+from .kernels.kernel_use import KernelUse
+from .kernels.table import NOT_ANSWERED, is_known
+from .memory import Memory
+from .shares import Priced, Share, Shares
+
+HOST_CALL_S = {"gpu": Interval(10.5e-6, 5.3e-6, 28e-6), "cpu": Interval(1.5e-6, 0.75e-6, 3e-6)}
+"""What the host takes for one kernel of eager PyTorch, beside the kernel. GPU: a call in a loop, a launch alone, a call in a
+model under the profiler, all measured beside an H200 (docs/h200.md). CPU: modules and autograd, beyond the call itself that is
+in the kernel's time, fitted to nine programs of tiny tensors on a Xeon of 2.3 GHz."""
+
+HOST_VIEW_S = Interval(2.2e-6, 1.1e-6, 4.4e-6)
+"""The same for a call that only gives another view of a tensor, of the same programs."""
+
+IDLE_SHARE = Interval(0.1, 0.05, 0.17)
+"""What a GPU draws between kernels, as a share of its power limit: idle data-centre GPUs draw 6 to 17 % (as in
+`models/family_model/intervals.py`)."""
+
+_POWER_SPREAD = 1.3
+"""How far the power of a kernel without one may lie outside the range of the program's others, as for MLIR programs."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceEstimate:
+    """What one run of a program costs on a device. Where the device cannot run an operator, there are no totals.
+
+    Attributes:
+        device: Catalogue name.
+        title: Full name.
+        latency_s: Time of one run; None where `unanswered` says why.
+        power_w: Mean power; None where it is unknown.
+        energy_j: Energy of one run; None likewise.
+        coverage: Share of programs the intervals are built to contain.
+        kernels_s: Seconds of all kernels one after the other.
+        host_s: Seconds that the host takes to call them: beside them on a GPU, between them on a CPU.
+        bound_by: `device`, or `host` where that takes longer than the kernels.
+        launches: Kernels that run.
+        bound_s: The time no run of these kernels can beat.
+        memory_b: Memory of the device; None where none is public.
+        fits: Whether the peak fits into it; None likewise.
+        by_operator: Longest first.
+        by_module: Longest first.
+        by_phase: Forward, backward and optimiser.
+        by_bound: Share of the kernels' time by what binds it.
+        rough_share: Share of the kernels' time of operators that have no kernel of their own in the families.
+        unanswered: Operators the device has no answer for, and why.
+        notes: What to know of the answer.
+        whole: The composed prediction; None where there are no totals.
+    """
+
+    device: str
+    title: str
+    latency_s: Interval | None
+    power_w: Interval | None
+    energy_j: Interval | None
+    coverage: float
+    kernels_s: float
+    host_s: float
+    bound_by: str
+    launches: int
+    bound_s: float | None
+    memory_b: float | None
+    fits: bool | None
+    by_operator: tuple[Share, ...]
+    by_module: tuple[Share, ...]
+    by_phase: tuple[Share, ...]
+    by_bound: Mapping[str, float]
+    rough_share: float
+    unanswered: tuple[str, ...]
+    notes: tuple[str, ...]
+    whole: WholeModelPrediction | None
+
+
+def estimate_on(
+    predictor: Predictor, program: Priced, device: Device, memory: Memory, *, threads: int | None = None, coverage: float = 0.9
+) -> DeviceEstimate:  # fmt: skip
+    """What a program costs on one device.
+
+    Args:
+        predictor: the kernel model.
+        program: what runs, priced for the device's kind.
+        device: where.
+        memory: its peak.
+        threads: CPU threads; None on a GPU or for all cores.
+        coverage: share of programs the intervals are to contain.
+
+    Raises:
+        SpecError: nothing runs, or coverage outside what is possible.
+    """
+    if not program.launches:
+        raise SpecError("the program runs no operator; put the work inside the `with` block", field="program")
+    is_cpu = device.kind == "cpu"
+    placed = [
+        [replace(use, spec=replace(use.spec, threads=threads)) if is_cpu else use for use in uses]
+        for uses in program.uses
+    ]
+    counts: Counter[KernelUse] = Counter()
+    for uses in placed:
+        for use in uses:
+            counts[replace(use, count=1, stand_in="")] += use.count
+    known, refusals = _predictions(predictor, list(dict.fromkeys(use.spec for use in counts)), device.name, coverage)
+    unanswered = _unanswered(program, placed, refusals)
+    answers = _with_power({use: _adjusted(known[use.spec], use) for use in counts if use.spec in known}, counts)
+    shares = Shares(program, placed, answers)
+    memory_b = device.fact("memory_b")
+    whole = None
+    latency = power_w = energy_j = None
+    host = _plus(_times(HOST_CALL_S[device.kind], program.launches), _times(HOST_VIEW_S, program.views))
+    if not unanswered:
+        kernels = [Kernel(use.spec, min(counts[use], MAX_COUNT)) for use in answers]
+        whole = compose(kernels, list(answers.values()))
+        alone = _with_tail(whole.latency_s, answers, counts)
+        # A CPU runs its own calls; a GPU works on what was launched while the host goes on.
+        latency = _plus(alone, host) if is_cpu else _longer(alone, host)
+        gaps_s = latency.value - alone.value
+        whole = compose(kernels, list(answers.values()), launch_s=gaps_s / program.launches)
+        limit_w = device.fact("tdp_w")
+        if whole.energy_j is not None and whole.power_w is not None and limit_w is not None:
+            idle_w = _times(IDLE_SHARE, limit_w)
+            energy_j = _plus(whole.energy_j, _times(idle_w, gaps_s))
+            drawn_w = _plus(whole.power_w, _times(idle_w, gaps_s / latency.value))
+            power_w = Interval(*(min(end, limit_w) for end in _ends(drawn_w)))
+    return DeviceEstimate(
+        device=device.name, title=device.title, latency_s=latency,
+        power_w=power_w, energy_j=energy_j,
+        coverage=coverage, kernels_s=shares.total_s, host_s=host.value,
+        bound_by="host" if host.value > shares.total_s else "device", launches=program.launches,
+        bound_s=None if whole is None else whole.bound_s, memory_b=memory_b,
+        fits=None if memory_b is None else memory.peak_b <= memory_b,
+        by_operator=shares.by(lambda operation: operation.name),
+        by_module=shares.by(lambda operation: _merged(operation.module)),
+        by_phase=shares.by(lambda operation: operation.phase), by_bound=shares.by_bound(), rough_share=shares.rough_share(),
+        unanswered=unanswered, notes=_notes(program, placed, device, whole), whole=whole,
+    )  # fmt: skip
+
+
+def _times(interval: Interval, count: float) -> Interval:
+    return Interval(*(end * count for end in _ends(interval)))
+
+
+def _plus(a: Interval, b: Interval) -> Interval:
+    return Interval(*(x + y for x, y in zip(_ends(a), _ends(b), strict=True)))
+
+
+def _longer(a: Interval, b: Interval) -> Interval:
+    return Interval(*(max(x, y) for x, y in zip(_ends(a), _ends(b), strict=True)))
+
+
+def _ends(interval: Interval) -> tuple[float, float, float]:
+    return interval.value, interval.lower, interval.upper
+
+
+def _merged(module: str) -> str:
+    """The path of a module with the numbers of repeated ones left out, so that equal layers are one."""
+    return re.sub(r"\.\d+(?=\.|$)", ".*", module) or "outside modules"
+
+
+def _predictions(
+    predictor: Predictor, specs: Sequence[KernelSpec], device: str, coverage: float
+) -> tuple[dict[KernelSpec, Prediction], dict[KernelSpec, str]]:
+    """Predictions by spec, and why others have none."""
+    known: dict[KernelSpec, Prediction] = {}
+    refusals: dict[KernelSpec, str] = {}
+    groups: dict[tuple[str, str], list[KernelSpec]] = defaultdict(list)
+    for spec in specs:
+        groups[spec.family, spec.dtype].append(spec)
+    for group in groups.values():
+        try:
+            known.update(zip(group, predictor.predict(group, [device] * len(group), coverage=coverage), strict=True))
+        except SpecError as error:
+            if error.field not in ("dtype", "family"):
+                raise
+            # A device refuses a dtype, and a model a family, not single sizes.
+            refusals.update(dict.fromkeys(group, str(error)))
+    return known, refusals
+
+
+def _adjusted(prediction: Prediction, use: KernelUse) -> Prediction:
+    """A kernel's prediction as that of what it stands for."""
+    if use.scale == 1.0 and use.widening == 1.0:
+        return prediction
+    return replace(
+        prediction,
+        latency_s=_scaled(prediction.latency_s, use),
+        energy_j=None if prediction.energy_j is None else _scaled(prediction.energy_j, use),
+        breakdown={name: seconds * use.scale for name, seconds in prediction.breakdown.items()},
+    )
+
+
+def _scaled(interval: Interval, use: KernelUse) -> Interval:
+    value, lower, upper = (end * use.scale for end in _ends(interval))
+    return Interval(value, lower / use.widening, upper * use.widening)
+
+
+def _with_power(answers: dict[KernelUse, Prediction], counts: Mapping[KernelUse, int]) -> dict[KernelUse, Prediction]:
+    """Answers in which kernels without a power draw the mean of the others, and beyond their lowest and highest."""
+    watts = [
+        (counts[use] * answer.latency_s.value, answer.power_w)
+        for use, answer in answers.items()
+        if answer.power_w is not None
+    ]
+    if not watts or len(watts) == len(answers):
+        return answers
+    mean = sum(time_s * power.value for time_s, power in watts) / sum(time_s for time_s, _ in watts)
+    lowest, highest = min(power.lower for _, power in watts), max(power.upper for _, power in watts)
+    power_w = Interval(mean, min(lowest, mean / _POWER_SPREAD), max(highest, mean * _POWER_SPREAD))
+    return {
+        use: answer if answer.power_w is not None else replace(
+            answer, power_w=power_w,
+            energy_j=Interval(*(a * b for a, b in zip(_ends(answer.latency_s), _ends(power_w), strict=True))),
+        )
+        for use, answer in answers.items()
+    }  # fmt: skip
+
+
+def _with_tail(total: Interval, answers: Mapping[KernelUse, Prediction], counts: Mapping[KernelUse, int]) -> Interval:
+    """A total that reaches at least as far up as with one of its rough parts at its own upper end."""
+    tails = [
+        counts[use] * (answer.latency_s.upper - answer.latency_s.value)
+        for use, answer in answers.items()
+        if use.widening > 1.0
+    ]
+    return replace(total, upper=max(total.upper, total.value + max(tails, default=0.0)))
+
+
+def _unanswered(
+    program: Priced, placed: Sequence[Sequence[KernelUse]], refusals: Mapping[KernelSpec, str]
+) -> tuple[str, ...]:
+    reasons: Counter[str] = Counter()
+    for operation, uses in zip(program.operations, placed, strict=True):
+        for use in uses:
+            if use.spec in refusals:
+                reasons[f"{operation.name}: {refusals[use.spec]}"] += 1
+    return tuple(f"{reason} ({times} calls)" for reason, times in reasons.most_common())
+
+
+def _notes(
+    program: Priced, placed: Sequence[Sequence[KernelUse]], device: Device, whole: WholeModelPrediction | None
+) -> tuple[str, ...]:
+    notes = []
+    unknown = Counter(operation.name for operation in program.operations if not is_known(operation))
+    by_bytes = [name for name in unknown if name.split(".")[0] not in NOT_ANSWERED]
+    if by_bytes:
+        notes.append(f"no family for {', '.join(by_bytes)}: priced by the bytes each reads and writes, widely")
+    if elsewhere := [name for name in unknown if name.split(".")[0] in NOT_ANSWERED]:
+        notes.append(
+            f"links between devices and to the host are not predicted: {', '.join(elsewhere)} is its memory traffic alone"
+        )
+    runs_as = {}
+    for uses in placed:
+        for use in uses:
+            unit = "matrix" if use.spec.family in ("gemm", "conv2d", "attention") else "vector"
+            if use.spec.dtype not in runs_as and device.runs(use.spec.dtype, unit):
+                runs_as[use.spec.dtype] = device.peak_flops_per_s(use.spec.dtype, unit)[1]
+    for dtype, other in runs_as.items():
+        if other != dtype and dtype != "tf32":
+            notes.append(f"{device.name} has no {dtype}: it computes in {other}")
+    return (*program.notes, *notes, *(() if whole is None else whole.notes))

@@ -1,0 +1,1 @@
+"""Which kernels the operators of PyTorch run as, by a table."""

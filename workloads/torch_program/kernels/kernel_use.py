@@ -1,0 +1,91 @@
+"""How an operator of PyTorch runs as kernels of the families, and what it costs where there is none: its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ....features.kernel import MAX_DIM, KernelSpec
+from ..operation import Operation, TensorInfo, float_dtype, itemsize_b
+
+ALIKE = 1.25
+"""How much further the ends of an interval lie where the kernel is only like what the operator does, as in
+`workloads/mlir/composition.py`."""
+
+SCATTERED = 3.0
+"""The same where elements lie at computed places: a gather of rows streams, one of single elements fetches a line for each."""
+
+UNKNOWN = 10.0
+"""The same for an operator of which nothing is known but what it reads and writes."""
+
+FACTORISATION = 300.0
+"""The same for factorisations, whose arithmetic grows faster than their bytes, in steps that wait for each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """A kernel that an operator runs.
+
+    Attributes:
+        spec: The kernel.
+        count: How many times it runs.
+        scale: How many times the kernel's time one run takes.
+        widening: How much further the ends of the interval lie than the kernel's.
+        stand_in: What the kernel stands for where it is not the operator's own; empty where it is.
+    """
+
+    spec: KernelSpec
+    count: int = 1
+    scale: float = 1.0
+    widening: float = 1.0
+    stand_in: str = ""
+
+
+Uses = list[KernelUse]
+Costing = Callable[[Operation, str], Uses]
+"""The kernels that an operator runs on a kind of device, `gpu` or `cpu`."""
+
+STREAMS = {"add": 3, "mul": 3, "div": 3, "sub": 3, "pow": 3, "maximum": 3}
+"""Tensors an elementwise variant reads and writes; the others read one and write one."""
+
+
+def rows_and_cols(elements: float, cols: int) -> dict[str, Any]:
+    """`elements` as an array with rows of about `cols`, both at least 1."""
+    rows = min(MAX_DIM, max(1, round(elements / max(1, cols))))
+    return {"rows": rows, "cols": min(MAX_DIM, max(1, round(elements / rows)))}
+
+
+def last_size(tensor: TensorInfo | None) -> int:
+    """The size of the last dimension of a tensor, 1 of a scalar or where there is none."""
+    return tensor.shape[-1] if tensor is not None and tensor.shape else 1
+
+
+def streamed(
+    bytes_moved: float, dtype: str, cols: int, variant: str = "mulu", *, widening: float = ALIKE, stand_in: str = ""
+) -> Uses:
+    """An elementwise kernel that moves so many bytes; nothing runs where there are none."""
+    if bytes_moved <= 0:
+        return []
+    elements = bytes_moved / (STREAMS.get(variant, 2) * itemsize_b(dtype))
+    spec = KernelSpec.of("elementwise", dtype, variant=variant, timing="device", **rows_and_cols(elements, cols))
+    return [KernelUse(spec, widening=widening, stand_in=stand_in)]
+
+
+def by_bytes(operation: Operation, kind: str, *, widening: float = UNKNOWN) -> Uses:
+    """What an operator without a family costs: what it reads and writes, as a copy of that many bytes."""
+    moved = float(operation.bytes_in + operation.bytes_out)
+    if moved <= 0:
+        return []
+    tensors = (*operation.outputs, *operation.inputs)
+    dtype = float_dtype(*tensors)
+    elements = moved / (2 * itemsize_b(dtype))
+    spec = KernelSpec.of("copy", dtype, timing="device", **rows_and_cols(elements, last_size(tensors[0])))
+    return [KernelUse(spec, widening=widening, stand_in=f"{operation.name} by the bytes it reads and writes")]
+
+
+def scaled(uses: Uses, scale: float, stand_in: str, widening: float = ALIKE) -> Uses:
+    """The same kernels that take longer by a factor, as a stand-in for another."""
+    return [
+        replace(use, scale=use.scale * scale, widening=max(use.widening, widening), stand_in=stand_in) for use in uses
+    ]

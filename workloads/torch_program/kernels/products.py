@@ -1,0 +1,209 @@
+"""Operators on matrix units as kernels: products, convolutions, attention and recurrent layers."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import Any
+
+from ....features.kernel import KernelSpec
+from ..operation import Operation, TensorInfo, float_dtype
+from .kernel_use import ALIKE, KernelUse, Uses, by_bytes, last_size, scaled, streamed
+
+_HALF = frozenset({"bf16", "fp16", "fp8", "int8"})
+
+
+def _gemm(
+    operation: Operation, kind: str, a: TensorInfo, b: TensorInfo, m: int, n: int, k: int, batch: int = 1, bias: bool = False
+) -> Uses:  # fmt: skip
+    if not m * n * k * batch:
+        return []
+    dtype = a.kernel_dtype
+    if dtype is None:
+        return by_bytes(operation, kind)
+    if batch > 1:
+        variant = "batched"
+    elif kind == "gpu" and dtype in _HALF:
+        # Most rows of half precision are layers of inference engines, x·Wᵀ with the bias behind it: the plain variant.
+        variant = ""
+    elif bias:
+        variant = "bias"
+    else:
+        variant = ("t" if _is_transposed(a) else "n") + ("t" if _is_transposed(b) else "n")
+        variant = "" if variant == "nn" else variant
+    spec = KernelSpec.of("gemm", dtype, variant=variant, timing="device", batch=batch, m=m, n=n, k=k)
+    return [KernelUse(spec)]
+
+
+def _is_transposed(matrix: TensorInfo) -> bool:
+    """Whether neighbours along the first of the last two dimensions lie together."""
+    return len(matrix.shape) > 1 and matrix.strides[-2] == 1 and matrix.strides[-1] != 1 and matrix.shape[-2] > 1
+
+
+def matrix_product(operation: Operation, kind: str) -> Uses:
+    """`mm`, `addmm`, `_scaled_mm`, `_int_mm`."""
+    named = operation.arguments
+    a, b = named.get("mat1", named["self"]), named["mat2"]
+    added = named["self"] if "mat1" in named else None
+    uses = _gemm(operation, kind, a, b, a.shape[0], b.shape[1], a.shape[1], bias=added is not None)
+    if added is not None and len(added.shape) == 2 and min(added.shape) > 1:
+        # A whole matrix is added, not a row: it is read besides.
+        uses += streamed(added.nbytes, float_dtype(added), last_size(added), stand_in="the matrix that addmm adds")
+    return uses
+
+
+def matrix_vector(operation: Operation, kind: str) -> Uses:
+    """`mv`, `addmv`, `dot`: products with one column, of which the last two tensors are the operands."""
+    a, b = operation.inputs[-2:]
+    return _gemm(operation, kind, a, b, prod(a.shape[:-1]), 1, a.shape[-1])
+
+
+def batched_product(operation: Operation, kind: str) -> Uses:
+    """`bmm`, `baddbmm`, of which the last two tensors are the operands."""
+    a, b = operation.inputs[-2:]
+    return _gemm(operation, kind, a, b, a.shape[1], b.shape[2], a.shape[2], batch=a.shape[0])
+
+
+def grouped_product(operation: Operation, kind: str) -> Uses:
+    """`_grouped_mm`: groups of rows, each with a matrix of its own; which rows is in values, so groups are taken as equal."""
+    a, b = operation.inputs[:2]
+    groups = b.shape[0] if len(b.shape) == 3 else a.shape[0] if len(a.shape) == 3 else operation.inputs[-1].shape[0]
+    share = 1 if len(a.shape) == 3 else groups
+    if len(b.shape) == 2 and len(a.shape) == 2:
+        m, n, k = a.shape[0], b.shape[1], ceil(a.shape[1] / groups)
+    else:
+        m, n, k = ceil(a.shape[-2] / share), b.shape[-1], a.shape[-1]
+    return scaled(_gemm(operation, kind, a, b, m, n, k, batch=groups), 1.0, "groups of equal size")
+
+
+def convolution(operation: Operation, kind: str) -> Uses:
+    """One convolution; its bias costs nothing of its own."""
+    named = operation.arguments
+    return _convolution(operation, named["input"], named["weight"], operation.outputs[0])
+
+
+def convolution_backward(operation: Operation, kind: str) -> Uses:
+    """The gradients of input and weight, each a convolution of the same arithmetic, and that of the bias, a sum."""
+    named = operation.arguments
+    grad, wanted = named["grad_output"], named["output_mask"]
+    whole = _convolution(operation, named["input"], named["weight"], grad)
+    like = scaled(whole, 1.0, "the gradient of a convolution as one like it")
+    uses = [use for is_wanted in wanted[:2] if is_wanted for use in like]
+    return uses + (streamed(grad.nbytes * 1.0, float_dtype(grad), last_size(grad)) if wanted[2] else [])
+
+
+def _convolution(operation: Operation, x: TensorInfo, weight: TensorInfo, out: TensorInfo) -> Uses:
+    named = operation.arguments
+    stride, padding, dilation, groups = (named[name] for name in ("stride", "padding", "dilation", "groups"))
+    kernel, transposed = weight.shape[2:], bool(named["transposed"])
+    if not prod(out.shape) or not prod(x.shape):
+        return []
+    dtype = float_dtype(x)
+    # The contracted side of a transposed convolution is the other one: it is the gradient of a convolution from out to x.
+    source, target = (out, x) if transposed else (x, out)
+    plain = (
+        len(kernel) == 2 and groups == 1 and kernel[0] == kernel[1] and all(size == 1 for size in dilation)
+        and len(set(stride)) == 1 and len(set(padding)) == 1
+    )  # fmt: skip
+    if plain:
+        layout = "nhwc" if source.strides[1] == 1 and source.shape[1] > 1 else ""
+        sizes = {
+            "batch": source.shape[0], "in_channels": source.shape[1], "out_channels": target.shape[1],
+            "height": source.shape[2], "width": source.shape[3], "kernel": kernel[0], "stride": stride[0],
+            "padding": padding[0],
+        }  # fmt: skip
+        spec = KernelSpec.of("conv2d", dtype, variant=layout, timing="device", **sizes)
+        return (
+            scaled([KernelUse(spec)], 1.0, "a transposed convolution as one like it")
+            if transposed
+            else [KernelUse(spec)]
+        )
+    if weight.shape[1] == 1 and groups > 1:
+        moved = x.nbytes + out.nbytes + weight.nbytes
+        return streamed(
+            moved, dtype, last_size(out), widening=2.0, stand_in="a depthwise convolution by the bytes it moves"
+        )
+    positions = prod(target.shape[2:]) * target.shape[0]
+    spec = KernelSpec.of(
+        "gemm", dtype, variant="batched" if groups > 1 else "", timing="device", batch=groups, m=positions,
+        n=target.shape[1] // groups, k=source.shape[1] // groups * prod(kernel),
+    )  # fmt: skip
+    return [KernelUse(spec, widening=2.0, stand_in="a convolution as the product it amounts to")]
+
+
+def attention(operation: Operation, kind: str) -> Uses:
+    """Fused attention. Masks that hide nothing known, and none, are priced by all pairs of query and key."""
+    return _attention(operation, *operation.inputs[:3])
+
+
+def attention_backward(operation: Operation, kind: str) -> Uses:
+    """Five products where the forward has two (Dao et al., FlashAttention, 2022, algorithm 4)."""
+    named = operation.arguments
+    forward = _attention(operation, named["query"], named["key"], named["value"])
+    return scaled(forward, 2.5, "the backward of attention as 2.5 times the forward")
+
+
+def _attention(operation: Operation, query: TensorInfo, key: TensorInfo, value: TensorInfo) -> Uses:
+    dtype = float_dtype(query)
+    if len(query.shape) != 4 or not prod(query.shape) or not prod(key.shape):
+        return by_bytes(operation, "")
+    (batch, heads, queries, size), (_, kv_heads, keys, _) = query.shape, key.shape
+    if heads % kv_heads:
+        return by_bytes(operation, "")
+    causal = bool(operation.arguments.get("is_causal", False))
+    sizes: dict[str, Any] = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": size}
+    if queries == 1 or (causal and queries == keys):
+        spec = KernelSpec.of("attention", dtype, timing="device", **sizes, q_len=queries, kv_len=keys)
+        uses = [KernelUse(spec)]
+    else:
+        uses = [_all_pairs(dtype, sizes, queries, keys)]
+        if causal:
+            uses = scaled(uses, _causal_share(queries, keys), "causal attention of unequal lengths")
+    mask = operation.arguments.get("attn_mask")
+    if isinstance(mask, TensorInfo):
+        uses += streamed(mask.nbytes, float_dtype(mask), last_size(mask), stand_in="the mask of attention")
+    return uses
+
+
+def _causal_share(queries: int, keys: int) -> float:
+    """Pairs that PyTorch's causal mask leaves, query i with the keys up to i, over all."""
+    short = min(queries, keys)
+    return (short * (short + 1) / 2 + max(0, queries - keys) * keys) / (queries * keys)
+
+
+def _all_pairs(dtype: str, sizes: dict[str, Any], queries: int, keys: int) -> KernelUse:
+    """Attention of every query to every key, which the family, always causal, has only by its arithmetic.
+
+    Queries are the last of kv_len positions, so that `q_len·(kv_len - q_len) + q_len·(q_len + 1)/2` pairs are scored: with
+    kv_len = keys + (q_len - 1)/2 these are q_len·keys. Where there are fewer keys than that needs, queries are dealt out to
+    more sequences: blocks of queries are independent.
+    """
+    pieces = max(1, ceil(queries / max(1, 2 * keys - 1)))
+    q_len = ceil(queries / pieces)
+    kv_len = max(q_len, keys + (q_len - 1) // 2)
+    spec = KernelSpec.of(
+        "attention", dtype, timing="device", **(sizes | {"batch": sizes["batch"] * pieces}), q_len=q_len, kv_len=kv_len
+    )
+    return KernelUse(
+        spec, widening=ALIKE, stand_in="attention without a causal mask as causal attention of as many pairs"
+    )
+
+
+_GATES = {0: 1, 1: 1, 2: 4, 3: 3}
+"""Gates of a recurrent layer by PyTorch's number of its mode: RNN with relu and tanh, LSTM, GRU."""
+
+
+def recurrent(operation: Operation, kind: str) -> Uses:
+    """A recurrent layer on a CPU (`mkldnn_rnn_layer`): one product over all steps, one small product for each step."""
+    named: Any = operation.arguments
+    x, hidden, gates = named["input"], int(named["hidden_size"]), _GATES.get(int(named["mode"]), 4)
+    steps, batch = x.shape[0], x.shape[1]
+    dtype = float_dtype(x)
+    shared = KernelSpec.of("gemm", dtype, timing="device", m=steps * batch, n=gates * hidden, k=x.shape[-1])
+    each = KernelSpec.of("gemm", dtype, timing="device", m=batch, n=gates * hidden, k=hidden)
+    name = "a recurrent layer by its products"
+    return [KernelUse(shared, widening=2.0, stand_in=name), KernelUse(each, count=steps, widening=2.0, stand_in=name)]
+
+
+def recurrent_backward(operation: Operation, kind: str) -> Uses:
+    """Twice the products of the forward."""
+    return scaled(recurrent(operation, kind), 2.0, "the backward of a recurrent layer by its products", 2.0)

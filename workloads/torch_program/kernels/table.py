@@ -1,0 +1,148 @@
+"""Which kernels PyTorch's operators run: a table by name; the rest is priced by what it reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from ..operation import OPTIMIZER, OPTIMIZER_STATE, Operation, Recording
+from . import products, traffic
+from .kernel_use import FACTORISATION, Costing, Uses, by_bytes
+
+
+def _all(names: str, costing: Costing) -> dict[str, Costing]:
+    return {f"aten.{name}": costing for name in names.split()}
+
+
+OPERATORS: Mapping[str, Costing] = {
+    **_all("mm addmm _scaled_mm _scaled_mm_v2 _int_mm", products.matrix_product),
+    **_all("mv addmv dot vdot", products.matrix_vector),
+    **_all("bmm baddbmm addbmm", products.batched_product),
+    **_all("_grouped_mm _scaled_grouped_mm", products.grouped_product),
+    **_all("convolution", products.convolution),
+    **_all("convolution_backward", products.convolution_backward),
+    **_all(
+        "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
+        "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
+        "_scaled_dot_product_fused_attention_overrideable", products.attention,
+    ),
+    **_all(
+        "_scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_flash_attention_backward "
+        "_scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward "
+        "_scaled_dot_product_fused_attention_overrideable_backward", products.attention_backward,
+    ),
+    **_all("mkldnn_rnn_layer", products.recurrent),
+    **_all("mkldnn_rnn_layer_backward", products.recurrent_backward),
+    **_all("_softmax _log_softmax _safe_softmax", traffic.softmax),
+    **_all("_softmax_backward_data _log_softmax_backward_data", traffic.softmax_backward),
+    **_all("native_layer_norm", partial(traffic.row_norm, variant="layernorm")),
+    **dict.fromkeys(("aten._fused_rms_norm", "kernelcast.rms_norm"), partial(traffic.row_norm, variant="rmsnorm")),
+    **_all("native_layer_norm_backward", partial(traffic.row_norm_backward, variant="layernorm")),
+    **dict.fromkeys(
+        ("aten._fused_rms_norm_backward", "kernelcast.rms_norm_backward"), partial(traffic.row_norm_backward, variant="rmsnorm")
+    ),
+    **_all("native_group_norm", traffic.group_norm),
+    **_all("native_group_norm_backward", partial(traffic.group_norm, passes=2.0)),
+    **_all(
+        "native_batch_norm cudnn_batch_norm miopen_batch_norm _native_batch_norm_legit _batch_norm_with_update "
+        "_batch_norm_no_update", partial(traffic.batch_norm, passes=1.0),
+    ),
+    **_all(
+        "native_batch_norm_backward cudnn_batch_norm_backward batch_norm_backward", partial(traffic.batch_norm, passes=1.5)
+    ),
+    **_all(
+        "sum mean amax amin max min argmax argmin prod any all var std var_mean std_mean norm linalg_vector_norm "
+        "logsumexp nansum count_nonzero aminmax", traffic.reduction,
+    ),
+    **_all(
+        "clone copy _to_copy contiguous cat stack repeat constant_pad_nd flip roll tril triu split_copy "
+        "split_with_sizes_copy permute_copy transpose_copy expand_copy slice_backward select_backward "
+        "as_strided_copy", traffic.copy,
+    ),
+    **_all(
+        "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full zero fill scalar_tensor "
+        "arange linspace eye rand randn rand_like randn_like randint randint_like randperm uniform normal "
+        "bernoulli random exponential",
+        traffic.fill,
+    ),
+    # Element by element, though PyTorch does not tag them.
+    **_all(
+        "masked_fill rsub floor_divide glu glu_backward log_sigmoid_forward log_sigmoid_backward elu_backward "
+        "leaky_relu_backward hardtanh_backward hardswish hardswish_backward hardsigmoid_backward "
+        "softplus_backward softshrink_backward hardshrink_backward _prelu_kernel _prelu_kernel_backward "
+        "rrelu_with_noise rrelu_with_noise_backward soft_margin_loss soft_margin_loss_backward complex polar",
+        traffic.elementwise,
+    ),
+    **_all(
+        "reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward replication_pad1d "
+        "replication_pad1d_backward replication_pad2d replication_pad2d_backward diagonal_copy diag_embed "
+        "diagonal_backward narrow_copy view_copy unbind_copy unfold_copy unfold_backward squeeze_copy "
+        "unsqueeze_copy t_copy alias_copy block_diag _chunk_cat rot90 pixel_unshuffle channel_shuffle",
+        traffic.copy,
+    ),
+    **_all("embedding index index_select gather take _unsafe_index", traffic.gather),
+    **_all("embedding_dense_backward", traffic.embedding_backward),
+    **_all(
+        "scatter scatter_add scatter_reduce index_add index_put index_copy index_fill masked_scatter "
+        "_unsafe_index_put _index_put_impl slice_scatter select_scatter", traffic.scatter,
+    ),
+    **_all("nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward", traffic.per_row),
+    **_all(
+        "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d "
+        "avg_pool3d_backward max_pool3d_with_indices max_pool3d_with_indices_backward", traffic.pooling,
+    ),
+    **_all(
+        "native_dropout native_dropout_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward "
+        "adaptive_max_pool2d upsample_nearest2d upsample_nearest2d_backward upsample_bilinear2d "
+        "upsample_bilinear2d_backward upsample_bicubic2d upsample_bicubic2d_backward _upsample_bilinear2d_aa "
+        "_upsample_bilinear2d_aa_backward upsample_nearest1d upsample_nearest1d_backward upsample_linear1d "
+        "upsample_linear1d_backward upsample_trilinear3d upsample_trilinear3d_backward upsample_nearest3d "
+        "upsample_nearest3d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward "
+        "adaptive_max_pool2d_backward grid_sampler_3d grid_sampler_3d_backward grid_sampler_2d "
+        "grid_sampler_2d_backward im2col col2im pixel_shuffle _embedding_bag _embedding_bag_backward "
+        "_embedding_bag_dense_backward _thnn_fused_lstm_cell _thnn_fused_gru_cell mse_loss mse_loss_backward "
+        "smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward binary_cross_entropy "
+        "binary_cross_entropy_backward binary_cross_entropy_with_logits", traffic.sweep,
+    ),
+    **_all("cumsum cumprod logcumsumexp cummax cummin", partial(traffic.sweep, passes=1.5, widening=3.0)),
+    # Radix sorts of GPUs pass over keys and positions some ten times.
+    **_all("sort topk kthvalue argsort median nanmedian mode", partial(traffic.sweep, passes=10.0, widening=10.0)),
+}  # fmt: skip
+
+_NAMESPACES: Mapping[str, Costing] = {
+    "c10d": traffic.collective, "_c10d_functional": traffic.collective, "c10d_functional": traffic.collective,
+    "host": partial(by_bytes, widening=100.0),
+}  # fmt: skip
+"""What is priced by the memory of the device alone, since the links between devices and to the host are not predicted."""
+
+NOT_ANSWERED = frozenset(_NAMESPACES)
+
+
+def kernels_of(operation: Operation, kind: str) -> Uses:
+    """The kernels that an operator runs on a device of a kind, `gpu` or `cpu`; none where it moves nothing."""
+    costing = OPERATORS.get(operation.name) or OPERATORS.get(operation.base_name)
+    if costing is not None:
+        return costing(operation, kind)
+    if operation.name.startswith(("aten._foreach_", "aten._fused_")) and "self" in operation.arguments:
+        return traffic.over_lists(operation, kind)
+    if operation.pointwise:
+        return traffic.elementwise(operation, kind)
+    if operation.name.startswith(("aten.linalg_", "aten._linalg_")):
+        return by_bytes(operation, kind, widening=FACTORISATION)
+    return _NAMESPACES.get(operation.name.split(".")[0], by_bytes)(operation, kind)
+
+
+def is_known(operation: Operation) -> bool:
+    """Whether it has an entry, and is not priced as an operator of which nothing is known."""
+    named = operation.name in OPERATORS or operation.base_name in OPERATORS
+    return named or operation.pointwise or operation.name.startswith(("aten._foreach_", "aten._fused_"))
+
+
+def makes_state(operation: Operation, recording: Recording) -> bool:
+    """Whether it makes the state of an optimiser, which only the first step does."""
+    return (
+        operation.phase == OPTIMIZER
+        and bool(operation.outputs)
+        and (OPERATORS.get(operation.name) is traffic.fill)
+        and all(recording.roles.get(tensor.storage) == OPTIMIZER_STATE for tensor in operation.outputs)
+    )

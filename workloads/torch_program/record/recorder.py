@@ -1,0 +1,353 @@
+"""Records the operators of a program while fake tensors answer them, so that nothing is computed. Needs torch."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+from ....features.errors import SpecError
+from ..operation import BACKWARD, FORWARD, GRADIENTS, INPUTS, OPTIMIZER, WEIGHTS, Operation, Recording, TensorInfo
+from .modules import ModulePaths
+
+_NOT_RECORDED = frozenset({"prim", "profiler"})
+_FREE = frozenset({
+    "aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided",
+    "aten._local_scalar_dense", "aten._unsafe_view", "aten._reshape_alias", "aten.is_same_size", "aten.resize_", "aten.set_",
+    "_c10d_functional.wait_tensor",
+})  # fmt: skip
+"""What neither computes nor moves a tensor's elements, beside views. Reading a scalar waits, but moves nothing."""
+
+_BUILT_IN = frozenset({"aten", "prims", "c10d", "_c10d_functional"})
+_LIFTS = frozenset({"aten.lift", "aten.lift_fresh", "aten.lift_fresh_copy"})
+
+_ATTENTION_FLOPS: Mapping[str, Callable[..., int]] = {
+    "aten._scaled_dot_product_flash_attention_for_cpu": lambda query, key, value, *_, **__: sdpa_flop_count(  # type: ignore[no-untyped-call]
+        query.shape, key.shape, value.shape
+    ),
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward": (
+        lambda grad, query, key, value, *_, **__: sdpa_backward_flop_count(  # type: ignore[no-untyped-call]
+            grad.shape, query.shape, key.shape, value.shape
+        )
+    ),
+}
+"""Counted as PyTorch counts the fused attention of GPUs; it leaves out that of CPUs."""
+
+_INSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The mode that sees every operator below autograd, writes it down and hands it on to the fake mode below it.
+
+    Attributes:
+        recording: What was written down.
+        fake: The mode that answers.
+        leaves: Tensors with gradients that the program was given, with the gradient each had.
+        in_optimizer: Whether a step of an optimiser runs.
+    """
+
+    def __init__(self, fake: FakeTensorMode) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.recording = Recording(tf32=torch.get_float32_matmul_precision() != "highest")
+        self.fake = fake
+        self.leaves: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+        self.in_optimizer = False
+        self._modules = ModulePaths(self._enter_module)
+        self._storages = _Storages(self.recording)
+        self._fakes: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = {}
+        self._hooks: list[Any] = []
+        # What a program moves to a device that is not here stays where it is; storages tell what would be there.
+        self._on_device: set[int] = set()
+
+    def __enter__(self) -> Recorder:
+        self._modules.start()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        super().__exit__(*exception)  # type: ignore[no-untyped-call]
+        for hook in self._hooks:
+            hook.remove()
+        self._modules.stop()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Write down one call and let the fake mode answer it."""
+        kwargs = kwargs or {}
+        if func.namespace in _NOT_RECORDED:
+            return _answer(func, args, kwargs)
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        return self._call(func, args, kwargs)
+
+    def label(self, tensors: Iterable[torch.Tensor], role: str) -> None:
+        """Say what the storages of tensors hold."""
+        for tensor in tensors:
+            self.recording.roles[self._storages.number(tensor)] = role
+
+    def label_own(self, tensors: Iterable[torch.Tensor], role: str) -> None:
+        """The same of tensors that may be the user's own, which fake ones stand for."""
+        self.label([self._fake_of(tensor, tensor.is_meta) for tensor in tensors], role)
+
+    def host_copy(self, tensor: torch.Tensor, *, to_device: bool) -> None:
+        """A tensor goes from the host to a device, or back; nothing moves where it is there. Weights are on the device."""
+        info = self._info(self._fake_of(tensor, tensor.is_meta))
+        if self._is_on_device(info) != to_device:
+            self.recording.operations.append(
+                Operation("host.copy", {}, (info,), (info,), module=self._modules.now()[0], phase=self._phase())
+            )
+        if to_device:
+            self._on_device.add(info.storage)
+
+    def place(self, tensor: torch.Tensor) -> None:
+        """A tensor was made on a device."""
+        self._on_device.add(self._storages.number(tensor))
+
+    def _is_on_device(self, info: TensorInfo) -> bool:
+        return info.storage in self._on_device or self.recording.roles.get(info.storage) == WEIGHTS
+
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = str(func._overloadpacket)
+        if name == "aten._local_scalar_dense" and not isinstance(args[0], FakeTensor) and not args[0].is_meta:
+            with _disable_current_modes():
+                return func(*args)
+        if name in _LIFTS:
+            # A tensor written down in the program: the fake mode keeps its value, as long as that stays known.
+            return _answer(func, args, kwargs)
+        tensors: list[torch.Tensor] = []
+        _collect((*args, *kwargs.values()), tensors)
+        on_meta = any(_is_on_meta(tensor) for tensor in tensors)
+        fakes = {id(tensor): self._fake_of(tensor, on_meta) for tensor in tensors}
+        fake_args, fake_kwargs = (
+            _exchanged(args, fakes),
+            {name: _exchanged(value, fakes) for name, value in kwargs.items()},
+        )
+        inputs = {id(tensor): self._info(fakes[id(tensor)]) for tensor in tensors}
+        came = len(self.recording.operations)
+        module, compiled = (OPTIMIZER, False) if self.in_optimizer else self._modules.now()
+        result = _answer(func, fake_args, fake_kwargs)
+        results: list[torch.Tensor] = []
+        _collect((result,), results)
+        outputs = tuple(self._info(tensor, came) for tensor in results)
+        known = {info.storage for info in inputs.values()}
+        if any(map(self._is_on_device, inputs.values())):
+            self._on_device.update(info.storage for info in outputs)
+        changes = func._schema.is_mutable
+        # Schemas of collectives do not say that they write.
+        may_be_view = not changes and func.namespace == "aten" and bool(outputs)
+        is_view = may_be_view and all(info.storage in known for info in outputs)
+        if is_view or name in _FREE or torch.Tag.inplace_view in func.tags:
+            self.recording.views += 1
+            return result
+        if not outputs and changes:
+            # Operators on lists that work in place return nothing; what they write is what they are given first.
+            written: list[torch.Tensor] = []
+            _collect((args[0],), written)
+            outputs = tuple(inputs[id(tensor)] for tensor in written)
+        self.recording.operations.append(
+            Operation(
+                name=name,
+                arguments=_named(func, args, kwargs, inputs),
+                inputs=tuple(inputs[id(tensor)] for tensor in tensors),
+                outputs=outputs,
+                flops=float(_flops(name, func, fake_args, fake_kwargs, result)),
+                module=module,
+                phase=self._phase(),
+                pointwise=torch.Tag.pointwise in func.tags,
+                compiled=compiled,
+            )
+        )
+        return result
+
+    def _fake_of(self, tensor: torch.Tensor, on_meta: bool) -> torch.Tensor:
+        """The fake tensor that stands for one; on the meta device where another tensor of the call is there."""
+        self._notice(tensor)
+        is_ours = isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake
+        if is_ours and not (on_meta and not _is_on_meta(tensor)):
+            return tensor
+        key = (id(tensor), on_meta)
+        if key not in self._fakes:
+            if on_meta or isinstance(tensor, FakeTensor):
+                device = "meta" if on_meta else tensor.device
+                with _disable_current_modes(), self.fake:
+                    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
+            else:
+                fake = self.fake.from_tensor(tensor)
+            # The tensor is kept with it, so that its address is not another's.
+            self._fakes[key] = (tensor, fake)
+            if not is_ours:
+                role = WEIGHTS if isinstance(tensor, torch.nn.Parameter) else INPUTS
+                self.recording.roles.setdefault(self._storages.number(fake), role)
+        return self._fakes[key][1]
+
+    def _notice(self, tensor: torch.Tensor) -> None:
+        """Keep what a step changes of a leaf: its gradient, which is put back afterwards."""
+        if not tensor.requires_grad or not tensor.is_leaf or id(tensor) in self.leaves:
+            return
+        self.leaves[id(tensor)] = (tensor, tensor.grad)
+        self._hooks.append(tensor.register_post_accumulate_grad_hook(self._label_gradient))  # type: ignore[no-untyped-call]
+        if isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake and isinstance(tensor, torch.nn.Parameter):
+            self.label([tensor], WEIGHTS)
+
+    def _label_gradient(self, leaf: torch.Tensor) -> None:
+        if leaf.grad is not None:
+            self.label_own([leaf.grad], GRADIENTS)
+
+    def _enter_module(self, module: torch.nn.Module) -> None:
+        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            raise SpecError(
+                f"{_line()} calls DistributedDataParallel, whose reducer works on real gradients; estimate its `.module`, and "
+                "add the all-reduce of its gradients yourself",
+                field="program",
+            )
+        for buffer in module.buffers(recurse=False):
+            self.label([self._fake_of(buffer, buffer.is_meta)], WEIGHTS)
+
+    def _info(self, tensor: torch.Tensor, came: int = 0) -> TensorInfo:
+        return TensorInfo(
+            shape=tuple(int(size) for size in tensor.shape),
+            strides=tuple(int(stride) for stride in tensor.stride()),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            itemsize_b=tensor.dtype.itemsize,
+            storage=self._storages.number(tensor, came),
+        )
+
+    def _phase(self) -> str:
+        if self.in_optimizer:
+            return OPTIMIZER
+        return FORWARD if torch._C._current_graph_task_id() == -1 else BACKWARD
+
+
+def _answer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What the fake mode below answers.
+
+    Raises:
+        SpecError: it cannot without values, or without knowing the operator.
+    """
+    try:
+        return func(*args, **kwargs)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise SpecError(
+            f"{_line()} needs the values of a tensor ({func.name()}), and an estimate computes none; "
+            "leave out what depends on values (`.item()`, printing, `if` on a tensor, boolean masks as an index), or "
+            "estimate the part before and the part behind it",
+            field="program",
+        ) from error
+    except (UnsupportedOperatorException, NotImplementedError) as error:
+        raise SpecError(
+            f"{_line()} calls {func.name()}, which does not say the shape of its result without running; register one with "
+            f"torch.library.register_fake('{func.name().split('.')[0]}')",
+            field="program",
+        ) from error
+    except RuntimeError as error:
+        if func.namespace in _BUILT_IN:
+            raise
+        raise SpecError(
+            f"{_line()} calls {func.name()}, which cannot be answered without running: {error}", field="program"
+        ) from error
+
+
+def _named(
+    func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: Mapping[int, TensorInfo]
+) -> dict[str, Any]:
+    """The arguments of a call by the names of the schema, tensors as what is written down of them."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return tuple(plain(item) for item in value)
+        return inputs[id(value)] if isinstance(value, torch.Tensor) else value
+
+    return {name: plain(value) for name, value in [*zip(_names(func), args, strict=False), *kwargs.items()]}
+
+
+@cache
+def _names(func: Any) -> tuple[str, ...]:
+    return tuple(argument.name for argument in func._schema.arguments)
+
+
+class _Storages:
+    """Gives storages their numbers, and writes down when they come and go."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._numbers: dict[int, int] = {}
+
+    def number(self, tensor: torch.Tensor, came: int = 0) -> int:
+        """The number of a tensor's storage; a storage not seen before is one that comes now."""
+        if tensor.layout is not torch.strided:
+            raise SpecError(
+                f"{_line()} uses a tensor of layout {tensor.layout}, and only strided ones are priced; estimate a program with "
+                "dense tensors",
+                field="program",
+            )
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        if address not in self._numbers:
+            number = len(self._recording.lifetimes)
+            self._numbers[address] = number
+            self._recording.lifetimes[number] = (int(storage.nbytes()), came, None)
+            weakref.finalize(storage, self._goes, address, number).atexit = False
+        return self._numbers[address]
+
+    def _goes(self, address: int, number: int) -> None:
+        size_b, came, _ = self._recording.lifetimes[number]
+        self._recording.lifetimes[number] = (size_b, came, max(len(self._recording.operations), came + 1))
+        self._numbers.pop(address, None)
+
+
+def _collect(values: Iterable[Any], tensors: list[torch.Tensor]) -> None:
+    """Add the tensors among values and in their lists; schemas of operators nest no deeper than these."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+        elif isinstance(value, list | tuple):
+            _collect(value, tensors)
+
+
+def _exchanged(value: Any, fakes: Mapping[int, torch.Tensor]) -> Any:
+    """The value with the fake tensors in the place of those they stand for."""
+    if isinstance(value, torch.Tensor):
+        return fakes[id(value)]
+    if isinstance(value, list | tuple):
+        return type(value)(_exchanged(item, fakes) for item in value)
+    return value
+
+
+def _is_on_meta(tensor: torch.Tensor) -> bool:
+    return tensor.fake_device.type == "meta" if isinstance(tensor, FakeTensor) else tensor.is_meta
+
+
+def _flops(name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> float:
+    if name in _ATTENTION_FLOPS:
+        return _ATTENTION_FLOPS[name](*args, **kwargs)
+    formula = flop_registry.get(func._overloadpacket)
+    return 0.0 if formula is None else formula(*args, **kwargs, out_val=result)
+
+
+def _line() -> str:
+    """The file and line of the user's program that is being run."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(("<", *_INSIDE)):
+            return f"{name}, line {frame.f_lineno},"
+        frame = frame.f_back  # type: ignore[assignment]
+    return "the program"

@@ -1,0 +1,104 @@
+"""Has a program run on fake tensors of the host as it would on a GPU: devices, fused functions, autocast. Needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .fused import rms_norm
+from .recorder import Recorder
+
+_PLAIN_ATTENTION = torch.nn.functional.scaled_dot_product_attention
+ACCELERATORS = frozenset({"cuda", "xpu", "mps", "hip"})
+
+
+class AsOnDevice(TorchFunctionMode):
+    """Hands functions of PyTorch on as the devices that are asked for would run them.
+
+    * A device that this machine's torch has no support for is the host: tensors are fake either way. A tensor moved there, or
+      to the host, is a copy over the link between them.
+    * With a GPU among the devices, attention drops out inside the fused kernel, which the host has not.
+    * RMSNorm is one kernel, as it is on GPUs and as the family measured it on CPUs.
+    """
+
+    def __init__(self, recorder: Recorder | None, *, gpu: bool) -> None:
+        """The mode; the recorder is told of tensors that go between host and device, None where nothing is recorded."""
+        super().__init__()
+        self._recorder = recorder
+        self._away = not torch.accelerator.is_available()
+        self._fused: dict[Any, Callable[..., Any]] = {
+            torch.nn.functional.rms_norm: rms_norm,
+            torch.rms_norm: rms_norm,
+        }
+        if gpu:
+            self._fused[_PLAIN_ATTENTION] = _attention
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call a function, or what takes its place."""
+        kwargs = kwargs or {}
+        if not self._away:
+            return self._fused.get(func, func)(*args, **kwargs)
+        words = (*args[1:], *kwargs.values()) if func is torch.Tensor.to else ()
+        to_device, to_host = any(map(_is_away, words)), "cpu" in [word for word in words if isinstance(word, str)]
+        if self._recorder is not None and (func in (torch.Tensor.cuda, torch.Tensor.cpu) or to_device or to_host):
+            self._recorder.host_copy(args[0], to_device=func is torch.Tensor.cuda or to_device)
+        if func is torch.Tensor.cuda:
+            return args[0]
+        if func is torch.Tensor.to:
+            args = tuple(_here(word) for word in args)
+        result = self._fused.get(func, func)(*args, **{name: _here(value) for name, value in kwargs.items()})
+        if self._recorder is not None and isinstance(result, torch.Tensor) and _is_away(kwargs.get("device")):
+            self._recorder.place(result)
+        return result
+
+
+def _is_away(word: Any) -> bool:
+    """Whether it is a device that is not here, or the name of one."""
+    name = word.type if isinstance(word, torch.device) else word
+    return isinstance(name, str) and name.split(":")[0] in ACCELERATORS
+
+
+def _here(word: Any) -> Any:
+    return torch.device("cpu") if _is_away(word) else word
+
+
+def _attention(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """Attention as one kernel where the program lets a GPU choose one."""
+    allowed = torch.backends.cuda.flash_sdp_enabled() or torch.backends.cuda.mem_efficient_sdp_enabled()  # type: ignore[no-untyped-call]
+    learned_mask = attn_mask is not None and attn_mask.requires_grad
+    if not allowed or learned_mask or query.dim() != 4 or query.shape[-1] != value.shape[-1]:
+        return _PLAIN_ATTENTION(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return fused(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
+
+
+@contextmanager
+def fused_attention() -> Iterator[None]:
+    """PyTorch's own layers call attention out of reach of the mode above; they find the fused one here."""
+    with mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", _attention):
+        yield
+
+
+@contextmanager
+def autocast_here() -> Iterator[None]:
+    """`torch.autocast` of a device that is not there is the host's, whose tensors stand for the device's."""
+    cast = torch.amp.autocast_mode.autocast
+    original = cast.__init__
+
+    def init(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
+        if device_type in ACCELERATORS:
+            dtype, device_type = dtype or torch.get_autocast_dtype(device_type), "cpu"
+        original(self, device_type, dtype, *args, **kwargs)
+
+    with mock.patch.object(cast, "__init__", init):
+        yield

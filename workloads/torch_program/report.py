@@ -1,0 +1,209 @@
+"""A run's answers for people and programs: text, a page, plain data."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from ...features.errors import SpecError, listed
+from ...models.predict.prediction import Interval
+from ..units import flops, joules, num_bytes, seconds, watts
+from .device_estimate import DeviceEstimate
+from .memory import Memory
+from .shares import Share
+
+_SHOWN = 10
+_NOTES_SHOWN = 4
+_PAGE = "<!doctype html><html lang=en><meta charset=utf-8><title>kernelcast</title>"
+_NAME_CELLS = 44
+
+Table = list[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What is known of a program after it ran.
+
+    Attributes:
+        operators: Operators it ran.
+        flops: Arithmetic of products and attention.
+        batch: Samples of one run; None where it was not given.
+        memory: Its peak.
+        totals: Its cost by device, in the order they were named.
+        notes: What to know of how it was recorded.
+    """
+
+    operators: int
+    flops: float
+    batch: int | None
+    memory: Memory
+    totals: Mapping[str, DeviceEstimate]
+    notes: tuple[str, ...]
+
+
+def as_text(answers: Answers) -> str:
+    """Totals side by side, memory, the operators and modules that take longest, and what to know."""
+    parts = [_title(answers), *_aligned(_totals(answers)), "", _memory_line(answers.memory)]
+    for name, shares in _breakdowns(answers):
+        parts += ["", *_aligned(_shares_table(name, answers, shares))]
+    return "\n".join([*parts, *(f"note: {note}" for note in _remarks(answers))])
+
+
+def as_html(answers: Answers) -> str:
+    """The same as a piece of a page, for notebooks."""
+    tables = [_html_table(_totals(answers)), f"<p>{html.escape(_memory_line(answers.memory))}</p>"]
+    tables += [_html_table(_shares_table(name, answers, shares)) for name, shares in _breakdowns(answers)]
+    remarks = "".join(f"<li>{html.escape(remark)}</li>" for remark in _remarks(answers))
+    return f"<div><h3>{html.escape(_title(answers))}</h3>{''.join(tables)}<ul>{remarks}</ul></div>"
+
+
+def as_data(answers: Answers) -> dict[str, Any]:
+    """The same as plain data, in full: what `--json` prints."""
+    totals = {
+        name: {key: value for key, value in plain(answer).items() if key != "whole"}
+        for name, answer in answers.totals.items()
+    }
+    return {"operators": answers.operators, "flops": answers.flops, "batch": answers.batch, "memory": plain(answers.memory),
+            "totals": totals}  # fmt: skip
+
+
+def save(answers: Answers, path: Path) -> Path:
+    """See `Run.save`."""
+    writers: Mapping[str, Callable[[Answers], str]] = {
+        ".html": lambda answers: f"{_PAGE}{as_html(answers)}</html>\n",
+        ".json": lambda answers: json.dumps(as_data(answers), indent=2) + "\n",
+        ".txt": lambda answers: as_text(answers) + "\n",
+    }  # fmt: skip
+    if path.suffix not in writers:
+        raise SpecError(f"{path} must end in {listed(writers)}", field="path")
+    try:
+        path.write_text(writers[path.suffix](answers), encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"cannot write {path}: {error.strerror}", field="path") from error
+    return path
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses as mappings, tuples as lists."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.name != "whole"}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _title(answers: Answers) -> str:
+    return f"PyTorch program: {answers.operators} operators, {flops(answers.flops)} in products and attention"
+
+
+def _totals(answers: Answers) -> Table:
+    by_device = list(answers.totals.values())
+    rows = [["", *(answer.title for answer in by_device)]]
+    for name, read, show in _TARGETS:
+        rows.append([name, *(_target(read(answer), show, answer) for answer in by_device)])
+    if answers.batch:
+        rows.append(["samples/s", *(_rate(answer, answers.batch) for answer in by_device)])
+    rows.append(["kernels", *(f"{answer.launches} in {seconds(answer.kernels_s)}" for answer in by_device)])
+    rows.append(["limited by", *(_limits(answer) for answer in by_device)])
+    rows.append(["memory", *(_fits(answer) for answer in by_device)])
+    return rows
+
+
+_TARGETS: Sequence[tuple[str, Callable[[DeviceEstimate], Interval | None], Callable[[float], str]]] = (
+    ("latency", lambda answer: answer.latency_s, seconds),
+    ("power", lambda answer: answer.power_w, watts),
+    ("energy", lambda answer: answer.energy_j, joules),
+)
+
+
+def _target(target: Interval | None, show: Callable[[float], str], answer: DeviceEstimate) -> str:
+    if target is None:
+        return "no answer" if answer.unanswered else "unknown"
+    return f"{show(target.value)} [{show(target.lower)} … {show(target.upper)}]"
+
+
+def _rate(answer: DeviceEstimate, batch: int) -> str:
+    return "no answer" if answer.latency_s is None else f"{batch / answer.latency_s.value:.4g}"
+
+
+def _limits(answer: DeviceEstimate) -> str:
+    if answer.bound_by == "host":
+        return f"host: calls take {seconds(answer.host_s)}"
+    return ", ".join(f"{name} {share:.0%}" for name, share in list(answer.by_bound.items())[:3])
+
+
+def _fits(answer: DeviceEstimate) -> str:
+    if answer.fits is None or answer.memory_b is None:
+        return "size unknown"
+    return f"{'fits into' if answer.fits else 'does not fit into'} {num_bytes(answer.memory_b)}"
+
+
+def _memory_line(memory: Memory) -> str:
+    named = (
+        ("weights", memory.weights_b), ("gradients", memory.gradients_b), ("optimiser state", memory.optimizer_state_b),
+        ("activations", memory.activations_b), ("inputs", memory.inputs_b),
+    )  # fmt: skip
+    parts = ", ".join(f"{name} {num_bytes(size_b)}" for name, size_b in named if size_b)
+    return f"peak memory {num_bytes(memory.peak_b)} at {memory.at}: {parts}"
+
+
+def _breakdowns(answers: Answers) -> Iterator[tuple[str, Mapping[str, Sequence[Share]]]]:
+    yield "phase", {name: answer.by_phase for name, answer in answers.totals.items()}
+    yield "module", {name: answer.by_module for name, answer in answers.totals.items()}
+    yield "operator", {name: answer.by_operator for name, answer in answers.totals.items()}
+
+
+def _shares_table(part: str, answers: Answers, shares: Mapping[str, Sequence[Share]]) -> Table:
+    """The longest of the first device with the others beside; the rest is added up in the last row."""
+    by_name = {device: {share.name: share for share in rows} for device, rows in shares.items()}
+    names = [share.name for share in next(iter(shares.values()))]
+    table = [[part, "calls", *(cell for name in shares for cell in (_short(answers, name), "", "bound"))]]
+    for name in names[:_SHOWN]:
+        row = [name if len(name) <= _NAME_CELLS else "…" + name[1 - _NAME_CELLS :]]
+        row.append(str(next(rows[name].calls for rows in by_name.values() if name in rows)))
+        for rows in by_name.values():
+            share = rows.get(name)
+            row += ["", "", ""] if share is None else [seconds(share.latency_s), f"{share.time_share:.1%}", share.bound]
+        table.append(row)
+    if rest := names[_SHOWN:]:
+        row = [f"{len(rest)} others", ""]
+        for rows in by_name.values():
+            left = [rows[name] for name in rest if name in rows]
+            time_s, share_left = sum(share.latency_s for share in left), sum(share.time_share for share in left)
+            row += [seconds(time_s), f"{share_left:.1%}", ""]
+        table.append(row)
+    return table
+
+
+def _short(answers: Answers, device: str) -> str:
+    return device if len(answers.totals) > 1 else "time"
+
+
+def _remarks(answers: Answers) -> Iterator[str]:
+    for name, answer in answers.totals.items():
+        where = f"{name}: " if len(answers.totals) > 1 else ""
+        for reason in answer.unanswered:
+            yield f"{where}no answer for {reason}"
+        if answer.rough_share >= 0.005:
+            yield f"{where}{answer.rough_share:.0%} of the kernels' time is of operators priced as a kernel like them"
+        for note in answer.notes[:_NOTES_SHOWN]:
+            yield where + note
+        if (more := len(answer.notes) - _NOTES_SHOWN) > 0:
+            yield f"{where}{more} more in totals[{name!r}].notes"
+    yield from answers.notes
+
+
+def _aligned(table: Table) -> list[str]:
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def _html_table(table: Table) -> str:
+    head, *rows = table
+    cells = "".join(f"<th style='text-align:left'>{html.escape(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{cells}</tr>{body}</table>"

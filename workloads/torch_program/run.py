@@ -1,0 +1,189 @@
+"""One run of a program under fake tensors, and what it costs on the devices asked for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...features.errors import SpecError
+from ...models.predict.predictor import ArtifactPredictor
+from . import report
+from .device_estimate import DeviceEstimate, estimate_on
+from .memory import Memory, peak_memory
+from .operation import Recording
+from .report import Answers
+from .shares import priced
+
+
+class Run:
+    """What `estimate` gives: a context whose program is recorded, and its answers afterwards.
+
+    Attributes:
+        recording: The operators that ran.
+    """
+
+    def __init__(
+        self, devices: Sequence[str], predictor: ArtifactPredictor, *, threads: int | None, coverage: float,
+        batch: int | None, compiled: bool,
+    ) -> None:  # fmt: skip
+        """A run to enter; `devices` are catalogue names or aliases, see `estimate` for the rest.
+
+        Raises:
+            SpecError: there is no device, one is unknown, or `batch` or `threads` is no number from 1.
+        """
+        if not devices:
+            raise SpecError(
+                "name a device, such as estimate('h100-sxm'); `kernelcast devices` lists them", field="device"
+            )
+        if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+            raise SpecError(f"batch must be a number of samples from 1, got {batch!r}", field="batch")
+        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+            raise SpecError(f"threads must be a number of CPU threads from 1, got {threads!r}", field="threads")
+        self._predictor = predictor
+        self._devices = [predictor.devices.get(name) for name in dict.fromkeys(devices)]
+        self._threads, self._coverage, self._compiled = threads, coverage, compiled
+        self._contexts = contextlib.ExitStack()
+        self._batch = batch
+        self._answers: Answers | None = None
+        self.recording = Recording()
+
+    def __enter__(self) -> Run:
+        torch = import_torch()
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+        from .record.recorder import Recorder
+        from .record.restore import conversions, fused_anywhere, restored
+        from .record.substitutes import AsOnDevice, autocast_here, fused_attention
+
+        # A mode the program already runs under goes on to answer: tensors of two modes do not mix.
+        outer = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, FakeTensorMode)]
+        fake = outer[-1] if outer else FakeTensorMode(allow_non_fake_inputs=True)
+        recorder = Recorder(fake)
+        self.recording = recorder.recording
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(conversions(put_back=True))
+            stack.enter_context(restored(recorder))
+            stack.enter_context(fused_anywhere())
+            if self.has_gpu:
+                stack.enter_context(fused_attention())
+            if not torch.accelerator.is_available():
+                stack.enter_context(autocast_here())
+            stack.enter_context(fake)
+            stack.enter_context(recorder)
+            stack.enter_context(AsOnDevice(recorder, gpu=self.has_gpu))
+            self._contexts = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        self._contexts.__exit__(kind, error, trace)
+        if error is None:
+            self._answers = self._answer()
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether one of the devices is a GPU, so that functions run as GPUs fuse them."""
+        return any(device.kind == "gpu" for device in self._devices)
+
+    def _answer(self) -> Answers:
+        recording = self.recording
+        if not recording.operations:
+            raise SpecError("the program ran no operator; put the work inside the `with` block", field="program")
+        memory = peak_memory(recording)
+        kinds = {device.kind for device in self._devices}
+        programs = {kind: priced(recording, kind, compiled=self._compiled) for kind in kinds}
+        totals = {
+            device.name: estimate_on(
+                self._predictor, programs[device.kind], device, memory, threads=self._threads, coverage=self._coverage
+            )
+            for device in self._devices
+        }
+        return Answers(len(recording.operations), recording.flops, self._batch, memory, totals, tuple(recording.notes))
+
+    @property
+    def answers(self) -> Answers:
+        """Everything that is known of the program.
+
+        Raises:
+            SpecError: the `with` block has not ended.
+        """
+        if self._answers is None:
+            raise SpecError("nothing is estimated yet: the answers come when the `with` block ends", field="program")
+        return self._answers
+
+    @property
+    def totals(self) -> Mapping[str, DeviceEstimate]:
+        """The cost by device name, in the order they were named."""
+        return self.answers.totals
+
+    @property
+    def memory(self) -> Memory:
+        """Peak memory with its parts; whether it fits a device is in `totals`."""
+        return self.answers.memory
+
+    @property
+    def flops(self) -> float:
+        """Arithmetic of the run, counted as PyTorch's FlopCounterMode counts it, fused attention of CPUs included."""
+        return self.recording.flops
+
+    def __str__(self) -> str:
+        return report.as_text(self.answers)
+
+    def _repr_html_(self) -> str:
+        return report.as_html(self.answers)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the answers to a file: `.html` a page, `.json` plain data, `.txt` the text.
+
+        Raises:
+            SpecError: another ending, or a place that cannot be written.
+        """
+        return report.save(self.answers, Path(path))
+
+    def to_pandas(self) -> Any:
+        """A row for each operator, module and device, as a pandas DataFrame.
+
+        Raises:
+            SpecError: pandas is not installed.
+        """
+        try:
+            import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        except ImportError as error:
+            raise SpecError(
+                "to_pandas needs pandas; run: pip install pandas, or take rows()", field="pandas"
+            ) from error
+        return pandas.DataFrame(self.rows())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What `to_pandas` has, as plain data: device, part (`operator`, `module`, `phase`), and the fields of a `Share`."""
+        return [
+            {"device": name, "part": part, **report.plain(share)}
+            for name, answer in self.totals.items()
+            for part, shares in (
+                ("operator", answer.by_operator), ("module", answer.by_module), ("phase", answer.by_phase),
+            )
+            for share in shares
+        ]  # fmt: skip
+
+
+def import_torch() -> Any:
+    """PyTorch.
+
+    Raises:
+        SpecError: it is not installed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise SpecError(
+            f"estimating a PyTorch program needs torch, and there is none here ({error}); run: pip install torch",
+            field="torch",
+        ) from error
+    if not hasattr(torch, "accelerator"):
+        raise SpecError(
+            f"torch {torch.__version__} is too old to record programs; it takes torch 2.6 or later", field="torch"
+        )
+    return torch

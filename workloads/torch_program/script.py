@@ -1,0 +1,100 @@
+"""A function of a user's file as a program to estimate: loaded under fake tensors, called once."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ...features.errors import SpecError, listed
+from .run import Run, import_torch
+
+
+def run_script(path: Path, function: str, run: Run) -> Run:
+    """Record one call of a function of a file, and answer.
+
+    Raises:
+        SpecError: see `estimate_script`.
+    """
+    if not path.is_file():
+        raise SpecError(f"there is no file {path}; give a Python file, such as train.py:step", field="path")
+    import_torch()
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from .record.restore import conversions
+    from .record.substitutes import AsOnDevice
+
+    # What a script prints is not an answer.
+    with contextlib.redirect_stdout(sys.stderr), FakeTensorMode(allow_non_fake_inputs=True):
+        with (
+            conversions(put_back=False),
+            AsOnDevice(None, gpu=run.has_gpu),
+            _sentences(f"{path} cannot be loaded", path),
+        ):
+            module = _load(path)
+        step = _function(module, path, function)
+        with _sentences(f"{function} of {path} failed", path), run:
+            step()
+    return run
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise SpecError(f"{path} is no Python file", field="path")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent.resolve()))
+    return module
+
+
+def _function(module: ModuleType, path: Path, name: str) -> Callable[[], Any]:
+    step = getattr(module, name, None)
+    if not callable(step):
+        functions = [
+            key
+            for key, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module.__name__
+        ]
+        raise SpecError(
+            f"{path} has no function {name}; its functions: {listed(functions) or 'none'}", field="function"
+        )
+    needed = [
+        parameter.name
+        for parameter in inspect.signature(step).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if needed:
+        raise SpecError(
+            f"{name} of {path} needs arguments ({listed(needed)}); give a function without, which makes its inputs itself",
+            field="function",
+        )
+    return step  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def _sentences(what: str, path: Path) -> Iterator[None]:
+    """An error of the user's code as a sentence with the line of the file it comes from."""
+    try:
+        yield
+    except SpecError:
+        raise
+    except (Exception, SystemExit) as error:
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if Path(frame.filename).resolve() == path.resolve()
+        ]
+        where = f" at line {lines[-1]}" if lines else ""
+        message = " ".join(str(error).split())
+        raise SpecError(f"{what}{where}: {type(error).__name__}: {message}", field="program") from error
