@@ -1,7 +1,7 @@
 """Every GPU of the public tables left out in turn, by family: the errors of its answers beside those of the lower bound.
 
-Run `.venv/bin/python benchmarks/devices_left_out.py TABLES`. Each answer is what training judges devices never measured by: quick
-boosted trees on samples of the other devices' rows, transferred as the shipped model does. Takes about fifteen minutes.
+Run `.venv/bin/python benchmarks/devices_left_out.py TABLES`. Each answer is what training judges devices never measured by:
+quick boosted trees on samples of the other devices' rows, transferred as the shipped model does. Takes about fifteen minutes.
 """
 
 from __future__ import annotations

@@ -39,7 +39,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "predict-model": predict_model.predict_model,
     "estimate": estimate.estimate,
     "predict-code": predict_mlir.predict_code,
-    "estimate": estimate.estimate,
     "devices": catalogue.devices,
     "kernels": catalogue.kernels,
     "serve": serve.serve,

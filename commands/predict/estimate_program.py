@@ -20,7 +20,10 @@ def estimate_program(
     program: re.Match[str], devices: Sequence[str], threads: int | None, batch: int | None, out: Path | None, model: Path,
     known: Catalogue, coverage: float, as_json: bool,
 ) -> None:  # fmt: skip
-    """Print what a PyTorch program costs; `program` is a match of `PROGRAM`, the others are options of `kernelcast estimate`."""
+    """Print what a PyTorch program costs.
+
+    `program` is a match of `PROGRAM`, the others are options of `kernelcast estimate`.
+    """
     from ...models.predict.predictor import load_predictor
     from ...workloads.torch_program import estimate_script
     from ...workloads.torch_program.report import as_data

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from ...features.device import Device
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
-from ...models.predict.prediction import Interval, Prediction
-from ...models.predict.predictor import Predictor
+from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
 from .kernels.kernel_use import KernelUse
 from .kernels.table import NOT_ANSWERED, is_known
