@@ -25,7 +25,7 @@ from ..predict.predictor import ArtifactPredictor, FamilyPredictor, RawEstimates
 from .labelled_cases import LabelledCases, joined_by_family
 from .store_rows import group_medians
 
-MOST_ROWS = 512
+MOST_ROWS = 1024
 """Rows of a device and family that an adaptation keeps; answering takes time in proportion."""
 
 _SIZE_OF_MEASURED = 0.25
