@@ -42,8 +42,8 @@ _STEPS = 4
 """Times that the weights of rows and of columns are found in turn."""
 
 _TRUSTS, _CAUTIONS = (1.0, 0.75, 0.5, 0.25), (0.0, 0.5, 1.0)
-"""What part of a process's mean may be taken, and how many of its variances taken off. A quarter of the mean of 32 rows or fewer
-was never worse than none of it, whatever leaving these few out said."""
+"""What part of a process's mean may be taken, and how many of its variances taken off. A quarter of what 8 or 32 rows say was
+no worse than nothing of it, whatever leaving these few out said."""
 
 _TILING = ("log waves", "wave filling", "tile filling", "alignment", "log lower bound")
 """Features, by how their names begin, of which a latency's correction is a function beside the sizes."""

@@ -229,9 +229,7 @@ def test_adaptations_of_earlier_versions_answer_as_they_did() -> None:
     earlier = Adaptation.from_json(plain)
     # One Gaussian remainder, and variants shared half the variance of groups.
     then = {**PRIOR, "variant": np.sqrt(0.5) * PRIOR["group"], "kind": 0.0}
-    np.testing.assert_allclose(
-        earlier.at(other)[0], Process.from_scales(points, y, then).at(other)[0], atol=1e-4
-    )
+    np.testing.assert_allclose(earlier.at(other)[0], Process.from_scales(points, y, then).at(other)[0], atol=1e-4)
 
 
 @pytest.mark.parametrize("lengths", [None, np.array([1.0, 2.0, 0.5, 3.0, 4.0])])
