@@ -288,18 +288,18 @@ class _Search:
 
         The gradient is that of Rasmussen and Williams, equation 5.9.
         """
-        from scipy.linalg import lapack
-
         values, n_scales = np.exp(packed), len(_SCALES)
         scales, lengths = dict(zip(_SCALES, values[:n_scales].tolist(), strict=True)), values[n_scales:]
         columns = self.columns / lengths
         smooth, slope = _matern(columns, columns)
         noise = _noise(scales["noise"], doubt)
-        factor, failed = lapack.dpotrf(self.parts.covariance(scales, smooth) + np.diag(noise), lower=1)
-        if failed:
+        # NumPy's, whose threads `calibrated` limits: those of SciPy are not yet loaded there.
+        try:
+            factor = np.linalg.cholesky(self.parts.covariance(scales, smooth) + np.diag(noise))
+        except np.linalg.LinAlgError:
             return 1e6, np.zeros(len(packed))
-        inverse = np.tril(lapack.dpotri(factor, lower=1)[0])
-        inverse += np.tril(inverse, -1).T
+        root = np.linalg.inv(factor)
+        inverse = root.T @ root
         weights, away = inverse @ self.residuals, (packed - self.start) / self.widths
         loss = 0.5 * (self.residuals @ weights + away @ away) + np.log(np.diag(factor)).sum()
         by_covariance = 0.5 * (inverse - np.outer(weights, weights))
