@@ -306,9 +306,8 @@ def _covariance(points: Points, before: Adaptation | None) -> tuple[Floats, Floa
     process = None if before is None else before.process
     if not isinstance(process, Process):
         return covariance(points, points, PRIOR), PRIOR["noise"] * points.doubt
-    across = covariance(process.points, points, process.scales)
-    known = np.linalg.solve(process.factor, across)
-    left = covariance(points, points, process.scales) - known.T @ known
+    known = process.inverse @ covariance(process.points, points, process.scales, process.lengths)
+    left = covariance(points, points, process.scales, process.lengths) - known.T @ known
     return left, process.scales["noise"] * points.doubt
 
 

@@ -25,7 +25,7 @@ from ..predict.predictor import ArtifactPredictor, FamilyPredictor, RawEstimates
 from .labelled_cases import LabelledCases, joined_by_family
 from .store_rows import group_medians
 
-MOST_ROWS = 512
+MOST_ROWS = 1024
 """Rows of a device and family that an adaptation keeps; answering takes time in proportion."""
 
 _SIZE_OF_MEASURED = 0.25
@@ -114,7 +114,7 @@ def calibrated(
         ArtifactError: a family of the model cannot be read.
     """
     if not any(len(rows) for rows in tables):
-        raise SpecError("no measured rows to calibrate with; give a file with some, about 8 to 128", field="data")
+        raise SpecError("no measured rows to calibrate with; give a file with some, 8 to 1,000", field="data")
     if strange := sorted({rows.cases.family.name for rows in tables} - set(predictor.families)):
         raise SpecError(
             f"the model was not trained on {listed(strange)}; it knows {listed(predictor.families)}. "

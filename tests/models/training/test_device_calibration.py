@@ -12,7 +12,7 @@ from kernelcast.features.errors import SpecError
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
 from kernelcast.models.family_model.artifact_files import ArtifactError
 from kernelcast.models.family_model.device_correction import Adaptation
-from kernelcast.models.family_model.gaussian_process import PRIOR, Points, Process
+from kernelcast.models.family_model.gaussian_process import PRIOR, Points, Process, _Search
 from kernelcast.models.family_model.nearby_rows import NearbyRows
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.models.training.device_calibration import calibrate_to_devices
@@ -182,6 +182,7 @@ def _points(n: int, seed: int = 0) -> Points:
         rng.normal(size=(n, 3)),
         rng.random((n, 2)),
         np.ones(n),
+        rng.normal(size=(n, 2)),
     )
 
 
@@ -192,43 +193,94 @@ def test_a_variant_may_be_off_in_one_dtype_alone() -> None:
     assert np.abs(mean - there).max() < 0.15
 
 
-def test_adaptations_of_earlier_versions_have_the_covariance_they_had() -> None:
-    adaptation = Adaptation.fit(_points(20), np.linspace(-0.2, 0.2, 20))
-    plain = adaptation.to_json()
-    for name in ("variant", "kind"):
-        del plain["scales"][name]
-    scales = Adaptation.from_json(plain).process.scales
-    assert scales["variant"] ** 2 == pytest.approx(0.5 * scales["group"] ** 2)
-    assert scales["kind"] == 0.0
+def test_what_depends_on_tiling_alone_is_learned() -> None:
+    points, other = _points(200), _points(60, seed=1)
+    y, there = (np.where(each.tiling[:, 1] > 0.0, 0.5, -0.2) for each in (points, other))
+    without = [replace(each, tiling=np.zeros((len(each), 0))) for each in (points, other)]
+    errors = [np.abs(Process.fit(a, y).at(b)[0] - there).mean() for a, b in ((points, other), without)]
+    assert errors[0] < 0.3 * errors[1]
 
 
-def test_the_process_is_a_gaussian_process() -> None:
+def test_the_search_follows_the_gradient_of_its_loss() -> None:
+    from scipy.optimize import check_grad
+
+    points = _points(25)
+    y = np.sin(points.place[:, 0]) + 0.2 * points.tiling[:, 1]
+    start = np.log(np.linspace(0.2, 3.0, len(PRIOR) - 1 + 5))
+    search = _Search.of(points, y, start + 0.3, np.full(len(start), 0.7))
+    error = check_grad(lambda at: search.loss(at, points.doubt)[0], lambda at: search.loss(at, points.doubt)[1], start)
+    assert error < 1e-4 * np.linalg.norm(search.loss(start, points.doubt)[1])
+
+
+def test_more_rows_than_the_scales_are_searched_with_all_count() -> None:
+    points, other = _points(700), _points(40, seed=1)
+    y, there = (np.sin(3.0 * each.place[:, 0]) for each in (points, other))
+    mean, _ = Process.fit(points, y).at(other)
+    some, _ = Process.fit(points.take(np.arange(0, 700, 2)), y[::2]).at(other)
+    assert np.abs(mean - there).mean() < np.abs(some - there).mean()
+
+
+def test_an_adaptation_answers_the_same_from_the_manifest() -> None:
+    points, other = _points(40), _points(12, seed=1)
+    adaptation = Adaptation.fit(points, 0.3 * points.place[:, 0] + 0.1 * points.tiling[:, 0])
+    again = Adaptation.from_json(adaptation.to_json())
+    for mean, other_mean in zip(adaptation.at(other), again.at(other), strict=True):
+        np.testing.assert_allclose(mean, other_mean, atol=1e-3)
+
+
+def test_no_case_is_corrected_by_more_than_any_row_was_off() -> None:
+    points = _points(60)
+    y = np.where(points.place[:, 0] > 1.0, 4.0, 0.0)
+    steep = replace(points, place=3.0 * points.place, direction=4.0 * points.direction)
+    mean, _ = Adaptation.fit(points, y).at(steep)
+    assert mean.max() <= 4.0
+
+
+def test_adaptations_of_earlier_versions_answer_as_they_did() -> None:
+    points, other = _points(20), _points(5, seed=1)
+    scales = {name: scale for name, scale in PRIOR.items() if name not in ("variant", "kind")}
+    y = np.linspace(-0.2, 0.2, 20)
+    plain = Adaptation.fit(points, y).to_json() | {"scales": scales, "trust": 1.0, "caution": 0.0, "doubt": [1.0] * 20}
+    del plain["lengths"], plain["tiling"]
+    earlier = Adaptation.from_json(plain)
+    # One Gaussian remainder, and variants shared half the variance of groups.
+    then = {**PRIOR, "variant": np.sqrt(0.5) * PRIOR["group"], "kind": 0.0}
+    np.testing.assert_allclose(earlier.at(other)[0], Process.from_scales(points, y, then).at(other)[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("lengths", [None, np.array([1.0, 2.0, 0.5, 3.0, 4.0])])
+def test_the_process_is_a_gaussian_process(lengths: np.ndarray | None) -> None:
     """Against scikit-learn's, for the parts both have: a constant, a smooth remainder, noise."""
     from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
     scales = {**PRIOR, "group": 1e-9, "variant": 1e-9, "kind": 1e-9, "context": 1e-9, "direction": 1e-9, "own": 1e-9}
     points, other = _points(30), _points(12, seed=1)
     y = np.sin(points.place[:, 0]) + 0.3
-    mean, deviation = Process.from_scales(points, y, scales).at(other)
+    mean, deviation = Process.from_scales(points, y, scales, lengths).at(other)
+    remainder = RBF(scales["length"] * np.sqrt(3)) if lengths is None else Matern(lengths, nu=1.5)
     kernel = (
-        ConstantKernel(scales["common"] ** 2) + ConstantKernel(scales["smooth"] ** 2) * RBF(scales["length"] * np.sqrt(3))
+        ConstantKernel(scales["common"] ** 2) + ConstantKernel(scales["smooth"] ** 2) * remainder
         + WhiteKernel(scales["noise"] ** 2)
     )  # fmt: skip
-    theirs = GaussianProcessRegressor(kernel, optimizer=None, alpha=1e-8).fit(points.place, y)
-    their_mean, their_deviation = theirs.predict(other.place, return_std=True)
+    columns, there = (
+        each.place if lengths is None else np.column_stack([each.place, each.tiling]) for each in (points, other)
+    )
+    theirs = GaussianProcessRegressor(kernel, optimizer=None, alpha=1e-8).fit(columns, y)
+    their_mean, their_deviation = theirs.predict(there, return_std=True)
     np.testing.assert_allclose(mean, their_mean, atol=1e-5)
     np.testing.assert_allclose(deviation, their_deviation, atol=1e-5)
 
 
-def test_left_out_errors_are_those_of_leaving_out() -> None:
+@pytest.mark.parametrize("lengths", [None, np.array([1.0, 2.0, 0.5, 3.0, 4.0])])
+def test_left_out_errors_are_those_of_leaving_out(lengths: np.ndarray | None) -> None:
     points = _points(20)
     y = points.place[:, 0]
-    process = Process.from_scales(points, y, PRIOR)
+    process = Process.from_scales(points, y, PRIOR, lengths)
     closed, claimed = process.left_out_errors(), process.left_out_deviations(points.doubt)
     for i in (0, 7, 19):
         rest = np.delete(np.arange(20), i)
-        mean, deviation = Process.from_scales(points.take(rest), y[rest], PRIOR).at(points.take([i]))
+        mean, deviation = Process.from_scales(points.take(rest), y[rest], PRIOR, lengths).at(points.take([i]))
         assert closed[i] == pytest.approx(y[i] - mean[0], abs=1e-5)
         assert claimed[i] == pytest.approx(deviation[0], rel=1e-3)
 
