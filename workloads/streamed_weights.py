@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,25 +17,24 @@ from ..features.device import Device
 from ..features.kernel import KernelSpec
 from ..models.predict.prediction import Interval, Prediction
 
-if TYPE_CHECKING:
-    from .whole_model import Kernel
-
 _SHARES = 0.98, 0.87, 0.77
 """Shares of the peak memory bandwidth that public stream benchmarks reach: highest, median and lowest of 14 GPUs' best
 (BabelStream, RRZE's gpu-stream, clpeak and others)."""
 
 
-def streamed(kernels: Sequence[Kernel], predictions: Sequence[Prediction], device: Device) -> list[Prediction]:
+def streamed(
+    specs: Sequence[KernelSpec], runs: Sequence[int], predictions: Sequence[Prediction], device: Device
+) -> list[Prediction]:
     """Predictions of single kernels as parts of a model whose every run of a kernel has weights of its own.
 
     Args:
-        kernels: The kernels of the model.
+        specs: The kernels of the model.
+        runs: How often each runs.
         predictions: What one run of each costs by itself.
         device: Where they run.
     """
-    weights_b = _weights_b([kernel.spec for kernel in kernels], device)
-    runs = np.array([kernel.count for kernel in kernels], dtype=np.float64)
-    if float(weights_b @ runs) <= device.last_level_cache_b:
+    weights_b = _weights_b(specs, device)
+    if float(weights_b @ np.array(runs, dtype=np.float64)) <= device.last_level_cache_b:
         return list(predictions)
     times_s = weights_b / device.required("memory_bandwidth_b_per_s")
     return [

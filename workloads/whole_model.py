@@ -392,4 +392,5 @@ def predict_whole(
     if queued:
         specs = [replace(spec, timing=spec.timing or "device") for spec in specs]
     predictions = predictor.predict(specs, [device] * len(specs), coverage=coverage)
-    return compose(kernels, streamed(kernels, predictions, predictor.devices.get(device)), launch_s=launch_s)
+    predictions = streamed(specs, [kernel.count for kernel in kernels], predictions, predictor.devices.get(device))
+    return compose(kernels, predictions, launch_s=launch_s)

@@ -76,10 +76,10 @@ def estimate(
             "--weights": weights, "--kv-dtype": kv_dtype, "--impl": impl, "--tp": tp > 1, "--pp": pp > 1, "--ep": ep > 1,
             "--dp": dp > 1,
         }  # fmt: skip
-        if given := [name for name, value in of_models.items() if value]:
+        if misplaced := [name for name, value in of_models.items() if value]:
             raise SpecError(
-                f"{listed(given)} go with a model from its configuration; the program {what} says its own sizes",
-                field=given[0].removeprefix("--"),
+                f"{listed(misplaced)} go with a model from its configuration; the program {what} says its own sizes",
+                field=misplaced[0].removeprefix("--"),
             )
         estimate_program(program, device or (), threads, batch, out, console.model_dir(model), known, coverage, as_json)
         return

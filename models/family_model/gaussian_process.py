@@ -134,11 +134,11 @@ class Process:
         search = _Search.of(points.take(some), residuals[some], start, widths)
         for _ in range(_ROUNDS):
             # The result of minimize is not typed.
-            found: Any = minimize(
+            optimum: Any = minimize(
                 search.loss, packed, args=(points.doubt[some],), jac=True, method="L-BFGS-B", bounds=bounds,
                 options={"maxiter": _MOST_STEPS},
             )  # fmt: skip
-            packed = found.x
+            packed = optimum.x
             values = np.exp(packed)
             named = dict(zip(_SCALES, values[: len(_SCALES)].tolist(), strict=True))
             process = cls.from_scales(points, residuals, named, values[len(_SCALES) :])

@@ -9,7 +9,6 @@ from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.predict.prediction import Interval, Prediction
 from kernelcast.workloads.streamed_weights import streamed
-from kernelcast.workloads.whole_model import Kernel
 
 L40S = catalogue().get("nvidia-l40s")
 SIDE = 4096
@@ -40,7 +39,7 @@ def prediction(latency_s: float) -> Prediction:
 
 def test_layers_whose_weights_outgrow_the_caches_read_them_from_memory() -> None:
     cached = prediction(0.3 * WEIGHTS_S)
-    (one,) = streamed([Kernel(product(1), 128)], [cached], L40S)
+    (one,) = streamed([product(1)], [128], [cached], L40S)
     assert one.latency_s.lower >= WEIGHTS_S
     assert one.latency_s.lower < one.latency_s.value < one.latency_s.upper
     assert (one.bound, one.breakdown["dram"]) == ("dram", pytest.approx(WEIGHTS_S))
@@ -51,12 +50,12 @@ def test_layers_whose_weights_outgrow_the_caches_read_them_from_memory() -> None
 
 def test_a_model_that_fits_into_the_caches_is_answered_as_measured() -> None:
     cached = prediction(0.3 * WEIGHTS_S)
-    assert streamed([Kernel(product(1), 2)], [cached], L40S) == [cached]
+    assert streamed([product(1)], [2], [cached], L40S) == [cached]
 
 
 def test_what_takes_longer_than_its_weights_keeps_its_time() -> None:
     slow = prediction(50.0 * WEIGHTS_S)
-    (one,) = streamed([Kernel(product(8192), 128)], [slow], L40S)
+    (one,) = streamed([product(8192)], [128], [slow], L40S)
     assert one.latency_s == slow.latency_s
 
 
@@ -78,9 +77,7 @@ def test_activations_count_as_no_weights() -> None:
         "attention", "bf16", batch=64, heads=32, kv_heads=8, q_len=4096, kv_len=4096, head_dim=128, window=0,
         variant="prefill",
     ))  # fmt: skip
-    batched, read, written = streamed(
-        [Kernel(spec, 128) for spec in (product(1, 8), decode, prefill)], [cached] * 3, L40S
-    )
+    batched, read, written = streamed([product(1, 8), decode, prefill], [128] * 3, [cached] * 3, L40S)
     assert batched == cached
     assert written == cached
     assert read.latency_s.value > cached.latency_s.value

@@ -101,9 +101,10 @@ def estimate_steps(
     results = []
     for step, run in zip(steps, runs, strict=True):
         single = [by_spec[kernel.spec] for kernel in run.kernels]
+        parts = streamed([k.spec for k in run.kernels], [k.count for k in run.kernels], single, on)
         predictions = [
             _read_as(prediction, run.stand_ins.get(kernel.name))
-            for kernel, prediction in zip(run.kernels, streamed(run.kernels, single, on), strict=True)
+            for kernel, prediction in zip(run.kernels, parts, strict=True)
         ]
         whole = compose(run.kernels, predictions)
         results.append(Estimate(
