@@ -83,6 +83,8 @@ def estimate(
             )
         estimate_program(program, device or (), threads, batch, out, console.model_dir(model), known, coverage, as_json)
         return
+    if what is not None and what.endswith(".py"):
+        raise SpecError(f"{what!r} names no function; give FILE.py:FUNCTION, such as train.py:step", field="model")
     if out is not None:
         raise SpecError("--out goes with a program, FILE.py:FUNCTION; --json prints a model's answer", field="out")
     if not device:
