@@ -24,6 +24,8 @@ from scipy.optimize import least_squares
 ITEM_B = {"bfloat16": 2, "half": 2, "int8": 1}
 NAMES = {"alltoall": "all_to_all"}
 COUNTS = (2, 4, 8)
+START_B = 2**17
+"""Every engine does smaller all-reduces itself; from there the ends are searched."""
 TIGHT = 0.1
 """ln errors beyond it pull less than squared ones (`soft_l1`)."""
 
@@ -151,11 +153,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     libraries: dict[str, Any] = {}
     ends: dict[str, dict[str, dict[int, int]]] = {}
     for (library, kind, link), devices in sorted(timings.items(), key=lambda item: (item[0][0] != "nccl", item[0])):
-        law = fit(kind, devices)
-        used = devices
+        law, used = fit(kind, devices), devices
         if library != "nccl":
             nccl = libraries["nccl"][kind][link]
-            for _ in range(2):
+            law = fit(kind, up_to(devices, {name: dict.fromkeys(COUNTS, START_B) for name in by_architecture(devices)}))
+            for _ in range(3):
                 sizes = {name: own_up_to_b(nccl, law, alike) for name, alike in by_architecture(devices).items()}
                 used = up_to(devices, sizes)
                 law = fit(kind, used)
