@@ -95,6 +95,11 @@ class StepColumns:
     moe: Floats
     linear: Floats
 
+    @classmethod
+    def joined(cls, parts: Sequence[StepColumns]) -> StepColumns:
+        """Steps after one another."""
+        return cls(*(np.concatenate([getattr(part, item.name) for part in parts]) for item in fields(cls)))
+
     @property
     def gpu_s(self) -> Floats:
         """Sum of all kernels and collectives."""
