@@ -44,6 +44,8 @@ STARTS = {
 }  # fmt: skip
 NOT_MEASURED = 1.5
 """Spreads of what was not measured are those of vLLM times this: a judgement."""
+UNKNOWN = 0.5
+"""Spread of an engine nothing is known of: a factor of 1.65 either way, a judgement."""
 TRIAL = {
     ("decode", "plan"): "4.1 / 4.0 (TP1 to TP4), 10.5 / 4.9 (TP4 to TP1)", ("decode", "model"): "8.0 / 5.3 (dense to MoE)",
     ("prompt", "plan"): "7.7 / 6.3, 18.7 / 11.0", ("prompt", "model"): "17.5 / 13.1",
@@ -135,6 +137,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         vllm, engine="sglang", version="0.5.9", impl="sglang-0.5.14", batches=SGLANG_GRAPHS, captured_tokens=0,
         decode_spread=NOT_MEASURED * vllm.decode_spread, prompt_spread=NOT_MEASURED * vllm.prompt_spread,
         source="no public steps: the numbers of vLLM, whose layers it launches alike; prompts are not captured by default",
+    )  # fmt: skip
+    profiles["other"] = replace(
+        START, engine="other", version="", batches=(), captured_tokens=0, decode_spread=UNKNOWN, prompt_spread=UNKNOWN,
+        source="no steps: where the fits of other engines start, without graphs",
     )  # fmt: skip
     for profile in profiles.values():
         print({name: getattr(profile, name) for name in ("engine", "decode_s", "decode_factor", "prompt_s", "prompt_factor",

@@ -35,8 +35,9 @@ PROFILES = Path(__file__).with_name("engine_profiles.yaml")
 
 ENGINES: Mapping[str, str] = {
     "vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm",
+    "other": "other", "pytorch": "other", "deepspeed": "other", "llama.cpp": "other",
 }  # fmt: skip
-"""Engines by any of their names."""
+"""Engines by any of their names; `other` has no graphs, and an interval that says how little is known."""
 
 NUMBERS = (
     "decode_s", "decode_factor", "collective_share", "small_share", "prompt_s", "prompt_factor", "layer_host_s",
@@ -281,7 +282,7 @@ def profile_text(profiles: Sequence[EngineProfile], head: str = "") -> str:
     items = [
         {field.name: _plain(getattr(item, field.name)) for field in fields(EngineProfile)} for item in profiles
     ]  # fmt: skip
-    return head + str(yaml.safe_dump({"profiles": items}, sort_keys=False, width=130))
+    return head + str(yaml.safe_dump({"profiles": items}, sort_keys=False, width=130, default_flow_style=None))
 
 
 def _plain(value: Any) -> Any:
