@@ -33,8 +33,8 @@ def steps(
 ) -> None:
     """Predict the time of every step of a table: kernelcast llm steps --table steps.parquet --out predicted.parquet
 
-    Rows and columns stay; pred_step_s, pred_step_lo_s and pred_step_hi_s (the 90 % interval) and refused (why a row has none) are
-    added. Labels are not read.
+    Rows and columns stay; pred_step_s, pred_step_lo_s and pred_step_hi_s (the 90 % interval) and refused (why a row has none)
+    are added. Labels are not read.
     """
     from ...datasets.rows.table_columns import read_table
     from ...models.predict.predictor import load_predictor

@@ -1,9 +1,9 @@
 """Tables of engine steps: each row's model, device, plan, engine and step, and their times.
 
 Columns: `model`, `device`, `engine`, `prefill_tokens`, `prefill_requests`, `prefill_kv_tokens`, `decode_requests` and
-`decode_kv_tokens` are needed; `engine_version`, `tp`, `pp`, `ep`, `dp`, `num_gpus`, `precision`, `weight_dtype`, `kv_dtype` may be
-left out or empty. Tokens are those of all sequences of a step together; positions of decoding sequences contain the new one. No other
-column is read, labels in particular.
+`decode_kv_tokens` are needed; `engine_version`, `tp`, `pp`, `ep`, `dp`, `num_gpus`, `precision`, `weight_dtype`, `kv_dtype` may
+be left out or empty. Tokens are those of all sequences of a step together; positions of decoding sequences contain the new one.
+No other column is read, labels in particular.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from .engine_profile import EngineProfile, StepColumns, engine_name
 from .steps import StepTimes
 
 NEEDED = (
-    "model", "device", "engine", "prefill_tokens", "prefill_requests", "prefill_kv_tokens", "decode_requests", "decode_kv_tokens",
+    "model", "device", "engine", "prefill_tokens", "prefill_requests", "prefill_kv_tokens", "decode_requests",
+    "decode_kv_tokens",
 )  # fmt: skip
 OPTIONAL = ("engine_version", "tp", "pp", "ep", "dp", "num_gpus", "precision", "weight_dtype", "kv_dtype")
 _SETTING = ("model", "device", "engine", *OPTIONAL)
@@ -118,7 +119,7 @@ def predict_rows(
                 refused[rows[0]] = reason
             elif rows:
                 ends[:, rows] = group.times.seconds(steps)
-    return RowTimes(*ends, refused)
+    return RowTimes(ends[0], ends[1], ends[2], refused)
 
 
 def step_columns(groups: Sequence[RowGroup], refused: list[str | None]) -> tuple[StepColumns, list[int]]:
@@ -227,14 +228,19 @@ def _step(row: Mapping[str, Any]) -> Step:
     if count := sizes["prefill_requests"]:
         if sizes["prefill_tokens"] < count:
             raise SpecError(
-                f"prefill_tokens {sizes['prefill_tokens']} are fewer than the {count} prefill_requests", field="prefill_tokens"
+                f"prefill_tokens {sizes['prefill_tokens']} are fewer than the {count} prefill_requests",
+                field="prefill_tokens",
             )
         # A chunk of one token would be a decoding sequence; it runs as one of two does.
-        groups.append(Sequences(count, max(2, -(-sizes["prefill_tokens"] // count)), sizes["prefill_kv_tokens"] // count))
+        groups.append(
+            Sequences(count, max(2, -(-sizes["prefill_tokens"] // count)), sizes["prefill_kv_tokens"] // count)
+        )
     elif sizes["prefill_tokens"]:
         raise SpecError("prefill_tokens are given without prefill_requests", field="prefill_requests")
     if count := sizes["decode_requests"]:
         groups.append(Sequences(count, 1, max(1, sizes["decode_kv_tokens"] // count - 1)))
     if not groups:
-        raise SpecError("the step has no sequences: prefill_requests and decode_requests are empty", field="decode_requests")
+        raise SpecError(
+            "the step has no sequences: prefill_requests and decode_requests are empty", field="decode_requests"
+        )
     return Step(tuple(groups))
