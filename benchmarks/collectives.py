@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import yaml
 from kernelcast.features.device import catalogue
-from kernelcast.workloads.serving.collectives import ANY, INTERCONNECTS, LAWS, sent_b
+from kernelcast.workloads.serving.engine.collectives import ANY, INTERCONNECTS, LAWS, sent_b
 from scipy.optimize import least_squares
 
 ITEM_B = {"bfloat16": 2, "half": 2, "int8": 1}

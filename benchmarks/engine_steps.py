@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
-from kernelcast.workloads.serving.engine_profile import PROFILES, EngineProfile, StepColumns, profile_text
-from kernelcast.workloads.serving.profile_fit import fit_profile, half_width, left_out_errors
+from kernelcast.workloads.serving.engine.profile import PROFILES, EngineProfile, StepColumns, profile_text
+from kernelcast.workloads.serving.engine.profile_fit import fit_profile, half_width, left_out_errors
 from kernelcast.workloads.serving.step_rows import step_columns, step_groups
 
 IMPOSSIBLE = 0.6
@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                                                          "layer_host_s", "moe_layer_host_s", "linear_layer_host_s",
                                                          "decode_spread", "prompt_spread")})  # fmt: skip
     if given.write:
-        head = "# Written by benchmarks/engine_steps.py --write; what the numbers mean: engine_profile.py.\n"
+        head = "# Written by benchmarks/engine_steps.py --write; what the numbers mean: profile.py.\n"
         PROFILES.write_text(profile_text(list(profiles.values()), head))
 
 

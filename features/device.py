@@ -40,7 +40,7 @@ FACTS = (
 """Facts a device file may give; all SI base units. What is not public is left out, never guessed.
 
 `fabric_bandwidth_b_per_s` is that of a device's links to its like (NVLink, Infinity Fabric) in one direction, `fabric_devices`
-how many devices those links join, `pcie_bandwidth_b_per_s` that of its slot in one direction, given where no fabric is certain."""
+how many devices those links join, `pcie_bandwidth_b_per_s` that of its slot in one direction, where no fabric is certain."""
 
 _REQUIRED = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b")
 _KINDS = ("gpu", "cpu")

@@ -36,8 +36,8 @@ def calibrate(
 
         from ...datasets.rows.table_columns import read_table
         from ...models.predict.predictor import load_predictor
-        from ...workloads.serving.engine_profile import profile_text, shipped_profile
-        from ...workloads.serving.profile_fit import fit_profile, half_width, left_out_errors
+        from ...workloads.serving.engine.profile import profile_text, shipped_profile
+        from ...workloads.serving.engine.profile_fit import fit_profile, half_width, left_out_errors
         from ...workloads.serving.step_rows import NEEDED, OPTIONAL, step_columns, step_groups
 
         given = read_table(steps, TEXT_COLUMNS)

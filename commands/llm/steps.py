@@ -38,7 +38,7 @@ def steps(
     """
     from ...datasets.rows.table_columns import read_table
     from ...models.predict.predictor import load_predictor
-    from ...workloads.serving.engine_profile import read_profile
+    from ...workloads.serving.engine.profile import read_profile
     from ...workloads.serving.step_rows import NEEDED, OPTIONAL, predict_rows
     from ..predict.predict_table import check_table, write_table
 

@@ -22,7 +22,7 @@ from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan
 from ..architectures.step import ACTIVATIONS, Formats, Sequences, Step
-from .engine_profile import EngineProfile, StepColumns, engine_name
+from .engine.profile import EngineProfile, StepColumns, engine_name
 from .steps import StepTimes
 
 NEEDED = (

@@ -1,4 +1,4 @@
-"""Times of an engine's steps: kernels under a plan, collectives, and what the engine adds (`engine_profile.py`).
+"""Times of an engine's steps: kernels under a plan, collectives, and what the engine adds (`engine/profile.py`).
 
 A step is brought to the form in which the engine runs it before its kernels are listed: decoding sequences become one group of
 the graph's size that reads as many keys and values together, and positions already cached are rounded to one of 32 sizes per
@@ -18,8 +18,8 @@ from ..architectures.estimate import Estimate, estimate_steps
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan
 from ..architectures.step import Formats, Sequences, Step
-from .collectives import collectives_seconds
-from .engine_profile import EngineProfile, LayerCounts, StepColumns, engine_name, shipped_profile
+from .engine.collectives import collectives_seconds
+from .engine.profile import EngineProfile, LayerCounts, StepColumns, engine_name, shipped_profile
 
 GPU_PARTS = ("gemm", "attention", "moe", "collectives", "rest")
 PARTS = (*GPU_PARTS, "host")

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ...features.batch.cases import Floats
-from ...features.errors import SpecError, listed
-from ..architectures.facts import ModelFacts
+from ....features.batch.cases import Floats
+from ....features.errors import SpecError, listed
+from ...architectures.facts import ModelFacts
 
-PROFILES = Path(__file__).with_name("engine_profiles.yaml")
+PROFILES = Path(__file__).with_name("profiles.yaml")
 
 ENGINES: Mapping[str, str] = {
     "vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm",

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ...features.batch.cases import Floats
-from ...features.device import Device
-from ...features.errors import SpecError
-from ..architectures.plan import Collective
+from ....features.batch.cases import Floats
+from ....features.device import Device
+from ....features.errors import SpecError
+from ...architectures.plan import Collective
 
 LAWS = Path(__file__).with_name("collectives.yaml")
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from ...features.batch.cases import Floats
-from ...features.errors import SpecError
-from .engine_profile import EngineProfile, StepColumns
+from ....features.batch.cases import Floats
+from ....features.errors import SpecError
+from .profile import EngineProfile, StepColumns
 
 ERROR = 0.05
 """ln error of a usual step: beyond it a step pulls less."""
