@@ -40,13 +40,13 @@ def calibrate(
         from ...workloads.serving.engine.profile_fit import fit_profile, half_width, left_out_errors
         from ...workloads.serving.step_rows import NEEDED, OPTIONAL, step_columns, step_groups
 
-        given = read_table(steps, TEXT_COLUMNS)
-        label = next((name for name in LABELS if name in given.column_names), None)
+        measured = read_table(steps, TEXT_COLUMNS)
+        label = next((name for name in LABELS if name in measured.column_names), None)
         if label is None:
             raise SpecError(f"{steps} has no measured times; give a column {' or '.join(LABELS)}", field=LABELS[0])
-        columns = {name: given[name].to_pylist() for name in (*NEEDED, *OPTIONAL) if name in given.column_names}
+        columns = {name: measured[name].to_pylist() for name in (*NEEDED, *OPTIONAL) if name in measured.column_names}
         engines = sorted({(str(a), str(b or "")) for a, b in zip(
-            columns.get("engine", []), columns.get("engine_version", [None] * given.num_rows), strict=True
+            columns.get("engine", []), columns.get("engine_version", [None] * measured.num_rows), strict=True
         )})  # fmt: skip
         if len({name for name, _ in engines}) > 1:
             names = ", ".join(dict.fromkeys(name for name, _ in engines))
@@ -55,7 +55,7 @@ def calibrate(
         predictor = load_predictor(console.model_dir(model), console.read_catalogue(device_file))
         groups, refused = step_groups(predictor, columns, start)
         table, rows = step_columns(groups, refused)
-        seconds = np.array([given[label][row].as_py() or np.nan for row in rows], dtype=np.float64)
+        seconds = np.array([measured[label][row].as_py() or np.nan for row in rows], dtype=np.float64)
         if start is None or not np.all(np.isfinite(seconds) & (seconds > 0)):
             raise SpecError(f"{label} must be a positive number of seconds in every row that is fitted", field=label)
         fitted = fit_profile(start, table, seconds)

@@ -40,7 +40,7 @@ KINDS = (*FACTORS, "send")
 ANY = "any"
 """In place of an architecture that was not measured."""
 INTERCONNECTS: Mapping[str, str] = {"fabric": "fabric_bandwidth_b_per_s", "pcie": "pcie_bandwidth_b_per_s"}
-"""By kind, the fact of a device with its bandwidth in one direction, the faster kind first."""
+"""By kind (NVLink and Infinity Fabric, or the slot), the fact of a device with its bandwidth in one direction; faster first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +136,11 @@ class CollectiveLaws:
         value, spread = self.laws["nccl", kind, link].seconds(kind, device.name, bandwidth, ranks, whole_b)
         spreads = np.full(len(value), spread)
         if kind == "all_reduce" and engine in self.own_up_to_b:
-            own, spread = self.laws[engine, kind, link].seconds(kind, device.name, bandwidth, ranks, whole_b)
+            engines, spread = self.laws[engine, kind, link].seconds(kind, device.name, bandwidth, ranks, whole_b)
             sizes = self.own_up_to_b[engine]
             measured = sizes.get(device.architecture, sizes[ANY])
             ours = whole_b <= measured[min(measured, key=lambda count: abs(np.log(count / ranks)))]
-            value, spreads = np.where(ours, own, value), np.where(ours, spread, spreads)
+            value, spreads = np.where(ours, engines, value), np.where(ours, spread, spreads)
         return value, spreads
 
     @staticmethod
