@@ -36,7 +36,7 @@ def calibrate(
 
         from ...datasets.rows.table_columns import read_table
         from ...models.predict.predictor import load_predictor
-        from ...workloads.serving.engine.profile import profile_text, shipped_profile
+        from ...workloads.serving.engine.profile import engine_name, profile_text, shipped_profile
         from ...workloads.serving.engine.profile_fit import fit_profile, half_width, left_out_errors
         from ...workloads.serving.step_rows import NEEDED, OPTIONAL, step_columns, step_groups
 
@@ -45,7 +45,7 @@ def calibrate(
         if label is None:
             raise SpecError(f"{steps} has no measured times; give a column {' or '.join(LABELS)}", field=LABELS[0])
         columns = {name: measured[name].to_pylist() for name in (*NEEDED, *OPTIONAL) if name in measured.column_names}
-        engines = sorted({(str(a), str(b or "")) for a, b in zip(
+        engines = sorted({(engine_name(a), str(b or "")) for a, b in zip(
             columns.get("engine", []), columns.get("engine_version", [None] * measured.num_rows), strict=True
         )})  # fmt: skip
         if len({name for name, _ in engines}) > 1:
