@@ -55,9 +55,10 @@ def calibrate(
         predictor = load_predictor(console.model_dir(model), console.read_catalogue(device_file))
         groups, refused = step_groups(predictor, columns, start)
         table, rows = step_columns(groups, refused)
-        seconds = np.array([measured[label][row].as_py() or np.nan for row in rows], dtype=np.float64)
-        if start is None or not np.all(np.isfinite(seconds) & (seconds > 0)):
+        labels = [measured[label][row].as_py() for row in rows]
+        if start is None or not all(isinstance(item, int | float) and 0 < item < np.inf for item in labels):
             raise SpecError(f"{label} must be a positive number of seconds in every row that is fitted", field=label)
+        seconds = np.array(labels, dtype=np.float64)
         fitted = fit_profile(start, table, seconds)
         folds = [place % _FOLDS for place in range(len(rows))]
         errors = left_out_errors(start, table, seconds, folds)

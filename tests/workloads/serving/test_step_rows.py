@@ -44,8 +44,12 @@ def table(*rows: dict[str, Any]) -> dict[str, list[Any]]:
         ({"precision": "int7"}, "int7"),
         ({"prefill_requests": 0}, "without prefill_requests"),
         ({"prefill_requests": 600}, "fewer than the 600"),
-        ({"prefill_tokens": 0, "prefill_requests": 0, "decode_requests": 0}, "no sequences"),
+        ({"prefill_tokens": 0, "prefill_requests": 0, "decode_requests": 0, "decode_kv_tokens": 0}, "no sequences"),
         ({"decode_requests": 2.5}, "whole number"),
+        ({"decode_kv_tokens": None}, "decode_kv_tokens is empty"),
+        ({"decode_requests": None}, "without decode_requests"),
+        ({"decode_requests": "many"}, "whole number"),
+        ({"decode_requests": 10**12}, "whole number between"),
         ({"device": "rtx-2080"}, "linked"),
     ],
 )
@@ -71,6 +75,11 @@ def test_a_missing_column_is_named(predictor: ArtifactPredictor) -> None:
     del columns["decode_requests"]
     with pytest.raises(SpecError, match="decode_requests"):
         predict_rows(predictor, columns)
+
+
+def test_a_column_of_lists_is_refused(predictor: ArtifactPredictor) -> None:
+    with pytest.raises(SpecError, match="engine_version holds lists"):
+        predict_rows(predictor, table({"engine_version": ["0.20.1"]}))
 
 
 def test_without_tp_the_devices_split_each_layer() -> None:
