@@ -276,8 +276,11 @@ def category_reader(
                 if measured_label(exact, impl) in whole:
                     return exact
         here = [(f"{device} {label(each)}", each) for label in (kernel_label, kv_pair) for each in alike]
-        anywhere = [(kv_pair(each), each) for each in alike]
-        of_device = [(device, category)]
+        # Where neither was measured on the device both are read as one, so that they are answered alike.
+        by_dtype = sorted(alike, key=lambda each: each.dtype)
+        anywhere = [(kv_pair(each), each) for each in by_dtype]
+        known = [each for each in by_dtype if kv_pair(each) in places]
+        of_device = [(device, known[0] if known else category)]
         for place, each in [*here, *of_device, *anywhere] if category.impl else [*here, *anywhere, *of_device]:
             there = [impl for impl in impls if impl in places.get(place, ())]
             nearest = nearest_impl(category.impl, there)

@@ -261,6 +261,8 @@ class FamilyRegressor:
     def sources_of(self, category: CaseCategory) -> tuple[Source, ...]:
         """The measured devices that say something of a category, a catalogue name's."""
         here = self._encoder.read(category)
+        # What is read as another dtype of the same rate here is so on every source.
+        category = category._replace(dtype=here.dtype, kv_dtype=here.kv_dtype)
         sources = [source for name in self.schema.devices if (source := self._source(category, here, name)) is not None]
         nearest = {
             target: max((source.similarity for source in sources if target in source.targets), default=0.0)

@@ -1,0 +1,13 @@
+"""Commands that answer for services of language models."""
+
+from __future__ import annotations
+
+import typer
+
+from . import calibrate, steps
+
+app = typer.Typer(
+    help="Services of language models: latency, throughput, power, energy and cost.", no_args_is_help=True
+)
+app.command("steps")(steps.steps)
+app.command("calibrate")(calibrate.calibrate)
