@@ -111,7 +111,8 @@ class RecordColumns:
     @classmethod
     def of_rows(cls, table: Floats) -> RecordColumns:
         """The columns in the rows of a table, in the order of the attributes."""
-        return cls(*table[:6], table[6:])
+        limit_w, memory_b, learned, log_floor_s, least, most = table[:6]
+        return cls(limit_w, memory_b, learned, log_floor_s, least, most, table[6:])
 
 
 class ScoreRows(dict[float, Floats]):
