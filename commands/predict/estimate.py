@@ -196,16 +196,21 @@ def _fit(item: Estimate) -> str:
 
 
 def _parts(estimates: Sequence[Estimate], known: Catalogue) -> Any:
-    """The parts that take most of the time on the first device, each with its time, share and limit on every device."""
+    """The parts that take most of the time on any device, each with its time, share and limit on every device that has it."""
     by_name = [_by_name(item) for item in estimates]
     titles = [known.get(item.device).title if len(estimates) > 1 else "time" for item in estimates]
     table = console.new_table("part", "runs", *titles, numbers=("runs", *titles))
-    order = sorted(by_name[0], key=lambda name: sum(part.latency_s for part in by_name[0][name]), reverse=True)
+    names = dict.fromkeys(name for parts in by_name for name in parts)
+    order = sorted(
+        names,
+        key=lambda name: max(sum(part.time_share for part in parts.get(name, ())) for parts in by_name),
+        reverse=True,
+    )
     for name in order[:_SHOWN]:
-        runs = sum(part.kernel.count for part in by_name[0][name])
-        table.add_row(name, str(runs), *(_cell(parts[name]) for parts in by_name))
+        runs = max(sum(part.kernel.count for part in parts.get(name, ())) for parts in by_name)
+        table.add_row(name, str(runs), *(_cell(parts.get(name, ())) for parts in by_name))
     if rest := order[_SHOWN:]:
-        sums = [[part for name in rest for part in parts[name]] for parts in by_name]
+        sums = [[part for name in rest for part in parts.get(name, ())] for parts in by_name]
         table.add_row(f"{len(rest)} others", "", *(_cell(parts, limit=False) for parts in sums))
     return table
 
@@ -218,6 +223,8 @@ def _by_name(item: Estimate) -> Mapping[str, list[Part]]:
 
 
 def _cell(parts: Sequence[Part], *, limit: bool = True) -> str:
+    if not parts:
+        return "–"
     time = console.seconds(sum(part.latency_s for part in parts))
     share = f"{100 * sum(part.time_share for part in parts):.1f} %"
     longest = max(parts, key=lambda part: part.latency_s)

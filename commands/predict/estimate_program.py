@@ -28,6 +28,8 @@ def estimate_program(
     from ...workloads.torch_program import estimate_script
     from ...workloads.torch_program.report import as_data
 
+    # The program may change the directory.
+    out = None if out is None else out.resolve()
     run = estimate_script(
         Path(program["path"]), program["function"], devices, threads=threads, batch=batch,
         model=load_predictor(model, known), coverage=coverage,

@@ -49,11 +49,14 @@ def _load(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise SpecError(f"{path} is no Python file", field="path")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent.resolve()))
+    # The script may change the directory.
+    folder = str(path.parent.resolve())
+    sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
     finally:
-        sys.path.remove(str(path.parent.resolve()))
+        if folder in sys.path:
+            sys.path.remove(folder)
     return module
 
 

@@ -89,3 +89,10 @@ def test_a_model_that_does_not_fit_says_so(run, fake):
 )  # fmt: skip
 def test_what_is_wrong_is_said(run, fake, arguments, error):
     assert error in run("estimate", *arguments).error
+
+
+def test_parts_that_one_device_alone_has_are_shown(run):
+    for devices in (("h100-sxm", "a100"), ("a100", "h100-sxm")):
+        done = run("estimate", "gpt2", "--prefill", "64", "--weights", "fp8", *(f"--device={name}" for name in devices))
+        assert done.code == 0, done.error
+        assert "quantise" in done.out or "others" in done.out

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import kernelcast.torch
+import pytest
 import torch
 from kernelcast.models.predict.predictor import ArtifactPredictor
 
@@ -27,3 +28,14 @@ def test_a_model_too_large_for_this_machine_is_built_without_weights(
     assert str(tmp_path) not in sys.path
     # Nothing that was patched stays so.
     assert torch.nn.Linear(2, 2).double().weight.sum().item() != 0
+
+
+def test_a_script_may_change_the_directory(
+    tmp_path: Path, predictor: ArtifactPredictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "moves.py").write_text(
+        "import os, torch\nos.chdir('/')\n\n\ndef step():\n    torch.ones(4, 4) @ torch.ones(4, 4)\n"
+    )
+    run = kernelcast.torch.estimate_script(Path("moves.py"), "step", ["h100-sxm"], model=predictor)
+    assert run.totals["nvidia-h100-sxm-80gb"].latency_s.value > 0
