@@ -1,0 +1,248 @@
+"""What a service gives and takes: latencies with percentiles, throughput, power, energy, cost and memory, with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...features.device import Device
+from ...features.errors import SpecError
+from ...models.predict.prediction import Interval
+from ...models.predict.predictor import ArtifactPredictor
+from ..architectures.memory import Memory, memory
+from ..architectures.step import Step
+from .request import Load, ServingRequest, scheduler_of
+from .service_profile import ServiceProfile, idle_w, service_profile
+from .simulation import Arrivals, Scheduling, Service, lengths, poisson, simulate, weighted_quantiles
+from .step_table import StepTable
+from .steps import StepTimes
+
+SHARES = (0.5, 0.9, 0.99)
+"""Percentiles of every latency."""
+MAX_CLOSED = 4000
+"""Most requests simulated unless a number is given; more change the mean of a closed loop by less than its interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A latency over requests or tokens, in seconds.
+
+    Attributes:
+        mean: Its mean.
+        p50: Its median.
+        p90: The value that 90 % stay below.
+        p99: The value that 99 % stay below.
+    """
+
+    mean: Interval
+    p50: Interval
+    p90: Interval
+    p99: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class ServingPrediction:
+    """What a service gives and takes.
+
+    Attributes:
+        request: The question.
+        ttft_s: Time from sending a request to its first token.
+        tpot_s: Time per token after the first, one value a request.
+        itl_s: Time between two tokens.
+        e2e_s: Time from sending a request to its last token.
+        throughput_tok_s: Tokens of answers per second, all devices together.
+        total_tok_s: Tokens of prompts and answers per second.
+        requests_s: Requests per second.
+        power_w: Mean power of one device; None where unknown.
+        energy_per_token_j: Joules of all devices per token of an answer; None where unknown.
+        energy_per_request_j: Joules of all devices per request.
+        host_power_w: Share of the host's power of one device, which `power_w` leaves out.
+        memory: Memory of the fullest device, all places of the cache taken by the load.
+        fitting: Sequences of this load's full length that fit in the cache of a replica; None where that is unknown.
+        batch: Mean sequences that decode in a step of one replica.
+        parts: Share of each part of a decode step at that batch.
+        coverage: Share of services the intervals are built to contain.
+        steps: Steps simulated.
+        notes: What to know of the answer.
+    """
+
+    request: ServingRequest
+    ttft_s: Latency
+    tpot_s: Latency
+    itl_s: Latency
+    e2e_s: Latency
+    throughput_tok_s: Interval
+    total_tok_s: Interval
+    requests_s: Interval
+    power_w: Interval | None
+    energy_per_token_j: Interval | None
+    energy_per_request_j: Interval | None
+    host_power_w: float
+    memory: Memory
+    fitting: int | None
+    batch: float
+    parts: Mapping[str, float]
+    coverage: float
+    steps: int
+    notes: tuple[str, ...]
+
+    def cost_per_million_tokens(self, price_per_hour: float) -> Interval:
+        """Price of a million tokens of answers at a price of one device and hour.
+
+        Raises:
+            SpecError: the price is negative or no number.
+        """
+        if not math.isfinite(price_per_hour) or price_per_hour < 0:
+            raise SpecError(f"a price must be at least 0 per hour, got {price_per_hour!r}", field="prices")
+        per_s = price_per_hour * self.request.gpus / 3600
+        rate = self.throughput_tok_s
+        return Interval(1e6 * per_s / rate.value, 1e6 * per_s / rate.upper, 1e6 * per_s / rate.lower)
+
+
+class ServingPredictor:
+    """Answers questions; times of steps are shared by questions of one model, device, plan and engine."""
+
+    def __init__(self, predictor: ArtifactPredictor) -> None:
+        self.predictor = predictor
+        self._times: dict[tuple[object, ...], StepTimes] = {}
+
+    def times(self, request: ServingRequest) -> StepTimes:
+        """Times of the steps of a question."""
+        key = (request.facts, request.device, request.plan, request.formats, request.engine, request.engine_version)
+        if key not in self._times:
+            self._times[key] = StepTimes(
+                self.predictor, request.facts, request.device, request.plan, request.formats, request.engine,
+                request.engine_version,
+            )  # fmt: skip
+        return self._times[key]
+
+    def predict(self, request: ServingRequest) -> ServingPrediction:
+        """What a service gives and takes.
+
+        Raises:
+            SpecError: the model does not fit, a sequence does not, or a kernel cannot be predicted.
+        """
+        device = self.predictor.devices.get(request.device)
+        request = replace(request, device=device.name)
+        profile = service_profile(request.engine, request.engine_version)
+        load, how, holds = _scheduled(request, device, profile)
+        times = self.times(request)
+        arrivals = arrivals_of(load, how)
+        table = StepTable(
+            times, batch=min(how.sequences, len(arrivals.inputs), arrivals.concurrency or how.sequences),
+            length=int(max(arrivals.inputs + arrivals.outputs)), prompt=int(max(arrivals.inputs)), chunk=how.chunk,
+        )  # fmt: skip
+        service = simulate(table, arrivals, how)
+        return _answer(request, profile, service, arrivals, times, table, holds, device, how)
+
+
+def _scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) -> tuple[Load, Scheduling, Memory]:
+    """The load of one replica and how its engine schedules it."""
+    load, plan = request.load, request.plan
+    if request.replicas > 1 and load.kind != "queued":
+        share = load.size / request.replicas
+        load = replace(load, size=share if load.kind == "open" else max(1, math.ceil(share)))
+    engine = scheduler_of(request.engine, request.engine_version)
+    chunk = request.chunk or engine.chunk
+    longest = math.ceil(load.input_tokens * (1 + load.spread)) + math.ceil(load.output_tokens * (1 + load.spread))
+    batch = min(request.sequences or engine.sequences, 256)
+    holds = memory(request.facts, Step.decode(batch, longest), request.formats, plan, device)
+    sequences = request.sequences or (10**9 if load.kind == "static" else engine.sequences)
+    room = math.inf
+    if holds.usable_b is not None:
+        # Engines keep the workspace of their largest step beside the weights.
+        room_b = holds.usable_b - holds.weights_b - holds.activations_b
+        if room_b <= 0:
+            raise SpecError(
+                f"{request.facts.name} with weights {request.formats.weights} takes {holds.weights_b / 1e9:.4g} GB of each "
+                f"{device.title} under {plan}, of {holds.usable_b / 1e9:.4g} GB that an engine uses; use more devices (tp, pp) or "
+                "smaller weights", field="memory",
+            )  # fmt: skip
+        room = longest * max(room_b / holds.cache_per_sequence_b, 0.0) * plan.dp if holds.cache_per_sequence_b else math.inf
+    how = Scheduling(
+        chunk=chunk, sequences=sequences, cache_tokens=room, mixes=engine.mixes, splits=engine.splits,
+        reserved=engine.reserved, between_s=profile.between_s,
+    )  # fmt: skip
+    return load, how, holds
+
+
+def arrivals_of(load: Load, how: Scheduling) -> Arrivals:
+    """The requests that a client sends."""
+    random = np.random.default_rng(load.seed)
+    if load.kind == "static":
+        count = round(load.size)
+    elif load.kind == "closed":
+        count = load.requests or min(round(load.size * load.rounds), max(MAX_CLOSED, round(load.size)))
+    elif load.kind == "open":
+        count = load.requests or 1000
+    else:
+        # Three times what runs together: the ends of the queue weigh little.
+        fits = how.cache_tokens / (load.input_tokens + load.output_tokens)
+        count = load.requests or int(min(max(3 * min(fits, how.sequences), 64), MAX_CLOSED))
+    inputs, outputs = (lengths(mean, load.spread, count, random) for mean in (load.input_tokens, load.output_tokens))
+    if load.kind == "open":
+        return Arrivals(inputs, outputs, poisson(load.size, count, random))
+    return Arrivals(inputs, outputs, None, min(round(load.size), count) if load.kind == "closed" else count)
+
+
+def _answer(
+    request: ServingRequest, profile: ServiceProfile, service: Service, arrivals: Arrivals, times: StepTimes, table: StepTable,
+    holds: Memory, device: Device, how: Scheduling,
+) -> ServingPrediction:  # fmt: skip
+    replicas = request.replicas
+    ttft = service.first_s - service.sent_s
+    gaps = np.maximum(service.outputs - 1, 1)
+    tpot = np.where(service.outputs > 1, (service.last_s - service.first_s) / gaps, np.nan)
+    made, read = float(service.outputs.sum()), float(arrivals.inputs.sum())
+    duration_s = max(service.duration_s + how.between_s, 1e-9)
+    widths = profile.half_widths
+    step = table.half_width
+
+    def spread(value: float, target: str) -> Interval:
+        # The step's own interval and what serving adds to it are taken as independent.
+        half = math.hypot(min(step, profile.step_share), widths[target])
+        return Interval(value, value * math.exp(-half), value * math.exp(half))
+
+    def latency(values: np.ndarray, target: str) -> Latency:
+        known = values[np.isfinite(values)]
+        if not len(known):
+            known = np.array([0.0])
+        points = [float(known.mean()), *np.quantile(known, SHARES).tolist()]
+        return Latency(*(spread(point, target) for point in points))
+
+    itl_points = weighted_quantiles(service.gaps_s, service.weights, SHARES)
+    itl_mean = float(np.average(service.gaps_s, weights=service.weights)) if len(service.gaps_s) else 0.0
+    power = per_token = per_request = None
+    idle = idle_w(device)
+    if table.knows_energy and idle is not None:
+        total_j = service.energy_j + idle * request.plan.devices * max(0.0, duration_s - service.busy_s)
+        power = spread(min(total_j / duration_s / request.plan.devices, device.fact("tdp_w") or math.inf), "power")
+        per_token, per_request = spread(total_j / made, "energy"), spread(total_j / len(service.outputs), "energy")
+    batch = max(1, round(service.tokens))
+    parts = times.parts([Step.decode(batch, max(1, int(arrivals.inputs.mean() + arrivals.outputs.mean() / 2)))])
+    sums = {name: float(values[0]) for name, values in parts.items()}
+    whole = sum(sums.values())
+    longest = float((arrivals.inputs + arrivals.outputs).max())
+    return ServingPrediction(
+        request=request, ttft_s=latency(ttft, "ttft"), tpot_s=latency(tpot, "tpot"),
+        itl_s=Latency(*(spread(point if math.isfinite(point) else 0.0, "tpot") for point in (itl_mean, *itl_points))),
+        e2e_s=latency(service.last_s - service.sent_s, "e2e"),
+        throughput_tok_s=spread(replicas * made / duration_s, "throughput"),
+        total_tok_s=spread(replicas * (made + read) / duration_s, "throughput"),
+        requests_s=spread(replicas * len(service.outputs) / duration_s, "throughput"),
+        power_w=power, energy_per_token_j=per_token, energy_per_request_j=per_request, host_power_w=profile.host_w,
+        memory=holds, fitting=None if math.isinf(how.cache_tokens) else int(how.cache_tokens // longest), batch=service.tokens,
+        parts={name: value / whole for name, value in sums.items()}, coverage=0.9, steps=service.steps, notes=_notes(request, how, longest),
+    )  # fmt: skip
+
+
+def _notes(request: ServingRequest, how: Scheduling, longest: float) -> tuple[str, ...]:
+    notes = []
+    if how.cache_tokens < longest * request.load.size and request.load.kind in ("closed", "static"):
+        notes.append(
+            f"the cache holds {how.cache_tokens / longest:.0f} sequences of {longest:.0f} tokens: the others wait for room"
+        )
+    return tuple(notes)

@@ -1,0 +1,150 @@
+"""Times and energies of an engine's steps on a grid, filled once, and read between its points by linear interpolation.
+
+A step that mixes `n` new tokens of prompts with `b` decoding sequences is composed of three tables:
+
+    T = linear(n + b) + Σ attention(prompt tokens, cached tokens) + [decode(b, context) - decode(b, 1)]
+
+`linear` is all that does not depend on positions already cached, `attention` what a prompt takes beyond it. A step without a prompt
+is `decode(b, context)` itself. The sum follows from how kernels of a step share tokens: products run once for all of them,
+attention runs for prompts and decoding sequences apart (Agrawal et al., "Sarathi-Serve", OSDI 2024, section 3).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ...features.batch.cases import Floats
+from ..architectures.step import Step
+
+_SHORT = 64
+"""Tokens of prompts too short for their attention to matter."""
+
+
+class Steps(Protocol):
+    """What gives times of steps; `StepTimes` does."""
+
+    def seconds(self, steps: Sequence[Step]) -> tuple[Floats, Floats, Floats]:
+        """Time of each step with the ends of its interval, each of shape `(n,)`."""
+
+    def energy_j(self, steps: Sequence[Step]) -> Floats:
+        """Joules of all devices, shape `(n,)`; NaN where unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A function of one number by linear interpolation, constant below its first point and extended beyond its last."""
+
+    x: list[float]
+    y: list[float]
+
+    def __call__(self, x: float) -> float:
+        """Its value at `x`."""
+        i = min(max(bisect_right(self.x, x), 1), len(self.x) - 1)
+        x0, y0 = self.x[i - 1], self.y[i - 1]
+        return y0 if x <= x0 else y0 + (self.y[i] - y0) * (x - x0) / (self.x[i] - x0)
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """A function of two numbers: lines over the second, at points of the first."""
+
+    x: list[float]
+    lines: list[Line]
+
+    def at(self, x: float) -> Line:
+        """The line at `x`."""
+        i = min(max(bisect_right(self.x, x), 1), len(self.x) - 1) if len(self.x) > 1 else 0
+        if x <= self.x[i - 1] or i == 0:
+            return self.lines[max(i - 1, 0)]
+        share = (x - self.x[i - 1]) / (self.x[i] - self.x[i - 1])
+        below, above = self.lines[i - 1], self.lines[i]
+        return Line(below.x, [(1 - share) * a + share * b for a, b in zip(below.y, above.y, strict=True)])
+
+    def __call__(self, x: float, y: float) -> float:
+        """Its value at a point."""
+        return self.at(x)(y)
+
+
+class StepTable:
+    """Steps of one model on one device under one plan, up to a batch, a length and a number of tokens per step."""
+
+    def __init__(self, steps: Steps, *, batch: int, length: int, prompt: int, chunk: int) -> None:
+        """Fill the tables.
+
+        Args:
+            steps: times of steps.
+            batch: most sequences that decode together.
+            length: most positions of a sequence.
+            prompt: most tokens of a prompt.
+            chunk: most tokens of a step.
+        """
+        batches = _grid(1, batch, 2.0)
+        contexts = _grid(1, max(length, 2), 4.0, least=128)
+        tokens = _grid(1, max(2, chunk + batch, prompt), 2.0)
+        prompts = _grid(_SHORT, max(min(prompt, chunk), 2 * _SHORT), 2.0)
+        cached = _grid(0, max(prompt - chunk, 1), 4.0, least=1024)
+        decode = [Step.decode(b, c) for b in batches for c in contexts]
+        linear = [Step.prefill(-(-n // _SHORT), min(n, _SHORT)) for n in tokens]
+        single = [Step.prefill(1, n, c) for n in prompts for c in cached]
+        steps_s, lower_s, upper_s = steps.seconds([*decode, *linear, *single])
+        joules = steps.energy_j([*decode, *linear, *single])
+        n, m = len(decode), len(decode) + len(linear)
+        mean = np.log(np.maximum(upper_s, 1e-12) / np.maximum(steps_s, 1e-12)).mean()
+        self.half_width = float(max(mean, np.log(steps_s / np.maximum(lower_s, 1e-12)).mean()))
+        self.knows_energy = bool(np.isfinite(joules).all())
+        self.batch = batch
+        parts = []
+        for column in (steps_s, np.nan_to_num(joules)):
+            line = Line([float(item) for item in tokens], column[n:m].tolist())
+            beyond = np.maximum(column[m:].reshape(len(prompts), len(cached)) - [[line(item)] for item in prompts], 0.0)
+            # A prompt of no tokens takes nothing.
+            rows = np.vstack([np.zeros(len(cached)), beyond])
+            parts.append((
+                _surface(batches, contexts, column[:n].reshape(len(batches), len(contexts))), line,
+                _surface([0, *prompts], cached, rows),
+            ))  # fmt: skip
+        (self.decode_s, self.linear_s, self.attention_s), (self.decode_j, self.linear_j, self.attention_j) = parts
+        self._lines: dict[tuple[int, bool], Line] = {}
+
+    def decoding(self, batch: int, *, energy: bool = False) -> Line:
+        """Seconds (or joules) of a decode step of `batch` sequences, by their mean context."""
+        key = (batch, energy)
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = (self.decode_j if energy else self.decode_s).at(batch)
+        return line
+
+    def mixed(self, batch: int, context: float, chunks: Sequence[tuple[int, int]], *, energy: bool = False) -> float:
+        """Seconds (or joules) of a step of chunks of prompts (tokens, cached tokens) beside `batch` decoding sequences."""
+        linear, attention = (
+            (self.linear_j, self.attention_j) if energy else (self.linear_s, self.attention_s)
+        )
+        total = linear(batch + sum(new for new, _ in chunks)) + sum(attention(new, old) for new, old in chunks)
+        if batch:
+            line = self.decoding(batch, energy=energy)
+            total += max(0.0, line(context) - line.y[0])
+        return total
+
+
+def _grid(first: int, last: int, factor: float, least: int = 1) -> list[int]:
+    """Whole numbers from `first` to `last`, each about `factor` times the one before, from `least` on."""
+    points = [first]
+    step = max(first, least)
+    while step < last:
+        points.append(int(step))
+        step = max(step + 1, step * factor)
+    return sorted({*points, last})
+
+
+def _surface(x: Sequence[int], y: Sequence[int], values: Floats) -> Surface:
+    columns = [float(item) for item in y]
+    if len(columns) == 1:
+        columns, values = [columns[0], columns[0] + 1], np.hstack([values, values])
+    return Surface([float(item) for item in x], [Line(columns, row.tolist()) for row in values])
+
+
