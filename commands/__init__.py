@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 from ..version import __version__
-from . import calibrate, catalogue, data, evaluate, models, nightly, serve, train, tune
+from . import calibrate, catalogue, data, evaluate, llm, models, nightly, serve, train, tune
 from .measure import adapt, characterize, collect, fleet, gpu_records, measure
 from .predict import estimate, predict, predict_mlir, predict_model
 
@@ -66,7 +66,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "evaluate": evaluate.evaluate,
     "learning-curve": evaluate.learning_curve,
 }
-GROUPS = {"fleet": fleet.app, "keys": serve.keys, "models": models.app, "data": data.app}
+GROUPS = {"fleet": fleet.app, "keys": serve.keys, "llm": llm.app, "models": models.app, "data": data.app}
 
 for name, command in COMMANDS.items():
     app.command(name)(command)

@@ -164,7 +164,7 @@ def _scheduled(request: ServingRequest, device: Device, profile: ServiceProfile)
         room = longest * max(room_b / holds.cache_per_sequence_b, 0.0) * plan.dp if holds.cache_per_sequence_b else math.inf
     how = Scheduling(
         chunk=chunk, sequences=sequences, cache_tokens=room, mixes=engine.mixes, splits=engine.splits,
-        reserved=engine.reserved, between_s=profile.between_s,
+        reserved=engine.reserved, between_s=profile.between_s, cached=load.cached,
     )  # fmt: skip
     return load, how, holds
 

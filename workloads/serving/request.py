@@ -97,6 +97,7 @@ class Load:
         rounds: Requests per request under way in a closed loop. 10 is what vLLM's and InferenceX's clients send, 1 is a burst.
         requests: Requests in all; None: what `rounds` gives.
         spread: Half the range of lengths, as a share of their mean.
+        cached: Share of a prompt that the prefix cache already has, so that it is not computed.
         seed: Of random lengths and times.
     """
 
@@ -107,6 +108,7 @@ class Load:
     rounds: float = 10.0
     requests: int | None = None
     spread: float = 0.0
+    cached: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -121,6 +123,8 @@ class Load:
             raise SpecError(f"{name} must be at most {MAX_REQUESTS}, got {self.size!r}", field=name)
         if not 0 <= self.spread < 1:
             raise SpecError(f"spread must be at least 0 and below 1, got {self.spread!r}", field="spread")
+        if not 0 <= self.cached < 1:
+            raise SpecError(f"cached must be at least 0 and below 1, got {self.cached!r}", field="cached")
         if not math.isfinite(self.rounds) or self.rounds < 1:
             raise SpecError(f"rounds must be at least 1, got {self.rounds!r}", field="rounds")
         if self.requests is not None and not 1 <= self.requests <= MAX_REQUESTS:
@@ -181,3 +185,19 @@ class ServingRequest:
     def gpus(self) -> int:
         """Devices of all replicas."""
         return self.plan.devices * self.replicas
+
+
+def replicas_of(plan: ParallelPlan, gpus: int | None) -> int:
+    """Copies of a plan on so many devices; None: one.
+
+    Raises:
+        SpecError: the devices are no multiple of the plan's.
+    """
+    if gpus is None:
+        return 1
+    if gpus < 1 or gpus % plan.devices:
+        raise SpecError(
+            f"gpus {gpus} is no multiple of the {plan.devices} that the plan takes ({plan}); use {plan.devices} or "
+            f"{plan.devices * max(1, -(-gpus // plan.devices))}", field="gpus",
+        )  # fmt: skip
+    return gpus // plan.devices

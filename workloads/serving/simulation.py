@@ -35,6 +35,7 @@ class Scheduling:
         mixes: Whether prompts and decoding share a step; else steps of prompts go first.
         splits: Whether a prompt may be computed in chunks.
         reserved: Share of a request's output whose room is kept when it is admitted.
+        cached: Share of a prompt whose keys and values the prefix cache has; its last token is always computed.
         between_s: Seconds of the engine and its client per request outside steps: parsing, tokenising, sending.
     """
 
@@ -45,6 +46,7 @@ class Scheduling:
     splits: bool = True
     reserved: float = 1.0
     between_s: float = 0.0
+    cached: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +120,10 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service: 
     ends: list[tuple[int, int]] = []
     gaps: list[float] = []
     weights: list[float] = []
-    now = busy = energy = room = 0.0
+    now = busy = energy = 0.0
     ran = counter = running = total = decoded = 0
+    # Seconds since the last step that decoded, in engines whose prompts go first.
+    stalled = 0.0
     needs = [i + how.reserved * o for i, o in zip(inputs, outputs, strict=True)]
     room = how.cache_tokens
     while True:
@@ -129,7 +133,7 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service: 
         while waiting and running + len(prompts) < how.sequences and (needs[waiting[0]] <= room or not running + len(prompts)):
             request = waiting.popleft()
             room -= needs[request]
-            prompts.append([request, 0])
+            prompts.append([request, min(int(how.cached * inputs[request]), inputs[request] - 1)])
         if prompts:
             # At least one token is left for prompts, however many sequences decode.
             budget = max(how.chunk - (running if how.mixes else 0), 1)
@@ -153,10 +157,11 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service: 
             now += step_s
             busy += step_s
             ran += 1
-            if running:
-                gaps.append(step_s)
-                weights.append(float(running))
+            if running and not how.mixes:
+                stalled += step_s
             if beside:
+                gaps.append(step_s)
+                weights.append(float(beside))
                 counter += 1
                 total += beside
                 decoded += beside
@@ -188,6 +193,10 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service: 
                 counter += steps
                 total += steps * running
                 decoded += steps * running
+                if stalled:
+                    gaps.append(step_s + stalled)
+                    weights.append(float(running))
+                    stalled = 0.0
                 gaps.append(step_s)
                 weights.append(float(steps * running))
         elif upcoming < n and not closed:

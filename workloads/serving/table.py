@@ -27,6 +27,10 @@ COLUMNS = (
     "top_k", "moe_ffn", "kv_lora_rank", "vocab",
 )  # fmt: skip
 """The columns that are read; all but `model`, `device` and a load may be missing."""
+TEXTS = frozenset({
+    "model", "device", "engine", "engine_version", "precision", "weight_dtype", "kv_dtype", "load", "task", "mode", "note",
+})  # fmt: skip
+"""Those of them that are texts."""
 TARGETS = (
     ("ttft", "s"), ("tpot", "s"), ("itl_p50", "s"), ("throughput", "tok_s"), ("total", "tok_s"), ("power", "w"),
     ("energy_per_token", "j"),
