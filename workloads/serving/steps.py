@@ -1,4 +1,9 @@
-"""Times of an engine's steps: kernels of the step under a plan, collectives, and what the engine adds."""
+"""Times of an engine's steps: kernels under a plan, collectives, and what the engine adds (`engine_profile.py`).
+
+A step is brought to the form in which the engine runs it before its kernels are listed: decoding sequences become one group of the
+graph's size that reads as many keys and values together, and positions already cached are rounded to one of 32 sizes per doubling.
+Steps of one form share their kernels, so that many steps cost about a millisecond per form, whatever their number.
+"""
 
 from __future__ import annotations
 
@@ -9,59 +14,161 @@ import numpy as np
 
 from ...features.batch.cases import Floats
 from ...models.predict.predictor import ArtifactPredictor
-from ..architectures.estimate import estimate_steps
+from ..architectures.estimate import Estimate, estimate_steps
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan
-from ..architectures.step import Formats, Step
+from ..architectures.step import Formats, Sequences, Step
+from .collectives import collectives_seconds
+from .engine_profile import EngineProfile, LayerCounts, StepColumns, engine_name, shipped_profile
 
-PARTS = ("gemm", "attention", "moe", "collectives", "rest", "host")
+GPU_PARTS = ("gemm", "attention", "moe", "collectives", "rest")
+PARTS = (*GPU_PARTS, "host")
+
+_PER_DOUBLING = 32
+_CHUNK = 100
+"""Steps whose kernels are predicted together: bounds memory."""
+_WAITING_SHARE = 0.19
+"""Power of a GPU that waits for its host, over its limit, where its idle power is not known: an H200 at rest between kernels
+draws 130.5 of 700 W (`datasets/data/shipped/h200-kernels.md`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    parts_s: Floats
-    low: float
-    high: float
+    """What the devices do in a step: seconds of `GPU_PARTS`, log half-widths down and up, joules of all devices."""
+
+    parts_s: tuple[float, ...]
+    down: float
+    up: float
     energy_j: float
 
 
 class StepTimes:
-    """Times of steps of one model on one device under one plan, in one engine; every step is computed once."""
+    """Times of steps of one model on one device under one plan, in one engine; every form of step is computed once."""
 
     def __init__(
         self, predictor: ArtifactPredictor, facts: ModelFacts, device: str, plan: ParallelPlan, formats: Formats | None = None,
-        engine: str = "vllm", engine_version: str | None = None, profile: object | None = None,
+        engine: str = "vllm", engine_version: str | None = None, profile: EngineProfile | None = None,
     ) -> None:  # fmt: skip
-        self.predictor, self.facts, self.device, self.plan, self.formats = predictor, facts, device, plan, formats
-        self.engine, self.engine_version, self.profile = engine, engine_version, profile
+        """What steps are times of.
+
+        Args:
+            predictor: a trained model.
+            facts: the model.
+            device: the device's name in the catalogue.
+            plan: how the model is split.
+            formats: number formats; None: those of the model.
+            engine: the engine, `vllm`, `sglang` or `trtllm`.
+            engine_version: its version; None is the newest known.
+            profile: what the engine adds; None: the shipped profile of the nearest version.
+
+        Raises:
+            SpecError: the engine is unknown, or the plan cannot split the model.
+        """
+        facts.check_plan(plan)
+        self.predictor, self.facts, self.plan, self.formats = predictor, facts, plan, formats
+        self.device = predictor.devices.get(device)
+        self.engine = engine_name(engine)
+        self.profile = profile or shipped_profile(engine, engine_version)
+        self._layers = LayerCounts.of(facts)
+        self._forms: dict[Step, Step] = {}
         self._costs: dict[Step, _Cost] = {}
 
     def seconds(self, steps: Sequence[Step]) -> tuple[Floats, Floats, Floats]:
-        """Time of each step in seconds with the ends of its 90 % interval, each of shape `(n,)`."""
-        costs = self._of(steps)
-        value = np.array([cost.parts_s.sum() for cost in costs])
-        return value, value * [cost.low for cost in costs], value * [cost.high for cost in costs]
+        """Time of each step in seconds with the ends of its 90 % interval, each of shape `(n,)`.
+
+        The interval holds the errors of kernels and collectives and those of the profile, taken as independent.
+
+        Raises:
+            SpecError: the model cannot run a step, or a kernel or collective cannot be predicted.
+        """
+        costs, columns = self._costs_of(steps), self.columns(steps)
+        value, spread = self.profile.seconds(columns), self.profile.spread(columns.prompt)
+        down, up = (np.array([getattr(cost, end) for cost in costs]) for end in ("down", "up"))
+        # A profile was fitted on devices whose kernels are known as well as these; its spread has their errors in it.
+        return value, value * np.exp(-np.maximum(spread, down)), value * np.exp(np.maximum(spread, up))
 
     def parts(self, steps: Sequence[Step]) -> Mapping[str, Floats]:
-        """Seconds of each of `PARTS`, shape `(n,)`, which add up to the time of the step."""
-        table = np.array([cost.parts_s for cost in self._of(steps)]).reshape(-1, len(PARTS))
-        return dict(zip(PARTS, table.T, strict=True))
+        """Seconds of each of `PARTS`, shape `(n,)`, which add up to the times of the steps; the host's is what the GPU waits."""
+        columns = self.columns(steps)
+        parts_s = np.array([cost.parts_s for cost in self._costs_of(steps)]).reshape(-1, len(GPU_PARTS))
+        parts, graph = dict(zip(GPU_PARTS, parts_s.T, strict=True)), self.profile.captured(columns)
+        parts["collectives"] = np.where(graph, self.profile.collective_share, 1.0) * parts["collectives"]
+        parts["rest"] = np.where(graph, self.profile.small_share, 1.0) * parts["rest"]
+        factor = np.where(columns.prompt, self.profile.prompt_factor, self.profile.decode_factor)
+        parts = {name: factor * part for name, part in parts.items()}
+        return parts | {"host": self.profile.seconds(columns) - self.profile.gpu_s(columns)}
 
     def energy_j(self, steps: Sequence[Step]) -> Floats:
-        """Joules of all devices of the plan, shape `(n,)`; NaN where unknown."""
-        return np.array([cost.energy_j for cost in self._of(steps)])
+        """Joules of all devices of the plan, shape `(n,)`: of the kernels, and of waiting at rest; NaN where unknown."""
+        costs, columns = self._costs_of(steps), self.columns(steps)
+        kernels_s = np.array([sum(cost.parts_s) - cost.parts_s[GPU_PARTS.index("collectives")] for cost in costs])
+        limit_w = self.device.fact("tdp_w")
+        rest_w = self.device.fact("idle_power_w") or (np.nan if limit_w is None else _WAITING_SHARE * limit_w)
+        # While a stage works the others wait.
+        waiting_s = self.profile.seconds(columns) - kernels_s / self.plan.pp
+        return np.array([cost.energy_j for cost in costs]) + self.plan.devices * rest_w * np.maximum(waiting_s, 0.0)
 
-    def _of(self, steps: Sequence[Step]) -> list[_Cost]:
-        new = [step for step in dict.fromkeys(steps) if step not in self._costs]
-        for start in range(0, len(new), 100):
-            some = new[start : start + 100]
-            for item in estimate_steps(self.predictor, self.facts, some, self.device, plan=self.plan, formats=self.formats):
-                parts_s = dict.fromkeys(PARTS, 0.0)
-                for part in item.whole.families:
-                    parts_s[part.family if part.family in PARTS else "rest"] += part.latency_s
-                latency, energy = item.whole.latency_s, item.whole.energy_j
-                self._costs[item.step] = _Cost(
-                    np.array(list(parts_s.values())), latency.lower / latency.value, latency.upper / latency.value,
-                    np.nan if energy is None else energy.value * self.plan.stage_ranks,
-                )  # fmt: skip
-        return [self._costs[step] for step in steps]
+    def columns(self, steps: Sequence[Step]) -> StepColumns:
+        """The steps as a profile sees them."""
+        costs, n = self._costs_of(steps), len(steps)
+        ranks = [step.share(self.plan.dp) for step in steps] if self.plan.dp > 1 else steps
+        layers = self._layers
+        parts_s = dict(zip(GPU_PARTS, np.array([cost.parts_s for cost in costs]).reshape(n, len(GPU_PARTS)).T, strict=True))
+        return StepColumns(
+            main_s=parts_s["gemm"] + parts_s["attention"] + parts_s["moe"], small_s=parts_s["rest"],
+            collectives_s=parts_s["collectives"],
+            tokens=np.array([step.tokens for step in ranks], dtype=np.float64),
+            sequences=np.array([step.sequences for step in ranks], dtype=np.float64),
+            prompt=np.array([any(group.new_tokens > 1 or not group.context for group in step) for step in steps], dtype=np.bool_),
+            dense=np.full(n, float(layers.dense)), moe=np.full(n, float(layers.moe)), linear=np.full(n, float(layers.linear)),
+        )  # fmt: skip
+
+    def _costs_of(self, steps: Sequence[Step]) -> list[_Cost]:
+        forms = [self._forms.get(step) or self._forms.setdefault(step, self._form(step)) for step in steps]
+        new = [form for form in dict.fromkeys(forms) if form not in self._costs]
+        for start in range(0, len(new), _CHUNK):
+            some = new[start : start + _CHUNK]
+            for item in estimate_steps(
+                self.predictor, self.facts, some, self.device.name, plan=self.plan, formats=self.formats,
+                impl=self.profile.impl,
+            ):  # fmt: skip
+                self._costs[item.step] = self._cost(item)
+        return [self._costs[form] for form in forms]
+
+    def _cost(self, item: Estimate) -> _Cost:
+        parts_s = dict.fromkeys(GPU_PARTS, 0.0)
+        for part in item.whole.families:
+            parts_s[part.family if part.family in GPU_PARTS else "rest"] += part.latency_s
+        sent_s, spreads = collectives_seconds(self.device, self.engine, item.collectives)
+        parts_s["collectives"] = float(sent_s.sum())
+        latency, total_s = item.whole.latency_s, sum(parts_s.values())
+        # Errors of collectives of one law go together; those of kernels are independent of them.
+        sent = float(sent_s @ spreads) / total_s
+        down, up = (
+            float(np.hypot(half * latency.value / total_s, sent))
+            for half in (np.log(latency.value / latency.lower), np.log(latency.upper / latency.value))
+        )
+        energy = item.whole.energy_j
+        return _Cost(
+            tuple(parts_s.values()), down, up, np.nan if energy is None else energy.value * self.plan.stage_ranks
+        )  # fmt: skip
+
+    def _form(self, step: Step) -> Step:
+        """A step as the engine runs it, see the module."""
+        decoding = [group for group in step if group.new_tokens == 1 and group.context]
+        prompts = [
+            Sequences(group.count, group.new_tokens, _rounded(group.context)) for group in step if group not in decoding
+        ]  # fmt: skip
+        if not decoding:
+            return Step(tuple(prompts))
+        count = sum(group.count for group in decoding)
+        dp = self.plan.dp
+        size = count if prompts else dp * self.profile.padded(-(-count // dp))
+        context = sum(group.count * group.context for group in decoding) // size
+        return Step((*prompts, Sequences(size, 1, _rounded(context))))
+
+
+def _rounded(context: int) -> int:
+    """Positions as the nearest multiple of a thirty-second of the power of two below them."""
+    unit = max(1, 1 << max(0, context.bit_length() - 1)) // _PER_DOUBLING
+    return context if unit <= 1 else round(context / unit) * unit
