@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...features.batch.cases import Floats
 from ...features.device import Device
 from ...features.errors import SpecError
 from ...models.predict.prediction import Interval
 from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.memory import Memory, memory
 from ..architectures.step import Step
+from .engine_profile import shipped_profile
 from .request import Load, ServingRequest, scheduler_of
 from .service_profile import ServiceProfile, idle_w, service_profile
-from .simulation import Arrivals, Scheduling, Service, lengths, poisson, simulate, weighted_quantiles
-from .step_table import StepTable
+from .batching.simulation import Arrivals, Scheduling, Service, lengths, poisson, simulate, weighted_quantiles
+from .batching.step_table import StepTable
 from .steps import StepTimes
 
 SHARES = (0.5, 0.9, 0.99)
@@ -102,21 +104,58 @@ class ServingPrediction:
         return Interval(1e6 * per_s / rate.value, 1e6 * per_s / rate.upper, 1e6 * per_s / rate.lower)
 
 
+class EngineTimes:
+    """Times of steps, of decoding and of prompts apart.
+
+    Kernels of decode steps are those that any engine of the day has on the device, not the timings of one engine's own, which for
+    few rows were taken with launches that a graph hides: TensorRT-LLM's of quantised products on a B200 take twice as long as its
+    measured steps.
+    """
+
+    def __init__(self, decoding: StepTimes, prompts: StepTimes) -> None:
+        self.decoding, self.prompts = decoding, prompts
+
+    def seconds(self, steps: Sequence[Step]) -> tuple[Floats, Floats, Floats]:
+        """Time of each step with the ends of its interval, each of shape `(n,)`."""
+        parts = [(rows, times.seconds([steps[row] for row in rows])) for rows, times in self._shared(steps)]
+        result = np.empty((3, len(steps)))
+        for rows, values in parts:
+            result[:, rows] = values
+        return result[0], result[1], result[2]
+
+    def energy_j(self, steps: Sequence[Step]) -> Floats:
+        """Joules of all devices, shape `(n,)`; NaN where unknown."""
+        result = np.empty(len(steps))
+        for rows, times in self._shared(steps):
+            result[rows] = times.energy_j([steps[row] for row in rows])
+        return result
+
+    def _shared(self, steps: Sequence[Step]) -> list[tuple[list[int], StepTimes]]:
+        decodes = [all(group.new_tokens == 1 for group in step) for step in steps]
+        both = ((True, self.decoding), (False, self.prompts))
+        shared = [([row for row, flag in enumerate(decodes) if flag is kind], times) for kind, times in both]
+        return [(rows, times) for rows, times in shared if rows]
+
+
 class ServingPredictor:
     """Answers questions; times of steps are shared by questions of one model, device, plan and engine."""
 
     def __init__(self, predictor: ArtifactPredictor) -> None:
         self.predictor = predictor
-        self._times: dict[tuple[object, ...], StepTimes] = {}
+        self._times: dict[tuple[object, ...], EngineTimes] = {}
 
-    def times(self, request: ServingRequest) -> StepTimes:
+    def times(self, request: ServingRequest) -> EngineTimes:
         """Times of the steps of a question."""
         key = (request.facts, request.device, request.plan, request.formats, request.engine, request.engine_version)
         if key not in self._times:
-            self._times[key] = StepTimes(
-                self.predictor, request.facts, request.device, request.plan, request.formats, request.engine,
-                request.engine_version,
-            )  # fmt: skip
+            profile = shipped_profile(request.engine, request.engine_version)
+            self._times[key] = EngineTimes(*(
+                StepTimes(
+                    self.predictor, request.facts, request.device, request.plan, request.formats, request.engine,
+                    request.engine_version, item,
+                )
+                for item in (replace(profile, impl=""), profile)
+            ))  # fmt: skip
         return self._times[key]
 
     def predict(self, request: ServingRequest) -> ServingPrediction:
@@ -152,16 +191,19 @@ def _scheduled(request: ServingRequest, device: Device, profile: ServiceProfile)
     holds = memory(request.facts, Step.decode(batch, longest), request.formats, plan, device)
     sequences = request.sequences or (10**9 if load.kind == "static" else engine.sequences)
     room = math.inf
-    if holds.usable_b is not None:
+    if holds.device_b is not None:
         # Engines keep the workspace of their largest step beside the weights.
-        room_b = holds.usable_b - holds.weights_b - holds.activations_b
+        others_b = holds.weights_b + holds.activations_b
+        free_b = engine.whole * holds.device_b - others_b
+        room_b = engine.of_free * free_b if engine.of_free < 1 else free_b
         if room_b <= 0:
             raise SpecError(
                 f"{request.facts.name} with weights {request.formats.weights} takes {holds.weights_b / 1e9:.4g} GB of each "
-                f"{device.title} under {plan}, of {holds.usable_b / 1e9:.4g} GB that an engine uses; use more devices (tp, pp) or "
-                "smaller weights", field="memory",
+                f"{device.title} under {plan}, of {engine.whole * holds.device_b / 1e9:.4g} GB that {request.engine} uses; use more "
+                "devices (tp, pp) or smaller weights", field="memory",
             )  # fmt: skip
-        room = longest * max(room_b / holds.cache_per_sequence_b, 0.0) * plan.dp if holds.cache_per_sequence_b else math.inf
+        if holds.cache_per_sequence_b:
+            room = longest * room_b / holds.cache_per_sequence_b * plan.dp
     how = Scheduling(
         chunk=chunk, sequences=sequences, cache_tokens=room, mixes=engine.mixes, splits=engine.splits,
         reserved=engine.reserved, between_s=profile.between_s, cached=load.cached,
@@ -189,7 +231,7 @@ def arrivals_of(load: Load, how: Scheduling) -> Arrivals:
 
 
 def _answer(
-    request: ServingRequest, profile: ServiceProfile, service: Service, arrivals: Arrivals, times: StepTimes, table: StepTable,
+    request: ServingRequest, profile: ServiceProfile, service: Service, arrivals: Arrivals, times: EngineTimes, table: StepTable,
     holds: Memory, device: Device, how: Scheduling,
 ) -> ServingPrediction:  # fmt: skip
     replicas = request.replicas
@@ -222,7 +264,7 @@ def _answer(
         power = spread(min(total_j / duration_s / request.plan.devices, device.fact("tdp_w") or math.inf), "power")
         per_token, per_request = spread(total_j / made, "energy"), spread(total_j / len(service.outputs), "energy")
     batch = max(1, round(service.tokens))
-    parts = times.parts([Step.decode(batch, max(1, int(arrivals.inputs.mean() + arrivals.outputs.mean() / 2)))])
+    parts = times.decoding.parts([Step.decode(batch, max(1, int(arrivals.inputs.mean() + arrivals.outputs.mean() / 2)))])
     sums = {name: float(values[0]) for name, values in parts.items()}
     whole = sum(sums.values())
     longest = float((arrivals.inputs + arrivals.outputs).max())

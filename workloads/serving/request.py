@@ -29,6 +29,8 @@ class Engine:
         splits: Whether a prompt may be computed in chunks.
         reserved: Share of a request's output whose room is kept when it is admitted. An engine that admits by the prompt alone
             holds half of its sequences' outputs on average.
+        whole: Share of a device's memory that weights, workspaces and cache share.
+        of_free: Share of what is free after the weights that the cache takes.
         source: Where the defaults come from.
     """
 
@@ -37,15 +39,17 @@ class Engine:
     mixes: bool
     splits: bool
     reserved: float
+    whole: float
+    of_free: float
     source: str
 
 
 ENGINES: Mapping[str, Engine] = {
-    "vllm": Engine(8192, 1024, True, True, 0.5, "vLLM V1, usage_context api_server on a data-centre GPU"),
-    "vllm-v0": Engine(16384, 256, False, False, 0.5, "vLLM before 0.8: prompts first, none in chunks"),
-    "sglang": Engine(8192, 1024, False, True, 0.5, "SGLang server arguments: chunked_prefill_size, no mixed chunks"),
-    "trtllm": Engine(8192, 2048, True, False, 1.0, "TensorRT-LLM: max_num_tokens, GUARANTEED_NO_EVICT"),
-    "pytorch": Engine(1 << 20, 4096, False, False, 1.0, "a static batch: one step for all prompts"),
+    "vllm": Engine(8192, 1024, True, True, 0.5, 0.9, 1.0, "vLLM V1, gpu_memory_utilization 0.9, usage_context api_server on a data-centre GPU"),
+    "vllm-v0": Engine(16384, 256, False, False, 0.5, 0.9, 1.0, "vLLM before 0.8: prompts first, none in chunks"),
+    "sglang": Engine(8192, 1024, False, True, 0.5, 0.9, 1.0, "SGLang server arguments: chunked_prefill_size, no mixed chunks"),
+    "trtllm": Engine(8192, 2048, True, False, 1.0, 0.98, 0.9, "TensorRT-LLM: max_num_tokens, free_gpu_memory_fraction 0.9, GUARANTEED_NO_EVICT"),
+    "pytorch": Engine(1 << 20, 4096, False, False, 1.0, 0.98, 1.0, "a static batch: one step for all prompts"),
 }
 """By scheduler; `scheduler_of` says which an engine has."""
 

@@ -76,6 +76,8 @@ WEIGHTS: Mapping[str, str] = {
     "int8_sq": "int8", "int8_wo": "int8",
 }  # fmt: skip
 """Formats of weights by the names of tables; names that are not here are those of activations."""
+FP8_CACHES = ("fp8", "nvfp4")
+"""Weights whose checkpoints for TensorRT-LLM say that the cache is fp8 (`kv_cache_quant_algo` of NVIDIA's on Hugging Face)."""
 DTYPES: Mapping[str, str] = {"fp16": "fp16", "float16": "fp16", "bf16": "bf16", "bfloat16": "bf16"}
 
 
@@ -135,7 +137,7 @@ def request_of(row: Row) -> ServingRequest:
     if not isinstance(device, str):
         raise SpecError("a row needs the name of a device", field="device")
     plan, replicas = _plan(row)
-    formats = row_formats(row, facts)
+    formats = row_formats(row, facts, engine)
     load, sequences = _load(row)
     longest = load.input_tokens + load.output_tokens
     if facts.max_length is not None and longest > facts.max_length:
@@ -188,13 +190,15 @@ def _config(row: Row) -> dict[str, Any]:
     return config | {"model_type": "qwen3_moe" if row.get("experts") else "llama"}
 
 
-def row_formats(row: Row, facts: ModelFacts) -> Formats:
+def row_formats(row: Row, facts: ModelFacts, engine: str) -> Formats:
     """Number formats of a row; what it does not say is the model's own."""
     words = [word.strip().lower() for word in str(row.get("weight_dtype") or row.get("precision") or "").split("|")]
     dtype = DTYPES.get(words[0])
     weights = WEIGHTS.get(words[0])
     kv_word = str(row.get("kv_dtype") or "").lower()
     kv = {"fp8": "fp8", "int8": "int8"}.get(kv_word)
+    if kv is None and weights in FP8_CACHES and engine == "trtllm" and not kv_word:
+        kv = "fp8"
     if facts.experts is not None or facts.weights is not None:
         # A checkpoint that is quantised as it ships runs as it is, but for one quantised further.
         weights = weights if weights == "nvfp4" and facts.experts != "mxfp4" and facts.weights != "mxfp4" else None

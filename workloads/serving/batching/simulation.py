@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...features.batch.cases import Floats
-from ...features.errors import SpecError
+from ....features.batch.cases import Floats
+from ....features.errors import SpecError
 from .step_table import StepTable
 
 MAX_STEPS = 200_000_000

@@ -18,8 +18,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ...features.batch.cases import Floats
-from ..architectures.step import Step
+from ....features.batch.cases import Floats
+from ...architectures.step import Step
 
 _SHORT = 64
 """Tokens of prompts too short for their attention to matter."""
@@ -70,24 +70,49 @@ class Surface:
         return self.at(x)(y)
 
 
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What a service takes per step beyond the times of its steps.
+
+    Attributes:
+        step_s: Seconds of every step.
+        sequence_s: Seconds of every sequence of a step: scheduling, sampling and sending its token on the host.
+        prompt_s: Seconds of a step with prompts, beyond `step_s`.
+        decode_factor: Time of a decode step over that of its kernels.
+        prompt_factor: The same of a step with prompts.
+    """
+
+    step_s: float = 0.0
+    sequence_s: float = 0.0
+    prompt_s: float = 0.0
+    decode_factor: float = 1.0
+    prompt_factor: float = 1.0
+
+
+NO_OVERHEAD = Overhead()
+
+
 class StepTable:
     """Steps of one model on one device under one plan, up to a batch, a length and a number of tokens per step."""
 
-    def __init__(self, steps: Steps, *, batch: int, length: int, prompt: int, chunk: int) -> None:
+    def __init__(
+        self, steps: Steps, *, batch: int, length: int, prompt: int, chunk: int, overhead: Overhead = NO_OVERHEAD
+    ) -> None:
         """Fill the tables.
 
         Args:
             steps: times of steps.
+            overhead: what the service adds to them.
             batch: most sequences that decode together.
             length: most positions of a sequence.
             prompt: most tokens of a prompt.
             chunk: most tokens of a step.
         """
-        batches = _grid(1, batch, 2.0)
-        contexts = _grid(1, max(length, 2), 4.0, least=128)
-        tokens = _grid(1, max(2, chunk + batch, prompt), 2.0)
-        prompts = _grid(_SHORT, max(min(prompt, chunk), 2 * _SHORT), 2.0)
-        cached = _grid(0, max(prompt - chunk, 1), 4.0, least=1024)
+        batches = sorted({*_grid(1, 1, 2, batch, below=True), batch})
+        contexts = _grid(1, 128, 4, length)
+        tokens = _grid(1, 2, 2, min(chunk, batch * prompt) + batch)
+        prompts = _grid(_SHORT, 2 * _SHORT, 2, min(prompt, chunk))
+        cached = _grid(0, 1024, 4, prompt - chunk) if prompt > chunk else [0]
         decode = [Step.decode(b, c) for b in batches for c in contexts]
         linear = [Step.prefill(-(-n // _SHORT), min(n, _SHORT)) for n in tokens]
         single = [Step.prefill(1, n, c) for n in prompts for c in cached]
@@ -97,7 +122,7 @@ class StepTable:
         mean = np.log(np.maximum(upper_s, 1e-12) / np.maximum(steps_s, 1e-12)).mean()
         self.half_width = float(max(mean, np.log(steps_s / np.maximum(lower_s, 1e-12)).mean()))
         self.knows_energy = bool(np.isfinite(joules).all())
-        self.batch = batch
+        self.overhead = overhead
         parts = []
         for column in (steps_s, np.nan_to_num(joules)):
             line = Line([float(item) for item in tokens], column[n:m].tolist())
@@ -116,7 +141,11 @@ class StepTable:
         key = (batch, energy)
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = (self.decode_j if energy else self.decode_s).at(batch)
+            line = (self.decode_j if energy else self.decode_s).at(batch)
+            if not energy:
+                constant_s = self.overhead.step_s + self.overhead.sequence_s * batch
+                line = Line(line.x, [constant_s + self.overhead.decode_factor * y for y in line.y])
+            self._lines[key] = line
         return line
 
     def mixed(self, batch: int, context: float, chunks: Sequence[tuple[int, int]], *, energy: bool = False) -> float:
@@ -126,19 +155,24 @@ class StepTable:
         )
         total = linear(batch + sum(new for new, _ in chunks)) + sum(attention(new, old) for new, old in chunks)
         if batch:
-            line = self.decoding(batch, energy=energy)
+            line = (self.decode_j if energy else self.decode_s).at(batch)
             total += max(0.0, line(context) - line.y[0])
-        return total
+        if energy:
+            return total
+        more = self.overhead
+        return more.step_s + more.prompt_s + more.sequence_s * (batch + len(chunks)) + more.prompt_factor * total
 
 
-def _grid(first: int, last: int, factor: float, least: int = 1) -> list[int]:
-    """Whole numbers from `first` to `last`, each about `factor` times the one before, from `least` on."""
-    points = [first]
-    step = max(first, least)
-    while step < last:
-        points.append(int(step))
-        step = max(step + 1, step * factor)
-    return sorted({*points, last})
+def _grid(first: int, second: int, factor: int, last: int, *, below: bool = False) -> list[int]:
+    """`first`, then `second` and on, each `factor` times the one before, up to the first that is not below `last`.
+
+    Grids of two loads share their points, and so their steps. With `below` the points end below `last`.
+    """
+    points, point = {first}, second
+    while point < last:
+        points.add(point)
+        point *= factor
+    return sorted(points if below else {*points, point})
 
 
 def _surface(x: Sequence[int], y: Sequence[int], values: Floats) -> Surface:
