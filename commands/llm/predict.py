@@ -146,7 +146,7 @@ def serving_answer(answer: ServingPrediction, price: float | None = None) -> dic
         "throughput_per_gpu_tok_s": scaled(answer.throughput_tok_s, 1 / request.gpus),
         "tokens_per_user_s": inverse(answer.tpot_s.mean), "total_tok_s": answer.total_tok_s, "requests_s": answer.requests_s,
         "power_w": answer.power_w, "energy_per_token_j": answer.energy_per_token_j,
-        "energy_per_request_j": answer.energy_per_request_j, "host_power_w": answer.host_power_w,
+        "energy_per_request_j": answer.energy_per_request_j,
         "cost_per_million_tokens": None if price is None else answer.cost_per_million_tokens(price),
         "memory": {
             "weights_b": memory.weights_b, "cache_per_token_b": memory.cache_per_token_b, "activations_b": memory.activations_b,

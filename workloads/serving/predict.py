@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...features.batch.cases import Floats
 from ...features.device import Device
 from ...features.errors import SpecError
 from ...models.predict.prediction import Interval
 from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.memory import Memory, memory
 from ..architectures.step import Step
-from .engine_profile import shipped_profile
 from .request import Load, ServingRequest, scheduler_of
-from .service_profile import ServiceProfile, idle_w, service_profile
+from .service_profile import ServiceProfile, service_profile
+from .service_steps import ServiceSteps, service_steps
 from .batching.simulation import Arrivals, Scheduling, Service, lengths, poisson, simulate, weighted_quantiles
 from .batching.step_table import StepTable
-from .steps import StepTimes
 
 SHARES = (0.5, 0.9, 0.99)
 """Percentiles of every latency."""
@@ -61,7 +59,6 @@ class ServingPrediction:
         power_w: Mean power of one device; None where unknown.
         energy_per_token_j: Joules of all devices per token of an answer; None where unknown.
         energy_per_request_j: Joules of all devices per request.
-        host_power_w: Share of the host's power of one device, which `power_w` leaves out.
         memory: Memory of the fullest device, all places of the cache taken by the load.
         fitting: Sequences of this load's full length that fit in the cache of a replica; None where that is unknown.
         batch: Mean sequences that decode in a step of one replica.
@@ -82,7 +79,6 @@ class ServingPrediction:
     power_w: Interval | None
     energy_per_token_j: Interval | None
     energy_per_request_j: Interval | None
-    host_power_w: float
     memory: Memory
     fitting: int | None
     batch: float
@@ -104,58 +100,18 @@ class ServingPrediction:
         return Interval(1e6 * per_s / rate.value, 1e6 * per_s / rate.upper, 1e6 * per_s / rate.lower)
 
 
-class EngineTimes:
-    """Times of steps, of decoding and of prompts apart.
-
-    Kernels of decode steps are those that any engine of the day has on the device, not the timings of one engine's own, which for
-    few rows were taken with launches that a graph hides: TensorRT-LLM's of quantised products on a B200 take twice as long as its
-    measured steps.
-    """
-
-    def __init__(self, decoding: StepTimes, prompts: StepTimes) -> None:
-        self.decoding, self.prompts = decoding, prompts
-
-    def seconds(self, steps: Sequence[Step]) -> tuple[Floats, Floats, Floats]:
-        """Time of each step with the ends of its interval, each of shape `(n,)`."""
-        parts = [(rows, times.seconds([steps[row] for row in rows])) for rows, times in self._shared(steps)]
-        result = np.empty((3, len(steps)))
-        for rows, values in parts:
-            result[:, rows] = values
-        return result[0], result[1], result[2]
-
-    def energy_j(self, steps: Sequence[Step]) -> Floats:
-        """Joules of all devices, shape `(n,)`; NaN where unknown."""
-        result = np.empty(len(steps))
-        for rows, times in self._shared(steps):
-            result[rows] = times.energy_j([steps[row] for row in rows])
-        return result
-
-    def _shared(self, steps: Sequence[Step]) -> list[tuple[list[int], StepTimes]]:
-        decodes = [all(group.new_tokens == 1 for group in step) for step in steps]
-        both = ((True, self.decoding), (False, self.prompts))
-        shared = [([row for row, flag in enumerate(decodes) if flag is kind], times) for kind, times in both]
-        return [(rows, times) for rows, times in shared if rows]
-
-
 class ServingPredictor:
     """Answers questions; times of steps are shared by questions of one model, device, plan and engine."""
 
     def __init__(self, predictor: ArtifactPredictor) -> None:
         self.predictor = predictor
-        self._times: dict[tuple[object, ...], EngineTimes] = {}
+        self._times: dict[tuple[object, ...], ServiceSteps] = {}
 
-    def times(self, request: ServingRequest) -> EngineTimes:
+    def times(self, request: ServingRequest) -> ServiceSteps:
         """Times of the steps of a question."""
         key = (request.facts, request.device, request.plan, request.formats, request.engine, request.engine_version)
         if key not in self._times:
-            profile = shipped_profile(request.engine, request.engine_version)
-            self._times[key] = EngineTimes(*(
-                StepTimes(
-                    self.predictor, request.facts, request.device, request.plan, request.formats, request.engine,
-                    request.engine_version, item,
-                )
-                for item in (replace(profile, impl=""), profile)
-            ))  # fmt: skip
+            self._times[key] = service_steps(self.predictor, request)
         return self._times[key]
 
     def predict(self, request: ServingRequest) -> ServingPrediction:
@@ -166,13 +122,14 @@ class ServingPredictor:
         """
         device = self.predictor.devices.get(request.device)
         request = replace(request, device=device.name)
-        profile = service_profile(request.engine, request.engine_version)
+        profile = service_profile(request.engine, request.engine_version, request.client)
         load, how, holds = _scheduled(request, device, profile)
         times = self.times(request)
         arrivals = arrivals_of(load, how)
         table = StepTable(
             times, batch=min(how.sequences, len(arrivals.inputs), arrivals.concurrency or how.sequences),
             length=int(max(arrivals.inputs + arrivals.outputs)), prompt=int(max(arrivals.inputs)), chunk=how.chunk,
+            overhead=profile.overhead,
         )  # fmt: skip
         service = simulate(table, arrivals, how)
         return _answer(request, profile, service, arrivals, times, table, holds, device, how)
@@ -231,7 +188,7 @@ def arrivals_of(load: Load, how: Scheduling) -> Arrivals:
 
 
 def _answer(
-    request: ServingRequest, profile: ServiceProfile, service: Service, arrivals: Arrivals, times: EngineTimes, table: StepTable,
+    request: ServingRequest, profile: ServiceProfile, service: Service, arrivals: Arrivals, times: ServiceSteps, table: StepTable,
     holds: Memory, device: Device, how: Scheduling,
 ) -> ServingPrediction:  # fmt: skip
     replicas = request.replicas
@@ -241,11 +198,9 @@ def _answer(
     made, read = float(service.outputs.sum()), float(arrivals.inputs.sum())
     duration_s = max(service.duration_s + how.between_s, 1e-9)
     widths = profile.half_widths
-    step = table.half_width
 
     def spread(value: float, target: str) -> Interval:
-        # The step's own interval and what serving adds to it are taken as independent.
-        half = math.hypot(min(step, profile.step_share), widths[target])
+        half = widths[target]
         return Interval(value, value * math.exp(-half), value * math.exp(half))
 
     def latency(values: np.ndarray, target: str) -> Latency:
@@ -258,13 +213,13 @@ def _answer(
     itl_points = weighted_quantiles(service.gaps_s, service.weights, SHARES)
     itl_mean = float(np.average(service.gaps_s, weights=service.weights)) if len(service.gaps_s) else 0.0
     power = per_token = per_request = None
-    idle = idle_w(device)
-    if table.knows_energy and idle is not None:
+    idle = times.resting_w
+    if table.knows_energy:
         total_j = service.energy_j + idle * request.plan.devices * max(0.0, duration_s - service.busy_s)
         power = spread(min(total_j / duration_s / request.plan.devices, device.fact("tdp_w") or math.inf), "power")
         per_token, per_request = spread(total_j / made, "energy"), spread(total_j / len(service.outputs), "energy")
     batch = max(1, round(service.tokens))
-    parts = times.decoding.parts([Step.decode(batch, max(1, int(arrivals.inputs.mean() + arrivals.outputs.mean() / 2)))])
+    parts = times.parts([Step.decode(batch, max(1, int(arrivals.inputs.mean() + arrivals.outputs.mean() / 2)))])
     sums = {name: float(values[0]) for name, values in parts.items()}
     whole = sum(sums.values())
     longest = float((arrivals.inputs + arrivals.outputs).max())
@@ -275,7 +230,7 @@ def _answer(
         throughput_tok_s=spread(replicas * made / duration_s, "throughput"),
         total_tok_s=spread(replicas * (made + read) / duration_s, "throughput"),
         requests_s=spread(replicas * len(service.outputs) / duration_s, "throughput"),
-        power_w=power, energy_per_token_j=per_token, energy_per_request_j=per_request, host_power_w=profile.host_w,
+        power_w=power, energy_per_token_j=per_token, energy_per_request_j=per_request,
         memory=holds, fitting=None if math.isinf(how.cache_tokens) else int(how.cache_tokens // longest), batch=service.tokens,
         parts={name: value / whole for name, value in sums.items()}, coverage=0.9, steps=service.steps, notes=_notes(request, how, longest),
     )  # fmt: skip

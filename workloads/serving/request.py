@@ -157,6 +157,7 @@ class ServingRequest:
         replicas: Copies of the plan that share the load evenly.
         chunk: Most tokens of a step; None: the engine's default.
         sequences: Most sequences that run together; None: the engine's default.
+        client: A benchmark whose client and server are known (`service_profiles.yaml`); empty for others.
     """
 
     facts: ModelFacts
@@ -169,6 +170,7 @@ class ServingRequest:
     replicas: int = 1
     chunk: int | None = None
     sequences: int | None = None
+    client: str = ""
 
     def __post_init__(self) -> None:
         if not self.facts.generates:

@@ -9,49 +9,65 @@ from pathlib import Path
 
 import yaml
 
-from ...features.device import Device
+from .batching.step_table import Overhead
 
 PROFILES = Path(__file__).with_name("service_profiles.yaml")
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceProfile:
-    """Numbers of an engine.
+    """Numbers of a service, fitted to public services (`benchmarks/llm_serving_fit.py`) or stated.
 
     Attributes:
+        overhead: What a service takes per step beyond the engine's own times of steps.
         between_s: Seconds per request outside steps: receiving, tokenising, sending the first token.
-        host_w: Watts of the host per device.
-        step_share: Most of a step's own half-width that goes into an interval, in logarithms: errors of steps partly cancel.
-        half_widths: Half-widths of 90 % intervals in logarithms, by target, beyond those of steps.
+        half_widths: Half-widths of 90 % intervals in logarithms, by target.
+        source: What it is fitted to.
     """
 
+    overhead: Overhead
     between_s: float
-    host_w: float
-    step_share: float
     half_widths: Mapping[str, float]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A profile and what it is of; an empty client is any, an empty version all."""
+
+    engine: str
+    version: str
+    client: str
+    profile: ServiceProfile
 
 
 @cache
-def _profiles() -> Mapping[str, ServiceProfile]:
-    entries = yaml.safe_load(PROFILES.read_text(encoding="utf-8"))["engines"]
-    return {name: ServiceProfile(**entry) for name, entry in entries.items()}
+def _entries() -> tuple[_Entry, ...]:
+    raw = yaml.safe_load(PROFILES.read_text(encoding="utf-8"))["services"]
+    return tuple(
+        _Entry(
+            item["engine"], str(item.get("version", "")), item.get("client", ""),
+            ServiceProfile(Overhead(**item.get("overhead", {})), item["between_s"], item["half_widths"], item["source"]),
+        )
+        for item in raw
+    )  # fmt: skip
 
 
-def service_profile(engine: str, version: str | None) -> ServiceProfile:
-    """The profile of a version of an engine, or else of the engine, or else of any."""
-    profiles = _profiles()
-    return profiles.get(f"{engine} {version}") or profiles.get(engine) or profiles["other"]
+def service_profile(engine: str, version: str | None, client: str = "") -> ServiceProfile:
+    """The profile of a client's services with an engine; else of the engine's first version not below one given; else of any."""
+    of_engine = [item for item in _entries() if item.engine == engine]
+    for item in of_engine:
+        if client and item.client == client:
+            return item.profile
+    general = [item for item in of_engine if not item.client]
+    for item in general:
+        if version and item.version and release(version) <= release(item.version):
+            return item.profile
+    newest = [item for item in general if not item.version] or [item for item in _entries() if item.engine == "other"]
+    return newest[0].profile
 
 
-IDLE_SHARE = 0.176
-"""Power of a GPU that has nothing to run, as a share of its limit, where it is not measured: 123 of 700 W, kernelcast's own
-measurement of an H200 (`features/devices/nvidia-h200-sxm-141gb.yaml`)."""
-
-
-def idle_w(device: Device) -> float | None:
-    """Watts of a device that waits for work; None where neither that nor its limit is known."""
-    measured = device.measured.get("power_idle_w")
-    if measured is not None:
-        return measured.value
-    limit = device.fact("tdp_w")
-    return None if limit is None else IDLE_SHARE * limit
+def release(version: str) -> tuple[int, ...]:
+    """Major and minor number of a version."""
+    digits = ["".join(char for char in word if char.isdigit()) for word in version.split(".")[:2]]
+    return tuple(int(word) if word else 0 for word in digits)

@@ -49,18 +49,32 @@ class Client:
     Attributes:
         rounds: Requests per request under way in a closed loop.
         shortest: Shortest length as a share of the longest, which the table gives; 1: all are alike.
+        cached: Share of prompts that the prefix cache already has.
+        name: Of its services in `service_profiles.yaml`; empty: those of any client.
     """
 
-    rounds: float
+    rounds: float = 10.0
     shortest: float = 1.0
+    cached: float = 0.0
+    name: str = ""
 
 
+_ARGONNE = Client(name="llm-inference-bench")
+_MLENERGY = Client(name="mlenergy")
+_SHARED_PREFIX = Client(cached=0.9)
 CLIENTS: Mapping[str, Client] = {
     "inferencex": Client(rounds=10, shortest=0.8),
-    "nvidia-gap-analysis": Client(rounds=10, shortest=1.0),
-}
+    "nvidia-gap-analysis": Client(rounds=10),
+    **dict.fromkeys(("all_results", "power", "quant", "tp_ep_pp", "ttft_itl"), _ARGONNE),
+    **dict.fromkeys(("llm_text_generation/chat", "llm_text_generation/code", "mllm_text_generation/chat"), _MLENERGY),
+    **{
+        f"inference-perf shared_prefix multi-turn: {name}": _SHARED_PREFIX
+        for name in ("codegen", "general", "roleplay", "reasoning")
+    },
+}  # fmt: skip
 """Clients by the table's `task`. InferenceX: `--num-prompts` of ten times `--max-concurrency`, `--random-range-ratio 0.8` (its
-`benchmark_serving` scripts)."""
+`benchmark_serving` scripts). LLM-Inference-Bench and ML.ENERGY run engines of 2024 whose versions the table does not give. Sessions
+of several turns with a shared prefix: all but the last question and answer is in the cache."""
 
 STATIC, QUEUED = "static batch", "queued"
 LOADS: Mapping[str, str] = {
@@ -145,7 +159,7 @@ def request_of(row: Row) -> ServingRequest:
         facts = replace(facts, max_length=math.ceil(longest))
     return ServingRequest(
         facts=facts, device=device, load=load, formats=formats, plan=plan, engine=engine, engine_version=version,
-        replicas=replicas, sequences=sequences,
+        replicas=replicas, sequences=sequences, client=_client(row).name,
     )  # fmt: skip
 
 
@@ -236,6 +250,10 @@ def _plan(row: Row) -> tuple[ParallelPlan, int]:
     return plan, max((gpus or plan.devices) // plan.devices, 1)
 
 
+def _client(row: Row) -> Client:
+    return CLIENTS.get(row.get("task") or "", Client())
+
+
 def _number(row: Row, name: str) -> float | None:
     value = row.get(name)
     return None if value is None or (isinstance(value, float) and math.isnan(value)) else float(value)
@@ -247,14 +265,14 @@ def _load(row: Row) -> tuple[Load, int | None]:
     outputs = _number(row, "osl") or (1 if _number(row, "isl") else USUAL_OUTPUT)
     outputs = max(outputs, 1)
     requests = None if _number(row, "num_requests") is None else _whole(row, "num_requests", 1)
-    client = CLIENTS.get(row.get("task") or "", Client(rounds=10))
+    client = _client(row)
     mean = (1 + client.shortest) / 2
     spread = (1 - client.shortest) / (1 + client.shortest)
     rate, concurrency, batch = (_number(row, name) for name in ("request_rate", "concurrency", "batch"))
     if concurrency is not None:
-        return Load("closed", concurrency, inputs * mean, outputs * mean, client.rounds, requests, spread), None
+        return Load("closed", concurrency, inputs * mean, outputs * mean, client.rounds, requests, spread, client.cached), None
     if rate is not None:
-        return Load("open", rate, inputs, outputs, requests=requests), None
+        return Load("open", rate, inputs, outputs, requests=requests, cached=client.cached), None
     kind = LOADS.get(row.get("load") or (STATIC if batch else ""))
     if kind == QUEUED:
         sequences = None if batch is None else int(batch)
