@@ -193,12 +193,13 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service: 
                 counter += steps
                 total += steps * running
                 decoded += steps * running
-                if stalled:
+                after_prompts = stalled > 0
+                if after_prompts:
                     gaps.append(step_s + stalled)
                     weights.append(float(running))
                     stalled = 0.0
                 gaps.append(step_s)
-                weights.append(float(steps * running))
+                weights.append(float((steps - after_prompts) * running))
         elif upcoming < n and not closed:
             now = max(now, sent[upcoming])
             continue
