@@ -22,6 +22,8 @@ from .batching.step_table import StepTable
 
 SHARES = (0.5, 0.9, 0.99)
 """Percentiles of every latency."""
+_SERVED = ("closed", "open")
+"""Loads that come through a server; batches are given to the engine itself."""
 MAX_CLOSED = 4000
 """Most requests simulated unless a number is given; more change the mean of a closed loop by less than its interval."""
 
@@ -122,7 +124,7 @@ class ServingPredictor:
         """
         device = self.predictor.devices.get(request.device)
         request = replace(request, device=device.name)
-        profile = service_profile(request.engine, request.engine_version, request.client)
+        profile = service_profile(request.engine, request.engine_version, device.vendor, request.client)
         load, how, holds = _scheduled(request, device, profile)
         times = self.times(request)
         arrivals = arrivals_of(load, how)
@@ -163,7 +165,7 @@ def _scheduled(request: ServingRequest, device: Device, profile: ServiceProfile)
             room = longest * room_b / holds.cache_per_sequence_b * plan.dp
     how = Scheduling(
         chunk=chunk, sequences=sequences, cache_tokens=room, mixes=engine.mixes, splits=engine.splits,
-        reserved=engine.reserved, between_s=profile.between_s, cached=load.cached,
+        reserved=engine.reserved, between_s=profile.between_s if load.kind in _SERVED else 0.0, cached=load.cached,
     )  # fmt: skip
     return load, how, holds
 

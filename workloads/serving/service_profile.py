@@ -33,10 +33,11 @@ class ServiceProfile:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A profile and what it is of; an empty client is any, an empty version all."""
+    """A profile and what it is of; an empty vendor or client is any, an empty version all."""
 
     engine: str
     version: str
+    vendor: str
     client: str
     profile: ServiceProfile
 
@@ -46,25 +47,22 @@ def _entries() -> tuple[_Entry, ...]:
     raw = yaml.safe_load(PROFILES.read_text(encoding="utf-8"))["services"]
     return tuple(
         _Entry(
-            item["engine"], str(item.get("version", "")), item.get("client", ""),
+            item["engine"], str(item.get("version", "")), item.get("vendor", ""), item.get("client", ""),
             ServiceProfile(Overhead(**item.get("overhead", {})), item["between_s"], item["half_widths"], item["source"]),
         )
         for item in raw
     )  # fmt: skip
 
 
-def service_profile(engine: str, version: str | None, client: str = "") -> ServiceProfile:
+def service_profile(engine: str, version: str | None, vendor: str, client: str = "") -> ServiceProfile:
     """The profile of a client's services with an engine; else of the engine's first version not below one given; else of any."""
-    of_engine = [item for item in _entries() if item.engine == engine]
-    for item in of_engine:
+    near = [item for item in _entries() if item.engine == engine and item.vendor in ("", vendor)]
+    for item in near:
         if client and item.client == client:
             return item.profile
-    general = [item for item in of_engine if not item.client]
-    for item in general:
-        if version and item.version and release(version) <= release(item.version):
+        if not item.client and (not item.version or (version and release(version) <= release(item.version))):
             return item.profile
-    newest = [item for item in general if not item.version] or [item for item in _entries() if item.engine == "other"]
-    return newest[0].profile
+    return next(item.profile for item in _entries() if item.engine == "other")
 
 
 def release(version: str) -> tuple[int, ...]:

@@ -90,8 +90,6 @@ WEIGHTS: Mapping[str, str] = {
     "int8_sq": "int8", "int8_wo": "int8",
 }  # fmt: skip
 """Formats of weights by the names of tables; names that are not here are those of activations."""
-FP8_CACHES = ("fp8", "nvfp4")
-"""Weights whose checkpoints for TensorRT-LLM say that the cache is fp8 (`kv_cache_quant_algo` of NVIDIA's on Hugging Face)."""
 DTYPES: Mapping[str, str] = {"fp16": "fp16", "float16": "fp16", "bf16": "bf16", "bfloat16": "bf16"}
 
 
@@ -211,7 +209,8 @@ def row_formats(row: Row, facts: ModelFacts, engine: str) -> Formats:
     weights = WEIGHTS.get(words[0])
     kv_word = str(row.get("kv_dtype") or "").lower()
     kv = {"fp8": "fp8", "int8": "int8"}.get(kv_word)
-    if kv is None and weights in FP8_CACHES and engine == "trtllm" and not kv_word:
+    # Checkpoints that NVIDIA quantises say that the cache is fp8 (`kv_cache_quant_algo` in their hf_quant_config.json).
+    if not kv_word and (weights == "nvfp4" or (weights == "fp8" and engine == "trtllm")):
         kv = "fp8"
     if facts.experts is not None or facts.weights is not None:
         # A checkpoint that is quantised as it ships runs as it is, but for one quantised further.
