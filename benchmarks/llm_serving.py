@@ -32,7 +32,11 @@ def _power(row: Row) -> float | None:
     if row["power_w"] is not None:
         return float(row["power_w"])
     note = row["note"] or ""
-    return TDP_W[row["device"]] * float(note.split("avg=")[1].split()[0]) if "avg=" in note and row["device"] in TDP_W else None
+    return (
+        TDP_W[row["device"]] * float(note.split("avg=")[1].split()[0])
+        if "avg=" in note and row["device"] in TDP_W
+        else None
+    )
 
 
 def _latency(name: str) -> Callable[[Row], float | None]:
@@ -53,9 +57,8 @@ TARGETS: Mapping[str, tuple[str, str, Callable[[Row], float | None]]] = {
 
 def counts(row: Row) -> bool:
     """Whether a row is scored."""
-    return (
-        row["quality"] == "ok" and (row["scorable"] or row["scorable_decode"]) and not row["saturated"] and not row["mtp_possible"]
-    )  # fmt: skip
+    usable = row["quality"] == "ok" and (row["scorable"] or row["scorable_decode"])
+    return usable and not row["saturated"] and not row["mtp_possible"]
 
 
 def judged(rows: Sequence[Row], target: str) -> Iterator[tuple[Row, float, tuple[float, float, float]]]:
@@ -81,11 +84,11 @@ def line(items: Sequence[tuple[Row, float, tuple[float, float, float]]]) -> list
 
 
 def peer_lines(rows: Sequence[Row], peers: Sequence[Row]) -> Iterator[list[str]]:
-    """aiconfigurator and this product on the rows that both answered."""
+    """Aiconfigurator and this product on the rows that both answered."""
     by_id = {row["row_id"]: row for row in rows if counts(row)}
     for metric, target in (("tpot", "TPOT"), ("ttft", "TTFT")):
         theirs = {item["truth_row_id"]: item for item in peers if item["metric"] == metric}
-        both = [item for item in judged([by_id[key] for key in theirs if key in by_id], target)]
+        both = list(judged([by_id[key] for key in theirs if key in by_id], target))
         if not both:
             continue
         errors = [abs(theirs[row["row_id"]]["predicted_s"] / value - 1) for row, value, _ in both]
@@ -109,7 +112,11 @@ def page(rows: Sequence[Row], peers: Sequence[Row], by: Sequence[str]) -> str:
     out = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
     out += f"\n\n{refused} of {len(rows)} rows refused ({100 * refused / len(rows):.1f} %), "
     out += f"{sum(bool(row['refused']) for row in scored)} of {len(scored)} scored ones\n"
-    beside = [["target", "rows", "mean / median APE %", "bias %", "aiconfigurator"], ["---"] * 5, *peer_lines(rows, peers)]
+    beside = [
+        ["target", "rows", "mean / median APE %", "bias %", "aiconfigurator"],
+        ["---"] * 5,
+        *peer_lines(rows, peers),
+    ]
     return out + "\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in beside)
 
 

@@ -6,7 +6,9 @@ import typer
 
 from . import calibrate, predict, steps
 
-app = typer.Typer(help="Services of language models: latency, throughput, power, energy and cost.", no_args_is_help=True)
+app = typer.Typer(
+    help="Services of language models: latency, throughput, power, energy and cost.", no_args_is_help=True
+)
 app.command("predict")(predict.predict)
 app.command("steps")(steps.steps)
 app.command("calibrate")(calibrate.calibrate)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ...workloads.serving.predict import Latency, ServingPrediction
     from ...workloads.serving.request import Load
 
+
 def predict(
     what: Annotated[
         str | None,
@@ -25,14 +26,20 @@ def predict(
         ),
     ] = None,
     device: Annotated[str | None, typer.Option(metavar="NAME", help="The GPU; see `kernelcast devices`.")] = None,
-    gpus: Annotated[int | None, typer.Option(help="GPUs in all; default: those of one plan. More are replicas.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(help="GPUs in all; default: those of one plan. More are replicas.")
+    ] = None,
     tp: Annotated[int, typer.Option(help="GPUs that split each layer.")] = 1,
     pp: Annotated[int, typer.Option(help="Stages that split the layers.")] = 1,
     ep: Annotated[int, typer.Option(help="GPUs that share out the experts.")] = 1,
     dp: Annotated[int, typer.Option(help="Groups of GPUs whose attention has sequences of its own.")] = 1,
     input_tokens: Annotated[float | None, typer.Option("--input", metavar="N", help="Mean tokens of a prompt.")] = None,
-    output_tokens: Annotated[float | None, typer.Option("--output", metavar="N", help="Mean tokens of an answer.")] = None,
-    concurrency: Annotated[float | None, typer.Option(help="Requests under way: each answer is followed by a request.")] = None,
+    output_tokens: Annotated[
+        float | None, typer.Option("--output", metavar="N", help="Mean tokens of an answer.")
+    ] = None,
+    concurrency: Annotated[
+        float | None, typer.Option(help="Requests under way: each answer is followed by a request.")
+    ] = None,
     rate: Annotated[float | None, typer.Option(help="Requests per second, at random times.")] = None,
     batch: Annotated[float | None, typer.Option(help="Sequences of one static batch.")] = None,
     rounds: Annotated[float, typer.Option(help="Requests per request under way; 1 is a single burst.")] = 10,
@@ -43,12 +50,20 @@ def predict(
     engine: Annotated[str, typer.Option(help="vllm, sglang, trtllm, pytorch, deepspeed or llama.cpp.")] = "vllm",
     engine_version: Annotated[str | None, typer.Option(help="Its version; default: the newest known.")] = None,
     chunk: Annotated[int | None, typer.Option(help="Most tokens of a step; default: the engine's.")] = None,
-    max_sequences: Annotated[int | None, typer.Option(help="Most sequences that run together; default: the engine's.")] = None,
+    max_sequences: Annotated[
+        int | None, typer.Option(help="Most sequences that run together; default: the engine's.")
+    ] = None,
     dtype: Annotated[str | None, typer.Option(help="Number format of activations; default: the model's.")] = None,
-    weights: Annotated[str | None, typer.Option(help="Number format of the matrices, such as fp8, nvfp4, int4.")] = None,
-    kv_dtype: Annotated[str | None, typer.Option(help="Number format of the cache; default: that of activations.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Number format of the matrices, such as fp8, nvfp4, int4.")
+    ] = None,
+    kv_dtype: Annotated[
+        str | None, typer.Option(help="Number format of the cache; default: that of activations.")
+    ] = None,
     prices: Annotated[float | None, typer.Option(help="Price of one GPU for an hour, in any currency.")] = None,
-    table: Annotated[Path | None, typer.Option(metavar="FILE", help="Answer the rows of a .csv or .parquet file.")] = None,
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Answer the rows of a .csv or .parquet file.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the table with its answers goes.")] = None,
     model: console.Model = None,
     device_file: console.DeviceFiles = None,
@@ -63,14 +78,18 @@ def predict(
     known = console.read_catalogue(device_file)
     if table is not None or out is not None:
         if table is None or out is None or what is not None or device is not None:
-            raise SpecError("a table is answered as a whole: --table FILE --out FILE, without a model or a device", field="table")
+            raise SpecError(
+                "a table is answered as a whole: --table FILE --out FILE, without a model or a device", field="table"
+            )
         written = _predict_table(table, out, console.model_dir(model), known)
         if as_json:
             console.print_json(written)
         return
     for name, value in (("MODEL", what), ("--device", device), ("--input", input_tokens), ("--output", output_tokens)):
         if value is None:
-            raise SpecError(f"{name} is missing: kernelcast llm predict MODEL --device NAME --input N --output N --concurrency N")
+            raise SpecError(
+                f"{name} is missing: kernelcast llm predict MODEL --device NAME --input N --output N --concurrency N"
+            )
     from ...models.predict.predictor import load_predictor
     from ...workloads.architectures.config.catalogue import facts_of
     from ...workloads.architectures.estimate import formats_of
@@ -101,7 +120,9 @@ def _load(sizes: Mapping[str, float | None], **others: Any) -> Load:
 
     wanted = [(kind, size) for kind, size in sizes.items() if size is not None]
     if len(wanted) != 1:
-        raise SpecError("say what load there is, one of --concurrency N, --rate REQUESTS_PER_SECOND or --batch N", field="load")
+        raise SpecError(
+            "say what load there is, one of --concurrency N, --rate REQUESTS_PER_SECOND or --batch N", field="load"
+        )
     kind, size = wanted[0]
     return Load(kind, size, **others)  # type: ignore[arg-type]
 
@@ -193,7 +214,7 @@ def _show(answer: ServingPrediction, known: Catalogue, price: float | None) -> N
         else:
             table.add_row(name, show(interval.value), console.between(interval, show))
     screen.print(table)
-    parts = ", ".join(f"{name} {100 * share:.0f} %" for name, share in answer.parts.items() if share >= 0.005)  # noqa: PLR2004 - shown as whole percent
+    parts = ", ".join(f"{name} {100 * share:.0f} %" for name, share in answer.parts.items() if share >= 0.005)
     console.show_fact("step", f"{answer.batch:.1f} sequences decode together; {parts}")
     fitting = "" if answer.fitting is None else f"; {answer.fitting:,} such sequences fit in the cache"
     usable = "" if memory.usable_b is None else f" of {console.num_bytes(memory.usable_b)} usable"

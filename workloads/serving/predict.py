@@ -14,11 +14,11 @@ from ...models.predict.prediction import Interval
 from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.memory import Memory, memory
 from ..architectures.step import Step
+from .batching.simulation import Arrivals, Scheduling, Service, lengths, poisson, simulate, weighted_quantiles
+from .batching.step_table import StepTable
 from .request import Load, ServingRequest, scheduler_of
 from .service_profile import ServiceProfile, service_profile
 from .service_steps import ServiceSteps, service_steps
-from .batching.simulation import Arrivals, Scheduling, Service, lengths, poisson, simulate, weighted_quantiles
-from .batching.step_table import StepTable
 
 SHARES = (0.5, 0.9, 0.99)
 """Percentiles of every latency."""
@@ -122,19 +122,48 @@ class ServingPredictor:
         Raises:
             SpecError: the model does not fit, a sequence does not, or a kernel cannot be predicted.
         """
-        device = self.predictor.devices.get(request.device)
-        request = replace(request, device=device.name)
-        profile = service_profile(request.engine, request.engine_version, device.vendor, request.client)
-        load, how, holds = _scheduled(request, device, profile)
-        times = self.times(request)
-        arrivals = arrivals_of(load, how)
-        table = StepTable(
-            times, batch=min(how.sequences, len(arrivals.inputs), arrivals.concurrency or how.sequences),
-            length=int(max(arrivals.inputs + arrivals.outputs)), prompt=int(max(arrivals.inputs)), chunk=how.chunk,
-            overhead=profile.overhead,
-        )  # fmt: skip
-        service = simulate(table, arrivals, how)
-        return _answer(request, profile, service, arrivals, times, table, holds, device, how)
+        request = replace(request, device=self.predictor.devices.get(request.device).name)
+        plan = set_up(self, request)
+        return _answer(request, plan, simulate(plan.table, plan.arrivals, plan.how), self.times(request))
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """What a simulation of a question needs, and what is known before it.
+
+    Attributes:
+        profile: What the service takes beyond steps.
+        table: Steps.
+        arrivals: Requests.
+        how: How the engine schedules them.
+        memory: Memory of the fullest device.
+        limit_w: Power limit of a device; infinite where it is not public.
+    """
+
+    profile: ServiceProfile
+    table: StepTable
+    arrivals: Arrivals
+    how: Scheduling
+    memory: Memory
+    limit_w: float
+
+
+def set_up(service: ServingPredictor, request: ServingRequest) -> SetUp:
+    """What a simulation of a question needs.
+
+    Raises:
+        SpecError: the model does not fit, or a kernel cannot be predicted.
+    """
+    device = service.predictor.devices.get(request.device)
+    profile = service_profile(request.engine, request.engine_version, device.vendor, request.client)
+    load, how, holds = _scheduled(request, device, profile)
+    arrivals = arrivals_of(load, how)
+    table = StepTable(
+        service.times(request), batch=min(how.sequences, len(arrivals.inputs), arrivals.concurrency or how.sequences),
+        length=int(max(arrivals.inputs + arrivals.outputs)), prompt=int(max(arrivals.inputs)), chunk=how.chunk,
+        overhead=profile.overhead,
+    )  # fmt: skip
+    return SetUp(profile, table, arrivals, how, holds, device.fact("tdp_w") or math.inf)
 
 
 def _scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) -> tuple[Load, Scheduling, Memory]:
@@ -158,8 +187,8 @@ def _scheduled(request: ServingRequest, device: Device, profile: ServiceProfile)
         if room_b <= 0:
             raise SpecError(
                 f"{request.facts.name} with weights {request.formats.weights} takes {holds.weights_b / 1e9:.4g} GB of each "
-                f"{device.title} under {plan}, of {engine.whole * holds.device_b / 1e9:.4g} GB that {request.engine} uses; use more "
-                "devices (tp, pp) or smaller weights", field="memory",
+                f"{device.title} under {plan}, of {engine.whole * holds.device_b / 1e9:.4g} GB that {request.engine} uses; use "
+                "more devices (tp, pp) or smaller weights", field="memory",
             )  # fmt: skip
         if holds.cache_per_sequence_b:
             room = longest * room_b / holds.cache_per_sequence_b * plan.dp
@@ -189,17 +218,15 @@ def arrivals_of(load: Load, how: Scheduling) -> Arrivals:
     return Arrivals(inputs, outputs, None, min(round(load.size), count) if load.kind == "closed" else count)
 
 
-def _answer(
-    request: ServingRequest, profile: ServiceProfile, service: Service, arrivals: Arrivals, times: ServiceSteps, table: StepTable,
-    holds: Memory, device: Device, how: Scheduling,
-) -> ServingPrediction:  # fmt: skip
+def _answer(request: ServingRequest, plan: SetUp, service: Service, times: ServiceSteps) -> ServingPrediction:
+    arrivals, table, how = plan.arrivals, plan.table, plan.how
     replicas = request.replicas
     ttft = service.first_s - service.sent_s
     gaps = np.maximum(service.outputs - 1, 1)
     tpot = np.where(service.outputs > 1, (service.last_s - service.first_s) / gaps, np.nan)
     made, read = float(service.outputs.sum()), float(arrivals.inputs.sum())
     duration_s = max(service.duration_s + how.between_s, 1e-9)
-    widths = profile.half_widths
+    widths = plan.profile.half_widths
 
     def spread(value: float, target: str) -> Interval:
         half = widths[target]
@@ -218,7 +245,7 @@ def _answer(
     idle = times.resting_w
     if table.knows_energy:
         total_j = service.energy_j + idle * request.plan.devices * max(0.0, duration_s - service.busy_s)
-        power = spread(min(total_j / duration_s / request.plan.devices, device.fact("tdp_w") or math.inf), "power")
+        power = spread(min(total_j / duration_s / request.plan.devices, plan.limit_w), "power")
         per_token, per_request = spread(total_j / made, "energy"), spread(total_j / len(service.outputs), "energy")
     batch = max(1, round(service.tokens))
     parts = times.parts([Step.decode(batch, max(1, int(arrivals.inputs.mean() + arrivals.outputs.mean() / 2)))])
@@ -233,8 +260,9 @@ def _answer(
         total_tok_s=spread(replicas * (made + read) / duration_s, "throughput"),
         requests_s=spread(replicas * len(service.outputs) / duration_s, "throughput"),
         power_w=power, energy_per_token_j=per_token, energy_per_request_j=per_request,
-        memory=holds, fitting=None if math.isinf(how.cache_tokens) else int(how.cache_tokens // longest), batch=service.tokens,
-        parts={name: value / whole for name, value in sums.items()}, coverage=0.9, steps=service.steps, notes=_notes(request, how, longest),
+        memory=plan.memory, fitting=None if math.isinf(how.cache_tokens) else int(how.cache_tokens // longest),
+        batch=service.tokens, parts={name: value / whole for name, value in sums.items()}, coverage=0.9, steps=service.steps,
+        notes=_notes(request, how, longest),
     )  # fmt: skip
 
 

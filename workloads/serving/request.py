@@ -45,10 +45,30 @@ class Engine:
 
 
 ENGINES: Mapping[str, Engine] = {
-    "vllm": Engine(8192, 1024, True, True, 0.5, 0.9, 1.0, "vLLM V1, gpu_memory_utilization 0.9, usage_context api_server on a data-centre GPU"),
+    "vllm": Engine(
+        8192,
+        1024,
+        True,
+        True,
+        0.5,
+        0.9,
+        1.0,
+        "vLLM V1, gpu_memory_utilization 0.9, usage_context api_server on a data-centre GPU",
+    ),
     "vllm-v0": Engine(16384, 256, False, False, 0.5, 0.9, 1.0, "vLLM before 0.8: prompts first, none in chunks"),
-    "sglang": Engine(8192, 1024, False, True, 0.5, 0.9, 1.0, "SGLang server arguments: chunked_prefill_size, no mixed chunks"),
-    "trtllm": Engine(8192, 2048, True, False, 1.0, 0.98, 0.9, "TensorRT-LLM: max_num_tokens, free_gpu_memory_fraction 0.9, GUARANTEED_NO_EVICT"),
+    "sglang": Engine(
+        8192, 1024, False, True, 0.5, 0.9, 1.0, "SGLang server arguments: chunked_prefill_size, no mixed chunks"
+    ),
+    "trtllm": Engine(
+        8192,
+        2048,
+        True,
+        False,
+        1.0,
+        0.98,
+        0.9,
+        "TensorRT-LLM: max_num_tokens, free_gpu_memory_fraction 0.9, GUARANTEED_NO_EVICT",
+    ),
     "pytorch": Engine(1 << 20, 4096, False, False, 1.0, 0.98, 1.0, "a static batch: one step for all prompts"),
 }
 """By scheduler; `scheduler_of` says which an engine has."""
@@ -85,7 +105,7 @@ def scheduler_of(engine: str, version: str | None) -> Engine:
 
 def _release(version: str) -> tuple[int, int]:
     numbers = [int(digits) for word in version.split(".")[:2] if (digits := "".join(c for c in word if c.isdigit()))]
-    return (numbers[0], numbers[1]) if len(numbers) == 2 else _V1_FROM  # noqa: PLR2004 - major and minor
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else _V1_FROM
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +113,8 @@ class Load:
     """Requests and the client that sends them.
 
     Attributes:
-        kind: `closed`: a number under way, each answered one followed by the next. `open`: a rate, at random times. `static`: one
+        kind: `closed`: a number under way, each answered one followed by the next. `open`: a rate, at random times.
+        `static`: one
             batch, all at once. `queued`: more than the engine takes, all at once.
         size: Requests under way; requests per second; sequences of the batch; unused for `queued`.
         input_tokens: Mean tokens of a prompt.
@@ -174,7 +195,9 @@ class ServingRequest:
 
     def __post_init__(self) -> None:
         if not self.facts.generates:
-            raise SpecError(f"{self.facts.name} generates no text; `kernelcast estimate` says what a step costs", field="model")
+            raise SpecError(
+                f"{self.facts.name} generates no text; `kernelcast estimate` says what a step costs", field="model"
+            )
         self.facts.check_plan(self.plan)
         for name in ("replicas", "chunk", "sequences"):
             value = getattr(self, name)

@@ -55,7 +55,7 @@ def _entries() -> tuple[_Entry, ...]:
 
 
 def service_profile(engine: str, version: str | None, vendor: str, client: str = "") -> ServiceProfile:
-    """The profile of a client's services with an engine; else of the engine's first version not below one given; else of any."""
+    """The profile of a client's services with an engine; else of the first version not below one given; else of any."""
     near = [item for item in _entries() if item.engine == engine and item.vendor in ("", vendor)]
     for item in near:
         if client and item.client == client:

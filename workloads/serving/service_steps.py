@@ -1,4 +1,4 @@
-"""Times of the steps of a service: those of its engine, with experts of quantised weights no slower than memory lets them be."""
+"""Times of the steps of a service: its engine's, with experts of quantised weights no slower than memory lets them be."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class ServiceSteps:
     """Times, parts and energies of steps.
 
     Experts are predicted in their format and, where the device multiplies that format, unquantised too. A decode step reads the
-    experts that its tokens choose, so that quantised ones take no more than their share of the bytes; a step with prompts takes no
+    experts that its tokens choose, so that quantised ones take no more than their share of the bytes; a step with
+    prompts takes no
     more than unquantised ones. Rows of quantised experts are few, and of other shapes: fp8 experts of Mixtral on an H100 would
     take twice as long as unquantised ones, those of gpt-oss on a B200 twice what services show.
     """
@@ -68,8 +69,8 @@ class ServiceSteps:
 def service_steps(predictor: ArtifactPredictor, request: ServingRequest) -> ServiceSteps:
     """Times of the steps of a question.
 
-    Kernels are those of the device's usual libraries, not one engine's own timings: of TensorRT-LLM's, quantised products of few rows
-    on a B200 take twice as long as its measured steps.
+    Kernels are those of the device's usual libraries, not one engine's own timings: of TensorRT-LLM's, quantised
+    products of few rows on a B200 take twice as long as its measured steps.
 
     Raises:
         SpecError: the plan cannot split the model.
@@ -78,7 +79,14 @@ def service_steps(predictor: ArtifactPredictor, request: ServingRequest) -> Serv
 
     def times(formats: Formats) -> StepTimes:
         return StepTimes(
-            predictor, request.facts, request.device, request.plan, formats, request.engine, request.engine_version, profile
+            predictor,
+            request.facts,
+            request.device,
+            request.plan,
+            formats,
+            request.engine,
+            request.engine_version,
+            profile,
         )
 
     formats, device = request.formats, predictor.devices.get(request.device)

@@ -15,7 +15,7 @@ from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan
 from ..architectures.step import Formats
-from .predict import ServingPredictor, ServingPrediction
+from .predict import ServingPrediction, ServingPredictor
 from .request import Load, ServingRequest, engine_named
 
 Row = Mapping[str, Any]
@@ -23,8 +23,8 @@ Row = Mapping[str, Any]
 COLUMNS = (
     "model", "device", "num_gpus", "tp", "pp", "ep", "dp", "engine", "engine_version", "precision", "weight_dtype", "kv_dtype",
     "isl", "osl", "concurrency", "batch", "request_rate", "num_requests", "load", "task", "mode", "note", "prefill_workers",
-    "decode_workers", "decode_tp", "decode_ep", "decode_dp", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "experts",
-    "top_k", "moe_ffn", "kv_lora_rank", "vocab",
+    "decode_workers", "decode_tp", "decode_ep", "decode_dp", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn",
+    "experts", "top_k", "moe_ffn", "kv_lora_rank", "vocab",
 )  # fmt: skip
 """The columns that are read; all but `model`, `device` and a load may be missing."""
 TEXTS = frozenset({
@@ -38,8 +38,8 @@ TARGETS = (
 """Words and units of the columns that are added: `pred_ttft_s`, `pred_ttft_lo_s`, `pred_ttft_hi_s` and so on."""
 
 USUAL_INPUT, USUAL_OUTPUT = 161, 338
-"""Mean tokens of prompts and answers of ShareGPT's conversations, where a row gives none (Kwon et al., "Efficient Memory Management
-for Large Language Model Serving with PagedAttention", SOSP 2023, figure 11)."""
+"""Mean tokens of prompts and answers of ShareGPT's conversations, where a row gives none (Kwon et al., "Efficient Memory
+Management for Large Language Model Serving with PagedAttention", SOSP 2023, figure 11)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ CLIENTS: Mapping[str, Client] = {
     },
 }  # fmt: skip
 """Clients by the table's `task`. InferenceX: `--num-prompts` of ten times `--max-concurrency`, `--random-range-ratio 0.8` (its
-`benchmark_serving` scripts). LLM-Inference-Bench and ML.ENERGY run engines of 2024 whose versions the table does not give. Sessions
-of several turns with a shared prefix: all but the last question and answer is in the cache."""
+`benchmark_serving` scripts). LLM-Inference-Bench and ML.ENERGY run engines of 2024 whose versions the table does not
+give. Sessions of several turns with a shared prefix: all but the last question and answer is in the cache."""
 
 STATIC, QUEUED = "static batch", "queued"
 LOADS: Mapping[str, str] = {
@@ -96,7 +96,7 @@ DTYPES: Mapping[str, str] = {"fp16": "fp16", "float16": "fp16", "bf16": "bf16", 
 def predict_rows(
     rows: Sequence[Row], service: ServingPredictor, tell: Callable[[int], None] = lambda _: None
 ) -> dict[str, list[Any]]:
-    """The columns to add to a table of questions, in the order of its rows; a row that cannot be answered says why in `refused`."""
+    """The columns to add to a table of questions; `refused` says why a row has no answer."""
     names = [f"pred_{word}{end}_{unit}" for word, unit in TARGETS for end in ("", "_lo", "_hi")]
     columns: dict[str, list[Any]] = {name: [None] * len(rows) for name in names}
     columns["refused"] = [""] * len(rows)
@@ -269,7 +269,9 @@ def _load(row: Row) -> tuple[Load, int | None]:
     spread = (1 - client.shortest) / (1 + client.shortest)
     rate, concurrency, batch = (_number(row, name) for name in ("request_rate", "concurrency", "batch"))
     if concurrency is not None:
-        return Load("closed", concurrency, inputs * mean, outputs * mean, client.rounds, requests, spread, client.cached), None
+        return Load(
+            "closed", concurrency, inputs * mean, outputs * mean, client.rounds, requests, spread, client.cached
+        ), None
     if rate is not None:
         return Load("open", rate, inputs, outputs, requests=requests, cached=client.cached), None
     kind = LOADS.get(row.get("load") or (STATIC if batch else ""))
@@ -280,5 +282,6 @@ def _load(row: Row) -> tuple[Load, int | None]:
     if kind == STATIC and batch is not None:
         return Load("static", batch, inputs, outputs), None
     raise SpecError(
-        "a row needs a load: concurrency, request_rate or batch, or `load` that says all requests are queued", field="load"
+        "a row needs a load: concurrency, request_rate or batch, or `load` that says all requests are queued",
+        field="load",
     )

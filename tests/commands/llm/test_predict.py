@@ -53,7 +53,19 @@ def test_bad_input_is_one_sentence(more: tuple[str, ...], word: str, capsys: pyt
 
 
 def test_a_model_that_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    big = ("llm", "predict", "meta-llama/Llama-3.1-70B", "--device", "h100-sxm", "--input", "512", "--output", "64", "--batch", "1")
+    big = (
+        "llm",
+        "predict",
+        "meta-llama/Llama-3.1-70B",
+        "--device",
+        "h100-sxm",
+        "--input",
+        "512",
+        "--output",
+        "64",
+        "--batch",
+        "1",
+    )
     assert main(big) == 2
     assert "141" in capsys.readouterr().err
 

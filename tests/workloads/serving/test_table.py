@@ -18,7 +18,17 @@ ROW: dict[str, Any] = {
     "model": "meta-llama/Llama-3.1-8B", "device": "nvidia-h100-sxm-80gb", "engine": "vllm", "engine_version": "0.17.0",
     "num_gpus": 2, "tp": 2, "pp": 1, "isl": 1024.0, "osl": 64.0, "concurrency": 8.0,
 }  # fmt: skip
-LABELS = ("ttft_s", "tpot_s", "itl_p50_s", "e2e_s", "throughput_tok_s", "total_tok_s", "power_w", "energy_per_request_j", "avg_batch")
+LABELS = (
+    "ttft_s",
+    "tpot_s",
+    "itl_p50_s",
+    "e2e_s",
+    "throughput_tok_s",
+    "total_tok_s",
+    "power_w",
+    "energy_per_request_j",
+    "avg_batch",
+)
 
 
 def test_no_label_is_read() -> None:

@@ -1,12 +1,13 @@
 """Services in closed form, for sweeps over thousands of plans: static batches, and closed loops in a steady state.
 
-A static batch computes its prompts in steps of at most `chunk` tokens and then decodes; its times are sums of the same steps that the
-simulation runs. In a closed loop of `n` sequences, spread evenly over their answers, every step on average finishes `n / output`
-answers and starts as many prompts. Over the `output` steps of one answer
+A static batch computes its prompts in steps of at most `chunk` tokens and then decodes; its times are sums of the same steps
+that the simulation runs. In a closed loop of `n` sequences, spread evenly over their answers, every step on average finishes
+`n / output` answers and starts as many prompts. Over the `output` steps of one answer
 
     TPOT = decode(n, input + output / 2) + n / output · (what a prompt adds to the steps that compute it)
 
-It is valid where the cache holds all `n`, lengths are alike and the load is long beside an answer; the opening burst is not in it.
+It is valid where the cache holds all `n`, lengths are alike and the load is long beside an answer; the opening burst
+is not in it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def static_batch(table: StepTable, batch: int, input_tokens: int, output_tokens:
     """
     if input_tokens > how.chunk:
         raise SpecError(
-            f"input_tokens {input_tokens} are more than the {how.chunk} of a step; a prompt in chunks is simulated", field="input_tokens"
+            f"input_tokens {input_tokens} are more than the {how.chunk} of a step; a prompt in chunks is simulated",
+            field="input_tokens",
         )
     if how.splits and (how.chunk % input_tokens or how.mixes) and batch * input_tokens > how.chunk:
         raise SpecError("the last prompt of a step would be split; such a batch is simulated", field="chunk")

@@ -1,9 +1,9 @@
 """Continuous batching as a discrete-event simulation over a table of step times.
 
-An engine runs one step after the other. Before each it admits waiting requests while keys and values of theirs have room; the step
-then decodes one token of every running sequence and computes as many tokens of admitted prompts as its budget leaves. Engines that
-do not mix run a step of prompts alone first. Steps between two events (an arrival, the end of a sequence) differ in context alone, by
-which a table is linear between its points: they are run as one.
+An engine runs one step after the other. Before each it admits waiting requests while keys and values of theirs have room;
+the step then decodes one token of every running sequence and computes as many tokens of admitted prompts as its budget
+leaves. Engines that do not mix run a step of prompts alone first. Steps between two events (an arrival, the end of a
+sequence) differ in context alone, by which a table is linear between its points: they are run as one.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Service:
     tokens: float
 
 
-def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:  # noqa: C901, PLR0912, PLR0915 - one loop of events
+def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
     """Run an engine until all requests are answered.
 
     Raises:
@@ -130,14 +130,19 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service: 
         while not closed and upcoming < n and sent[upcoming] <= now:
             waiting.append(upcoming)
             upcoming += 1
-        while waiting and running + len(prompts) < how.sequences and (needs[waiting[0]] <= room or not running + len(prompts)):
+        while (
+            waiting
+            and running + len(prompts) < how.sequences
+            and (needs[waiting[0]] <= room or not running + len(prompts))
+        ):
             request = waiting.popleft()
             room -= needs[request]
             prompts.append([request, min(int(how.cached * inputs[request]), inputs[request] - 1)])
         if prompts:
             # At least one token is left for prompts, however many sequences decode.
             budget = max(how.chunk - (running if how.mixes else 0), 1)
-            chunks, finished = [], []
+            chunks: list[tuple[int, int]] = []
+            finished: list[int] = []
             for item in prompts:
                 left = inputs[item[0]] - item[1]
                 if left > budget and (not how.splits and chunks):

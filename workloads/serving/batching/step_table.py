@@ -4,7 +4,8 @@ A step that mixes `n` new tokens of prompts with `b` decoding sequences is compo
 
     T = linear(n + b) + Σ attention(prompt tokens, cached tokens) + [decode(b, context) - decode(b, 1)]
 
-`linear` is all that does not depend on positions already cached, `attention` what a prompt takes beyond it. A step without a prompt
+`linear` is all that does not depend on positions already cached, `attention` what a prompt takes beyond it. A step
+without a prompt
 is `decode(b, context)` itself. The sum follows from how kernels of a step share tokens: products run once for all of them,
 attention runs for prompts and decoding sequences apart (Agrawal et al., "Sarathi-Serve", OSDI 2024, section 3).
 """
@@ -136,6 +137,10 @@ class StepTable:
         (self.decode_s, self.linear_s, self.attention_s), (self.decode_j, self.linear_j, self.attention_j) = parts
         self._lines: dict[tuple[int, bool], Line] = {}
 
+    def change(self, overhead: Overhead) -> None:
+        """Take another overhead; the times of the steps stay."""
+        self.overhead, self._lines = overhead, {}
+
     def decoding(self, batch: int, *, energy: bool = False) -> Line:
         """Seconds (or joules) of a decode step of `batch` sequences, by their mean context."""
         key = (batch, energy)
@@ -150,9 +155,7 @@ class StepTable:
 
     def mixed(self, batch: int, context: float, chunks: Sequence[tuple[int, int]], *, energy: bool = False) -> float:
         """Seconds (or joules) of a step of chunks of prompts (tokens, cached tokens) beside `batch` decoding sequences."""
-        linear, attention = (
-            (self.linear_j, self.attention_j) if energy else (self.linear_s, self.attention_s)
-        )
+        linear, attention = (self.linear_j, self.attention_j) if energy else (self.linear_s, self.attention_s)
         total = linear(batch + sum(new for new, _ in chunks)) + sum(attention(new, old) for new, old in chunks)
         if batch:
             line = (self.decode_j if energy else self.decode_s).at(batch)
@@ -180,5 +183,3 @@ def _surface(x: Sequence[int], y: Sequence[int], values: Floats) -> Surface:
     if len(columns) == 1:
         columns, values = [columns[0], columns[0] + 1], np.hstack([values, values])
     return Surface([float(item) for item in x], [Line(columns, row.tolist()) for row in values])
-
-

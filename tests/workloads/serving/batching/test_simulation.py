@@ -29,11 +29,15 @@ def closed(count: int, concurrency: int, inputs: int = 512, outputs: int = 64, h
 def test_a_lone_request_takes_its_steps() -> None:
     service, steps = closed(1, 1), table()
     assert service.first_s[0] == pytest.approx(steps.mixed(0, 0, [(512, 0)]))
-    assert service.last_s[0] - service.first_s[0] == pytest.approx(sum(steps.decoding(1)(512 + i) for i in range(63)), rel=1e-6)
+    assert service.last_s[0] - service.first_s[0] == pytest.approx(
+        sum(steps.decoding(1)(512 + i) for i in range(63)), rel=1e-6
+    )
     assert service.steps == 64
 
 
-@pytest.mark.parametrize("how", [HOW, Scheduling(2048, 256, 1e6, mixes=False), Scheduling(2048, 256, 1e6, splits=False)])
+@pytest.mark.parametrize(
+    "how", [HOW, Scheduling(2048, 256, 1e6, mixes=False), Scheduling(2048, 256, 1e6, splits=False)]
+)
 def test_every_request_is_answered_after_it_is_sent(how: Scheduling) -> None:
     service = closed(50, 8, how=how)
     assert np.all(service.first_s > service.sent_s)
@@ -62,7 +66,10 @@ def test_the_opening_burst_waits_longer_than_later_rounds() -> None:
 
 def test_prompts_first_stall_the_others() -> None:
     mixed, first = (closed(64, 16, how=Scheduling(2048, 256, 1e6, mixes=mixes)) for mixes in (True, False))
-    assert weighted_quantiles(first.gaps_s, first.weights, [1.0])[0] > weighted_quantiles(mixed.gaps_s, mixed.weights, [0.5])[0]
+    assert (
+        weighted_quantiles(first.gaps_s, first.weights, [1.0])[0]
+        > weighted_quantiles(mixed.gaps_s, mixed.weights, [0.5])[0]
+    )
 
 
 def test_a_cached_prefix_is_not_computed() -> None:

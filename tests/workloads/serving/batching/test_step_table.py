@@ -16,7 +16,8 @@ class LinearSteps:
 
     def seconds(self, steps: Sequence[Step]) -> tuple[Floats, Floats, Floats]:
         value = np.array([
-            1e-3 + sum(group.tokens * (1e-5 + 1e-8 * (group.context + group.new_tokens / 2)) for group in step) for step in steps
+            1e-3 + sum(group.tokens * (1e-5 + 1e-8 * (group.context + group.new_tokens / 2)) for group in step) for step
+            in steps
         ])  # fmt: skip
         return value, value / 1.1, value * 1.1
 
@@ -24,7 +25,9 @@ class LinearSteps:
         return 300 * self.seconds(steps)[0]
 
 
-def table(*, batch: int = 64, length: int = 4096, prompt: int = 2048, chunk: int = 2048, **others: Overhead) -> StepTable:
+def table(
+    *, batch: int = 64, length: int = 4096, prompt: int = 2048, chunk: int = 2048, **others: Overhead
+) -> StepTable:
     return StepTable(LinearSteps(), batch=batch, length=length, prompt=prompt, chunk=chunk, **others)
 
 
@@ -41,7 +44,10 @@ def test_a_mixed_step_shares_its_constant() -> None:
 
 
 def test_overhead_is_added_to_times_and_not_to_energy() -> None:
-    plain, more = table(), table(overhead=Overhead(step_s=1e-3, sequence_s=1e-4, prompt_s=5e-3, decode_factor=2, prompt_factor=3))
+    plain, more = (
+        table(),
+        table(overhead=Overhead(step_s=1e-3, sequence_s=1e-4, prompt_s=5e-3, decode_factor=2, prompt_factor=3)),
+    )
     assert more.decoding(8)(500) == pytest.approx(1e-3 + 8e-4 + 2 * plain.decoding(8)(500))
     assert more.mixed(8, 500, [(64, 0)]) == pytest.approx(6e-3 + 9e-4 + 3 * plain.mixed(8, 500, [(64, 0)]))
     assert more.mixed(8, 500, [(64, 0)], energy=True) == plain.mixed(8, 500, [(64, 0)], energy=True)
