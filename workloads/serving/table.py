@@ -235,8 +235,7 @@ def _whole(row: Row, name: str, default: int) -> int:
 def _plan(row: Row) -> tuple[ParallelPlan, int]:
     """The plan of one replica, and how many replicas the devices of a row make."""
     if row.get("mode") == "disagg":
-        plan = ParallelPlan(tp=_whole(row, "decode_tp", 1), ep=1, dp=1)
-        return plan, _whole(row, "decode_workers", 1)
+        return _decoding_plan(row)
     gpus = _whole(row, "num_gpus", 0) if row.get("num_gpus") is not None else None
     pp, dp = _whole(row, "pp", 1), _whole(row, "dp", 1)
     rest = max((gpus or 1) // (pp * dp), 1)
@@ -247,6 +246,26 @@ def _plan(row: Row) -> tuple[ParallelPlan, int]:
         tp //= dp
     plan = ParallelPlan(tp=tp, pp=pp, dp=dp, ep=_whole(row, "ep", 1))
     return plan, max((gpus or plan.devices) // plan.devices, 1)
+
+
+NODE = 8
+"""Devices of a node, within which a plan is put: what is sent between nodes has no law yet."""
+
+
+def _decoding_plan(row: Row) -> tuple[ParallelPlan, int]:
+    """The plan of the devices that decode, where others compute the prompts.
+
+    Experts are shared out over all of its devices, as these services do; devices beyond a node are replicas.
+    """
+    ranks = max(_whole(row, name, 1) for name in ("decode_tp", "decode_ep", "decode_dp"))
+    if row.get("decode_tp") is None and row.get("num_gpus") is not None:
+        ranks = _whole(row, "num_gpus", 1)
+    copies = max(1, ranks // NODE) * _whole(row, "decode_workers", 1)
+    ranks = min(ranks, NODE)
+    if not row.get("experts"):
+        return ParallelPlan(tp=ranks), copies
+    shared = _whole(row, "decode_ep", 1) > 1
+    return ParallelPlan(tp=ranks, ep=ranks if shared else 1), copies
 
 
 def _client(row: Row) -> Client:

@@ -97,13 +97,14 @@ class StepTable:
     """Steps of one model on one device under one plan, up to a batch, a length and a number of tokens per step."""
 
     def __init__(
-        self, steps: Steps, *, batch: int, length: int, prompt: int, chunk: int, overhead: Overhead = NO_OVERHEAD
+        self, steps: Steps, *, batch: int, length: int, prompt: int, chunk: int, overhead: Overhead = NO_OVERHEAD, waiting_w: float = 0.0
     ) -> None:
         """Fill the tables.
 
         Args:
             steps: times of steps.
             overhead: what the service adds to them.
+            waiting_w: watts of all devices while they wait for it.
             batch: most sequences that decode together.
             length: most positions of a sequence.
             prompt: most tokens of a prompt.
@@ -123,7 +124,7 @@ class StepTable:
         mean = np.log(np.maximum(upper_s, 1e-12) / np.maximum(steps_s, 1e-12)).mean()
         self.half_width = float(max(mean, np.log(steps_s / np.maximum(lower_s, 1e-12)).mean()))
         self.knows_energy = bool(np.isfinite(joules).all())
-        self.overhead = overhead
+        self.overhead, self.waiting_w = overhead, waiting_w
         parts = []
         for column in (steps_s, np.nan_to_num(joules)):
             line = Line([float(item) for item in tokens], column[n:m].tolist())
@@ -146,10 +147,13 @@ class StepTable:
         key = (batch, energy)
         line = self._lines.get(key)
         if line is None:
-            line = (self.decode_j if energy else self.decode_s).at(batch)
-            if not energy:
-                constant_s = self.overhead.step_s + self.overhead.sequence_s * batch
-                line = Line(line.x, [constant_s + self.overhead.decode_factor * y for y in line.y])
+            times, more = self.decode_s.at(batch), self.overhead
+            constant_s = more.step_s + more.sequence_s * batch
+            line = Line(times.x, [constant_s + more.decode_factor * y for y in times.y])
+            if energy:
+                joules = self.decode_j.at(batch).y
+                waits_s = (max(0.0, long - short) for long, short in zip(line.y, times.y, strict=True))
+                line = Line(times.x, [item + self.waiting_w * wait_s for item, wait_s in zip(joules, waits_s, strict=True)])
             self._lines[key] = line
         return line
 
@@ -160,26 +164,6 @@ class StepTable:
         if batch:
             line = (self.decode_j if energy else self.decode_s).at(batch)
             total += max(0.0, line(context) - line.y[0])
-        if energy:
-            return total
         more = self.overhead
-        return more.step_s + more.prompt_s + more.sequence_s * (batch + len(chunks)) + more.prompt_factor * total
-
-
-def _grid(first: int, second: int, factor: int, last: int, *, below: bool = False) -> list[int]:
-    """`first`, then `second` and on, each `factor` times the one before, up to the first that is not below `last`.
-
-    Grids of two loads share their points, and so their steps. With `below` the points end below `last`.
-    """
-    points, point = {first}, second
-    while point < last:
-        points.add(point)
-        point *= factor
-    return sorted(points if below else {*points, point})
-
-
-def _surface(x: Sequence[int], y: Sequence[int], values: Floats) -> Surface:
-    columns = [float(item) for item in y]
-    if len(columns) == 1:
-        columns, values = [columns[0], columns[0] + 1], np.hstack([values, values])
-    return Surface([float(item) for item in x], [Line(columns, row.tolist()) for row in values])
+        constant_s = more.step_s + more.prompt_s + more.sequence_s * (batch + len(chunks))
+        return total + self.waiting_w * constant_s if energy else constant_s + more.prompt_factor * total
