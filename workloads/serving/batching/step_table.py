@@ -97,8 +97,9 @@ class StepTable:
     """Steps of one model on one device under one plan, up to a batch, a length and a number of tokens per step."""
 
     def __init__(
-        self, steps: Steps, *, batch: int, length: int, prompt: int, chunk: int, overhead: Overhead = NO_OVERHEAD, waiting_w: float = 0.0
-    ) -> None:
+        self, steps: Steps, *, batch: int, length: int, prompt: int, chunk: int, overhead: Overhead = NO_OVERHEAD,
+        waiting_w: float = 0.0,
+    ) -> None:  # fmt: skip
         """Fill the tables.
 
         Args:
@@ -167,3 +168,22 @@ class StepTable:
         more = self.overhead
         constant_s = more.step_s + more.prompt_s + more.sequence_s * (batch + len(chunks))
         return total + self.waiting_w * constant_s if energy else constant_s + more.prompt_factor * total
+
+
+def _grid(first: int, second: int, factor: int, last: int, *, below: bool = False) -> list[int]:
+    """`first`, then `second` and on, each `factor` times the one before, up to the first that is not below `last`.
+
+    Grids of two loads share their points, and so their steps. With `below` the points end below `last`.
+    """
+    points, point = {first}, second
+    while point < last:
+        points.add(point)
+        point *= factor
+    return sorted(points if below else {*points, point})
+
+
+def _surface(x: Sequence[int], y: Sequence[int], values: Floats) -> Surface:
+    columns = [float(item) for item in y]
+    if len(columns) == 1:
+        columns, values = [columns[0], columns[0] + 1], np.hstack([values, values])
+    return Surface([float(item) for item in x], [Line(columns, row.tolist()) for row in values])
