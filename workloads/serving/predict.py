@@ -227,7 +227,7 @@ def _answer(request: ServingRequest, plan: SetUp, service: Service, times: Servi
     ttft = service.first_s - service.sent_s
     gaps = np.maximum(service.outputs - 1, 1)
     tpot = np.where(service.outputs > 1, (service.last_s - service.first_s) / gaps, np.nan)
-    made, read = float(service.outputs.sum()), float(arrivals.inputs.sum())
+    output_sum, input_sum = float(service.outputs.sum()), float(arrivals.inputs.sum())
     duration_s = max(service.duration_s + how.between_s, 1e-9)
     widths = plan.profile.half_widths
 
@@ -249,7 +249,7 @@ def _answer(request: ServingRequest, plan: SetUp, service: Service, times: Servi
     if table.knows_energy:
         total_j = service.energy_j + idle * request.plan.devices * max(0.0, duration_s - service.busy_s)
         power = spread(min(total_j / duration_s / request.plan.devices, plan.limit_w), "power")
-        per_token, per_request = spread(total_j / made, "energy"), spread(total_j / len(service.outputs), "energy")
+        per_token, per_request = spread(total_j / output_sum, "energy"), spread(total_j / len(service.outputs), "energy")
     batch = max(1, round(service.tokens))
     parts = times.parts([Step.decode(batch, max(1, int(arrivals.inputs.mean() + arrivals.outputs.mean() / 2)))])
     sums = {name: float(values[0]) for name, values in parts.items()}
@@ -259,8 +259,8 @@ def _answer(request: ServingRequest, plan: SetUp, service: Service, times: Servi
         request=request, ttft_s=latency(ttft, "ttft"), tpot_s=latency(tpot, "tpot"),
         itl_s=Latency(*(spread(point if math.isfinite(point) else 0.0, "tpot") for point in (itl_mean, *itl_points))),
         e2e_s=latency(service.last_s - service.sent_s, "e2e"),
-        throughput_tok_s=spread(replicas * made / duration_s, "throughput"),
-        total_tok_s=spread(replicas * (made + read) / duration_s, "throughput"),
+        throughput_tok_s=spread(replicas * output_sum / duration_s, "throughput"),
+        total_tok_s=spread(replicas * (output_sum + input_sum) / duration_s, "throughput"),
         requests_s=spread(replicas * len(service.outputs) / duration_s, "throughput"),
         power_w=power, energy_per_token_j=per_token, energy_per_request_j=per_request,
         memory=plan.memory, fitting=None if math.isinf(how.cache_tokens) else int(how.cache_tokens // longest),

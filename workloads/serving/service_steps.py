@@ -45,8 +45,8 @@ class ServiceSteps:
     def seconds(self, steps: Sequence[Step]) -> tuple[Floats, Floats, Floats]:
         """Time of each step with the ends of its interval, each of shape `(n,)`."""
         value, lower, upper = self.times.seconds(steps)
-        kept = 1 - self._excess_s(steps) / value
-        return value * kept, lower * kept, upper * kept
+        rest = 1 - self._excess_s(steps) / value
+        return value * rest, lower * rest, upper * rest
 
     def parts(self, steps: Sequence[Step]) -> Mapping[str, Floats]:
         """Seconds of each part, as `StepTimes.parts`."""
