@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import yaml
 from kernelcast.features.device import catalogue
-from kernelcast.workloads.serving.collectives import ANY, INTERCONNECTS, LAWS, sent_b
+from kernelcast.workloads.serving.engine.collectives import ANY, INTERCONNECTS, LAWS, sent_b
 from scipy.optimize import least_squares
 
 ITEM_B = {"bfloat16": 2, "half": 2, "int8": 1}
@@ -27,7 +27,7 @@ COUNTS = (2, 4, 8)
 START_B = 2**17
 """Every engine does smaller all-reduces itself; from there the ends are searched."""
 TIGHT = 0.1
-"""ln errors beyond it pull less than squared ones (`soft_l1`)."""
+"""Errors in ln beyond it pull less than squared ones (`soft_l1`)."""
 
 Rows = dict[str, np.ndarray[Any, Any]]
 """By device, columns ranks, bytes, seconds, shape `(n, 3)`."""
@@ -88,7 +88,7 @@ def answers(law: Mapping[str, Any], kind: str, name: str, rows: Any) -> Any:
 
 
 def left_out(kind: str, devices: Rows) -> Any:
-    """ln errors of every device, answered by a law fitted without it and without its twin of the same architecture."""
+    """Errors in ln of every device, answered by a law fitted without it and without its twin of the same architecture."""
     errors = []
     for name, rows in devices.items():
         known = catalogue().get(name).architecture
@@ -179,8 +179,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     print("own all-reduce up to", ends)
     if given.write:
         rounded = _rounded({"own_up_to_b": ends, "libraries": libraries})
-        head = "# Written by benchmarks/collectives.py --write from timings of aiconfigurator (Apache-2.0); the law is in\n" \
-               "# collectives.py. spread: 90 % of ln errors; spread_unseen: with an architecture left out (ln 2 where one is all).\n"
+        head = (
+            "# Written by benchmarks/collectives.py --write from timings of aiconfigurator (Apache-2.0); the law is in\n"
+            "# collectives.py. spread: 90 % of ln errors; spread_unseen: with an architecture left out (ln 2: a judgement).\n"
+        )
         LAWS.write_text(head + yaml.safe_dump(rounded, sort_keys=False, width=200, default_flow_style=None))
 
 

@@ -2,8 +2,8 @@
 
 .venv/bin/python benchmarks/engine_steps.py forward_steps.parquet [--write] [--model MODEL]
 
-`forward_steps.parquet` has whole steps of vLLM 0.20 on a B300 and of TensorRT-LLM on a B200. Steps that took less than 60 % of their
-kernels' sum belong to another one (an asynchronous scheduler reports them so): they are left out of the fit and told apart.
+`forward_steps.parquet` has whole steps of vLLM 0.20 on a B300 and of TensorRT-LLM on a B200. Steps that took less than 60 % of
+their kernels' sum belong to another one (an asynchronous scheduler reports them so): they are left out of the fit and counted.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import numpy as np
 import pyarrow.parquet as pq
 from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
-from kernelcast.workloads.serving.engine_profile import PROFILES, EngineProfile, StepColumns, profile_text
-from kernelcast.workloads.serving.profile_fit import fit_profile, half_width, left_out_errors
+from kernelcast.workloads.serving.engine.profile import PROFILES, EngineProfile, StepColumns, profile_text
+from kernelcast.workloads.serving.engine.profile_fit import fit_profile, half_width, left_out_errors
 from kernelcast.workloads.serving.step_rows import step_columns, step_groups
 
 IMPOSSIBLE = 0.6
 VLLM_GRAPHS = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
 """Default capture sizes of vLLM (`vllm/config/vllm.py`)."""
-TRTLLM_GRAPHS = (*range(1, 32), 32, 64, 128)
-"""Default batch sizes of TensorRT-LLM's CUDA graphs, padding on (`tensorrt_llm/llmapi/llm_args.py`)."""
-SGLANG_GRAPHS = (1, 2, 4, 8, 12, 16, 24, 32, *range(40, 161, 8))
-"""Default capture sizes of SGLang (`python/sglang/srt/server_args.py`)."""
+TRTLLM_GRAPHS = (1, 2, 4, *range(8, 129, 8), 256, 512, 1024, 2048)
+"""Batch sizes of TensorRT-LLM's CUDA graphs, padding on, up to its largest batch (`tensorrt_llm/llmapi/llm_args.py`)."""
+SGLANG_GRAPHS = (1, 2, 4, 8, 12, 16, 24, 32, *range(40, 257, 8), *range(272, 513, 16))
+"""Default capture sizes of SGLang on GPUs of 80 GB and more (`python/sglang/srt/server_args.py`)."""
 
 START = EngineProfile(
     engine="vllm", version="0.20.1", impl="", decode_s=1e-3, decode_factor=1.0, collective_share=0.6, small_share=0.3,
     prompt_s=0.5e-3, prompt_factor=1.0, layer_host_s=0.1e-3, moe_layer_host_s=1e-3, linear_layer_host_s=0.5e-3,
     captured_tokens=512, batches=VLLM_GRAPHS, decode_spread=0.2, prompt_spread=0.2,
 )  # fmt: skip
-"""Where the fits start, and what the priors say: some ten launches of 10 µs in a dense layer, some thirty of Python functions in one
-with experts, half as many in linear attention. The two shares were chosen on decode steps of all four groups."""
+"""Where the fits start, and what the priors say: some ten launches of 10 µs in a dense layer, some thirty of Python functions
+in one with experts, half as many in linear attention. The two shares were chosen on decode steps of all four groups."""
 STARTS = {
     "vllm": START,
     "trtllm": replace(START, engine="trtllm", version="1.3.0rc15", impl="trtllm-1.3.0rc15", captured_tokens=0,
@@ -60,7 +60,7 @@ def words(errors: Any) -> str:
 
 
 def left_out_plan(start: EngineProfile, steps: StepColumns, seconds: Any, models: Any, plans: Any) -> Any:
-    """ln errors where a profile is fitted to the other plan of the same model alone."""
+    """Errors in ln where a profile is fitted to the other plan of the same model alone."""
     errors = np.full(len(seconds), np.nan)
     for model in dict.fromkeys(models):
         rows = np.flatnonzero(models == model)
@@ -68,7 +68,9 @@ def left_out_plan(start: EngineProfile, steps: StepColumns, seconds: Any, models
     return errors
 
 
-def judge(engine: str, table: Mapping[str, Sequence[Any]], predictor: Any) -> tuple[EngineProfile, dict[str, float | None]]:
+def judge(
+    engine: str, table: Mapping[str, Sequence[Any]], predictor: Any
+) -> tuple[EngineProfile, dict[str, float | None]]:
     """The profile of an engine, and its spreads; prints how far steps left out are."""
     start = STARTS[engine]
     groups, refused = step_groups(predictor, table, start)
@@ -88,7 +90,7 @@ def judge(engine: str, table: Mapping[str, Sequence[Any]], predictor: Any) -> tu
         halves = [int(row) % 2 for row in np.argsort(np.argsort(steps.tokens, kind="stable"))]
         errors = {"half": left_out_errors(start, steps, seconds, halves)}
     raw = np.log(steps.gpu_s / seconds)
-    print(f"\n{engine}: {len(taken)} steps, {int((~possible).sum())} impossible ones left out, {sum(map(bool, refused))} refused")
+    print(f"\n{engine}: {len(taken)} steps, {int((~possible).sum())} impossible, {sum(map(bool, refused))} refused")
     for model, plan in dict.fromkeys(zip(models, plans, strict=True)):
         for phase in dict.fromkeys(phases):
             rows = (models == model) & (plans == plan) & (phases == phase)
@@ -147,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                                                          "layer_host_s", "moe_layer_host_s", "linear_layer_host_s",
                                                          "decode_spread", "prompt_spread")})  # fmt: skip
     if given.write:
-        head = "# Written by benchmarks/engine_steps.py --write; what the numbers mean: engine_profile.py.\n"
+        head = "# Written by benchmarks/engine_steps.py --write; what the numbers mean: profile.py.\n"
         PROFILES.write_text(profile_text(list(profiles.values()), head))
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-from kernelcast.commands.tune import measuring
+from kernelcast.commands.measure.tune import measuring
 from kernelcast.datasets.shipped import SHIPPED_DIR, TILES_DIR, read_shipped
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec

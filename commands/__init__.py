@@ -7,8 +7,8 @@ from collections.abc import Callable
 import typer
 
 from ..version import __version__
-from . import calibrate, catalogue, data, evaluate, llm, models, nightly, serve, train, tune
-from .measure import adapt, characterize, collect, fleet, gpu_records, measure
+from . import calibrate, catalogue, data, evaluate, llm, models, nightly, serve, train
+from .measure import adapt, characterize, collect, fleet, gpu_records, measure, tune
 from .predict import estimate, predict, predict_mlir, predict_model
 
 app = typer.Typer(

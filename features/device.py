@@ -33,18 +33,14 @@ CATALOGUE_DIR = Path(__file__).parent / "devices"
 
 FACTS = (
     "compute_units", "base_clock_hz", "boost_clock_hz", "memory_bandwidth_b_per_s", "memory_b", "l2_b", "l3_b", "tdp_w",
-    "shared_memory_per_unit_b", "l1_per_unit_b", "registers_per_unit_b",
-    "l1_bandwidth_per_unit_b_per_s", "l2_bandwidth_b_per_s", "l3_bandwidth_b_per_s", "idle_power_w",
-    "fabric_bandwidth_b_per_s", "fabric_devices", "pcie_bandwidth_b_per_s",
+    "shared_memory_per_unit_b", "l1_per_unit_b", "registers_per_unit_b", "l1_bandwidth_per_unit_b_per_s",
+    "l2_bandwidth_b_per_s", "l3_bandwidth_b_per_s", "idle_power_w", "fabric_bandwidth_b_per_s", "fabric_devices",
+    "pcie_bandwidth_b_per_s",
 )  # fmt: skip
-"""Facts a device file may give; all SI base units. What is not public is left out, never guessed.
-
-`fabric_bandwidth_b_per_s` is that of a device's links to its like (NVLink, Infinity Fabric) in one direction, `fabric_devices` how
-many devices those links join, `pcie_bandwidth_b_per_s` that of its slot in one direction, given where no fabric is certain."""
+"""Facts a device file may give; all SI base units. What is not public is left out, never guessed."""
 
 _REQUIRED = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b")
-_KINDS = ("gpu", "cpu")
-_UNITS = ("matrix", "vector")
+_KINDS, _UNITS = ("gpu", "cpu"), ("matrix", "vector")
 _KEYS = ("name", "title", "aliases", "vendor", "kind", "architecture", "compute_capability", "sources", "facts",
          "peak_flops_per_s", "measured")  # fmt: skip
 

@@ -33,33 +33,33 @@ def steps(
 ) -> None:
     """Predict the time of every step of a table: kernelcast llm steps --table steps.parquet --out predicted.parquet
 
-    Rows and columns stay; pred_step_s, pred_step_lo_s and pred_step_hi_s (the 90 % interval) and refused (why a row has none) are
-    added. Labels are not read.
+    Rows and columns stay; pred_step_s, pred_step_lo_s and pred_step_hi_s (the 90 % interval) and refused (why a row has none)
+    are added. Labels are not read.
     """
     from ...datasets.rows.table_columns import read_table
     from ...models.predict.predictor import load_predictor
-    from ...workloads.serving.engine_profile import read_profile
+    from ...workloads.serving.engine.profile import read_profile
     from ...workloads.serving.step_rows import NEEDED, OPTIONAL, predict_rows
     from ..predict.predict_table import check_table, write_table
 
     check_table(out)
     if out.exists() and table.exists() and out.samefile(table):
         raise SpecError(f"--out {out} is the table that is read; give another file", field="out")
-    given = read_table(table, TEXT_COLUMNS)
+    question = read_table(table, TEXT_COLUMNS)
     engine = None if profile is None else read_profile(profile)
     predictor = load_predictor(console.model_dir(model), console.read_catalogue(device_file))
-    columns = {name: given[name].to_pylist() for name in (*NEEDED, *OPTIONAL) if name in given.column_names}
+    columns = {name: question[name].to_pylist() for name in (*NEEDED, *OPTIONAL) if name in question.column_names}
     times = predict_rows(predictor, columns, engine)
-    write_table(_joined(given, times), out)
+    write_table(_joined(question, times), out)
     refused = [(row + 1, reason) for row, reason in enumerate(times.refused) if reason is not None]
     for row, reason in refused[:_SHOWN]:
         console.note(f"row {row} refused: {reason}")
     if len(refused) > _SHOWN:
         console.note(f"and {len(refused) - _SHOWN} more; the column refused has the reasons")
-    done = given.num_rows - len(refused)
+    done = question.num_rows - len(refused)
     console.note(f"{done} steps predicted, {len(refused)} refused, written to {out}")
     if as_json:
-        console.print_json({"out": str(out), "rows": given.num_rows, "predicted": done, "refused": len(refused)})
+        console.print_json({"out": str(out), "rows": question.num_rows, "predicted": done, "refused": len(refused)})
 
 
 def _joined(table: pa.Table, times: RowTimes) -> pa.Table:

@@ -12,7 +12,7 @@ from ...features.device import Device
 from ...features.errors import SpecError
 from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.step import NATIVE_AS, Formats, Step, weight_size_b
-from .engine_profile import shipped_profile
+from .engine.profile import shipped_profile
 from .request import ServingRequest
 from .steps import StepTimes
 

@@ -1,9 +1,9 @@
 """Tables of engine steps: each row's model, device, plan, engine and step, and their times.
 
 Columns: `model`, `device`, `engine`, `prefill_tokens`, `prefill_requests`, `prefill_kv_tokens`, `decode_requests` and
-`decode_kv_tokens` are needed; `engine_version`, `tp`, `pp`, `ep`, `dp`, `num_gpus`, `precision`, `weight_dtype`, `kv_dtype` may be
-left out or empty. Tokens are those of all sequences of a step together; positions of decoding sequences contain the new one. No other
-column is read, labels in particular.
+`decode_kv_tokens` are needed; `engine_version`, `tp`, `pp`, `ep`, `dp`, `num_gpus`, `precision`, `weight_dtype`, `kv_dtype` may
+be left out or empty. Tokens are those of all sequences of a step together; positions of decoding sequences contain the new one.
+No other column is read, labels in particular.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan
 from ..architectures.step import ACTIVATIONS, Formats, Sequences, Step
-from .engine_profile import EngineProfile, StepColumns, engine_name
+from .engine.profile import EngineProfile, StepColumns, engine_name
 from .steps import StepTimes
 
 NEEDED = (
-    "model", "device", "engine", "prefill_tokens", "prefill_requests", "prefill_kv_tokens", "decode_requests", "decode_kv_tokens",
+    "model", "device", "engine", "prefill_tokens", "prefill_requests", "prefill_kv_tokens", "decode_requests",
+    "decode_kv_tokens",
 )  # fmt: skip
 OPTIONAL = ("engine_version", "tp", "pp", "ep", "dp", "num_gpus", "precision", "weight_dtype", "kv_dtype")
 _SETTING = ("model", "device", "engine", *OPTIONAL)
@@ -85,6 +86,9 @@ def step_groups(
     refused: list[str | None] = [None] * n
     settings: dict[tuple[Any, ...], list[int]] = {}
     table = [columns.get(name, [None] * n) for name in _SETTING]
+    for name, column in zip(_SETTING, table, strict=True):
+        if any(isinstance(value, list | dict) for value in column):
+            raise SpecError(f"the column {name} holds lists; a row has one value", field=name)
     for row, setting in enumerate(zip(*table, strict=True)):
         settings.setdefault(setting, []).append(row)
     groups = []
@@ -118,7 +122,7 @@ def predict_rows(
                 refused[rows[0]] = reason
             elif rows:
                 ends[:, rows] = group.times.seconds(steps)
-    return RowTimes(*ends, refused)
+    return RowTimes(ends[0], ends[1], ends[2], refused)
 
 
 def step_columns(groups: Sequence[RowGroup], refused: list[str | None]) -> tuple[StepColumns, list[int]]:
@@ -222,19 +226,29 @@ def _whole(setting: Mapping[str, Any], name: str) -> int | None:
 
 
 def _step(row: Mapping[str, Any]) -> Step:
-    sizes = {name: _whole(row, name) or 0 for name in row}
+    sizes = {name: _whole(row, name) for name in row}
+    for requests, tokens in (("prefill_requests", ("prefill_tokens", "prefill_kv_tokens")),
+                             ("decode_requests", ("decode_kv_tokens",))):  # fmt: skip
+        for name in tokens:
+            if sizes[requests] and sizes[name] is None:
+                raise SpecError(f"{name} is empty beside {sizes[requests]} {requests}; 0 is none", field=name)
+            if sizes[name] and not sizes[requests]:
+                raise SpecError(f"{sizes[name]} {name} are given without {requests}", field=requests)
+    prompts, new_tokens, cached, decoding, positions = (sizes[name] or 0 for name in (
+        "prefill_requests", "prefill_tokens", "prefill_kv_tokens", "decode_requests", "decode_kv_tokens"
+    ))  # fmt: skip
     groups = []
-    if count := sizes["prefill_requests"]:
-        if sizes["prefill_tokens"] < count:
+    if prompts:
+        if new_tokens < prompts:
             raise SpecError(
-                f"prefill_tokens {sizes['prefill_tokens']} are fewer than the {count} prefill_requests", field="prefill_tokens"
+                f"prefill_tokens {new_tokens} are fewer than the {prompts} prefill_requests", field="prefill_tokens"
             )
         # A chunk of one token would be a decoding sequence; it runs as one of two does.
-        groups.append(Sequences(count, max(2, -(-sizes["prefill_tokens"] // count)), sizes["prefill_kv_tokens"] // count))
-    elif sizes["prefill_tokens"]:
-        raise SpecError("prefill_tokens are given without prefill_requests", field="prefill_requests")
-    if count := sizes["decode_requests"]:
-        groups.append(Sequences(count, 1, max(1, sizes["decode_kv_tokens"] // count - 1)))
+        groups.append(Sequences(prompts, max(2, -(-new_tokens // prompts)), cached // prompts))
+    if decoding:
+        groups.append(Sequences(decoding, 1, max(1, positions // decoding - 1)))
     if not groups:
-        raise SpecError("the step has no sequences: prefill_requests and decode_requests are empty", field="decode_requests")
+        raise SpecError(
+            "the step has no sequences: prefill_requests and decode_requests are empty", field="decode_requests"
+        )
     return Step(tuple(groups))

@@ -1,8 +1,8 @@
-"""Times of an engine's steps: kernels under a plan, collectives, and what the engine adds (`engine_profile.py`).
+"""Times of an engine's steps: kernels under a plan, collectives, and what the engine adds (`engine/profile.py`).
 
-A step is brought to the form in which the engine runs it before its kernels are listed: decoding sequences become one group of the
-graph's size that reads as many keys and values together, and positions already cached are rounded to one of 32 sizes per doubling.
-Steps of one form share their kernels, so that many steps cost about a millisecond per form, whatever their number.
+A step is brought to the form in which the engine runs it before its kernels are listed: decoding sequences become one group of
+the graph's size that reads as many keys and values together, and positions already cached are rounded to one of 32 sizes per
+doubling. Steps of one form share their kernels, so that many steps cost a few milliseconds per form, whatever their number.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..architectures.estimate import Estimate, estimate_steps
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan
 from ..architectures.step import Formats, Sequences, Step
-from .collectives import collectives_seconds
-from .engine_profile import EngineProfile, LayerCounts, StepColumns, engine_name, shipped_profile
+from .engine.collectives import collectives_seconds
+from .engine.profile import EngineProfile, LayerCounts, StepColumns, engine_name, shipped_profile
 
 GPU_PARTS = ("gemm", "attention", "moe", "collectives", "rest")
 PARTS = (*GPU_PARTS, "host")
@@ -88,7 +88,7 @@ class StepTimes:
         return value, value * np.exp(-np.maximum(spread, down)), value * np.exp(np.maximum(spread, up))
 
     def parts(self, steps: Sequence[Step]) -> Mapping[str, Floats]:
-        """Seconds of each of `PARTS`, shape `(n,)`, which add up to the times of the steps; the host's is what the GPU waits."""
+        """Seconds of each of `PARTS`, shape `(n,)`, which add up to the steps' times; the host's is what the GPU waits."""
         columns = self.columns(steps)
         parts_s = np.array([cost.parts_s for cost in self._costs_of(steps)]).reshape(-1, len(GPU_PARTS))
         parts, graph = dict(zip(GPU_PARTS, parts_s.T, strict=True)), self.profile.captured(columns)
@@ -113,13 +113,15 @@ class StepTimes:
         costs, n = self._costs_of(steps), len(steps)
         ranks = [step.share(self.plan.dp) for step in steps] if self.plan.dp > 1 else steps
         layers = self._layers
-        parts_s = dict(zip(GPU_PARTS, np.array([cost.parts_s for cost in costs]).reshape(n, len(GPU_PARTS)).T, strict=True))
+        parts_s = dict(
+            zip(GPU_PARTS, np.array([cost.parts_s for cost in costs]).reshape(n, len(GPU_PARTS)).T, strict=True)
+        )
         return StepColumns(
             main_s=parts_s["gemm"] + parts_s["attention"] + parts_s["moe"], small_s=parts_s["rest"],
             collectives_s=parts_s["collectives"],
             tokens=np.array([step.tokens for step in ranks], dtype=np.float64),
             sequences=np.array([step.sequences for step in ranks], dtype=np.float64),
-            prompt=np.array([any(group.new_tokens > 1 or not group.context for group in step) for step in steps], dtype=np.bool_),
+            prompt=np.array([not all(_decodes(group) for group in step) for step in steps], dtype=np.bool_),
             dense=np.full(n, float(layers.dense)), moe=np.full(n, float(layers.moe)), linear=np.full(n, float(layers.linear)),
         )  # fmt: skip
 
@@ -155,9 +157,9 @@ class StepTimes:
 
     def _form(self, step: Step) -> Step:
         """A step as the engine runs it, see the module."""
-        decoding = [group for group in step if group.new_tokens == 1 and group.context]
+        decoding = [group for group in step if _decodes(group)]
         prompts = [
-            Sequences(group.count, group.new_tokens, _rounded(group.context)) for group in step if group not in decoding
+            Sequences(group.count, group.new_tokens, _rounded(group.context)) for group in step if not _decodes(group)
         ]  # fmt: skip
         if not decoding:
             return Step(tuple(prompts))
@@ -166,6 +168,11 @@ class StepTimes:
         size = count if prompts else dp * self.profile.padded(-(-count // dp))
         context = sum(group.count * group.context for group in decoding) // size
         return Step((*prompts, Sequences(size, 1, _rounded(context))))
+
+
+def _decodes(group: Sequences) -> bool:
+    """Whether sequences add one token after others: the first of a prompt of one token has none before it."""
+    return group.new_tokens == 1 and group.context > 0
 
 
 def _rounded(context: int) -> int:

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..features.device import known_machine
-from ..features.errors import SpecError
-from ..features.tuning.kind import get_kind
-from . import console
-from .catalogue import this_device
+from ...features.device import known_machine
+from ...features.errors import SpecError
+from ...features.tuning.kind import get_kind
+from .. import console
+from ..catalogue import this_device
 
 if TYPE_CHECKING:
-    from ..datasets.rows.schema import Measurement, Provenance
-    from ..datasets.store.store import Store
-    from ..features.device import Catalogue, Device
-    from ..features.kernel import KernelSpec
-    from ..features.tuning.kind import Candidates
-    from ..plugins.iree.tuning import Measure, Race, TuningResult
+    from ...datasets.rows.schema import Measurement, Provenance
+    from ...datasets.store.store import Store
+    from ...features.device import Catalogue, Device
+    from ...features.kernel import KernelSpec
+    from ...features.tuning.kind import Candidates
+    from ...plugins.iree.tuning import Measure, Race, TuningResult
 
 
 _CHUNK_CASES = 24
@@ -49,8 +49,8 @@ def measuring(
     Raises:
         SpecError: another campaign holds the machine, or measuring failed as a whole.
     """
-    from ..datasets.rows.checks import catalogue_bounds
-    from ..datasets.store.store import Store
+    from ...datasets.rows.checks import catalogue_bounds
+    from ...datasets.store.store import Store
 
     store = Store(lower_bounds=partial(catalogue_bounds, known=known))
     with console.plain_errors(), store.lock(device):
@@ -64,8 +64,8 @@ def _measured(
     tried: Sequence[Candidates], store: Store | None, device: str, progress: console.Progress
 ) -> list[list[float]]:
     """Seconds of the candidates of several tasks, NaN where one could not be measured; every row goes to the store given."""
-    from ..collectors.collector import Pace
-    from ..collectors.kernel_campaign import run_campaign, store_sink
+    from ...collectors.collector import Pace
+    from ...collectors.kernel_campaign import run_campaign, store_sink
 
     specs = [[_spec(candidates, i) for i in range(len(candidates))] for candidates in tried]
     wanted = list({spec.case_id: spec for row in specs for spec in row if spec is not None}.values())
@@ -97,9 +97,9 @@ def _raced(
     text: str, program: str, device: str, threads: int, modules: Mapping[str, Path], progress: console.Progress
 ) -> dict[str, float]:
     """Seconds of one call of every compiled module that ran, measured side by side."""
-    from ..collectors.mlir.compiler import Job
-    from ..collectors.mlir.measure.worker import ModuleWorker, ModuleWorkerOptions
-    from ..datasets.records.mlir_modules import ModuleText, main_dialect
+    from ...collectors.mlir.compiler import Job
+    from ...collectors.mlir.measure.worker import ModuleWorker, ModuleWorkerOptions
+    from ...datasets.records.mlir_modules import ModuleText, main_dialect
 
     dialect = main_dialect(text)
     # Modules are told apart by their text.
@@ -153,7 +153,7 @@ def tune(
     _check_threads(threads, known.get(name))
     here = bool(measure) and _check_machine(name, threads, known, force=force)
     with console.plain_errors("tune", "programs" if measure else "mlir"):
-        from ..plugins.iree.tuning import tune as tuned
+        from ...plugins.iree.tuning import tune as tuned
 
         ask = partial(tuned, text, known.get(name), threads, target_cpu=target_cpu)
         if not measure:
@@ -207,7 +207,7 @@ def _check_machine(name: str, threads: int, known: Catalogue, *, force: bool) ->
 
 
 def _write(result: TuningResult, model: Path, folder: Path, *, as_json: bool) -> None:
-    from ..plugins.iree.tuning import summary
+    from ...plugins.iree.tuning import summary
 
     written = result.instructions.write(folder)
     report = summary(result, model, folder)

@@ -4,15 +4,15 @@ A decode step is one CUDA graph and takes
 
     t = decode_s + decode_factor·(products, attention, experts + collective_share·collectives + small_share·other kernels)
 
-In a graph of short kernels, norms and element-by-element kernels are fused into their neighbours or start before those end, and an
-all-reduce is fused with the norm that follows: a share of their time remains. A step with tokens of prompts (a prefill, a chunk of
-one, or prompts and decoding mixed) takes
+In a graph of short kernels, norms and element-by-element kernels are fused into their neighbours or start before those end, and
+an all-reduce is fused with the norm that follows: a share of their time remains. A step with tokens of prompts (a prefill, a
+chunk of one, or prompts and decoding mixed) takes
 
     t = prompt_s + max(prompt_factor·GPU, host),   host = Σ over layers of the time in which the host launches one
 
-where GPU is the sum of all kernels and collectives. Up to `captured_tokens` tokens, pieces of the layers are graphs too, and the host
-launches one by one only what is not captured: linear attention and state spaces. Above, it launches every layer. So it does for a
-decode step of more sequences than the largest graph has; those of smaller ones are padded to the next graph's.
+where GPU is the sum of all kernels and collectives. Up to `captured_tokens` tokens, pieces of the layers are graphs too, and
+the host launches one by one only what is not captured: linear attention and state spaces. Above, it launches every layer. So it
+does for a decode step of more sequences than the largest graph has; those of smaller ones are padded to the next graph's.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ...features.batch.cases import Floats
-from ...features.errors import SpecError, listed
-from ..architectures.facts import ModelFacts
+from ....features.batch.cases import Floats
+from ....features.errors import SpecError, listed
+from ...architectures.facts import ModelFacts
 
-PROFILES = Path(__file__).with_name("engine_profiles.yaml")
+PROFILES = Path(__file__).with_name("profiles.yaml")
 
 ENGINES: Mapping[str, str] = {
     "vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm",
@@ -194,7 +194,9 @@ def engine_name(name: str) -> str:
     """
     key = ENGINES.get(str(name).strip().lower())
     if key is None:
-        raise SpecError(f"no engine {name!r} is known; it is one of {listed(dict.fromkeys(ENGINES.values()))}", field="engine")
+        raise SpecError(
+            f"no engine {name!r} is known; it is one of {listed(dict.fromkeys(ENGINES.values()))}", field="engine"
+        )
     return key
 
 
@@ -251,7 +253,8 @@ def read_profile_items(path: Path) -> list[EngineProfile]:
         raise SpecError(f"the profile {path} is no YAML: {str(error).splitlines()[0]}", field="profile") from error
     if not isinstance(raw, dict) or not isinstance(raw.get("profiles"), list) or not raw["profiles"]:
         raise SpecError(
-            f"{path} is no engine profile: it has no list `profiles`; `kernelcast llm calibrate` writes one", field="profile"
+            f"{path} is no engine profile: it has no list `profiles`; `kernelcast llm calibrate` writes one",
+            field="profile",
         )
     return [_checked(item, path) for item in raw["profiles"]]
 
@@ -267,10 +270,14 @@ def _checked(item: Any, path: Path) -> EngineProfile:
             raise SpecError(f"{path}: {name} is {value!r}; it is a number of at least 0", field=name)
     captured = item["captured_tokens"]
     if isinstance(captured, bool) or not isinstance(captured, int) or captured < 0:
-        raise SpecError(f"{path}: captured_tokens is {captured!r}; it is a whole number of at least 0", field="captured_tokens")
+        raise SpecError(
+            f"{path}: captured_tokens is {captured!r}; it is a whole number of at least 0", field="captured_tokens"
+        )
     batches = item["batches"]
-    if not isinstance(batches, list) or any(not isinstance(size, int) or size < 1 for size in batches) or batches != sorted(
-        set(batches)
+    if (
+        not isinstance(batches, list)
+        or any(not isinstance(size, int) or size < 1 for size in batches)
+        or batches != sorted(set(batches))
     ):
         raise SpecError(f"{path}: batches is {batches!r}; it is a list of ascending whole numbers", field="batches")
     return EngineProfile(**{**item, "engine": engine_name(item["engine"]), "version": str(item["version"]),

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernelcast.commands import tune as command
-from kernelcast.commands import tune as tune_measuring
+from kernelcast.commands.measure import tune as command
+from kernelcast.commands.measure import tune as tune_measuring
 from kernelcast.datasets.rows.schema import Measurement
 from kernelcast.features.device import catalogue
 from kernelcast.features.tuning.formula import equal, less, trace, where

@@ -4,10 +4,10 @@ An operation that `n` devices of one machine do on `s` bytes takes
 
     t = L + x + c·sqrt(L·x),   x = f(n)·s / B,   L = latency·(n / 2)^a,   B = efficiency·link·(n / 2)^b
 
-where f(n)·s is what each device sends at least (2(n − 1)/n of an all-reduce, (n − 1)/n of the others), `link` the bandwidth of a
-device's links in one direction, and c ≥ 0 the loss where neither term dominates. c, a and b are shared by the devices of one kind of
-interconnect; latency and efficiency are a device's own. A device never measured takes the means of the others. The form is
-Hockney's (Parallel Computing 20, 1994) with the term between; the numbers come from `benchmarks/collectives.py`.
+where f(n)·s is what each device sends at least (2(n - 1)/n of an all-reduce, (n - 1)/n of the others), `link` the bandwidth of
+a device's links in one direction, and c ≥ 0 the loss where neither term dominates. c, a and b are shared by the devices of one
+kind of interconnect; latency and efficiency are a device's own. A device never measured takes the means of the others. The form
+is Hockney's (Parallel Computing 20, 1994) with the term between; the numbers come from `benchmarks/collectives.py`.
 
 An engine's own all-reduce ends at a size, above which it calls NCCL.
 """
@@ -23,24 +23,24 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ...features.batch.cases import Floats
-from ...features.device import Device
-from ...features.errors import SpecError
-from ..architectures.plan import Collective
+from ....features.batch.cases import Floats
+from ....features.device import Device
+from ....features.errors import SpecError
+from ...architectures.plan import Collective
 
 LAWS = Path(__file__).with_name("collectives.yaml")
 
 FACTORS: Mapping[str, tuple[float, float]] = {
     "all_reduce": (2.0, 2.0), "all_gather": (1.0, 1.0), "reduce_scatter": (1.0, 1.0), "all_to_all": (1.0, 1.0),
 }  # fmt: skip
-"""By operation, u and v of the bytes that each device sends: u·(n − 1)/n of the size (NCCL's doc/PERFORMANCE.md, where the size
+"""By operation, u and v of the bytes that each device sends: u·(n - 1)/n of the size (NCCL's doc/PERFORMANCE.md, where the size
 of an all-gather and a reduce-scatter is that of the whole)."""
 
 KINDS = (*FACTORS, "send")
 ANY = "any"
 """In place of an architecture that was not measured."""
 INTERCONNECTS: Mapping[str, str] = {"fabric": "fabric_bandwidth_b_per_s", "pcie": "pcie_bandwidth_b_per_s"}
-"""By kind, the fact of a device with its bandwidth in one direction, the faster kind first."""
+"""By kind (NVLink and Infinity Fabric, or the slot), the fact of a device with its bandwidth in one direction; faster first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ class CollectiveLaws:
 
     Attributes:
         laws: By library, operation and kind of interconnect.
-        own_up_to_b: By engine, architecture (or `ANY`) and number of devices (2, 4, 8): the largest all-reduce in bytes that the
-            engine does itself.
+        own_up_to_b: By engine, architecture (or `ANY`) and number of devices (2, 4, 8): the largest all-reduce in bytes that
+            the engine does itself.
     """
 
     laws: Mapping[tuple[str, str, str], CollectiveLaw]
@@ -136,11 +136,11 @@ class CollectiveLaws:
         value, spread = self.laws["nccl", kind, link].seconds(kind, device.name, bandwidth, ranks, whole_b)
         spreads = np.full(len(value), spread)
         if kind == "all_reduce" and engine in self.own_up_to_b:
-            own, spread = self.laws[engine, kind, link].seconds(kind, device.name, bandwidth, ranks, whole_b)
+            engines, spread = self.laws[engine, kind, link].seconds(kind, device.name, bandwidth, ranks, whole_b)
             sizes = self.own_up_to_b[engine]
             measured = sizes.get(device.architecture, sizes[ANY])
             ours = whole_b <= measured[min(measured, key=lambda count: abs(np.log(count / ranks)))]
-            value, spreads = np.where(ours, own, value), np.where(ours, spread, spreads)
+            value, spreads = np.where(ours, engines, value), np.where(ours, spread, spreads)
         return value, spreads
 
     @staticmethod
@@ -157,8 +157,8 @@ class CollectiveLaws:
                 )  # fmt: skip
             return kind, bandwidth
         raise SpecError(
-            f"how fast devices of {device.name} are linked is not known; give {' or '.join(INTERCONNECTS.values())} in a device "
-            "file (--device-file)", field="device",
+            f"how fast devices of {device.name} are linked is not known; give {' or '.join(INTERCONNECTS.values())} in a "
+            "device file (--device-file)", field="device",
         )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Fitting an engine profile to measured steps: robust least squares of ln errors, drawn towards the profile it starts from.
 
-A handful of numbers is fitted, each with a prior: the start's value, and how far from it an engine may be. Some 20 steps move them as
-far as they agree; one number that no step tells of stays. Steps that no formula meets (a label of another step, a pause) pull with
-the logarithm of their distance only (Cauchy's loss).
+A handful of numbers is fitted, each with a prior: the start's value, and how far from it an engine may be. Some 20 steps move
+them as far as they agree; one number that no step tells of stays. Steps that no formula meets (another step's label, a pause)
+pull with the logarithm of their distance only (Cauchy's loss).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from ...features.batch.cases import Floats
-from ...features.errors import SpecError
-from .engine_profile import EngineProfile, StepColumns
+from ....features.batch.cases import Floats
+from ....features.errors import SpecError
+from .profile import EngineProfile, StepColumns
 
 ERROR = 0.05
 """ln error of a usual step: beyond it a step pulls less."""
@@ -25,9 +25,8 @@ _TIMES_S = {"decode_s": 0.5e-3, "prompt_s": 0.5e-3}
 _LOGS = {
     "decode_factor": 0.02, "prompt_factor": 0.05, "layer_host_s": 0.5, "moe_layer_host_s": 0.5, "linear_layer_host_s": 0.5,
 }  # fmt: skip
-"""Positive numbers, and the standard deviation of the prior of their logarithm: kernels are known within
-some 2 % where memory bounds them and 5 % where arithmetic does, hosts within a
-factor of 1.6."""
+"""Positive numbers, and the standard deviation of the prior of their logarithm: kernels together are
+known within some 2 % where memory bounds them and 5 % where arithmetic does, hosts within a factor of 1.6. Judgements."""
 MIN_STEPS = 5
 """Fewest steps a profile is fitted to."""
 _COVERED = 0.9
@@ -68,7 +67,7 @@ def _moved(start: EngineProfile, values: Floats) -> EngineProfile:
 
 
 def left_out_errors(start: EngineProfile, steps: StepColumns, seconds: Floats, groups: Sequence[object]) -> Floats:
-    """ln errors of each step, predicted by a profile fitted without its group, shape `(n,)`.
+    """Errors in ln of each step, predicted by a profile fitted without its group, shape `(n,)`.
 
     Args:
         start: where every fit starts from.

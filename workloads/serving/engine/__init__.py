@@ -1,0 +1,1 @@
+"""What an engine adds to the kernels of a step: collectives, and its profile"""
