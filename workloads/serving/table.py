@@ -255,17 +255,14 @@ NODE = 8
 def _decoding_plan(row: Row) -> tuple[ParallelPlan, int]:
     """The plan of the devices that decode, where others compute the prompts.
 
-    Experts are shared out over all of its devices, as these services do; devices beyond a node are replicas.
+    Experts are shared out over the devices of a node, as these services do; nodes are stages.
     """
     ranks = max(_whole(row, name, 1) for name in ("decode_tp", "decode_ep", "decode_dp"))
     if row.get("decode_tp") is None and row.get("num_gpus") is not None:
         ranks = _whole(row, "num_gpus", 1)
-    copies = max(1, ranks // NODE) * _whole(row, "decode_workers", 1)
-    ranks = min(ranks, NODE)
-    if not row.get("experts"):
-        return ParallelPlan(tp=ranks), copies
-    shared = _whole(row, "decode_ep", 1) > 1
-    return ParallelPlan(tp=ranks, ep=ranks if shared else 1), copies
+    tp, pp = min(ranks, NODE), max(1, ranks // NODE)
+    ep = tp if row.get("experts") and _whole(row, "decode_ep", 1) > 1 else 1
+    return ParallelPlan(tp=tp, pp=pp, ep=ep), _whole(row, "decode_workers", 1)
 
 
 def _client(row: Row) -> Client:
