@@ -52,7 +52,7 @@ class Case:
 
 
 def cases(
-    rows: Sequence[Mapping[str, Any]], service: ServingPredictor, engine: str, client: str, most: int
+    rows: Sequence[Mapping[str, Any]], service: ServingPredictor, engine: str, client: str, vendor: str, most: int
 ) -> Iterator[Case]:
     """The rows of one engine and client, evenly thinned."""
     chosen = []
@@ -61,7 +61,7 @@ def cases(
             request = request_of(row)
         except SpecError:
             continue
-        if request.engine == engine and request.client == client:
+        if request.engine == engine and request.client == client and request.device.startswith(vendor):
             chosen.append((row, request))
     for row, request in chosen[:: max(1, len(chosen) // most)]:
         labels = {
@@ -119,11 +119,12 @@ def main() -> None:
     parser.add_argument("serving", type=Path)
     parser.add_argument("--engine", default="vllm")
     parser.add_argument("--client", default="")
+    parser.add_argument("--vendor", default="", help="first word of the devices' names")
     parser.add_argument("--numbers", nargs="+", choices=sorted(START), default=["step_s", "sequence_s", "between_s"])
     parser.add_argument("--rows", type=int, default=40)
     args = parser.parse_args()
     service = ServingPredictor(load_predictor(default_model_dir()))
-    items = list(cases(pq.read_table(args.serving).to_pylist(), service, args.engine, args.client, args.rows))
+    items = list(cases(pq.read_table(args.serving).to_pylist(), service, args.engine, args.client, args.vendor, args.rows))
     print("nothing fitted:", shown(log_errors(items, {})))
     numbers = fitted(items, args.numbers)
     print(

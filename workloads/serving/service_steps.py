@@ -21,6 +21,11 @@ IDLE_SHARE = 0.176
 measurement of an H200 (`features/devices/nvidia-h200-sxm-141gb.yaml`)."""
 
 
+LARGER_GRAPHS = (192, 256, 384, 512, 768, 1024, 2048)
+"""Graphs of decode steps beyond an engine's default ones: services capture up to the sequences they run (InferenceX sets
+`cuda_graph_config.max_batch_size` and `--cuda-graph-max-bs` to its concurrency)."""
+
+
 class ServiceSteps:
     """Times, parts and energies of steps.
 
@@ -75,7 +80,9 @@ def service_steps(predictor: ArtifactPredictor, request: ServingRequest) -> Serv
     Raises:
         SpecError: the plan cannot split the model.
     """
-    profile = replace(shipped_profile(request.engine, request.engine_version), impl="")
+    profile = shipped_profile(request.engine, request.engine_version)
+    larger = tuple(size for size in LARGER_GRAPHS if profile.batches and size > profile.batches[-1])
+    profile = replace(profile, impl="", batches=(*profile.batches, *larger))
 
     def times(formats: Formats) -> StepTimes:
         return StepTimes(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...features.errors import SpecError
@@ -50,16 +50,18 @@ class Client:
         rounds: Requests per request under way in a closed loop.
         shortest: Shortest length as a share of the longest, which the table gives; 1: all are alike.
         cached: Share of prompts that the prefix cache already has.
+        devices: What its names of devices stand for, where a name alone would be read as another.
         name: Of its services in `service_profiles.yaml`; empty: those of any client.
     """
 
     rounds: float = 10.0
     shortest: float = 1.0
     cached: float = 0.0
+    devices: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
 
 
-_ARGONNE = Client(name="llm-inference-bench")
+_ARGONNE = Client(devices={"nvidia-a100-sxm": "nvidia-a100-sxm-40gb"}, name="llm-inference-bench")
 _MLENERGY = Client(name="mlenergy")
 _SHARED_PREFIX = Client(cached=0.9)
 CLIENTS: Mapping[str, Client] = {
@@ -73,7 +75,8 @@ CLIENTS: Mapping[str, Client] = {
     },
 }  # fmt: skip
 """Clients by the table's `task`. InferenceX: `--num-prompts` of ten times `--max-concurrency`, `--random-range-ratio 0.8` (its
-`benchmark_serving` scripts). LLM-Inference-Bench and ML.ENERGY run engines of 2024 whose versions the table does not
+`benchmark_serving` scripts). LLM-Inference-Bench's A100s are Polaris', of 40 GB; it and
+ML.ENERGY run engines of 2024 whose versions the table does not
 give. Sessions of several turns with a shared prefix: all but the last question and answer is in the cache."""
 
 STATIC, QUEUED = "static batch", "queued"
@@ -148,8 +151,10 @@ def request_of(row: Row) -> ServingRequest:
     device = row.get("device")
     if not isinstance(device, str):
         raise SpecError("a row needs the name of a device", field="device")
+    client = _client(row)
+    device = client.devices.get(device, device)
     plan, replicas = _plan(row)
-    formats = row_formats(row, facts, engine)
+    formats = row_formats(row, facts)
     load, sequences = _load(row)
     longest = load.input_tokens + load.output_tokens
     if facts.max_length is not None and longest > facts.max_length:
@@ -157,7 +162,7 @@ def request_of(row: Row) -> ServingRequest:
         facts = replace(facts, max_length=math.ceil(longest))
     return ServingRequest(
         facts=facts, device=device, load=load, formats=formats, plan=plan, engine=engine, engine_version=version,
-        replicas=replicas, sequences=sequences, client=_client(row).name,
+        replicas=replicas, sequences=sequences, client=client.name,
     )  # fmt: skip
 
 
@@ -202,7 +207,7 @@ def _config(row: Row) -> dict[str, Any]:
     return config | {"model_type": "qwen3_moe" if row.get("experts") else "llama"}
 
 
-def row_formats(row: Row, facts: ModelFacts, engine: str) -> Formats:
+def row_formats(row: Row, facts: ModelFacts) -> Formats:
     """Number formats of a row; what it does not say is the model's own."""
     words = [word.strip().lower() for word in str(row.get("weight_dtype") or row.get("precision") or "").split("|")]
     dtype = DTYPES.get(words[0])
@@ -210,7 +215,7 @@ def row_formats(row: Row, facts: ModelFacts, engine: str) -> Formats:
     kv_word = str(row.get("kv_dtype") or "").lower()
     kv = {"fp8": "fp8", "int8": "int8"}.get(kv_word)
     # Checkpoints that NVIDIA quantises say that the cache is fp8 (`kv_cache_quant_algo` in their hf_quant_config.json).
-    if not kv_word and (weights == "nvfp4" or (weights == "fp8" and engine == "trtllm")):
+    if not kv_word and weights in ("nvfp4", "fp8"):
         kv = "fp8"
     if facts.experts is not None or facts.weights is not None:
         # A checkpoint that is quantised as it ships runs as it is, but for one quantised further.

@@ -66,10 +66,10 @@ def test_a_model_by_its_shape() -> None:
 
 def test_formats_of_rows() -> None:
     dense, gpt_oss = model_facts("llama-3.1-70b"), model_facts("gpt-oss-120b")
-    assert row_formats(ROW | {"weight_dtype": "nvfp4|nvfp4"}, dense, "trtllm").kv == "fp8"
-    assert row_formats(ROW | {"weight_dtype": "fp8|fp8_block"}, dense, "vllm").weights == "fp8"
-    assert row_formats(ROW | {"precision": "fp4"}, gpt_oss, "vllm").experts == "mxfp4"
-    assert row_formats(ROW | {"precision": "fp16"}, dense, "vllm").dtype == "fp16"
+    assert row_formats(ROW | {"weight_dtype": "nvfp4|nvfp4"}, dense).kv == "fp8"
+    assert row_formats(ROW | {"weight_dtype": "fp8|fp8_block"}, dense).weights == "fp8"
+    assert row_formats(ROW | {"precision": "fp4"}, gpt_oss).experts == "mxfp4"
+    assert row_formats(ROW | {"precision": "fp16"}, dense).dtype == "fp16"
 
 
 def test_rows_are_answered_in_order_and_refusals_give_reasons() -> None:
