@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from . import calibrate, steps
+from . import calibrate, predict, steps
 
 app = typer.Typer(
     help="Services of language models: latency, throughput, power, energy and cost.", no_args_is_help=True
 )
+app.command("predict")(predict.predict)
 app.command("steps")(steps.steps)
 app.command("calibrate")(calibrate.calibrate)

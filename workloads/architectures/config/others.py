@@ -37,6 +37,16 @@ def read_gpt2(config: Config, name: str) -> ModelFacts:
     return decoder_facts(config, name, hidden, (block,), tied=True, norm="layernorm", positions=positions)
 
 
+def read_gptj(config: Config, name: str) -> ModelFacts:
+    """GPT-J: attention without biases and network read the same input through one norm; rotary positions."""
+    hidden = config.size("n_embd", "hidden_size")
+    heads = config.size("n_head", "num_attention_heads")
+    mixer = Attention(heads, heads, per_head(config, hidden, heads))
+    network = Mlp(config.size("n_inner", default=4 * hidden), gated=False, activation="gelu_new", bias=True)
+    block = Block(config.size("n_layer", "num_hidden_layers", most=MAX_LAYERS), (mixer, network), 1)
+    return decoder_facts(config, name, hidden, (block,), norm="layernorm")
+
+
 def read_gpt_neox(config: Config, name: str) -> ModelFacts:
     """GPT-NeoX and Pythia: attention and network read the same input through a norm each."""
     hidden = config.size("hidden_size")
@@ -44,6 +54,18 @@ def read_gpt_neox(config: Config, name: str) -> ModelFacts:
     network = Mlp(config.size("intermediate_size"), gated=False, activation="gelu", bias=True)
     block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
     return decoder_facts(config, name, hidden, (block,), norm="layernorm")
+
+
+def read_starcoder2(config: Config, name: str) -> ModelFacts:
+    """StarCoder2: GPT-2's layers with rotary positions and fewer key heads than query heads; embeddings are tied by default."""
+    hidden = config.size("hidden_size")
+    heads = config.size("num_attention_heads")
+    mixer = Attention(
+        heads, config.size("num_key_value_heads"), per_head(config, hidden, heads), qkv_bias=True, output_bias=True
+    )
+    network = Mlp(config.size("intermediate_size"), gated=False, activation="gelu", bias=True)
+    block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
+    return decoder_facts(config, name, hidden, (block,), tied=True, norm="layernorm")
 
 
 def read_opt(config: Config, name: str) -> ModelFacts:

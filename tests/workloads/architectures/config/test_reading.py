@@ -45,6 +45,8 @@ EVERY: dict[str, dict[str, Any]] = {
     },
     "gpt2": {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 100},
     "gpt_neox": LLAMA | {"model_type": "gpt_neox"},
+    "gptj": {"model_type": "gptj", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 100},
+    "starcoder2": LLAMA | {"model_type": "starcoder2"},
     "opt": LLAMA | {"model_type": "opt", "ffn_dim": 512},
     "bert": LLAMA | {"model_type": "bert"},
     "vit": LLAMA | {"model_type": "vit", "image_size": 32, "patch_size": 8},

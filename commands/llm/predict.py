@@ -1,0 +1,247 @@
+"""`kernelcast llm predict`: what a service of a language model gives its users, and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...features.errors import SpecError
+from .. import console
+
+if TYPE_CHECKING:
+    from ...features.device import Catalogue
+    from ...models.predict.prediction import Interval
+    from ...workloads.serving.predict import Latency, ServingPrediction
+    from ...workloads.serving.request import Load
+
+
+def predict(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]", help="A model that ships, such as meta-llama/Llama-3.1-8B, or the path of a config.json."
+        ),
+    ] = None,
+    device: Annotated[str | None, typer.Option(metavar="NAME", help="The GPU; see `kernelcast devices`.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(help="GPUs in all; default: those of one plan. More are replicas.")
+    ] = None,
+    tp: Annotated[int, typer.Option(help="GPUs that split each layer.")] = 1,
+    pp: Annotated[int, typer.Option(help="Stages that split the layers.")] = 1,
+    ep: Annotated[int, typer.Option(help="GPUs that share out the experts.")] = 1,
+    dp: Annotated[int, typer.Option(help="Groups of GPUs whose attention has sequences of its own.")] = 1,
+    input_tokens: Annotated[float | None, typer.Option("--input", metavar="N", help="Mean tokens of a prompt.")] = None,
+    output_tokens: Annotated[
+        float | None, typer.Option("--output", metavar="N", help="Mean tokens of an answer.")
+    ] = None,
+    concurrency: Annotated[
+        float | None, typer.Option(help="Requests under way: each answer is followed by a request.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests per second, at random times.")] = None,
+    batch: Annotated[float | None, typer.Option(help="Sequences of one static batch.")] = None,
+    rounds: Annotated[float, typer.Option(help="Requests per request under way; 1 is a single burst.")] = 10,
+    requests: Annotated[int | None, typer.Option(help="Requests in all; default: from --rounds, or 1,000.")] = None,
+    spread: Annotated[float, typer.Option(help="Half the range of lengths, as a share of their mean.")] = 0.0,
+    cached: Annotated[float, typer.Option(help="Share of a prompt that the prefix cache already has.")] = 0.0,
+    seed: console.Seed = 0,
+    engine: Annotated[str, typer.Option(help="vllm, sglang, trtllm, pytorch, deepspeed or llama.cpp.")] = "vllm",
+    engine_version: Annotated[str | None, typer.Option(help="Its version; default: the newest known.")] = None,
+    chunk: Annotated[int | None, typer.Option(help="Most tokens of a step; default: the engine's.")] = None,
+    max_sequences: Annotated[
+        int | None, typer.Option(help="Most sequences that run together; default: the engine's.")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Number format of activations; default: the model's.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Number format of the matrices, such as fp8, nvfp4, int4.")
+    ] = None,
+    kv_dtype: Annotated[
+        str | None, typer.Option(help="Number format of the cache; default: that of activations.")
+    ] = None,
+    prices: Annotated[float | None, typer.Option(help="Price of one GPU for an hour, in any currency.")] = None,
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Answer the rows of a .csv or .parquet file.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the table with its answers goes.")] = None,
+    model: console.Model = None,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
+) -> None:
+    """Predict time to first token, time per token, throughput, power, energy, cost and memory of a service.
+
+    kernelcast llm predict meta-llama/Llama-3.1-70B --device h100-sxm --gpus 4 --tp 4 --input 2048 --output 256 --concurrency 32
+
+    kernelcast llm predict --table rows.parquet --out predicted.parquet
+    """
+    known = console.read_catalogue(device_file)
+    if table is not None or out is not None:
+        if table is None or out is None or what is not None or device is not None:
+            raise SpecError(
+                "a table is answered as a whole: --table FILE --out FILE, without a model or a device", field="table"
+            )
+        written = _predict_table(table, out, console.model_dir(model), known)
+        if as_json:
+            console.print_json(written)
+        return
+    for name, value in (("MODEL", what), ("--device", device), ("--input", input_tokens), ("--output", output_tokens)):
+        if value is None:
+            raise SpecError(
+                f"{name} is missing: kernelcast llm predict MODEL --device NAME --input N --output N --concurrency N"
+            )
+    from ...models.predict.predictor import load_predictor
+    from ...workloads.architectures.config.catalogue import facts_of
+    from ...workloads.architectures.estimate import formats_of
+    from ...workloads.architectures.plan import ParallelPlan
+    from ...workloads.serving.predict import ServingPredictor
+    from ...workloads.serving.request import ServingRequest, engine_named, replicas_of
+
+    facts = facts_of(what)  # type: ignore[arg-type]
+    plan = ParallelPlan(tp=tp, pp=pp, ep=ep, dp=dp)
+    load = _load(
+        {"closed": concurrency, "open": rate, "static": batch}, input_tokens=input_tokens, output_tokens=output_tokens,
+        rounds=rounds, requests=requests, spread=spread, cached=cached, seed=seed,
+    )  # fmt: skip
+    request = ServingRequest(
+        facts=facts, device=known.get(device).name, load=load,  # type: ignore[arg-type]
+        formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype), plan=plan, engine=engine_named(engine),
+        engine_version=engine_version, replicas=replicas_of(plan, gpus), chunk=chunk, sequences=max_sequences,
+    )  # fmt: skip
+    answer = ServingPredictor(load_predictor(console.model_dir(model), known)).predict(request)
+    if as_json:
+        console.print_json(serving_answer(answer, prices))
+    else:
+        _show(answer, known, prices)
+
+
+def _load(sizes: Mapping[str, float | None], **others: Any) -> Load:
+    from ...workloads.serving.request import Load
+
+    wanted = [(kind, size) for kind, size in sizes.items() if size is not None]
+    if len(wanted) != 1:
+        raise SpecError(
+            "say what load there is, one of --concurrency N, --rate REQUESTS_PER_SECOND or --batch N", field="load"
+        )
+    kind, size = wanted[0]
+    return Load(kind, size, **others)  # type: ignore[arg-type]
+
+
+def _predict_table(path: Path, out: Path, model: Path, known: Catalogue) -> dict[str, Any]:
+    import pyarrow as pa
+
+    from ...datasets.rows.table_columns import read_table
+    from ...models.predict.predictor import load_predictor
+    from ...workloads.serving.predict import ServingPredictor
+    from ...workloads.serving.table import COLUMNS, TEXTS, predict_rows
+    from ..predict.predict_table import check_table, write_table
+
+    check_table(out)
+    if out.exists() and path.exists() and out.samefile(path):
+        raise SpecError(f"--out {out} is the table that is read; give another file", field="out")
+    table = read_table(path, TEXTS)
+    rows = table.select([name for name in table.column_names if name in COLUMNS]).to_pylist()
+    with console.progress_bar() as progress:
+        columns = predict_rows(
+            rows, ServingPredictor(load_predictor(model, known)), lambda done: progress("predicting", done, len(rows))
+        )
+    if replaced := [name for name in columns if name in table.column_names]:
+        console.note(f"columns of {', '.join(replaced)} in the table are replaced")
+        table = table.drop_columns(replaced)
+    for name, column in columns.items():
+        table = table.append_column(name, pa.array(column, pa.string() if name == "refused" else pa.float64()))
+    write_table(table, out)
+    refused = sum(bool(reason) for reason in columns["refused"])
+    console.note(f"{len(rows) - refused} rows predicted, {refused} refused, written to {out}")
+    return {"out": str(out), "rows": len(rows), "predicted": len(rows) - refused, "refused": refused}
+
+
+def serving_answer(answer: ServingPrediction, price: float | None = None) -> dict[str, Any]:
+    """A prediction as `--json` prints it."""
+    request, memory = answer.request, answer.memory
+    return {
+        "model": request.facts.name, "device": request.device, "gpus": request.gpus, "plan": request.plan,
+        "replicas": request.replicas, "engine": request.engine, "engine_version": request.engine_version,
+        "formats": request.formats, "load": request.load, "ttft_s": answer.ttft_s, "tpot_s": answer.tpot_s,
+        "itl_s": answer.itl_s, "e2e_s": answer.e2e_s, "throughput_tok_s": answer.throughput_tok_s,
+        "throughput_per_gpu_tok_s": scaled(answer.throughput_tok_s, 1 / request.gpus),
+        "tokens_per_user_s": inverse(answer.tpot_s.mean), "total_tok_s": answer.total_tok_s, "requests_s": answer.requests_s,
+        "power_w": answer.power_w, "energy_per_token_j": answer.energy_per_token_j,
+        "energy_per_request_j": answer.energy_per_request_j,
+        "cost_per_million_tokens": None if price is None else answer.cost_per_million_tokens(price),
+        "memory": {
+            "weights_b": memory.weights_b, "cache_per_token_b": memory.cache_per_token_b, "activations_b": memory.activations_b,
+            "device_b": memory.device_b, "usable_b": memory.usable_b, "sequences": answer.fitting,
+        },
+        "batch": answer.batch, "step_parts": answer.parts, "coverage": answer.coverage, "notes": answer.notes,
+    }  # fmt: skip
+
+
+def scaled(interval: Interval, factor: float) -> Interval:
+    """An interval times a number."""
+    return type(interval)(interval.value * factor, interval.lower * factor, interval.upper * factor)
+
+
+def inverse(interval: Interval) -> Interval | None:
+    """One over an interval; None of 0."""
+    return type(interval)(1 / interval.value, 1 / interval.upper, 1 / interval.lower) if interval.lower > 0 else None
+
+
+def _show(answer: ServingPrediction, known: Catalogue, price: float | None) -> None:
+    from rich.text import Text
+
+    request, memory = answer.request, answer.memory
+    screen = console.out()
+    title = known.get(request.device).title
+    screen.print(Text.assemble((request.facts.name, "bold"), f" on {request.gpus} × {title}"), soft_wrap=True)
+    console.show_fact("load", str(request.load))
+    replicas = f", {request.replicas} replicas" if request.replicas > 1 else ""
+    console.show_fact("plan", f"{request.plan}{replicas}; {request.engine} {request.engine_version or ''}".rstrip())
+    formats = request.formats
+    console.show_fact("formats", f"{formats.dtype}, weights {formats.weights}, cache {formats.kv}")
+    heads = ("mean", "interval", "p50", "p90", "p99")
+    table = console.new_table("latency", *heads, numbers=heads)
+    for name, latency in _latencies(answer):
+        table.add_row(
+            name, console.seconds(latency.mean.value), console.between(latency.mean, console.seconds),
+            *(console.seconds(getattr(latency, point).value) for point in ("p50", "p90", "p99")),
+        )  # fmt: skip
+    screen.print(table)
+    table = console.new_table("service", "value", "interval", numbers=("value", "interval"))
+    for name, interval, show in _amounts(answer, price):
+        if interval is None:
+            table.add_row(name, "unknown", "")
+        else:
+            table.add_row(name, show(interval.value), console.between(interval, show))
+    screen.print(table)
+    parts = ", ".join(f"{name} {100 * share:.0f} %" for name, share in answer.parts.items() if share >= 0.005)
+    console.show_fact("step", f"{answer.batch:.1f} sequences decode together; {parts}")
+    fitting = "" if answer.fitting is None else f"; {answer.fitting:,} such sequences fit in the cache"
+    usable = "" if memory.usable_b is None else f" of {console.num_bytes(memory.usable_b)} usable"
+    console.show_fact("memory", f"weights {console.num_bytes(memory.weights_b)}{usable}{fitting}")
+    for remark in answer.notes:
+        console.show_fact("note", remark)
+
+
+def _latencies(answer: ServingPrediction) -> tuple[tuple[str, Latency], ...]:
+    return (
+        ("time to first token", answer.ttft_s), ("time per token", answer.tpot_s), ("between two tokens", answer.itl_s),
+        ("end to end", answer.e2e_s),
+    )  # fmt: skip
+
+
+def _amounts(answer: ServingPrediction, price: float | None) -> list[tuple[str, Any, Any]]:
+    gpus = answer.request.gpus
+
+    def plain(value: float) -> str:
+        return f"{value:,.4g}"
+
+    rows = [
+        ("tokens/s", answer.throughput_tok_s, plain), ("tokens/s per GPU", scaled(answer.throughput_tok_s, 1 / gpus), plain),
+        ("tokens/s per user", inverse(answer.tpot_s.mean), plain), ("requests/s", answer.requests_s, plain),
+        ("power per GPU", answer.power_w, console.watts), ("energy per token", answer.energy_per_token_j, console.joules),
+        ("energy per request", answer.energy_per_request_j, console.joules),
+    ]  # fmt: skip
+    if price is not None:
+        rows.append(("cost per million tokens", answer.cost_per_million_tokens(price), plain))
+    return rows

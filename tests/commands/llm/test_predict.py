@@ -1,0 +1,93 @@
+"""`kernelcast llm predict`: one service, a table of them, and what it says of bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from kernelcast.cli import main
+
+ASK = ("llm", "predict", "meta-llama/Llama-3.1-8B", "--device", "h100-sxm", "--input", "512", "--output", "64")
+
+
+def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ASK, "--concurrency", "8", "--gpus", "2", "--prices", "2.5", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["gpus"] == 2
+    assert answer["replicas"] == 2
+    for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s"):
+        latency = answer[name]
+        assert latency["mean"]["lower"] < latency["mean"]["value"] < latency["mean"]["upper"]
+        assert latency["p50"]["value"] <= latency["p90"]["value"] <= latency["p99"]["value"]
+    cost = answer["cost_per_million_tokens"]["value"]
+    assert cost == pytest.approx(2.5 * 2 / 3600 / answer["throughput_tok_s"]["value"] * 1e6)
+    assert sum(answer["step_parts"].values()) == pytest.approx(1)
+    assert answer["memory"]["sequences"] > 100
+    assert answer["energy_per_token_j"]["value"] > 0
+
+
+def test_the_screen_names_what_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ASK, "--rate", "2"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("time to first token", "time per token", "tokens/s per user", "energy per request", "gemm"):
+        assert word in shown
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ((), "--concurrency"), (("--concurrency", "8", "--rate", "1"), "one of"), (("--batch", "0"), "batch"),
+        (("--batch", "1", "--tp", "3"), "does not divide"), (("--batch", "1", "--gpus", "3", "--tp", "2"), "no multiple"),
+        (("--batch", "1", "--engine", "tgi"), "no engine"), (("--batch", "1", "--prices", "-1"), "price"),
+        (("--batch", "1", "--max-sequences", "0"), "sequences"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence(more: tuple[str, ...], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ASK, *more]) == 2
+    said = capsys.readouterr().err
+    assert word in said
+    assert "Traceback" not in said
+
+
+def test_a_model_that_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    big = (
+        "llm",
+        "predict",
+        "meta-llama/Llama-3.1-70B",
+        "--device",
+        "h100-sxm",
+        "--input",
+        "512",
+        "--output",
+        "64",
+        "--batch",
+        "1",
+    )
+    assert main(big) == 2
+    assert "141" in capsys.readouterr().err
+
+
+def test_a_table_keeps_its_rows_and_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"id": "b", "model": "llama-3.1-8b", "device": "h100-sxm", "isl": 256, "osl": 32, "batch": 4, "ttft_s": 9.0},
+        {"id": "a", "model": "no-such-model", "device": "h100-sxm", "isl": 256, "osl": 32, "batch": 4, "ttft_s": 9.0},
+    ]
+    source, out = tmp_path / "rows.parquet", tmp_path / "predicted.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), source)
+    assert main(["llm", "predict", "--table", str(source), "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["refused"] == 1
+    answers = pq.read_table(out).to_pylist()
+    assert [row["id"] for row in answers] == ["b", "a"]
+    assert answers[0]["ttft_s"] == 9.0
+    assert 0 < answers[0]["pred_ttft_lo_s"] < answers[0]["pred_ttft_s"] < answers[0]["pred_ttft_hi_s"] < 1
+    assert answers[0]["refused"] == ""
+    assert "no-such-model" in answers[1]["refused"]
+    assert answers[1]["pred_ttft_s"] is None
+
+
+def test_a_table_needs_somewhere_to_go(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["llm", "predict", "--table", "rows.parquet"]) == 2
+    assert "--out" in capsys.readouterr().err

@@ -1,0 +1,102 @@
+"""Continuous batching: what is sent is answered, in the order and times that the steps give; and it is fast."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from kernelcast.features.errors import SpecError
+from kernelcast.workloads.serving.batching.simulation import (
+    Arrivals,
+    Scheduling,
+    Service,
+    lengths,
+    poisson,
+    simulate,
+    weighted_quantiles,
+)
+
+from .test_step_table import table
+
+HOW = Scheduling(chunk=2048, sequences=256, cache_tokens=1e6)
+
+
+def closed(count: int, concurrency: int, inputs: int = 512, outputs: int = 64, how: Scheduling = HOW) -> Service:
+    return simulate(table(), Arrivals(np.full(count, inputs), np.full(count, outputs), None, concurrency), how)
+
+
+def test_a_lone_request_takes_its_steps() -> None:
+    service, steps = closed(1, 1), table()
+    assert service.first_s[0] == pytest.approx(steps.mixed(0, 0, [(512, 0)]))
+    assert service.last_s[0] - service.first_s[0] == pytest.approx(
+        sum(steps.decoding(1)(512 + i) for i in range(63)), rel=1e-6
+    )
+    assert service.steps == 64
+
+
+@pytest.mark.parametrize(
+    "how", [HOW, Scheduling(2048, 256, 1e6, mixes=False), Scheduling(2048, 256, 1e6, splits=False)]
+)
+def test_every_request_is_answered_after_it_is_sent(how: Scheduling) -> None:
+    service = closed(50, 8, how=how)
+    assert np.all(service.first_s > service.sent_s)
+    assert np.all(service.last_s > service.first_s)
+    assert service.weights.sum() == pytest.approx(50 * 63)
+    assert service.duration_s == pytest.approx(service.last_s.max())
+
+
+def test_no_more_run_than_the_cache_holds() -> None:
+    room_for_four = Scheduling(2048, 256, 4 * 576)
+    assert closed(40, 16, how=room_for_four).tokens <= 4
+    assert closed(40, 16).tokens > 4
+
+
+def test_a_sequence_that_never_fits_is_refused() -> None:
+    with pytest.raises(SpecError, match="576 tokens does not fit") as refused:
+        closed(1, 1, how=Scheduling(2048, 256, 500))
+    assert refused.value.field == "memory"
+
+
+def test_the_opening_burst_waits_longer_than_later_rounds() -> None:
+    service = closed(160, 16)
+    waits = service.first_s - service.sent_s
+    assert waits[:16].mean() > 2 * waits[32:].mean()
+
+
+def test_prompts_first_stall_the_others() -> None:
+    mixed, first = (closed(64, 16, how=Scheduling(2048, 256, 1e6, mixes=mixes)) for mixes in (True, False))
+    assert (
+        weighted_quantiles(first.gaps_s, first.weights, [1.0])[0]
+        > weighted_quantiles(mixed.gaps_s, mixed.weights, [0.5])[0]
+    )
+
+
+def test_a_cached_prefix_is_not_computed() -> None:
+    assert closed(16, 4, how=Scheduling(2048, 256, 1e6, cached=0.9)).busy_s < 0.8 * closed(16, 4).busy_s
+
+
+def test_arrivals_at_a_low_rate_do_not_wait() -> None:
+    random = np.random.default_rng(1)
+    sent = poisson(0.5, 40, random)
+    service = simulate(table(), Arrivals(np.full(40, 512), np.full(40, 16), sent), HOW)
+    assert np.median(service.first_s - service.sent_s) == pytest.approx(table().mixed(0, 0, [(512, 0)]), rel=0.01)
+    assert service.duration_s > 60
+
+
+def test_lengths_are_spread_about_their_mean() -> None:
+    drawn = lengths(1000, 0.2, 2000, np.random.default_rng(0))
+    assert drawn.min() >= 800
+    assert drawn.max() <= 1200
+    assert drawn.mean() == pytest.approx(1000, rel=0.02)
+
+
+def test_two_hundred_thousand_steps_a_second() -> None:
+    random, steps = np.random.default_rng(0), table()
+    arrivals = Arrivals(lengths(1024, 0.1, 400, random), lengths(1024, 0.1, 400, random), None, 32)
+    best = 0.0
+    for _ in range(3):
+        start = time.process_time()
+        service = simulate(steps, arrivals, HOW)
+        best = max(best, service.steps / (time.process_time() - start))
+    assert best >= 200_000

@@ -1,0 +1,59 @@
+"""Questions are checked where they are made."""
+
+from __future__ import annotations
+
+import pytest
+from kernelcast.features.errors import SpecError
+from kernelcast.workloads.architectures.config.catalogue import model_facts
+from kernelcast.workloads.architectures.estimate import formats_of
+from kernelcast.workloads.architectures.plan import ParallelPlan
+from kernelcast.workloads.serving.request import Load, ServingRequest, engine_named, replicas_of, scheduler_of
+
+FACTS = model_facts("llama-3.1-8b")
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"size": 0}, "concurrency"), ({"size": float("nan")}, "concurrency"), ({"input_tokens": 0}, "input_tokens"),
+        ({"output_tokens": float("inf")}, "output_tokens"), ({"spread": 1.0}, "spread"), ({"cached": -0.1}, "cached"),
+        ({"rounds": 0.5}, "rounds"), ({"requests": 0}, "requests"), ({"kind": "open", "size": -1}, "rate"),
+        ({"kind": "static", "size": 0.5}, "batch"),
+    ],
+)  # fmt: skip
+def test_a_load_says_what_is_wrong(values: dict[str, object], field: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        Load(**({"kind": "closed", "size": 8, "input_tokens": 100, "output_tokens": 10} | values))  # type: ignore[arg-type]
+    assert refused.value.field == field
+
+
+def test_a_question_beyond_the_model_is_refused() -> None:
+    long = Load("closed", 1, 200_000, 10)
+    with pytest.raises(SpecError, match="131072") as refused:
+        ServingRequest(FACTS, "h100-sxm", long, formats_of(FACTS))
+    assert refused.value.field == "input_tokens"
+
+
+def test_a_model_that_writes_nothing_is_refused() -> None:
+    facts = model_facts("bert-base")
+    with pytest.raises(SpecError, match="generates no text"):
+        ServingRequest(facts, "h100-sxm", Load("static", 1, 10, 10), formats_of(facts))
+
+
+def test_engines_by_any_name() -> None:
+    assert engine_named("TensorRT-LLM") == "trtllm"
+    with pytest.raises(SpecError, match="no engine 'sambaflow'"):
+        engine_named("sambaflow")
+
+
+def test_old_releases_schedule_prompts_first() -> None:
+    assert not scheduler_of("vllm", "0.6.1").mixes
+    assert scheduler_of("vllm", "0.11.2").mixes
+    assert scheduler_of("vllm", None).mixes
+
+
+def test_devices_are_a_multiple_of_the_plan() -> None:
+    assert replicas_of(ParallelPlan(tp=2), 8) == 4
+    with pytest.raises(SpecError, match="no multiple of the 4") as refused:
+        replicas_of(ParallelPlan(tp=4), 6)
+    assert refused.value.field == "gpus"

@@ -1,0 +1,102 @@
+"""Rows become questions without their labels; what cannot be answered says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernelcast.features.errors import SpecError
+from kernelcast.models.family_model.artifact import default_model_dir
+from kernelcast.models.predict.predictor import load_predictor
+from kernelcast.workloads.architectures.config.catalogue import model_facts
+from kernelcast.workloads.serving.predict import ServingPredictor
+from kernelcast.workloads.serving.table import COLUMNS, predict_rows, request_of, row_facts, row_formats
+
+TABLE = Path(__file__).parents[4] / "shared" / "benchmarks" / "serving" / "serving.parquet"
+ROW: dict[str, Any] = {
+    "model": "meta-llama/Llama-3.1-8B", "device": "nvidia-h100-sxm-80gb", "engine": "vllm", "engine_version": "0.17.0",
+    "num_gpus": 2, "tp": 2, "pp": 1, "isl": 1024.0, "osl": 64.0, "concurrency": 8.0,
+}  # fmt: skip
+LABELS = (
+    "ttft_s",
+    "tpot_s",
+    "itl_p50_s",
+    "e2e_s",
+    "throughput_tok_s",
+    "total_tok_s",
+    "power_w",
+    "energy_per_request_j",
+    "avg_batch",
+)
+
+
+def test_no_label_is_read() -> None:
+    assert not set(COLUMNS) & set(LABELS)
+    assert request_of(ROW) == request_of(ROW | dict.fromkeys(LABELS, 1e9))
+
+
+def test_loads_of_rows() -> None:
+    assert request_of(ROW).load.kind == "closed"
+    assert request_of(ROW | {"concurrency": None, "request_rate": 4.0}).load.kind == "open"
+    assert request_of(ROW | {"concurrency": None, "batch": 16.0, "load": "static batch"}).load.kind == "static"
+    assert request_of(ROW | {"concurrency": None, "load": "offline (infinite rate)"}).load.kind == "queued"
+    with pytest.raises(SpecError, match="needs a load"):
+        request_of(ROW | {"concurrency": None})
+
+
+def test_plans_of_rows() -> None:
+    assert request_of(ROW | {"num_gpus": 8}).replicas == 4
+    assert request_of(ROW | {"tp": None}).plan.tp == 2
+    piped = request_of(ROW | {"tp": None, "note": "parallelism: PP"}).plan
+    assert (piped.tp, piped.pp) == (1, 2)
+    with pytest.raises(SpecError, match="whole number"):
+        request_of(ROW | {"tp": 1.5})
+
+
+def test_a_model_by_its_shape() -> None:
+    shape = {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 128256}
+    facts = row_facts(ROW | shape | {"model": "someone/else"})
+    assert facts.parameters == pytest.approx(model_facts("llama-3.1-8b").parameters, rel=0.001)
+    experts = row_facts(ROW | shape | {"model": "someone/else", "experts": 16, "top_k": 2, "moe_ffn": 1024})
+    assert any(part.name == "moe" for _, part in experts.parts)
+    with pytest.raises(SpecError, match="ships"):
+        row_facts(ROW | {"model": "someone/else"})
+
+
+def test_formats_of_rows() -> None:
+    dense, gpt_oss = model_facts("llama-3.1-70b"), model_facts("gpt-oss-120b")
+    assert row_formats(ROW | {"weight_dtype": "nvfp4|nvfp4"}, dense).kv == "fp8"
+    assert row_formats(ROW | {"weight_dtype": "fp8|fp8_block"}, dense).weights == "fp8"
+    assert row_formats(ROW | {"precision": "fp4"}, gpt_oss).experts == "mxfp4"
+    assert row_formats(ROW | {"precision": "fp16"}, dense).dtype == "fp16"
+
+
+def test_rows_are_answered_in_order_and_refusals_give_reasons() -> None:
+    service = ServingPredictor(load_predictor(default_model_dir()))
+    rows = [ROW, ROW | {"engine": "sambaflow"}, ROW | {"concurrency": 16.0}, ROW | {"device": "unknown"}]
+    columns = predict_rows(rows, service)
+    assert [bool(reason) for reason in columns["refused"]] == [False, True, False, True]
+    assert "sambaflow" in columns["refused"][1]
+    assert columns["pred_tpot_s"][0] < columns["pred_tpot_s"][2]
+    for name, values in columns.items():
+        if name != "refused":
+            assert values[0] is not None, name
+            assert values[1] is None
+    for word, unit in (("ttft", "s"), ("throughput", "tok_s"), ("energy_per_token", "j")):
+        low, value, high = (columns[f"pred_{word}{end}_{unit}"][0] for end in ("_lo", "", "_hi"))
+        assert low < value < high
+
+
+@pytest.mark.skipif(not TABLE.exists(), reason="the public table of services is not on this machine")
+def test_nearly_every_public_row_is_a_question() -> None:
+    import pyarrow.parquet as pq
+
+    refused = 0
+    rows = pq.read_table(TABLE, columns=list(COLUMNS)).to_pylist()
+    for row in rows:
+        try:
+            request_of(row)
+        except SpecError:
+            refused += 1
+    assert refused <= 0.03 * len(rows)

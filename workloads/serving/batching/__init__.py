@@ -1,0 +1,1 @@
+"""Continuous batching over times of steps: simulated event by event, and in closed form"""

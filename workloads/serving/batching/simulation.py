@@ -1,0 +1,249 @@
+"""Continuous batching as a discrete-event simulation over a table of step times.
+
+An engine runs one step after the other. Before each it admits waiting requests while keys and values of theirs have room;
+the step then decodes one token of every running sequence and computes as many tokens of admitted prompts as its budget
+leaves. Engines that do not mix run a step of prompts alone first. Steps between two events (an arrival, the end of a
+sequence) differ in context alone, by which a table is linear between its points: they are run as one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ....features.batch.cases import Floats
+from ....features.errors import SpecError
+from .step_table import StepTable
+
+MAX_STEPS = 200_000_000
+"""Most steps simulated: some days of a server, so that a load in the wrong unit ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """How an engine forms steps.
+
+    Attributes:
+        chunk: Most tokens of a step (vLLM's `max_num_batched_tokens`, TensorRT-LLM's `max_num_tokens`).
+        sequences: Most sequences that run together.
+        cache_tokens: Positions of keys and values that fit.
+        mixes: Whether prompts and decoding share a step; else steps of prompts go first.
+        splits: Whether a prompt may be computed in chunks.
+        reserved: Share of a request's output whose room is kept when it is admitted.
+        cached: Share of a prompt whose keys and values the prefix cache has; its last token is always computed.
+        between_s: Seconds of the engine and its client per request outside steps: parsing, tokenising, sending.
+    """
+
+    chunk: int
+    sequences: int
+    cache_tokens: float
+    mixes: bool = True
+    splits: bool = True
+    reserved: float = 1.0
+    between_s: float = 0.0
+    cached: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Requests in the order in which they are sent.
+
+    Attributes:
+        inputs: Tokens of each prompt, shape `(n,)`.
+        outputs: Tokens of each answer, shape `(n,)`.
+        at_s: When each is sent, shape `(n,)`; None: a closed loop sends the next when one is answered.
+        concurrency: Requests under way in a closed loop.
+    """
+
+    inputs: npt.NDArray[np.int64]
+    outputs: npt.NDArray[np.int64]
+    at_s: Floats | None = None
+    concurrency: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a simulation gives; times are shapes `(n,)` in the order of the requests.
+
+    Attributes:
+        sent_s: When a request was sent.
+        first_s: When its first token came.
+        last_s: When its last token came.
+        outputs: Tokens of its answer.
+        gaps_s: Times between two tokens that occurred, any order.
+        weights: How often each of `gaps_s` did.
+        duration_s: From the first request to the last answer.
+        busy_s: Seconds in steps.
+        energy_j: Joules of all devices in steps.
+        steps: Steps that ran.
+        tokens: Mean number of sequences that decode in a step.
+    """
+
+    sent_s: Floats
+    first_s: Floats
+    last_s: Floats
+    outputs: npt.NDArray[np.int64]
+    gaps_s: Floats
+    weights: Floats
+    duration_s: float
+    busy_s: float
+    energy_j: float
+    steps: int
+    tokens: float
+
+
+def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
+    """Run an engine until all requests are answered.
+
+    Raises:
+        SpecError: a request is longer than what fits.
+    """
+    inputs, outputs = arrivals.inputs.tolist(), arrivals.outputs.tolist()
+    n = len(inputs)
+    longest = max(map(sum, zip(inputs, outputs, strict=True)))
+    if longest > how.cache_tokens:
+        raise SpecError(
+            f"a sequence of {longest} tokens does not fit: there is room for {max(0, int(how.cache_tokens))}; "
+            "use more devices, smaller formats or shorter sequences", field="memory",
+        )  # fmt: skip
+    closed = arrivals.at_s is None
+    sent = [0.0] * n if arrivals.at_s is None else arrivals.at_s.tolist()
+    first, last = [0.0] * n, [0.0] * n
+    upcoming = min(arrivals.concurrency, n) if closed else 0
+    waiting: deque[int] = deque(range(upcoming))
+    prompts: deque[list[int]] = deque()
+    ends: list[tuple[int, int]] = []
+    gaps: list[float] = []
+    weights: list[float] = []
+    now = busy = energy = 0.0
+    ran = counter = running = total = decoded = 0
+    # Seconds since the last step that decoded, in engines whose prompts go first.
+    stalled = 0.0
+    needs = [i + how.reserved * o for i, o in zip(inputs, outputs, strict=True)]
+    room = how.cache_tokens
+    while True:
+        while not closed and upcoming < n and sent[upcoming] <= now:
+            waiting.append(upcoming)
+            upcoming += 1
+        while (
+            waiting
+            and running + len(prompts) < how.sequences
+            and (needs[waiting[0]] <= room or not running + len(prompts))
+        ):
+            request = waiting.popleft()
+            room -= needs[request]
+            prompts.append([request, min(int(how.cached * inputs[request]), inputs[request] - 1)])
+        if prompts:
+            # At least one token is left for prompts, however many sequences decode.
+            budget = max(how.chunk - (running if how.mixes else 0), 1)
+            chunks: list[tuple[int, int]] = []
+            finished: list[int] = []
+            for item in prompts:
+                left = inputs[item[0]] - item[1]
+                if left > budget and (not how.splits and chunks):
+                    break
+                new = min(left, budget) if how.splits else left
+                chunks.append((new, item[1]))
+                item[1] += new
+                budget -= new
+                if item[1] == inputs[item[0]]:
+                    finished.append(item[0])
+                if budget <= 0:
+                    break
+            beside = running if how.mixes else 0
+            context = total / beside if beside else 0.0
+            step_s = table.mixed(beside, context, chunks)
+            energy += table.mixed(beside, context, chunks, energy=True)
+            now += step_s
+            busy += step_s
+            ran += 1
+            if running and not how.mixes:
+                stalled += step_s
+            if beside:
+                gaps.append(step_s)
+                weights.append(float(beside))
+                counter += 1
+                total += beside
+                decoded += beside
+            for request in finished:
+                prompts.popleft()
+                first[request] = now
+                if outputs[request] > 1:
+                    heapq.heappush(ends, (counter + outputs[request] - 1, request))
+                    running += 1
+                    total += inputs[request]
+                else:
+                    ends.append((counter, request))
+                    heapq.heapify(ends)
+                    running += 1
+                    total += inputs[request]
+        elif running:
+            line = table.decoding(running)
+            steps = ends[0][0] - counter
+            context = total / running
+            if steps > 0:
+                step_s = line(context + (steps - 1) / 2)
+                if not closed and upcoming < n and now + steps * step_s > sent[upcoming]:
+                    steps = min(steps, max(1, int((sent[upcoming] - now) / line(context)) + 1))
+                    step_s = line(context + (steps - 1) / 2)
+                now += steps * step_s
+                busy += steps * step_s
+                energy += steps * table.decoding(running, energy=True)(context + (steps - 1) / 2)
+                ran += steps
+                counter += steps
+                total += steps * running
+                decoded += steps * running
+                after_prompts = stalled > 0
+                if after_prompts:
+                    gaps.append(step_s + stalled)
+                    weights.append(float(running))
+                    stalled = 0.0
+                gaps.append(step_s)
+                weights.append(float((steps - after_prompts) * running))
+        elif upcoming < n and not closed:
+            now = max(now, sent[upcoming])
+            continue
+        else:
+            break
+        while ends and ends[0][0] <= counter:
+            request = heapq.heappop(ends)[1]
+            last[request] = now
+            running -= 1
+            total -= inputs[request] + outputs[request] - 1
+            room += needs[request]
+            if closed and upcoming < n:
+                sent[upcoming] = now
+                waiting.append(upcoming)
+                upcoming += 1
+        if ran > MAX_STEPS:
+            raise SpecError(f"the load takes more than {MAX_STEPS:,} steps; ask for fewer requests", field="requests")
+    return Service(
+        np.array(sent), np.array(first) + how.between_s, np.array(last) + how.between_s, arrivals.outputs, np.array(gaps),
+        np.array(weights), now - sent[0], busy, energy, ran, decoded / max(ran, 1),
+    )  # fmt: skip
+
+
+def lengths(mean: float, spread: float, count: int, random: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Whole lengths, evenly spread from `mean·(1 - spread)` to `mean·(1 + spread)`, at least 1; shape `(count,)`."""
+    low, high = mean * (1 - spread), mean * (1 + spread)
+    drawn = np.full(count, mean) if spread == 0 else random.uniform(low, high, count)
+    return np.maximum(1, np.rint(drawn)).astype(np.int64)
+
+
+def poisson(rate: float, count: int, random: np.random.Generator) -> Floats:
+    """Times of arrivals of a Poisson process of `rate` per second, the first at 0; shape `(count,)`."""
+    return np.concatenate([[0.0], np.cumsum(random.exponential(1 / rate, count - 1))])
+
+
+def weighted_quantiles(values: Floats, weights: Floats, shares: Sequence[float]) -> list[float]:
+    """Quantiles of values that occur `weights` times each; NaN of none."""
+    if not len(values):
+        return [float("nan")] * len(shares)
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    return [float(values[order][np.searchsorted(below, share * below[-1])]) for share in shares]

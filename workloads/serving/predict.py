@@ -1,0 +1,278 @@
+"""What a service gives and takes: latencies with percentiles, throughput, power, energy, cost and memory, with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...features.device import Device
+from ...features.errors import SpecError
+from ...models.predict.prediction import Interval
+from ...models.predict.predictor import ArtifactPredictor
+from ..architectures.memory import Memory, memory
+from ..architectures.step import Step
+from .batching.simulation import Arrivals, Scheduling, Service, lengths, poisson, simulate, weighted_quantiles
+from .batching.step_table import StepTable
+from .request import Load, ServingRequest, scheduler_of
+from .service_profile import ServiceProfile, service_profile
+from .service_steps import ServiceSteps, service_steps
+
+SHARES = (0.5, 0.9, 0.99)
+"""Percentiles of every latency."""
+_SERVED = ("closed", "open")
+"""Loads that come through a server; batches are given to the engine itself."""
+WAITING_SHARE = 0.35
+"""Power of a GPU that waits for its host between steps of a service, as a share of its limit. Fitted: the median over saturated
+servers of ML.ENERGY 2.0 is 0.33, over static batches of Splitwise 0.43; clocks stay high between steps."""
+MAX_CLOSED = 4000
+"""Most requests simulated unless a number is given; more change the mean of a closed loop by less than its interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A latency over requests or tokens, in seconds.
+
+    Attributes:
+        mean: Its mean.
+        p50: Its median.
+        p90: The value that 90 % stay below.
+        p99: The value that 99 % stay below.
+    """
+
+    mean: Interval
+    p50: Interval
+    p90: Interval
+    p99: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class ServingPrediction:
+    """What a service gives and takes.
+
+    Attributes:
+        request: The question.
+        ttft_s: Time from sending a request to its first token.
+        tpot_s: Time per token after the first, one value a request.
+        itl_s: Time between two tokens.
+        e2e_s: Time from sending a request to its last token.
+        throughput_tok_s: Tokens of answers per second, all devices together.
+        total_tok_s: Tokens of prompts and answers per second.
+        requests_s: Requests per second.
+        power_w: Mean power of one device; None where unknown.
+        energy_per_token_j: Joules of all devices per token of an answer; None where unknown.
+        energy_per_request_j: Joules of all devices per request.
+        memory: Memory of the fullest device, all places of the cache taken by the load.
+        fitting: Sequences of this load's full length that fit in the cache of a replica; None where that is unknown.
+        batch: Mean sequences that decode in a step of one replica.
+        parts: Share of each part of a decode step at that batch.
+        coverage: Share of services the intervals are built to contain.
+        steps: Steps simulated.
+        notes: What to know of the answer.
+    """
+
+    request: ServingRequest
+    ttft_s: Latency
+    tpot_s: Latency
+    itl_s: Latency
+    e2e_s: Latency
+    throughput_tok_s: Interval
+    total_tok_s: Interval
+    requests_s: Interval
+    power_w: Interval | None
+    energy_per_token_j: Interval | None
+    energy_per_request_j: Interval | None
+    memory: Memory
+    fitting: int | None
+    batch: float
+    parts: Mapping[str, float]
+    coverage: float
+    steps: int
+    notes: tuple[str, ...]
+
+    def cost_per_million_tokens(self, price_per_hour: float) -> Interval:
+        """Price of a million tokens of answers at a price of one device and hour.
+
+        Raises:
+            SpecError: the price is negative or no number.
+        """
+        if not math.isfinite(price_per_hour) or price_per_hour < 0:
+            raise SpecError(f"a price must be at least 0 per hour, got {price_per_hour!r}", field="prices")
+        per_s = price_per_hour * self.request.gpus / 3600
+        rate = self.throughput_tok_s
+        return Interval(1e6 * per_s / rate.value, 1e6 * per_s / rate.upper, 1e6 * per_s / rate.lower)
+
+
+class ServingPredictor:
+    """Answers questions; times of steps are shared by questions of one model, device, plan and engine."""
+
+    def __init__(self, predictor: ArtifactPredictor) -> None:
+        self.predictor = predictor
+        self._times: dict[tuple[object, ...], ServiceSteps] = {}
+
+    def times(self, request: ServingRequest) -> ServiceSteps:
+        """Times of the steps of a question."""
+        key = (request.facts, request.device, request.plan, request.formats, request.engine, request.engine_version)
+        if key not in self._times:
+            self._times[key] = service_steps(self.predictor, request)
+        return self._times[key]
+
+    def predict(self, request: ServingRequest) -> ServingPrediction:
+        """What a service gives and takes.
+
+        Raises:
+            SpecError: the model does not fit, a sequence does not, or a kernel cannot be predicted.
+        """
+        request = replace(request, device=self.predictor.devices.get(request.device).name)
+        plan = set_up(self, request)
+        return _answer(request, plan, simulate(plan.table, plan.arrivals, plan.how), self.times(request))
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """What a simulation of a question needs, and what is known before it.
+
+    Attributes:
+        profile: What the service takes beyond steps.
+        table: Steps.
+        arrivals: Requests.
+        how: How the engine schedules them.
+        memory: Memory of the fullest device.
+        limit_w: Power limit of a device; infinite where it is not public.
+    """
+
+    profile: ServiceProfile
+    table: StepTable
+    arrivals: Arrivals
+    how: Scheduling
+    memory: Memory
+    limit_w: float
+
+
+def set_up(service: ServingPredictor, request: ServingRequest) -> SetUp:
+    """What a simulation of a question needs.
+
+    Raises:
+        SpecError: the model does not fit, or a kernel cannot be predicted.
+    """
+    device = service.predictor.devices.get(request.device)
+    profile = service_profile(request.engine, request.engine_version, device.vendor, request.client)
+    load, how, holds = _scheduled(request, device, profile)
+    arrivals = arrivals_of(load, how)
+    table = StepTable(
+        service.times(request), batch=min(how.sequences, len(arrivals.inputs), arrivals.concurrency or how.sequences),
+        length=int(max(arrivals.inputs + arrivals.outputs)), prompt=int(max(arrivals.inputs)), chunk=how.chunk,
+        overhead=profile.overhead, waiting_w=WAITING_SHARE * (device.fact("tdp_w") or 0.0) * request.plan.devices,
+    )  # fmt: skip
+    return SetUp(profile, table, arrivals, how, holds, device.fact("tdp_w") or math.inf)
+
+
+def _scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) -> tuple[Load, Scheduling, Memory]:
+    """The load of one replica and how its engine schedules it."""
+    load, plan = request.load, request.plan
+    if request.replicas > 1 and load.kind != "queued":
+        share = load.size / request.replicas
+        load = replace(load, size=share if load.kind == "open" else max(1, math.ceil(share)))
+    engine = scheduler_of(request.engine, request.engine_version)
+    chunk = request.chunk or engine.chunk
+    longest = math.ceil(load.input_tokens * (1 + load.spread)) + math.ceil(load.output_tokens * (1 + load.spread))
+    batch = min(request.sequences or engine.sequences, 256)
+    holds = memory(request.facts, Step.decode(batch, longest), request.formats, plan, device)
+    sequences = request.sequences or (10**9 if load.kind == "static" else engine.sequences)
+    room = math.inf
+    if holds.device_b is not None:
+        # Engines keep the workspace of their largest step beside the weights.
+        others_b = holds.weights_b + holds.activations_b
+        free_b = engine.whole * holds.device_b - others_b
+        room_b = engine.of_free * free_b if engine.of_free < 1 else free_b
+        if room_b <= 0:
+            raise SpecError(
+                f"{request.facts.name} with weights {request.formats.weights} takes {holds.weights_b / 1e9:.4g} GB of each "
+                f"{device.title} under {plan}, of {engine.whole * holds.device_b / 1e9:.4g} GB that {request.engine} uses; use "
+                "more devices (tp, pp) or smaller weights", field="memory",
+            )  # fmt: skip
+        if holds.cache_per_sequence_b:
+            room = longest * room_b / holds.cache_per_sequence_b * plan.dp
+    how = Scheduling(
+        chunk=chunk, sequences=sequences, cache_tokens=room, mixes=engine.mixes, splits=engine.splits,
+        reserved=engine.reserved, between_s=profile.between_s if load.kind in _SERVED else 0.0, cached=load.cached,
+    )  # fmt: skip
+    return load, how, holds
+
+
+def arrivals_of(load: Load, how: Scheduling) -> Arrivals:
+    """The requests that a client sends."""
+    random = np.random.default_rng(load.seed)
+    if load.kind == "static":
+        count = round(load.size)
+    elif load.kind == "closed":
+        count = load.requests or min(round(load.size * load.rounds), max(MAX_CLOSED, round(load.size)))
+    elif load.kind == "open":
+        count = load.requests or 1000
+    else:
+        # Three times what runs together: the ends of the queue weigh little.
+        fits = how.cache_tokens / (load.input_tokens + load.output_tokens)
+        count = load.requests or int(min(max(3 * min(fits, how.sequences), 64), MAX_CLOSED))
+    inputs, outputs = (lengths(mean, load.spread, count, random) for mean in (load.input_tokens, load.output_tokens))
+    if load.kind == "open":
+        return Arrivals(inputs, outputs, poisson(load.size, count, random))
+    return Arrivals(inputs, outputs, None, min(round(load.size), count) if load.kind == "closed" else count)
+
+
+def _answer(request: ServingRequest, plan: SetUp, service: Service, times: ServiceSteps) -> ServingPrediction:
+    arrivals, table, how = plan.arrivals, plan.table, plan.how
+    replicas = request.replicas
+    ttft = service.first_s - service.sent_s
+    gaps = np.maximum(service.outputs - 1, 1)
+    tpot = np.where(service.outputs > 1, (service.last_s - service.first_s) / gaps, np.nan)
+    output_sum, input_sum = float(service.outputs.sum()), float(arrivals.inputs.sum())
+    duration_s = max(service.duration_s + how.between_s, 1e-9)
+    widths = plan.profile.half_widths
+
+    def spread(value: float, target: str) -> Interval:
+        half = widths[target]
+        return Interval(value, value * math.exp(-half), value * math.exp(half))
+
+    def latency(values: np.ndarray, target: str) -> Latency:
+        known = values[np.isfinite(values)]
+        if not len(known):
+            known = np.array([0.0])
+        points = [float(known.mean()), *np.quantile(known, SHARES).tolist()]
+        return Latency(*(spread(point, target) for point in points))
+
+    itl_points = weighted_quantiles(service.gaps_s, service.weights, SHARES)
+    itl_mean = float(np.average(service.gaps_s, weights=service.weights)) if len(service.gaps_s) else 0.0
+    power = per_token = per_request = None
+    idle = times.resting_w
+    if table.knows_energy:
+        total_j = service.energy_j + idle * request.plan.devices * max(0.0, duration_s - service.busy_s)
+        power = spread(min(total_j / duration_s / request.plan.devices, plan.limit_w), "power")
+        per_token, per_request = spread(total_j / output_sum, "energy"), spread(total_j / len(service.outputs), "energy")
+    batch = max(1, round(service.tokens))
+    parts = times.parts([Step.decode(batch, max(1, int(arrivals.inputs.mean() + arrivals.outputs.mean() / 2)))])
+    sums = {name: float(values[0]) for name, values in parts.items()}
+    whole = sum(sums.values())
+    longest = float((arrivals.inputs + arrivals.outputs).max())
+    return ServingPrediction(
+        request=request, ttft_s=latency(ttft, "ttft"), tpot_s=latency(tpot, "tpot"),
+        itl_s=Latency(*(spread(point if math.isfinite(point) else 0.0, "tpot") for point in (itl_mean, *itl_points))),
+        e2e_s=latency(service.last_s - service.sent_s, "e2e"),
+        throughput_tok_s=spread(replicas * output_sum / duration_s, "throughput"),
+        total_tok_s=spread(replicas * (output_sum + input_sum) / duration_s, "throughput"),
+        requests_s=spread(replicas * len(service.outputs) / duration_s, "throughput"),
+        power_w=power, energy_per_token_j=per_token, energy_per_request_j=per_request,
+        memory=plan.memory, fitting=None if math.isinf(how.cache_tokens) else int(how.cache_tokens // longest),
+        batch=service.tokens, parts={name: value / whole for name, value in sums.items()}, coverage=0.9, steps=service.steps,
+        notes=_notes(request, how, longest),
+    )  # fmt: skip
+
+
+def _notes(request: ServingRequest, how: Scheduling, longest: float) -> tuple[str, ...]:
+    notes = []
+    if how.cache_tokens < longest * request.load.size and request.load.kind in ("closed", "static"):
+        notes.append(
+            f"the cache holds {how.cache_tokens / longest:.0f} sequences of {longest:.0f} tokens: the others wait for room"
+        )
+    return tuple(notes)

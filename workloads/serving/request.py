@@ -1,0 +1,232 @@
+"""What is asked of a service: a model on devices under a plan, in an engine, under a load of requests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ...features.errors import SpecError, listed
+from ..architectures.facts import ModelFacts
+from ..architectures.plan import ONE_DEVICE, ParallelPlan
+from ..architectures.step import Formats
+
+MAX_TOKENS = 10_000_000
+"""Longest prompt or answer accepted."""
+MAX_REQUESTS = 100_000
+"""Most requests simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How an engine schedules by default.
+
+    Attributes:
+        chunk: Most tokens of a step.
+        sequences: Most sequences that run together.
+        mixes: Whether prompts and decoding share a step.
+        splits: Whether a prompt may be computed in chunks.
+        reserved: Share of a request's output whose room is kept when it is admitted. An engine that admits by the prompt alone
+            holds half of its sequences' outputs on average.
+        whole: Share of a device's memory that weights, workspaces and cache share.
+        of_free: Share of what is free after the weights that the cache takes.
+        source: Where the defaults come from.
+    """
+
+    chunk: int
+    sequences: int
+    mixes: bool
+    splits: bool
+    reserved: float
+    whole: float
+    of_free: float
+    source: str
+
+
+ENGINES: Mapping[str, Engine] = {
+    "vllm": Engine(
+        8192,
+        1024,
+        True,
+        True,
+        0.5,
+        0.9,
+        1.0,
+        "vLLM V1, gpu_memory_utilization 0.9, usage_context api_server on a data-centre GPU",
+    ),
+    "vllm-v0": Engine(16384, 256, False, False, 0.5, 0.9, 1.0, "vLLM before 0.8: prompts first, none in chunks"),
+    "sglang": Engine(
+        8192, 1024, False, True, 0.5, 0.9, 1.0, "SGLang server arguments: chunked_prefill_size, no mixed chunks"
+    ),
+    "trtllm": Engine(
+        8192,
+        2048,
+        True,
+        False,
+        1.0,
+        0.98,
+        0.9,
+        "TensorRT-LLM: max_num_tokens, free_gpu_memory_fraction 0.9, GUARANTEED_NO_EVICT",
+    ),
+    "pytorch": Engine(1 << 20, 4096, False, False, 1.0, 0.98, 1.0, "a static batch: one step for all prompts"),
+}
+"""By scheduler; `scheduler_of` says which an engine has."""
+
+ALIASES: Mapping[str, str] = {
+    "vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm", "trt-llm": "trtllm",
+    "pytorch": "pytorch", "transformers": "pytorch", "pytorch-hf/fastchat": "pytorch", "deepspeed-mii": "deepspeed",
+    "deepspeed": "deepspeed", "llama.cpp": "llama.cpp", "vllm (splitwise profiling)": "vllm",
+}  # fmt: skip
+"""Engines by the names users write."""
+
+_V1_FROM = (0, 8)
+"""vLLM's release in which the V1 engine, with chunked prefill, became the default."""
+
+
+def engine_named(name: str) -> str:
+    """An engine by any of its names.
+
+    Raises:
+        SpecError: there is none of that name.
+    """
+    engine = ALIASES.get(name.strip().lower())
+    if engine is None:
+        raise SpecError(f"no engine {name!r}; it is one of {listed(sorted(set(ALIASES.values())))}", field="engine")
+    return engine
+
+
+def scheduler_of(engine: str, version: str | None) -> Engine:
+    """How a version of an engine schedules; without one, as its newest release."""
+    if engine == "vllm" and version and _release(version) < _V1_FROM:
+        return ENGINES["vllm-v0"]
+    return ENGINES.get(engine, ENGINES["pytorch"])
+
+
+def _release(version: str) -> tuple[int, int]:
+    numbers = [int(digits) for word in version.split(".")[:2] if (digits := "".join(c for c in word if c.isdigit()))]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else _V1_FROM
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Requests and the client that sends them.
+
+    Attributes:
+        kind: `closed`: a number under way, each answered one followed by the next. `open`: a rate, at random times.
+        `static`: one
+            batch, all at once. `queued`: more than the engine takes, all at once.
+        size: Requests under way; requests per second; sequences of the batch; unused for `queued`.
+        input_tokens: Mean tokens of a prompt.
+        output_tokens: Mean tokens of an answer.
+        rounds: Requests per request under way in a closed loop. 10 is what vLLM's and InferenceX's clients send, 1 is a burst.
+        requests: Requests in all; None: what `rounds` gives.
+        spread: Half the range of lengths, as a share of their mean.
+        cached: Share of a prompt that the prefix cache already has, so that it is not computed.
+        seed: Of random lengths and times.
+    """
+
+    kind: Literal["closed", "open", "static", "queued"]
+    size: float
+    input_tokens: float
+    output_tokens: float
+    rounds: float = 10.0
+    requests: int | None = None
+    spread: float = 0.0
+    cached: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("input_tokens", "output_tokens"):
+            value = getattr(self, name)
+            if not math.isfinite(value) or not 1 <= value <= MAX_TOKENS:
+                raise SpecError(f"{name} must be between 1 and {MAX_TOKENS}, got {value!r}", field=name)
+        name = {"closed": "concurrency", "open": "rate", "static": "batch", "queued": "load"}[self.kind]
+        if not math.isfinite(self.size) or self.size <= 0 or (self.kind in ("closed", "static") and self.size < 1):
+            raise SpecError(f"{name} must be positive, got {self.size!r}", field=name)
+        if self.kind in ("closed", "static") and self.size > MAX_REQUESTS:
+            raise SpecError(f"{name} must be at most {MAX_REQUESTS}, got {self.size!r}", field=name)
+        if not 0 <= self.spread < 1:
+            raise SpecError(f"spread must be at least 0 and below 1, got {self.spread!r}", field="spread")
+        if not 0 <= self.cached < 1:
+            raise SpecError(f"cached must be at least 0 and below 1, got {self.cached!r}", field="cached")
+        if not math.isfinite(self.rounds) or self.rounds < 1:
+            raise SpecError(f"rounds must be at least 1, got {self.rounds!r}", field="rounds")
+        if self.requests is not None and not 1 <= self.requests <= MAX_REQUESTS:
+            raise SpecError(f"requests must be between 1 and {MAX_REQUESTS}, got {self.requests!r}", field="requests")
+
+    def __str__(self) -> str:
+        what = {
+            "closed": f"{self.size:g} under way", "open": f"{self.size:g} per second", "static": f"a batch of {self.size:g}",
+            "queued": "all queued",
+        }[self.kind]  # fmt: skip
+        return f"{what}, {self.input_tokens:g} tokens in, {self.output_tokens:g} out"
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRequest:
+    """A question: what a service of a model gives its users, and what it takes.
+
+    Attributes:
+        facts: The model.
+        device: Name of the device in the catalogue.
+        load: Requests.
+        formats: Number formats.
+        plan: How one replica is split.
+        engine: Engine, one of `ALIASES`' values.
+        engine_version: Its version; None: the newest known.
+        replicas: Copies of the plan that share the load evenly.
+        chunk: Most tokens of a step; None: the engine's default.
+        sequences: Most sequences that run together; None: the engine's default.
+        client: A benchmark whose client and server are known (`service_profiles.yaml`); empty for others.
+    """
+
+    facts: ModelFacts
+    device: str
+    load: Load
+    formats: Formats
+    plan: ParallelPlan = field(default=ONE_DEVICE)
+    engine: str = "vllm"
+    engine_version: str | None = None
+    replicas: int = 1
+    chunk: int | None = None
+    sequences: int | None = None
+    client: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.facts.generates:
+            raise SpecError(
+                f"{self.facts.name} generates no text; `kernelcast estimate` says what a step costs", field="model"
+            )
+        self.facts.check_plan(self.plan)
+        for name in ("replicas", "chunk", "sequences"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise SpecError(f"{name} must be at least 1, got {value!r}", field=name)
+        longest = self.load.input_tokens + self.load.output_tokens
+        if self.facts.max_length is not None and longest > self.facts.max_length:
+            raise SpecError(
+                f"{longest:.0f} tokens are longer than the {self.facts.max_length} that {self.facts.name} is made for; shorten "
+                "the prompts or the answers", field="input_tokens",
+            )  # fmt: skip
+
+    @property
+    def gpus(self) -> int:
+        """Devices of all replicas."""
+        return self.plan.devices * self.replicas
+
+
+def replicas_of(plan: ParallelPlan, gpus: int | None) -> int:
+    """Copies of a plan on so many devices; None: one.
+
+    Raises:
+        SpecError: the devices are no multiple of the plan's.
+    """
+    if gpus is None:
+        return 1
+    if gpus < 1 or gpus % plan.devices:
+        raise SpecError(
+            f"gpus {gpus} is no multiple of the {plan.devices} that the plan takes ({plan}); use {plan.devices} or "
+            f"{plan.devices * max(1, -(-gpus // plan.devices))}", field="gpus",
+        )  # fmt: skip
+    return gpus // plan.devices

@@ -1,0 +1,71 @@
+"""What serving adds to steps: time per request outside them, and how far services are from their simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from .batching.step_table import Overhead
+
+PROFILES = Path(__file__).with_name("service_profiles.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceProfile:
+    """Numbers of a service, fitted to public services (`benchmarks/llm_serving_fit.py`) or stated.
+
+    Attributes:
+        overhead: What a service takes per step beyond the engine's own times of steps.
+        between_s: Seconds per request outside steps: receiving, tokenising, sending the first token.
+        half_widths: Half-widths of 90 % intervals in logarithms, by target.
+        source: What it is fitted to.
+    """
+
+    overhead: Overhead
+    between_s: float
+    half_widths: Mapping[str, float]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A profile and what it is of; an empty vendor or client is any, an empty version all."""
+
+    engine: str
+    version: str
+    vendor: str
+    client: str
+    profile: ServiceProfile
+
+
+@cache
+def _entries() -> tuple[_Entry, ...]:
+    raw = yaml.safe_load(PROFILES.read_text(encoding="utf-8"))["services"]
+    return tuple(
+        _Entry(
+            item["engine"], str(item.get("version", "")), item.get("vendor", ""), item.get("client", ""),
+            ServiceProfile(Overhead(**item.get("overhead", {})), item["between_s"], item["half_widths"], item["source"]),
+        )
+        for item in raw
+    )  # fmt: skip
+
+
+def service_profile(engine: str, version: str | None, vendor: str, client: str = "") -> ServiceProfile:
+    """The profile of a client's services with an engine; else of the first version not below one given; else of any."""
+    near = [item for item in _entries() if item.engine == engine and item.vendor in ("", vendor)]
+    for item in near:
+        if client and item.client == client:
+            return item.profile
+        if not item.client and (not item.version or (version and release(version) <= release(item.version))):
+            return item.profile
+    return next(item.profile for item in _entries() if item.engine == "other")
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Major and minor number of a version."""
+    digits = ["".join(char for char in word if char.isdigit()) for word in version.split(".")[:2]]
+    return tuple(int(word) if word else 0 for word in digits)

@@ -1,0 +1,122 @@
+"""Times of the steps of a service: its engine's, with experts of quantised weights no slower than memory lets them be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...features.batch.cases import Floats
+from ...features.device import Device
+from ...features.errors import SpecError
+from ...models.predict.predictor import ArtifactPredictor
+from ..architectures.step import NATIVE_AS, Formats, Step, weight_size_b
+from .engine.profile import shipped_profile
+from .request import ServingRequest
+from .steps import StepTimes
+
+IDLE_SHARE = 0.176
+"""Power of a GPU that has nothing to run, as a share of its limit, where it is not measured: 123 of 700 W, kernelcast's own
+measurement of an H200 (`features/devices/nvidia-h200-sxm-141gb.yaml`)."""
+
+
+LARGER_GRAPHS = (192, 256, 384, 512, 768, 1024, 2048)
+"""Graphs of decode steps beyond an engine's default ones: services capture up to the sequences they run (InferenceX sets
+`cuda_graph_config.max_batch_size` and `--cuda-graph-max-bs` to its concurrency)."""
+
+
+class ServiceSteps:
+    """Times, parts and energies of steps.
+
+    Experts are predicted in their format and, where the device multiplies that format, unquantised too. A decode step reads the
+    experts that its tokens choose, so that quantised ones take no more than their share of the bytes; a step with
+    prompts takes no
+    more than unquantised ones. Rows of quantised experts are few, and of other shapes: fp8 experts of Mixtral on an H100 would
+    take twice as long as unquantised ones, those of gpt-oss on a B200 twice what services show.
+    """
+
+    def __init__(self, times: StepTimes, unquantised: StepTimes | None, share: float, resting_w: float) -> None:
+        """What steps are times of.
+
+        Args:
+            times: of the engine.
+            unquantised: the same with unquantised experts; None: experts are taken as they are.
+            share: bytes of a quantised weight over those of an unquantised one.
+            resting_w: watts of a device that has nothing to run; NaN where unknown.
+        """
+        self.times, self.unquantised, self.share, self.resting_w = times, unquantised, share, resting_w
+
+    def seconds(self, steps: Sequence[Step]) -> tuple[Floats, Floats, Floats]:
+        """Time of each step with the ends of its interval, each of shape `(n,)`."""
+        value, lower, upper = self.times.seconds(steps)
+        rest = 1 - self._excess_s(steps) / value
+        return value * rest, lower * rest, upper * rest
+
+    def parts(self, steps: Sequence[Step]) -> Mapping[str, Floats]:
+        """Seconds of each part, as `StepTimes.parts`."""
+        parts = dict(self.times.parts(steps))
+        return parts | {"moe": parts["moe"] - self._excess_s(steps)}
+
+    def energy_j(self, steps: Sequence[Step]) -> Floats:
+        """Joules of all devices, shape `(n,)`; NaN where unknown."""
+        energy_j = self.times.energy_j(steps)
+        return energy_j * (1 - self._excess_s(steps) / self.times.seconds(steps)[0])
+
+    def _excess_s(self, steps: Sequence[Step]) -> Floats:
+        """What experts are predicted to take beyond what they can, shape `(n,)`."""
+        if self.unquantised is None:
+            return np.zeros(len(steps))
+        most = np.where([all(group.new_tokens == 1 for group in step) for step in steps], self.share, 1.0)
+        return np.maximum(0.0, self.times.parts(steps)["moe"] - most * self.unquantised.parts(steps)["moe"])
+
+
+def service_steps(predictor: ArtifactPredictor, request: ServingRequest) -> ServiceSteps:
+    """Times of the steps of a question.
+
+    Kernels are those of the device's usual libraries, not one engine's own timings: of TensorRT-LLM's, quantised
+    products of few rows on a B200 take twice as long as its measured steps.
+
+    Raises:
+        SpecError: the plan cannot split the model.
+    """
+    profile = shipped_profile(request.engine, request.engine_version)
+    larger = tuple(size for size in LARGER_GRAPHS if profile.batches and size > profile.batches[-1])
+    profile = replace(profile, impl="", batches=(*profile.batches, *larger))
+
+    def times(formats: Formats) -> StepTimes:
+        return StepTimes(
+            predictor,
+            request.facts,
+            request.device,
+            request.plan,
+            formats,
+            request.engine,
+            request.engine_version,
+            profile,
+        )
+
+    formats, device = request.formats, predictor.devices.get(request.device)
+    has_experts = any(part.name == "moe" for _, part in request.facts.parts)
+    unquantised = None
+    if has_experts and formats.experts != formats.dtype and _multiplies(device, formats.experts):
+        unquantised = times(replace(formats, experts=formats.dtype))
+    return ServiceSteps(
+        times(formats), unquantised, weight_size_b(formats.experts) / weight_size_b(formats.dtype), _resting_w(device)
+    )
+
+
+def _multiplies(device: Device, dtype: str) -> bool:
+    """Whether a device's matrix units multiply a format."""
+    name = NATIVE_AS.get(dtype, dtype)
+    try:
+        return device.peak_flops_per_s(name, "matrix")[1] == name
+    except SpecError:
+        return False
+
+
+def _resting_w(device: Device) -> float:
+    measured, limit = device.measured.get("power_idle_w"), device.fact("tdp_w")
+    if measured is not None:
+        return measured.value
+    return float("nan") if limit is None else IDLE_SHARE * limit
