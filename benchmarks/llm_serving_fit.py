@@ -124,7 +124,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=40)
     args = parser.parse_args()
     service = ServingPredictor(load_predictor(default_model_dir()))
-    items = list(cases(pq.read_table(args.serving).to_pylist(), service, args.engine, args.client, args.vendor, args.rows))
+    items = list(
+        cases(pq.read_table(args.serving).to_pylist(), service, args.engine, args.client, args.vendor, args.rows)
+    )
     print("nothing fitted:", shown(log_errors(items, {})))
     numbers = fitted(items, args.numbers)
     print(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ...workloads.whole_model import Part
 
 _SHOWN = 10
+_MOST = 10_000_000
+"""Most sequences or tokens of an option."""
 
 
 def estimate(
@@ -70,6 +72,9 @@ def estimate(
     A program's file is loaded and the function called with fake tensors: nothing is computed, no GPU and no weights are needed.
     """
     known = console.read_catalogue(device_file)
+    for option, value in (("--batch", batch), ("--prefill", prefill), ("--context", context)):
+        if value is not None and not 1 <= value <= _MOST:
+            raise SpecError(f"{option} must be between 1 and {_MOST:,}, got {value:,}", field=option.removeprefix("--"))
     if what is not None and (program := PROGRAM.fullmatch(what)) is not None:
         of_models = {
             "--config": config, "--prefill": prefill, "--decode": decode, "--context": context, "--dtype": dtype,
@@ -78,12 +83,12 @@ def estimate(
         }  # fmt: skip
         if misplaced := [name for name, value in of_models.items() if value]:
             raise SpecError(
-                f"{listed(misplaced)} go with a model from its configuration; the program {what} says its own sizes",
+                f"{listed(misplaced)} go only with a model from its configuration; the program {what} says its own sizes",
                 field=misplaced[0].removeprefix("--"),
             )
         estimate_program(program, device or (), threads, batch, out, console.model_dir(model), known, coverage, as_json)
         return
-    if what is not None and what.endswith(".py"):
+    if what is not None and (what.endswith(".py") or ".py:" in what):
         raise SpecError(f"{what!r} names no function; give FILE.py:FUNCTION, such as train.py:step", field="model")
     if out is not None:
         raise SpecError("--out goes with a program, FILE.py:FUNCTION; --json prints a model's answer", field="out")
@@ -162,6 +167,10 @@ def _show(estimates: Sequence[Estimate], known: Catalogue) -> None:
     for remark in first.notes:
         console.show_fact("note", remark)
     for item in estimates:
+        # What an implementation that was named is read as.
+        methods = dict.fromkeys(part.prediction.method for part in item.whole.parts if part.kernel.spec.impl)
+        for method in methods:
+            console.show_fact("method", f"{item.device}: {method}")
         outside = sum(not part.prediction.in_domain for part in item.whole.parts)
         if outside:
             console.show_fact(

@@ -193,7 +193,10 @@ def weight_size_b(name: str) -> float:
 def _one_of(name: str, possible: tuple[str, ...], field: str) -> str:
     if isinstance(name, str) and name.lower() in possible:
         return name.lower()
-    dtype = parse_dtype(name, field=field)
+    try:
+        dtype = parse_dtype(name, field=field)
+    except SpecError as error:
+        raise SpecError(f"{field} is {name!r}; it is one of {listed(possible)}", field=field) from error
     if dtype not in possible:
         raise SpecError(f"{field} is {dtype}; it is one of {listed(possible)}", field=field)
     return dtype

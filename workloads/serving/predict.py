@@ -249,7 +249,10 @@ def _answer(request: ServingRequest, plan: SetUp, service: Service, times: Servi
     if table.knows_energy:
         total_j = service.energy_j + idle * request.plan.devices * max(0.0, duration_s - service.busy_s)
         power = spread(min(total_j / duration_s / request.plan.devices, plan.limit_w), "power")
-        per_token, per_request = spread(total_j / output_sum, "energy"), spread(total_j / len(service.outputs), "energy")
+        per_token, per_request = (
+            spread(total_j / output_sum, "energy"),
+            spread(total_j / len(service.outputs), "energy"),
+        )
     batch = max(1, round(service.tokens))
     parts = times.parts([Step.decode(batch, max(1, int(arrivals.inputs.mean() + arrivals.outputs.mean() / 2)))])
     sums = {name: float(values[0]) for name, values in parts.items()}

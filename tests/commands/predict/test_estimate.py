@@ -75,14 +75,14 @@ def test_a_model_that_does_not_fit_says_so(run, fake):
         (("llama-3.1-8b", "--prefill", "3"), "name a device with --device"),
         (PREFILL, "name a model"),
         (("llama-3.1-8b", "--config", "x.json", *PREFILL), "one of the two"),
-        (("llama-9b", *PREFILL), "nearest: meta-llama/"),
+        (("llama-9b", *PREFILL), "nearest: huggyllama/llama-7b"),
         (("--config", "missing.json", *PREFILL), "cannot read missing.json"),
         (("llama-3.1-8b", "--device", "h100-sxm"), "say what runs"),
         (("llama-3.1-8b", "--decode", "--device", "h100-sxm"), "decoding needs the positions"),
         (("llama-3.1-8b", "--decode", *PREFILL), "either prefills or decodes"),
         (("llama-3.1-8b", "--tp", "3", *PREFILL), "tp 3 does not divide the model's 32 attention heads"),
-        (("llama-3.1-8b", "--weights", "fp7", *PREFILL), "no dtype 'fp7'"),
-        (("llama-3.1-8b", "--batch", "0", *PREFILL), "count must be"),
+        (("llama-3.1-8b", "--weights", "fp7", *PREFILL), "weights is 'fp7'; it is one of"),
+        (("llama-3.1-8b", "--batch", "0", *PREFILL), "--batch must be"),
         (("llama-3.1-8b", "--threads", "2", *PREFILL), "is a GPU"),
         (("llama-3.1-8b", "--prefill", "10", "--device", "h900"), "h900"),
     ],
@@ -96,3 +96,23 @@ def test_parts_that_one_device_alone_has_are_shown(run):
         done = run("estimate", "gpt2", "--prefill", "64", "--weights", "fp8", *(f"--device={name}" for name in devices))
         assert done.code == 0, done.error
         assert "quantise" in done.out or "others" in done.out
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--prefill", "64", "--batch", "0"], "--batch must be between 1 and 10,000,000, got 0"),
+        (["--prefill", "0"], "--prefill must be between 1 and 10,000,000, got 0"),
+        (["--prefill", "64", "--weights", "fp3"], "mxfp4"),
+    ],
+)
+def test_an_option_that_cannot_be_is_named(run, options, error):
+    done = run("estimate", "gpt2", "--device", "h100-sxm", *options)
+    assert done.code == 2
+    assert error in done.error
+
+
+def test_an_implementation_never_measured_says_what_it_is_read_as(run):
+    done = run("estimate", "gpt2", "--device", "h100-sxm", "--prefill", "64", "--impl", "vllm-9")
+    assert done.code == 0
+    assert "vllm-9: read as vllm-" in done.out

@@ -85,6 +85,8 @@ def test_a_program_reads_json_and_a_page_is_written(run, fake, script, tmp_path)
         ("{folder}/none.py:step", "there is no file {folder}/none.py"),
         ("{folder}/bad.py:step", "bad.py cannot be loaded at line 2: ZeroDivisionError"),
         ("{script}", "give FILE.py:FUNCTION, such as train.py:step"),
+        ("{script}:", "give FILE.py:FUNCTION, such as train.py:step"),
+        ("{script}:Model.step", "give FILE.py:FUNCTION, such as train.py:step"),
     ],
 )
 def test_what_cannot_be_estimated_is_one_sentence(run, fake, script, program, words):
@@ -108,7 +110,7 @@ def test_without_torch_it_says_what_to_install(run, fake, script, monkeypatch):
 def test_what_goes_with_a_configuration_is_refused_with_a_program(run, fake, script):
     done = run("estimate", f"{script}:step", "--device", "h100-sxm", "--prefill", "128", "--weights", "fp8")
     assert done.code == 2
-    assert "--prefill, --weights go with a model from its configuration" in done.error
+    assert "--prefill, --weights go only with a model from its configuration" in done.error
     done = run("estimate", "gpt2", "--prefill", "128", "--device", "h100-sxm", "--out", "answer.html")
     assert done.code == 2
     assert "--out goes with a program" in done.error

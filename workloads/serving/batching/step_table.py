@@ -154,7 +154,9 @@ class StepTable:
             if energy:
                 joules = self.decode_j.at(batch).y
                 waits_s = (max(0.0, long - short) for long, short in zip(line.y, times.y, strict=True))
-                line = Line(times.x, [item + self.waiting_w * wait_s for item, wait_s in zip(joules, waits_s, strict=True)])
+                line = Line(
+                    times.x, [item + self.waiting_w * wait_s for item, wait_s in zip(joules, waits_s, strict=True)]
+                )
             self._lines[key] = line
         return line
 

@@ -44,11 +44,16 @@ def test_a_mixed_step_shares_its_constant() -> None:
 
 
 def test_devices_wait_for_the_overhead_at_their_power() -> None:
-    plain, more = table(), StepTable(
-        LinearSteps(), batch=64, length=4096, prompt=2048, chunk=2048, overhead=Overhead(step_s=2e-3), waiting_w=100
+    plain, more = (
+        table(),
+        StepTable(
+            LinearSteps(), batch=64, length=4096, prompt=2048, chunk=2048, overhead=Overhead(step_s=2e-3), waiting_w=100
+        ),
     )
     assert more.decoding(8, energy=True)(500) == pytest.approx(plain.decoding(8, energy=True)(500) + 0.2)
-    assert more.mixed(8, 500, [(64, 0)], energy=True) == pytest.approx(plain.mixed(8, 500, [(64, 0)], energy=True) + 0.2)
+    assert more.mixed(8, 500, [(64, 0)], energy=True) == pytest.approx(
+        plain.mixed(8, 500, [(64, 0)], energy=True) + 0.2
+    )
 
 
 def test_overhead_is_added_to_times_and_not_to_energy() -> None:
