@@ -83,7 +83,7 @@ def estimate(
         }  # fmt: skip
         if misplaced := [name for name, value in of_models.items() if value]:
             raise SpecError(
-                f"{listed(misplaced)} go only with a model from its configuration; the program {what} says its own sizes",
+                f"the program {what} says its own sizes; only a model from its configuration takes {listed(misplaced)}",
                 field=misplaced[0].removeprefix("--"),
             )
         estimate_program(program, device or (), threads, batch, out, console.model_dir(model), known, coverage, as_json)

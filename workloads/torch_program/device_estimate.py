@@ -263,9 +263,9 @@ def _notes(
     for uses in placed:
         for use in uses:
             unit = "matrix" if use.spec.family in ("gemm", "conv2d", "attention") else "vector"
-            if use.spec.dtype not in runs_as and device.runs(use.spec.dtype, unit):
-                runs_as[use.spec.dtype] = device.peak_flops_per_s(use.spec.dtype, unit)[1]
-    for dtype, other in runs_as.items():
+            if (use.spec.dtype, unit) not in runs_as and device.runs(use.spec.dtype, unit):
+                runs_as[use.spec.dtype, unit] = device.peak_flops_per_s(use.spec.dtype, unit)[1]
+    for (dtype, unit), other in runs_as.items():
         if other != dtype and dtype != "tf32":
-            notes.append(f"{device.name} has no {dtype}: it computes in {other}")
+            notes.append(f"{device.name} has no {dtype} in its {unit} units: they compute in {other}")
     return (*program.notes, *notes, *(() if whole is None else whole.notes))

@@ -88,6 +88,7 @@ def _function(module: ModuleType, path: Path, name: str) -> Callable[[], Any]:
 @contextlib.contextmanager
 def _sentences(what: str, path: Path) -> Iterator[None]:
     """An error of the user's code as a sentence with the line of the file it comes from."""
+    there = path.resolve()
     try:
         yield
     except SpecError:
@@ -96,7 +97,7 @@ def _sentences(what: str, path: Path) -> Iterator[None]:
         lines = [
             frame.lineno
             for frame in traceback.extract_tb(error.__traceback__)
-            if Path(frame.filename).resolve() == path.resolve()
+            if Path(frame.filename).resolve() == there or frame.filename == str(path)
         ]
         where = f" at line {lines[-1]}" if lines else ""
         message = " ".join(str(error).split())

@@ -110,7 +110,7 @@ def test_without_torch_it_says_what_to_install(run, fake, script, monkeypatch):
 def test_what_goes_with_a_configuration_is_refused_with_a_program(run, fake, script):
     done = run("estimate", f"{script}:step", "--device", "h100-sxm", "--prefill", "128", "--weights", "fp8")
     assert done.code == 2
-    assert "--prefill, --weights go only with a model from its configuration" in done.error
+    assert "only a model from its configuration takes --prefill, --weights" in done.error
     done = run("estimate", "gpt2", "--prefill", "128", "--device", "h100-sxm", "--out", "answer.html")
     assert done.code == 2
     assert "--out goes with a program" in done.error

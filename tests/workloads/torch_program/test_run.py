@@ -212,7 +212,10 @@ def test_a_device_without_the_dtype_says_so_and_others_answer(recorded: Recorded
     assert new.latency_s is not None
     assert "no answer" in str(run)
     half = recorded(lambda: torch.ones(8, 8, dtype=torch.bfloat16) @ torch.ones(8, 8, dtype=torch.bfloat16), "p100")
-    assert "nvidia-p100-pcie-16gb has no bf16: it computes in fp32" in half.totals["nvidia-p100-pcie-16gb"].notes
+    assert (
+        "nvidia-p100-pcie-16gb has no bf16 in its matrix units: they compute in fp32"
+        in half.totals["nvidia-p100-pcie-16gb"].notes
+    )
 
 
 @torch.library.custom_op("kernelcast_tests::without_fake", mutates_args=())
