@@ -15,11 +15,8 @@ from ..features.batch.cases import Cases, Floats
 from ..features.cost.bounds import Counts, counts
 from ..features.device import Device
 from ..features.kernel import KernelSpec
+from ..models.family_model.device_transfer import STREAM_SHARES
 from ..models.predict.prediction import Interval, Prediction
-
-_SHARES = 0.98, 0.87, 0.77
-"""Shares of the peak memory bandwidth that public stream benchmarks reach: highest, median and lowest of 14 GPUs' best
-(BabelStream, RRZE's gpu-stream, clpeak and others)."""
 
 
 def streamed(
@@ -65,7 +62,7 @@ def _has_weights(spec: KernelSpec) -> bool:
 def _with_floor(prediction: Prediction, time_s: float) -> Prediction:
     """A prediction that takes no less than `time_s` at the share of memory's peak that streams reach; power stays."""
     before = prediction.latency_s
-    shortest, usual, longest = (time_s / share for share in _SHARES)
+    longest, usual, shortest = (time_s / share for share in STREAM_SHARES)
     latency = Interval(max(before.value, usual), max(before.lower, shortest), max(before.upper, longest))
     energy = prediction.energy_j
     if energy is not None:

@@ -21,9 +21,9 @@ from .intervals import power_limits_of
 
 ANALYTIC, FREE = "analytic", "scale-free"
 
-_STREAM_SHARE = 0.87
-"""Share of the peak memory bandwidth that public stream benchmarks reach: the median of 14 GPUs' best (0.77 to 0.98;
-BabelStream, RRZE's gpu-stream, clpeak and others)."""
+STREAM_SHARES = (0.77, 0.87, 0.98)
+"""Shares of the peak memory bandwidth that public stream benchmarks reach: lowest, median and highest of 14 GPUs' best
+(BabelStream, RRZE's gpu-stream, clpeak and others)."""
 
 _MOST_OF_LIMIT = 0.95
 """Most of any limit on paper that an answer for a device never measured takes: of six GPUs' fp32 products the best one in a
@@ -217,7 +217,7 @@ def _stream_weight(regressor: FamilyRegressor) -> float:
 def _towards_stream(log: Any, dram_s: Any, weight: Any) -> Any:
     """The answer drawn towards the time of a stream, as far as memory is what takes the time."""
     share = np.minimum(2.0 * dram_s / np.exp(log), 1.0)
-    stream = np.log(np.maximum(dram_s, 1e-12) / _STREAM_SHARE)
+    stream = np.log(np.maximum(dram_s, 1e-12) / STREAM_SHARES[1])
     return log + weight * share * (stream - log)
 
 

@@ -20,7 +20,6 @@ IDLE_SHARE = 0.176
 """Power of a GPU that has nothing to run, as a share of its limit, where it is not measured: 123 of 700 W, kernelcast's own
 measurement of an H200 (`features/devices/nvidia-h200-sxm-141gb.yaml`)."""
 
-
 LARGER_GRAPHS = (192, 256, 384, 512, 768, 1024, 2048)
 """Graphs of decode steps beyond an engine's default ones: services capture up to the sequences they run (InferenceX sets
 `cuda_graph_config.max_batch_size` and `--cuda-graph-max-bs` to its concurrency)."""
@@ -30,9 +29,8 @@ class ServiceSteps:
     """Times, parts and energies of steps.
 
     Experts are predicted in their format and, where the device multiplies that format, unquantised too. A decode step reads the
-    experts that its tokens choose, so that quantised ones take no more than their share of the bytes; a step with
-    prompts takes no
-    more than unquantised ones. Rows of quantised experts are few, and of other shapes: fp8 experts of Mixtral on an H100 would
+    experts that its tokens choose, so that quantised ones take no more than their share of the bytes; a step with prompts
+    takes no more than unquantised ones. Rows of quantised experts are few, and of other shapes: fp8 experts of Mixtral on an H100 would
     take twice as long as unquantised ones, those of gpt-oss on a B200 twice what services show.
     """
 

@@ -11,6 +11,7 @@ from ...features.device import Device
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ...models.predict.prediction import Interval, Prediction, Predictor
+from ..streamed_weights import streamed
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
 from .kernels.kernel_use import KernelUse
 from .kernels.table import NOT_ANSWERED, is_known
@@ -113,7 +114,11 @@ def estimate_on(
             counts[replace(use, count=1, stand_in="")] += use.count
     known, refusals = _predictions(predictor, list(dict.fromkeys(use.spec for use in counts)), device.name, coverage)
     unanswered = _unanswered(program, placed, refusals)
-    answers = _with_power({use: _adjusted(known[use.spec], use) for use in counts if use.spec in known}, counts)
+    answered = [use for use in counts if use.spec in known]
+    parts = streamed(
+        [use.spec for use in answered], [counts[use] for use in answered], [known[use.spec] for use in answered], device
+    )
+    answers = _with_power({use: _adjusted(part, use) for use, part in zip(answered, parts, strict=True)}, counts)
     shares = Shares(program, placed, answers)
     memory_b = device.fact("memory_b")
     whole = None
