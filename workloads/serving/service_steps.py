@@ -29,9 +29,9 @@ class ServiceSteps:
     """Times, parts and energies of steps.
 
     Experts are predicted in their format and, where the device multiplies that format, unquantised too. A decode step reads the
-    experts that its tokens choose, so that quantised ones take no more than their share of the bytes; a step with prompts
-    takes no more than unquantised ones. Rows of quantised experts are few, and of other shapes: fp8 experts of Mixtral on an H100 would
-    take twice as long as unquantised ones, those of gpt-oss on a B200 twice what services show.
+    experts that its tokens choose, so that quantised ones take no more than their share of the bytes; a step with prompts takes
+    no more than unquantised ones. Rows of quantised experts are few, and of other shapes: fp8 experts of Mixtral on an H100
+    would take twice as long as unquantised ones, those of gpt-oss on a B200 twice what services show.
     """
 
     def __init__(self, times: StepTimes, unquantised: StepTimes | None, share: float, resting_w: float) -> None:
