@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ...features.errors import SpecError
+from ...files import write_whole
 from .. import console
 from .steps import TEXT_COLUMNS
 
@@ -69,7 +70,7 @@ def calibrate(
         decode_spread=half_width(errors[~table.prompt]) or start.decode_spread,
         prompt_spread=half_width(errors[table.prompt]) or start.prompt_spread,
     )  # fmt: skip
-    out.write_text(profile_text([fitted], "# Written by kernelcast llm calibrate.\n"), encoding="utf-8")
+    write_whole(out, profile_text([fitted], "# Written by kernelcast llm calibrate.\n"))
     counts = {"steps": len(rows), "refused": sum(item is not None for item in refused)}
     percents = {name: 100 * np.abs(np.expm1(item)) for name, item in (("before", before), ("after", errors))}
     if as_json:

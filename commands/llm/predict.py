@@ -164,7 +164,7 @@ def serving_answer(answer: ServingPrediction, price: float | None = None) -> dic
         "replicas": request.replicas, "engine": request.engine, "engine_version": request.engine_version,
         "formats": request.formats, "load": request.load, "ttft_s": answer.ttft_s, "tpot_s": answer.tpot_s,
         "itl_s": answer.itl_s, "e2e_s": answer.e2e_s, "throughput_tok_s": answer.throughput_tok_s,
-        "throughput_per_gpu_tok_s": scaled(answer.throughput_tok_s, 1 / request.gpus),
+        "throughput_per_gpu_tok_s": answer.throughput_tok_s.scaled(1 / request.gpus),
         "tokens_per_user_s": inverse(answer.tpot_s.mean), "total_tok_s": answer.total_tok_s, "requests_s": answer.requests_s,
         "power_w": answer.power_w, "energy_per_token_j": answer.energy_per_token_j,
         "energy_per_request_j": answer.energy_per_request_j,
@@ -175,11 +175,6 @@ def serving_answer(answer: ServingPrediction, price: float | None = None) -> dic
         },
         "batch": answer.batch, "step_parts": answer.parts, "coverage": answer.coverage, "notes": answer.notes,
     }  # fmt: skip
-
-
-def scaled(interval: Interval, factor: float) -> Interval:
-    """An interval times a number."""
-    return type(interval)(interval.value * factor, interval.lower * factor, interval.upper * factor)
 
 
 def inverse(interval: Interval) -> Interval | None:
@@ -237,7 +232,7 @@ def _amounts(answer: ServingPrediction, price: float | None) -> list[tuple[str, 
         return f"{value:,.4g}"
 
     rows = [
-        ("tokens/s", answer.throughput_tok_s, plain), ("tokens/s per GPU", scaled(answer.throughput_tok_s, 1 / gpus), plain),
+        ("tokens/s", answer.throughput_tok_s, plain), ("tokens/s per GPU", answer.throughput_tok_s.scaled(1 / gpus), plain),
         ("tokens/s per user", inverse(answer.tpot_s.mean), plain), ("requests/s", answer.requests_s, plain),
         ("power per GPU", answer.power_w, console.watts), ("energy per token", answer.energy_per_token_j, console.joules),
         ("energy per request", answer.energy_per_request_j, console.joules),

@@ -211,6 +211,10 @@ class Interval:
     lower: float
     upper: float
 
+    def scaled(self, factor: float) -> Interval:
+        """The interval of `factor` times what this one is of."""
+        return Interval(self.value * factor, self.lower * factor, self.upper * factor)
+
 
 @dataclass(frozen=True, slots=True)
 class TargetColumns:

@@ -110,7 +110,7 @@ def estimate_steps(
         results.append(Estimate(
             facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
             tokens_per_s=_rate(step.tokens, whole.latency_s),
-            energy_per_token_j=_scaled(whole.energy_j, plan.stage_ranks / step.tokens),
+            energy_per_token_j=None if whole.energy_j is None else whole.energy_j.scaled(plan.stage_ranks / step.tokens),
             memory=memory(facts, step, formats, plan, on), collectives=run.collectives,
             notes=tuple(_notes(facts, step, plan, run.stand_ins, run.collectives)),
         ))  # fmt: skip
@@ -147,12 +147,6 @@ def _wider(interval: Interval, factor: float) -> Interval:
 
 def _rate(tokens: int, latency_s: Interval) -> Interval:
     return Interval(tokens / latency_s.value, tokens / latency_s.upper, tokens / latency_s.lower)
-
-
-def _scaled(interval: Interval | None, factor: float) -> Interval | None:
-    if interval is None:
-        return None
-    return Interval(interval.value * factor, interval.lower * factor, interval.upper * factor)
 
 
 def _notes(

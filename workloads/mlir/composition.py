@@ -259,14 +259,10 @@ def _times(prediction: Prediction, runs: float) -> Prediction:
         return prediction
     return replace(
         prediction,
-        latency_s=_scaled(prediction.latency_s, runs),
-        energy_j=None if prediction.energy_j is None else _scaled(prediction.energy_j, runs),
+        latency_s=prediction.latency_s.scaled(runs),
+        energy_j=None if prediction.energy_j is None else prediction.energy_j.scaled(runs),
         breakdown={name: seconds * runs for name, seconds in prediction.breakdown.items()},
     )
-
-
-def _scaled(interval: Interval, factor: float) -> Interval:
-    return Interval(interval.value * factor, interval.lower * factor, interval.upper * factor)
 
 
 def _stretched(interval: Interval, widening: tuple[float, float]) -> Interval:

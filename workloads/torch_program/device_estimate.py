@@ -123,7 +123,7 @@ def estimate_on(
     memory_b = device.fact("memory_b")
     whole = None
     latency = power_w = energy_j = None
-    host = _plus(_times(HOST_CALL_S[device.kind], program.launches), _times(HOST_VIEW_S, program.views))
+    host = _plus(HOST_CALL_S[device.kind].scaled(program.launches), HOST_VIEW_S.scaled(program.views))
     if not unanswered:
         kernels = [Kernel(use.spec, min(counts[use], MAX_COUNT)) for use in answers]
         whole = compose(kernels, list(answers.values()))
@@ -134,9 +134,9 @@ def estimate_on(
         whole = compose(kernels, list(answers.values()), launch_s=gaps_s / program.launches)
         limit_w = device.fact("tdp_w")
         if whole.energy_j is not None and whole.power_w is not None and limit_w is not None:
-            idle_w = _times(IDLE_SHARE, limit_w)
-            energy_j = _plus(whole.energy_j, _times(idle_w, gaps_s))
-            drawn_w = _plus(whole.power_w, _times(idle_w, gaps_s / latency.value))
+            idle_w = IDLE_SHARE.scaled(limit_w)
+            energy_j = _plus(whole.energy_j, idle_w.scaled(gaps_s))
+            drawn_w = _plus(whole.power_w, idle_w.scaled(gaps_s / latency.value))
             power_w = Interval(*(min(end, limit_w) for end in _ends(drawn_w)))
     return DeviceEstimate(
         device=device.name, title=device.title, latency_s=latency,
@@ -150,10 +150,6 @@ def estimate_on(
         by_phase=shares.by(lambda operation: operation.phase), by_bound=shares.by_bound(), rough_share=shares.rough_share(),
         unanswered=unanswered, notes=_notes(program, placed, device, whole), whole=whole,
     )  # fmt: skip
-
-
-def _times(interval: Interval, count: float) -> Interval:
-    return Interval(*(end * count for end in _ends(interval)))
 
 
 def _plus(a: Interval, b: Interval) -> Interval:
