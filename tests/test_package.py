@@ -29,6 +29,21 @@ def test_every_package_is_listed() -> None:
     assert packages_on_disk() <= listed
 
 
+def test_every_data_file_is_of_the_wheel() -> None:
+    # Quick, beside the slow test of a wheel that was built: a file that is not Python ships only where a pattern names it.
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = [name.removeprefix("kernelcast.").replace(".", "/") for name in settings["packages"] if "." in name]
+    listed = subprocess.run(["git", "ls-files", "-z", *folders], cwd=ROOT, capture_output=True, text=True, check=True)
+    tracked = {name for name in listed.stdout.split("\0") if name and not name.endswith(".py") and (ROOT / name).is_file()}
+    shipped = {
+        str(path.relative_to(ROOT))
+        for package, patterns in settings["package-data"].items()
+        for pattern in patterns
+        for path in ROOT.joinpath(*package.split(".")[1:]).glob(pattern)
+    }
+    assert {name for name in tracked - shipped if not name.startswith("models/engine/native/")} == set()
+
+
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
