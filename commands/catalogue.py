@@ -174,11 +174,14 @@ def refuse_other_machine(store: Store, device: Device, reader: NvmlReader | None
     from ..collectors.meters.nvml import gpu_facts
     from ..datasets.store.store import block_facts
 
+    blocks = block_facts(store, device.name)
+    if not blocks:
+        return
     now: Mapping[str, Any] = machine_facts(device.name)
     names: tuple[str, ...] = _CPU_IDENTITY
     if device.kind == "gpu":
         names, now = ("name", "memory_b"), {} if reader is None else gpu_facts(reader)
-    for facts in block_facts(store, device.name):
+    for facts in blocks:
         before = (facts.get("gpu") or {}) if device.kind == "gpu" else facts
         changes = [f"{name} {before[name]} before, {now[name]} now" for name in names
                    if before.get(name) is not None and now.get(name) is not None and before[name] != now[name]]  # fmt: skip

@@ -18,7 +18,7 @@ import typer
 from ...features.errors import SpecError, listed
 from ...features.kernel import get_family
 from .. import console
-from ..catalogue import named, this_device, this_gpu
+from ..catalogue import named, refuse_other_machine, this_device, this_gpu
 
 if TYPE_CHECKING:
     from ...collectors.mlir.compiler import ModuleRunner
@@ -69,6 +69,7 @@ def collect(
         else:
             specs = cpu_plan(families, wanted, seed, counts, console.words(dtypes))
         measured = Store(store, lower_bounds=partial(catalogue_bounds, known=known))
+        refuse_other_machine(measured, known.get(name))
         with measured.lock(name), _phase_bar(f"measuring {name}") as progress:
             done = run_campaign(
                 specs, device=name, sink=store_sink(measured), skip=measured.case_ids(name), progress=progress
@@ -173,6 +174,7 @@ def collect_gpu(
         from ...datasets.store.store import Store
 
         measured = Store(out, lower_bounds=partial(catalogue_bounds, known=known))
+        refuse_other_machine(measured, gpu, reader)
         with measured.lock(gpu.name):
             done = run_gpu_campaign(
                 measured, gpu, reader, GpuBudget(60 * minutes, 60 * energy, rows), seed=seed, index=index, families=wanted,

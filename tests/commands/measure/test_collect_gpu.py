@@ -13,6 +13,9 @@ from kernelcast.collectors.campaign import CampaignSummary
 from kernelcast.collectors.gpu import campaign
 from kernelcast.collectors.gpu.campaign import GpuCampaignSummary
 from kernelcast.collectors.meters import nvml
+from kernelcast.datasets.rows.schema import Measurement, Provenance
+from kernelcast.datasets.store.store import Store
+from kernelcast.features.kernel import KernelSpec
 
 
 class Reader:
@@ -44,6 +47,17 @@ def test_the_answer_is_one_line_of_json_and_the_rest_is_told_on_stderr(run) -> N
     assert lines[1].startswith("latency: h200: 2 rows measured (2 ok) in 1 block")
     assert lines[2].startswith("rows are in ")
     assert len(lines) == 3
+
+
+@pytest.mark.usefixtures("played")
+def test_rows_of_another_gpu_do_not_mix_with_this_one_s(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = KernelSpec.of("softmax", "fp32", impl="torch", rows=64, cols=64)
+    facts = {"gpu": {"name": "NVIDIA H200 NVL", "memory_b": 1}}
+    Store(tmp_path).append([Measurement(spec, "nvidia-h200-sxm-141gb", "unsupported", "b")], Provenance("b", facts))
+    monkeypatch.setattr(nvml, "gpu_facts", lambda reader: {"name": reader.name(), "memory_b": 1})
+    done = run("collect-gpu", "--minutes", "1", "--out", tmp_path)
+    assert done.code == 2
+    assert "not the machine that was measured under this name (name NVIDIA H200 NVL before, NVIDIA H200 now)" in done.error
 
 
 def test_a_plan_is_one_line_of_json_too(run) -> None:
