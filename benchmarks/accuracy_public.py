@@ -105,6 +105,15 @@ SLICES = (
     Slice("gemm in Sarathi (Vidur)", "vidur", ("gemm",)),
     Slice("gemm in XLA", "xla", ("gemm",)),
     Slice("gemm, attention, rmsnorm (LLMServingSim)", "llmservingsim", ("gemm", "attention", "layernorm")),
+    Slice("gemm in AITER", "aiter", ("gemm",)),
+    Slice("moe in AITER", "aiter", ("moe",)),
+    Slice("gemm in Tensile", "tensile", ("gemm",)),
+    Slice("gemm in DeepBench", "deepbench", ("gemm",)),
+    Slice("gemm in APEX+", "apex_plus", ("gemm",)),
+    Slice("gemm in Kernel Tuner, other configurations", "kernel_tuner", ("gemm",)),
+    Slice("conv2d in MIOpen", "miopen", ("conv2d",)),
+    Slice("conv2d in DeepBench", "deepbench", ("conv2d",)),
+    Slice("conv2d in Kernel Tuner, other configurations", "kernel_tuner", ("conv2d",)),
     Slice("gemm, fp32", "neusight", ("gemm",), SIZES),
     Slice("elementwise, fp32", "neusight", ("elementwise",), SIZES),
     Slice("layernorm, fp32", "neusight", ("layernorm",), SIZES),
@@ -114,11 +123,10 @@ SLICES = (
     Slice("elementwise, fp32, A100 80 GB", "neusight", ("elementwise",), DEVICES),
     Slice("layernorm, fp32, A100 80 GB", "neusight", ("layernorm",), DEVICES),
     Slice("softmax, fp32, A100 80 GB", "neusight", ("softmax",), DEVICES),
-    Slice("gemm in AITER", "aiter", ("gemm",)),
-    Slice("gemm in DeepBench", "deepbench", ("gemm",)),
-    Slice("conv2d in DeepBench", "deepbench", ("conv2d",)),
     Slice("gemm in KernelBench", "kernelbench", ("gemm",)),
-    Slice("gemm in Kernel Tuner", "kernel_tuner", ("gemm",)),
+    Slice("conv2d in KernelBench", "kernelbench", ("conv2d",)),
+    Slice("elementwise in KernelBench", "kernelbench", ("elementwise",)),
+    Slice("layernorm, softmax in KernelBench", "kernelbench", ("layernorm", "softmax")),
     Slice("power of gemm, 333 µs and up", "aiconfigurator", ("gemm",), POWER, "power_w", _LONG),
     Slice("power of attention, 333 µs and up", "aiconfigurator", _ATTENTION, POWER, "power_w", _LONG),
     Slice("power of moe, 333 µs and up", "aiconfigurator", ("moe",), POWER, "power_w", _LONG),
@@ -144,8 +152,8 @@ def public_rows(tables: Path, predictor: ArtifactPredictor) -> list[PageRow]:
         if not path.exists():
             print(f"no {source}/{path.name}: its rows are left out")
             return ()
-        # Other labs' tables have devices that are not in the catalogue.
-        labelled = labelled_files([path], split=split, skip_bad_rows=source not in trained)
+        # DeepBench has devices that are not in the catalogue.
+        labelled = labelled_files([path], split=split, skip_bad_rows=True)
         return [part for rows in map(with_timing, labelled) for part in score(predictor, rows, coverage=COVERAGE)]
 
     results = []

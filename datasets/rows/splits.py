@@ -80,14 +80,26 @@ def held_out_shapes(cases: Cases, share: float = 0.1, seed: int = 0) -> Mask:
 
 
 def shape_folds(cases: Cases, k: int = 5, seed: int = 0) -> npt.NDArray[np.int64]:
-    """The fold of each case, 0 to k - 1; all cases of one shape share it.
+    """The fold of each case, 0 to k - 1; all cases of one shape share it, but those of an implementation of which one shape
+    alone was measured, with many settings of its knobs: there settings are what can be held out.
 
     Raises:
         SpecError: fewer than two folds.
     """
     if k < 2:
         raise SpecError(f"folds must be at least 2, got {k}", field="folds")
-    return (mixed(shape_hashes(cases) ^ np.uint64(word_hash(f"fold-{seed}"))) % np.uint64(k)).astype(np.int64)
+    hashes = shape_hashes(cases)
+    knobs = [column for _, column in sorted(cases.config.items())]
+    if any(not np.isnan(column).all() for column in knobs):
+        for rows, _ in cases.groups("impl"):
+            settings = column_hashes((np.nan_to_num(column[rows], nan=-1.0) for column in knobs), len(hashes[rows]))
+            if len(np.unique(hashes[rows])) == 1 and len(np.unique(settings)) >= _SETTINGS_OF_SWEEP:
+                hashes[rows] ^= mixed(settings)
+    return (mixed(hashes ^ np.uint64(word_hash(f"fold-{seed}"))) % np.uint64(k)).astype(np.int64)
+
+
+_SETTINGS_OF_SWEEP = 20
+"""From so many settings of its knobs on, a shape that stands alone is a tuner's sweep."""
 
 
 def held_out_region(cases: Cases, share: float = 0.05) -> Mask:

@@ -178,6 +178,7 @@ class MeasuredLabels:
         whole: The labels.
         anywhere: The labels without their device.
         kernels: Device and `kernel_label` of each.
+        untuned: Those of them that were measured without knobs: what a tuner chose says little of what a library does.
         devices: The devices.
     """
 
@@ -186,7 +187,9 @@ class MeasuredLabels:
         self.whole = frozenset(labels)
         words = [label.split(" ", 4) for label in self.whole]
         self.anywhere = frozenset(" ".join(each[1:]) for each in words)
-        self.kernels = frozenset(f"{each[0]} {each[2]} {each[3]}" for each in words)
+        kernels = [(f"{each[0]} {each[2]} {each[3]}", label) for each, label in zip(words, self.whole, strict=True)]
+        self.kernels = frozenset(kernel for kernel, _ in kernels)
+        self.untuned = frozenset(kernel for kernel, label in kernels if label.endswith(" "))
         self.devices = frozenset(each[0] for each in words)
 
     def is_known(self, label: str) -> bool:
@@ -203,7 +206,8 @@ class MeasuredLabels:
 
     def has_kernel(self, category: CaseCategory) -> bool:
         """Whether the variant and dtypes of a category were measured on its device, whatever ran them."""
-        return f"{category.device} {kernel_label(category)}" in self.kernels
+        kernels = self.kernels if category.knobs else self.untuned
+        return f"{category.device} {kernel_label(category)}" in kernels
 
 
 def place_label(category: CaseCategory) -> str:
@@ -222,7 +226,7 @@ def category_reader(
 
     The impl is the nearest one measured on its device as this kernel, or in its dtypes, or on its device, or anywhere; one that
     is not given is the plain one or the first with which all of it was measured, or the first measured on its device or
-    anywhere in its dtypes.
+    anywhere in its dtypes; without knobs none that was measured with chosen knobs alone, as a tuner's winners are.
     Of fp16 and bf16 the other is read where only that was measured and both run at one rate: the second argument. Caches that
     were not measured cold are read as hot. A timing that is not given is the one measured on its device, or a call where calls
     were measured on any; with no impl either it is the kernel's alone, where that was measured of anything.
@@ -243,6 +247,7 @@ def category_reader(
         device, _, variant, pair, impl, *_ = label.split(" ")
         places.setdefault(f"{device} {variant} {pair}", set()).add(impl)
     by_preference = sorted(impls, key=lambda impl: impl != plain_impl)
+    untuned = {label.split(" ", 5)[4] for label in measured if label.endswith(" ")}
     whole, together = frozenset(measured), frozenset(settings)
     called = {label for label in whole if "@call " in label}
     called_anywhere = {label.partition(" ")[2] for label in called}
@@ -282,7 +287,8 @@ def category_reader(
         known = [each for each in by_dtype if kv_pair(each) in places]
         of_device = [(device, known[0] if known else category)]
         for place, each in [*here, *of_device, *anywhere] if category.impl else [*here, *anywhere, *of_device]:
-            there = [impl for impl in impls if impl in places.get(place, ())]
+            plain = not category.impl and not category.knobs and untuned
+            there = [impl for impl in by_preference if impl in places.get(place, ()) and (not plain or impl in untuned)]
             nearest = nearest_impl(category.impl, there)
             if nearest in there:
                 return with_measured_cache(each._replace(impl=nearest))

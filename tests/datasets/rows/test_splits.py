@@ -93,6 +93,23 @@ def test_folds_are_even_and_grouped():
     assert (folds != shape_folds(GRID, 5, seed=1)).any()
 
 
+def test_settings_of_a_sweep_of_one_shape_are_dealt_and_those_of_several_shapes_are_not():
+    settings = [{"tile_m": m, "tile_n": n} for m in (16, 32, 64, 128) for n in (8, 16, 32, 64, 128)]
+
+    def swept(*sizes: int, impl: str) -> list[KernelSpec]:
+        return [
+            KernelSpec.of("gemm", "fp32", m=size, n=64, k=64, impl=impl, config=config)
+            for size in sizes for config in settings
+        ]  # fmt: skip
+
+    specs = [*swept(64, impl="clblast"), *swept(64, 128, impl="triton")]
+    folds = shape_folds(Cases.from_specs(specs, ["d"] * len(specs)), 4)
+    assert len(set(folds[:20].tolist())) == 4
+    assert all(len(set(folds[i : i + 20].tolist())) == 1 for i in (20, 40))
+    few = swept(64, impl="clblast")[:19]
+    assert len(set(shape_folds(Cases.from_specs(few, ["d"] * len(few)), 4).tolist())) == 1
+
+
 def test_the_region_is_the_largest_work():
     mask = held_out_region(GRID, 0.05)
     work = GRID.sizes["m"] * GRID.sizes["n"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kernelcast.features.batch.cases import Cases
-from kernelcast.features.batch.category import nearest_impl
+from kernelcast.features.batch.category import CaseCategory, MeasuredLabels, category_reader, nearest_impl
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec, families, get_family
 from kernelcast.features.vector.extract import alignment, extract
@@ -79,3 +79,21 @@ def test_alignment_is_the_power_of_two_in_a_size_up_to_256() -> None:
 )
 def test_an_unknown_version_is_read_as_the_nearest_of_the_same_library(given: str, read_as: str) -> None:
     assert nearest_impl(given, ["vllm-0.22.0", "vllm-0.24.0", "trtllm-1.3.0rc15", "torch"]) == read_as
+
+
+TUNED = "rtx gpu  fp32/fp32 clblast hot tile_m,tile_n"
+PLAIN = "v100 gpu  fp32/fp32 torch hot "
+
+
+def test_an_impl_not_given_is_read_as_no_tuner_s_choice() -> None:
+    groups = ["rtx clblast fp32/fp32", "v100 torch fp32/fp32"]
+    settings = ["clblast fp32 gpu with tile_m,tile_n", "torch fp32 gpu"]
+    read = category_reader(["clblast", "torch"], groups, settings, [TUNED, PLAIN])
+    plain = CaseCategory("rtx", "fp32", "fp32", "", "", "hot", "", None, ())
+    assert read(plain, False).impl == "torch"
+    assert read(plain._replace(knobs=("tile_m", "tile_n")), False).impl == "clblast"
+    assert read(plain._replace(impl="clblast"), False).impl == "clblast"
+    measured = MeasuredLabels([TUNED, PLAIN])
+    assert not measured.has_kernel(plain)
+    assert measured.has_kernel(plain._replace(knobs=("tile_m", "tile_n")))
+    assert measured.has_kernel(plain._replace(device="v100"))
