@@ -16,6 +16,7 @@ from .kernel_list import ROUTING, StandIn
 from .memory import Memory, memory
 from .plan import ONE_DEVICE, Collective, ParallelPlan
 from .step import Formats, Step
+from .training import training_step
 
 HOST_NOTE = "the host's share of a step (scheduling, launches that nothing hides) is not included"
 
@@ -37,6 +38,8 @@ class Estimate:
         memory: Memory of the fullest device.
         collectives: What ranks send each other, which `whole` does not include.
         notes: What to know of the estimate, beside the notes of `whole`.
+        impl: What runs products, attention and experts; empty: the usual one.
+        training: Whether the step trains: with gradients and the optimiser.
     """
 
     facts: ModelFacts
@@ -50,24 +53,26 @@ class Estimate:
     memory: Memory
     collectives: tuple[Collective, ...]
     notes: tuple[str, ...]
+    impl: str
+    training: bool
 
 
 def estimate(
     predictor: ArtifactPredictor, facts: ModelFacts, step: Step, device: str, *, formats: Formats | None = None,
     plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
-    routing: str = ROUTING, coverage: float = 0.9,
+    routing: str = ROUTING, coverage: float = 0.9, training: bool = False,
 ) -> Estimate:  # fmt: skip
     """What a step of a model costs; arguments and errors are those of `estimate_steps`."""
     return estimate_steps(
         predictor, facts, [step], device, formats=formats, plan=plan, impl=impl, threads=threads,
-        fused_attention=fused_attention, routing=routing, coverage=coverage,
+        fused_attention=fused_attention, routing=routing, coverage=coverage, training=training,
     )[0]  # fmt: skip
 
 
 def estimate_steps(
     predictor: ArtifactPredictor, facts: ModelFacts, steps: Sequence[Step], device: str, *, formats: Formats | None = None,
     plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
-    routing: str = ROUTING, coverage: float = 0.9,
+    routing: str = ROUTING, coverage: float = 0.9, training: bool = False,
 ) -> list[Estimate]:  # fmt: skip
     """What each of several steps of a model costs; kernels that steps have in common are predicted once.
 
@@ -83,6 +88,7 @@ def estimate_steps(
         fused_attention: whether attention is one kernel.
         routing: how evenly tokens choose experts, a variant of `moe`.
         coverage: share of cases the intervals are built to contain.
+        training: whether steps train: every position, with gradients and a step of AdamW.
 
     Raises:
         SpecError: the model cannot run a step, the plan cannot split it, or a kernel cannot be predicted.
@@ -91,8 +97,9 @@ def estimate_steps(
     if threads is not None and on.kind == "gpu":
         raise SpecError(f"{on.name} is a GPU; threads are those of a CPU", field="threads")
     formats = formats_of(facts) if formats is None else formats
+    listing = training_step if training else forward
     runs = [
-        forward(facts, step, formats, plan, device=on, impl=impl, threads=threads, fused_attention=fused_attention,
+        listing(facts, step, formats, plan, device=on, impl=impl, threads=threads, fused_attention=fused_attention,
                 routing=routing)
         for step in steps
     ]  # fmt: skip
@@ -111,8 +118,8 @@ def estimate_steps(
             facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
             tokens_per_s=_rate(step.tokens, whole.latency_s),
             energy_per_token_j=None if whole.energy_j is None else whole.energy_j.scaled(plan.stage_ranks / step.tokens),
-            memory=memory(facts, step, formats, plan, on), collectives=run.collectives,
-            notes=tuple(_notes(facts, step, plan, run.stand_ins, run.collectives)),
+            memory=memory(facts, step, formats, plan, on, training=training), collectives=run.collectives,
+            notes=tuple(_notes(facts, step, plan, run.stand_ins, run.collectives)), impl=impl, training=training,
         ))  # fmt: skip
     return results
 
@@ -131,18 +138,20 @@ def formats_of(
 
 
 def _read_as(prediction: Prediction, stands_for: StandIn | None) -> Prediction:
-    """A prediction with the wider interval and the remark of a stand-in."""
+    """A prediction with the scale, the wider interval and the remark of a stand-in."""
     if stands_for is None:
         return prediction
     return replace(
-        prediction, latency_s=_wider(prediction.latency_s, stands_for.factor),
-        energy_j=None if prediction.energy_j is None else _wider(prediction.energy_j, stands_for.factor),
+        prediction, latency_s=_wider(prediction.latency_s, stands_for),
+        energy_j=None if prediction.energy_j is None else _wider(prediction.energy_j, stands_for),
+        breakdown={name: time_s * stands_for.scale for name, time_s in prediction.breakdown.items()},
         notes=(*prediction.notes, stands_for.reason),
     )  # fmt: skip
 
 
-def _wider(interval: Interval, factor: float) -> Interval:
-    return Interval(interval.value, interval.lower / factor, interval.upper * factor)
+def _wider(interval: Interval, by: StandIn) -> Interval:
+    scaled = interval.scaled(by.scale)
+    return Interval(scaled.value, scaled.lower / by.factor, scaled.upper * by.factor)
 
 
 def _rate(tokens: int, latency_s: Interval) -> Interval:

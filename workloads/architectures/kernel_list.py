@@ -30,10 +30,12 @@ class StandIn:
     Attributes:
         reason: What is estimated as what.
         factor: How far the time may be from the other's: the interval is wider by it at both ends.
+        scale: How many times the other's time it takes.
     """
 
     reason: str
     factor: float
+    scale: float = 1.0
 
 
 MOVED = 1.5
@@ -119,13 +121,14 @@ class KernelList:
         formats: Number formats.
         routing: How evenly tokens choose experts, a variant of `moe`.
         fused_attention: Whether scores, softmax and context are one kernel.
+        training: Whether every position is trained on, and nothing is kept for later steps.
         stand_ins: By name, what a kernel that no family describes is estimated as.
         collectives: What ranks send each other.
     """
 
     def __init__(
         self, step: Step, plan: ParallelPlan, formats: Formats, *, impl: str = "", threads: int | None = None, timing: str = "",
-        fused_attention: bool = True, routing: str = ROUTING, device: Device | None = None,
+        fused_attention: bool = True, routing: str = ROUTING, device: Device | None = None, training: bool = False,
     ) -> None:  # fmt: skip
         """An empty list.
 
@@ -140,7 +143,9 @@ class KernelList:
             routing: variant of `moe`: how evenly tokens choose experts.
             device: what runs them; None: some device with hardware for the formats.
             fused_attention: False lists the products and the softmax of attention apart.
+            training: the forward part of a training step.
         """
+        self.training = training
         self.step, self.plan, self.formats, self.fused_attention = step.share(plan.dp), plan, formats, fused_attention
         self.routing = routing
         self.stand_ins: dict[str, StandIn] = {}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....features.errors import SpecError
-from ..attention import Attention
 from ..facts import Block, Encoder, ModelFacts, Product
-from ..feed_forward import Experts, Mlp
 from ..kernel_list import Part
-from ..state_space import StateSpace
+from ..layers.attention import Attention
+from ..layers.feed_forward import Experts, Mlp
+from ..layers.state_space import StateSpace
 from .decoders import decoder_facts, group_layers
 from .fields import MAX_LAYERS, Config, per_head
 

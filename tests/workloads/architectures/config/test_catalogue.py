@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from kernelcast.features.errors import SpecError
-from kernelcast.workloads.architectures.attention import Attention
 from kernelcast.workloads.architectures.config.catalogue import facts_of, model_facts, model_names, published_parameters
 from kernelcast.workloads.architectures.facts import ModelFacts
+from kernelcast.workloads.architectures.layers.attention import Attention
 
 TABLE = Path(__file__).parents[5] / "shared" / "benchmarks" / "serving" / "model_facts.parquet"
 
