@@ -51,8 +51,14 @@ def saved_time(before: Sequence[Part], after: Sequence[Part], work: float = 1.0)
     counts = signs * np.array([part.kernel.count for part in parts], dtype=np.float64)
     intervals = [part.prediction.latency_s for part in parts]
     value = float(counts @ np.array([interval.value for interval in intervals]))
+    # No end lies beyond what both runs can take.
+    least, most = (
+        float(np.where(counts > 0, counts, 0) @ np.array([getattr(item, near) for item in intervals]))
+        + float(np.where(counts < 0, counts, 0) @ np.array([getattr(item, far) for item in intervals]))
+        for near, far in (("lower", "upper"), ("upper", "lower"))
+    )
     half = float(np.sqrt(model.variance(counts * np.array([(item.upper - item.lower) / 2 for item in intervals]))))
-    return Interval(value, value - half, value + half)
+    return Interval(value, max(value - half, least), min(value + half, most))
 
 
 def worthwhile(savings: Sequence[Saving], least_share: float = 0.01) -> tuple[Saving, ...]:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...features.errors import SpecError
-from ...models.predict.prediction import Interval, Prediction
-from ...models.predict.predictor import ArtifactPredictor
+from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..streamed_weights import streamed
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
@@ -58,7 +57,7 @@ class Estimate:
 
 
 def estimate(
-    predictor: ArtifactPredictor, facts: ModelFacts, step: Step, device: str, *, formats: Formats | None = None,
+    predictor: Predictor, facts: ModelFacts, step: Step, device: str, *, formats: Formats | None = None,
     plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
     routing: str = ROUTING, coverage: float = 0.9, training: bool = False,
 ) -> Estimate:  # fmt: skip
@@ -70,7 +69,7 @@ def estimate(
 
 
 def estimate_steps(
-    predictor: ArtifactPredictor, facts: ModelFacts, steps: Sequence[Step], device: str, *, formats: Formats | None = None,
+    predictor: Predictor, facts: ModelFacts, steps: Sequence[Step], device: str, *, formats: Formats | None = None,
     plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
     routing: str = ROUTING, coverage: float = 0.9, training: bool = False,
 ) -> list[Estimate]:  # fmt: skip

@@ -110,8 +110,8 @@ def _training_memory(
     et al., arXiv 2205.05198, section 4.1, with fused attention and without dropout), and behind them logits and their gradient.
     """
     tokens, weights = step.share(plan.dp).tokens, facts.weights_of(plan)
-    kept = sum(count * (2 * facts.hidden + part.width(facts.hidden, plan)) for count, part in facts.parts) / plan.pp
-    activations_b = tokens * kept * formats.itemsize_b
+    stored = sum(count * (2 * facts.hidden + part.width(facts.hidden, plan)) for count, part in facts.parts) / plan.pp
+    activations_b = tokens * stored * formats.itemsize_b
     if facts.generates:
         activations_b += tokens * facts.vocabulary / plan.tp * (formats.itemsize_b + 2 * LOGITS_ITEM_B)
     weights_b = weights.size_b(formats)

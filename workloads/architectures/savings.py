@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ...models.predict.prediction import Interval
-from ...models.predict.predictor import ArtifactPredictor
+from ...models.predict.prediction import Interval, Predictor
 from ..savings import Saving, saved_time, worthwhile
 from ..torch_program.device_estimate import HOST_CALL_S
 from .estimate import Estimate, estimate_steps, formats_of
@@ -20,12 +19,12 @@ MAX_BATCH = 4096
 _QUANTISED = "fp8"
 
 
-def savings(predictor: ArtifactPredictor, item: Estimate, *, coverage: float = 0.9) -> tuple[Saving, ...]:
+def savings(predictor: Predictor, item: Estimate, *, coverage: float = 0.9) -> tuple[Saving, ...]:
     """Changes that would save time of an estimated step on its device, the largest saving first."""
     return worthwhile([*_weights(predictor, item, coverage), *_batch(predictor, item, coverage), *_launches(item)])
 
 
-def _weights(predictor: ArtifactPredictor, item: Estimate, coverage: float) -> Iterator[Saving]:
+def _weights(predictor: Predictor, item: Estimate, coverage: float) -> Iterator[Saving]:
     """The same step with weights in fp8, where they are not quantised and the device multiplies fp8."""
     formats, device = item.formats, predictor.devices.get(item.device)
     if item.training or formats.weights != formats.dtype or not device.runs(_QUANTISED, "matrix"):
@@ -36,7 +35,7 @@ def _weights(predictor: ArtifactPredictor, item: Estimate, coverage: float) -> I
     yield Saving("weights", words, saved, saved.value / item.whole.latency_s.value)
 
 
-def _batch(predictor: ArtifactPredictor, item: Estimate, coverage: float) -> Iterator[Saving]:
+def _batch(predictor: Predictor, item: Estimate, coverage: float) -> Iterator[Saving]:
     """The least larger batch that fills the device, as seconds of this step's work."""
     if len(item.step.groups) != 1:
         return
@@ -71,7 +70,7 @@ def _launches(item: Estimate) -> Iterator[Saving]:
 
 
 def _again(
-    predictor: ArtifactPredictor, item: Estimate, steps: list[Step], coverage: float, weights: str | None = None
+    predictor: Predictor, item: Estimate, steps: list[Step], coverage: float, weights: str | None = None
 ) -> list[Estimate]:
     formats = item.formats if weights is None else formats_of(item.facts, dtype=item.formats.dtype, weights=weights)
     spec = item.whole.parts[0].kernel.spec
@@ -81,6 +80,6 @@ def _again(
     )  # fmt: skip
 
 
-def _fits(predictor: ArtifactPredictor, item: Estimate, step: Step) -> bool:
+def _fits(predictor: Predictor, item: Estimate, step: Step) -> bool:
     device = predictor.devices.get(item.device)
     return memory(item.facts, step, item.formats, item.plan, device, training=item.training).fits is not False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -109,9 +108,9 @@ def estimate_on(
         for uses in program.uses
     ]
     counts: Counter[KernelUse] = Counter()
-    for uses in placed:
+    for calls, uses in zip(program.counts, placed, strict=True):
         for use in uses:
-            counts[replace(use, count=1, stand_in="")] += use.count
+            counts[replace(use, count=1, stand_in="")] += calls * use.count
     known, refusals = _predictions(predictor, list(dict.fromkeys(use.spec for use in counts)), device.name, coverage)
     unanswered = _unanswered(program, placed, refusals)
     answered = [use for use in counts if use.spec in known]
@@ -146,7 +145,7 @@ def estimate_on(
         bound_s=None if whole is None else whole.bound_s, memory_b=memory_b,
         fits=None if memory_b is None else memory.peak_b <= memory_b,
         by_operator=shares.by(lambda operation: operation.name),
-        by_module=shares.by(lambda operation: _merged(operation.module)),
+        by_module=shares.by(lambda operation: operation.module or "outside modules"),
         by_phase=shares.by(lambda operation: operation.phase), by_bound=shares.by_bound(), rough_share=shares.rough_share(),
         unanswered=unanswered, notes=_notes(program, placed, device, whole), whole=whole,
     )  # fmt: skip
@@ -162,11 +161,6 @@ def _longer(a: Interval, b: Interval) -> Interval:
 
 def _ends(interval: Interval) -> tuple[float, float, float]:
     return interval.value, interval.lower, interval.upper
-
-
-def _merged(module: str) -> str:
-    """The path of a module with the numbers of repeated ones left out, so that equal layers are one."""
-    return re.sub(r"\.\d+(?=\.|$)", ".*", module) or "outside modules"
 
 
 def _predictions(
@@ -241,10 +235,10 @@ def _unanswered(
     program: Priced, placed: Sequence[Sequence[KernelUse]], refusals: Mapping[KernelSpec, str]
 ) -> tuple[str, ...]:
     reasons: Counter[str] = Counter()
-    for operation, uses in zip(program.operations, placed, strict=True):
+    for operation, calls, uses in zip(program.operations, program.counts, placed, strict=True):
         for use in uses:
             if use.spec in refusals:
-                reasons[f"{operation.name}: {refusals[use.spec]}"] += 1
+                reasons[f"{operation.name}: {refusals[use.spec]}"] += calls
     return tuple(f"{reason} ({times} calls)" for reason, times in reasons.most_common())
 
 

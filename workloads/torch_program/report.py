@@ -5,13 +5,14 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from ...features.errors import SpecError, listed
 from ...models.predict.prediction import Interval
 from ..units import flops, joules, num_bytes, seconds, watts
+from .answers import Answers
 from .device_estimate import DeviceEstimate
 from .memory import Memory
 from .shares import Share
@@ -24,32 +25,13 @@ _NAME_CELLS = 44
 Table = list[list[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What is known of a program after it ran.
-
-    Attributes:
-        operators: Operators it ran.
-        flops: Arithmetic of products and attention.
-        batch: Samples of one run; None where it was not given.
-        memory: Its peak.
-        totals: Its cost by device, in the order they were named.
-        notes: What to know of how it was recorded.
-    """
-
-    operators: int
-    flops: float
-    batch: int | None
-    memory: Memory
-    totals: Mapping[str, DeviceEstimate]
-    notes: tuple[str, ...]
-
-
 def as_text(answers: Answers) -> str:
     """Totals side by side, memory, the operators and modules that take longest, and what to know."""
     parts = [_title(answers), *_aligned(_totals(answers)), "", _memory_line(answers.memory)]
     for name, shares in _breakdowns(answers):
         parts += ["", *_aligned(_shares_table(name, answers, shares))]
+    if answers.any_savings:
+        parts += ["", *_aligned(_savings_table(answers))]
     return "\n".join([*parts, *(f"note: {note}" for note in _remarks(answers))])
 
 
@@ -57,6 +39,8 @@ def as_html(answers: Answers) -> str:
     """The same as a piece of a page, for notebooks."""
     tables = [_html_table(_totals(answers)), f"<p>{html.escape(_memory_line(answers.memory))}</p>"]
     tables += [_html_table(_shares_table(name, answers, shares)) for name, shares in _breakdowns(answers)]
+    if answers.any_savings:
+        tables.append(_html_table(_savings_table(answers)))
     remarks = "".join(f"<li>{html.escape(remark)}</li>" for remark in _remarks(answers))
     return f"<div><h3>{html.escape(_title(answers))}</h3>{''.join(tables)}<ul>{remarks}</ul></div>"
 
@@ -68,7 +52,7 @@ def as_data(answers: Answers) -> dict[str, Any]:
         for name, answer in answers.totals.items()
     }
     return {"operators": answers.operators, "flops": answers.flops, "batch": answers.batch, "memory": plain(answers.memory),
-            "totals": totals}  # fmt: skip
+            "totals": totals, "savings": plain(answers.savings)}  # fmt: skip
 
 
 def save(answers: Answers, path: Path) -> Path:
@@ -176,6 +160,17 @@ def _shares_table(part: str, answers: Answers, shares: Mapping[str, Sequence[Sha
             time_s, share_left = sum(share.latency_s for share in left), sum(share.time_share for share in left)
             row += [seconds(time_s), f"{share_left:.1%}", ""]
         table.append(row)
+    return table
+
+
+def _savings_table(answers: Answers) -> Table:
+    """What could be won, by device."""
+    table = [["could be won", "", "", ""]]
+    for name, savings in answers.savings.items():
+        for item in savings:
+            saved = item.saved_s
+            ends = f"[{seconds(saved.lower)} … {seconds(saved.upper)}]"
+            table.append([item.change, _short(answers, name), f"{seconds(saved.value)} {ends}", f"{item.share:.0%}"])
     return table
 
 

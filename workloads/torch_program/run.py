@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,11 @@ from typing import Any
 from ...features.errors import SpecError
 from ...models.predict.predictor import ArtifactPredictor
 from . import report
-from .device_estimate import DeviceEstimate, estimate_on
-from .memory import Memory, peak_memory
+from .answers import Answers, answer
+from .captured import Program, as_data, capture
+from .device_estimate import DeviceEstimate
+from .memory import Memory
 from .operation import Recording
-from .report import Answers
-from .shares import priced
 
 
 class Run:
@@ -47,6 +48,7 @@ class Run:
         self._contexts = contextlib.ExitStack()
         self._batch = batch
         self._answers: Answers | None = None
+        self._program: Program | None = None
         self.recording = Recording()
 
     def __enter__(self) -> Run:
@@ -89,19 +91,35 @@ class Run:
         return any(device.kind == "gpu" for device in self._devices)
 
     def _answer(self) -> Answers:
-        recording = self.recording
-        if not recording.operations:
-            raise SpecError("the program ran no operator; put the work inside the `with` block", field="program")
-        memory = peak_memory(recording)
-        kinds = {device.kind for device in self._devices}
-        programs = {kind: priced(recording, kind, compiled=self._compiled) for kind in kinds}
-        totals = {
-            device.name: estimate_on(
-                self._predictor, programs[device.kind], device, memory, threads=self._threads, coverage=self._coverage
-            )
-            for device in self._devices
-        }
-        return Answers(len(recording.operations), recording.flops, self._batch, memory, totals, tuple(recording.notes))
+        self._program = capture(self.recording, self._batch)
+        return answer(
+            self._predictor, self._program, self._devices, threads=self._threads, coverage=self._coverage,
+            compiled=self._compiled,
+        )  # fmt: skip
+
+    @property
+    def program(self) -> Program:
+        """The program as it is kept, which can be priced on other devices.
+
+        Raises:
+            SpecError: the `with` block has not ended.
+        """
+        if self._program is None:
+            raise SpecError("nothing is recorded yet: the program is there when the `with` block ends", field="program")
+        return self._program
+
+    def save_program(self, path: str | Path) -> Path:
+        """Write the program itself to a file of JSON, which `kernelcast estimate` and `POST /v1/estimate` answer without torch.
+
+        Raises:
+            SpecError: the place cannot be written.
+        """
+        path = Path(path)
+        try:
+            path.write_text(json.dumps(as_data(self.program)) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise SpecError(f"cannot write {path}: {error.strerror}", field="path") from error
+        return path
 
     @property
     def answers(self) -> Answers:
