@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from .connection import ClientError, FieldError
 
 __all__ = [
-    "Client", "ClientError", "Columns", "Comparison", "Device", "Estimates", "FieldError", "Interval", "Intervals", "ModelSummary",
-    "Prediction", "Program", "Programs", "Ranking", "Roofline", "Schema", "Sweep", "WholeModelPrediction", "Words",
+    "Client", "ClientError", "Columns", "Comparison", "Device", "Estimates", "FieldError", "Interval", "Intervals",
+    "ModelSummary", "Prediction", "Program", "Programs", "Ranking", "Roofline", "Schema", "Sweep", "WholeModelPrediction",
+    "Words",
 ]  # fmt: skip
 
 

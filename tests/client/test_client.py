@@ -50,7 +50,7 @@ def test_a_step_of_a_model_is_estimated_on_devices(client):
     assert first.latency_s.value == pytest.approx(expected.whole.latency_s.value, rel=1e-6)
     assert first.cost.value == pytest.approx(first.latency_s.value / 1000)
     assert result.model in client.models()
-    with pytest.raises(ClientError, match="plan.tp"):
+    with pytest.raises(ClientError, match=r"plan\.tp"):
         client.estimate(["h200"], **question, plan={"tp": 3})
 
 
