@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...features.device import Device
+from ...features.dtypes import DTYPES
 from ...features.errors import SpecError
+from ...features.kernel import KernelSpec
 from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..streamed_weights import streamed
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
-from .forward import forward
+from .forward import Forward, forward
 from .kernel_list import ROUTING, StandIn
 from .memory import Memory, memory
 from .plan import ONE_DEVICE, Collective, ParallelPlan
@@ -96,31 +99,75 @@ def estimate_steps(
     if threads is not None and on.kind == "gpu":
         raise SpecError(f"{on.name} is a GPU; threads are those of a CPU", field="threads")
     formats = formats_of(facts) if formats is None else formats
-    listing = training_step if training else forward
-    runs = [
-        listing(facts, step, formats, plan, device=on, impl=impl, threads=threads, fused_attention=fused_attention,
-                routing=routing)
-        for step in steps
-    ]  # fmt: skip
-    specs = list(dict.fromkeys(kernel.spec for run in runs for kernel in run.kernels))
-    by_spec = dict(zip(specs, predictor.predict(specs, [on.name] * len(specs), coverage=coverage), strict=True))
-    results = []
-    for step, run in zip(steps, runs, strict=True):
-        single = [by_spec[kernel.spec] for kernel in run.kernels]
-        parts = streamed([k.spec for k in run.kernels], [k.count for k in run.kernels], single, on)
-        predictions = [
-            _read_as(prediction, run.stand_ins.get(kernel.name))
-            for kernel, prediction in zip(run.kernels, parts, strict=True)
+
+    def run(some: Sequence[Step], formats: Formats, *, unpack: bool = False) -> list[Estimate]:
+        listing = training_step if training else forward
+        runs = [
+            listing(facts, step, formats, plan, device=on, impl=impl, threads=threads, fused_attention=fused_attention,
+                    routing=routing, unpack=unpack)
+            for step in some
+        ]  # fmt: skip
+        specs = list(dict.fromkeys(kernel.spec for each in runs for kernel in each.kernels))
+        by_spec = dict(zip(specs, predictor.predict(specs, [on.name] * len(specs), coverage=coverage), strict=True))
+        return [
+            _estimate(facts, step, formats, plan, on, each, by_spec, impl, training)
+            for step, each in zip(some, runs, strict=True)
         ]
-        whole = compose(run.kernels, predictions)
-        results.append(Estimate(
-            facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
-            tokens_per_s=_rate(step.tokens, whole.latency_s),
-            energy_per_token_j=None if whole.energy_j is None else whole.energy_j.scaled(plan.stage_ranks / step.tokens),
-            memory=memory(facts, step, formats, plan, on, training=training), collectives=run.collectives,
-            notes=tuple(_notes(facts, step, plan, run.stand_ins, run.collectives)), impl=impl, training=training,
-        ))  # fmt: skip
-    return results
+
+    results = run(steps, formats)
+    plain = Formats.of(formats.dtype, kv=formats.kv)
+    native = [name for name in {formats.weights, formats.experts} & DTYPES.keys() if on.runs(name, "matrix")]
+    if impl or formats == plain or not native:
+        return results
+    return _no_slower(results, run(steps, plain), lambda some: run(some, formats, unpack=True))
+
+
+def _no_slower(
+    results: Sequence[Estimate], plain: Sequence[Estimate], unpacked: Callable[[list[Step]], list[Estimate]]
+) -> list[Estimate]:
+    """The results, with those that quantised products make slower than unquantised ones taken as products that unpack.
+
+    An engine keeps to those where the library at hand has no fast product of a format. Which library was measured on devices
+    like this one decides what an estimate without `impl` is read as.
+    """
+    slower = [
+        item.step
+        for item, other in zip(results, plain, strict=True)
+        if item.whole.latency_s.value > other.whole.latency_s.value
+    ]
+    if not slower:
+        return list(results)
+    by_step = {
+        item.step: replace(item, notes=(_SLOWER.format(item.formats.weights, item.device), *item.notes))
+        for item in unpacked(slower)
+    }
+    return [by_step.get(item.step, item) for item in results]
+
+
+_SLOWER = (
+    "products in {0} of the library measured on devices like {1} are predicted slower than unquantised ones: weights are taken "
+    "as unpacked before the products, as engines then do; `impl` chooses another library"
+)
+
+
+def _estimate(
+    facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan, on: Device, run: Forward,
+    by_spec: Mapping[KernelSpec, Prediction], impl: str, training: bool,
+) -> Estimate:  # fmt: skip
+    single = [by_spec[kernel.spec] for kernel in run.kernels]
+    parts = streamed([k.spec for k in run.kernels], [k.count for k in run.kernels], single, on)
+    predictions = [
+        _read_as(prediction, run.stand_ins.get(kernel.name))
+        for kernel, prediction in zip(run.kernels, parts, strict=True)
+    ]
+    whole = compose(run.kernels, predictions)
+    return Estimate(
+        facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
+        tokens_per_s=_rate(step.tokens, whole.latency_s),
+        energy_per_token_j=None if whole.energy_j is None else whole.energy_j.scaled(plan.stage_ranks / step.tokens),
+        memory=memory(facts, step, formats, plan, on, training=training), collectives=run.collectives,
+        notes=tuple(_notes(facts, step, plan, run.stand_ins, run.collectives)), impl=impl, training=training,
+    )  # fmt: skip
 
 
 def formats_of(

@@ -34,6 +34,7 @@ class Forward:
 def forward(
     facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan = ONE_DEVICE, *, device: Device | None = None,
     impl: str = "", threads: int | None = None, fused_attention: bool = True, routing: str = ROUTING, training: bool = False,
+    unpack: bool = False,
 ) -> Forward:  # fmt: skip
     """What a model runs in one step.
 
@@ -49,6 +50,7 @@ def forward(
             eager attention.
         routing: how evenly tokens choose experts, a variant of `moe`.
         training: whether it is the forward part of a training step: logits and their loss at every position, no cache.
+        unpack: whether products unpack quantised weights even where the device multiplies their format.
 
     Raises:
         SpecError: the plan cannot split the model, or the model cannot run the step.
@@ -58,7 +60,7 @@ def forward(
     timing = "device" if device is not None and device.kind == "gpu" else ""
     kernels = KernelList(
         step, plan, formats, impl=impl, threads=threads, timing=timing, fused_attention=fused_attention,
-        routing=routing, device=device, training=training,
+        routing=routing, device=device, training=training, unpack=unpack,
     )  # fmt: skip
     if facts.encoder is not None:
         _list_encoder(kernels, facts, facts.encoder)

@@ -14,6 +14,7 @@ from .kernels.kernel_use import KernelUse
 from .memory import Memory
 from .shares import Priced, priced
 
+SECONDS_PER_HOUR = 3600.0
 _LOWER = {"fp32": "bf16", "tf32": "bf16", "bf16": "fp8", "fp16": "fp8"}
 """The next lower format of products, by the one they are in."""
 _IN_BF16 = frozenset({"gemm", "conv2d", "attention"})
@@ -32,6 +33,7 @@ class Answers:
         totals: Its cost by device, in the order they were named.
         savings: By device, changes that would save time, the largest first.
         notes: What to know of how it was recorded.
+        prices: Price of an hour by device, where one was given.
     """
 
     operators: int
@@ -41,6 +43,13 @@ class Answers:
     totals: Mapping[str, DeviceEstimate]
     savings: Mapping[str, tuple[Saving, ...]]
     notes: tuple[str, ...]
+    prices: Mapping[str, float]
+
+    def cost(self, device: str) -> Interval | None:
+        """What one run costs on a device at its price; None where there is no price or no total."""
+        latency = self.totals[device].latency_s
+        price = self.prices.get(device)
+        return None if price is None or latency is None else latency.scaled(price / SECONDS_PER_HOUR)
 
     @property
     def any_savings(self) -> bool:
@@ -50,7 +59,7 @@ class Answers:
 
 def answer(
     predictor: Predictor, program: Program, devices: Sequence[Device], *, threads: int | None = None,
-    coverage: float = 0.9, compiled: bool = False,
+    coverage: float = 0.9, compiled: bool = False, prices: Mapping[str, float] | None = None,
 ) -> Answers:  # fmt: skip
     """What one run of a program costs on each device.
 
@@ -61,6 +70,7 @@ def answer(
         threads: CPU threads, of the CPUs among the devices; None for all cores.
         coverage: share of programs the intervals are to contain.
         compiled: take everything as compiled.
+        prices: price of an hour by catalogue name, in any one currency.
 
     Raises:
         SpecError: nothing runs, or coverage is outside what is possible.
@@ -74,7 +84,9 @@ def answer(
         total = totals[device.name] = ask.estimate(run)
         changes = [] if total.latency_s is None else [*_compiled(ask, total, compiled), *_products(ask, run, total)]
         savings[device.name] = worthwhile([*changes, *_launches(device, total)])
-    return Answers(program.operators, program.flops, program.batch, program.memory, totals, savings, program.notes)
+    return Answers(
+        program.operators, program.flops, program.batch, program.memory, totals, savings, program.notes, dict(prices or {})
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

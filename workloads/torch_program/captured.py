@@ -5,11 +5,13 @@ Whoever has torch records and saves a program; who reads it needs none to say wh
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -253,6 +255,19 @@ def as_data(program: Program) -> dict[str, Any]:
         "whole_fusion": asdict(program.whole_fusion), "memory": asdict(program.memory), "notes": list(program.notes),
         "tensors": [[list(shape), list(strides), dtype, size_b] for shape, strides, dtype, size_b in places], "calls": calls,
     }  # fmt: skip
+
+
+def save_program(program: Program, path: Path) -> Path:
+    """Write a program to a file of JSON.
+
+    Raises:
+        SpecError: the place cannot be written.
+    """
+    try:
+        path.write_text(json.dumps(as_data(program)) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"cannot write {path}: {error.strerror}", field="path") from error
+    return path
 
 
 def _written(value: Any, inputs: Sequence[TensorInfo]) -> Any:

@@ -15,7 +15,7 @@ from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
 from .kernels.kernel_use import KernelUse
 from .kernels.table import NOT_ANSWERED, is_known
 from .memory import Memory
-from .shares import Priced, Share, Shares
+from .shares import Leaf, Priced, Share, Shares
 
 HOST_CALL_S = {"gpu": Interval(10.5e-6, 5.3e-6, 28e-6), "cpu": Interval(1.5e-6, 0.75e-6, 3e-6)}
 """What the host takes for one kernel of eager PyTorch, beside the kernel. GPU: a call in a loop, a launch alone, a call in a
@@ -59,6 +59,7 @@ class DeviceEstimate:
         unanswered: Operators the device has no answer for, and why.
         notes: What to know of the answer.
         whole: The composed prediction; None where there are no totals.
+        leaves: Seconds of each operator in each place, in the order of first calls.
     """
 
     device: str
@@ -82,6 +83,7 @@ class DeviceEstimate:
     unanswered: tuple[str, ...]
     notes: tuple[str, ...]
     whole: WholeModelPrediction | None
+    leaves: tuple[Leaf, ...]
 
 
 def estimate_on(
@@ -147,7 +149,7 @@ def estimate_on(
         by_operator=shares.by(lambda operation: operation.name),
         by_module=shares.by(lambda operation: operation.module or "outside modules"),
         by_phase=shares.by(lambda operation: operation.phase), by_bound=shares.by_bound(), rough_share=shares.rough_share(),
-        unanswered=unanswered, notes=_notes(program, placed, device, whole), whole=whole,
+        unanswered=unanswered, notes=_notes(program, placed, device, whole), whole=whole, leaves=shares.leaves(),
     )  # fmt: skip
 
 

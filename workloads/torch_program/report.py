@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ...features.errors import SpecError, listed
+from ...models.evaluation.charts import head, page
 from ...models.predict.prediction import Interval
-from ..units import flops, joules, num_bytes, seconds, watts
+from ..flame import Picture, in_page, tree
+from ..units import flops, joules, money, num_bytes, seconds, watts
 from .answers import Answers
 from .device_estimate import DeviceEstimate
 from .memory import Memory
@@ -19,7 +21,8 @@ from .shares import Share
 
 _SHOWN = 10
 _NOTES_SHOWN = 4
-_PAGE = "<!doctype html><html lang=en><meta charset=utf-8><title>kernelcast</title>"
+_NOT_WRITTEN = frozenset({"whole", "leaves"})
+"""Fields of answers that plain data leaves out: they are composed of, or drawn from, what it has."""
 _NAME_CELLS = 44
 
 Table = list[list[str]]
@@ -45,12 +48,30 @@ def as_html(answers: Answers) -> str:
     return f"<div><h3>{html.escape(_title(answers))}</h3>{''.join(tables)}<ul>{remarks}</ul></div>"
 
 
+def as_page(answers: Answers) -> str:
+    """A page that needs nothing else: where the time goes as a picture for each device, and the tables."""
+    title = "A PyTorch program"
+    facts = {
+        "operators": answers.operators,
+        "arithmetic": flops(answers.flops),
+        "peak memory": num_bytes(answers.memory.peak_b),
+    }
+    pictures = [in_page(picture, f"time of the program on {picture.device}") for picture in pictures_of(answers)]
+    return page(title, [head(title, facts, ()), *pictures, f"<section>{as_html(answers)}</section>"])
+
+
+def pictures_of(answers: Answers) -> list[Picture]:
+    """Time by phase, module and operator on each device that has totals, in the order of first calls."""
+    return [
+        Picture(answer.title, total := _target(answer.latency_s, seconds, answer), tree(total, answer.leaves))
+        for answer in answers.totals.values()
+        if answer.latency_s is not None
+    ]
+
+
 def as_data(answers: Answers) -> dict[str, Any]:
     """The same as plain data, in full: what `--json` prints."""
-    totals = {
-        name: {key: value for key, value in plain(answer).items() if key != "whole"}
-        for name, answer in answers.totals.items()
-    }
+    totals = {name: plain(answer) for name, answer in answers.totals.items()}
     return {"operators": answers.operators, "flops": answers.flops, "batch": answers.batch, "memory": plain(answers.memory),
             "totals": totals, "savings": plain(answers.savings)}  # fmt: skip
 
@@ -58,7 +79,7 @@ def as_data(answers: Answers) -> dict[str, Any]:
 def save(answers: Answers, path: Path) -> Path:
     """See `Run.save`."""
     writers: Mapping[str, Callable[[Answers], str]] = {
-        ".html": lambda answers: f"{_PAGE}{as_html(answers)}</html>\n",
+        ".html": as_page,
         ".json": lambda answers: json.dumps(as_data(answers), indent=2) + "\n",
         ".txt": lambda answers: as_text(answers) + "\n",
     }  # fmt: skip
@@ -74,7 +95,9 @@ def save(answers: Answers, path: Path) -> Path:
 def plain(value: Any) -> Any:
     """Dataclasses as mappings, tuples as lists."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.name != "whole"}
+        return {
+            field.name: plain(getattr(value, field.name)) for field in fields(value) if field.name not in _NOT_WRITTEN
+        }
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, tuple | list) else value
@@ -91,6 +114,11 @@ def _totals(answers: Answers) -> Table:
         rows.append([name, *(_target(read(answer), show, answer) for answer in by_device)])
     if answers.batch:
         rows.append(["samples/s", *(_rate(answer, answers.batch) for answer in by_device)])
+        rows.append(["J/sample", *(_of_each(answer.energy_j, answers.batch, joules) for answer in by_device)])
+    if answers.prices:
+        unit, times = ("million samples", 1e6 / answers.batch) if answers.batch else ("million runs", 1e6)
+        costs = (answers.cost(name) for name in answers.totals)
+        rows.append([f"cost/{unit}", *(_of_each(cost, 1 / times, money) for cost in costs)])
     rows.append(["kernels", *(f"{answer.launches} in {seconds(answer.kernels_s)}" for answer in by_device)])
     rows.append(["limited by", *(_limits(answer) for answer in by_device)])
     rows.append(["memory", *(_fits(answer) for answer in by_device)])
@@ -112,6 +140,10 @@ def _target(target: Interval | None, show: Callable[[float], str], answer: Devic
 
 def _rate(answer: DeviceEstimate, batch: int) -> str:
     return "no answer" if answer.latency_s is None else f"{batch / answer.latency_s.value:.4g}"
+
+
+def _of_each(whole: Interval | None, parts: float, show: Callable[[float], str]) -> str:
+    return "unknown" if whole is None else show(whole.value / parts)
 
 
 def _limits(answer: DeviceEstimate) -> str:

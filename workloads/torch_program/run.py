@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from ...features.errors import SpecError
 from ...models.predict.predictor import ArtifactPredictor
 from . import report
 from .answers import Answers, answer
-from .captured import Program, as_data, capture
+from .captured import Program, capture, save_program
 from .device_estimate import DeviceEstimate
 from .memory import Memory
 from .operation import Recording
@@ -27,7 +26,7 @@ class Run:
 
     def __init__(
         self, devices: Sequence[str], predictor: ArtifactPredictor, *, threads: int | None, coverage: float,
-        batch: int | None, compiled: bool,
+        batch: int | None, compiled: bool, prices: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
         """A run to enter; `devices` are catalogue names or aliases, see `estimate` for the rest.
 
@@ -47,6 +46,7 @@ class Run:
         self._threads, self._coverage, self._compiled = threads, coverage, compiled
         self._contexts = contextlib.ExitStack()
         self._batch = batch
+        self._prices = {predictor.devices.get(name).name: price for name, price in (prices or {}).items()}
         self._answers: Answers | None = None
         self._program: Program | None = None
         self.recording = Recording()
@@ -94,7 +94,7 @@ class Run:
         self._program = capture(self.recording, self._batch)
         return answer(
             self._predictor, self._program, self._devices, threads=self._threads, coverage=self._coverage,
-            compiled=self._compiled,
+            compiled=self._compiled, prices=self._prices,
         )  # fmt: skip
 
     @property
@@ -114,12 +114,7 @@ class Run:
         Raises:
             SpecError: the place cannot be written.
         """
-        path = Path(path)
-        try:
-            path.write_text(json.dumps(as_data(self.program)) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise SpecError(f"cannot write {path}: {error.strerror}", field="path") from error
-        return path
+        return save_program(self.program, Path(path))
 
     @property
     def answers(self) -> Answers:

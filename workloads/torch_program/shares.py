@@ -92,6 +92,25 @@ class _Row(NamedTuple):
     energy_j: float | None
     bound: str
     stand_in: str
+    family: str
+
+
+class Leaf(NamedTuple):
+    """The kernels of one operator in one place; `workloads/flame.py` draws them."""
+
+    path: tuple[str, ...]
+    latency_s: float
+    family: str
+    remark: str
+
+
+def _place(operation: Operation) -> tuple[str, ...]:
+    modules = operation.module.replace(".*", "[*]").split(".") if operation.module else []
+    return (operation.phase, *(name for name in modules if name != operation.phase), operation.name)
+
+
+def _as(stand_in: str) -> str:
+    return f", estimated as {stand_in}" if stand_in else ""
 
 
 class Shares:
@@ -108,7 +127,15 @@ class Shares:
                     runs = calls * use.count
                     joules = None if answer.energy_j is None else runs * answer.energy_j.value
                     self._rows.append(
-                        _Row(operation, calls, runs * answer.latency_s.value, joules, answer.bound, use.stand_in)
+                        _Row(
+                            operation,
+                            calls,
+                            runs * answer.latency_s.value,
+                            joules,
+                            answer.bound,
+                            use.stand_in,
+                            use.spec.family,
+                        )
                     )
         self.total_s = sum(row.latency_s for row in self._rows)
 
@@ -133,6 +160,13 @@ class Shares:
                 )
             )  # fmt: skip
         return tuple(sorted(shares, key=lambda share: share.latency_s, reverse=True))
+
+    def leaves(self) -> tuple[Leaf, ...]:
+        """Every row with its place, in the order of first calls: phase, modules from the outside in, operator."""
+        return tuple(
+            Leaf(_place(row.operation), row.latency_s, row.family, f"bound by {row.bound}" + _as(row.stand_in))
+            for row in self._rows
+        )
 
     def by_bound(self) -> dict[str, float]:
         """Share of the time by what binds the kernels, largest first."""
