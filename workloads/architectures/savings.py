@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...models.predict.prediction import Interval, Predictor
-from ..savings import Saving, saved_time, worthwhile
-from ..torch_program.device_estimate import HOST_CALL_S
+from ..savings import HOST_CALL_S, Saving, saved_time, worthwhile
 from .estimate import Estimate, estimate_steps, formats_of
 from .memory import memory
 from .step import Step

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from ...features.device import Device
 from ...models.predict.prediction import Interval, Predictor
-from ..savings import Saving, saved_time, worthwhile
+from ..savings import HOST_CALL_S, Saving, saved_time, worthwhile
 from .captured import Program
-from .device_estimate import HOST_CALL_S, DeviceEstimate, estimate_on
+from .device_estimate import DeviceEstimate, estimate_on
 from .kernels.kernel_use import KernelUse
 from .memory import Memory
 from .shares import Priced, priced

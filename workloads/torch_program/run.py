@@ -56,6 +56,7 @@ class Run:
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+        from .record.data_parallel import data_parallel, resized_storages, without_propagation
         from .record.recorder import Recorder
         from .record.restore import conversions, fused_anywhere, restored
         from .record.substitutes import AsOnDevice, autocast_here, fused_attention
@@ -70,6 +71,10 @@ class Run:
             stack.enter_context(conversions(put_back=True))
             stack.enter_context(restored(recorder))
             stack.enter_context(fused_anywhere())
+            if torch.distributed.is_available():
+                stack.enter_context(data_parallel())
+            stack.enter_context(resized_storages(recorder))
+            stack.enter_context(without_propagation(recorder))
             if self.has_gpu:
                 stack.enter_context(fused_attention())
             if not torch.accelerator.is_available():
