@@ -95,6 +95,7 @@ class ModelSummary(msgspec.Struct, frozen=True):
     dtype: Annotated[str, Meta(description="Number format of its activations")]
     weights: Annotated[str, Meta(description="Number format of its matrices")]
     generates: Annotated[bool, Meta(description="Whether it can decode")]
+    encodes: Annotated[bool, Meta(description="Whether it has an encoder beside its decoder")]
     fixed_length: Annotated[int | None, Meta(description="Positions of every input, where that fixes them")]
     max_length: Annotated[int | None, Meta(description="Most positions of a sequence, where they are limited")]
     source: Annotated[str, Meta(description="Where the facts come from")]
@@ -104,7 +105,7 @@ class Estimates(msgspec.Struct, frozen=True):
     """A step of a model, or one run of a captured program, on every device of the request."""
 
     model: Annotated[ModelSummary | None, Meta(description="The model; null for a program")]
-    phase: Annotated[str | None, Meta(description="prefill, decode, forward or train; null for a program")]
+    phase: Annotated[str | None, Meta(description="prefill, decode, forward, train or encode; null for a program")]
     batch: Annotated[int | None, Meta(description="Sequences, or samples where a program says how many")]
     length: Annotated[int | None, Meta(description="New tokens of each sequence, or its cached positions in decode")]
     step: Annotated[str, Meta(description="What runs, in words")]

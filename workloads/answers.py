@@ -100,5 +100,6 @@ def model_summary(facts: ModelFacts) -> ModelSummary:
     """A model as it is sent."""
     return ModelSummary(
         facts.name, facts.architecture, facts.parameters, facts.active_parameters, facts.layers, facts.hidden, facts.dtype,
-        facts.weights or facts.dtype, facts.generates, facts.fixed_length, facts.max_length, facts.source,
+        facts.weights or facts.dtype, facts.generates, facts.encoder is not None, facts.fixed_length,
+        facts.max_length, facts.source,
     )  # fmt: skip

@@ -23,7 +23,7 @@ from ..transport.bodies import read_coverage, read_object, refuse_duplicate_name
 from ..transport.problems import ProblemError, field_problem, invalid, invalid_field
 from .request import read_devices, read_prices
 
-PHASES = ("prefill", "decode", "forward", "train")
+PHASES = ("prefill", "decode", "forward", "train", "encode")
 MAX_ESTIMATED = 16
 """Most devices of a request: each takes some tens of milliseconds, with what could be won there."""
 MAX_CALLS = 2000
@@ -35,7 +35,8 @@ OF_MODELS = ("phase", "batch", "length", "context", "plan", "dtype", "weights", 
 _WANTED = '{"model": "meta-llama/Llama-3.1-8B", "devices": […], "phase": "prefill", "batch": 8, "length": 2048}'
 _PLAN = tuple(item.name for item in fields(ParallelPlan))
 _PATHS: Mapping[str, str] = {
-    **{name: f"plan.{name}" for name in _PLAN}, "prefill": "length", "step": "length", "count": "batch", "new_tokens": "length",
+    **{name: f"plan.{name}" for name in _PLAN}, "prefill": "length", "step": "length",
+    "encode": "phase", "count": "batch", "new_tokens": "length",
 }  # fmt: skip
 """Fields of a request by those that errors of steps and plans name."""
 _T = TypeVar("_T")
@@ -121,6 +122,8 @@ def _read_step(root: Mapping[str, Any]) -> ModelStep:
     phase = root.get("phase") or ("prefill" if facts.generates else "forward")
     if phase not in PHASES:
         raise invalid_field("phase", f"must be one of {listed(PHASES)}, got {shown_name(phase)}")
+    if phase == "encode":
+        facts = naming_field("phase", facts.encoder_alone)
     if phase in ("prefill", "decode") and not facts.generates:
         raise invalid_field("phase", f"{facts.name} generates nothing; its phase is forward, or train")
     batch = whole_number(root, "batch", MAX_TOKENS) or 1

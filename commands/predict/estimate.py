@@ -43,6 +43,9 @@ def estimate(
     train: Annotated[
         int | None, typer.Option(metavar="N", help="A training step with AdamW on sequences of so many tokens.")
     ] = None,
+    encode: Annotated[
+        bool, typer.Option("--encode", help="Only the encoder of a model that has one beside its decoder.")
+    ] = False,
     context: Annotated[
         int | None, typer.Option(metavar="N", help="Positions of each sequence already in the cache.")
     ] = None,
@@ -102,9 +105,9 @@ def estimate(
     prices = read_prices(price or (), device or (), known)
     if what is not None and is_program(what):
         of_models = {
-            "--config": config, "--prefill": prefill, "--decode": decode, "--train": train, "--context": context,
-            "--dtype": dtype, "--weights": weights, "--kv-dtype": kv_dtype, "--impl": impl, "--tp": tp > 1, "--pp": pp > 1,
-            "--ep": ep > 1, "--dp": dp > 1,
+            "--config": config, "--prefill": prefill, "--decode": decode, "--train": train, "--encode": encode,
+            "--context": context, "--dtype": dtype, "--weights": weights, "--kv-dtype": kv_dtype, "--impl": impl,
+            "--tp": tp > 1, "--pp": pp > 1, "--ep": ep > 1, "--dp": dp > 1,
         }  # fmt: skip
         if misplaced := [name for name, value in of_models.items() if value]:
             raise SpecError(
@@ -137,6 +140,8 @@ def estimate(
     from ...workloads.architectures.step import Step
 
     facts = facts_of(what if config is None else config)  # type: ignore[arg-type]
+    if encode:
+        facts = facts.encoder_alone()
     if train is not None and (prefill is not None or decode):
         raise SpecError(
             "a step either trains, prefills or decodes; give one of --train, --prefill, --decode", field="train"

@@ -79,6 +79,12 @@ def test_phases_are_those_of_the_model(visit):
     assert "197" in page.tab.locator(".spec").inner_text()
 
 
+def test_an_encoder_alone(visit):
+    page = visit("#/model?model=openai/whisper-large-v3&phase=encode&batch=4&model.devices=h200")
+    assert "4 sequences of 1\u202f500" in page.tab.locator(".lead").inner_text()
+    assert page.tab.locator("[name=length]").count() == 0
+
+
 def test_prices_give_costs_and_pictures_change(visit):
     page = visit(BERT)
     page.tab.get_by_label("Price per hour of NVIDIA L40S").fill("1.5")

@@ -214,6 +214,8 @@ def _notes(
     reasons = dict.fromkeys(stand_ins.values())
     notes = [f"{item.reason}; its interval is wider by {item.factor:g}" for item in reasons]
     notes += facts.notes
+    if facts.encoder is not None and any(not group.context for group in step):
+        notes += facts.encoder.notes
     if facts.max_length is not None and step.longest > facts.max_length:
         notes.append(
             f"sequences of {step.longest} positions are longer than the {facts.max_length} the model is made for"

@@ -57,6 +57,7 @@ class Run:
         from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
         from .record.data_parallel import data_parallel, resized_storages, without_propagation
+        from .record.meta_autocast import MetaAutocast
         from .record.recorder import Recorder
         from .record.restore import conversions, fused_anywhere, restored
         from .record.substitutes import AsOnDevice, autocast_here, fused_attention
@@ -82,6 +83,7 @@ class Run:
             stack.enter_context(fake)
             stack.enter_context(recorder)
             stack.enter_context(AsOnDevice(recorder, gpu=self.has_gpu))
+            stack.enter_context(MetaAutocast())
             self._contexts = stack.pop_all()
         return self
 

@@ -89,6 +89,13 @@ def test_a_configuration_is_trained(client: Client) -> None:
     assert {"weights", "gradients", "optimizer_state", "activations"} == set(item["memory"]["parts_b"])
 
 
+def test_an_encoder_beside_a_decoder_runs_alone(client: Client) -> None:
+    body = {"model": "openai/whisper-large-v3", "devices": ["h200"], "phase": "encode", "batch": 2}
+    result = asked(client, body)
+    assert (result["length"], result["model"]["generates"]) == (1500, False)
+    client.check_refused(PATH, LLAMA | {"phase": "encode"}, "phase", "no encoder")
+
+
 def test_plans_and_formats_are_passed_on(client: Client) -> None:
     body = LLAMA | {"model": "llama-3.1-70b", "devices": ["h100-sxm"], "plan": {"tp": 4}, "weights": "fp8"}
     result = asked(client, body | {"price_per_hour": {"h100-sxm": 3.6}})

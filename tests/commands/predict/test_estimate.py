@@ -134,6 +134,13 @@ def test_a_training_step_with_prices_and_what_could_be_won(run, config):
     assert "could be won by" in run("estimate", config, "--decode", "--context", "512", "--device", "h200").out
 
 
+def test_an_encoder_alone(run, fake):
+    done = run("estimate", "openai/whisper-large-v3", "--encode", "--batch", "2", "--device", "h200")
+    assert done.code == 0
+    assert "2 × 1500 new tokens" in done.out
+    assert "no encoder" in run("estimate", "llama-3.1-8b", "--encode", *PREFILL).err
+
+
 def test_the_time_is_drawn(run, config, tmp_path):
     page, bare = tmp_path / "time.html", tmp_path / "time.svg"
     assert run("estimate", config, *PREFILL, "--device", "h200", "--flame", page).code == 0

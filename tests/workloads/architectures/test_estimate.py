@@ -180,3 +180,18 @@ def test_fp8_that_a_library_has_slower_than_bf16_is_taken_as_unpacked(predictor:
         fp8 = estimate(predictor, facts, step, device, formats=formats_of(facts, weights="fp8"), impl=impl)
         assert not any("taken as unpacked" in note for note in fp8.notes)
         assert "fp8" in {part.kernel.spec.dtype for part in fp8.whole.parts}
+
+
+def test_an_encoder_runs_with_a_prompt_and_alone_and_not_in_decoding(predictor: ArtifactPredictor) -> None:
+    facts = model_facts("openai/whisper-large-v3")
+    prompt, token = (estimate(predictor, facts, step, "h200") for step in (Step.prefill(4, 4), Step.decode(4, 100)))
+    alone = estimate(predictor, facts.encoder_alone(), Step.prefill(4, 1500), "h200")
+    assert any("convolutions" in note for note in prompt.notes)
+    assert any("convolutions" in note for note in alone.notes)
+    assert not any("convolutions" in note for note in token.notes)
+    encoder_s = sum(part.latency_s for part in prompt.whole.parts if part.kernel.name.startswith("encoder."))
+    assert alone.whole.latency_s.value == pytest.approx(encoder_s, rel=0.02)
+    assert 0.6e9 < alone.facts.parameters < 0.7e9
+    assert alone.memory.cache_b == 0
+    with pytest.raises(SpecError, match="no encoder"):
+        model_facts("llama-3.1-8b").encoder_alone()

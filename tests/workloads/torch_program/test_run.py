@@ -359,17 +359,3 @@ def test_memory_has_the_parts_of_a_training_step(recorded: Recorded) -> None:
         large = nn.Linear(200_000, 50_000, bias=False)
     run = recorded(lambda: large(torch.ones(1, 200_000)), "h200", "rtx-4060")
     assert [answer.fits for answer in run.totals.values()] == [True, False]
-
-
-def test_autocast_of_a_model_on_the_meta_device_is_refused():
-    with torch.device("meta"):
-        model, x = nn.Linear(64, 64), torch.randn(8, 64)
-    with (
-        pytest.raises(SpecError, match="autocast does not reach the meta device"),
-        kernelcast.torch.estimate("h100-sxm"),
-        torch.autocast("cuda", dtype=torch.bfloat16),
-    ):
-        model(x)
-    with kernelcast.torch.estimate("h100-sxm") as run, torch.autocast("cuda", dtype=torch.bfloat16):
-        model.bfloat16()(x.bfloat16())
-    assert run.totals["nvidia-h100-sxm-80gb"].latency_s.value > 0

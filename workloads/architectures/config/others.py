@@ -141,14 +141,13 @@ def read_whisper(config: Config, name: str) -> ModelFacts:
     )
     sound = _heads(config, hidden, "encoder_attention_heads", causal=False)
     encoded = Block(config.size("encoder_layers", most=MAX_LAYERS), (sound, network("encoder_ffn_dim")), 2)
-    encoder = Encoder(positions, front, (encoded,))
+    encoder = Encoder(positions, front, (encoded,), ("the convolutions before the encoder are estimated as products",))
     layers = config.size("decoder_layers", most=MAX_LAYERS)
     length = config.size("max_target_positions")
     return ModelFacts(
         name=name, architecture="whisper", hidden=hidden, vocabulary=config.size("vocab_size"),
         blocks=(Block(layers, (decoding, crossed, network("decoder_ffn_dim")), 3),), norm="layernorm", dtype=config.dtype,
         tied_embeddings=True, positions=length, max_length=length, encoder=encoder,
-        notes=("the convolutions before the encoder are estimated as products",),
     )  # fmt: skip
 
 

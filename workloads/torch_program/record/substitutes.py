@@ -10,7 +10,6 @@ from unittest import mock
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ....features.errors import SpecError
 from .fused import rms_norm
 from .recorder import Recorder
 
@@ -44,8 +43,6 @@ class AsOnDevice(TorchFunctionMode):
     ) -> Any:
         """Call a function, or what takes its place."""
         kwargs = kwargs or {}
-        if getattr(func, "__name__", "") in _PRODUCTS:
-            _check_autocast(func.__name__, (*args, *kwargs.values()))
         if not self._away:
             return self._fused.get(func, func)(*args, **kwargs)
         words = (*args[1:], *kwargs.values()) if func is torch.Tensor.to else ()
@@ -60,29 +57,6 @@ class AsOnDevice(TorchFunctionMode):
         if self._recorder is not None and isinstance(result, torch.Tensor) and _is_away(kwargs.get("device")):
             self._recorder.place(result)
         return result
-
-
-_PRODUCTS = frozenset(
-    {"linear", "matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm", "einsum", "conv1d", "conv2d", "conv3d",
-     "scaled_dot_product_attention"}
-)  # fmt: skip
-"""Functions that autocast runs in its lower precision."""
-
-
-def _check_autocast(name: str, arguments: Sequence[Any]) -> None:
-    """PyTorch has no autocast for the meta device: what is left in fp32 there would be answered as slowly as fp32 runs.
-
-    Raises:
-        SpecError: autocast is on, and an argument is in fp32 on the meta device.
-    """
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
-        if any(tensor.device.type == "meta" and tensor.dtype == torch.float32 for tensor in tensors):
-            raise SpecError(
-                f"autocast does not reach the meta device, where {name} stays in fp32; make the model as usual or under a "
-                "FakeTensorMode, or convert it with .bfloat16()",
-                field="program",
-            )
 
 
 def _is_away(word: Any) -> bool:

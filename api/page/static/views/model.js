@@ -27,6 +27,7 @@ const PHASES = {
   decode: "Decode",
   forward: "Forward",
   train: "Train",
+  encode: "Encode",
 };
 const LENGTH_WORDS = { prefill: "Prompt tokens", decode: "Tokens in the cache", forward: "Tokens", train: "Tokens" };
 const BATCHES = { least: 0, most: 10 };
@@ -74,8 +75,13 @@ async function open(view) {
 const modelOf = ({ state }) => shipped.find((one) => one.name === state.get("model"));
 
 /** The phases of a model; of a configuration of one's own, all. */
-const phasesOf = (model) =>
-  model ? (model.generates ? ["prefill", "decode", "train"] : ["forward", "train"]) : Object.keys(PHASES);
+function phasesOf(model) {
+  if (!model) return Object.keys(PHASES);
+  return [...(model.encodes ? ["encode"] : []), ...(model.generates ? ["prefill", "decode"] : ["forward"]), "train"];
+}
+
+/** Whether the input fixes how long sequences are. */
+const isFixed = ({ state }) => Boolean(modelOf({ state })?.fixed_length) || state.get("phase") === "encode";
 
 /** Give the state what it needs to be asked about. */
 function complete({ state, catalogue }) {
@@ -122,13 +128,12 @@ function bodyOf({ state, catalogue }) {
     .map(([device, text]) => [device, Number(text)])
     .filter(([device, price]) => Number.isFinite(price) && devices.includes(device));
   const plan = state.get("plan.tp", "1") === "1" ? {} : { plan: { tp: wholeOrText(state.get("plan.tp")) } };
-  const model = modelOf({ state });
   return {
     ...(state.get("config") ? { config: configOf(state.get("config")) } : { model: state.get("model") }),
     devices,
     phase: state.get("phase"),
     batch: wholeOrText(state.get("batch")),
-    ...(model?.fixed_length ? {} : { length: wholeOrText(state.get("length")) }),
+    ...(isFixed({ state }) ? {} : { length: wholeOrText(state.get("length")) }),
     ...plan,
     ...(state.get("weights") ? { weights: state.get("weights") } : {}),
     ...(prices.length ? { price_per_hour: Object.fromEntries(prices) } : {}),
@@ -174,8 +179,8 @@ function modelForm(view) {
       model ? hint(factsOf(model)) : hint("A configuration of your own, below."),
       phaseChoice(page, phasesOf(model)),
       slider(view, "batch", state.get("phase") === "train" ? "Sequences in the batch" : "Sequences at a time", BATCHES),
-      model?.fixed_length
-        ? hint(`Every input has ${grouped(model.fixed_length)} positions.`)
+      isFixed(page)
+        ? hint(model?.fixed_length ? `Every input has ${grouped(model.fixed_length)} positions.` : "The input fixes their length.")
         : slider(view, "length", LENGTH_WORDS[state.get("phase")] ?? LENGTH_WORDS.forward, lengths),
       devicePicker(page, { name: DEVICES, label: "Devices", most: MOST_DEVICES, nobody: "none yet", coloured: false, changed: () => soon(view, 0) }),
       folded(
