@@ -57,10 +57,9 @@ class Run:
         from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
         from .record.data_parallel import data_parallel, resized_storages, without_propagation
-        from .record.meta_autocast import MetaAutocast
         from .record.recorder import Recorder
         from .record.restore import conversions, fused_anywhere, restored
-        from .record.substitutes import AsOnDevice, autocast_here, fused_attention
+        from .record.substitutes import AsOnDevice, MetaAutocast, autocast_here, fused_attention
 
         # A mode the program already runs under goes on to answer: tensors of two modes do not mix.
         outer = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, FakeTensorMode)]
