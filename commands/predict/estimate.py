@@ -260,7 +260,7 @@ def _show(
     screen.print(_parts(estimates, known))
     if any(won.values()):
         screen.print(_savings(estimates, known, won))
-    for remark in first.notes:
+    for remark in dict.fromkeys(remark for item in estimates for remark in item.notes):
         console.show_fact("note", remark)
     for item in estimates:
         # What an implementation that was named is read as.

@@ -50,7 +50,7 @@ def as_html(answers: Answers) -> str:
 
 def as_page(answers: Answers) -> str:
     """A page that needs nothing else: where the time goes as a picture for each device, and the tables."""
-    title = "A PyTorch program"
+    title = "Time of a program"
     facts = {
         "operators": answers.operators,
         "arithmetic": flops(answers.flops),
@@ -104,7 +104,7 @@ def plain(value: Any) -> Any:
 
 
 def _title(answers: Answers) -> str:
-    return f"PyTorch program: {answers.operators} operators, {flops(answers.flops)} in products and attention"
+    return f"program: {answers.operators} operators, {flops(answers.flops)} in products and attention"
 
 
 def _totals(answers: Answers) -> Table:

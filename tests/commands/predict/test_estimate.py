@@ -134,6 +134,12 @@ def test_a_training_step_with_prices_and_what_could_be_won(run, config):
     assert "could be won by" in run("estimate", config, "--decode", "--context", "512", "--device", "h200").out
 
 
+def test_notes_of_every_device_are_shown(run):
+    done = run("estimate", "llama-3.1-8b", "--decode", "--context", "1024", "--weights", "fp8", "--device", "h200", "--device",
+               "mi300x")  # fmt: skip
+    assert done.out.count("taken as unpacked") == 1
+
+
 def test_an_encoder_alone(run, fake):
     done = run("estimate", "openai/whisper-large-v3", "--encode", "--batch", "2", "--device", "h200")
     assert done.code == 0
