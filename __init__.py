@@ -120,6 +120,8 @@ def estimate_model(
     prefill: int | None = None,
     decode: bool = False,
     context: int | None = None,
+    train: int | None = None,
+    encode: bool = False,
     step: Step | None = None,
     plan: ParallelPlan | None = None,
     dtype: str | None = None,
@@ -140,7 +142,9 @@ def estimate_model(
         prefill: new tokens of each.
         decode: one new token of each, in place of `prefill`.
         context: positions of each already in the cache.
-        step: a step of sequences of several lengths, in place of the four before.
+        train: tokens of each in a training step with AdamW, in place of `prefill`.
+        encode: only the encoder of a model that has one beside its decoder.
+        step: a step of sequences of several lengths, in place of `batch`, `prefill`, `decode` and `context`.
         plan: how the model is split over devices; default: one device.
         dtype: number format of the activations; default: the model's.
         weights: number format of the matrices, such as `fp8`; default: the model's.
@@ -160,13 +164,14 @@ def estimate_model(
     from .workloads.architectures.step import Step
 
     facts = facts_of(name_or_config)
+    if encode:
+        facts = facts.encoder_alone()
     if step is None:
-        step = Step.of(
-            batch=batch, prefill=prefill or (None if decode else facts.fixed_length), decode=decode, context=context
-        )
+        new = train or prefill or (None if decode else facts.fixed_length)
+        step = Step.of(batch=batch, prefill=new, decode=decode, context=context)
     return estimate(
         load(model), facts, step, device, formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
-        plan=plan or ONE_DEVICE, impl=impl, threads=threads, coverage=coverage,
+        plan=plan or ONE_DEVICE, impl=impl, threads=threads, coverage=coverage, training=train is not None,
     )  # fmt: skip
 
 

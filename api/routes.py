@@ -26,11 +26,12 @@ from ..client.answers import (
     WholeModelPredictions,
 )
 from ..client.device_answers import DevicePage
+from ..client.estimate_answers import Estimates, ShippedModels
 from ..features.mlir.parse.parser_process import NativeReader
 from .browse import accuracy, catalogue, device_page, measurements, model_card, nights, state
 from .browse.measurements_wire import LikeAnswer, MeasuredSetsAnswer, MeasurementsAnswer
 from .browse.nights_folder import NightReport, NightsAnswer, NightsFolder
-from .compare import devices, rank, sweep
+from .compare import devices, estimate, rank, sweep
 from .model_source import Service
 from .predict import columns, mlir, model
 from .predict.open_inference import endpoint as inference
@@ -95,6 +96,8 @@ ROUTES: tuple[Route, ...] = (
         "/v1/predict/columns", "POST", "predict_columns",
         lambda s: JsonEndpoint(s, columns.answer, s.settings.max_columns_b), (Columns,),
     ),
+    Route("/v1/estimate", "POST", "estimate", _on_thread(estimate.answer), (Estimates,)),
+    Route("/v1/estimate/models", "GET", "list_shipped_models", lambda _: catalogue.models_endpoint(), (ShippedModels,)),
     Route("/v1/compare", "POST", "compare", _on_thread(devices.compare), (Comparison,)),
     Route("/v1/rank", "POST", "rank", _on_thread(rank.answer), (Ranking,)),
     Route("/v1/sweep", "POST", "sweep", _on_thread(sweep.answer), (Sweep,)),

@@ -3,7 +3,7 @@
 .venv/bin/python benchmarks/llm_steps.py [--steps forward_steps.parquet] [--whole model_e2e.parquet] [--model MODEL]
 
 `forward_steps.parquet` has whole steps of an engine (vLLM on a B300, TensorRT-LLM on a B200) with their sequences;
-`model_e2e.parquet` NeuSight's forward passes of BERT-large and GPT-2-large in PyTorch, operator by operator. The kernels follow
+`model_e2e.parquet` NeuSight's passes of BERT-large and GPT-2-large in PyTorch, operator by operator. The kernels follow
 from the models' configurations alone, nothing is fitted to the labels but the constant where the tables say so.
 """
 
@@ -87,6 +87,25 @@ def neusight_steps(rows: Sequence[Row], predictor: ArtifactPredictor) -> Iterato
         )
 
 
+def neusight_training(rows: Sequence[Row], predictor: ArtifactPredictor) -> Iterator[Judged]:
+    """Forward and backward passes of the same, without a step of the optimiser; their dropout is left out."""
+    for row in rows:
+        if row["mode"] != "train" or row["option"] or row["model"] not in NEUSIGHT:
+            continue
+        facts = model_facts(NEUSIGHT[row["model"]])
+        step = Step.prefill(row["batch"], row["seq_len"])
+        whole = estimate(
+            predictor, facts, step, row["device"], impl="torch", fused_attention=False, training=True
+        ).whole  # fmt: skip
+        optimizer_s = sum(part.latency_s for part in whole.parts if part.kernel.name == "optimizer")
+        value_s, lower_s, upper_s = (
+            end - optimizer_s for end in (whole.latency_s.value, whole.latency_s.lower, whole.latency_s.upper)
+        )
+        peer = row["pred_neusight_e2e_ms"]
+        group = ("PyTorch", row["model"], "training")
+        yield Judged(group, row["label_e2e_ms"] * 1e-3, value_s, lower_s, upper_s, peer * 1e-3 if peer else None)
+
+
 def others_constant_s(group: tuple[str, ...], groups: Mapping[tuple[str, ...], Sequence[Judged]]) -> float | None:
     """The median of what steps of the same engine and phase, but of another plan or model, take beyond their kernels.
 
@@ -147,7 +166,8 @@ def main() -> None:
     if args.steps:
         judged += engine_steps(pq.read_table(args.steps).to_pylist(), predictor)
     if args.whole:
-        judged += neusight_steps(pq.read_table(args.whole).to_pylist(), predictor)
+        rows = pq.read_table(args.whole).to_pylist()
+        judged += [*neusight_steps(rows, predictor), *neusight_training(rows, predictor)]
     print(page(judged))
 
 

@@ -25,14 +25,16 @@ from .answers import (
     WholeModelPrediction,
     Words,
 )
+from .estimate_answers import Estimates, ModelSummary
 
 if TYPE_CHECKING:
     from .client import Client
     from .connection import ClientError, FieldError
 
 __all__ = [
-    "Client", "ClientError", "Columns", "Comparison", "Device", "FieldError", "Interval", "Intervals", "Prediction", "Program",
-    "Programs", "Ranking", "Roofline", "Schema", "Sweep", "WholeModelPrediction", "Words",
+    "Client", "ClientError", "Columns", "Comparison", "Device", "Estimates", "FieldError", "Interval", "Intervals",
+    "ModelSummary", "Prediction", "Program", "Programs", "Ranking", "Roofline", "Schema", "Sweep", "WholeModelPrediction",
+    "Words",
 ]  # fmt: skip
 
 

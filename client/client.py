@@ -29,6 +29,7 @@ from .answers import (
 )
 from .connection import ClientError, Connections, encode, moved, names, parts, spec
 from .device_answers import DevicePage
+from .estimate_answers import Estimates, ModelSummary, ShippedModels
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -192,6 +193,31 @@ class Client:
         request: dict[str, Any] = {"text": text, "devices": names(devices)}
         request |= {name: value for name, value in options.items() if value is not None}
         return self._post("/v1/predict/mlir", request, Programs)
+
+    def estimate(
+        self, devices: Sequence[str], *, model: str | None = None, config: Mapping[str, Any] | None = None,
+        program: Mapping[str, Any] | None = None, price_per_hour: Mapping[str, float] | None = None,
+        coverage: float | None = None, **step: Any,
+    ) -> Estimates:  # fmt: skip
+        """What a step of a model, or one run of a captured program, costs on each device.
+
+        Args:
+            devices: names or aliases.
+            model: a model that ships, by one of the names of `models`.
+            config: the content of a `config.json`, in its place.
+            program: what `run.save_program` of `kernelcast.torch` wrote, in its place.
+            price_per_hour: price of an hour on one device, by name.
+            coverage: share of cases the intervals are to contain.
+            **step: `phase`, `batch`, `length`, `context`, `plan`, `dtype`, `weights`, `kv_dtype`, `impl`, `threads`.
+        """
+        request: dict[str, Any] = {"devices": names(devices)}
+        options = {"model": model, "config": config, "program": program, "price_per_hour": price_per_hour, **step}
+        request |= {name: value for name, value in options.items() if value is not None}
+        return self._post("/v1/estimate", request | _coverage(coverage), Estimates)
+
+    def models(self) -> list[ModelSummary]:
+        """The models that ship."""
+        return self._get("/v1/estimate/models", ShippedModels).models
 
     def devices(self) -> list[Device]:
         """Every device of the service's catalogue."""

@@ -40,6 +40,7 @@ PICTURES = (
     Picture("sweep", f"#/sweep?{_NORM}&devices=nvidia-h200-sxm-141gb,nvidia-b200-sxm-180gb&{_ROWS}"),
     Picture("compare-dark", f"#/compare?{_GEMM}&price_per_hour.nvidia-h200-sxm-141gb=3.5", theme="dark", height=1250),
     Picture("tiles", f"#/tiles?{_GEMM}&devices=nvidia-h200-sxm-141gb", height=1250),
+    Picture("model", "#/model", height=1650),
     Picture("mlir", f"#/mlir?devices=nvidia-h200-sxm-141gb,amd-epyc-9005-vm-2c&text={quote(_PROGRAM)}", height=1300),
     Picture("data", "#/data?data.set=shipped&data.family=gemm&data.limit=10&data.row=3", height=1300),
     Picture("accuracy-dark", "#/accuracy", theme="dark", height=1250),

@@ -31,7 +31,8 @@ CHILD_ONLY = {"api/browse/measurements_reader.py"}
 NEVER_SERVED = {"torch", "pandas", "sklearn", "mlflow", "xgboost", "onnx", "optuna"}
 # They subclass PyTorch's own modes. Only functions import them, and only where a PyTorch program is estimated.
 RECORDS_TORCH = {
-    f"workloads/torch_program/record/{name}.py" for name in ("fused", "modules", "recorder", "restore", "substitutes")
+    f"workloads/torch_program/record/{name}.py"
+    for name in ("data_parallel", "fused", "modules", "recorder", "restore", "substitutes")
 }
 TRAINING_SIDE = {"datasets"}
 # What a service predicts with; everything these import is on the serving side too.

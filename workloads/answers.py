@@ -1,4 +1,4 @@
-"""Predictions as the service sends them and `--json` prints them: the types of `client.answers`."""
+"""Predictions as the service sends them and `--json` prints them: the types of `client.answers` and its neighbours."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ..client import answers
+from ..client.estimate_answers import ModelSummary
 from ..features.device import Device
 from ..features.kernel import KernelSpec
 
 if TYPE_CHECKING:
     from ..features.mlir.types.graph import Module
     from ..models.predict.prediction import Interval, Prediction
+    from .architectures.facts import ModelFacts
     from .mlir.prediction import ModulePrediction
     from .whole_model import Part, WholeModelPrediction
 
@@ -92,3 +94,12 @@ def program_answer(prediction: ModulePrediction) -> answers.Program:
 def device_answer(device: Device) -> answers.Device:
     """A device with every fact and its source."""
     return msgspec.convert(device, answers.Device, from_attributes=True)
+
+
+def model_summary(facts: ModelFacts) -> ModelSummary:
+    """A model as it is sent."""
+    return ModelSummary(
+        facts.name, facts.architecture, facts.parameters, facts.active_parameters, facts.layers, facts.hidden, facts.dtype,
+        facts.weights or facts.dtype, facts.generates, facts.encoder is not None, facts.fixed_length,
+        facts.max_length, facts.source,
+    )  # fmt: skip

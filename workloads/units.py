@@ -31,6 +31,11 @@ num_bytes = partial(_scaled, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"
 """`8e10` as `80 GB`."""
 
 
+def money(value: float) -> str:
+    """`0.28712` as `0.287`, of whatever currency prices are in."""
+    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
 def flops_per_s(value: float) -> str:
     """`9.9e14` as `990 TFLOP/s`."""
     return flops(value) + "/s"

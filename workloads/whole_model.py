@@ -202,7 +202,7 @@ def compose(
     if isinstance(launch_s, bool) or not isinstance(launch_s, int | float) or not 0 <= launch_s <= MAX_LAUNCH_S:
         raise SpecError(f"launch_s must be seconds between 0 and {MAX_LAUNCH_S:g}, got {launch_s!r}", field="launch_s")
     counts = np.array([kernel.count for kernel in kernels], dtype=np.float64)
-    model = _ErrorModel.of(kernels, [prediction.regime for prediction in predictions], shared)
+    model = ErrorModel.of(kernels, [prediction.regime for prediction in predictions], shared)
     latency = _columns([prediction.latency_s for prediction in predictions])
     gaps_s = float(launch_s * counts.sum())
     latencies_s = counts * latency[0]
@@ -234,7 +234,7 @@ def compose(
 
 
 @dataclass(frozen=True, slots=True)
-class _ErrorModel:
+class ErrorModel:
     """Which kernels share which part of their errors: loadings and groups, shape `(n,)`, as in the module's formula."""
 
     device: Floats
@@ -246,7 +246,7 @@ class _ErrorModel:
     @classmethod
     def of(
         cls, kernels: Sequence[Kernel], regimes: Sequence[str], shared: Mapping[str, ErrorCorrelation]
-    ) -> _ErrorModel:
+    ) -> ErrorModel:
         """The loadings of kernels in their regimes; kernels of two regimes share what both have."""
         same = np.array([shared[regime].same_family for regime in regimes])
         cross = np.array([shared[regime].cross_family for regime in regimes])
@@ -278,7 +278,7 @@ def _columns(intervals: Sequence[Interval | None]) -> tuple[Floats, Floats, Floa
 
 
 def _sum(
-    counts: Floats, columns: tuple[Floats, Floats, Floats], model: _ErrorModel, *, constant: float = 0.0
+    counts: Floats, columns: tuple[Floats, Floats, Floats], model: ErrorModel, *, constant: float = 0.0
 ) -> Interval:
     """Σ counts·value + constant with its interval."""
     value, up, down = columns
@@ -290,7 +290,7 @@ def _sum(
 
 def _power(
     latencies_s: Floats, energies_j: Floats, latency: tuple[Floats, Floats, Floats],
-    power: tuple[Floats, Floats, Floats], model: _ErrorModel, gaps_s: float,
+    power: tuple[Floats, Floats, Floats], model: ErrorModel, gaps_s: float,
 ) -> Interval:  # fmt: skip
     """Energy over latency with its interval.
 

@@ -1,4 +1,4 @@
-"""GET routes whose answers change only with the program: the devices, the kernels' schemas, the OpenAPI document."""
+"""GET routes whose answers change only with the program: devices, kernels' schemas, shipped models, the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...client.answers import Devices
+from ...client.estimate_answers import ShippedModels
 from ...features.device import Catalogue
 from ...features.errors import SpecError
 from ...features.kernel import families, get_family
 from ...features.spec_io.json_schema import standalone_schema
 from ...features.spec_io.reading import MAX_TEXT
-from ...workloads.answers import device_answer
+from ...workloads.answers import device_answer, model_summary
+from ...workloads.architectures.config.catalogue import model_facts, model_names
 from ..transport.problems import ProblemError
 from ..transport.responses import CachedContent, Endpoint
 
@@ -62,6 +64,11 @@ def kernel_endpoint() -> Endpoint:
         lambda name: standalone_schema(get_family(name)), known_name("family", get_family),
         media_type="application/schema+json",
     )  # fmt: skip
+
+
+def models_endpoint() -> Endpoint:
+    """What answers `/v1/estimate/models`."""
+    return cached_endpoint(lambda _: ShippedModels([model_summary(model_facts(name)) for name in model_names()]))
 
 
 def known_name(parameter: str, get: Callable[[str], Any]) -> Callable[[Request], str]:

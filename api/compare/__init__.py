@@ -1,1 +1,1 @@
-"""Routes that compare: devices, rooflines, sweeps, rankings."""
+"""Routes that compare: devices, rooflines, sweeps, rankings, steps of models and programs."""

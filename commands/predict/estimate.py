@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...features.errors import SpecError, listed
+from ...workloads.units import money
 from .. import console
-from .estimate_program import PROGRAM, estimate_program
+from .estimate_program import ProgramOptions, estimate_program, is_program
 
 if TYPE_CHECKING:
     from ...features.device import Catalogue
     from ...workloads.architectures.estimate import Estimate
+    from ...workloads.flame import Picture
+    from ...workloads.savings import Saving
     from ...workloads.whole_model import Part
 
 _SHOWN = 10
@@ -26,9 +30,9 @@ def estimate(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODEL | FILE.py:FUNCTION]",
-            help="A model that ships, such as meta-llama/Llama-3.1-8B, the path of a config.json, or a function that runs one "
-            "step of a PyTorch program.",
+            metavar="[MODEL | FILE.py:FUNCTION | FILE]",
+            help="A model that ships, such as meta-llama/Llama-3.1-8B, the path of a config.json, a function that runs one "
+            "step of a PyTorch program, a program that was captured (.json), or an ONNX file (.onnx).",
         ),
     ] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="The config.json of any other model.")] = None,
@@ -36,6 +40,12 @@ def estimate(
     batch: Annotated[int | None, typer.Option(help="Sequences of a step; of a program, its samples.")] = None,
     prefill: Annotated[int | None, typer.Option(metavar="N", help="New tokens of each sequence.")] = None,
     decode: Annotated[bool, typer.Option("--decode", help="One new token of each sequence; needs --context.")] = False,
+    train: Annotated[
+        int | None, typer.Option(metavar="N", help="A training step with AdamW on sequences of so many tokens.")
+    ] = None,
+    encode: Annotated[
+        bool, typer.Option("--encode", help="Only the encoder of a model that has one beside its decoder.")
+    ] = False,
     context: Annotated[
         int | None, typer.Option(metavar="N", help="Positions of each sequence already in the cache.")
     ] = None,
@@ -53,8 +63,23 @@ def estimate(
     ep: Annotated[int, typer.Option(help="Devices that share out the experts.")] = 1,
     dp: Annotated[int, typer.Option(help="Groups of devices with sequences of their own.")] = 1,
     threads: Annotated[int | None, typer.Option(help="Threads of the CPUs; default: all cores.")] = None,
+    bind: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=SIZE", help="A dynamic size of an ONNX file; may be given again.")
+    ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DEVICE=PRICE", help="Price of an hour, in any one currency; may be given again."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Also write a program's answer to a .html, .json or .txt file.")
+    ] = None,
+    flame: Annotated[
+        Path | None,
+        typer.Option(help="Also draw where the time goes: a page (.html), or for one device a picture (.svg)."),
+    ] = None,
+    capture: Annotated[
+        Path | None,
+        typer.Option(help="Also write the program itself to a .json file that needs no torch to be estimated."),
     ] = None,
     model: console.Model = None,
     coverage: console.Coverage = 0.9,
@@ -69,29 +94,39 @@ def estimate(
 
     kernelcast estimate train.py:step --device h100-sxm --device rtx-4090
 
+    kernelcast estimate resnet50.onnx --bind batch=8 --device h100-sxm --flame time.svg
+
     A program's file is loaded and the function called with fake tensors: nothing is computed, no GPU and no weights are needed.
     """
     known = console.read_catalogue(device_file)
-    for option, value in (("--batch", batch), ("--prefill", prefill), ("--context", context)):
+    for option, value in (("--batch", batch), ("--prefill", prefill), ("--train", train), ("--context", context)):
         if value is not None and not 1 <= value <= _MOST:
             raise SpecError(f"{option} must be between 1 and {_MOST:,}, got {value:,}", field=option.removeprefix("--"))
-    if what is not None and (program := PROGRAM.fullmatch(what)) is not None:
+    prices = read_prices(price or (), device or (), known)
+    if what is not None and is_program(what):
         of_models = {
-            "--config": config, "--prefill": prefill, "--decode": decode, "--context": context, "--dtype": dtype,
-            "--weights": weights, "--kv-dtype": kv_dtype, "--impl": impl, "--tp": tp > 1, "--pp": pp > 1, "--ep": ep > 1,
-            "--dp": dp > 1,
+            "--config": config, "--prefill": prefill, "--decode": decode, "--train": train, "--encode": encode,
+            "--context": context, "--dtype": dtype, "--weights": weights, "--kv-dtype": kv_dtype, "--impl": impl,
+            "--tp": tp > 1, "--pp": pp > 1, "--ep": ep > 1, "--dp": dp > 1,
         }  # fmt: skip
         if misplaced := [name for name, value in of_models.items() if value]:
             raise SpecError(
                 f"the program {what} says its own sizes; only a model from its configuration takes {listed(misplaced)}",
                 field=misplaced[0].removeprefix("--"),
             )
-        estimate_program(program, device or (), threads, batch, out, console.model_dir(model), known, coverage, as_json)
+        options = ProgramOptions(
+            device or (), threads, batch, bind or (), out, flame, capture, console.model_dir(model), coverage, prices, as_json
+        )  # fmt: skip
+        estimate_program(what, options, known)
         return
     if what is not None and (what.endswith(".py") or ".py:" in what):
         raise SpecError(f"{what!r} names no function; give FILE.py:FUNCTION, such as train.py:step", field="model")
-    if out is not None:
-        raise SpecError("--out goes with a program, FILE.py:FUNCTION; --json prints a model's answer", field="out")
+    of_programs = {"--out": out, "--capture": capture, "--bind": bind}
+    if misplaced := [name for name, value in of_programs.items() if value]:
+        raise SpecError(
+            f"{listed(misplaced)} goes with a program, FILE.py:FUNCTION or FILE.onnx; --json prints a model's answer",
+            field=misplaced[0].removeprefix("--"),
+        )
     if not device:
         raise SpecError("name a device with --device; `kernelcast devices` lists them", field="device")
     if (what is None) == (config is None):
@@ -101,26 +136,67 @@ def estimate(
     from ...workloads.architectures.estimate import estimate as estimate_on
     from ...workloads.architectures.estimate import formats_of
     from ...workloads.architectures.plan import ParallelPlan
+    from ...workloads.architectures.savings import savings
     from ...workloads.architectures.step import Step
 
     facts = facts_of(what if config is None else config)  # type: ignore[arg-type]
-    length = facts.fixed_length if prefill is None and not decode else prefill
+    if encode:
+        facts = facts.encoder_alone()
+    if train is not None and (prefill is not None or decode):
+        raise SpecError(
+            "a step either trains, prefills or decodes; give one of --train, --prefill, --decode", field="train"
+        )
+    new = prefill if train is None else train
+    length = facts.fixed_length if new is None and not decode else new
     step = Step.of(batch=1 if batch is None else batch, prefill=length, decode=decode, context=context)
     plan = ParallelPlan(tp=tp, pp=pp, ep=ep, dp=dp)
     formats = formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype)
     names = list(dict.fromkeys(known.get(name).name for name in device))
+    if flame is not None:
+        from ...workloads.flame import check_path
+
+        check_path(flame, len(names))
     predictor = load_predictor(console.model_dir(model), known)
     estimates = [
         estimate_on(
-            predictor, facts, step, name, formats=formats, plan=plan, impl=impl, coverage=coverage,
+            predictor, facts, step, name, formats=formats, plan=plan, impl=impl, coverage=coverage, training=train is not None,
             threads=threads if known.get(name).kind == "cpu" or len(names) == 1 else None,
         )
         for name in names
     ]  # fmt: skip
+    won = {item.device: savings(predictor, item, coverage=coverage) for item in estimates}
+    if flame is not None:
+        from ...workloads.flame import write
+
+        write(flame, f"{facts.name}, {step}", {"plan": str(plan)}, [_picture(item, known) for item in estimates])
     if as_json:
-        console.print_json({"estimates": [estimate_answer(item) for item in estimates]})
+        answers = [estimate_answer(item) | {"savings": won[item.device]} for item in estimates]
+        console.print_json({"estimates": answers})
     else:
-        _show(estimates, known)
+        _show(estimates, known, won, prices)
+
+
+def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) -> dict[str, float]:
+    """Prices of an hour by catalogue name, from words such as `h100-sxm=2.99`.
+
+    Raises:
+        SpecError: a word is none, its price no number from 0, or its device not among those that are estimated.
+    """
+    names = [known.get(name).name for name in devices]
+    prices: dict[str, float] = {}
+    for word in words:
+        name, mark, text = word.partition("=")
+        try:
+            amount = float(text)
+        except ValueError:
+            amount = math.nan
+        if not mark or not 0 <= amount < math.inf:
+            raise SpecError(f"--price takes DEVICE=PRICE, such as h100-sxm=2.99, got {word!r}", field="price")
+        device = known.get(name).name
+        if device not in names:
+            raise SpecError(f"--price names {device}, which is not among the devices: {listed(names)}", field="price")
+        prices[device] = amount
+    return prices
 
 
 def estimate_answer(estimate: Estimate) -> dict[str, Any]:
@@ -145,7 +221,25 @@ def estimate_answer(estimate: Estimate) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show(estimates: Sequence[Estimate], known: Catalogue) -> None:
+def _picture(item: Estimate, known: Catalogue) -> Picture:
+    """Time by place in the model, in the order of the step."""
+    from ...workloads.flame import Picture, tree
+
+    whole = item.whole
+    total = f"{console.seconds(whole.latency_s.value)} {console.between(whole.latency_s, console.seconds)}"
+    leaves = [
+        (
+            part.kernel.title.split("."), part.latency_s, part.kernel.spec.family,
+            f"bound by {part.prediction.bound}, {part.kernel.count} runs",
+        )
+        for part in whole.parts
+    ]  # fmt: skip
+    return Picture(known.get(item.device).title, total, tree(total, leaves))
+
+
+def _show(
+    estimates: Sequence[Estimate], known: Catalogue, won: Mapping[str, Sequence[Saving]], prices: Mapping[str, float]
+) -> None:
     from rich.text import Text
 
     first = estimates[0]
@@ -162,9 +256,11 @@ def _show(estimates: Sequence[Estimate], known: Catalogue) -> None:
     console.show_fact("formats", ", ".join(words))
     if first.plan.devices > 1:
         console.show_fact("plan", f"{first.plan}: {first.plan.devices} devices")
-    screen.print(_totals(estimates, known))
+    screen.print(_totals(estimates, known, prices))
     screen.print(_parts(estimates, known))
-    for remark in first.notes:
+    if any(won.values()):
+        screen.print(_savings(estimates, known, won))
+    for remark in dict.fromkeys(remark for item in estimates for remark in item.notes):
         console.show_fact("note", remark)
     for item in estimates:
         # What an implementation that was named is read as.
@@ -179,8 +275,24 @@ def _show(estimates: Sequence[Estimate], known: Catalogue) -> None:
             )
 
 
-def _totals(estimates: Sequence[Estimate], known: Catalogue) -> Any:
-    numbers = ("latency", "interval", "tokens/s", "power", "J/token", "weights", "cache", "memory")
+def _savings(estimates: Sequence[Estimate], known: Catalogue, won: Mapping[str, Sequence[Saving]]) -> Any:
+    """Changes that would save time, with the seconds saved of a step."""
+    table = console.new_table(
+        "could be won by", "on", "saved", "interval", "share", numbers=("saved", "interval", "share")
+    )
+    for item in estimates:
+        for saving in won[item.device]:
+            saved = saving.saved_s
+            ends = f"[{console.seconds(saved.lower)} … {console.seconds(saved.upper)}]"
+            table.add_row(
+                saving.change, known.get(item.device).title, console.seconds(saved.value), ends, f"{saving.share:.0%}"
+            )
+    return table
+
+
+def _totals(estimates: Sequence[Estimate], known: Catalogue, prices: Mapping[str, float]) -> Any:
+    cost = ("cost/M tokens",) if prices else ()
+    numbers = ("latency", "interval", "tokens/s", "power", "J/token", "weights", "cache", "memory", *cost)
     table = console.new_table("device", *numbers, "fits", numbers=numbers)
     for item in estimates:
         whole, memory = item.whole, item.memory
@@ -190,9 +302,16 @@ def _totals(estimates: Sequence[Estimate], known: Catalogue) -> Any:
             f"{item.tokens_per_s.value:,.0f}", "unknown" if whole.power_w is None else console.watts(whole.power_w.value),
             "unknown" if item.energy_per_token_j is None else console.joules(item.energy_per_token_j.value),
             console.num_bytes(memory.weights_b), console.num_bytes(memory.cache_b), console.num_bytes(memory.total_b),
-            _fit(item),
+            *([_cost(item, prices)] if prices else ()), _fit(item),
         )  # fmt: skip
     return table
+
+
+def _cost(item: Estimate, prices: Mapping[str, float]) -> str:
+    """Of a million new tokens on all devices of the plan."""
+    if (price := prices.get(item.device)) is None:
+        return "–"
+    return money(1e6 * price * item.plan.devices / 3600 / item.tokens_per_s.value)
 
 
 def _fit(item: Estimate) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import kernelcast
 import pytest
 from kernelcast.workloads.architectures.step import Sequences, Step
-from llm_steps import Judged, engine_steps, line, neusight_steps, others_constant_s, page, step_of
+from llm_steps import Judged, engine_steps, line, neusight_steps, neusight_training, others_constant_s, page, step_of
 
 NONE: dict[str, int] = dict.fromkeys(
     ("prefill_tokens", "prefill_requests", "prefill_kv_tokens", "decode_requests", "decode_kv_tokens"), 0
@@ -62,3 +62,7 @@ def test_rows_of_both_tables_are_predicted(tp: int, faster: float) -> None:
     [whole] = neusight_steps([eager, eager | {"mode": "train"}, eager | {"option": "fusion"}], predictor)
     assert whole.value_s == pytest.approx(whole.label_s, rel=0.25)
     assert whole.peer_s == pytest.approx(0.2714)
+    [trained] = neusight_training([eager, eager | {"mode": "train", "label_e2e_ms": 841.0}], predictor)
+    assert trained.group[-1] == "training"
+    assert 2.5 < trained.value_s / whole.value_s < 3.5
+    assert trained.lower_s < trained.value_s < trained.upper_s

@@ -42,6 +42,18 @@ def test_one_prediction_is_what_the_library_says(client):
     assert result.in_domain is True
 
 
+def test_a_step_of_a_model_is_estimated_on_devices(client):
+    question = {"model": "llama-3.1-8b", "phase": "decode", "batch": 8, "length": 2048, "price_per_hour": {"h200": 3.6}}
+    result = client.estimate(["h200", "l40s"], **question)
+    expected = kernelcast.estimate_model("llama-3.1-8b", "h200", decode=True, context=2048, batch=8)
+    first = result.answers[0]
+    assert first.latency_s.value == pytest.approx(expected.whole.latency_s.value, rel=1e-6)
+    assert first.cost.value == pytest.approx(first.latency_s.value / 1000)
+    assert result.model in client.models()
+    with pytest.raises(ClientError, match=r"plan\.tp"):
+        client.estimate(["h200"], **question, plan={"tp": 3})
+
+
 def test_sizes_may_stand_in_an_object_of_their_own_and_options_are_sent(client):
     raw = {"device": "amd-epyc-9005-vm-2c", "dtype": "fp32", "threads": 1, "impl": "torch", "cache_state": "cold"}
     item = client.predict("gemm", **raw, **SIZES)

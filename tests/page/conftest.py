@@ -33,6 +33,8 @@ VIEWS = {
     "sweep": f"#/sweep?{_GEMM}&devices=h200,l40s&sweep.dim=m&sweep.points=9",
     "compare": f"#/compare?{_GEMM}&among=h200,l40s,mi300x,p4",
     "tiles": f"#/tiles?{_GEMM}&devices=h200&tiles.top=5",
+    "model": "#/model",
+    "model-trained": "#/model?model=google-bert/bert-base-uncased&phase=train&batch=8&length=128&model.devices=h200,l40s",
     "mlir": f"#/mlir?devices=h200,epyc-9005-vm-2c&text={quote(_PROGRAM)}",
     "data": "#/data?data.set=shipped&data.family=gemm&data.row=3",
     "accuracy": "#/accuracy",

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...features.device import Device
+from ...features.dtypes import DTYPES
 from ...features.errors import SpecError
-from ...models.predict.prediction import Interval, Prediction
-from ...models.predict.predictor import ArtifactPredictor
+from ...features.kernel import KernelSpec
+from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..streamed_weights import streamed
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
-from .forward import forward
+from .forward import Forward, forward
 from .kernel_list import ROUTING, StandIn
 from .memory import Memory, memory
 from .plan import ONE_DEVICE, Collective, ParallelPlan
 from .step import Formats, Step
+from .training import training_step
 
 HOST_NOTE = "the host's share of a step (scheduling, launches that nothing hides) is not included"
 
@@ -37,6 +40,8 @@ class Estimate:
         memory: Memory of the fullest device.
         collectives: What ranks send each other, which `whole` does not include.
         notes: What to know of the estimate, beside the notes of `whole`.
+        impl: What runs products, attention and experts; empty: the usual one.
+        training: Whether the step trains: with gradients and the optimiser.
     """
 
     facts: ModelFacts
@@ -50,24 +55,26 @@ class Estimate:
     memory: Memory
     collectives: tuple[Collective, ...]
     notes: tuple[str, ...]
+    impl: str
+    training: bool
 
 
 def estimate(
-    predictor: ArtifactPredictor, facts: ModelFacts, step: Step, device: str, *, formats: Formats | None = None,
+    predictor: Predictor, facts: ModelFacts, step: Step, device: str, *, formats: Formats | None = None,
     plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
-    routing: str = ROUTING, coverage: float = 0.9,
+    routing: str = ROUTING, coverage: float = 0.9, training: bool = False,
 ) -> Estimate:  # fmt: skip
     """What a step of a model costs; arguments and errors are those of `estimate_steps`."""
     return estimate_steps(
         predictor, facts, [step], device, formats=formats, plan=plan, impl=impl, threads=threads,
-        fused_attention=fused_attention, routing=routing, coverage=coverage,
+        fused_attention=fused_attention, routing=routing, coverage=coverage, training=training,
     )[0]  # fmt: skip
 
 
 def estimate_steps(
-    predictor: ArtifactPredictor, facts: ModelFacts, steps: Sequence[Step], device: str, *, formats: Formats | None = None,
+    predictor: Predictor, facts: ModelFacts, steps: Sequence[Step], device: str, *, formats: Formats | None = None,
     plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
-    routing: str = ROUTING, coverage: float = 0.9,
+    routing: str = ROUTING, coverage: float = 0.9, training: bool = False,
 ) -> list[Estimate]:  # fmt: skip
     """What each of several steps of a model costs; kernels that steps have in common are predicted once.
 
@@ -83,6 +90,7 @@ def estimate_steps(
         fused_attention: whether attention is one kernel.
         routing: how evenly tokens choose experts, a variant of `moe`.
         coverage: share of cases the intervals are built to contain.
+        training: whether steps train: every position, with gradients and a step of AdamW.
 
     Raises:
         SpecError: the model cannot run a step, the plan cannot split it, or a kernel cannot be predicted.
@@ -91,30 +99,75 @@ def estimate_steps(
     if threads is not None and on.kind == "gpu":
         raise SpecError(f"{on.name} is a GPU; threads are those of a CPU", field="threads")
     formats = formats_of(facts) if formats is None else formats
-    runs = [
-        forward(facts, step, formats, plan, device=on, impl=impl, threads=threads, fused_attention=fused_attention,
-                routing=routing)
-        for step in steps
-    ]  # fmt: skip
-    specs = list(dict.fromkeys(kernel.spec for run in runs for kernel in run.kernels))
-    by_spec = dict(zip(specs, predictor.predict(specs, [on.name] * len(specs), coverage=coverage), strict=True))
-    results = []
-    for step, run in zip(steps, runs, strict=True):
-        single = [by_spec[kernel.spec] for kernel in run.kernels]
-        parts = streamed([k.spec for k in run.kernels], [k.count for k in run.kernels], single, on)
-        predictions = [
-            _read_as(prediction, run.stand_ins.get(kernel.name))
-            for kernel, prediction in zip(run.kernels, parts, strict=True)
+
+    def run(some: Sequence[Step], formats: Formats, *, unpack: bool = False) -> list[Estimate]:
+        listing = training_step if training else forward
+        runs = [
+            listing(facts, step, formats, plan, device=on, impl=impl, threads=threads, fused_attention=fused_attention,
+                    routing=routing, unpack=unpack)
+            for step in some
+        ]  # fmt: skip
+        specs = list(dict.fromkeys(kernel.spec for each in runs for kernel in each.kernels))
+        by_spec = dict(zip(specs, predictor.predict(specs, [on.name] * len(specs), coverage=coverage), strict=True))
+        return [
+            _estimate(facts, step, formats, plan, on, each, by_spec, impl, training)
+            for step, each in zip(some, runs, strict=True)
         ]
-        whole = compose(run.kernels, predictions)
-        results.append(Estimate(
-            facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
-            tokens_per_s=_rate(step.tokens, whole.latency_s),
-            energy_per_token_j=None if whole.energy_j is None else whole.energy_j.scaled(plan.stage_ranks / step.tokens),
-            memory=memory(facts, step, formats, plan, on), collectives=run.collectives,
-            notes=tuple(_notes(facts, step, plan, run.stand_ins, run.collectives)),
-        ))  # fmt: skip
-    return results
+
+    results = run(steps, formats)
+    plain = Formats.of(formats.dtype, kv=formats.kv)
+    native = [name for name in {formats.weights, formats.experts} & DTYPES.keys() if on.runs(name, "matrix")]
+    if impl or formats == plain or not native:
+        return results
+    return _no_slower(results, run(steps, plain), lambda some: run(some, formats, unpack=True))
+
+
+def _no_slower(
+    results: Sequence[Estimate], plain: Sequence[Estimate], unpacked: Callable[[list[Step]], list[Estimate]]
+) -> list[Estimate]:
+    """The results, with those that quantised products make slower than unquantised ones taken as products that unpack.
+
+    An engine keeps to those where the library at hand has no fast product of a format. Which library was measured on devices
+    like this one decides what an estimate without `impl` is read as.
+    """
+    slower = [
+        item.step
+        for item, other in zip(results, plain, strict=True)
+        if item.whole.latency_s.value > other.whole.latency_s.value
+    ]
+    if not slower:
+        return list(results)
+    by_step = {
+        item.step: replace(item, notes=(_SLOWER.format(item.formats.weights, item.device), *item.notes))
+        for item in unpacked(slower)
+    }
+    return [by_step.get(item.step, item) for item in results]
+
+
+_SLOWER = (
+    "products in {0} of the library measured on devices like {1} are predicted slower than unquantised ones: weights are taken "
+    "as unpacked before the products, as engines then do; `impl` chooses another library"
+)
+
+
+def _estimate(
+    facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan, on: Device, run: Forward,
+    by_spec: Mapping[KernelSpec, Prediction], impl: str, training: bool,
+) -> Estimate:  # fmt: skip
+    single = [by_spec[kernel.spec] for kernel in run.kernels]
+    parts = streamed([k.spec for k in run.kernels], [k.count for k in run.kernels], single, on)
+    predictions = [
+        _read_as(prediction, run.stand_ins.get(kernel.name))
+        for kernel, prediction in zip(run.kernels, parts, strict=True)
+    ]
+    whole = compose(run.kernels, predictions)
+    return Estimate(
+        facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
+        tokens_per_s=_rate(step.tokens, whole.latency_s),
+        energy_per_token_j=None if whole.energy_j is None else whole.energy_j.scaled(plan.stage_ranks / step.tokens),
+        memory=memory(facts, step, formats, plan, on, training=training), collectives=run.collectives,
+        notes=tuple(_notes(facts, step, plan, run.stand_ins, run.collectives)), impl=impl, training=training,
+    )  # fmt: skip
 
 
 def formats_of(
@@ -131,18 +184,20 @@ def formats_of(
 
 
 def _read_as(prediction: Prediction, stands_for: StandIn | None) -> Prediction:
-    """A prediction with the wider interval and the remark of a stand-in."""
+    """A prediction with the scale, the wider interval and the remark of a stand-in."""
     if stands_for is None:
         return prediction
     return replace(
-        prediction, latency_s=_wider(prediction.latency_s, stands_for.factor),
-        energy_j=None if prediction.energy_j is None else _wider(prediction.energy_j, stands_for.factor),
+        prediction, latency_s=_wider(prediction.latency_s, stands_for),
+        energy_j=None if prediction.energy_j is None else _wider(prediction.energy_j, stands_for),
+        breakdown={name: time_s * stands_for.scale for name, time_s in prediction.breakdown.items()},
         notes=(*prediction.notes, stands_for.reason),
     )  # fmt: skip
 
 
-def _wider(interval: Interval, factor: float) -> Interval:
-    return Interval(interval.value, interval.lower / factor, interval.upper * factor)
+def _wider(interval: Interval, by: StandIn) -> Interval:
+    scaled = interval.scaled(by.scale)
+    return Interval(scaled.value, scaled.lower / by.factor, scaled.upper * by.factor)
 
 
 def _rate(tokens: int, latency_s: Interval) -> Interval:
@@ -159,6 +214,8 @@ def _notes(
     reasons = dict.fromkeys(stand_ins.values())
     notes = [f"{item.reason}; its interval is wider by {item.factor:g}" for item in reasons]
     notes += facts.notes
+    if facts.encoder is not None and any(not group.context for group in step):
+        notes += facts.encoder.notes
     if facts.max_length is not None and step.longest > facts.max_length:
         notes.append(
             f"sequences of {step.longest} positions are longer than the {facts.max_length} the model is made for"

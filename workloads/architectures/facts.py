@@ -52,11 +52,13 @@ class Encoder:
         positions: Positions it works on, whatever the input.
         front: Products before its layers.
         blocks: Its layers.
+        notes: What an estimate of it leaves out, or takes as something else.
     """
 
     positions: int
     front: tuple[Product, ...]
     blocks: tuple[Block, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,21 @@ class ModelFacts:
         for block in (*self.blocks, *(self.encoder.blocks if self.encoder else ())):
             for part in block.parts:
                 yield block.count, part
+
+    def encoder_alone(self) -> ModelFacts:
+        """The encoder as a model of its own, every input of which has the encoder's positions.
+
+        Raises:
+            SpecError: the model has no encoder beside its layers.
+        """
+        if self.encoder is None:
+            raise SpecError(f"{self.name} has no encoder beside a decoder; leave encode out", field="encode")
+        return ModelFacts(
+            name=f"{self.name}, encoder", architecture=self.architecture, hidden=self.hidden, vocabulary=0,
+            blocks=self.encoder.blocks, norm=self.norm, dtype=self.dtype, weights=self.weights, generates=False,
+            positions=self.encoder.positions, fixed_length=self.encoder.positions, front=self.encoder.front,
+            notes=self.encoder.notes, source=self.source,
+        )  # fmt: skip
 
     def check_plan(self, plan: ParallelPlan) -> None:
         """That a plan can split the model.

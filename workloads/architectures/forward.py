@@ -33,7 +33,8 @@ class Forward:
 
 def forward(
     facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan = ONE_DEVICE, *, device: Device | None = None,
-    impl: str = "", threads: int | None = None, fused_attention: bool = True, routing: str = ROUTING,
+    impl: str = "", threads: int | None = None, fused_attention: bool = True, routing: str = ROUTING, training: bool = False,
+    unpack: bool = False,
 ) -> Forward:  # fmt: skip
     """What a model runs in one step.
 
@@ -48,6 +49,8 @@ def forward(
         fused_attention: whether attention is one kernel; False lists its products and its softmax, as PyTorch's
             eager attention.
         routing: how evenly tokens choose experts, a variant of `moe`.
+        training: whether it is the forward part of a training step: logits and their loss at every position, no cache.
+        unpack: whether products unpack quantised weights even where the device multiplies their format.
 
     Raises:
         SpecError: the plan cannot split the model, or the model cannot run the step.
@@ -57,7 +60,7 @@ def forward(
     timing = "device" if device is not None and device.kind == "gpu" else ""
     kernels = KernelList(
         step, plan, formats, impl=impl, threads=threads, timing=timing, fused_attention=fused_attention,
-        routing=routing, device=device,
+        routing=routing, device=device, training=training, unpack=unpack,
     )  # fmt: skip
     if facts.encoder is not None:
         _list_encoder(kernels, facts, facts.encoder)
@@ -136,9 +139,13 @@ def _list_tail(kernels: KernelList, facts: ModelFacts) -> None:
     kernels.norm("norm", facts.norm, kernels.tokens, facts.hidden)
     _list_products(kernels, facts.tail)
     if facts.generates:
-        rows, columns = kernels.step.sequences, -(-facts.vocabulary // kernels.plan.tp)
+        rows, columns = (
+            kernels.tokens if kernels.training else kernels.step.sequences,
+            -(-facts.vocabulary // kernels.plan.tp),
+        )
         kernels.product("logits", columns, facts.hidden, rows=rows, quantised=False)
+        name = "loss" if kernels.training else "sampling"
         kernels.collective(
             "logits", "all_gather", kernels.plan.tp, rows * columns * LOGITS_ITEM_B / kernels.formats.itemsize_b
         )  # fmt: skip
-        kernels.add("sampling", "softmax", "fp32", rows=rows, cols=facts.vocabulary)
+        kernels.add(name, "softmax", "fp32", rows=rows, cols=facts.vocabulary)

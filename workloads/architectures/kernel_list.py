@@ -13,7 +13,7 @@ from ...features.errors import SpecError
 from ...features.kernel import KernelSpec, View, get_family
 from ..whole_model import Kernel
 from .plan import Collective, ParallelPlan
-from .step import NATIVE_AS, Formats, Step, weight_size_b
+from .step import ACTIVATIONS, NATIVE_AS, Formats, Step, weight_size_b
 
 ROUTING = "power_law_1.01"
 """How evenly tokens choose experts where nothing is said. Decode steps of vLLM with Qwen3.6-35B-A3B on a B300 are met within
@@ -30,10 +30,12 @@ class StandIn:
     Attributes:
         reason: What is estimated as what.
         factor: How far the time may be from the other's: the interval is wider by it at both ends.
+        scale: How many times the other's time it takes.
     """
 
     reason: str
     factor: float
+    scale: float = 1.0
 
 
 MOVED = 1.5
@@ -119,13 +121,15 @@ class KernelList:
         formats: Number formats.
         routing: How evenly tokens choose experts, a variant of `moe`.
         fused_attention: Whether scores, softmax and context are one kernel.
+        training: Whether every position is trained on, and nothing is kept for later steps.
         stand_ins: By name, what a kernel that no family describes is estimated as.
         collectives: What ranks send each other.
     """
 
     def __init__(
         self, step: Step, plan: ParallelPlan, formats: Formats, *, impl: str = "", threads: int | None = None, timing: str = "",
-        fused_attention: bool = True, routing: str = ROUTING, device: Device | None = None,
+        fused_attention: bool = True, routing: str = ROUTING, device: Device | None = None, training: bool = False,
+        unpack: bool = False,
     ) -> None:  # fmt: skip
         """An empty list.
 
@@ -140,12 +144,15 @@ class KernelList:
             routing: variant of `moe`: how evenly tokens choose experts.
             device: what runs them; None: some device with hardware for the formats.
             fused_attention: False lists the products and the softmax of attention apart.
+            training: the forward part of a training step.
+            unpack: products unpack quantised weights even where the device multiplies their format.
         """
+        self.training = training
         self.step, self.plan, self.formats, self.fused_attention = step.share(plan.dp), plan, formats, fused_attention
         self.routing = routing
         self.stand_ins: dict[str, StandIn] = {}
         self.collectives: list[Collective] = []
-        self._device = device
+        self._device, self._unpack = device, unpack
         self._impl, self._threads, self._timing = impl, threads, timing
         self._lines: dict[tuple[str, KernelSpec], int] = {}
         self._times, self._prefix = 1, ""
@@ -232,6 +239,8 @@ class KernelList:
     def _multiplies(self, weights: str) -> bool:
         """Whether the device multiplies weights of a format; else a product unpacks them to the format of activations."""
         dtype = NATIVE_AS.get(weights, weights)
+        if self._unpack and weights not in ACTIVATIONS:
+            return False
         return dtype in DTYPES and (self._device is None or self._device.runs(dtype, "matrix"))
 
     def _unpacked_share(self, family_name: str, weights: str, variant: str, sizes: Mapping[str, int]) -> float:

@@ -1,4 +1,4 @@
-"""Memory of a model on one device: weights, what is kept per sequence, activations, and what of it fits."""
+"""Memory of a model on one device: weights, what is kept per sequence or for training, activations, and what of it fits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ class Memory:
         cache_per_token_b: What one more position of the longest sequence adds.
         cache_per_sequence_b: What the longest sequence of the step keeps after it: keys and values, latents, states.
         cache_b: What all sequences of the step keep.
-        activations_b: Activations at the widest place of the step, with fused attention.
+        activations_b: Activations at the widest place of the step, with fused attention; of a training step those that the
+            gradients need.
         device_b: The device's memory, None where it is not public.
         groups: Groups of ranks with sequences of their own.
+        gradients_b: Gradients of the weights, 0 where nothing is trained.
+        optimizer_b: State of AdamW: two moments in fp32, and the weights in fp32 where they are in half precision.
     """
 
     weights_b: float
@@ -37,11 +40,13 @@ class Memory:
     activations_b: float
     device_b: float | None
     groups: int
+    gradients_b: float = 0.0
+    optimizer_b: float = 0.0
 
     @property
     def total_b(self) -> float:
         """All of it."""
-        return self.weights_b + self.cache_b + self.activations_b
+        return self.weights_b + self.cache_b + self.activations_b + self.gradients_b + self.optimizer_b
 
     @property
     def usable_b(self) -> float | None:
@@ -66,9 +71,16 @@ class Memory:
 
 
 def memory(
-    facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan = ONE_DEVICE, device: Device | None = None
-) -> Memory:
-    """Memory on the fullest device of a plan when a step runs; `device` may be None, which says nothing of what fits."""
+    facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan = ONE_DEVICE, device: Device | None = None, *,
+    training: bool = False,
+) -> Memory:  # fmt: skip
+    """Memory on the fullest device of a plan when a step runs; `device` may be None, which says nothing of what fits.
+
+    `training` is for a step with gradients and AdamW in the formats of Rajbhandari et al., ZeRO, 2020, section 3.1: 16 bytes
+    for each parameter, whatever its format.
+    """
+    if training:
+        return _training_memory(facts, step, formats, plan, device)
     share = step.share(plan.dp)
     rows = share.sequences
     widest = max(part.width(facts.hidden, plan) for _, part in facts.parts)
@@ -89,6 +101,25 @@ def memory(
         device_b=None if device is None else device.fact("memory_b"),
         groups=plan.dp,
     )
+
+
+def _training_memory(
+    facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan, device: Device | None
+) -> Memory:
+    """Without recomputation. In each layer inputs and normalised inputs of its parts stay beside what is in a part (Korthikanti
+    et al., arXiv 2205.05198, section 4.1, with fused attention and without dropout), and behind them logits and their gradient.
+    """
+    tokens, weights = step.share(plan.dp).tokens, facts.weights_of(plan)
+    stored = sum(count * (2 * facts.hidden + part.width(facts.hidden, plan)) for count, part in facts.parts) / plan.pp
+    activations_b = tokens * stored * formats.itemsize_b
+    if facts.generates:
+        activations_b += tokens * facts.vocabulary / plan.tp * (formats.itemsize_b + 2 * LOGITS_ITEM_B)
+    weights_b = weights.size_b(formats)
+    return Memory(
+        weights_b=weights_b, cache_per_token_b=0.0, cache_per_sequence_b=0.0, cache_b=0.0, activations_b=activations_b,
+        device_b=None if device is None else device.fact("memory_b"), groups=plan.dp, gradients_b=weights_b,
+        optimizer_b=weights.total * (8 if formats.dtype == "fp32" else 12),
+    )  # fmt: skip
 
 
 def _cache_b(facts: ModelFacts, length: int, formats: Formats, plan: ParallelPlan) -> float:

@@ -11,7 +11,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ __all__ = ["estimate", "estimate_script"]
 
 def estimate(
     *devices: str, threads: int | None = None, batch: int | None = None, model: Path | str | ArtifactPredictor | None = None,
-    coverage: float = 0.9, compiled: bool = False,
+    coverage: float = 0.9, compiled: bool = False, price_per_hour: Mapping[str, float] | None = None,
 ) -> Run:  # fmt: skip
     """A context that records a PyTorch program without computing it, and then says what one run costs on each device.
 
@@ -38,6 +38,7 @@ def estimate(
         model: a model directory, or a loaded predictor; default: the champion, else the shipped model.
         coverage: share of programs the intervals are built to contain, 0.5 to 0.99.
         compiled: take everything as compiled by `torch.compile`; modules that it wrapped are in any case.
+        price_per_hour: price of an hour by device, in any one currency, for what a run costs.
 
     Raises:
         kernelcast.features.errors.SpecError: torch is missing, a device is unknown, or, from inside the block, the program
@@ -49,12 +50,15 @@ def estimate(
 
     if model is None or isinstance(model, str | Path):
         model = load_predictor(default_model_dir() if model is None else Path(model))
-    return Run(devices, model, threads=threads, coverage=coverage, batch=batch, compiled=compiled)
+    return Run(
+        devices, model, threads=threads, coverage=coverage, batch=batch, compiled=compiled, prices=price_per_hour
+    )
 
 
 def estimate_script(
     path: Path | str, function: str, devices: Sequence[str], *, threads: int | None = None, batch: int | None = None,
     model: Path | str | ArtifactPredictor | None = None, coverage: float = 0.9,
+    price_per_hour: Mapping[str, float] | None = None,
 ) -> Run:  # fmt: skip
     """The same for a function of a file, which is loaded without data: its weights are fake, whatever device they are put on.
 
@@ -66,6 +70,7 @@ def estimate_script(
         batch: as for `estimate`.
         model: as for `estimate`.
         coverage: as for `estimate`.
+        price_per_hour: as for `estimate`.
 
     Raises:
         kernelcast.features.errors.SpecError: as for `estimate`; or the file or the function is not there, cannot be run without
@@ -74,5 +79,6 @@ def estimate_script(
     from .script import run_script
 
     return run_script(
-        Path(path), function, estimate(*devices, threads=threads, batch=batch, model=model, coverage=coverage)
-    )
+        Path(path), function,
+        estimate(*devices, threads=threads, batch=batch, model=model, coverage=coverage, price_per_hour=price_per_hour),
+    )  # fmt: skip

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from ...features.device import Device
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ...models.predict.prediction import Interval, Prediction, Predictor
+from ..savings import HOST_CALL_S
+from ..serving.engine.collectives import shipped_laws
 from ..streamed_weights import streamed
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
-from .kernels.kernel_use import KernelUse
+from .kernels.kernel_use import Exchange, KernelUse
 from .kernels.table import NOT_ANSWERED, is_known
 from .memory import Memory
-from .shares import Priced, Share, Shares
-
-HOST_CALL_S = {"gpu": Interval(10.5e-6, 5.3e-6, 28e-6), "cpu": Interval(1.5e-6, 0.75e-6, 3e-6)}
-"""What the host takes for one kernel of eager PyTorch, beside the kernel. GPU: a call in a loop, a launch alone, a call in a
-model under the profiler, all measured beside an H200 (docs/h200.md). CPU: modules and autograd, beyond the call itself that is
-in the kernel's time, fitted to nine programs of tiny tensors on a Xeon of 2.3 GHz."""
+from .shares import Leaf, Priced, Share, Shares
 
 HOST_VIEW_S = Interval(2.2e-6, 1.1e-6, 4.4e-6)
 """The same for a call that only gives another view of a tensor, of the same programs."""
+
+LINK = "link"
+"""What binds collectives."""
 
 IDLE_SHARE = Interval(0.1, 0.05, 0.17)
 """What a GPU draws between kernels, as a share of its power limit: idle data-centre GPUs draw 6 to 17 % (as in
@@ -60,6 +61,7 @@ class DeviceEstimate:
         unanswered: Operators the device has no answer for, and why.
         notes: What to know of the answer.
         whole: The composed prediction; None where there are no totals.
+        leaves: Seconds of each operator in each place, in the order of first calls.
     """
 
     device: str
@@ -83,6 +85,7 @@ class DeviceEstimate:
     unanswered: tuple[str, ...]
     notes: tuple[str, ...]
     whole: WholeModelPrediction | None
+    leaves: tuple[Leaf, ...]
 
 
 def estimate_on(
@@ -109,16 +112,17 @@ def estimate_on(
         for uses in program.uses
     ]
     counts: Counter[KernelUse] = Counter()
-    for uses in placed:
+    for calls, uses in zip(program.counts, placed, strict=True):
         for use in uses:
-            counts[replace(use, count=1, stand_in="")] += use.count
+            counts[replace(use, count=1, stand_in="")] += calls * use.count
     known, refusals = _predictions(predictor, list(dict.fromkeys(use.spec for use in counts)), device.name, coverage)
     unanswered = _unanswered(program, placed, refusals)
     answered = [use for use in counts if use.spec in known]
     parts = streamed(
         [use.spec for use in answered], [counts[use] for use in answered], [known[use.spec] for use in answered], device
     )
-    answers = _with_power({use: _adjusted(part, use) for use, part in zip(answered, parts, strict=True)}, counts)
+    adjusted = {use: _adjusted(part, use, device) for use, part in zip(answered, parts, strict=True)}
+    answers = _with_power(adjusted, counts)
     shares = Shares(program, placed, answers)
     memory_b = device.fact("memory_b")
     whole = None
@@ -146,9 +150,9 @@ def estimate_on(
         bound_s=None if whole is None else whole.bound_s, memory_b=memory_b,
         fits=None if memory_b is None else memory.peak_b <= memory_b,
         by_operator=shares.by(lambda operation: operation.name),
-        by_module=shares.by(lambda operation: _merged(operation.module)),
+        by_module=shares.by(lambda operation: operation.module or "outside modules"),
         by_phase=shares.by(lambda operation: operation.phase), by_bound=shares.by_bound(), rough_share=shares.rough_share(),
-        unanswered=unanswered, notes=_notes(program, placed, device, whole), whole=whole,
+        unanswered=unanswered, notes=_notes(program, placed, device, whole), whole=whole, leaves=shares.leaves(),
     )  # fmt: skip
 
 
@@ -162,11 +166,6 @@ def _longer(a: Interval, b: Interval) -> Interval:
 
 def _ends(interval: Interval) -> tuple[float, float, float]:
     return interval.value, interval.lower, interval.upper
-
-
-def _merged(module: str) -> str:
-    """The path of a module with the numbers of repeated ones left out, so that equal layers are one."""
-    return re.sub(r"\.\d+(?=\.|$)", ".*", module) or "outside modules"
 
 
 def _predictions(
@@ -189,8 +188,12 @@ def _predictions(
     return known, refusals
 
 
-def _adjusted(prediction: Prediction, use: KernelUse) -> Prediction:
+def _adjusted(prediction: Prediction, use: KernelUse, device: Device) -> Prediction:
     """A kernel's prediction as that of what it stands for."""
+    if use.exchange is not None and (time := _exchange_time(use.exchange, device)) is not None:
+        return replace(
+            prediction, latency_s=time, power_w=None, energy_j=None, bound=LINK, breakdown={LINK: time.lower}
+        )
     if use.scale == 1.0 and use.widening == 1.0:
         return prediction
     return replace(
@@ -199,6 +202,18 @@ def _adjusted(prediction: Prediction, use: KernelUse) -> Prediction:
         energy_j=None if prediction.energy_j is None else _scaled(prediction.energy_j, use),
         breakdown={name: seconds * use.scale for name, seconds in prediction.breakdown.items()},
     )
+
+
+def _exchange_time(exchange: Exchange, device: Device) -> Interval | None:
+    """What ranks take to send each other so much; None where the device's links, or so many ranks, are not known."""
+    try:
+        times, spreads = shipped_laws().seconds(
+            device, "", exchange.kind, exchange.ranks, np.array([float(exchange.size_b)])
+        )
+    except SpecError:
+        return None
+    value, factor = float(times[0]), float(np.exp(spreads[0]))
+    return Interval(value, value / factor, value * factor)
 
 
 def _scaled(interval: Interval, use: KernelUse) -> Interval:
@@ -241,10 +256,10 @@ def _unanswered(
     program: Priced, placed: Sequence[Sequence[KernelUse]], refusals: Mapping[KernelSpec, str]
 ) -> tuple[str, ...]:
     reasons: Counter[str] = Counter()
-    for operation, uses in zip(program.operations, placed, strict=True):
+    for operation, calls, uses in zip(program.operations, program.counts, placed, strict=True):
         for use in uses:
             if use.spec in refusals:
-                reasons[f"{operation.name}: {refusals[use.spec]}"] += 1
+                reasons[f"{operation.name}: {refusals[use.spec]}"] += calls
     return tuple(f"{reason} ({times} calls)" for reason, times in reasons.most_common())
 
 
@@ -256,7 +271,20 @@ def _notes(
     by_bytes = [name for name in unknown if name.split(".")[0] not in NOT_ANSWERED]
     if by_bytes:
         notes.append(f"no family for {', '.join(by_bytes)}: priced by the bytes each reads and writes, widely")
-    if elsewhere := [name for name in unknown if name.split(".")[0] in NOT_ANSWERED]:
+    exchanges = {
+        operation.name: use.exchange
+        for operation, uses in zip(program.operations, placed, strict=True)
+        for use in uses
+        if use.exchange is not None and _exchange_time(use.exchange, device) is not None
+    }
+    if exchanges:
+        ranks = max(exchange.ranks for exchange in exchanges.values())
+        notes.append(
+            f"collectives of up to {ranks} devices of one machine take NCCL's times, one after the other with the kernels: "
+            "what overlaps with them is shorter"
+        )
+    elsewhere = [name for name in unknown if name.split(".")[0] in NOT_ANSWERED and name not in exchanges]
+    if elsewhere:
         notes.append(
             f"links between devices and to the host are not predicted: {', '.join(elsewhere)} is its memory traffic alone"
         )

@@ -5,44 +5,27 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from ...features.errors import SpecError, listed
+from ...models.evaluation.charts import head, page
 from ...models.predict.prediction import Interval
-from ..units import flops, joules, num_bytes, seconds, watts
+from ..flame import Picture, in_page, tree
+from ..units import flops, joules, money, num_bytes, seconds, watts
+from .answers import Answers
 from .device_estimate import DeviceEstimate
 from .memory import Memory
 from .shares import Share
 
 _SHOWN = 10
 _NOTES_SHOWN = 4
-_PAGE = "<!doctype html><html lang=en><meta charset=utf-8><title>kernelcast</title>"
+_NOT_WRITTEN = frozenset({"whole", "leaves"})
+"""Fields of answers that plain data leaves out: they are composed of, or drawn from, what it has."""
 _NAME_CELLS = 44
 
 Table = list[list[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What is known of a program after it ran.
-
-    Attributes:
-        operators: Operators it ran.
-        flops: Arithmetic of products and attention.
-        batch: Samples of one run; None where it was not given.
-        memory: Its peak.
-        totals: Its cost by device, in the order they were named.
-        notes: What to know of how it was recorded.
-    """
-
-    operators: int
-    flops: float
-    batch: int | None
-    memory: Memory
-    totals: Mapping[str, DeviceEstimate]
-    notes: tuple[str, ...]
 
 
 def as_text(answers: Answers) -> str:
@@ -50,6 +33,8 @@ def as_text(answers: Answers) -> str:
     parts = [_title(answers), *_aligned(_totals(answers)), "", _memory_line(answers.memory)]
     for name, shares in _breakdowns(answers):
         parts += ["", *_aligned(_shares_table(name, answers, shares))]
+    if answers.any_savings:
+        parts += ["", *_aligned(_savings_table(answers))]
     return "\n".join([*parts, *(f"note: {note}" for note in _remarks(answers))])
 
 
@@ -57,24 +42,44 @@ def as_html(answers: Answers) -> str:
     """The same as a piece of a page, for notebooks."""
     tables = [_html_table(_totals(answers)), f"<p>{html.escape(_memory_line(answers.memory))}</p>"]
     tables += [_html_table(_shares_table(name, answers, shares)) for name, shares in _breakdowns(answers)]
+    if answers.any_savings:
+        tables.append(_html_table(_savings_table(answers)))
     remarks = "".join(f"<li>{html.escape(remark)}</li>" for remark in _remarks(answers))
     return f"<div><h3>{html.escape(_title(answers))}</h3>{''.join(tables)}<ul>{remarks}</ul></div>"
 
 
+def as_page(answers: Answers) -> str:
+    """A page that needs nothing else: where the time goes as a picture for each device, and the tables."""
+    title = "Time of a program"
+    facts = {
+        "operators": answers.operators,
+        "arithmetic": flops(answers.flops),
+        "peak memory": num_bytes(answers.memory.peak_b),
+    }
+    pictures = [in_page(picture, f"time of the program on {picture.device}") for picture in pictures_of(answers)]
+    return page(title, [head(title, facts, ()), *pictures, f"<section>{as_html(answers)}</section>"])
+
+
+def pictures_of(answers: Answers) -> list[Picture]:
+    """Time by phase, module and operator on each device that has totals, in the order of first calls."""
+    return [
+        Picture(answer.title, total := _target(answer.latency_s, seconds, answer), tree(total, answer.leaves))
+        for answer in answers.totals.values()
+        if answer.latency_s is not None
+    ]
+
+
 def as_data(answers: Answers) -> dict[str, Any]:
     """The same as plain data, in full: what `--json` prints."""
-    totals = {
-        name: {key: value for key, value in plain(answer).items() if key != "whole"}
-        for name, answer in answers.totals.items()
-    }
+    totals = {name: plain(answer) for name, answer in answers.totals.items()}
     return {"operators": answers.operators, "flops": answers.flops, "batch": answers.batch, "memory": plain(answers.memory),
-            "totals": totals}  # fmt: skip
+            "totals": totals, "savings": plain(answers.savings)}  # fmt: skip
 
 
 def save(answers: Answers, path: Path) -> Path:
     """See `Run.save`."""
     writers: Mapping[str, Callable[[Answers], str]] = {
-        ".html": lambda answers: f"{_PAGE}{as_html(answers)}</html>\n",
+        ".html": as_page,
         ".json": lambda answers: json.dumps(as_data(answers), indent=2) + "\n",
         ".txt": lambda answers: as_text(answers) + "\n",
     }  # fmt: skip
@@ -90,14 +95,16 @@ def save(answers: Answers, path: Path) -> Path:
 def plain(value: Any) -> Any:
     """Dataclasses as mappings, tuples as lists."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.name != "whole"}
+        return {
+            field.name: plain(getattr(value, field.name)) for field in fields(value) if field.name not in _NOT_WRITTEN
+        }
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def _title(answers: Answers) -> str:
-    return f"PyTorch program: {answers.operators} operators, {flops(answers.flops)} in products and attention"
+    return f"program: {answers.operators} operators, {flops(answers.flops)} in products and attention"
 
 
 def _totals(answers: Answers) -> Table:
@@ -107,6 +114,11 @@ def _totals(answers: Answers) -> Table:
         rows.append([name, *(_target(read(answer), show, answer) for answer in by_device)])
     if answers.batch:
         rows.append(["samples/s", *(_rate(answer, answers.batch) for answer in by_device)])
+        rows.append(["J/sample", *(_of_each(answer.energy_j, answers.batch, joules) for answer in by_device)])
+    if answers.prices:
+        unit, times = ("million samples", 1e6 / answers.batch) if answers.batch else ("million runs", 1e6)
+        costs = (answers.cost(name) for name in answers.totals)
+        rows.append([f"cost/{unit}", *(_of_each(cost, 1 / times, money) for cost in costs)])
     rows.append(["kernels", *(f"{answer.launches} in {seconds(answer.kernels_s)}" for answer in by_device)])
     rows.append(["limited by", *(_limits(answer) for answer in by_device)])
     rows.append(["memory", *(_fits(answer) for answer in by_device)])
@@ -128,6 +140,10 @@ def _target(target: Interval | None, show: Callable[[float], str], answer: Devic
 
 def _rate(answer: DeviceEstimate, batch: int) -> str:
     return "no answer" if answer.latency_s is None else f"{batch / answer.latency_s.value:.4g}"
+
+
+def _of_each(whole: Interval | None, parts: float, show: Callable[[float], str]) -> str:
+    return "unknown" if whole is None else show(whole.value / parts)
 
 
 def _limits(answer: DeviceEstimate) -> str:
@@ -176,6 +192,17 @@ def _shares_table(part: str, answers: Answers, shares: Mapping[str, Sequence[Sha
             time_s, share_left = sum(share.latency_s for share in left), sum(share.time_share for share in left)
             row += [seconds(time_s), f"{share_left:.1%}", ""]
         table.append(row)
+    return table
+
+
+def _savings_table(answers: Answers) -> Table:
+    """What could be won, by device."""
+    table = [["could be won", "", "", ""]]
+    for name, savings in answers.savings.items():
+        for item in savings:
+            saved = item.saved_s
+            ends = f"[{seconds(saved.lower)} … {seconds(saved.upper)}]"
+            table.append([item.change, _short(answers, name), f"{seconds(saved.value)} {ends}", f"{item.share:.0%}"])
     return table
 
 

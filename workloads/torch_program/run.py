@@ -10,11 +10,11 @@ from typing import Any
 from ...features.errors import SpecError
 from ...models.predict.predictor import ArtifactPredictor
 from . import report
-from .device_estimate import DeviceEstimate, estimate_on
-from .memory import Memory, peak_memory
+from .answers import Answers, answer
+from .captured import Program, capture, save_program
+from .device_estimate import DeviceEstimate
+from .memory import Memory
 from .operation import Recording
-from .report import Answers
-from .shares import priced
 
 
 class Run:
@@ -26,7 +26,7 @@ class Run:
 
     def __init__(
         self, devices: Sequence[str], predictor: ArtifactPredictor, *, threads: int | None, coverage: float,
-        batch: int | None, compiled: bool,
+        batch: int | None, compiled: bool, prices: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
         """A run to enter; `devices` are catalogue names or aliases, see `estimate` for the rest.
 
@@ -46,7 +46,9 @@ class Run:
         self._threads, self._coverage, self._compiled = threads, coverage, compiled
         self._contexts = contextlib.ExitStack()
         self._batch = batch
+        self._prices = {predictor.devices.get(name).name: price for name, price in (prices or {}).items()}
         self._answers: Answers | None = None
+        self._program: Program | None = None
         self.recording = Recording()
 
     def __enter__(self) -> Run:
@@ -54,9 +56,10 @@ class Run:
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+        from .record.data_parallel import data_parallel, resized_storages, without_propagation
         from .record.recorder import Recorder
         from .record.restore import conversions, fused_anywhere, restored
-        from .record.substitutes import AsOnDevice, autocast_here, fused_attention
+        from .record.substitutes import AsOnDevice, MetaAutocast, autocast_here, fused_attention
 
         # A mode the program already runs under goes on to answer: tensors of two modes do not mix.
         outer = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, FakeTensorMode)]
@@ -68,6 +71,10 @@ class Run:
             stack.enter_context(conversions(put_back=True))
             stack.enter_context(restored(recorder))
             stack.enter_context(fused_anywhere())
+            if torch.distributed.is_available():
+                stack.enter_context(data_parallel())
+            stack.enter_context(resized_storages(recorder))
+            stack.enter_context(without_propagation(recorder))
             if self.has_gpu:
                 stack.enter_context(fused_attention())
             if not torch.accelerator.is_available():
@@ -75,6 +82,7 @@ class Run:
             stack.enter_context(fake)
             stack.enter_context(recorder)
             stack.enter_context(AsOnDevice(recorder, gpu=self.has_gpu))
+            stack.enter_context(MetaAutocast())
             self._contexts = stack.pop_all()
         return self
 
@@ -89,19 +97,30 @@ class Run:
         return any(device.kind == "gpu" for device in self._devices)
 
     def _answer(self) -> Answers:
-        recording = self.recording
-        if not recording.operations:
-            raise SpecError("the program ran no operator; put the work inside the `with` block", field="program")
-        memory = peak_memory(recording)
-        kinds = {device.kind for device in self._devices}
-        programs = {kind: priced(recording, kind, compiled=self._compiled) for kind in kinds}
-        totals = {
-            device.name: estimate_on(
-                self._predictor, programs[device.kind], device, memory, threads=self._threads, coverage=self._coverage
-            )
-            for device in self._devices
-        }
-        return Answers(len(recording.operations), recording.flops, self._batch, memory, totals, tuple(recording.notes))
+        self._program = capture(self.recording, self._batch)
+        return answer(
+            self._predictor, self._program, self._devices, threads=self._threads, coverage=self._coverage,
+            compiled=self._compiled, prices=self._prices,
+        )  # fmt: skip
+
+    @property
+    def program(self) -> Program:
+        """The program as it is kept, which can be priced on other devices.
+
+        Raises:
+            SpecError: the `with` block has not ended.
+        """
+        if self._program is None:
+            raise SpecError("nothing is recorded yet: the program is there when the `with` block ends", field="program")
+        return self._program
+
+    def save_program(self, path: str | Path) -> Path:
+        """Write the program itself to a file of JSON, which `kernelcast estimate` and `POST /v1/estimate` answer without torch.
+
+        Raises:
+            SpecError: the place cannot be written.
+        """
+        return save_program(self.program, Path(path))
 
     @property
     def answers(self) -> Answers:

@@ -1,30 +1,33 @@
-"""A recording with its kernels, and where their time goes: by operator, module and phase."""
+"""A program with its kernels, and where their time goes: by operator, module and phase."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ...models.predict.prediction import Prediction
-from .fusion import fused
+from .captured import Program
 from .kernels.kernel_use import KernelUse
-from .kernels.table import kernels_of, makes_state
-from .operation import Operation, Recording
+from .kernels.table import kernels_of
+from .operation import Operation
 
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """A recording with its kernels for one kind of device.
+    """A program with its kernels for one kind of device.
 
     Attributes:
-        operations: Those that a step other than the first runs.
-        uses: The kernels of each.
+        operations: Calls that differ.
+        counts: How many there are of each.
+        uses: The kernels of one of each.
         views: Calls that only gave another view of a tensor.
         notes: What was fused.
     """
 
     operations: Sequence[Operation]
+    counts: Sequence[int]
     uses: Sequence[Sequence[KernelUse]]
     views: int
     notes: tuple[str, ...] = ()
@@ -32,23 +35,24 @@ class Priced:
     @property
     def launches(self) -> int:
         """Kernels that run."""
-        return sum(use.count for uses in self.uses for use in uses)
+        return sum(count * use.count for count, uses in zip(self.counts, self.uses, strict=True) for use in uses)
 
 
-def priced(recording: Recording, kind: str, *, compiled: bool = False) -> Priced:
-    """The kernels of a recording's operations on a kind of device, `gpu` or `cpu`; `compiled`: as if all were compiled."""
-    operations = [operation for operation in recording.operations if not makes_state(operation, recording)]
-    after = fused(recording, operations, everything=compiled)
-    uses = [kernels_of(operation, kind) for operation in after.operations]
-    if recording.tf32 and kind == "gpu":
+def priced(program: Program, kind: str, *, compiled: bool = False) -> Priced:
+    """The kernels of a program on a kind of device, `gpu` or `cpu`; `compiled`: as if all of it were compiled."""
+    counts = [(call.operation, call.compiled if compiled else call.count) for call in program.calls]
+    counts = [(operation, count) for operation, count in counts if count]
+    uses = [kernels_of(operation, kind) for operation, _ in counts]
+    if program.tf32 and kind == "gpu":
         uses = [[_in_tf32(use) for use in some] for some in uses]
+    fusion = program.whole_fusion if compiled else program.fusion
     notes: tuple[str, ...] = ()
-    if after.passes or compiled or any(operation.compiled for operation in operations):
+    if fusion.passes or compiled or program.compiles:
         notes = (
-            f"what torch.compile would fuse was recorded eagerly: {after.chained} element-by-element operators are taken as "
-            f"{after.passes} passes, nothing else as fused",
+            f"what torch.compile would fuse was recorded eagerly: {fusion.chained} element-by-element operators are taken as "
+            f"{fusion.passes} passes, nothing else as fused",
         )
-    return Priced(after.operations, uses, recording.views, notes)
+    return Priced([each for each, _ in counts], [count for _, count in counts], uses, program.views, notes)
 
 
 def _in_tf32(use: KernelUse) -> KernelUse:
@@ -79,50 +83,96 @@ class Share:
     stand_in: str = ""
 
 
+class _Row(NamedTuple):
+    """The runs of one kernel of equal calls."""
+
+    operation: Operation
+    calls: int
+    latency_s: float
+    energy_j: float | None
+    bound: str
+    stand_in: str
+    family: str
+
+
+class Leaf(NamedTuple):
+    """The kernels of one operator in one place; `workloads/flame.py` draws them."""
+
+    path: tuple[str, ...]
+    latency_s: float
+    family: str
+    remark: str
+
+
+def _place(operation: Operation) -> tuple[str, ...]:
+    modules = operation.module.replace(".*", "[*]").split(".") if operation.module else []
+    return (operation.phase, *(name for name in modules if name != operation.phase), operation.name)
+
+
+def _as(stand_in: str) -> str:
+    return f", estimated as {stand_in}" if stand_in else ""
+
+
 class Shares:
     """Where the time of the kernels goes."""
 
     def __init__(
         self, program: Priced, placed: Sequence[Sequence[KernelUse]], answers: Mapping[KernelUse, Prediction]
     ) -> None:
-        self._rows: list[tuple[Operation, float, float | None, str, str]] = []
-        for operation, uses in zip(program.operations, placed, strict=True):
+        self._rows: list[_Row] = []
+        for operation, calls, uses in zip(program.operations, program.counts, placed, strict=True):
             for use in uses:
                 answer = answers.get(replace(use, count=1, stand_in=""))
                 if answer is not None:
-                    joules = None if answer.energy_j is None else use.count * answer.energy_j.value
+                    runs = calls * use.count
+                    joules = None if answer.energy_j is None else runs * answer.energy_j.value
                     self._rows.append(
-                        (operation, use.count * answer.latency_s.value, joules, answer.bound, use.stand_in)
+                        _Row(
+                            operation,
+                            calls,
+                            runs * answer.latency_s.value,
+                            joules,
+                            answer.bound,
+                            use.stand_in,
+                            use.spec.family,
+                        )
                     )
-        self.total_s = sum(row[1] for row in self._rows)
+        self.total_s = sum(row.latency_s for row in self._rows)
 
     def by(self, key: Callable[[Operation], str]) -> tuple[Share, ...]:
         """Shares of the operations with equal keys, longest first."""
-        groups: dict[str, list[tuple[Operation, float, float | None, str, str]]] = defaultdict(list)
+        groups: dict[str, list[_Row]] = defaultdict(list)
         for row in self._rows:
-            groups[key(row[0])].append(row)
+            groups[key(row.operation)].append(row)
         shares = []
         for name, rows in groups.items():
-            bounds: Counter[str] = Counter()
-            for _, seconds, _, bound, _ in rows:
-                bounds[bound] += seconds  # type: ignore[assignment]  # seconds of each, not how many
-            joules = [row[2] for row in rows if row[2] is not None]
-            time_s = sum(row[1] for row in rows)
+            bounds: dict[str, float] = defaultdict(float)
+            for row in rows:
+                bounds[row.bound] += row.latency_s
+            joules = [row.energy_j for row in rows if row.energy_j is not None]
+            time_s = sum(row.latency_s for row in rows)
             shares.append(
                 Share(
-                    name=name, calls=len({id(row[0]) for row in rows}), latency_s=time_s,
+                    name=name, calls=sum({id(row.operation): row.calls for row in rows}.values()), latency_s=time_s,
                     energy_j=sum(joules) if len(joules) == len(rows) else None,
-                    time_share=time_s / self.total_s if self.total_s else 0.0, bound=bounds.most_common(1)[0][0],
-                    stand_in=next((row[4] for row in rows if row[4]), ""),
+                    time_share=time_s / self.total_s if self.total_s else 0.0, bound=max(bounds, key=bounds.__getitem__),
+                    stand_in=next((row.stand_in for row in rows if row.stand_in), ""),
                 )
             )  # fmt: skip
         return tuple(sorted(shares, key=lambda share: share.latency_s, reverse=True))
 
+    def leaves(self) -> tuple[Leaf, ...]:
+        """Every row with its place, in the order of first calls: phase, modules from the outside in, operator."""
+        return tuple(
+            Leaf(_place(row.operation), row.latency_s, row.family, f"bound by {row.bound}" + _as(row.stand_in))
+            for row in self._rows
+        )
+
     def by_bound(self) -> dict[str, float]:
         """Share of the time by what binds the kernels, largest first."""
         seconds: dict[str, float] = defaultdict(float)
-        for _, time_s, _, bound, _ in self._rows:
-            seconds[bound] += time_s
+        for row in self._rows:
+            seconds[row.bound] += row.latency_s
         return {
             name: time_s / self.total_s
             for name, time_s in sorted(seconds.items(), key=lambda item: item[1], reverse=True)
@@ -130,4 +180,4 @@ class Shares:
 
     def rough_share(self) -> float:
         """Share of the time of stand-ins."""
-        return sum(row[1] for row in self._rows if row[4]) / self.total_s if self.total_s else 0.0
+        return sum(row.latency_s for row in self._rows if row.stand_in) / self.total_s if self.total_s else 0.0

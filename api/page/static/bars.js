@@ -112,3 +112,32 @@ export function rangeRows(label, rows, quantity) {
     ),
   );
 }
+
+/** What colours of stacked bars mean: names in the order of their series. */
+export function legend(names) {
+  const key = (name, i) => el("span", { class: `series-${i + 1}` }, el("span", { class: "swatch", "aria-hidden": "true" }), name);
+  return el("p", { class: "legend" }, names.map(key));
+}
+
+/** Rows of bars of parts side by side, all on one scale from nothing. Rows are { title, segments, amount }, and where there is
+ * one, `capacity`, which is framed, `limit` within it, and `bad` where that is exceeded; segments are { name, size, text }. */
+export function stackedRows(label, rows) {
+  const whole = ({ segments }) => segments.reduce((sum, one) => sum + one.size, 0);
+  const high = Math.max(...rows.map((row) => Math.max(whole(row), row.capacity ?? 0)));
+  const part = ({ size, text }, i) =>
+    size > 0 ? el("span", { class: `series-${i + 1}`, title: text, css: { "flex-basis": share(size / high) } }) : null;
+  const bar = ({ segments, capacity = null, limit = null }) =>
+    el(
+      "div",
+      { class: "stacked", "aria-hidden": "true" },
+      capacity === null ? null : el("span", { class: "capacity", css: { width: share(capacity / high) } }),
+      el("div", { class: "parts" }, segments.map(part)),
+      limit === null ? null : el("span", { class: "limit", css: { left: share(limit / high) } }),
+    );
+  const row = (one) => {
+    const item = barRow(one.title, bar(one), one.amount, one.bad ? "bad" : null);
+    item.append(el("span", { class: "unseen", text: one.segments.filter(({ size }) => size > 0).map(({ text }) => text).join("; ") }));
+    return item;
+  };
+  return el("ul", { class: "ranges stacks", "aria-label": label }, rows.map(row));
+}

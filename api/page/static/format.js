@@ -75,6 +75,16 @@ export function showInterval(interval, quantity) {
   };
 }
 
+/** A difference and both ends of its interval in one line, in the unit of the value; each may be negative. */
+export function showDifference(difference, quantity) {
+  const [factor, name] = unitFor(difference.value, quantity);
+  const [value, lower, upper] = [difference.value, difference.lower, difference.upper].map((one) => {
+    const text = digits(Math.abs(one) / factor);
+    return one < 0 ? `\u2212${text}` : text;
+  });
+  return `${value}\u00a0${name} (${lower} to ${upper}\u00a0${name})`;
+}
+
 /** A share as a percentage. */
 export function percent(share) {
   const shown = 100 * share;

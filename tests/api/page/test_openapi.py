@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kernelcast.api.browse import measurements, nights
 from kernelcast.api.browse import measurements_wire as measured
-from kernelcast.api.compare import devices, rank, sweep
+from kernelcast.api.compare import devices, estimate_request, rank, sweep
 from kernelcast.api.compare.request import MAX_PRICE
 from kernelcast.api.page.openapi import document_parts
 from kernelcast.api.predict import mlir
@@ -16,6 +16,7 @@ from kernelcast.api.transport import bodies
 from kernelcast.features.kernel import MAX_DIM, MAX_THREADS
 from kernelcast.features.spec_io.json_schema import coverage_schema
 from kernelcast.features.spec_io.reading import MAX_TEXT
+from kernelcast.workloads.architectures.step import MAX_TOKENS
 from kernelcast.workloads.mlir.predictor import COMPILERS
 from kernelcast.workloads.whole_model import MAX_LAUNCH_S
 
@@ -35,6 +36,14 @@ def parameter(operation: str, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "limit"),
     [
+        ("EstimateRequest/properties/devices/maxItems", estimate_request.MAX_ESTIMATED),
+        ("EstimateRequest/properties/model/maxLength", MAX_TEXT),
+        ("EstimateRequest/properties/batch/maximum", MAX_TOKENS),
+        ("EstimateRequest/properties/length/maximum", MAX_TOKENS),
+        ("EstimateRequest/properties/context/maximum", MAX_TOKENS),
+        ("EstimateRequest/properties/threads/maximum", MAX_THREADS),
+        ("EstimateRequest/properties/phase/enum", [*estimate_request.PHASES, None]),
+        ("EstimateRequest/properties/price_per_hour/additionalProperties/maximum", MAX_PRICE),
         ("ModelRequest/properties/devices/maxItems", bodies.MAX_DEVICES),
         ("ModelRequest/properties/devices/items/maxLength", MAX_TEXT),
         ("ModelRequest/properties/launch_s/maximum", MAX_LAUNCH_S),
@@ -57,6 +66,7 @@ def parameter(operation: str, name: str) -> dict[str, Any]:
         ("ProgramRequest/properties/compiler/enum", ["", *COMPILERS, None]),
         ("InferOutputRequest/properties/name/enum", [output.name for output in OUTPUTS]),
         ("InferRequest/properties/id/maxLength", MAX_TEXT),
+        ("EstimateRequest/properties/coverage", coverage_schema()),
         *((f"{name}/properties/coverage", coverage_schema()) for name in ("BatchRequest", "ModelRequest", "RankRequest")),
     ],
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def test_devices_side_by_side(run, fake):
         "layers.mlp.gate_up", "compute", "4 others", "yes, up to", "rotary positions", "host",
     ):  # fmt: skip
         assert word in done.out
-    assert done.out.count("[") == 2, "a device that is named twice is shown once"
+    totals = done.out[: done.out.index("layers.mlp.gate_up")]
+    assert totals.count("[") == 2, "a device that is named twice is shown once"
 
 
 def test_a_configuration_of_ones_own(run, fake, config):
@@ -116,3 +118,55 @@ def test_an_implementation_never_measured_says_what_it_is_read_as(run):
     done = run("estimate", "gpt2", "--device", "h100-sxm", "--prefill", "64", "--impl", "vllm-9")
     assert done.code == 0
     assert "vllm-9: read as vllm-" in done.out
+
+
+def test_a_training_step_with_prices_and_what_could_be_won(run, config):
+    done = run("estimate", "openai-community/gpt2", "--train", "512", "--batch", "2", "--device", "h200", "--price", "h200=3.6",
+               "--dtype", "bf16")  # fmt: skip
+    assert done.code == 0
+    for words in ("backward.layers", "AdamW", "cost/M tokens"):
+        assert words in done.out
+    item = json.loads(run("estimate", config, "--decode", "--context", "512", "--device", "h200", "--json").out)[
+        "estimates"
+    ][0]
+    assert {saving["kind"] for saving in item["savings"]} >= {"batch", "launches"}
+    assert item["savings"][0]["saved_s"]["lower"] <= item["savings"][0]["saved_s"]["value"]
+    assert "could be won by" in run("estimate", config, "--decode", "--context", "512", "--device", "h200").out
+
+
+def test_notes_of_every_device_are_shown(run):
+    done = run("estimate", "llama-3.1-8b", "--decode", "--context", "1024", "--weights", "fp8", "--device", "h200", "--device",
+               "mi300x")  # fmt: skip
+    assert done.out.count("taken as unpacked") == 1
+
+
+def test_an_encoder_alone(run, fake):
+    done = run("estimate", "openai/whisper-large-v3", "--encode", "--batch", "2", "--device", "h200")
+    assert done.code == 0
+    assert "2 × 1500 new tokens" in done.out
+    assert "no encoder" in run("estimate", "llama-3.1-8b", "--encode", *PREFILL).err
+
+
+def test_the_time_is_drawn(run, config, tmp_path):
+    page, bare = tmp_path / "time.html", tmp_path / "time.svg"
+    assert run("estimate", config, *PREFILL, "--device", "h200", "--flame", page).code == 0
+    assert page.read_text().count("<svg") == 2
+    assert run("estimate", config, *PREFILL, "--flame", bare).code == 0
+    words = [element.text for element in ET.fromstring(bare.read_text()).iter() if element.tag.endswith("title")]
+    assert any("› layers › mlp › gate_up" in text for text in words)
+
+
+@pytest.mark.parametrize(("options", "error"), [
+    (("--price", "h100-sxm"), "--price takes DEVICE=PRICE"),
+    (("--price", "h100-sxm=x"), "--price takes DEVICE=PRICE"),
+    (("--price", "h100-sxm=-1"), "--price takes DEVICE=PRICE"),
+    (("--price", "h200=2"), "not among the devices"),
+    (("--train", "64"), "either trains, prefills or decodes"),
+    (("--bind", "n=1"), "--bind goes with a program"),
+    (("--capture", "x.json"), "--capture goes with a program"),
+    (("--flame", "x.png"), "--flame writes .html, .svg"),
+])  # fmt: skip
+def test_options_of_pictures_prices_and_programs(run, fake, config, options, error):
+    done = run("estimate", config, *PREFILL, *options)
+    assert done.code == 2
+    assert error in done.err

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -114,3 +117,33 @@ def test_what_goes_with_a_configuration_is_refused_with_a_program(run, fake, scr
     done = run("estimate", "gpt2", "--prefill", "128", "--device", "h100-sxm", "--out", "answer.html")
     assert done.code == 2
     assert "--out goes with a program" in done.error
+
+
+def test_a_captured_program_and_a_picture_of_its_time(run, fake, script, tmp_path):
+    kept, page, bare = tmp_path / "program.json", tmp_path / "time.html", tmp_path / "time.svg"
+    options = ("--device", "h100-sxm", "--batch", "512", "--price", "h100-sxm=3.6")
+    first = run("estimate", f"{script}:step", *options, "--capture", kept, "--flame", page)
+    assert first.code == 0
+    assert "cost/million samples" in first.out
+    again = run("estimate", kept, *options, "--flame", bare)
+    assert again.out.splitlines()[1:] == first.out.splitlines()[1:]
+    assert "› backward ›" in page.read_text()
+    assert ET.fromstring(bare.read_text()).get("aria-label") == "time of program.json on NVIDIA H100 SXM5 80 GB"
+    assert "--bind goes with an ONNX file" in run("estimate", kept, *options, "--bind", "n=3").err
+    assert "says its own sizes" in run("estimate", kept, *options, "--prefill", "3").err
+    kept.write_text(json.dumps(json.loads(kept.read_text()) | {"version": 7}))
+    assert "version 7" in run("estimate", kept, *options).err
+
+
+def test_without_torch_a_captured_program_is_priced(script, tmp_path):
+    kept = tmp_path / "program.json"
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from kernelcast.cli import main\n"
+        f"sys.argv = ['kernelcast', 'estimate', {str(kept)!r}, '--device', 'h100-sxm']\nmain()"
+    )
+    command = [sys.executable, "-P", "-m", "kernelcast", "estimate", f"{script}:step", "--device", "h100-sxm"]
+    subprocess.run([*command, "--capture", str(kept)], check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "-P", "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "aten.mm" in done.stdout

@@ -163,3 +163,35 @@ def test_from_python() -> None:
     assert (mixed.facts.name, mixed.plan.tp) == ("mine", 2)
     with pytest.raises(SpecError, match="say what runs"):
         kernelcast.estimate_model("gpt2", "h100-sxm")
+
+
+def test_fp8_that_a_library_has_slower_than_bf16_is_taken_as_unpacked(predictor: ArtifactPredictor) -> None:
+    facts = model_facts("llama-3.1-8b")
+    for device in ("mi300x", "b200"):
+        step = Step.decode(1, 1024)
+        plain = estimate(predictor, facts, step, device)
+        fp8 = estimate(predictor, facts, step, device, formats=formats_of(facts, weights="fp8"))
+        assert fp8.whole.latency_s.value < plain.whole.latency_s.value
+        assert any("taken as unpacked" in note for note in fp8.notes), device
+        assert not any("quantise" in part.kernel.name for part in fp8.whole.parts)
+        assert fp8.memory.weights_b < 0.6 * plain.memory.weights_b
+    # Where the measured library is faster in fp8, and where one is named, its products are what runs.
+    for device, impl in (("h200", ""), ("mi300x", "xla")):
+        fp8 = estimate(predictor, facts, step, device, formats=formats_of(facts, weights="fp8"), impl=impl)
+        assert not any("taken as unpacked" in note for note in fp8.notes)
+        assert "fp8" in {part.kernel.spec.dtype for part in fp8.whole.parts}
+
+
+def test_an_encoder_runs_with_a_prompt_and_alone_and_not_in_decoding(predictor: ArtifactPredictor) -> None:
+    facts = model_facts("openai/whisper-large-v3")
+    prompt, token = (estimate(predictor, facts, step, "h200") for step in (Step.prefill(4, 4), Step.decode(4, 100)))
+    alone = estimate(predictor, facts.encoder_alone(), Step.prefill(4, 1500), "h200")
+    assert any("convolutions" in note for note in prompt.notes)
+    assert any("convolutions" in note for note in alone.notes)
+    assert not any("convolutions" in note for note in token.notes)
+    encoder_s = sum(part.latency_s for part in prompt.whole.parts if part.kernel.name.startswith("encoder."))
+    assert alone.whole.latency_s.value == pytest.approx(encoder_s, rel=0.02)
+    assert 0.6e9 < alone.facts.parameters < 0.7e9
+    assert alone.memory.cache_b == 0
+    with pytest.raises(SpecError, match="no encoder"):
+        model_facts("llama-3.1-8b").encoder_alone()

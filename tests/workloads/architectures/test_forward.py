@@ -9,11 +9,11 @@ import pytest
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import View, get_family
-from kernelcast.workloads.architectures.attention import Attention
 from kernelcast.workloads.architectures.config.catalogue import model_facts, model_names
 from kernelcast.workloads.architectures.facts import ModelFacts
 from kernelcast.workloads.architectures.forward import forward
 from kernelcast.workloads.architectures.kernel_list import Weights
+from kernelcast.workloads.architectures.layers.attention import Attention
 from kernelcast.workloads.architectures.plan import ONE_DEVICE, ParallelPlan
 from kernelcast.workloads.architectures.step import Formats, Sequences, Step
 from kernelcast.workloads.whole_model import Kernel

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ....features.errors import SpecError
-from ..attention import Attention
 from ..facts import Block, ModelFacts
-from ..feed_forward import Experts, Mlp
 from ..kernel_list import Part
-from ..latent_attention import LatentAttention
-from ..state_space import GatedDelta
+from ..layers.attention import Attention
+from ..layers.feed_forward import Experts, Mlp
+from ..layers.latent_attention import LatentAttention
+from ..layers.state_space import GatedDelta
 from .fields import MAX_LAYERS, Config, per_head, quantisation
 
 _SLIDING, _FULL, _LINEAR = "sliding_attention", "full_attention", "linear_attention"

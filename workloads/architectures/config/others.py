@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....features.errors import SpecError
-from ..attention import Attention
 from ..facts import Block, Encoder, ModelFacts, Product
-from ..feed_forward import Experts, Mlp
 from ..kernel_list import Part
-from ..state_space import StateSpace
+from ..layers.attention import Attention
+from ..layers.feed_forward import Experts, Mlp
+from ..layers.state_space import StateSpace
 from .decoders import decoder_facts, group_layers
 from .fields import MAX_LAYERS, Config, per_head
 
@@ -141,14 +141,13 @@ def read_whisper(config: Config, name: str) -> ModelFacts:
     )
     sound = _heads(config, hidden, "encoder_attention_heads", causal=False)
     encoded = Block(config.size("encoder_layers", most=MAX_LAYERS), (sound, network("encoder_ffn_dim")), 2)
-    encoder = Encoder(positions, front, (encoded,))
+    encoder = Encoder(positions, front, (encoded,), ("the convolutions before the encoder are estimated as products",))
     layers = config.size("decoder_layers", most=MAX_LAYERS)
     length = config.size("max_target_positions")
     return ModelFacts(
         name=name, architecture="whisper", hidden=hidden, vocabulary=config.size("vocab_size"),
         blocks=(Block(layers, (decoding, crossed, network("decoder_ffn_dim")), 3),), norm="layernorm", dtype=config.dtype,
         tied_embeddings=True, positions=length, max_length=length, encoder=encoder,
-        notes=("the convolutions before the encoder are estimated as products",),
     )  # fmt: skip
 
 

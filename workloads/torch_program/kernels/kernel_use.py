@@ -24,6 +24,21 @@ FACTORISATION = 300.0
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """What ranks send each other.
+
+    Attributes:
+        kind: One of `serving/engine/collectives.py`, such as `all_reduce`.
+        ranks: Devices that take part.
+        size_b: Bytes that each of them holds before it.
+    """
+
+    kind: str
+    ranks: int
+    size_b: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelUse:
     """A kernel that an operator runs.
 
@@ -33,6 +48,7 @@ class KernelUse:
         scale: How many times the kernel's time one run takes.
         widening: How much further the ends of the interval lie than the kernel's.
         stand_in: What the kernel stands for where it is not the operator's own; empty where it is.
+        exchange: The collective in whose place the kernel stands, which counts where the device's links are not known.
     """
 
     spec: KernelSpec
@@ -40,6 +56,7 @@ class KernelUse:
     scale: float = 1.0
     widening: float = 1.0
     stand_in: str = ""
+    exchange: Exchange | None = None
 
 
 Uses = list[KernelUse]

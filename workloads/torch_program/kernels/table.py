@@ -65,6 +65,7 @@ OPERATORS: Mapping[str, Costing] = {
         "bernoulli random exponential",
         traffic.fill,
     ),
+    **dict.fromkeys(("fsdp.all_gather_copy_in", "fsdp.split_with_sizes_copy", "fsdp.chunk_cat"), traffic.copy),
     # Element by element, though PyTorch does not tag them.
     **_all(
         "masked_fill rsub floor_divide glu glu_backward log_sigmoid_forward log_sigmoid_backward elu_backward "

@@ -17,7 +17,11 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedOperatorException,
 )
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    is_traceable_wrapper_subclass_type,
+)
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from ....features.errors import SpecError
@@ -58,6 +62,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         fake: The mode that answers.
         leaves: Tensors with gradients that the program was given, with the gradient each had.
         in_optimizer: Whether a step of an optimiser runs.
+        is_paused: Whether what runs is no work of the program.
     """
 
     def __init__(self, fake: FakeTensorMode) -> None:
@@ -65,11 +70,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.recording = Recording(tf32=torch.get_float32_matmul_precision() != "highest")
         self.fake = fake
         self.leaves: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
-        self.in_optimizer = False
+        self.in_optimizer = self.is_paused = False
         self._modules = ModulePaths(self._enter_module)
         self._storages = _Storages(self.recording)
         self._fakes: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = {}
         self._hooks: list[Any] = []
+        self._entered: set[int] = set()
         # What a program moves to a device that is not here stays where it is; storages tell what would be there.
         self._on_device: set[int] = set()
 
@@ -89,7 +95,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Write down one call and let the fake mode answer it."""
         kwargs = kwargs or {}
-        if func.namespace in _NOT_RECORDED:
+        if any(map(_is_wrapper, types)):
+            # Such as a DTensor: it calls what runs on this rank's part, which comes here next.
+            return NotImplemented
+        if self.is_paused or func.namespace in _NOT_RECORDED:
             return _answer(func, args, kwargs)
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
             with self:
@@ -104,8 +113,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.recording.roles[self._storages.number(tensor)] = role
 
     def label_own(self, tensors: Iterable[torch.Tensor], role: str) -> None:
-        """The same of tensors that may be the user's own, which fake ones stand for."""
-        self.label([self._fake_of(tensor, tensor.is_meta) for tensor in tensors], role)
+        """The same of tensors that may be the user's own, which fake ones stand for, or the part here of ones spread out."""
+        parts = [getattr(tensor, "_local_tensor", tensor) for tensor in tensors]
+        self.label([self._fake_of(part, part.is_meta) for part in parts], role)
 
     def host_copy(self, tensor: torch.Tensor, *, to_device: bool) -> None:
         """A tensor goes from the host to a device, or back; nothing moves where it is there. Weights are on the device."""
@@ -165,7 +175,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.recording.operations.append(
             Operation(
                 name=name,
-                arguments=_named(func, args, kwargs, inputs),
+                arguments=_with_ranks(func, _named(func, args, kwargs, inputs)),
                 inputs=tuple(inputs[id(tensor)] for tensor in tensors),
                 outputs=outputs,
                 flops=float(_flops(name, func, fake_args, fake_kwargs, result)),
@@ -212,14 +222,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.label_own([leaf.grad], GRADIENTS)
 
     def _enter_module(self, module: torch.nn.Module) -> None:
-        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
-            raise SpecError(
-                f"{_line()} calls DistributedDataParallel, whose reducer works on real gradients; estimate its `.module`, and "
-                "add the all-reduce of its gradients yourself",
-                field="program",
-            )
+        if id(module) not in self._entered:
+            self._entered.add(id(module))
+            self._keep_parts(module)
         for buffer in module.buffers(recurse=False):
             self.label([self._fake_of(buffer, buffer.is_meta)], WEIGHTS)
+
+    def _keep_parts(self, module: torch.nn.Module) -> None:
+        """Parameters spread over ranks are weights by their part here, and their gradients are put back as those of others."""
+        for parameter in module.parameters():
+            if _is_wrapper(type(parameter.data)):
+                self.leaves.setdefault(id(parameter), (parameter, parameter.grad))
+                self.label_own([parameter], WEIGHTS)
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """A storage was freed or filled again in place, as those of gathered parameters are."""
+        self._storages.forget(storage)
 
     def _info(self, tensor: torch.Tensor, came: int = 0) -> TensorInfo:
         return TensorInfo(
@@ -278,6 +296,20 @@ def _named(
     return {name: plain(value) for name, value in [*zip(_names(func), args, strict=False), *kwargs.items()]}
 
 
+def _with_ranks(func: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a collective with the number of processes of its group as `ranks`; of other operators as they are."""
+    if not func.namespace.startswith(("c10d", "_c10d")):
+        return arguments
+    if "group_size" in arguments:
+        return arguments | {"ranks": int(arguments["group_size"])}
+    if "group_name" in arguments:
+        group = torch._C._distributed_c10d._resolve_process_group(arguments["group_name"])
+        return arguments | {"ranks": group.size()}
+    if "process_group" in arguments:
+        return arguments | {"ranks": torch.distributed.ProcessGroup.unbox(arguments["process_group"]).size()}
+    return arguments
+
+
 @cache
 def _names(func: Any) -> tuple[str, ...]:
     return tuple(argument.name for argument in func._schema.arguments)
@@ -307,10 +339,19 @@ class _Storages:
             weakref.finalize(storage, self._goes, address, number).atexit = False
         return self._numbers[address]
 
+    def forget(self, storage: torch.UntypedStorage) -> None:
+        """What a storage held is gone, and so was no weight that stays; what it holds next is another one."""
+        address = storage._cdata
+        if address in self._numbers:
+            self._recording.roles.pop(self._numbers[address], None)
+            self._goes(address, self._numbers[address])
+
     def _goes(self, address: int, number: int) -> None:
-        size_b, came, _ = self._recording.lifetimes[number]
-        self._recording.lifetimes[number] = (size_b, came, max(len(self._recording.operations), came + 1))
-        self._numbers.pop(address, None)
+        size_b, came, went = self._recording.lifetimes[number]
+        if went is None:
+            self._recording.lifetimes[number] = (size_b, came, max(len(self._recording.operations), came + 1))
+        if self._numbers.get(address) == number:
+            del self._numbers[address]
 
 
 def _collect(values: Iterable[Any], tensors: list[torch.Tensor]) -> None:
@@ -329,6 +370,12 @@ def _exchanged(value: Any, fakes: Mapping[int, torch.Tensor]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_exchanged(item, fakes) for item in value)
     return value
+
+
+@cache
+def _is_wrapper(kind: type) -> bool:
+    """Whether tensors of a type are made of others, on which they call operators themselves."""
+    return not issubclass(kind, FakeTensor) and is_traceable_wrapper_subclass_type(kind)
 
 
 def _is_on_meta(tensor: torch.Tensor) -> bool:

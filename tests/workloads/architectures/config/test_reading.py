@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from kernelcast.features.errors import SpecError
-from kernelcast.workloads.architectures.attention import Attention
 from kernelcast.workloads.architectures.config.fields import MAX_LAYERS
 from kernelcast.workloads.architectures.config.reading import MAX_CONFIG_B, READERS, read_config_file, read_facts
-from kernelcast.workloads.architectures.feed_forward import Experts, Mlp
 from kernelcast.workloads.architectures.forward import forward
+from kernelcast.workloads.architectures.layers.attention import Attention
+from kernelcast.workloads.architectures.layers.feed_forward import Experts, Mlp
 from kernelcast.workloads.architectures.step import Formats, Step
 
 LLAMA: dict[str, Any] = {

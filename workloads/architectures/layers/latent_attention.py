@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...features.dtypes import itemsize_b
-from .kernel_list import ROPE, KernelList, StandIn, Weights
-from .plan import ParallelPlan, check_divides
-from .step import Formats, Sequences
+from ....features.dtypes import itemsize_b
+from ..kernel_list import ROPE, KernelList, StandIn, Weights
+from ..plan import ParallelPlan, check_divides
+from ..step import Formats, Sequences
 
 _FACTOR = 2.0
 """Whole attention parts of DeepSeek-V3 listed as here, beside public timings of aiconfigurator on an H100, an H200 and a B300:

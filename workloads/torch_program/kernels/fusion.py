@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .operation import OPTIMIZER, Operation, Recording, TensorInfo
+from ..operation import OPTIMIZER, Operation, Recording, TensorInfo
 
 CHAIN = "compiled.pointwise"
 """Name of a chain."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...features.dtypes import itemsize_b
-from ...features.errors import SpecError
-from .kernel_list import MOVED, ROPE, KernelList, StandIn, Weights
-from .plan import ParallelPlan, check_divides
-from .step import Formats, Sequences
+from ....features.dtypes import itemsize_b
+from ....features.errors import SpecError
+from ..kernel_list import MOVED, ROPE, KernelList, StandIn, Weights
+from ..plan import ParallelPlan, check_divides
+from ..step import Formats, Sequences
 
 _FULL = StandIn("attention without a causal mask is estimated as a causal one with as many query-key pairs", MOVED)
 
@@ -100,7 +100,7 @@ class Attention:
             kernels.norm("qk_norm", self.norm_kind, kernels.tokens * (heads + kv_heads), self.head_dim)
         if self.rotary:
             kernels.elementwise("rope", "mulu", query + key, stands_for=ROPE)
-        if self.causal and not self.keys:
+        if self.causal and not self.keys and not kernels.training:
             kernels.copy("cache_write", 2 * key)
         for group in kernels.step:
             self._attend(kernels, group, heads, kv_heads)

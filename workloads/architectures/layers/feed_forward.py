@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .kernel_list import MOVED, KernelList, StandIn, Weights
-from .plan import ParallelPlan, check_divides
-from .step import Formats
+from ..kernel_list import MOVED, KernelList, StandIn, Weights
+from ..plan import ParallelPlan, check_divides
+from ..step import Formats
 
 _EAGER_ACTIVATIONS = {
     # 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))): transformers' `NewGELUActivation`, operator by operator. x³ is two

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from kernelcast.workloads.torch_program.fusion import CHAIN, fused
+from kernelcast.workloads.torch_program.kernels.fusion import CHAIN, fused
 from kernelcast.workloads.torch_program.run import Run
 from torch import nn
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...features.dtypes import itemsize_b
-from .kernel_list import KernelList, StandIn, Weights
-from .plan import ParallelPlan, check_divides
-from .step import Formats, Sequences
+from ....features.dtypes import itemsize_b
+from ..kernel_list import KernelList, StandIn, Weights
+from ..plan import ParallelPlan, check_divides
+from ..step import Formats, Sequences
 
 _FACTOR = 3.0
 """What stands in here, over public timings of aiconfigurator for the gated delta rule on an H100, an H200 and a B300: the

@@ -1,0 +1,68 @@
+"""Autocast on the meta device: the operators and dtypes of a model there are those of the same model on the host."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+import torch
+from kernelcast.workloads.torch_program.operation import Operation
+from kernelcast.workloads.torch_program.run import Run
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 - as PyTorch's pages call it
+
+
+def attention() -> nn.Module:
+    return nn.TransformerEncoderLayer(64, 4, dim_feedforward=128, dropout=0.0, batch_first=True)
+
+
+def convolutions() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(64, 8, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 9, 5))
+
+
+class Tied(nn.Module):
+    """Uses one weight twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(64, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(F.linear(x, self.weight) @ torch.ones(64, 64, device=x.device), self.weight)
+
+
+def kinds(operations: list[Operation]) -> Counter[tuple[str, str]]:
+    """Operators with the dtype of their first input; the order of gradients that do not wait for each other is free."""
+    return Counter((item.name, item.inputs[0].dtype if item.inputs else "") for item in operations)
+
+
+@pytest.mark.parametrize(
+    ("build", "shape"), [(attention, (2, 16, 64)), (convolutions, (2, 64, 3, 3)), (Tied, (2, 16, 64))]
+)
+def test_a_step_is_that_of_the_host(
+    build: Callable[[], nn.Module], shape: tuple[int, ...], recorded: Callable[..., Run]
+) -> None:
+    seen = []
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            model, x = build(), torch.ones(*shape)
+
+        def step(model: nn.Module = model, x: torch.Tensor = x) -> None:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = F.mse_loss(model(x), torch.zeros_like(model(x)))
+            loss.backward()
+
+        run = recorded(step)
+        assert all(each.grad is None and each.dtype == torch.float32 for each in model.parameters())
+        seen.append(run)
+    here, there = (run.recording.operations for run in seen)
+    assert kinds(there) == kinds(here)
+    kernels_s = [run.totals["nvidia-h200-sxm-141gb"].kernels_s for run in seen]
+    assert kernels_s[1] == pytest.approx(kernels_s[0], rel=0.01)
+
+
+def test_without_autocast_nothing_is_cast(recorded: Callable[..., Run]) -> None:
+    with torch.device("meta"):
+        model, x = nn.Linear(64, 64), torch.ones(8, 64)
+    assert {dtype for _, dtype in kinds(recorded(lambda: model(x)).recording.operations)} == {"float32"}
