@@ -1,0 +1,77 @@
+"""The best plan for each aim, those that no other beats in everything, and how sure a ranking is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .question import PlanQuestion
+from .space import Setting
+from .sweep import Candidate
+
+Measure = Callable[[Candidate], float]
+
+COST, LATENCY, ENERGY, GPUS, THROUGHPUT = "cost", "latency", "energy", "gpus", "throughput"
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What a plan may be best in.
+
+    Attributes:
+        title: What it is.
+        measure: What is least for the best plan; NaN where unknown.
+        then: What decides between plans of equal measure.
+        target: What errors of its measure are like, a key of `SPREADS`.
+    """
+
+    title: str
+    measure: Measure
+    then: Measure
+    target: str
+
+
+AIMS: Mapping[str, Aim] = {
+    COST: Aim("least cost per token", lambda item: item.cost_per_million_tokens, lambda item: item.tpot_s, "throughput"),
+    LATENCY: Aim("least time per token", lambda item: item.tpot_s, lambda item: item.cost_per_million_tokens, "tpot"),
+    ENERGY: Aim("least energy per token", lambda item: item.energy_per_token_j, lambda item: item.tpot_s, "energy"),
+    THROUGHPUT: Aim("most tokens per second", lambda item: 1 / item.throughput_tok_s, lambda item: item.tpot_s, "throughput"),
+    GPUS: Aim("fewest GPUs", lambda item: float(item.gpus), lambda item: item.cost_per_million_tokens, "throughput"),
+}
+"""Aims by name."""
+
+
+def aims_of(question: PlanQuestion) -> tuple[str, ...]:
+    """The aims that differ under a question: at a rate all plans give as many tokens; without a load all use the same GPUs."""
+    if question.rate is not None:
+        return (COST, LATENCY, ENERGY, GPUS)
+    return (COST, LATENCY, ENERGY, THROUGHPUT) if question.concurrency is None else (COST, LATENCY, ENERGY, THROUGHPUT, GPUS)
+
+
+def ranked(items: Sequence[Candidate], aim: Aim) -> list[Candidate]:
+    """The best plan of every setting and number of replicas, best first; those of unknown measure are left out."""
+    best: dict[tuple[Setting, int], Candidate] = {}
+    for item in sorted((item for item in items if math.isfinite(aim.measure(item))), key=lambda item: (aim.measure(item), aim.then(item))):
+        best.setdefault((item.setting, item.replicas), item)
+    return list(best.values())
+
+
+FRONT: tuple[Measure, ...] = (AIMS[COST].measure, AIMS[LATENCY].measure, AIMS[ENERGY].measure)
+
+
+def pareto_front(items: Sequence[Candidate]) -> list[Candidate]:
+    """Plans that no other one equals or beats in cost, time per token and energy per token together, by cost.
+
+    Unknown energy counts as infinite.
+    """
+    points = sorted(
+        ((tuple(value if math.isfinite(value) else math.inf for value in (measure(item) for measure in FRONT)), item) for item in items),
+        key=lambda pair: pair[0],
+    )  # fmt: skip
+    front: list[tuple[tuple[float, ...], Candidate]] = []
+    for point, item in points:
+        # Sorted by cost, only what is already there can beat it.
+        if not any(other[1] <= point[1] and other[2] <= point[2] for other, _ in front):
+            front.append((point, item))
+    return [item for _, item in front]

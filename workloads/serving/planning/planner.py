@@ -1,0 +1,221 @@
+"""Answers of a planner: every plan in closed form, the best for each aim simulated, and how sure their ranking is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ....features.errors import SpecError
+from ....models.predict.prediction import Interval
+from ..predict import ServingPrediction, ServingPredictor
+from ..request import Load
+from .certainty import probability_less, spread
+from .choice import AIMS, COST, Aim, aims_of, pareto_front, ranked
+from .command_line import command_line, command_notes
+from .question import PlanQuestion
+from .space import Refusal, Refusals, settings
+from .sweep import Candidate, candidates, request_of
+
+TRIES = 6
+"""Plans simulated per aim before the last of them is taken with a remark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The best plan for an aim.
+
+    Attributes:
+        aim: Its name.
+        plan: The plan.
+        service: Its service as simulated.
+        cost_per_million_tokens: As simulated, with the interval of its throughput.
+        runner_up: The best of the other settings; None where there is none.
+        runner_up_service: Its service as simulated.
+        probability: That the plan is better than the runner-up; None without one.
+        command: The command line of its engine.
+        notes: What to know of it.
+    """
+
+    aim: str
+    plan: Candidate
+    service: ServingPrediction
+    cost_per_million_tokens: Interval
+    runner_up: Candidate | None
+    runner_up_service: ServingPrediction | None
+    probability: float | None
+    command: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnswer:
+    """What a planner found.
+
+    Attributes:
+        question: The question.
+        plans: Plans that were compared, refused ones included.
+        possible: Plans that are possible and keep the limits.
+        refusals: Those that are not, by kind of reason.
+        choices: The best plan for each aim.
+        front: Plans that no other beats in cost, time per token and energy per token together, by cost.
+        by_gpus: The plan of least cost at each number of devices.
+    """
+
+    question: PlanQuestion
+    plans: int
+    possible: int
+    refusals: Mapping[str, Refusal]
+    choices: tuple[Choice, ...]
+    front: tuple[Candidate, ...]
+    by_gpus: tuple[Candidate, ...]
+
+
+def plan_service(
+    service: ServingPredictor, question: PlanQuestion, tell: Callable[[str], None] = lambda _: None
+) -> PlanAnswer:
+    """The best plans for a service.
+
+    Args:
+        service: What predicts a service.
+        question: What is asked.
+        tell: Called with what is done next.
+
+    Raises:
+        SpecError: no plan is possible, or none keeps the limits; the message has the nearest of each kind.
+    """
+    refusals = Refusals()
+    tell("plans")
+    items = candidates(service, question, list(settings(question, service.predictor.devices, refusals)), refusals)
+    if not items:
+        raise SpecError(_why_none(question, refusals), field=_field(refusals))
+    checks = _Checks(service, question)
+    choices = []
+    for name in aims_of(question):
+        tell(AIMS[name].title)
+        if (choice := _choice(name, ranked(items, AIMS[name]), checks)) is not None:
+            choices.append(choice)
+    by_gpus = {gpus: ranked([item for item in items if item.gpus == gpus], AIMS[COST])[0] for gpus in sorted({item.gpus for item in items})}
+    return PlanAnswer(
+        question, len(items) + refusals.count, len(items), refusals.kinds, tuple(choices), tuple(pareto_front(items)),
+        tuple(by_gpus.values()),
+    )  # fmt: skip
+
+
+class _Checks:
+    """Simulations of plans, each once."""
+
+    def __init__(self, service: ServingPredictor, question: PlanQuestion) -> None:
+        self._service, self.question = service, question
+        self._known: dict[Candidate, ServingPrediction] = {}
+
+    def service(self, item: Candidate) -> ServingPrediction:
+        """The simulated service of a plan."""
+        if item not in self._known:
+            self._known[item] = self._service.predict(
+                request_of(self.question, item.setting, load_of(self.question, item), replicas=item.replicas, chunk=item.chunk)
+            )
+        return self._known[item]
+
+    def excess(self, service: ServingPrediction) -> tuple[float, float]:
+        """The median request's times over their limits, to the first token and per token; 0 without a limit."""
+        question = self.question
+        first, per_token = service.ttft_s.p50.value, service.tpot_s.p50.value
+        return (
+            0.0 if question.ttft_s is None else first / question.ttft_s,
+            0.0 if question.tpot_s is None else per_token / question.tpot_s,
+        )  # fmt: skip
+
+    def first_that_keeps(self, items: Sequence[Candidate]) -> tuple[Candidate, ServingPrediction, bool] | None:
+        """The first plan whose simulated service keeps the limits, else the one that was nearest; and whether it does.
+
+        After one that does not, those are skipped whose closed form is not as much better as it missed its limits by.
+        """
+        nearest: tuple[float, Candidate, ServingPrediction] | None = None
+        most = [math.inf, math.inf]
+        tries = 0
+        for item in items:
+            if item.ttft_s > most[0] or item.tpot_s > most[1]:
+                continue
+            service = self.service(item)
+            over = self.excess(service)
+            if max(over) <= 1:
+                return item, service, True
+            for place, value in enumerate((item.ttft_s, item.tpot_s)):
+                if over[place] > 1:
+                    most[place] = min(most[place], value / over[place])
+            if nearest is None or max(over) < nearest[0]:
+                nearest = max(over), item, service
+            tries += 1
+            if tries == TRIES:
+                break
+        return None if nearest is None else (nearest[1], nearest[2], False)
+
+
+def load_of(question: PlanQuestion, item: Candidate) -> Load:
+    """The load under which a plan is simulated: the one asked for, else as many requests under way as it is made for."""
+    lengths = {"input_tokens": question.input_tokens, "output_tokens": question.output_tokens, "cached": question.cached}
+    if question.rate is not None:
+        return Load("open", question.rate, **lengths)
+    size = question.concurrency if question.concurrency is not None else float(item.concurrency * item.replicas)
+    return Load("closed", size, **lengths)
+
+
+def _choice(name: str, items: Sequence[Candidate], checks: _Checks) -> Choice | None:
+    """The best plan for an aim, and the best of the other settings."""
+    aim, question = AIMS[name], checks.question
+    first = checks.first_that_keeps(items)
+    if first is None:
+        return None
+    plan, service, keeps = first
+    second = checks.first_that_keeps([item for item in items if item.setting != plan.setting])
+    if second is not None and second[2] and _simulated(aim, second, question) < _simulated(aim, first, question):
+        # The simulation ranks them the other way.
+        first, second = second, first
+        plan, service, keeps = first
+    notes = [*service.notes, *command_notes(question, plan)]
+    if not keeps:
+        notes.append("the simulated service misses the limits, although the closed form keeps them")
+    probability = None
+    if second is not None:
+        ratio = _simulated(aim, first, question) / _simulated(aim, second, question)
+        probability = probability_less(ratio, spread(plan, second[0], aim.target)) if aim is not AIMS["gpus"] else None
+    price = question.price(plan.setting.device)
+    return Choice(
+        name, plan, service, service.cost_per_million_tokens(price), None if second is None else second[0],
+        None if second is None else second[1], probability, command_line(question, plan), tuple(notes),
+    )  # fmt: skip
+
+
+def _simulated(aim: Aim, found: tuple[Candidate, ServingPrediction, bool], question: PlanQuestion) -> float:
+    """The measure of an aim by the simulation."""
+    return aim.measure(as_simulated(question, found[0], found[1]))
+
+
+def as_simulated(question: PlanQuestion, item: Candidate, service: ServingPrediction) -> Candidate:
+    """A plan with the numbers of its simulation."""
+    energy_j = service.energy_per_token_j.value if service.energy_per_token_j else math.nan
+    power_w = service.power_w.value * item.gpus if service.power_w else math.nan
+    return replace(
+        item, ttft_s=service.ttft_s.p50.value, tpot_s=service.tpot_s.p50.value, throughput_tok_s=service.throughput_tok_s.value,
+        energy_per_token_j=energy_j, power_w=power_w,
+        cost_per_million_tokens=service.cost_per_million_tokens(question.price(item.setting.device)).value,
+    )  # fmt: skip
+
+
+LIMITS = ("ttft", "tpot", "power", "load")
+"""Kinds of refusals of plans that run, but not as asked."""
+
+
+def _why_none(question: PlanQuestion, refusals: Refusals) -> str:
+    kinds = refusals.kinds
+    limits = [kinds[kind] for kind in LIMITS if kind in kinds]
+    if limits:
+        parts = "; ".join(f"{kind}: {kinds[kind].count} plans, nearest {kinds[kind].nearest}" for kind in LIMITS if kind in kinds)
+        return f"none of {refusals.count} plans for {question.facts.name} keeps what is asked. {parts}"
+    parts = "; ".join(f"{kind}: {item.count} plans, nearest {item.nearest}" for kind, item in kinds.items())
+    return f"no plan for {question.facts.name} on up to {question.gpus} devices is possible. {parts}"
+
+
+def _field(refusals: Refusals) -> str:
+    return next((kind for kind in LIMITS if kind in refusals.kinds), "gpus")
