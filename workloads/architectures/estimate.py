@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ...features.errors import SpecError
 from ...models.predict.prediction import Interval, Prediction
 from ...models.predict.predictor import ArtifactPredictor
-from ..streamed_weights import streamed
+from ..streamed_weights import streamed, weights_b
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
 from .forward import forward
@@ -98,10 +100,14 @@ def estimate_steps(
     ]  # fmt: skip
     specs = list(dict.fromkeys(kernel.spec for run in runs for kernel in run.kernels))
     by_spec = dict(zip(specs, predictor.predict(specs, [on.name] * len(specs), coverage=coverage), strict=True))
+    read_b = dict(zip(specs, weights_b(specs, on).tolist(), strict=True))
     results = []
     for step, run in zip(steps, runs, strict=True):
         single = [by_spec[kernel.spec] for kernel in run.kernels]
-        parts = streamed([k.spec for k in run.kernels], [k.count for k in run.kernels], single, on)
+        parts = streamed(
+            [k.spec for k in run.kernels], [k.count for k in run.kernels], single, on,
+            np.array([read_b[kernel.spec] for kernel in run.kernels]),
+        )  # fmt: skip
         predictions = [
             _read_as(prediction, run.stand_ins.get(kernel.name))
             for kernel, prediction in zip(run.kernels, parts, strict=True)

@@ -8,14 +8,15 @@ doubling. Steps of one form share their kernels, so that many steps cost a few m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...features.batch.cases import Floats
 from ...models.predict.predictor import ArtifactPredictor
-from ..architectures.estimate import Estimate, estimate_steps
+from ..architectures.estimate import Estimate, estimate_steps, formats_of
 from ..architectures.facts import ModelFacts
+from ..architectures.forward import stage_sends
 from ..architectures.plan import ParallelPlan
 from ..architectures.step import Formats, Sequences, Step
 from .engine.collectives import collectives_seconds
@@ -52,15 +53,28 @@ class KernelEstimates:
         self, predictor: ArtifactPredictor, facts: ModelFacts, device: str, plan: ParallelPlan, formats: Formats | None, impl: str,
         steps: Sequence[Step],
     ) -> list[Estimate]:  # fmt: skip
-        """Estimates of steps, each computed when it is first asked for; errors are those of `estimate_steps`."""
-        known = self._known.setdefault((facts, device, plan, formats, impl), {})
+        """Estimates of steps, each computed when it is first asked for; errors are those of `estimate_steps`.
+
+        Of stages they have kernels and collectives; `memory` is that of a plan of one.
+        """
+        formats = formats_of(facts) if formats is None else formats
+        # Stages run one after the other what one rank of all layers would: their kernels are the same.
+        one_stage = replace(plan, pp=1)
+        known = self._known.setdefault((facts, device, one_stage, formats, impl), {})
         new = [step for step in dict.fromkeys(steps) if step not in known]
         for start in range(0, len(new), _CHUNK):
             for item in estimate_steps(
-                predictor, facts, new[start : start + _CHUNK], device, plan=plan, formats=formats, impl=impl
+                predictor, facts, new[start : start + _CHUNK], device, plan=one_stage, formats=formats, impl=impl
             ):  # fmt: skip
                 known[item.step] = item
-        return [known[step] for step in steps]
+        if plan.pp == 1:
+            return [known[step] for step in steps]
+        return [
+            replace(known[step], plan=plan, collectives=(
+                *known[step].collectives, *stage_sends(facts, step.share(plan.dp), formats, plan)
+            ))
+            for step in steps
+        ]  # fmt: skip
 
 
 class StepTimes:

@@ -114,6 +114,8 @@ def _replicas(service: ServingPredictor, question: PlanQuestion, setting: Settin
     profile = service_profile(setting.engine, None, device.vendor)
     longest = math.ceil(question.input_tokens) + math.ceil(question.output_tokens)
     load = Load("closed", 1, question.input_tokens, question.output_tokens, cached=question.cached)
+    # All that a closed form reads of decode steps: their mean context, and what none of it takes.
+    middle = max(2, math.ceil(question.input_tokens + question.output_tokens / 2))
     small = SMALL_CHUNK if scheduler_of(setting.engine, None).splits else engine.chunk
     for chunk in dict.fromkeys((engine.chunk, small)):
         request = request_of(question, setting, load, chunk=chunk)
@@ -135,6 +137,7 @@ def _replicas(service: ServingPredictor, question: PlanQuestion, setting: Settin
             table = StepTable(
                 times, batch=most, length=longest, prompt=math.ceil(question.input_tokens), chunk=how.chunk,
                 overhead=profile.overhead, waiting_w=WAITING_SHARE * (device.fact("tdp_w") or 0.0) * plan.devices,
+                contexts=(1, middle),
             )  # fmt: skip
         except SpecError as error:
             refusals.add("kernels", f"{setting}: {error}")
