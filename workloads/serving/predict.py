@@ -107,7 +107,7 @@ class ServingPrediction:
 
 
 class ServingPredictor:
-    """Answers questions; times of steps are shared by questions of one model, device, plan and engine, their kernels by engines."""
+    """Answers questions; times of steps are shared by those of one model, device, plan and engine, kernels by engines."""
 
     def __init__(self, predictor: ArtifactPredictor) -> None:
         self.predictor = predictor

@@ -50,8 +50,8 @@ class KernelEstimates:
         self._known: dict[tuple[object, ...], dict[Step, Estimate]] = {}
 
     def of(
-        self, predictor: ArtifactPredictor, facts: ModelFacts, device: str, plan: ParallelPlan, formats: Formats | None, impl: str,
-        steps: Sequence[Step],
+        self, predictor: ArtifactPredictor, facts: ModelFacts, device: str, plan: ParallelPlan, formats: Formats | None,
+        impl: str, steps: Sequence[Step],
     ) -> list[Estimate]:  # fmt: skip
         """Estimates of steps, each computed when it is first asked for; errors are those of `estimate_steps`.
 

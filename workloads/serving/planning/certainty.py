@@ -1,8 +1,8 @@
 """How sure it is that one plan is better than another.
 
 Two plans share most of what may be wrong about them: the model's kernels, the engine's scheduler, the client. What they share
-cancels. What is left of the error of ln(a / b) was measured on pairs of public services of one model under one load per device that
-differ in one thing alone (`benchmarks/llm_serving.py --ranking`); of plans that differ in several it is added in squares.
+cancels. What is left of the error of ln(a / b) was measured on pairs of public services of one model under one load per device
+that differ in one thing alone (`benchmarks/llm_serving.py --ranking`); of plans that differ in several it is added in squares.
 """
 
 from __future__ import annotations

@@ -33,10 +33,14 @@ class Aim:
 
 
 AIMS: Mapping[str, Aim] = {
-    COST: Aim("least cost per token", lambda item: item.cost_per_million_tokens, lambda item: item.tpot_s, "throughput"),
+    COST: Aim(
+        "least cost per token", lambda item: item.cost_per_million_tokens, lambda item: item.tpot_s, "throughput"
+    ),
     LATENCY: Aim("least time per token", lambda item: item.tpot_s, lambda item: item.cost_per_million_tokens, "tpot"),
     ENERGY: Aim("least energy per token", lambda item: item.energy_per_token_j, lambda item: item.tpot_s, "energy"),
-    THROUGHPUT: Aim("most tokens per second", lambda item: 1 / item.throughput_tok_s, lambda item: item.tpot_s, "throughput"),
+    THROUGHPUT: Aim(
+        "most tokens per second", lambda item: 1 / item.throughput_tok_s, lambda item: item.tpot_s, "throughput"
+    ),
     GPUS: Aim("fewest GPUs", lambda item: float(item.gpus), lambda item: item.cost_per_million_tokens, "throughput"),
 }
 """Aims by name."""
@@ -46,13 +50,18 @@ def aims_of(question: PlanQuestion) -> tuple[str, ...]:
     """The aims that differ under a question: at a rate all plans give as many tokens; without a load all use the same GPUs."""
     if question.rate is not None:
         return (COST, LATENCY, ENERGY, GPUS)
-    return (COST, LATENCY, ENERGY, THROUGHPUT) if question.concurrency is None else (COST, LATENCY, ENERGY, THROUGHPUT, GPUS)
+    return (
+        (COST, LATENCY, ENERGY, THROUGHPUT)
+        if question.concurrency is None
+        else (COST, LATENCY, ENERGY, THROUGHPUT, GPUS)
+    )
 
 
 def ranked(items: Sequence[Candidate], aim: Aim) -> list[Candidate]:
     """The best plan of every setting and number of replicas, best first; those of unknown measure are left out."""
     best: dict[tuple[Setting, int], Candidate] = {}
-    for item in sorted((item for item in items if math.isfinite(aim.measure(item))), key=lambda item: (aim.measure(item), aim.then(item))):
+    known = (item for item in items if math.isfinite(aim.measure(item)))
+    for item in sorted(known, key=lambda item: (aim.measure(item), aim.then(item), item.tpot_s)):
         best.setdefault((item.setting, item.replicas), item)
     return list(best.values())
 
@@ -65,13 +74,15 @@ def pareto_front(items: Sequence[Candidate]) -> list[Candidate]:
 
     Unknown energy counts as infinite.
     """
-    points = sorted(
-        ((tuple(value if math.isfinite(value) else math.inf for value in (measure(item) for measure in FRONT)), item) for item in items),
-        key=lambda pair: pair[0],
-    )  # fmt: skip
+
+    def point(item: Candidate) -> tuple[float, ...]:
+        values = (measure(item) for measure in FRONT)
+        return tuple(value if math.isfinite(value) else math.inf for value in values)
+
+    points = sorted(((point(item), item) for item in items), key=lambda pair: pair[0])
     front: list[tuple[tuple[float, ...], Candidate]] = []
-    for point, item in points:
+    for values, item in points:
         # Sorted by cost, only what is already there can beat it.
-        if not any(other[1] <= point[1] and other[2] <= point[2] for other, _ in front):
-            front.append((point, item))
+        if not any(other[1] <= values[1] and other[2] <= values[2] for other, _ in front):
+            front.append((values, item))
     return [item for _, item in front]

@@ -29,7 +29,9 @@ def command_notes(question: PlanQuestion, chosen: Candidate) -> list[str]:
     if quantised != own and facts.experts is None and (quantised not in ONLINE or setting.engine == "trtllm"):
         notes.append(f"give a checkpoint of {facts.name} that is quantised to {quantised} in place of its name")
     if chosen.replicas > 1:
-        notes.append(f"start it {chosen.replicas} times, each on {setting.plan.devices} GPUs of its own, behind a balancer of load")
+        notes.append(
+            f"start it {chosen.replicas} times, each on {setting.plan.devices} GPUs of its own, behind a balancer of load"
+        )
     if setting.engine == "trtllm" and setting.plan.dp > 1:
         notes.append("attention.yaml has the line `enable_attention_dp: true`")
     return notes
@@ -61,7 +63,15 @@ def _vllm(question: PlanQuestion, chosen: Candidate) -> list[str]:
 
 def _sglang(question: PlanQuestion, chosen: Candidate) -> list[str]:
     plan, formats = chosen.setting.plan, chosen.setting.formats
-    words = ["python", "-m", "sglang.launch_server", "--model-path", question.facts.name, "--tp-size", str(plan.stage_ranks)]
+    words = [
+        "python",
+        "-m",
+        "sglang.launch_server",
+        "--model-path",
+        question.facts.name,
+        "--tp-size",
+        str(plan.stage_ranks),
+    ]
     if plan.pp > 1:
         words += ["--pp-size", str(plan.pp)]
     if plan.dp > 1:
@@ -100,7 +110,11 @@ def _trtllm(question: PlanQuestion, chosen: Candidate) -> list[str]:
 def _quantises(question: PlanQuestion, chosen: Candidate) -> bool:
     """Whether the engine quantises the checkpoint when it loads it."""
     weights = chosen.setting.formats.weights
-    return weights in ONLINE and weights != (question.facts.weights or question.facts.dtype) and question.facts.experts is None
+    return (
+        weights in ONLINE
+        and weights != (question.facts.weights or question.facts.dtype)
+        and question.facts.experts is None
+    )
 
 
 def _sequences(chosen: Candidate) -> int:
@@ -108,4 +122,8 @@ def _sequences(chosen: Candidate) -> int:
     return max(1, math.ceil(chosen.concurrency / chosen.setting.plan.dp))
 
 
-_COMMANDS: Mapping[str, Callable[[PlanQuestion, Candidate], list[str]]] = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}
+_COMMANDS: Mapping[str, Callable[[PlanQuestion, Candidate], list[str]]] = {
+    "vllm": _vllm,
+    "sglang": _sglang,
+    "trtllm": _trtllm,
+}

@@ -95,7 +95,10 @@ def plan_service(
         tell(AIMS[name].title)
         if (choice := _choice(name, ranked(items, AIMS[name]), checks)) is not None:
             choices.append(choice)
-    by_gpus = {gpus: ranked([item for item in items if item.gpus == gpus], AIMS[COST])[0] for gpus in sorted({item.gpus for item in items})}
+    by_gpus = {
+        gpus: ranked([item for item in items if item.gpus == gpus], AIMS[COST])[0]
+        for gpus in sorted({item.gpus for item in items})
+    }
     return PlanAnswer(
         question, len(items) + refusals.count, len(items), refusals.kinds, tuple(choices), tuple(pareto_front(items)),
         tuple(by_gpus.values()),
@@ -113,7 +116,9 @@ class _Checks:
         """The simulated service of a plan."""
         if item not in self._known:
             self._known[item] = self._service.predict(
-                request_of(self.question, item.setting, load_of(self.question, item), replicas=item.replicas, chunk=item.chunk)
+                request_of(
+                    self.question, item.setting, load_of(self.question, item), replicas=item.replicas, chunk=item.chunk
+                )
             )
         return self._known[item]
 
@@ -154,11 +159,10 @@ class _Checks:
 
 def load_of(question: PlanQuestion, item: Candidate) -> Load:
     """The load under which a plan is simulated: the one asked for, else as many requests under way as it is made for."""
-    lengths = {"input_tokens": question.input_tokens, "output_tokens": question.output_tokens, "cached": question.cached}
     if question.rate is not None:
-        return Load("open", question.rate, **lengths)
+        return Load("open", question.rate, question.input_tokens, question.output_tokens, cached=question.cached)
     size = question.concurrency if question.concurrency is not None else float(item.concurrency * item.replicas)
-    return Load("closed", size, **lengths)
+    return Load("closed", size, question.input_tokens, question.output_tokens, cached=question.cached)
 
 
 def _choice(name: str, items: Sequence[Candidate], checks: _Checks) -> Choice | None:
@@ -211,7 +215,9 @@ def _why_none(question: PlanQuestion, refusals: Refusals) -> str:
     kinds = refusals.kinds
     limits = [kinds[kind] for kind in LIMITS if kind in kinds]
     if limits:
-        parts = "; ".join(f"{kind}: {kinds[kind].count} plans, nearest {kinds[kind].nearest}" for kind in LIMITS if kind in kinds)
+        parts = "; ".join(
+            f"{kind}: {kinds[kind].count} plans, nearest {kinds[kind].nearest}" for kind in LIMITS if kind in kinds
+        )
         return f"none of {refusals.count} plans for {question.facts.name} keeps what is asked. {parts}"
     parts = "; ".join(f"{kind}: {item.count} plans, nearest {item.nearest}" for kind, item in kinds.items())
     return f"no plan for {question.facts.name} on up to {question.gpus} devices is possible. {parts}"

@@ -75,7 +75,9 @@ class PlanQuestion:
                 raise SpecError(f"at least one of {name} is needed", field=name)
         for name in ("devices", "engines", "weights"):
             if len(getattr(self, name)) > MAX_CHOICES:
-                raise SpecError(f"at most {MAX_CHOICES} {name} are compared, got {len(getattr(self, name))}", field=name)
+                raise SpecError(
+                    f"at most {MAX_CHOICES} {name} are compared, got {len(getattr(self, name))}", field=name
+                )
         for engine in self.engines:
             if engine not in VENDORS:
                 raise SpecError(f"plans are made for {listed(ENGINES)}, not {engine!r}", field="engines")
@@ -114,13 +116,28 @@ class PlanQuestion:
         return 1.0 if self.prices is None else self.prices[device]
 
 
-def engines_named(names: Sequence[str]) -> tuple[str, ...]:
-    """Engines by any of their names, each once.
+def plan_question(
+    facts: ModelFacts, devices: Sequence[str], catalogue: Catalogue, *, engines: Sequence[str] = ENGINES,
+    weights: Sequence[str] = (), prices: Path | Mapping[str, Any] | None = None, **others: Any,
+) -> PlanQuestion:  # fmt: skip
+    """A question in plain names and numbers, as commands and requests give it.
+
+    Args:
+        facts: the model.
+        devices: GPUs by name or alias.
+        catalogue: known devices.
+        engines: engines by any of their names.
+        weights: formats of the matrices.
+        prices: as `read_prices` reads them.
+        **others: the other fields of `PlanQuestion`.
 
     Raises:
-        SpecError: one is unknown, or no plan is made for it.
+        SpecError: something is unknown, or a value is none that is possible.
     """
-    return tuple(dict.fromkeys(engine_named(name) for name in names))
+    return PlanQuestion(
+        facts, devices_named(devices, catalogue), engines=tuple(dict.fromkeys(engine_named(name) for name in engines)),
+        weights=tuple(weights), prices=None if prices is None else read_prices(prices, catalogue), **others,
+    )  # fmt: skip
 
 
 def devices_named(names: Sequence[str], catalogue: Catalogue) -> tuple[str, ...]:
@@ -151,7 +168,9 @@ def read_prices(source: Path | Mapping[str, Any], catalogue: Catalogue) -> dict[
         except (yaml.YAMLError, RecursionError) as error:
             raise SpecError(f"the prices {source} are no YAML: {str(error).splitlines()[0]}", field="prices") from error
     if not isinstance(raw, Mapping) or not raw:
-        raise SpecError("prices are a mapping of devices to the price of one for an hour, such as `h100-sxm: 2.5`", field="prices")
+        raise SpecError(
+            "prices are a mapping of devices to the price of one for an hour, such as `h100-sxm: 2.5`", field="prices"
+        )
     prices = {}
     for name, value in raw.items():
         if not isinstance(name, str):
@@ -163,5 +182,10 @@ def read_prices(source: Path | Mapping[str, Any], catalogue: Catalogue) -> dict[
 
 
 def _check_number(name: str, value: Any, least: float, most: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not least <= value <= most:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or not least <= value <= most
+    ):
         raise SpecError(f"{name} must be a number between {least:g} and {most:g}, got {value!r}", field=name)

@@ -57,7 +57,11 @@ class Refusal:
 
 @dataclass(slots=True)
 class Refusals:
-    """Plans that are refused, by kind of reason: `engine`, `divide`, `links`, `memory`, `kernels`, `ttft`, `tpot`, `load`, `power`."""
+    """Plans that are refused, by kind of reason.
+
+    `engine`, `divide`, `links`, `memory` and `kernels` are of plans that do not run, `ttft`, `tpot`, `load` and `power` of those
+    that run otherwise than wanted.
+    """
 
     kinds: dict[str, Refusal] = field(default_factory=dict)
 
@@ -99,8 +103,8 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
             except SpecError as error:
                 refusals.add("divide", str(error), plan.devices, each)
                 continue
-            if (reason := _links(device, plan)) is not None:
-                refusals.add("links", reason, plan.devices, each)
+            if (unlinked := _links(device, plan)) is not None:
+                refusals.add("links", unlinked, plan.devices, each)
                 continue
             for item in formats:
                 for engine in engines:
@@ -110,8 +114,8 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
 def _plans(question: PlanQuestion) -> Iterator[ParallelPlan]:
     """Splits of one replica over as many devices as there are, by powers of two and divisors of their number.
 
-    Experts are split by the ranks, or shared out over them with attention split or in data parallel groups. Data parallel groups
-    of a model without experts are replicas.
+    Experts are split by the ranks, or shared out over them with attention split or in data parallel groups. Such groups of a
+    model without experts are replicas.
     """
     gpus = question.gpus
     most = min(gpus, 2 * MOST_DEVICES)

@@ -93,7 +93,9 @@ class Replica:
         return replace(service, ttft_s=service.ttft_s + wait_s)
 
 
-def candidates(service: ServingPredictor, question: PlanQuestion, every: Sequence[Setting], refusals: Refusals) -> list[Candidate]:
+def candidates(
+    service: ServingPredictor, question: PlanQuestion, every: Sequence[Setting], refusals: Refusals
+) -> list[Candidate]:
     """Every plan of settings that a model fits; what is refused is counted in `refusals`."""
     result: list[Candidate] = []
     for setting in every:
@@ -102,14 +104,25 @@ def candidates(service: ServingPredictor, question: PlanQuestion, every: Sequenc
     return [item for item in result if _keeps(question, item, refusals)]
 
 
-def request_of(question: PlanQuestion, setting: Setting, load: Load, *, replicas: int = 1, chunk: int | None = None) -> ServingRequest:
+def request_of(
+    question: PlanQuestion, setting: Setting, load: Load, *, replicas: int = 1, chunk: int | None = None
+) -> ServingRequest:
     """The service of a setting as a question to `ServingPredictor`."""
     return ServingRequest(
-        question.facts, setting.device, load, setting.formats, setting.plan, setting.engine, replicas=replicas, chunk=chunk
+        question.facts,
+        setting.device,
+        load,
+        setting.formats,
+        setting.plan,
+        setting.engine,
+        replicas=replicas,
+        chunk=chunk,
     )
 
 
-def _replicas(service: ServingPredictor, question: PlanQuestion, setting: Setting, refusals: Refusals) -> Iterator[Replica]:
+def _replicas(
+    service: ServingPredictor, question: PlanQuestion, setting: Setting, refusals: Refusals
+) -> Iterator[Replica]:
     device, plan, engine = service.predictor.devices.get(setting.device), setting.plan, ENGINES[setting.engine]
     profile = service_profile(setting.engine, None, device.vendor)
     longest = math.ceil(question.input_tokens) + math.ceil(question.output_tokens)
@@ -126,7 +139,7 @@ def _replicas(service: ServingPredictor, question: PlanQuestion, setting: Settin
             return
         if how.cache_tokens < longest:
             refusals.add(
-                "memory", f"{setting}: the cache has room for {max(0, int(how.cache_tokens))} tokens, and a sequence has {longest}",
+                "memory", f"{setting}: the cache has room for {max(0, int(how.cache_tokens))} tokens of the {longest} of a sequence",
                 longest / max(how.cache_tokens, 1.0),
             )  # fmt: skip
             return
@@ -174,7 +187,9 @@ def _powered(question: PlanQuestion, replica: Replica, most: int, service: Stead
     return most if math.isnan(each_w) else max(1, min(most, int(question.power_budget_w / each_w)))
 
 
-def _at_rate(question: PlanQuestion, replica: Replica, most: int, rate: float, refusals: Refusals) -> Iterator[Candidate]:
+def _at_rate(
+    question: PlanQuestion, replica: Replica, most: int, rate: float, refusals: Refusals
+) -> Iterator[Candidate]:
     """Numbers of replicas that sustain a rate within the limits on latency, each with the sequences under way that result."""
     outputs = max(round(question.output_tokens), 1)
     sizes = (*(size for size in BATCHES if size < replica.most), replica.most)
@@ -191,7 +206,8 @@ def _at_rate(question: PlanQuestion, replica: Replica, most: int, rate: float, r
     fewest = math.ceil(rate / capacity)
     if fewest > most:
         refusals.add(
-            "load", f"{most} replicas of {replica.setting} sustain {most * capacity:.3g} of {rate:g} requests/s", rate / (most * capacity)
+            "load", f"{most} replicas of {replica.setting} sustain {most * capacity:.3g} of {rate:g} requests/s",
+            rate / (most * capacity),
         )  # fmt: skip
         return
     for replicas in _counts(fewest, most):
@@ -204,7 +220,11 @@ def _at_rate(question: PlanQuestion, replica: Replica, most: int, rate: float, r
         # A replica that is not always busy rests in between.
         energy_j = item.energy_per_token_j + (1 - busy) * replica.idle_w / (share * outputs)
         yield _candidate(
-            question, replica, replicas, size, replace(item, throughput_tok_s=share * outputs, energy_per_token_j=energy_j)
+            question,
+            replica,
+            replicas,
+            size,
+            replace(item, throughput_tok_s=share * outputs, energy_per_token_j=energy_j),
         )
 
 
@@ -221,7 +241,8 @@ def _candidate(question: PlanQuestion, replica: Replica, replicas: int, sequence
     power_w = min(service.energy_per_token_j * throughput, replicas * replica.limit_w)
     per_s = question.price(replica.setting.device) * gpus / 3600
     return Candidate(
-        replica.setting, replicas, sequences, replica.chunk, service.ttft_s, service.tpot_s, throughput, power_w / throughput, power_w,
+        replica.setting, replicas, sequences, replica.chunk, service.ttft_s, service.tpot_s, throughput,
+        power_w / throughput, power_w,
         1e6 * per_s / throughput,
     )  # fmt: skip
 
@@ -237,7 +258,7 @@ def _keeps(question: PlanQuestion, item: Candidate, refusals: Refusals) -> bool:
         if limit is not None and not value <= limit:
             word = f"{value:.4g} {unit}" if math.isfinite(value) else f"an unknown number of {unit}"
             refusals.add(
-                name, f"{item.replicas} × ({item.setting}) with {item.concurrency} requests under way takes {word}, of {limit:g}",
+                name, f"{item.replicas} × ({item.setting}), {item.concurrency} requests under way each, takes {word}, of {limit:g}",
                 value / limit if math.isfinite(value) else math.inf,
             )  # fmt: skip
             return False
