@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import combinations
 from typing import Any
 
@@ -58,7 +58,9 @@ class Service:
     def setting(self) -> dict[str, Any]:
         """What may be chosen."""
         asked = self.asked
-        return {"device": asked.device, "plan": asked.plan, "formats": asked.formats, "engine": asked.engine}
+        # One 16-bit format is as fast as the other.
+        formats = tuple(getattr(asked.formats, item.name).replace("fp16", "bf16") for item in fields(asked.formats))
+        return {"device": asked.device, "plan": asked.plan, "formats": formats, "engine": asked.engine}
 
 
 def services(rows: Sequence[Row]) -> list[Service]:
@@ -149,16 +151,16 @@ def _same(item: Service) -> tuple[Any, ...]:
 
 GROUPS: Mapping[str, tuple[Callable[[Service], tuple[Any, ...]], Callable[[Service], Any]]] = {
     "plans, as many GPUs each": (
-        lambda item: (item.asked.device, item.gpus, *_same(item)), lambda item: (item.asked.plan, item.asked.formats),
+        lambda item: (item.asked.device, item.gpus, *_same(item)), lambda item: (item.asked.plan, item.setting["formats"]),
     ),
     "plans, replicas fill the GPUs": (
-        lambda item: (item.asked.device, *_same(item)), lambda item: (item.asked.plan, item.asked.formats),
+        lambda item: (item.asked.device, *_same(item)), lambda item: (item.asked.plan, item.setting["formats"]),
     ),
     "GPUs, same plan": (
         lambda item: (item.asked.plan, item.gpus, *_same(item)), lambda item: item.asked.device,
     ),
     "engines, same plan": (
-        lambda item: (item.asked.plan, item.asked.formats, item.asked.device, item.gpus, item.row["model"], *item.load),
+        lambda item: (item.asked.plan, item.setting["formats"], item.asked.device, item.gpus, item.row["model"], *item.load),
         lambda item: item.asked.engine,
     ),
 }  # fmt: skip
@@ -201,7 +203,12 @@ def under_limits(items: Sequence[Service]) -> Iterator[list[str]]:
             else:
                 kept.append(0.0)
         if kept:
-            yield [f"{1e3 * limit:g} ms", str(len(kept)), f"{100 * np.mean(kept):.1f}", f"{100 * within / len(kept):.0f}"]
+            yield [
+                f"{1e3 * limit:g} ms",
+                str(len(kept)),
+                f"{100 * np.mean(kept):.1f}",
+                f"{100 * within / len(kept):.0f}",
+            ]
 
 
 def spreads(items: Sequence[Service]) -> Iterator[list[str]]:
@@ -213,7 +220,9 @@ def spreads(items: Sequence[Service]) -> Iterator[list[str]]:
             if item.asked.engine not in ("vllm", "sglang", "trtllm"):
                 continue
             real, thought = (
-                (item.measured, item.predicted) if target == "throughput" else (item.row["tpot_s"], item.row["pred_tpot_s"])
+                (item.measured, item.predicted)
+                if target == "throughput"
+                else (item.row["tpot_s"], item.row["pred_tpot_s"])
             )
             if not real or not thought:
                 continue
@@ -235,7 +244,17 @@ def spreads(items: Sequence[Service]) -> Iterator[list[str]]:
 def ranking_page(rows: Sequence[Row]) -> str:
     """The tables as Markdown."""
     items = services(rows)
-    heads = ["ranked", "least", "groups", "alternatives", "tau", f"tau, {100 * APART:g} % apart", "keeps %", "least %", "keep 96 %"]
+    heads = [
+        "ranked",
+        "least",
+        "groups",
+        "alternatives",
+        "tau",
+        f"tau, {100 * APART:g} % apart",
+        "keeps %",
+        "least %",
+        "keep 96 %",
+    ]
     lines = [heads, ["---"] * len(heads)]
     for name, (key, choice) in GROUPS.items():
         lines += [

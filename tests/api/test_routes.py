@@ -87,7 +87,8 @@ PLAIN = {
     "/readyz",
     "/metrics",
 }
-ASKED = ("predict", "predict/model", "predict/mlir", "predict/columns", "rank", "compare", "sweep", "roofline")
+ASKED = ("predict", "predict/model", "predict/mlir", "predict/columns", "rank", "compare", "sweep", "roofline", "llm/predict",
+         "llm/plan")  # fmt: skip
 
 
 def test_no_two_routes_are_one_route():

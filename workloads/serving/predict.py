@@ -114,6 +114,11 @@ class ServingPredictor:
         self._times: dict[tuple[object, ...], ServiceSteps] = {}
         self._kernels = KernelEstimates()
 
+    @property
+    def known(self) -> int:
+        """Models, devices, plans, formats and engines together whose steps it keeps."""
+        return len(self._times)
+
     def times(self, request: ServingRequest) -> ServiceSteps:
         """Times of the steps of a question."""
         key = (request.facts, request.device, request.plan, request.formats, request.engine, request.engine_version)

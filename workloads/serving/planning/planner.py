@@ -11,7 +11,7 @@ from ....models.predict.prediction import Interval
 from ..predict import ServingPrediction, ServingPredictor
 from ..request import Load
 from .certainty import probability_less, spread
-from .choice import AIMS, COST, Aim, aims_of, pareto_front, ranked
+from .choice import AIMS, COST, GPUS, Aim, aims_of, pareto_front, ranked
 from .command_line import command_line, command_notes
 from .question import PlanQuestion
 from .space import Refusal, Refusals, settings
@@ -182,8 +182,10 @@ def _choice(name: str, items: Sequence[Candidate], checks: _Checks) -> Choice | 
         notes.append("the simulated service misses the limits, although the closed form keeps them")
     probability = None
     if second is not None:
-        ratio = _simulated(aim, first, question) / _simulated(aim, second, question)
-        probability = probability_less(ratio, spread(plan, second[0], aim.target)) if aim is not AIMS["gpus"] else None
+        mine, other = (_simulated(aim, item, question) for item in (first, second))
+        # Numbers of devices are no predictions, and answers of one token have no time per token.
+        if name != GPUS and mine > 0 and other > 0:
+            probability = probability_less(mine / other, spread(plan, second[0], aim.target))
     price = question.price(plan.setting.device)
     return Choice(
         name, plan, service, service.cost_per_million_tokens(price), None if second is None else second[0],
@@ -207,8 +209,8 @@ def as_simulated(question: PlanQuestion, item: Candidate, service: ServingPredic
     )  # fmt: skip
 
 
-LIMITS = ("ttft", "tpot", "power", "load")
-"""Kinds of refusals of plans that run, but not as asked."""
+LIMITS: Mapping[str, str] = {"ttft": "ttft_s", "tpot": "tpot_s", "power": "power_budget_w", "load": "rate"}
+"""Kinds of refusals of plans that run, but not as asked, with the field of the question."""
 
 
 def _why_none(question: PlanQuestion, refusals: Refusals) -> str:
@@ -224,4 +226,4 @@ def _why_none(question: PlanQuestion, refusals: Refusals) -> str:
 
 
 def _field(refusals: Refusals) -> str:
-    return next((kind for kind in LIMITS if kind in refusals.kinds), "gpus")
+    return next((field for kind, field in LIMITS.items() if kind in refusals.kinds), "gpus")

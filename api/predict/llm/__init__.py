@@ -1,0 +1,1 @@
+"""Routes that predict and plan services of language models"""
