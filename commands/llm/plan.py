@@ -18,12 +18,41 @@ SHOWN = 12
 """Most plans of the Pareto front on the screen, evenly chosen; `--json` has all."""
 
 
+ALL_ENGINES = "vllm,sglang,trtllm"
+
+ModelName = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A model that ships, such as meta-llama/Llama-3.1-70B, or a config.json.")
+]
+DeviceNames = Annotated[
+    str, typer.Option("--devices", metavar="NAMES", help="GPUs to choose among, separated by commas.")
+]
+MostTtft = Annotated[
+    float | None, typer.Option("--ttft", metavar="S", help="Longest time to the first token, median request.")
+]
+MostTpot = Annotated[float | None, typer.Option("--tpot", metavar="S", help="Longest time per token, median request.")]
+Prices = Annotated[
+    Path | None,
+    typer.Option("--prices", metavar="YAML", help="Price of one GPU for an hour, a line `h100-sxm: 2.5` each."),
+]
+Engines = Annotated[str, typer.Option("--engines", metavar="NAMES", help="Engines to choose among.")]
+Weights = Annotated[
+    str,
+    typer.Option(
+        "--weights", metavar="FORMATS", help="Formats of the matrices; default: the model's own, and fp8 where native."
+    ),
+]
+Dtype = Annotated[str | None, typer.Option("--dtype", help="Number format of activations; default: the model's.")]
+CacheDtype = Annotated[
+    str | None, typer.Option("--kv-dtype", help="Number format of the cache; default: that of activations.")
+]
+PowerBudget = Annotated[
+    float | None, typer.Option("--power-budget", metavar="W", help="Watts of all GPUs together; hosts are not in it.")
+]
+
+
 def plan(
-    what: Annotated[
-        str,
-        typer.Argument(metavar="MODEL", help="A model that ships, such as meta-llama/Llama-3.1-70B, or a config.json."),
-    ],
-    devices: Annotated[str, typer.Option(metavar="NAMES", help="GPUs to choose among, separated by commas.")],
+    what: ModelName,
+    devices: DeviceNames,
     gpus: Annotated[int, typer.Option(help="GPUs in all; at most so many where a load is given.")],
     input_tokens: Annotated[float, typer.Option("--input", metavar="N", help="Mean tokens of a prompt.")],
     output_tokens: Annotated[float, typer.Option("--output", metavar="N", help="Mean tokens of an answer.")],
@@ -31,25 +60,14 @@ def plan(
         float | None, typer.Option(help="Requests under way in all; default: the planner chooses.")
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Requests per second in all, at random times.")] = None,
-    ttft: Annotated[
-        float | None, typer.Option(metavar="S", help="Longest time to the first token, median request.")
-    ] = None,
-    tpot: Annotated[float | None, typer.Option(metavar="S", help="Longest time per token, median request.")] = None,
-    prices: Annotated[
-        Path | None, typer.Option(metavar="YAML", help="Price of one GPU for an hour, a line `h100-sxm: 2.5` each.")
-    ] = None,
-    engines: Annotated[str, typer.Option(metavar="NAMES", help="Engines to choose among.")] = "vllm,sglang,trtllm",
-    weights: Annotated[
-        str,
-        typer.Option(
-            metavar="FORMATS", help="Formats of the matrices; default: the model's own, and fp8 where native."
-        ),
-    ] = "",
-    dtype: Annotated[str | None, typer.Option(help="Number format of activations; default: the model's.")] = None,
-    kv_dtype: Annotated[
-        str | None, typer.Option(help="Number format of the cache; default: that of activations.")
-    ] = None,
-    power_budget: Annotated[float | None, typer.Option(metavar="W", help="Watts of all GPUs together.")] = None,
+    ttft: MostTtft = None,
+    tpot: MostTpot = None,
+    prices: Prices = None,
+    engines: Engines = ALL_ENGINES,
+    weights: Weights = "",
+    dtype: Dtype = None,
+    kv_dtype: CacheDtype = None,
+    power_budget: PowerBudget = None,
     cached: Annotated[float, typer.Option(help="Share of a prompt that the prefix cache already has.")] = 0.0,
     model: console.Model = None,
     device_file: console.DeviceFiles = None,
