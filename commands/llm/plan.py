@@ -114,9 +114,7 @@ def _show(answer: PlanAnswer) -> None:
     for choice in answer.choices:
         _show_choice(choice)
     front = _evenly(answer.front, SHOWN)
-    _show_plans(
-        answer, front, f"no plan beats these in cost, time and energy together ({len(front)} of {len(answer.front)})"
-    )
+    _show_plans(front, f"no plan beats these in cost, time and energy together ({len(front)} of {len(answer.front)})")
     if len(answer.by_gpus) > 1:
         _show_plans(answer.by_gpus, "least cost by number of GPUs")
     console.note(f"cost in {question.cost_unit} per million tokens of answers; tables are steady states in closed form")

@@ -172,7 +172,7 @@ def _facts(root: Mapping[str, Any]) -> ModelFacts:
         raise invalid([field_problem(error, f"config.{error.field}" if error.field else "config")]) from error
 
 
-def naming_field(work: Callable[[], _T], fields: Mapping[str, str] = {}) -> _T:  # noqa: B006 - never changed
+def naming_field(work: Callable[[], _T], fields: Mapping[str, str] = {}) -> _T:
     """The result of the work; what is wrong with its input is a problem of the field the error names.
 
     Args:

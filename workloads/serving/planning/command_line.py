@@ -119,7 +119,7 @@ def _quantises(question: PlanQuestion, chosen: Candidate) -> bool:
 
 def _sequences(chosen: Candidate) -> int:
     """Sequences that run together in one of a replica's groups."""
-    return max(1, math.ceil(chosen.concurrency / chosen.setting.plan.dp))
+    return max(1, math.ceil(chosen.sequences / chosen.setting.plan.dp))
 
 
 _COMMANDS: Mapping[str, Callable[[PlanQuestion, Candidate], list[str]]] = {

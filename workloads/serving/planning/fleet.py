@@ -193,7 +193,12 @@ def _kinds(service: ServingPredictor, question: PlanQuestion, buckets: Sequence[
     for input_tokens, output_tokens in sizes:
         refusals = Refusals()
         asked = replace(
-            question, input_tokens=input_tokens, output_tokens=output_tokens, rate=None, power_budget_w=None, concurrency=None
+            question,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            rate=None,
+            power_budget_w=None,
+            concurrency=None,
         )
         items = candidates(service, asked, list(settings(question, service.predictor.devices, refusals)), refusals)
         if not items:

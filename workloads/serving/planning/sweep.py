@@ -19,6 +19,9 @@ from .space import Refusals, Setting
 
 MAX_BATCH = 1024
 """Most sequences of one replica that are planned for."""
+MOST_BUSY = 0.9
+"""Share of what a replica can do that random arrivals may ask of it: nearer to all of it they wait for each other ever longer (by
+the Pollaczek–Khinchine formula 4.5 times a service of constant length). A judgement."""
 SMALL_CHUNK = 2048
 """Tokens of a step that are tried beside the engine's default: shorter steps delay running sequences less."""
 BATCHES = tuple(sorted({*(1 << power for power in range(11)), *(3 << power for power in range(2, 9))}))
@@ -33,6 +36,7 @@ class Candidate:
         setting: What one replica is.
         replicas: Copies that share the load.
         concurrency: Requests under way at one replica.
+        sequences: Most sequences that run together in one replica: of those under way, or at a rate as many as keep the limits.
         chunk: Most tokens of a step.
         ttft_s: Time to the first token.
         tpot_s: Time per token after it.
@@ -45,6 +49,7 @@ class Candidate:
     setting: Setting
     replicas: int
     concurrency: int
+    sequences: int
     chunk: int
     ttft_s: float
     tpot_s: float
@@ -202,7 +207,7 @@ def _at_rate(
         # With the fewest sequences it is as fast as it can be; `_keeps` says which limit it misses.
         yield _candidate(question, replica, most, *services[0])
         return
-    capacity = max(item.throughput_tok_s for _, item in within) / outputs
+    capacity = MOST_BUSY * max(item.throughput_tok_s for _, item in within) / outputs
     fewest = math.ceil(rate / capacity)
     if fewest > most:
         refusals.add(
@@ -219,13 +224,9 @@ def _at_rate(
         busy = min(share * outputs / item.throughput_tok_s, 1.0)
         # A replica that is not always busy rests in between.
         energy_j = item.energy_per_token_j + (1 - busy) * replica.idle_w / (share * outputs)
-        yield _candidate(
-            question,
-            replica,
-            replicas,
-            size,
-            replace(item, throughput_tok_s=share * outputs, energy_per_token_j=energy_j),
-        )
+        service = replace(item, throughput_tok_s=share * outputs, energy_per_token_j=energy_j)
+        # Requests at random times come in bursts: more run together than on average.
+        yield _candidate(question, replica, replicas, size, service, within[-1][0])
 
 
 def _counts(fewest: int, most: int) -> list[int]:
@@ -235,15 +236,16 @@ def _counts(fewest: int, most: int) -> list[int]:
     return sorted({*(fewest << power for power in range((most // fewest).bit_length())), most})
 
 
-def _candidate(question: PlanQuestion, replica: Replica, replicas: int, sequences: int, service: Steady) -> Candidate:
+def _candidate(
+    question: PlanQuestion, replica: Replica, replicas: int, concurrency: int, service: Steady, sequences: int = 0
+) -> Candidate:
     gpus = replicas * replica.setting.plan.devices
     throughput = replicas * service.throughput_tok_s
     power_w = min(service.energy_per_token_j * throughput, replicas * replica.limit_w)
     per_s = question.price(replica.setting.device) * gpus / 3600
     return Candidate(
-        replica.setting, replicas, sequences, replica.chunk, service.ttft_s, service.tpot_s, throughput,
-        power_w / throughput, power_w,
-        1e6 * per_s / throughput,
+        replica.setting, replicas, concurrency, sequences or min(concurrency, replica.most), replica.chunk, service.ttft_s,
+        service.tpot_s, throughput, power_w / throughput, power_w, 1e6 * per_s / throughput,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from kernelcast.workloads.serving.planning.sweep import Candidate
 
 def candidate(cost: float, tpot_s: float, energy_j: float, *, tp: int = 1, concurrency: int = 1) -> Candidate:
     setting = Setting("nvidia-h100-sxm-80gb", ParallelPlan(tp=tp), Formats.of("bf16"), "vllm")
-    return Candidate(setting, 1, concurrency, 8192, 0.1, tpot_s, 1 / cost, energy_j, energy_j / cost, cost)
+    return Candidate(setting, 1, concurrency, concurrency, 8192, 0.1, tpot_s, 1 / cost, energy_j, energy_j / cost, cost)
 
 
 def test_the_front_is_what_no_other_beats() -> None:

@@ -18,7 +18,7 @@ EXPERTS = ParallelPlan(dp=4, ep=4)
 
 def chosen(engine: str, plan: ParallelPlan, formats: Formats = QUANTISED, replicas: int = 2) -> Candidate:
     setting = Setting("nvidia-h100-sxm-80gb", plan, formats, engine)
-    return Candidate(setting, replicas, 30, 2048, 0.1, 0.01, 1000.0, 1.0, 1000.0, 1.0)
+    return Candidate(setting, replicas, 30, 30, 2048, 0.1, 0.01, 1000.0, 1.0, 1000.0, 1.0)
 
 
 @pytest.mark.parametrize(
