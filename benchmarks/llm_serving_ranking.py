@@ -1,7 +1,8 @@
 """How plans and devices are ranked by throughput: Kendall's tau, and the share of the best throughput that the pick keeps.
 
-Plans are compared at the same number of GPUs: where rows have fewer, replicas fill the rest, so that plans of one load per GPU stand
-beside each other. Under a limit on the time per token all plans and loads of a model on a device are compared by throughput per GPU.
+Plans are compared at the same number of GPUs: where rows have fewer, replicas fill the rest, so that plans of one load per GPU
+stand beside each other. Under a limit on the time per token all plans and loads of a model on a device are compared by
+throughput per GPU.
 `spreads` is what certainty.py of the planner rests on: errors of ln(a / b) of pairs that differ in one thing alone.
 """
 
@@ -139,7 +140,10 @@ def grouped(
     return [
         Ranked(
             which, tuple(some),
-            *(tuple(float(np.mean([getattr(item, end) for item in alike])) for alike in some.values()) for end in ("measured", "predicted")),
+            *(
+                tuple(float(np.mean([getattr(item, end) for item in alike])) for alike in some.values())
+                for end in ("measured", "predicted")
+            ),
         )
         for which, some in groups.items() if len(some) >= least
     ]  # fmt: skip
@@ -168,7 +172,7 @@ GROUPS: Mapping[str, tuple[Callable[[Service], tuple[Any, ...]], Callable[[Servi
 
 
 def summary(groups: Sequence[Ranked]) -> list[str]:
-    """Groups, alternatives, mean tau of all pairs and of pairs that are apart, share kept: mean, least, groups that keep 96 %."""
+    """Groups, alternatives, mean tau of all pairs and of pairs that are apart, share kept: mean, least, groups of 96 %."""
     keeps = [group.keeps for group in groups]
     taus = [
         [value for group in groups if (value := tau(group.measured, group.predicted, apart)) is not None]
@@ -271,7 +275,10 @@ def ranking_page(rows: Sequence[Row]) -> str:
     )[:10]  # fmt: skip
     shown = [
         f"{100 * group.keeps:.0f} % kept: {group.key}\n"
-        + "\n".join(f"    {a:9.1f} {b:9.1f}  {name}" for name, a, b in zip(group.names, group.measured, group.predicted, strict=True))
+        + "\n".join(
+            f"    {measured:9.1f} {predicted:9.1f}  {name}"
+            for name, measured, predicted in zip(group.names, group.measured, group.predicted, strict=True)
+        )
         for group in worst
     ]  # fmt: skip
     return "\n\n".join(["\n".join("| " + " | ".join(cells) + " |" for cells in table) for table in tables] + shown)

@@ -115,11 +115,12 @@ def _show(question: PlanQuestion, answer: Fleet) -> None:
     for kind in answer.kinds:
         setting = kind.setting
         console.show_fact(
-            f"{kind.replicas} ×", f"{setting.plan.devices} × {setting.device} ({setting.plan}), {setting.formats.weights} weights, "
-            f"{setting.engine}",
+            f"{kind.replicas} ×", f"{setting.plan.devices} × {setting.device} ({setting.plan}), {setting.formats.weights} "
+            f"weights, {setting.engine}",
         )  # fmt: skip
     console.show_fact(
-        "cost", f"{answer.cost_per_hour:.4g} per hour, {answer.cost_per_million_tokens:.4g} per million tokens, in {question.cost_unit}"
+        "cost", f"{answer.cost_per_hour:.4g} per hour, {answer.cost_per_million_tokens:.4g} per million tokens, in "
+        f"{question.cost_unit}"
     )  # fmt: skip
     if answer.one_kind is not None:
         saved = 100 * (1 - answer.cost_per_hour / answer.one_kind)

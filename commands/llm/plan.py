@@ -159,7 +159,8 @@ def _show_plans(items: Sequence[Candidate], title: str) -> None:
         (
             str(item.gpus), item.setting.device, f"{item.replicas} × ({item.setting.plan})", item.setting.formats.weights,
             item.setting.engine, str(item.concurrency * item.replicas), console.seconds(item.ttft_s),
-            console.seconds(item.tpot_s), f"{item.throughput_tok_s:,.4g}", _plain(item.energy_per_token_j), _plain(item.cost_per_million_tokens),
+            console.seconds(item.tpot_s), f"{item.throughput_tok_s:,.4g}", _plain(item.energy_per_token_j),
+            _plain(item.cost_per_million_tokens),
         )
         for item in items
     ]  # fmt: skip

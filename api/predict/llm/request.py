@@ -37,7 +37,8 @@ PREDICT_FIELDS: Mapping[str, str] = {
 }  # fmt: skip
 """Fields of a prediction beside the model and `plan`, and what each is."""
 PLAN_FIELDS: Mapping[str, str] = {
-    **_LOAD, **_FORMATS, "devices": TEXTS, "gpus": WHOLE, "ttft_s": NUMBER, "tpot_s": NUMBER, "engines": TEXTS, "weights": TEXTS,
+    **_LOAD, **_FORMATS, "devices": TEXTS, "gpus": WHOLE, "ttft_s": NUMBER, "tpot_s": NUMBER, "engines": TEXTS,
+    "weights": TEXTS,
     "power_budget_w": NUMBER,
 }  # fmt: skip
 """Fields of a plan beside the model and `price_per_hour`."""

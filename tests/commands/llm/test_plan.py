@@ -42,8 +42,10 @@ def test_the_screen_has_the_command_and_the_front(capsys: pytest.CaptureFixture[
     [
         (("--gpus", "0"), "gpus"), (("--devices", "no-such"), "no device"), (("--devices", ""), "devices"),
         (("--input", "nan"), "input_tokens"), (("--output", "-1"), "output_tokens"), (("--rate", "1e30"), "rate"),
-        (("--concurrency", "4", "--rate", "1"), "not both"), (("--tpot", "1e-5"), "nearest"), (("--engines", "tgi"), "no engine"),
-        (("--weights", "int3"), "weights"), (("--prices", "none.yaml"), "cannot read"), (("--power-budget", "-5"), "power_budget_w"),
+        (("--concurrency", "4", "--rate", "1"), "not both"), (("--tpot", "1e-5"), "nearest"),
+        (("--engines", "tgi"), "no engine"),
+        (("--weights", "int3"), "weights"), (("--prices", "none.yaml"), "cannot read"),
+        (("--power-budget", "-5"), "power_budget_w"),
         (("--power-budget", "20"), "W, of 20"), (("--devices", "amd-epyc-9654"), "GPUs"), (("--cached", "1"), "cached"),
     ],
 )  # fmt: skip

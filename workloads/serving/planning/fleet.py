@@ -6,8 +6,8 @@ costs over whole numbers n of replicas are
 
     minimise Σ price·n   with   Σ_g x(g, b) = 1,   Σ_b x(g, b)·r(b) / T(g, b) ≤ n(g),   Σ devices·n ≤ all,   Σ watts·n ≤ budget
 
-as in Griggs et al., "Mélange: Cost Efficient Large Language Model Serving by Exploiting GPU Heterogeneity", arXiv 2404.14527, but
-with shares of a bucket that may be any number. HiGHS solves it (`scipy.optimize.milp`).
+as in Griggs et al., "Mélange: Cost Efficient Large Language Model Serving by Exploiting GPU Heterogeneity", arXiv 2404.14527,
+but with shares of a bucket that may be any number. HiGHS solves it (`scipy.optimize.milp`).
 """
 
 from __future__ import annotations
@@ -204,7 +204,8 @@ def _kinds(service: ServingPredictor, question: PlanQuestion, buckets: Sequence[
         if not items:
             reasons = "; ".join(f"{kind}: {item.nearest}" for kind, item in refusals.kinds.items())
             raise SpecError(
-                f"no replica serves requests of {input_tokens:.0f} tokens in and {output_tokens:.0f} out. {reasons}", field="sizes"
+                f"no replica serves requests of {input_tokens:.0f} tokens in and {output_tokens:.0f} out. {reasons}",
+                field="sizes",
             )  # fmt: skip
         for device in question.devices:
             best = ranked([item for item in items if item.setting.device == device], AIMS[COST])
@@ -215,7 +216,7 @@ def _kinds(service: ServingPredictor, question: PlanQuestion, buckets: Sequence[
 def _capacities(
     service: ServingPredictor, question: PlanQuestion, kinds: Sequence[Setting], buckets: Sequence[Bucket]
 ) -> tuple[Floats, Floats]:
-    """Requests per second of one replica of each kind at each bucket, shape `(kinds, buckets)`, and its most watts `(kinds,)`."""
+    """Requests per second of one replica of each kind at each bucket, shape `(kinds, buckets)`, and its watts `(kinds,)`."""
     capacity, power_w = np.zeros((len(kinds), len(buckets))), np.zeros(len(kinds))
     place = {kind: index for index, kind in enumerate(kinds)}
     for column, bucket in enumerate(buckets):
@@ -274,7 +275,10 @@ def _solve(
     )  # fmt: skip
     if found.x is None:
         needed = min(
-            (math.ceil(float((rates / row).sum())) * kind.plan.devices for row, kind in zip(capacity, kinds, strict=True) if row.all()),
+            (
+                math.ceil(float((rates / row).sum())) * kind.plan.devices
+                for row, kind in zip(capacity, kinds, strict=True) if row.all()
+            ),
             default=None,
         )  # fmt: skip
         more = "" if needed is None else f"; {needed} of one kind would"

@@ -59,8 +59,8 @@ class Refusal:
 class Refusals:
     """Plans that are refused, by kind of reason.
 
-    `engine`, `divide`, `links`, `memory` and `kernels` are of plans that do not run, `ttft`, `tpot`, `load` and `power` of those
-    that run otherwise than wanted.
+    `engine`, `divide`, `links`, `memory` and `kernels` are of plans that do not run, `ttft`, `tpot`, `load` and `power` of
+    those that run otherwise than wanted.
     """
 
     kinds: dict[str, Refusal] = field(default_factory=dict)

@@ -20,8 +20,8 @@ from .space import Refusals, Setting
 MAX_BATCH = 1024
 """Most sequences of one replica that are planned for."""
 MOST_BUSY = 0.9
-"""Share of what a replica can do that random arrivals may ask of it: nearer to all of it they wait for each other ever longer (by
-the Pollaczek–Khinchine formula 4.5 times a service of constant length). A judgement."""
+"""Share of what a replica can do that random arrivals may ask of it: nearer to all of it they wait for each other ever longer
+(by the Pollaczek–Khinchine formula 4.5 times a service of constant length). A judgement."""
 SMALL_CHUNK = 2048
 """Tokens of a step that are tried beside the engine's default: shorter steps delay running sequences less."""
 BATCHES = tuple(sorted({*(1 << power for power in range(11)), *(3 << power for power in range(2, 9))}))
@@ -144,7 +144,8 @@ def _replicas(
             return
         if how.cache_tokens < longest:
             refusals.add(
-                "memory", f"{setting}: the cache has room for {max(0, int(how.cache_tokens))} tokens of the {longest} of a sequence",
+                "memory",
+                f"{setting}: the cache has room for {max(0, int(how.cache_tokens))} tokens of the {longest} of a sequence",
                 longest / max(how.cache_tokens, 1.0),
             )  # fmt: skip
             return
@@ -260,7 +261,8 @@ def _keeps(question: PlanQuestion, item: Candidate, refusals: Refusals) -> bool:
         if limit is not None and not value <= limit:
             word = f"{value:.4g} {unit}" if math.isfinite(value) else f"an unknown number of {unit}"
             refusals.add(
-                name, f"{item.replicas} × ({item.setting}), {item.concurrency} requests under way each, takes {word}, of {limit:g}",
+                name,
+                f"{item.replicas} × ({item.setting}), {item.concurrency} requests under way each, takes {word}, of {limit:g}",
                 value / limit if math.isfinite(value) else math.inf,
             )  # fmt: skip
             return False

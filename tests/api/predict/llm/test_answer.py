@@ -53,7 +53,8 @@ def test_plans(client: Any) -> None:
     [
         ({"model": "no-such"}, 422, "model"), ({"model": "/etc/passwd"}, 422, "model"), ({"config": CONFIG}, 422, "model"),
         ({"model": 5}, 422, "model"), ({"device": "no-such"}, 422, "device"), ({"device": None}, 422, "device"),
-        ({"concurrency": 0}, 422, "concurrency"), ({"concurrency": None}, 422, "concurrency"), ({"rate": 1}, 422, "concurrency"),
+        ({"concurrency": 0}, 422, "concurrency"), ({"concurrency": None}, 422, "concurrency"),
+        ({"rate": 1}, 422, "concurrency"),
         ({"concurrency": "many"}, 422, "concurrency"), ({"input_tokens": 0}, 422, "input_tokens"),
         ({"input_tokens": 1e300}, 422, "input_tokens"), ({"input_tokens": 10**6}, 422, "input_tokens"),
         ({"plan": {"tp": 3}}, 422, "plan.tp"), ({"plan": {"tp": "two"}}, 422, "plan.tp"), ({"plan": {"x": 1}}, 422, "plan.x"),
@@ -75,13 +76,14 @@ def test_bad_predictions_are_problems(client: Any, change: dict[str, Any], statu
     [
         ({"devices": []}, 422, "devices"), ({"devices": ["no-such"]}, 422, "devices"), ({"devices": "h100"}, 422, "devices"),
         ({"devices": [1]}, 422, "devices"), ({"devices": ["amd-epyc-9654"]}, 422, "devices"), ({"gpus": 0}, 422, "gpus"),
-        ({"gpus": 10**9}, 422, "gpus"), ({"gpus": 2.5}, 422, "gpus"), ({"price_per_hour": {"h100-sxm": 1}}, 422, "price_per_hour"),
+        ({"gpus": 10**9}, 422, "gpus"), ({"gpus": 2.5}, 422, "gpus"),
+        ({"price_per_hour": {"h100-sxm": 1}}, 422, "price_per_hour"),
         ({"price_per_hour": 1}, 422, "price_per_hour"), ({"price_per_hour": {"x": 1}}, 422, "devices"),
         ({"tpot_s": 1e-5}, 422, "tpot_s"), ({"ttft_s": -1}, 422, "ttft_s"), ({"rate": 1e6}, 422, "rate"),
         ({"rate": 1, "concurrency": 1}, 422, "concurrency"), ({"engines": ["tgi"]}, 422, "engines"),
         ({"engines": ["pytorch"]}, 422, "engines"), ({"weights": ["int3"]}, 422, "weights"),
         ({"model": "meta-llama/Llama-3.1-405B"}, 422, "gpus"), ({"power_budget_w": 10}, 422, "power_budget_w"),
-        ({"devices": ["h100", "h200", "b200", "l40s", "a100"], "gpus": 64, "model": "Qwen/Qwen3-30B-A3B", "engines": None}, 413, None),
+        ({"devices": ["h100", "h200", "b200", "l40s"], "gpus": 64, "model": "Qwen/Qwen3-30B-A3B", "engines": None}, 413, None),
     ],
 )  # fmt: skip
 def test_bad_plans_are_problems(client: Any, change: dict[str, Any], status: int, field: str | None) -> None:

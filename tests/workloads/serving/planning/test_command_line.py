@@ -29,7 +29,7 @@ def chosen(engine: str, plan: ParallelPlan, formats: Formats = QUANTISED, replic
             "--quantization fp8", "--kv-cache-dtype fp8", "--max-model-len 576", "--max-num-seqs 30",
             "--max-num-batched-tokens 2048",
         )),
-        ("vllm", EXPERTS, ("--tensor-parallel-size 1", "--data-parallel-size 4", "--enable-expert-parallel", "--max-num-seqs 8")),
+        ("vllm", EXPERTS, ("--tensor-parallel-size 1", "--data-parallel-size 4", "--enable-expert-parallel", "seqs 8")),
         ("sglang", EXPERTS, (
             "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B", "--tp-size 4", "--dp-size 4",
             "--enable-dp-attention", "--ep-size 4", "--kv-cache-dtype fp8_e4m3", "--chunked-prefill-size 2048",
