@@ -195,7 +195,8 @@ class Client:
         return self._post("/v1/predict/mlir", request, Programs)
 
     def llm_predict(
-        self, model: str | Mapping[str, Any], *, device: str, input_tokens: float, output_tokens: float, **load_and_settings: Any
+        self, model: str | Mapping[str, Any], *, device: str, input_tokens: float, output_tokens: float,
+        **load_and_settings: Any,
     ) -> ServingPrediction:  # fmt: skip
         """What a service of a language model (its name, or its config.json) gives and takes under a load."""
         request = _model(model) | {"device": device, "input_tokens": input_tokens, "output_tokens": output_tokens}

@@ -116,6 +116,26 @@ class PlanPoint(msgspec.Struct, frozen=True):
     cost_per_million_tokens: Annotated[float, Meta(description="In cost_unit")]
 
 
+class DisaggregatedPlan(msgspec.Struct, frozen=True):
+    """Prompts and answers on devices of their own, in closed form."""
+
+    device: DeviceName
+    gpus: Annotated[int, Meta(description="Devices of all workers")]
+    engine: str
+    formats: NumberFormats
+    prefill_plan: SplitPlan
+    prefill_workers: Annotated[int, Meta(description="Workers of prompts")]
+    decode_plan: SplitPlan
+    decode_workers: Annotated[int, Meta(description="Workers of answers")]
+    concurrency: Annotated[int, Meta(description="Sequences that one worker of answers runs")]
+    transfer_s: Annotated[float, Meta(description="Time in which a prompt's keys and values are sent")]
+    ttft_s: Annotated[float, Meta(description="Mean time to the first token")]
+    tpot_s: Annotated[float, Meta(description="Mean time per token after it, the transfer included")]
+    throughput_tok_s: Annotated[float, Meta(description="Tokens of answers per second, all devices")]
+    energy_per_token_j: Annotated[float | None, Meta(description="Joules of all devices; null where unknown")]
+    cost_per_million_tokens: Annotated[float, Meta(description="In cost_unit")]
+
+
 class PlanChoice(msgspec.Struct, frozen=True):
     """The best plan for an aim."""
 
@@ -154,3 +174,7 @@ class ServicePlans(msgspec.Struct, frozen=True):
         Meta(description="Plans that none beats in cost, time per token and energy per token together, by cost"),
     ]
     by_gpus: Annotated[list[PlanPoint], Meta(description="The plan of least cost at each number of devices")]
+    disaggregated: Annotated[
+        DisaggregatedPlan | None,
+        Meta(description="The cheapest split of prompts and answers; null where none keeps the limits"),
+    ]

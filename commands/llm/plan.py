@@ -11,6 +11,7 @@ import typer
 from .. import console
 
 if TYPE_CHECKING:
+    from ...workloads.serving.planning.disaggregated import Split
     from ...workloads.serving.planning.planner import Choice, PlanAnswer
     from ...workloads.serving.planning.sweep import Candidate
 
@@ -113,6 +114,8 @@ def _show(answer: PlanAnswer) -> None:
         console.show_fact(kind, f"{item.count:,} refused, nearest: {item.nearest}")
     for choice in answer.choices:
         _show_choice(choice)
+    if answer.split is not None:
+        _show_split(answer.split)
     front = _evenly(answer.front, SHOWN)
     _show_plans(front, f"no plan beats these in cost, time and energy together ({len(front)} of {len(answer.front)})")
     if len(answer.by_gpus) > 1:
@@ -142,6 +145,31 @@ def _show_choice(choice: Choice) -> None:
     console.show_fact("command", choice.command)
     for remark in choice.notes:
         console.show_fact("note", remark)
+
+
+def _show_split(item: Split) -> None:
+    from rich.text import Text
+
+    parts = (
+        f"{workers} × {setting.plan.devices} GPUs ({setting.plan}) for {what}"
+        for workers, setting, what in (
+            (item.prefill_workers, item.prefill, "prompts"), (item.decode_workers, item.decode, "answers")
+        )
+    )  # fmt: skip
+    setting = item.decode
+    console.out().print()
+    console.out().print(
+        Text.assemble(
+            ("prompts and answers apart, least cost", "bold"),
+            f": {item.gpus} × {setting.device}, {', '.join(parts)}, {setting.formats.weights} weights, {setting.engine}",
+        ),
+        soft_wrap=True,
+    )
+    console.show_fact(
+        "closed form", f"first token {console.seconds(item.ttft_s)}, per token {console.seconds(item.tpot_s)}, "
+        f"{item.throughput_tok_s:,.4g} tokens/s, {_plain(item.energy_per_token_j)} J per token, cost "
+        f"{item.cost_per_million_tokens:.4g}; a cache is sent in {console.seconds(item.transfer_s)}",
+    )  # fmt: skip
 
 
 def _title(item: Candidate) -> str:

@@ -12,6 +12,7 @@ from ...models.predict.prediction import Interval
 from ..answers import interval_answer, known_interval
 
 if TYPE_CHECKING:
+    from .planning.disaggregated import Split
     from .planning.planner import Choice, PlanAnswer
     from .planning.sweep import Candidate
     from .predict import Latency, ServingPrediction
@@ -59,6 +60,7 @@ def plans_answer(answer: PlanAnswer) -> sent.ServicePlans:
         refusals=[sent.PlanRefusal(kind, item.count, item.nearest) for kind, item in answer.refusals.items()],
         choices=[_choice(item, question.price(item.plan.setting.device)) for item in answer.choices],
         front=[point_answer(item) for item in answer.front], by_gpus=[point_answer(item) for item in answer.by_gpus],
+        disaggregated=None if answer.split is None else _split(answer.split),
     )  # fmt: skip
 
 
@@ -69,6 +71,17 @@ def point_answer(item: Candidate) -> sent.PlanPoint:
         setting.device, item.gpus, item.replicas, msgspec.convert(setting.plan, sent.SplitPlan, from_attributes=True),
         msgspec.convert(setting.formats, sent.NumberFormats, from_attributes=True), setting.engine, item.concurrency,
         item.chunk, item.ttft_s, item.tpot_s, item.throughput_tok_s, _known(item.energy_per_token_j), _known(item.power_w),
+        item.cost_per_million_tokens,
+    )  # fmt: skip
+
+
+def _split(item: Split) -> sent.DisaggregatedPlan:
+    return sent.DisaggregatedPlan(
+        item.decode.device, item.gpus, item.decode.engine,
+        msgspec.convert(item.decode.formats, sent.NumberFormats, from_attributes=True),
+        msgspec.convert(item.prefill.plan, sent.SplitPlan, from_attributes=True), item.prefill_workers,
+        msgspec.convert(item.decode.plan, sent.SplitPlan, from_attributes=True), item.decode_workers, item.concurrency,
+        item.transfer_s, item.ttft_s, item.tpot_s, item.throughput_tok_s, _known(item.energy_per_token_j),
         item.cost_per_million_tokens,
     )  # fmt: skip
 

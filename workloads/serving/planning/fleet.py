@@ -24,7 +24,7 @@ from ..predict import ServingPredictor
 from .choice import AIMS, COST, ranked
 from .question import PlanQuestion
 from .space import Refusals, Setting, settings
-from .sweep import Candidate, candidates
+from .sweep import Candidate, candidates, replicas_of
 
 MAX_BUCKETS = 16
 """Most buckets: each takes a sweep of some kinds of replicas."""
@@ -200,7 +200,8 @@ def _kinds(service: ServingPredictor, question: PlanQuestion, buckets: Sequence[
             power_budget_w=None,
             concurrency=None,
         )
-        items = candidates(service, asked, list(settings(question, service.predictor.devices, refusals)), refusals)
+        every = settings(question, service.predictor.devices, refusals)
+        items = candidates(asked, replicas_of(service, asked, every, refusals), refusals)
         if not items:
             reasons = "; ".join(f"{kind}: {item.nearest}" for kind, item in refusals.kinds.items())
             raise SpecError(
@@ -228,7 +229,7 @@ def _capacities(
             power_budget_w=None,
         )
         best: dict[Setting, Candidate] = {}
-        for item in candidates(service, asked, kinds, Refusals()):
+        for item in candidates(asked, replicas_of(service, asked, kinds, Refusals()), Refusals()):
             if item.setting not in best or item.throughput_tok_s > best[item.setting].throughput_tok_s:
                 best[item.setting] = item
         for kind, item in best.items():

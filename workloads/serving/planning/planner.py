@@ -13,9 +13,10 @@ from ..request import Load
 from .certainty import probability_less, spread
 from .choice import AIMS, COST, GPUS, Aim, aims_of, pareto_front, ranked
 from .command_line import command_line, command_notes
+from .disaggregated import Split, best_split
 from .question import PlanQuestion
 from .space import Refusal, Refusals, settings
-from .sweep import Candidate, candidates, request_of
+from .sweep import Candidate, candidates, replicas_of, request_of
 
 TRIES = 6
 """Plans simulated per aim before the last of them is taken with a remark."""
@@ -60,6 +61,7 @@ class PlanAnswer:
         choices: The best plan for each aim.
         front: Plans that no other beats in cost, time per token and energy per token together, by cost.
         by_gpus: The plan of least cost at each number of devices.
+        split: The cheapest split of prompts and answers over devices of their own, in closed form; None where there is none.
     """
 
     question: PlanQuestion
@@ -69,6 +71,7 @@ class PlanAnswer:
     choices: tuple[Choice, ...]
     front: tuple[Candidate, ...]
     by_gpus: tuple[Candidate, ...]
+    split: Split | None
 
 
 def plan_service(
@@ -86,7 +89,8 @@ def plan_service(
     """
     refusals = Refusals()
     tell("plans")
-    items = candidates(service, question, list(settings(question, service.predictor.devices, refusals)), refusals)
+    replicas = replicas_of(service, question, settings(question, service.predictor.devices, refusals), refusals)
+    items = candidates(question, replicas, refusals)
     if not items:
         raise SpecError(_why_none(question, refusals), field=_field(refusals))
     checks = _Checks(service, question)
@@ -101,7 +105,7 @@ def plan_service(
     }
     return PlanAnswer(
         question, len(items) + refusals.count, len(items), refusals.kinds, tuple(choices), tuple(pareto_front(items)),
-        tuple(by_gpus.values()),
+        tuple(by_gpus.values()), best_split(service, question, replicas),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ....features.device import Device
@@ -98,15 +98,17 @@ class Replica:
         return replace(service, ttft_s=service.ttft_s + wait_s)
 
 
-def candidates(
-    service: ServingPredictor, question: PlanQuestion, every: Sequence[Setting], refusals: Refusals
-) -> list[Candidate]:
-    """Every plan of settings that a model fits; what is refused is counted in `refusals`."""
-    result: list[Candidate] = []
-    for setting in every:
-        for replica in _replicas(service, question, setting, refusals):
-            result += _plans(question, replica, refusals)
-    return [item for item in result if _keeps(question, item, refusals)]
+def replicas_of(
+    service: ServingPredictor, question: PlanQuestion, every: Iterable[Setting], refusals: Refusals
+) -> list[Replica]:
+    """One replica of every setting that a model fits, at each size of chunk; what is refused is counted in `refusals`."""
+    return [replica for setting in every for replica in _replicas(service, question, setting, refusals)]
+
+
+def candidates(question: PlanQuestion, replicas: Iterable[Replica], refusals: Refusals) -> list[Candidate]:
+    """Every plan of replicas that keeps the limits; what does not is counted in `refusals`."""
+    plans = (item for replica in replicas for item in _plans(question, replica, refusals))
+    return [item for item in plans if _keeps(question, item, refusals)]
 
 
 def request_of(

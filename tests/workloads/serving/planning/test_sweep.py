@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from kernelcast.workloads.serving.planning.planner import load_of
 from kernelcast.workloads.serving.planning.space import Refusals, settings
-from kernelcast.workloads.serving.planning.sweep import Candidate, candidates, request_of
+from kernelcast.workloads.serving.planning.sweep import Candidate, candidates, replicas_of, request_of
 from kernelcast.workloads.serving.predict import ServingPredictor
 
 
 def swept(service: ServingPredictor, question: Any) -> tuple[list[Candidate], Refusals]:
     refusals = Refusals()
-    every = list(settings(question, service.predictor.devices, refusals))
-    return candidates(service, question, every, refusals), refusals
+    every = settings(question, service.predictor.devices, refusals)
+    return candidates(question, replicas_of(service, question, every, refusals), refusals), refusals
 
 
 def test_the_closed_form_agrees_with_the_simulation(service: ServingPredictor, ask: Any) -> None:
