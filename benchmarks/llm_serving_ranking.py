@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from kernelcast.features.errors import SpecError
+from kernelcast.workloads.serving.planning.certainty import SPREADS, probability_less
 from kernelcast.workloads.serving.request import ServingRequest
 from kernelcast.workloads.serving.table import request_of
 
@@ -245,6 +246,36 @@ def spreads(items: Sequence[Service]) -> Iterator[list[str]]:
             yield [target, name, str(len(values)), f"{np.median(values):.2f}", f"{np.quantile(values, 0.9):.2f}"]
 
 
+def certainties(items: Sequence[Service]) -> Iterator[list[str]]:
+    """How often the service predicted better is better, by the probability that the planner gives for it."""
+    for target in ("throughput", "tpot"):
+        groups: dict[tuple[Any, ...], list[tuple[dict[str, Any], float, float]]] = defaultdict(list)
+        for item in items:
+            real, thought = (
+                (1 / item.measured, 1 / item.predicted)
+                if target == "throughput"
+                else (item.row["tpot_s"], item.row["pred_tpot_s"])
+            )
+            if item.asked.engine in ("vllm", "sglang", "trtllm") and real and thought:
+                groups[(item.row["model"], *item.load)].append((item.setting, real, thought))
+        said, right = [], []
+        for some in groups.values():
+            for one, other in combinations(some, 2):
+                differs = [name for name in one[0] if one[0][name] != other[0][name]]
+                if not differs:
+                    continue
+                better, worse = sorted((one, other), key=lambda pair: pair[2])
+                wide = math.sqrt(sum(SPREADS[target][name] ** 2 for name in differs))
+                said.append(probability_less(better[2] / worse[2], wide))
+                right.append(better[1] < worse[1])
+        for low, high in ((0.5, 0.7), (0.7, 0.9), (0.9, 0.99), (0.99, 1.01)):
+            some = [place for place, value in enumerate(said) if low <= value < high]
+            yield [
+                target, f"{low:g} to {min(high, 1):g}", str(len(some)), f"{np.mean([said[place] for place in some]):.2f}",
+                f"{np.mean([right[place] for place in some]):.2f}",
+            ]  # fmt: skip
+
+
 def ranking_page(rows: Sequence[Row]) -> str:
     """The tables as Markdown."""
     items = services(rows)
@@ -268,6 +299,7 @@ def ranking_page(rows: Sequence[Row]) -> str:
         lines,
         [["limit on time per token", "choices", "keeps %", "picks within %"], ["---"] * 4, *under_limits(items)],
         [["errors of ln(a / b)", "differ in", "pairs", "median", "90 %"], ["---"] * 5, *spreads(items)],
+        [["better in", "said", "pairs", "mean said", "right"], ["---"] * 5, *certainties(items)],
     ]  # fmt: skip
     worst = sorted(
         (group for name in ("plans, replicas fill the GPUs",) for group in grouped(items, *GROUPS[name], 3)),

@@ -166,7 +166,7 @@ def _show_split(item: Split) -> None:
         soft_wrap=True,
     )
     console.show_fact(
-        "closed form", f"first token {console.seconds(item.ttft_s)}, per token {console.seconds(item.tpot_s)}, "
+        "steady", f"first token {console.seconds(item.ttft_s)}, per token {console.seconds(item.tpot_s)}, "
         f"{item.throughput_tok_s:,.4g} tokens/s, {_plain(item.energy_per_token_j)} J per token, cost "
         f"{item.cost_per_million_tokens:.4g}; a cache is sent in {console.seconds(item.transfer_s)}",
     )  # fmt: skip

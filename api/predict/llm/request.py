@@ -22,7 +22,8 @@ from ...transport.problems import ProblemError, field_problem, invalid, invalid_
 MAX_PASSES = 100_000
 """Most requests simulated times the steps that each prompt takes: about a second's work."""
 MAX_SETTINGS = 300
-"""Most devices, splits, formats and engines together that a request plans with: some 20 ms each the first time."""
+"""Most devices, splits, formats and engines together that a request plans with, twice as many of models with experts: some
+20 ms of processor time each the first time, six seconds in all."""
 
 MAX_NUMBER = 1e15
 """Largest number taken, so that products of several stay finite."""
@@ -115,6 +116,9 @@ def read_plan(body: bytes, catalogue: Catalogue) -> PlanQuestion:
 
     question = naming_field(checked, _OF_LISTS)
     count = naming_field(lambda: sum(1 for _ in settings(question, catalogue, Refusals())))
+    if any(part.name == "moe" for _, part in facts.parts):
+        # Steps with experts take twice as long to estimate.
+        count *= 2
     if count > MAX_SETTINGS:
         wanted = f"{count} devices, splits, formats and engines together in one request"
         raise ProblemError(413, f"{wanted}; at most {MAX_SETTINGS} are compared, ask for fewer of them")
