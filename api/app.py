@@ -36,7 +36,7 @@ from .middleware.proxy import check_prefix, prefix_of
 from .model_source import DirectorySource, PredictorSource, Watcher
 from .page.openapi import document
 from .page.static_files import page_routes
-from .predict.llm.answer import LlmAnswers
+from .predict.llm import LlmAnswers
 from .routes import ROUTES, Services
 from .settings import Settings
 from .telemetry.metrics import Metrics

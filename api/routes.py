@@ -34,7 +34,7 @@ from .browse.nights_folder import NightReport, NightsAnswer, NightsFolder
 from .compare import devices, rank, sweep
 from .model_source import Service
 from .predict import columns, mlir, model
-from .predict.llm.answer import LlmAnswers
+from .predict.llm import LlmAnswers
 from .predict.open_inference import endpoint as inference
 from .predict.spec import SpecEndpoint
 from .predict.thread_endpoint import Answer, JsonEndpoint

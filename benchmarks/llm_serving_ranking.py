@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from kernelcast.features.errors import SpecError
-from kernelcast.workloads.serving.planning.certainty import SPREADS, probability_less
+from kernelcast.workloads.serving.planning.choice import SPREADS, probability_less
 from kernelcast.workloads.serving.request import ServingRequest
 from kernelcast.workloads.serving.table import request_of
 

@@ -96,7 +96,7 @@ def plan(
     with console.progress_bar() as progress:
         answer = plan_service(service, question, lambda name: progress(name, 0, 0))
     if as_json:
-        from ...workloads.serving.answers import plans_answer
+        from ...workloads.answers import plans_answer
 
         console.print_json(plans_answer(answer))
     else:

@@ -100,7 +100,7 @@ def predict(
     )  # fmt: skip
     answer = ServingPredictor(load_predictor(console.model_dir(model), known)).predict(request)
     if as_json:
-        from ...workloads.serving.answers import serving_answer
+        from ...workloads.answers import serving_answer
 
         console.print_json(serving_answer(answer, prices))
     else:
@@ -180,7 +180,7 @@ def _latencies(answer: ServingPrediction) -> tuple[tuple[str, Latency], ...]:
 
 
 def _amounts(answer: ServingPrediction, price: float | None) -> list[tuple[str, Any, Any]]:
-    from ...workloads.serving.answers import inverse
+    from ...workloads.answers import inverse
 
     gpus = answer.request.gpus
 

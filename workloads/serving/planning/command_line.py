@@ -24,9 +24,9 @@ def command_line(question: PlanQuestion, chosen: Candidate) -> str:
 def command_notes(question: PlanQuestion, chosen: Candidate) -> list[str]:
     """What to know of a command line."""
     setting, facts, notes = chosen.setting, question.facts, []
-    own = facts.weights or facts.dtype
+    shipped = facts.weights or facts.dtype
     quantised = setting.formats.weights
-    if quantised != own and facts.experts is None and (quantised not in ONLINE or setting.engine == "trtllm"):
+    if quantised != shipped and facts.experts is None and (quantised not in ONLINE or setting.engine == "trtllm"):
         notes.append(f"give a checkpoint of {facts.name} that is quantised to {quantised} in place of its name")
     if chosen.replicas > 1:
         notes.append(

@@ -150,7 +150,7 @@ def plan_fleet(service: ServingPredictor, question: PlanQuestion, buckets: Seque
 
     Args:
         service: What predicts a service.
-        question: What is asked; its lengths are those of the mean request, its rate is that of all requests.
+        question: What is of_size; its lengths are those of the mean request, its rate is that of all requests.
         buckets: Sizes.
 
     Raises:
@@ -192,7 +192,7 @@ def _kinds(service: ServingPredictor, question: PlanQuestion, buckets: Sequence[
     kinds: dict[Setting, None] = {}
     for input_tokens, output_tokens in sizes:
         refusals = Refusals()
-        asked = replace(
+        of_size = replace(
             question,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
@@ -201,7 +201,7 @@ def _kinds(service: ServingPredictor, question: PlanQuestion, buckets: Sequence[
             concurrency=None,
         )
         every = settings(question, service.predictor.devices, refusals)
-        items = candidates(asked, replicas_of(service, asked, every, refusals), refusals)
+        items = candidates(of_size, replicas_of(service, of_size, every, refusals), refusals)
         if not items:
             reasons = "; ".join(f"{kind}: {item.nearest}" for kind, item in refusals.kinds.items())
             raise SpecError(
@@ -221,7 +221,7 @@ def _capacities(
     capacity, power_w = np.zeros((len(kinds), len(buckets))), np.zeros(len(kinds))
     place = {kind: index for index, kind in enumerate(kinds)}
     for column, bucket in enumerate(buckets):
-        asked = replace(
+        of_size = replace(
             question,
             input_tokens=bucket.input_tokens,
             output_tokens=bucket.output_tokens,
@@ -229,7 +229,7 @@ def _capacities(
             power_budget_w=None,
         )
         best: dict[Setting, Candidate] = {}
-        for item in candidates(asked, replicas_of(service, asked, kinds, Refusals()), Refusals()):
+        for item in candidates(of_size, replicas_of(service, of_size, kinds, Refusals()), Refusals()):
             if item.setting not in best or item.throughput_tok_s > best[item.setting].throughput_tok_s:
                 best[item.setting] = item
         for kind, item in best.items():
@@ -270,11 +270,11 @@ def _solve(
         rows.append(LinearConstraint(watts, 0, question.power_budget_w))
     # A little for every device, so that of fleets of equal cost the smallest is taken.
     objective = np.concatenate([cost + 1e-6 * cost.max() * used[:n], np.zeros(n * m)])
-    found = milp(
+    solution = milp(
         objective, constraints=rows, bounds=Bounds(0, highest), integrality=np.arange(size) < n,
         options={"time_limit": _SECONDS},
     )  # fmt: skip
-    if found.x is None:
+    if solution.x is None:
         needed = min(
             (
                 math.ceil(float((rates / row).sum())) * kind.plan.devices
@@ -288,4 +288,4 @@ def _solve(
             f"{question.gpus} devices{budget} do not serve {question.rate:g} requests/s of these sizes{more}",
             field="gpus",
         )
-    return np.rint(found.x[:n]), found.x[n:].reshape(n, m), found.status == 0
+    return np.rint(solution.x[:n]), solution.x[n:].reshape(n, m), solution.status == 0

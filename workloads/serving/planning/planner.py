@@ -10,8 +10,7 @@ from ....features.errors import SpecError
 from ....models.predict.prediction import Interval
 from ..predict import ServingPrediction, ServingPredictor
 from ..request import Load
-from .certainty import probability_less, spread
-from .choice import AIMS, COST, GPUS, Aim, aims_of, pareto_front, ranked
+from .choice import AIMS, COST, GPUS, Aim, aims_of, pareto_front, probability_less, ranked, spread
 from .command_line import command_line, command_notes
 from .disaggregated import Split, best_split
 from .question import PlanQuestion
@@ -197,9 +196,9 @@ def _choice(name: str, items: Sequence[Candidate], checks: _Checks) -> Choice | 
     )  # fmt: skip
 
 
-def _simulated(aim: Aim, found: tuple[Candidate, ServingPrediction, bool], question: PlanQuestion) -> float:
+def _simulated(aim: Aim, item: tuple[Candidate, ServingPrediction, bool], question: PlanQuestion) -> float:
     """The measure of an aim by the simulation."""
-    return aim.measure(as_simulated(question, found[0], found[1]))
+    return aim.measure(as_simulated(question, item[0], item[1]))
 
 
 def as_simulated(question: PlanQuestion, item: Candidate, service: ServingPrediction) -> Candidate:

@@ -23,6 +23,8 @@ VENDORS: Mapping[str, tuple[str, ...]] = {
     "vllm": ("nvidia", "amd", "intel"), "sglang": ("nvidia", "amd"), "trtllm": ("nvidia",),
 }  # fmt: skip
 """Vendors of the devices on which an engine runs (its documentation's pages of supported hardware)."""
+MAX_PRICE = 1e6
+"""Highest price of one device for an hour that is taken, so that costs stay finite."""
 MAX_CHOICES = 16
 """Most devices, engines or formats to choose among: bounds the number of plans."""
 
@@ -175,7 +177,7 @@ def read_prices(source: Path | Mapping[str, Any], catalogue: Catalogue) -> dict[
     for name, value in raw.items():
         if not isinstance(name, str):
             raise SpecError(f"prices: {name!r} is no name of a device", field="prices")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e6:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_PRICE:
             raise SpecError(f"the price of {name} must be a positive number per hour, got {value!r}", field="prices")
         prices[catalogue.get(name).name] = float(value)
     return prices

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kernelcast.features.errors import SpecError
-from kernelcast.workloads.serving.answers import plans_answer
+from kernelcast.workloads.answers import plans_answer
 from kernelcast.workloads.serving.planning.choice import AIMS, COST, GPUS
 from kernelcast.workloads.serving.planning.planner import as_simulated, plan_service
 from kernelcast.workloads.serving.predict import ServingPredictor

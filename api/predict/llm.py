@@ -1,23 +1,30 @@
-"""Reading requests of /v1/llm/predict and /v1/llm/plan."""
+"""POST /v1/llm/predict and /v1/llm/plan: what a service of a language model gives and takes, and the best plans for one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from ....features.device import Catalogue
-from ....features.errors import SpecError, listed
-from ....features.spec_io.reading import MAX_TEXT, kind_of, shown_name
-from ....workloads.architectures.config.catalogue import model_facts
-from ....workloads.architectures.config.reading import read_facts
-from ....workloads.architectures.facts import ModelFacts
-from ....workloads.serving.planning.question import MAX_CHOICES, PlanQuestion, plan_question
-from ....workloads.serving.planning.space import Refusals, settings
-from ....workloads.serving.request import MAX_REQUESTS, ServingRequest, scheduler_of, serving_request
-from ...compare.request import MAX_PRICE
-from ...transport.bodies import read_object, refuse_duplicate_names
-from ...transport.problems import ProblemError, field_problem, invalid, invalid_field
+import msgspec
+
+from ...features.device import Catalogue
+from ...features.errors import SpecError, listed
+from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
+from ...models.predict.predictor import ArtifactPredictor
+from ...workloads.answers import plans_answer, serving_answer
+from ...workloads.architectures.config.catalogue import model_facts
+from ...workloads.architectures.config.reading import read_facts
+from ...workloads.architectures.facts import ModelFacts
+from ...workloads.serving.planning.planner import plan_service
+from ...workloads.serving.planning.question import MAX_CHOICES, MAX_PRICE, PlanQuestion, plan_question
+from ...workloads.serving.planning.space import Refusals, settings
+from ...workloads.serving.predict import ServingPredictor
+from ...workloads.serving.request import MAX_REQUESTS, ServingRequest, scheduler_of, serving_request
+from ..model_source import LoadedModel
+from ..transport.bodies import read_object, refuse_duplicate_names
+from ..transport.problems import ProblemError, field_problem, invalid, invalid_field
+from .thread_endpoint import Call
 
 MAX_PASSES = 100_000
 """Most requests simulated times the steps that each prompt takes: about a second's work."""
@@ -59,6 +66,45 @@ _PATHS: Mapping[str, str] = {
 _OF_LISTS = {"device": "devices", "engine": "engines"}
 """The same where a request lists what may be chosen."""
 _T = TypeVar("_T")
+
+
+MOST_KEPT = 1000
+"""Settings whose steps are kept for later requests, some 20 kB each; then the server starts afresh."""
+
+
+class LlmAnswers:
+    """Answers of both routes, which share steps that are known already."""
+
+    def __init__(self) -> None:
+        self._current: tuple[LoadedModel, ServingPredictor] | None = None
+
+    def predict(self, call: Call, body: bytes) -> bytes:
+        """The JSON answer to a JSON request of `/v1/llm/predict`.
+
+        Raises:
+            ProblemError: the request is not acceptable.
+        """
+        request, price = read_prediction(body, call.loaded.catalogue)
+        answer = naming_field(lambda: self._service(call).predict(request))
+        return msgspec.json.encode(serving_answer(answer, price))
+
+    def plan(self, call: Call, body: bytes) -> bytes:
+        """The JSON answer to a JSON request of `/v1/llm/plan`.
+
+        Raises:
+            ProblemError: the request is not acceptable.
+        """
+        question = read_plan(body, call.loaded.catalogue)
+        answer = naming_field(lambda: plan_service(self._service(call), question))
+        return msgspec.json.encode(plans_answer(answer))
+
+    def _service(self, call: Call) -> ServingPredictor:
+        """The predictor of services on the model that is loaded now."""
+        current = self._current
+        if current is None or current[0] is not call.loaded or current[1].known > MOST_KEPT:
+            # A request that still works with the one before keeps it.
+            current = self._current = (call.loaded, ServingPredictor(cast("ArtifactPredictor", call.loaded.predictor)))
+        return current[1]
 
 
 def read_prediction(body: bytes, catalogue: Catalogue) -> tuple[ServingRequest, float | None]:

@@ -1,1 +1,0 @@
-"""Routes that predict and plan services of language models"""
