@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -126,6 +126,21 @@ class ServingPredictor:
             self._times[key] = service_steps(self.predictor, request, self._kernels)
         return self._times[key]
 
+    def table(
+        self, request: ServingRequest, profile: ServiceProfile, *, batch: int, length: int, prompt: int, chunk: int,
+        contexts: Sequence[int] = (),
+    ) -> StepTable:  # fmt: skip
+        """A table of the steps of a question's service; sizes are those of `StepTable`.
+
+        Raises:
+            SpecError: a kernel cannot be predicted.
+        """
+        limit_w = self.predictor.devices.get(request.device).fact("tdp_w") or 0.0
+        return StepTable(
+            self.times(request), batch=batch, length=length, prompt=prompt, chunk=chunk, overhead=profile.overhead,
+            waiting_w=WAITING_SHARE * limit_w * request.plan.devices, contexts=contexts,
+        )  # fmt: skip
+
     def predict(self, request: ServingRequest) -> ServingPrediction:
         """What a service gives and takes.
 
@@ -168,10 +183,9 @@ def set_up(service: ServingPredictor, request: ServingRequest) -> SetUp:
     profile = service_profile(request.engine, request.engine_version, device.vendor, request.client)
     load, how, holds = scheduled(request, device, profile)
     arrivals = arrivals_of(load, how)
-    table = StepTable(
-        service.times(request), batch=min(how.sequences, len(arrivals.inputs), arrivals.concurrency or how.sequences),
+    table = service.table(
+        request, profile, batch=min(how.sequences, len(arrivals.inputs), arrivals.concurrency or how.sequences),
         length=int(max(arrivals.inputs + arrivals.outputs)), prompt=int(max(arrivals.inputs)), chunk=how.chunk,
-        overhead=profile.overhead, waiting_w=WAITING_SHARE * (device.fact("tdp_w") or 0.0) * request.plan.devices,
     )  # fmt: skip
     return SetUp(profile, table, arrivals, how, holds, device.fact("tdp_w") or math.inf)
 

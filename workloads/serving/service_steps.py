@@ -11,7 +11,6 @@ from ...features.batch.cases import Floats
 from ...features.device import Device
 from ...features.errors import SpecError
 from ...models.predict.predictor import ArtifactPredictor
-from ..architectures.attention import Attention
 from ..architectures.step import NATIVE_AS, Formats, Step, weight_size_b
 from .engine.profile import shipped_profile
 from .request import ServingRequest
@@ -25,11 +24,6 @@ LARGER_GRAPHS = (192, 256, 384, 512, 768, 1024, 2048)
 """Graphs of decode steps beyond an engine's default ones: services capture up to the sequences they run (InferenceX sets
 `cuda_graph_config.max_batch_size` and `--cuda-graph-max-bs` to its concurrency)."""
 
-CONVERSION_CYCLES = 45
-"""Cycles of a lane in which an attention kernel makes a number of one element of an fp8 cache, on a GPU without instructions
-for it. Measured on an A100 by LLM-Inference-Bench's services with a cache in fp8 beside those in bf16: vLLM 45 to 67 from 16
-sequences on, TensorRT-LLM 23 to 36."""
-
 
 class ServiceSteps:
     """Times, parts and energies of steps.
@@ -38,14 +32,9 @@ class ServiceSteps:
     experts that its tokens choose, so that quantised ones take no more than their share of the bytes; a step with prompts takes
     no more than unquantised ones. Rows of quantised experts are few, and of other shapes: fp8 experts of Mixtral on an H100
     would take twice as long as unquantised ones, those of gpt-oss on a B200 twice what services show.
-
-    A cache in fp8 takes the time in which decoding sequences convert it, where the device cannot: every query head converts its
-    keys and values by itself.
     """
 
-    def __init__(
-        self, times: StepTimes, unquantised: StepTimes | None, share: float, resting_w: float, position_s: float = 0.0
-    ) -> None:
+    def __init__(self, times: StepTimes, unquantised: StepTimes | None, share: float, resting_w: float) -> None:
         """What steps are times of.
 
         Args:
@@ -53,42 +42,24 @@ class ServiceSteps:
             unquantised: the same with unquantised experts; None: experts are taken as they are.
             share: bytes of a quantised weight over those of an unquantised one.
             resting_w: watts of a device that has nothing to run; NaN where unknown.
-            position_s: seconds in which a rank converts one position of its cache.
         """
         self.times, self.unquantised, self.share, self.resting_w = times, unquantised, share, resting_w
-        self.position_s = position_s
 
     def seconds(self, steps: Sequence[Step]) -> tuple[Floats, Floats, Floats]:
         """Time of each step with the ends of its interval, each of shape `(n,)`."""
         value, lower, upper = self.times.seconds(steps)
-        rest = 1 + self._more_s(steps) / value
+        rest = 1 - self._excess_s(steps) / value
         return value * rest, lower * rest, upper * rest
 
     def parts(self, steps: Sequence[Step]) -> Mapping[str, Floats]:
         """Seconds of each part, as `StepTimes.parts`."""
         parts = dict(self.times.parts(steps))
-        return parts | {
-            "moe": parts["moe"] - self._excess_s(steps), "attention": parts["attention"] + self._conversion_s(steps)
-        }  # fmt: skip
+        return parts | {"moe": parts["moe"] - self._excess_s(steps)}
 
     def energy_j(self, steps: Sequence[Step]) -> Floats:
         """Joules of all devices, shape `(n,)`; NaN where unknown."""
         energy_j = self.times.energy_j(steps)
-        return energy_j * (1 + self._more_s(steps) / self.times.seconds(steps)[0])
-
-    def _more_s(self, steps: Sequence[Step]) -> Floats:
-        """What steps take beyond the engine's times, shape `(n,)`."""
-        return self._conversion_s(steps) - self._excess_s(steps)
-
-    def _conversion_s(self, steps: Sequence[Step]) -> Floats:
-        """Time in which decoding sequences convert their caches, shape `(n,)`."""
-        if not self.position_s:
-            return np.zeros(len(steps))
-        dp = self.times.plan.dp
-        positions = [
-            sum(group.count * group.context for group in step.share(dp) if group.new_tokens == 1) for step in steps
-        ]  # fmt: skip
-        return self.position_s * np.array(positions, dtype=np.float64)
+        return energy_j * (1 - self._excess_s(steps) / self.times.seconds(steps)[0])
 
     def _excess_s(self, steps: Sequence[Step]) -> Floats:
         """What experts are predicted to take beyond what they can, shape `(n,)`."""
@@ -132,22 +103,8 @@ def service_steps(
     if has_experts and formats.experts != formats.dtype and multiplies(device, formats.experts):
         unquantised = times(replace(formats, experts=formats.dtype))
     return ServiceSteps(
-        times(formats), unquantised, weight_size_b(formats.experts) / weight_size_b(formats.dtype), _resting_w(device),
-        _conversion_s(request, device),
-    )  # fmt: skip
-
-
-def _conversion_s(request: ServingRequest, device: Device) -> float:
-    """Seconds in which a rank converts one position of an fp8 cache; 0 where a device has instructions for it."""
-    if request.formats.kv != "fp8" or device.kind != "gpu" or multiplies(device, "fp8"):
-        return 0.0
-    elements = sum(
-        2 * count * part.heads * part.head_dim / request.plan.tp
-        for count, part in request.facts.parts if isinstance(part, Attention)
-    )  # fmt: skip
-    # A lane does a multiplication and an addition in a cycle.
-    lanes_per_s = device.peak_flops_per_s("fp32", "vector")[0] / 2
-    return elements * CONVERSION_CYCLES / lanes_per_s
+        times(formats), unquantised, weight_size_b(formats.experts) / weight_size_b(formats.dtype), _resting_w(device)
+    )
 
 
 def multiplies(device: Device, dtype: str) -> bool:

@@ -11,7 +11,7 @@ from ....features.errors import SpecError
 from ..batching.closed_form import Steady, closed_loop
 from ..batching.simulation import Scheduling
 from ..batching.step_table import StepTable
-from ..predict import WAITING_SHARE, ServingPredictor, scheduled
+from ..predict import ServingPredictor, scheduled
 from ..request import ENGINES, Load, ServingRequest, scheduler_of
 from ..service_profile import service_profile
 from .question import PlanQuestion
@@ -154,16 +154,14 @@ def _replicas(
         wanted = MAX_BATCH if question.concurrency is None else math.ceil(question.concurrency)
         most = int(min(how.cache_tokens // longest, how.sequences, MAX_BATCH, wanted))
         try:
-            times = service.times(request)
-            table = StepTable(
-                times, batch=most, length=longest, prompt=math.ceil(question.input_tokens), chunk=how.chunk,
-                overhead=profile.overhead, waiting_w=WAITING_SHARE * (device.fact("tdp_w") or 0.0) * plan.devices,
+            table = service.table(
+                request, profile, batch=most, length=longest, prompt=math.ceil(question.input_tokens), chunk=how.chunk,
                 contexts=(1, middle),
             )  # fmt: skip
         except SpecError as error:
             refusals.add("kernels", f"{setting}: {error}")
             return
-        idle_w, limit_w = times.resting_w, device.fact("tdp_w") or math.inf
+        idle_w, limit_w = service.times(request).resting_w, device.fact("tdp_w") or math.inf
         yield Replica(setting, how.chunk, most, plan.devices * idle_w, plan.devices * limit_w, table, how)
 
 
