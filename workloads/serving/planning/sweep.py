@@ -152,7 +152,9 @@ def _replicas(
             )  # fmt: skip
             return
         wanted = MAX_BATCH if question.concurrency is None else math.ceil(question.concurrency)
-        most = int(min(how.cache_tokens // longest, how.sequences, MAX_BATCH, wanted))
+        # Of a device whose memory is not public nothing says what does not fit.
+        fitting = how.cache_tokens if math.isinf(how.cache_tokens) else how.cache_tokens // longest
+        most = int(min(fitting, how.sequences, MAX_BATCH, wanted))
         try:
             table = service.table(
                 request, profile, batch=most, length=longest, prompt=math.ceil(question.input_tokens), chunk=how.chunk,

@@ -23,7 +23,7 @@ def test_the_cheapest_split_keeps_the_limits(service: ServingPredictor, ask: Any
     assert split is not None
     assert split.gpus <= 4
     assert split.tpot_s <= 0.01
-    assert split.ttft_s <= 0.5
+    assert split.ttft_s <= 0.5 * (1 + 1e-9)
     assert split.cost_per_million_tokens == pytest.approx(1e6 * 2 * split.gpus / 3600 / split.throughput_tok_s)
     # 4,096 positions of 128 kB over 450 GB/s at most.
     assert 4096 * 131072 / 4.5e11 < split.transfer_s < 0.05
@@ -36,7 +36,7 @@ def test_a_tighter_first_token_serves_less(service: ServingPredictor, ask: Any) 
     )  # fmt: skip
     assert loose is not None
     assert tight is not None
-    assert tight.ttft_s <= 0.25
+    assert tight.ttft_s <= 0.25 * (1 + 1e-9)
     assert tight.throughput_tok_s < loose.throughput_tok_s
 
 
