@@ -25,9 +25,13 @@ if TYPE_CHECKING:
     from .workloads.architectures.plan import ParallelPlan
     from .workloads.architectures.step import Step
     from .workloads.mlir.prediction import ModulePrediction
+    from .workloads.serving.planning.planner import PlanAnswer
+    from .workloads.serving.predict import ServingPrediction
     from .workloads.whole_model import Kernel, WholeModelPrediction
 
-__all__ = ["__version__", "estimate_model", "load", "predict", "predict_mlir", "predict_model", "torch"]
+__all__ = [
+    "__version__", "estimate_model", "llm_plan", "llm_predict", "load", "predict", "predict_mlir", "predict_model", "torch",
+]  # fmt: skip
 
 # `import kernelcast.torch` finds it by this name. A file torch.py would take PyTorch's place in programs run from this folder.
 sys.modules[f"{__name__}.torch"] = torch
@@ -173,6 +177,83 @@ def estimate_model(
         load(model), facts, step, device, formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
         plan=plan or ONE_DEVICE, impl=impl, threads=threads, coverage=coverage, training=train is not None,
     )  # fmt: skip
+
+
+def llm_predict(
+    name_or_config: str | Path | Mapping[str, Any] | ModelFacts,
+    device: str,
+    *,
+    input_tokens: float,
+    output_tokens: float,
+    model: Path | str | None = None,
+    **load_and_settings: Any,
+) -> ServingPrediction:
+    """What a service of a language model gives its users, and what it takes.
+
+    Args:
+        name_or_config: a model that ships by name, the path of a `config.json`, or its content.
+        device: a device of the catalogue, by name or alias.
+        input_tokens: mean tokens of a prompt.
+        output_tokens: mean tokens of an answer.
+        model: a model directory; default: the champion, else the shipped model.
+        **load_and_settings: one of `concurrency`, `rate` and `batch`, and what else
+            `kernelcast.workloads.serving.request.serving_request` takes: `gpus`, `tp`, `engine`, `weights` ….
+
+    Raises:
+        kernelcast.features.errors.SpecError: something is unknown or impossible, or the model does not fit; the message says
+            what is possible.
+    """
+    from .workloads.architectures.config.catalogue import facts_of
+    from .workloads.serving.predict import ServingPredictor
+    from .workloads.serving.request import serving_request
+
+    predictor = load(model)
+    request = serving_request(
+        facts_of(name_or_config), predictor.devices.get(device).name, input_tokens=input_tokens, output_tokens=output_tokens,
+        **load_and_settings,
+    )  # fmt: skip
+    return ServingPredictor(predictor).predict(request)
+
+
+def llm_plan(
+    name_or_config: str | Path | Mapping[str, Any] | ModelFacts,
+    devices: Sequence[str],
+    *,
+    gpus: int,
+    input_tokens: float,
+    output_tokens: float,
+    prices: Path | Mapping[str, float] | None = None,
+    model: Path | str | None = None,
+    **load_and_limits: Any,
+) -> PlanAnswer:
+    """Which devices, plan and settings serve a language model best: in cost, time per token, energy and more.
+
+    Args:
+        name_or_config: a model that ships by name, the path of a `config.json`, or its content.
+        devices: GPUs to choose among, by name or alias.
+        gpus: GPUs in all; at most so many where a load is given.
+        input_tokens: mean tokens of a prompt.
+        output_tokens: mean tokens of an answer.
+        prices: price of one GPU for an hour by name, or a YAML file of it; default: cost is counted in GPU hours.
+        model: a model directory; default: the champion, else the shipped model.
+        **load_and_limits: `concurrency` or `rate`, `ttft_s`, `tpot_s`, `power_budget_w` and the other fields of
+            `kernelcast.workloads.serving.planning.question.PlanQuestion`.
+
+    Raises:
+        kernelcast.features.errors.SpecError: something is unknown, or no plan is possible or keeps the limits; the message has
+            the nearest.
+    """
+    from .workloads.architectures.config.catalogue import facts_of
+    from .workloads.serving.planning.planner import plan_service
+    from .workloads.serving.planning.question import plan_question
+    from .workloads.serving.predict import ServingPredictor
+
+    predictor = load(model)
+    question = plan_question(
+        facts_of(name_or_config), devices, predictor.devices, gpus=gpus, input_tokens=input_tokens, output_tokens=output_tokens,
+        prices=prices, **load_and_limits,
+    )  # fmt: skip
+    return plan_service(ServingPredictor(predictor), question)
 
 
 def predict_mlir(

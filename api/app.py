@@ -36,6 +36,7 @@ from .middleware.proxy import check_prefix, prefix_of
 from .model_source import DirectorySource, PredictorSource, Watcher
 from .page.openapi import document
 from .page.static_files import page_routes
+from .predict.llm import LlmAnswers
 from .routes import ROUTES, Services
 from .settings import Settings
 from .telemetry.metrics import Metrics
@@ -100,7 +101,7 @@ def create_app(
             await run_sync(native.close)
             await run_sync(measured.close)
 
-    services = Services(source, settings, metrics, devices, native, measured, nights)
+    services = Services(source, settings, metrics, devices, native, measured, nights, LlmAnswers())
     routes = [Route(row.path, row.build(services), methods=[row.method], name=row.name) for row in ROUTES]
     routes += [Route("/openapi.json", _document_endpoint(devices), methods=["GET"]), *page_routes()]
     paths = [route.path for route in routes]

@@ -27,6 +27,7 @@ from ..client.answers import (
 )
 from ..client.device_answers import DevicePage
 from ..client.estimate_answers import Estimates, ShippedModels
+from ..client.llm_answers import ServicePlans, ServingPrediction
 from ..features.mlir.parse.parser_process import NativeReader
 from .browse import accuracy, catalogue, device_page, measurements, model_card, nights, state
 from .browse.measurements_wire import LikeAnswer, MeasuredSetsAnswer, MeasurementsAnswer
@@ -34,6 +35,7 @@ from .browse.nights_folder import NightReport, NightsAnswer, NightsFolder
 from .compare import devices, estimate, rank, sweep
 from .model_source import Service
 from .predict import columns, mlir, model
+from .predict.llm import LlmAnswers
 from .predict.open_inference import endpoint as inference
 from .predict.spec import SpecEndpoint
 from .predict.thread_endpoint import Answer, JsonEndpoint
@@ -47,11 +49,13 @@ class Services(Service):
         native: native MLIR parsers, in a process of their own.
         measured: questions about measured rows, to a process of their own.
         nights: the folder of nightly reports.
+        llm: answers for services of language models, which keep what they know of steps.
     """
 
     native: NativeReader
     measured: measurements.MeasuredRows
     nights: NightsFolder
+    llm: LlmAnswers
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,8 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("/v1/estimate", "POST", "estimate", _on_thread(estimate.answer), (Estimates,)),
     Route("/v1/estimate/models", "GET", "list_shipped_models", lambda _: catalogue.models_endpoint(), (ShippedModels,)),
+    Route("/v1/llm/predict", "POST", "llm_predict", lambda s: JsonEndpoint(s, s.llm.predict), (ServingPrediction,)),
+    Route("/v1/llm/plan", "POST", "llm_plan", lambda s: JsonEndpoint(s, s.llm.plan), (ServicePlans,)),
     Route("/v1/compare", "POST", "compare", _on_thread(devices.compare), (Comparison,)),
     Route("/v1/rank", "POST", "rank", _on_thread(rank.answer), (Ranking,)),
     Route("/v1/sweep", "POST", "sweep", _on_thread(sweep.answer), (Sweep,)),

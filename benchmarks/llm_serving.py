@@ -2,6 +2,9 @@
 
 kernelcast llm predict --table serving.parquet --out predicted.parquet
 .venv/bin/python benchmarks/llm_serving.py predicted.parquet [--peers peers.parquet] [--by table device engine]
+.venv/bin/python benchmarks/llm_serving.py predicted.parquet --ranking
+
+`--ranking` judges how plans and devices are ranked by throughput (`llm_serving_ranking.py`).
 
 Rows that count have quality `ok` and a plan and a load; queues (`saturated`) and rows that may run speculative decoding
 (`mtp_possible`) are set aside.
@@ -125,8 +128,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("predicted", type=Path)
     parser.add_argument("--peers", type=Path)
+    parser.add_argument("--ranking", action="store_true")
     parser.add_argument("--by", nargs="*", default=["table", "device", "engine"])
     args = parser.parse_args()
+    if args.ranking:
+        from llm_serving_ranking import ranking_page
+
+        print(ranking_page([row for row in pq.read_table(args.predicted).to_pylist() if counts(row)]))
+        return
     peers = pq.read_table(args.peers).to_pylist() if args.peers else []
     print(page(pq.read_table(args.predicted).to_pylist(), peers, args.by))
 

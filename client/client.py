@@ -30,6 +30,7 @@ from .answers import (
 from .connection import ClientError, Connections, encode, moved, names, parts, spec
 from .device_answers import DevicePage
 from .estimate_answers import Estimates, ModelSummary, ShippedModels
+from .llm_answers import ServicePlans, ServingPrediction
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -219,6 +220,24 @@ class Client:
         """The models that ship."""
         return self._get("/v1/estimate/models", ShippedModels).models
 
+    def llm_predict(
+        self, model: str | Mapping[str, Any], *, device: str, input_tokens: float, output_tokens: float,
+        **load_and_settings: Any,
+    ) -> ServingPrediction:  # fmt: skip
+        """What a service of a language model (its name, or its config.json) gives and takes under a load."""
+        request = _model(model) | {"device": device, "input_tokens": input_tokens, "output_tokens": output_tokens}
+        return self._post("/v1/llm/predict", request | load_and_settings, ServingPrediction)
+
+    def llm_plan(
+        self, model: str | Mapping[str, Any], *, devices: Sequence[str], gpus: int, input_tokens: float, output_tokens: float,
+        **load_and_limits: Any,
+    ) -> ServicePlans:  # fmt: skip
+        """Which devices, plan and settings serve a language model best, under limits."""
+        request = _model(model) | {
+            "devices": names(devices), "gpus": gpus, "input_tokens": input_tokens, "output_tokens": output_tokens,
+        }  # fmt: skip
+        return self._post("/v1/llm/plan", request | load_and_limits, ServicePlans)
+
     def devices(self) -> list[Device]:
         """Every device of the service's catalogue."""
         return self._get("/v1/devices", Devices).devices
@@ -239,6 +258,10 @@ class Client:
 
     def _post_bytes(self, path: str, body: bytes, kind: type[_Answer]) -> _Answer:
         return _decoded(self._connections.ask("POST", path, body).body, kind, path)
+
+
+def _model(model: str | Mapping[str, Any]) -> dict[str, Any]:
+    return {"model": model} if isinstance(model, str) else {"config": dict(model)}
 
 
 def _request(family: str, settings: Mapping[str, Any], coverage: float | None, **fields: Any) -> dict[str, Any]:

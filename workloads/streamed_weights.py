@@ -20,8 +20,9 @@ from ..models.predict.prediction import Interval, Prediction
 
 
 def streamed(
-    specs: Sequence[KernelSpec], runs: Sequence[int], predictions: Sequence[Prediction], device: Device
-) -> list[Prediction]:
+    specs: Sequence[KernelSpec], runs: Sequence[int], predictions: Sequence[Prediction], device: Device,
+    read_b: Floats | None = None,
+) -> list[Prediction]:  # fmt: skip
     """Predictions of single kernels as parts of a model whose every run of a kernel has weights of its own.
 
     Args:
@@ -29,27 +30,28 @@ def streamed(
         runs: How often each runs.
         predictions: What one run of each costs by itself.
         device: Where they run.
+        read_b: Their `weights_b`, where that is known already; shape `(n,)`.
     """
-    weights_b = _weights_b(specs, device)
-    if float(weights_b @ np.array(runs, dtype=np.float64)) <= device.last_level_cache_b:
+    read_b = weights_b(specs, device) if read_b is None else read_b
+    if float(read_b @ np.array(runs, dtype=np.float64)) <= device.last_level_cache_b:
         return list(predictions)
-    times_s = weights_b / device.required("memory_bandwidth_b_per_s")
+    times_s = read_b / device.required("memory_bandwidth_b_per_s")
     return [
         _with_floor(prediction, time_s) if time_s > prediction.breakdown["dram"] else prediction
         for prediction, time_s in zip(predictions, times_s.tolist(), strict=True)
     ]
 
 
-def _weights_b(specs: Sequence[KernelSpec], device: Device) -> Floats:
+def weights_b(specs: Sequence[KernelSpec], device: Device) -> Floats:
     """Bytes of each kernel's weights, or of the keys and values that decoding reads, shape `(n,)`; 0 where it has neither."""
-    weights_b = np.zeros(len(specs))
+    sizes_b = np.zeros(len(specs))
     with_weights = [i for i, spec in enumerate(specs) if _has_weights(spec)]
     for family in dict.fromkeys(specs[i].family for i in with_weights):
         rows = [i for i in with_weights if specs[i].family == family]
         counted = Counts.of_rows(counts(Cases.from_specs([specs[i] for i in rows], [device.name] * len(rows))))
         # Of experts no token goes to, nothing is read.
-        weights_b[rows] = np.minimum(counted.operand_b[1], counted.bytes)
-    return weights_b
+        sizes_b[rows] = np.minimum(counted.operand_b[1], counted.bytes)
+    return sizes_b
 
 
 def _has_weights(spec: KernelSpec) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from . import calibrate, predict, steps
+from . import calibrate, fleet, plan, predict, steps
 
 app = typer.Typer(
     help="Services of language models: latency, throughput, power, energy and cost.", no_args_is_help=True
 )
 app.command("predict")(predict.predict)
+app.command("plan")(plan.plan)
+app.command("fleet")(fleet.fleet)
 app.command("steps")(steps.steps)
 app.command("calibrate")(calibrate.calibrate)

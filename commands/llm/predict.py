@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +12,7 @@ from .. import console
 
 if TYPE_CHECKING:
     from ...features.device import Catalogue
-    from ...models.predict.prediction import Interval
     from ...workloads.serving.predict import Latency, ServingPrediction
-    from ...workloads.serving.request import Load
 
 
 def predict(
@@ -92,39 +89,22 @@ def predict(
             )
     from ...models.predict.predictor import load_predictor
     from ...workloads.architectures.config.catalogue import facts_of
-    from ...workloads.architectures.estimate import formats_of
-    from ...workloads.architectures.plan import ParallelPlan
     from ...workloads.serving.predict import ServingPredictor
-    from ...workloads.serving.request import ServingRequest, engine_named, replicas_of
+    from ...workloads.serving.request import serving_request
 
-    facts = facts_of(what)  # type: ignore[arg-type]
-    plan = ParallelPlan(tp=tp, pp=pp, ep=ep, dp=dp)
-    load = _load(
-        {"closed": concurrency, "open": rate, "static": batch}, input_tokens=input_tokens, output_tokens=output_tokens,
-        rounds=rounds, requests=requests, spread=spread, cached=cached, seed=seed,
-    )  # fmt: skip
-    request = ServingRequest(
-        facts=facts, device=known.get(device).name, load=load,  # type: ignore[arg-type]
-        formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype), plan=plan, engine=engine_named(engine),
-        engine_version=engine_version, replicas=replicas_of(plan, gpus), chunk=chunk, sequences=max_sequences,
+    request = serving_request(
+        facts_of(what), known.get(device).name, input_tokens=input_tokens, output_tokens=output_tokens,  # type: ignore[arg-type]
+        concurrency=concurrency, rate=rate, batch=batch, gpus=gpus, tp=tp, pp=pp, ep=ep, dp=dp, rounds=rounds,
+        requests=requests, spread=spread, cached=cached, seed=seed, engine=engine, engine_version=engine_version, chunk=chunk,
+        max_sequences=max_sequences, dtype=dtype, weights=weights, kv_dtype=kv_dtype,
     )  # fmt: skip
     answer = ServingPredictor(load_predictor(console.model_dir(model), known)).predict(request)
     if as_json:
+        from ...workloads.answers import serving_answer
+
         console.print_json(serving_answer(answer, prices))
     else:
         _show(answer, known, prices)
-
-
-def _load(sizes: Mapping[str, float | None], **others: Any) -> Load:
-    from ...workloads.serving.request import Load
-
-    wanted = [(kind, size) for kind, size in sizes.items() if size is not None]
-    if len(wanted) != 1:
-        raise SpecError(
-            "say what load there is, one of --concurrency N, --rate REQUESTS_PER_SECOND or --batch N", field="load"
-        )
-    kind, size = wanted[0]
-    return Load(kind, size, **others)  # type: ignore[arg-type]
 
 
 def _predict_table(path: Path, out: Path, model: Path, known: Catalogue) -> dict[str, Any]:
@@ -154,32 +134,6 @@ def _predict_table(path: Path, out: Path, model: Path, known: Catalogue) -> dict
     refused = sum(bool(reason) for reason in columns["refused"])
     console.note(f"{len(rows) - refused} rows predicted, {refused} refused, written to {out}")
     return {"out": str(out), "rows": len(rows), "predicted": len(rows) - refused, "refused": refused}
-
-
-def serving_answer(answer: ServingPrediction, price: float | None = None) -> dict[str, Any]:
-    """A prediction as `--json` prints it."""
-    request, memory = answer.request, answer.memory
-    return {
-        "model": request.facts.name, "device": request.device, "gpus": request.gpus, "plan": request.plan,
-        "replicas": request.replicas, "engine": request.engine, "engine_version": request.engine_version,
-        "formats": request.formats, "load": request.load, "ttft_s": answer.ttft_s, "tpot_s": answer.tpot_s,
-        "itl_s": answer.itl_s, "e2e_s": answer.e2e_s, "throughput_tok_s": answer.throughput_tok_s,
-        "throughput_per_gpu_tok_s": answer.throughput_tok_s.scaled(1 / request.gpus),
-        "tokens_per_user_s": inverse(answer.tpot_s.mean), "total_tok_s": answer.total_tok_s, "requests_s": answer.requests_s,
-        "power_w": answer.power_w, "energy_per_token_j": answer.energy_per_token_j,
-        "energy_per_request_j": answer.energy_per_request_j,
-        "cost_per_million_tokens": None if price is None else answer.cost_per_million_tokens(price),
-        "memory": {
-            "weights_b": memory.weights_b, "cache_per_token_b": memory.cache_per_token_b, "activations_b": memory.activations_b,
-            "device_b": memory.device_b, "usable_b": memory.usable_b, "sequences": answer.fitting,
-        },
-        "batch": answer.batch, "step_parts": answer.parts, "coverage": answer.coverage, "notes": answer.notes,
-    }  # fmt: skip
-
-
-def inverse(interval: Interval) -> Interval | None:
-    """One over an interval; None of 0."""
-    return type(interval)(1 / interval.value, 1 / interval.upper, 1 / interval.lower) if interval.lower > 0 else None
 
 
 def _show(answer: ServingPrediction, known: Catalogue, price: float | None) -> None:
@@ -226,6 +180,8 @@ def _latencies(answer: ServingPrediction) -> tuple[tuple[str, Latency], ...]:
 
 
 def _amounts(answer: ServingPrediction, price: float | None) -> list[tuple[str, Any, Any]]:
+    from ...workloads.answers import inverse
+
     gpus = answer.request.gpus
 
     def plain(value: float) -> str:

@@ -89,6 +89,7 @@ PLAIN = {
 }
 ASKED = (
     "predict", "predict/model", "predict/mlir", "predict/columns", "estimate", "rank", "compare", "sweep", "roofline",
+    "llm/predict", "llm/plan",
 )  # fmt: skip
 
 

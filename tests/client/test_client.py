@@ -125,6 +125,15 @@ def test_whole_models_and_programs(client):
     assert programs.answers[0].flops == 2 * 64 * 1024 * 512
 
 
+def test_services_of_language_models(client):
+    lengths = {"input_tokens": 256, "output_tokens": 32}
+    answer = client.llm_predict("meta-llama/Llama-3.1-8B", device="h200", concurrency=4, gpus=2, **lengths)
+    assert (answer.device, answer.replicas) == (GPU, 2)
+    assert answer.ttft_s.p50.value <= answer.ttft_s.p99.value
+    plans = client.llm_plan("meta-llama/Llama-3.1-8B", devices=["h200"], gpus=1, engines=["vllm"], **lengths)
+    assert plans.choices[0].command.startswith("vllm serve")
+
+
 def test_what_can_be_asked_about(client):
     assert client.ready() is True
     devices = {device.name: device for device in client.devices()}

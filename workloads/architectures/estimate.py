@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ...features.device import Device
 from ...features.dtypes import DTYPES
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ...models.predict.prediction import Interval, Prediction, Predictor
-from ..streamed_weights import streamed
+from ..streamed_weights import streamed, weights_b
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
 from .forward import Forward, forward
@@ -109,8 +111,9 @@ def estimate_steps(
         ]  # fmt: skip
         specs = list(dict.fromkeys(kernel.spec for each in runs for kernel in each.kernels))
         by_spec = dict(zip(specs, predictor.predict(specs, [on.name] * len(specs), coverage=coverage), strict=True))
+        read_b = dict(zip(specs, weights_b(specs, on).tolist(), strict=True))
         return [
-            _estimate(facts, step, formats, plan, on, each, by_spec, impl, training)
+            _estimate(facts, step, formats, plan, on, each, by_spec, read_b, impl, training)
             for step, each in zip(some, runs, strict=True)
         ]
 
@@ -152,10 +155,13 @@ _SLOWER = (
 
 def _estimate(
     facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan, on: Device, run: Forward,
-    by_spec: Mapping[KernelSpec, Prediction], impl: str, training: bool,
+    by_spec: Mapping[KernelSpec, Prediction], read_b: Mapping[KernelSpec, float], impl: str, training: bool,
 ) -> Estimate:  # fmt: skip
     single = [by_spec[kernel.spec] for kernel in run.kernels]
-    parts = streamed([k.spec for k in run.kernels], [k.count for k in run.kernels], single, on)
+    parts = streamed(
+        [k.spec for k in run.kernels], [k.count for k in run.kernels], single, on,
+        np.array([read_b[kernel.spec] for kernel in run.kernels]),
+    )  # fmt: skip
     predictions = [
         _read_as(prediction, run.stand_ins.get(kernel.name))
         for kernel, prediction in zip(run.kernels, parts, strict=True)

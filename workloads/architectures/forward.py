@@ -68,10 +68,17 @@ def forward(
     with kernels.repeated(1, "layers"):
         for block in facts.blocks:
             _list_block(kernels, facts, block)
-    if plan.pp > 1:
-        kernels.collective("stages", "send", 2, (plan.pp - 1) * kernels.tokens * facts.hidden)
+    kernels.collectives += stage_sends(facts, kernels.step, formats, plan)
     _list_tail(kernels, facts)
     return Forward(tuple(kernels.lines), kernels.stand_ins, tuple(kernels.collectives))
+
+
+def stage_sends(facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan) -> tuple[Collective, ...]:
+    """What stages send each other in a step of a group of ranks: all in which a plan differs from one of a single stage."""
+    if plan.pp == 1:
+        return ()
+    size_b = (plan.pp - 1) * step.tokens * facts.hidden * formats.itemsize_b
+    return (Collective("stages", "send", 2, size_b, 1),)
 
 
 def check_step(facts: ModelFacts, step: Step) -> None:

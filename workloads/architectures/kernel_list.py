@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from ...features.device import Device
@@ -202,10 +203,7 @@ class KernelList:
         self, family: str, dtype: str, variant: str, sizes: Mapping[str, int], kv_dtype: str | None = None
     ) -> KernelSpec:
         impl = self._impl if get_family(family).unit == "matrix" else ""
-        return KernelSpec.of(
-            family, dtype, variant=variant, impl=impl, kv_dtype=kv_dtype, config=None, threads=self._threads,
-            cache_state="hot", timing=self._timing, **sizes,
-        )  # fmt: skip
+        return _spec_of(family, dtype, variant, impl, kv_dtype, self._threads, self._timing, tuple(sizes.items()))
 
     def product(
         self, name: str, n: int, k: int, *, rows: int | None = None, quantised: bool = True, bias: bool = False
@@ -301,3 +299,15 @@ class KernelList:
     def all_reduce(self, name: str, hidden: int) -> None:
         """The sum over the ranks of `tp` that follows a product split by rows."""
         self.collective(name, "all_reduce", self.plan.tp, self.tokens * hidden)
+
+
+@lru_cache(maxsize=1 << 16)
+def _spec_of(
+    family: str, dtype: str, variant: str, impl: str, kv_dtype: str | None, threads: int | None, timing: str,
+    sizes: tuple[tuple[str, int], ...],
+) -> KernelSpec:  # fmt: skip
+    """A checked spec; steps of one model have most of theirs in common."""
+    return KernelSpec.of(
+        family, dtype, variant=variant, impl=impl, kv_dtype=kv_dtype, config=None, threads=threads, cache_state="hot",
+        timing=timing, **dict(sizes),
+    )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from .batching.step_table import StepTable
 from .request import Load, ServingRequest, scheduler_of
 from .service_profile import ServiceProfile, service_profile
 from .service_steps import ServiceSteps, service_steps
+from .steps import KernelEstimates
 
 SHARES = (0.5, 0.9, 0.99)
 """Percentiles of every latency."""
@@ -106,18 +107,39 @@ class ServingPrediction:
 
 
 class ServingPredictor:
-    """Answers questions; times of steps are shared by questions of one model, device, plan and engine."""
+    """Answers questions; times of steps are shared by those of one model, device, plan and engine, kernels by engines."""
 
     def __init__(self, predictor: ArtifactPredictor) -> None:
         self.predictor = predictor
         self._times: dict[tuple[object, ...], ServiceSteps] = {}
+        self._kernels = KernelEstimates()
+
+    @property
+    def known(self) -> int:
+        """Models, devices, plans, formats and engines together whose steps it keeps."""
+        return len(self._times)
 
     def times(self, request: ServingRequest) -> ServiceSteps:
         """Times of the steps of a question."""
         key = (request.facts, request.device, request.plan, request.formats, request.engine, request.engine_version)
         if key not in self._times:
-            self._times[key] = service_steps(self.predictor, request)
+            self._times[key] = service_steps(self.predictor, request, self._kernels)
         return self._times[key]
+
+    def table(
+        self, request: ServingRequest, profile: ServiceProfile, *, batch: int, length: int, prompt: int, chunk: int,
+        contexts: Sequence[int] = (),
+    ) -> StepTable:  # fmt: skip
+        """A table of the steps of a question's service; sizes are those of `StepTable`.
+
+        Raises:
+            SpecError: a kernel cannot be predicted.
+        """
+        limit_w = self.predictor.devices.get(request.device).fact("tdp_w") or 0.0
+        return StepTable(
+            self.times(request), batch=batch, length=length, prompt=prompt, chunk=chunk, overhead=profile.overhead,
+            waiting_w=WAITING_SHARE * limit_w * request.plan.devices, contexts=contexts,
+        )  # fmt: skip
 
     def predict(self, request: ServingRequest) -> ServingPrediction:
         """What a service gives and takes.
@@ -159,18 +181,21 @@ def set_up(service: ServingPredictor, request: ServingRequest) -> SetUp:
     """
     device = service.predictor.devices.get(request.device)
     profile = service_profile(request.engine, request.engine_version, device.vendor, request.client)
-    load, how, holds = _scheduled(request, device, profile)
+    load, how, holds = scheduled(request, device, profile)
     arrivals = arrivals_of(load, how)
-    table = StepTable(
-        service.times(request), batch=min(how.sequences, len(arrivals.inputs), arrivals.concurrency or how.sequences),
+    table = service.table(
+        request, profile, batch=min(how.sequences, len(arrivals.inputs), arrivals.concurrency or how.sequences),
         length=int(max(arrivals.inputs + arrivals.outputs)), prompt=int(max(arrivals.inputs)), chunk=how.chunk,
-        overhead=profile.overhead, waiting_w=WAITING_SHARE * (device.fact("tdp_w") or 0.0) * request.plan.devices,
     )  # fmt: skip
     return SetUp(profile, table, arrivals, how, holds, device.fact("tdp_w") or math.inf)
 
 
-def _scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) -> tuple[Load, Scheduling, Memory]:
-    """The load of one replica and how its engine schedules it."""
+def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) -> tuple[Load, Scheduling, Memory]:
+    """The load of one replica, how its engine schedules it, and what the fullest device holds.
+
+    Raises:
+        SpecError: the weights leave no room for a cache.
+    """
     load, plan = request.load, request.plan
     if request.replicas > 1 and load.kind != "queued":
         share = load.size / request.replicas

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...features.errors import SpecError, listed
+from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ONE_DEVICE, ParallelPlan
 from ..architectures.step import Formats
@@ -230,3 +231,58 @@ def replicas_of(plan: ParallelPlan, gpus: int | None) -> int:
             f"{plan.devices * max(1, -(-gpus // plan.devices))}", field="gpus",
         )  # fmt: skip
     return gpus // plan.devices
+
+
+def serving_request(
+    facts: ModelFacts, device: str, *, input_tokens: float, output_tokens: float, concurrency: float | None = None,
+    rate: float | None = None, batch: float | None = None, gpus: int | None = None, tp: int = 1, pp: int = 1, ep: int = 1,
+    dp: int = 1, rounds: float = 10.0, requests: int | None = None, spread: float = 0.0, cached: float = 0.0, seed: int = 0,
+    engine: str = "vllm", engine_version: str | None = None, chunk: int | None = None, max_sequences: int | None = None,
+    dtype: str | None = None, weights: str | None = None, kv_dtype: str | None = None,
+) -> ServingRequest:  # fmt: skip
+    """A question in plain numbers and names, as commands and requests give it.
+
+    Args:
+        facts: the model.
+        device: catalogue name of the device.
+        input_tokens: mean tokens of a prompt.
+        output_tokens: mean tokens of an answer.
+        concurrency: requests under way, each answered one followed by the next; or
+        rate: requests per second at random times; or
+        batch: sequences of one static batch.
+        gpus: devices in all; None: those of one plan. More are replicas.
+        tp: devices that split each layer.
+        pp: stages that split the layers.
+        ep: devices that share out the experts.
+        dp: groups of devices whose attention has sequences of its own.
+        rounds: as in `Load`.
+        requests: as in `Load`.
+        spread: as in `Load`.
+        cached: as in `Load`.
+        seed: as in `Load`.
+        engine: any of an engine's names.
+        engine_version: its version; None: the newest known.
+        chunk: most tokens of a step; None: the engine's default.
+        max_sequences: most sequences that run together; None: the engine's default.
+        dtype: format of activations; None: the model's.
+        weights: format of the matrices; None: the model's.
+        kv_dtype: format of the cache; None: that of activations.
+
+    Raises:
+        SpecError: there is no load or more than one, or a value is none that is possible.
+    """
+    sizes = (("closed", concurrency), ("open", rate), ("static", batch))
+    loads = [
+        Load(kind, size, input_tokens, output_tokens, rounds, requests, spread, cached, seed)  # type: ignore[arg-type]
+        for kind, size in sizes if size is not None
+    ]  # fmt: skip
+    if len(loads) != 1:
+        raise SpecError(
+            "say what load there is, one of concurrency, rate (requests per second) and batch", field="load"
+        )
+    plan = ParallelPlan(tp=tp, pp=pp, ep=ep, dp=dp)
+    return ServingRequest(
+        facts=facts, device=device, load=loads[0], formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
+        plan=plan, engine=engine_named(engine), engine_version=engine_version, replicas=replicas_of(plan, gpus), chunk=chunk,
+        sequences=max_sequences,
+    )  # fmt: skip

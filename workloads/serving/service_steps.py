@@ -14,7 +14,7 @@ from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.step import NATIVE_AS, Formats, Step, weight_size_b
 from .engine.profile import shipped_profile
 from .request import ServingRequest
-from .steps import StepTimes
+from .steps import KernelEstimates, StepTimes
 
 IDLE_SHARE = 0.176
 """Power of a GPU that has nothing to run, as a share of its limit, where it is not measured: 123 of 700 W, kernelcast's own
@@ -69,11 +69,13 @@ class ServiceSteps:
         return np.maximum(0.0, self.times.parts(steps)["moe"] - most * self.unquantised.parts(steps)["moe"])
 
 
-def service_steps(predictor: ArtifactPredictor, request: ServingRequest) -> ServiceSteps:
+def service_steps(
+    predictor: ArtifactPredictor, request: ServingRequest, kernels: KernelEstimates | None = None
+) -> ServiceSteps:
     """Times of the steps of a question.
 
     Kernels are those of the device's usual libraries, not one engine's own timings: of TensorRT-LLM's, quantised
-    products of few rows on a B200 take twice as long as its measured steps.
+    products of few rows on a B200 take twice as long as its measured steps. `kernels` keeps their estimates for other engines.
 
     Raises:
         SpecError: the plan cannot split the model.
@@ -92,20 +94,21 @@ def service_steps(predictor: ArtifactPredictor, request: ServingRequest) -> Serv
             request.engine,
             request.engine_version,
             profile,
+            kernels,
         )
 
     formats, device = request.formats, predictor.devices.get(request.device)
     has_experts = any(part.name == "moe" for _, part in request.facts.parts)
     unquantised = None
-    if has_experts and formats.experts != formats.dtype and _multiplies(device, formats.experts):
+    if has_experts and formats.experts != formats.dtype and multiplies(device, formats.experts):
         unquantised = times(replace(formats, experts=formats.dtype))
     return ServiceSteps(
         times(formats), unquantised, weight_size_b(formats.experts) / weight_size_b(formats.dtype), _resting_w(device)
     )
 
 
-def _multiplies(device: Device, dtype: str) -> bool:
-    """Whether a device's matrix units multiply a format."""
+def multiplies(device: Device, dtype: str) -> bool:
+    """Whether a device's matrix units multiply a format, and not only another in its place."""
     name = NATIVE_AS.get(dtype, dtype)
     try:
         return device.peak_flops_per_s(name, "matrix")[1] == name

@@ -8,14 +8,15 @@ doubling. Steps of one form share their kernels, so that many steps cost a few m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...features.batch.cases import Floats
 from ...models.predict.predictor import ArtifactPredictor
-from ..architectures.estimate import Estimate, estimate_steps
+from ..architectures.estimate import Estimate, estimate_steps, formats_of
 from ..architectures.facts import ModelFacts
+from ..architectures.forward import stage_sends
 from ..architectures.plan import ParallelPlan
 from ..architectures.step import Formats, Sequences, Step
 from .engine.collectives import collectives_seconds
@@ -42,12 +43,47 @@ class _Cost:
     energy_j: float
 
 
+class KernelEstimates:
+    """Estimates of steps' kernels, which engines that run the same kernels share."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], dict[Step, Estimate]] = {}
+
+    def of(
+        self, predictor: ArtifactPredictor, facts: ModelFacts, device: str, plan: ParallelPlan, formats: Formats | None,
+        impl: str, steps: Sequence[Step],
+    ) -> list[Estimate]:  # fmt: skip
+        """Estimates of steps, each computed when it is first asked for; errors are those of `estimate_steps`.
+
+        Of stages they have kernels and collectives; `memory` is that of a plan of one.
+        """
+        formats = formats_of(facts) if formats is None else formats
+        # Stages run one after the other what one rank of all layers would: their kernels are the same.
+        one_stage = replace(plan, pp=1)
+        known = self._known.setdefault((facts, device, one_stage, formats, impl), {})
+        new = [step for step in dict.fromkeys(steps) if step not in known]
+        for start in range(0, len(new), _CHUNK):
+            for item in estimate_steps(
+                predictor, facts, new[start : start + _CHUNK], device, plan=one_stage, formats=formats, impl=impl
+            ):  # fmt: skip
+                known[item.step] = item
+        if plan.pp == 1:
+            return [known[step] for step in steps]
+        return [
+            replace(known[step], plan=plan, collectives=(
+                *known[step].collectives, *stage_sends(facts, step.share(plan.dp), formats, plan)
+            ))
+            for step in steps
+        ]  # fmt: skip
+
+
 class StepTimes:
     """Times of steps of one model on one device under one plan, in one engine; every form of step is computed once."""
 
     def __init__(
         self, predictor: ArtifactPredictor, facts: ModelFacts, device: str, plan: ParallelPlan, formats: Formats | None = None,
         engine: str = "vllm", engine_version: str | None = None, profile: EngineProfile | None = None,
+        kernels: KernelEstimates | None = None,
     ) -> None:  # fmt: skip
         """What steps are times of.
 
@@ -60,6 +96,7 @@ class StepTimes:
             engine: the engine, `vllm`, `sglang` or `trtllm`.
             engine_version: its version; None is the newest known.
             profile: what the engine adds; None: the shipped profile of the nearest version.
+            kernels: estimates that several engines share; None: its own.
 
         Raises:
             SpecError: the engine is unknown, or the plan cannot split the model.
@@ -70,6 +107,7 @@ class StepTimes:
         self.engine = engine_name(engine)
         self.profile = profile or shipped_profile(engine, engine_version)
         self._layers = LayerCounts.of(facts)
+        self._kernels = kernels or KernelEstimates()
         self._forms: dict[Step, Step] = {}
         self._costs: dict[Step, _Cost] = {}
 
@@ -128,13 +166,10 @@ class StepTimes:
     def _costs_of(self, steps: Sequence[Step]) -> list[_Cost]:
         forms = [self._forms.get(step) or self._forms.setdefault(step, self._form(step)) for step in steps]
         new = [form for form in dict.fromkeys(forms) if form not in self._costs]
-        for start in range(0, len(new), _CHUNK):
-            some = new[start : start + _CHUNK]
-            for item in estimate_steps(
-                self.predictor, self.facts, some, self.device.name, plan=self.plan, formats=self.formats,
-                impl=self.profile.impl,
-            ):  # fmt: skip
-                self._costs[item.step] = self._cost(item)
+        for item in self._kernels.of(
+            self.predictor, self.facts, self.device.name, self.plan, self.formats, self.profile.impl, new
+        ):  # fmt: skip
+            self._costs[item.step] = self._cost(item)
         return [self._costs[form] for form in forms]
 
     def _cost(self, item: Estimate) -> _Cost:

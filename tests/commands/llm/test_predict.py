@@ -39,7 +39,7 @@ def test_the_screen_names_what_was_asked(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("more", "word"),
     [
-        ((), "--concurrency"), (("--concurrency", "8", "--rate", "1"), "one of"), (("--batch", "0"), "batch"),
+        ((), "concurrency"), (("--concurrency", "8", "--rate", "1"), "one of"), (("--batch", "0"), "batch"),
         (("--batch", "1", "--tp", "3"), "does not divide"), (("--batch", "1", "--gpus", "3", "--tp", "2"), "no multiple"),
         (("--batch", "1", "--engine", "tgi"), "no engine"), (("--batch", "1", "--prices", "-1"), "price"),
         (("--batch", "1", "--max-sequences", "0"), "sequences"),

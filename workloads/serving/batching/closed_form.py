@@ -27,11 +27,13 @@ class Steady:
         ttft_s: Time to the first token.
         tpot_s: Time per token after it.
         throughput_tok_s: Tokens of answers per second.
+        energy_per_token_j: Joules of all devices per token of an answer; NaN where the table knows none.
     """
 
     ttft_s: float
     tpot_s: float
     throughput_tok_s: float
+    energy_per_token_j: float = float("nan")
 
 
 def static_batch(table: StepTable, batch: int, input_tokens: int, output_tokens: int, how: Scheduling) -> Steady:
@@ -62,16 +64,23 @@ def static_batch(table: StepTable, batch: int, input_tokens: int, output_tokens:
 def closed_loop(table: StepTable, concurrency: int, input_tokens: int, output_tokens: int, how: Scheduling) -> Steady:
     """A closed loop in its steady state."""
     context = input_tokens + output_tokens / 2
-    decode_s = table.decoding(concurrency)(context)
     beside = concurrency - 1 if how.mixes else 0
-    left, prompt_s, more_s = input_tokens, 0.0, 0.0
+    decode_s, decode_j = (table.decoding(concurrency, energy=energy)(context) for energy in (False, True))
+    left = max(input_tokens - int(how.cached * input_tokens), 1)
+    prompt_s = more_s = more_j = 0.0
     while left > 0:
         new = min(left, max(how.chunk - beside, 1)) if how.splits else left
-        step_s = table.mixed(beside, context if beside else 0.0, [(new, input_tokens - left)])
+        step = beside, context if beside else 0.0, [(new, input_tokens - left)]
+        step_s = table.mixed(*step)
         prompt_s += step_s
         more_s += step_s - (decode_s if how.mixes else 0.0)
+        more_j += table.mixed(*step, energy=True) - (decode_j if how.mixes else 0.0)
         left -= new
-    tpot_s = decode_s + concurrency / output_tokens * max(more_s, 0.0)
+    per_step = concurrency / output_tokens
+    tpot_s = decode_s + per_step * max(more_s, 0.0)
+    step_j = (decode_j + per_step * max(more_j, 0.0)) if table.knows_energy else float("nan")
     # A request waits for half of the step that runs when it comes.
     ttft_s = prompt_s + tpot_s / 2
-    return Steady(ttft_s + how.between_s, tpot_s, concurrency * output_tokens / (ttft_s + tpot_s * (output_tokens - 1)))
+    # Answers of few tokens wait for each other's prompts longer than that; steps still give no more than this.
+    request_s = max(ttft_s + tpot_s * (output_tokens - 1), tpot_s * output_tokens)
+    return Steady(ttft_s + how.between_s, tpot_s, concurrency * output_tokens / request_s, step_j / concurrency)

@@ -98,7 +98,7 @@ class StepTable:
 
     def __init__(
         self, steps: Steps, *, batch: int, length: int, prompt: int, chunk: int, overhead: Overhead = NO_OVERHEAD,
-        waiting_w: float = 0.0,
+        waiting_w: float = 0.0, contexts: Sequence[int] = (),
     ) -> None:  # fmt: skip
         """Fill the tables.
 
@@ -110,9 +110,10 @@ class StepTable:
             length: most positions of a sequence.
             prompt: most tokens of a prompt.
             chunk: most tokens of a step.
+            contexts: positions of decode steps between which is read; empty: a grid up to `length`.
         """
         batches = sorted({*_grid(1, 1, 2, batch, below=True), batch})
-        contexts = _grid(1, 128, 4, length)
+        contexts = list(contexts) or _grid(1, 128, 4, length)
         tokens = _grid(1, 2, 2, min(chunk, batch * prompt) + batch)
         prompts = _grid(_SHORT, 2 * _SHORT, 2, min(prompt, chunk))
         cached = _grid(0, 1024, 4, prompt - chunk) if prompt > chunk else [0]

@@ -1,0 +1,240 @@
+"""POST /v1/llm/predict and /v1/llm/plan: what a service of a language model gives and takes, and the best plans for one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from ...features.device import Catalogue
+from ...features.errors import SpecError, listed
+from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
+from ...models.predict.predictor import ArtifactPredictor
+from ...workloads.answers import plans_answer, serving_answer
+from ...workloads.architectures.config.catalogue import model_facts
+from ...workloads.architectures.config.reading import read_facts
+from ...workloads.architectures.facts import ModelFacts
+from ...workloads.serving.planning.planner import plan_service
+from ...workloads.serving.planning.question import MAX_CHOICES, MAX_PRICE, PlanQuestion, plan_question
+from ...workloads.serving.planning.space import Refusals, settings
+from ...workloads.serving.predict import ServingPredictor
+from ...workloads.serving.request import MAX_REQUESTS, ServingRequest, scheduler_of, serving_request
+from ..model_source import LoadedModel
+from ..transport.bodies import read_object, refuse_duplicate_names
+from ..transport.problems import ProblemError, field_problem, invalid, invalid_field
+from .thread_endpoint import Call
+
+MAX_PASSES = 100_000
+"""Most requests simulated times the steps that each prompt takes: about a second's work."""
+MAX_SETTINGS = 300
+"""Most devices, splits, formats and engines together that a request plans with, twice as many of models with experts: some
+20 ms of processor time each the first time, six seconds in all."""
+
+MAX_NUMBER = 1e15
+"""Largest number taken, so that products of several stay finite."""
+NUMBER, WHOLE = f"a number of at most {MAX_NUMBER:g}", f"a whole number between 0 and {MAX_REQUESTS}"
+TEXT, TEXTS = f"text of at most {MAX_TEXT} characters", f"a list of one to {MAX_CHOICES} texts"
+_LOAD = {"input_tokens": NUMBER, "output_tokens": NUMBER, "concurrency": NUMBER, "rate": NUMBER, "cached": NUMBER}
+_FORMATS = {"dtype": TEXT, "kv_dtype": TEXT}
+PREDICT_FIELDS: Mapping[str, str] = {
+    **_LOAD, **_FORMATS, "device": TEXT, "gpus": WHOLE, "batch": NUMBER, "rounds": NUMBER, "requests": WHOLE, "spread": NUMBER,
+    "seed": WHOLE, "engine": TEXT, "engine_version": TEXT, "chunk": WHOLE, "max_sequences": WHOLE, "weights": TEXT,
+    "price_per_hour": NUMBER,
+}  # fmt: skip
+"""Fields of a prediction beside the model and `plan`, and what each is."""
+PLAN_FIELDS: Mapping[str, str] = {
+    **_LOAD, **_FORMATS, "devices": TEXTS, "gpus": WHOLE, "ttft_s": NUMBER, "tpot_s": NUMBER, "engines": TEXTS,
+    "weights": TEXTS,
+    "power_budget_w": NUMBER,
+}  # fmt: skip
+"""Fields of a plan beside the model and `price_per_hour`."""
+SPLIT = ("tp", "pp", "ep", "dp")
+SOURCES = ("model", "config")
+_WANTED = (
+    '{"model": "meta-llama/Llama-3.1-8B", "device": …, "input_tokens": 1024, "output_tokens": 256, "concurrency": 32}'
+)
+_PLAN_WANTED = (
+    '{"model": "meta-llama/Llama-3.1-8B", "devices": […], "gpus": 8, "input_tokens": 1024, "output_tokens": 256}'
+)
+_PATHS: Mapping[str, str] = {
+    **{name: f"plan.{name}" for name in SPLIT}, "load": "concurrency", "sequences": "max_sequences", "prices": "price_per_hour",
+    "memory": "gpus",
+}  # fmt: skip
+"""Fields of a request by those that errors name."""
+_OF_LISTS = {"device": "devices", "engine": "engines"}
+"""The same where a request lists what may be chosen."""
+_T = TypeVar("_T")
+
+
+MOST_KEPT = 1000
+"""Settings whose steps are kept for later requests, some 20 kB each; then the server starts afresh."""
+
+
+class LlmAnswers:
+    """Answers of both routes, which share steps that are known already."""
+
+    def __init__(self) -> None:
+        self._current: tuple[LoadedModel, ServingPredictor] | None = None
+
+    def predict(self, call: Call, body: bytes) -> bytes:
+        """The JSON answer to a JSON request of `/v1/llm/predict`.
+
+        Raises:
+            ProblemError: the request is not acceptable.
+        """
+        request, price = read_prediction(body, call.loaded.catalogue)
+        answer = naming_field(lambda: self._service(call).predict(request))
+        return msgspec.json.encode(serving_answer(answer, price))
+
+    def plan(self, call: Call, body: bytes) -> bytes:
+        """The JSON answer to a JSON request of `/v1/llm/plan`.
+
+        Raises:
+            ProblemError: the request is not acceptable.
+        """
+        question = read_plan(body, call.loaded.catalogue)
+        answer = naming_field(lambda: plan_service(self._service(call), question))
+        return msgspec.json.encode(plans_answer(answer))
+
+    def _service(self, call: Call) -> ServingPredictor:
+        """The predictor of services on the model that is loaded now."""
+        current = self._current
+        if current is None or current[0] is not call.loaded or current[1].known > MOST_KEPT:
+            # A request that still works with the one before keeps it.
+            current = self._current = (call.loaded, ServingPredictor(cast("ArtifactPredictor", call.loaded.predictor)))
+        return current[1]
+
+
+def read_prediction(body: bytes, catalogue: Catalogue) -> tuple[ServingRequest, float | None]:
+    """The service that a JSON body asks about, and the price of one device for an hour.
+
+    Raises:
+        ProblemError: 400 for a body that is not JSON, 413 for one that takes too long to simulate, 422 naming what is wrong.
+    """
+    root, values = _read(body, _WANTED, PREDICT_FIELDS, "plan", ("device", "input_tokens", "output_tokens"))
+    price = values.pop("price_per_hour", None)
+    if price is not None and not 0 <= price <= MAX_PRICE:
+        raise invalid_field("price_per_hour", f"must be a price between 0 and {MAX_PRICE:g}, got {price:g}")
+    split = root.get("plan") or {}
+    if not isinstance(split, dict):
+        raise invalid_field("plan", f"must be an object of {listed(SPLIT)}, not {kind_of(split)}")
+    if unknown := [name for name in split if name not in SPLIT]:
+        raise invalid_field(f"plan.{shown_name(unknown[0])}", f"unknown field; a plan has {listed(SPLIT)}")
+    facts = _facts(root)
+
+    def checked() -> ServingRequest:
+        device = catalogue.get(values.pop("device")).name
+        return serving_request(facts, device, **split, **values)
+
+    request = naming_field(checked)
+    chunk = request.chunk or scheduler_of(request.engine, request.engine_version).chunk
+    passes = _requests(request) * (1 + math.ceil(request.load.input_tokens / chunk))
+    if passes > MAX_PASSES:
+        wanted = f"{passes:,.0f} steps with prompts are too many for one answer"
+        raise ProblemError(413, f"{wanted}; at most {MAX_PASSES:,} are simulated, give fewer `requests`")
+    return request, price
+
+
+def _requests(request: ServingRequest) -> float:
+    """Requests that are simulated at most."""
+    load = request.load
+    return load.requests or {"open": 1000.0, "static": load.size}.get(load.kind, max(4000.0, load.size))
+
+
+def read_plan(body: bytes, catalogue: Catalogue) -> PlanQuestion:
+    """The question to a planner in a JSON body.
+
+    Raises:
+        ProblemError: 400 for a body that is not JSON, 413 for more than `MAX_SETTINGS`, 422 naming what is wrong.
+    """
+    root, values = _read(
+        body, _PLAN_WANTED, PLAN_FIELDS, "price_per_hour", ("devices", "gpus", "input_tokens", "output_tokens")
+    )
+    prices = root.get("price_per_hour")
+    if prices is not None and not isinstance(prices, dict):
+        raise invalid_field("price_per_hour", f"must be an object of prices by device, not {kind_of(prices)}")
+    facts = _facts(root)
+
+    def checked() -> PlanQuestion:
+        return plan_question(facts, values.pop("devices"), catalogue, prices=prices, **values)
+
+    question = naming_field(checked, _OF_LISTS)
+    count = naming_field(lambda: sum(1 for _ in settings(question, catalogue, Refusals())))
+    if any(part.name == "moe" for _, part in facts.parts):
+        # Steps with experts take twice as long to estimate.
+        count *= 2
+    if count > MAX_SETTINGS:
+        wanted = f"{count} devices, splits, formats and engines together in one request"
+        raise ProblemError(413, f"{wanted}; at most {MAX_SETTINGS} are compared, ask for fewer of them")
+    return question
+
+
+def _read(
+    body: bytes, wanted: str, fields: Mapping[str, str], other: str, needed: tuple[str, ...]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The object of a body, and its plain fields that are no null, each of the kind that it should be."""
+    root = read_object(body, wanted)
+    known = (*SOURCES, other, *fields)
+    if unknown := [name for name in root if name not in known]:
+        raise invalid_field(shown_name(unknown[0]), f"unknown field; possible are {listed(known)}")
+    inner = [root[name] for name in ("config", other) if isinstance(root.get(name), dict)]
+    refuse_duplicate_names(body, root, [root, *inner])
+    values = {name: root[name] for name in fields if root.get(name) is not None}
+    for name, value in values.items():
+        if not _CHECKS[fields[name]](value):
+            shown = shown_name(value) if type(value) in (int, float) else kind_of(value)
+            raise invalid_field(name, f"must be {fields[name]}, not {shown}")
+    if missing := [name for name in needed if name not in values]:
+        raise invalid_field(missing[0], f"is missing: {wanted}")
+    return root, values
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_TEXT
+
+
+_CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    NUMBER: lambda value: isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER,
+    WHOLE: lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_REQUESTS,
+    TEXT: _is_text,
+    TEXTS: lambda value: isinstance(value, list) and 1 <= len(value) <= MAX_CHOICES and all(map(_is_text, value)),
+}
+
+
+def _facts(root: Mapping[str, Any]) -> ModelFacts:
+    if len(sources := [name for name in SOURCES if root.get(name) is not None]) != 1:
+        got = f", got {listed(sources)}" if sources else ""
+        raise invalid_field("model", f"give one of {listed(SOURCES)}{got}")
+    if sources == ["model"]:
+        name = root["model"]
+        if not _is_text(name) or not name:
+            raise invalid_field("model", f"must be the name of a model that ships, of at most {MAX_TEXT} characters")
+        # The name alone: `facts_of` would read files.
+        return naming_field(lambda: model_facts(name))
+    config = root["config"]
+    if not isinstance(config, dict):
+        raise invalid_field("config", f"must be the object of a config.json, not {kind_of(config)}")
+    title = config.get("_name_or_path")
+    try:
+        return read_facts(config, title if isinstance(title, str) and title else "model", source="the request")
+    except SpecError as error:
+        raise invalid([field_problem(error, f"config.{error.field}" if error.field else "config")]) from error
+
+
+def naming_field(work: Callable[[], _T], fields: Mapping[str, str] = {}) -> _T:
+    """The result of the work; what is wrong with its input is a problem of the field the error names.
+
+    Args:
+        work: what is done.
+        fields: fields of the request by those that errors name, where `_PATHS` has others.
+
+    Raises:
+        ProblemError: 422 with the error's words.
+    """
+    try:
+        return work()
+    except SpecError as error:
+        name = error.field or ""
+        raise invalid([field_problem(error, fields.get(name) or _PATHS.get(name, name))]) from error

@@ -1,0 +1,140 @@
+"""`kernelcast llm fleet`: which mix of GPUs serves requests of many sizes at least cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...features.errors import SpecError
+from .. import console
+from . import plan
+
+if TYPE_CHECKING:
+    from ...workloads.serving.planning.fleet import Bucket, Fleet
+    from ...workloads.serving.planning.question import PlanQuestion
+
+NAMES = ("input_tokens", "output_tokens", "weight")
+"""Columns of a table of sizes; `weight`, how often a size occurs, may be missing."""
+
+
+def fleet(
+    what: plan.ModelName,
+    devices: plan.DeviceNames,
+    gpus: Annotated[int, typer.Option(help="Most GPUs in all.")],
+    rate: Annotated[float, typer.Option(help="Requests per second in all.")],
+    sizes: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="Sizes of requests: input_tokens, output_tokens and, if you like, weight."),
+    ],
+    ttft: plan.MostTtft = None,
+    tpot: plan.MostTpot = None,
+    prices: plan.Prices = None,
+    engines: plan.Engines = plan.ALL_ENGINES,
+    weights: plan.Weights = "",
+    dtype: plan.Dtype = None,
+    kv_dtype: plan.CacheDtype = None,
+    power_budget: plan.PowerBudget = None,
+    model: console.Model = None,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
+) -> None:
+    """Choose a mix of GPUs for requests of many sizes: kernelcast llm fleet MODEL --devices h100-sxm,l40s --gpus 16 --rate 20
+    --sizes trace.csv --tpot 0.05 --prices prices.yaml
+
+    An integer program chooses the replicas and which sizes each takes. It needs the extra `calibrate`.
+    """
+    known = console.read_catalogue(device_file)
+    with console.plain_errors("llm fleet", "calibrate"):
+        # First, so that a missing package is said before the sweeps.
+        import scipy.optimize  # noqa: F401
+
+        from ...models.predict.predictor import load_predictor
+        from ...workloads.architectures.config.catalogue import facts_of
+        from ...workloads.serving.planning.fleet import plan_fleet
+        from ...workloads.serving.planning.question import plan_question
+        from ...workloads.serving.predict import ServingPredictor
+
+        buckets = read_sizes(sizes)
+        question = plan_question(
+            facts_of(what), console.words(devices), known, gpus=gpus,
+            input_tokens=sum(item.share * item.input_tokens for item in buckets),
+            output_tokens=sum(item.share * item.output_tokens for item in buckets), rate=rate, ttft_s=ttft, tpot_s=tpot,
+            prices=prices, engines=console.words(engines), weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype,
+            power_budget_w=power_budget,
+        )  # fmt: skip
+        answer = plan_fleet(ServingPredictor(load_predictor(console.model_dir(model), known)), question, buckets)
+    if as_json:
+        console.print_json({
+            "model": question.facts.name, "gpus": answer.gpus, "cost_unit": question.cost_unit,
+            "cost_per_hour": answer.cost_per_hour, "cost_per_million_tokens": answer.cost_per_million_tokens,
+            "one_kind_cost_per_hour": answer.one_kind, "buckets": answer.buckets,
+            "kinds": [
+                {
+                    "device": kind.setting.device, "plan": kind.setting.plan, "formats": kind.setting.formats,
+                    "engine": kind.setting.engine, "replicas": kind.replicas, "gpus": kind.gpus,
+                    "capacity_requests_s": kind.capacity.tolist(), "shares": kind.shares.tolist(),
+                }
+                for kind in answer.kinds
+            ],
+            "notes": answer.notes,
+        })  # fmt: skip
+    else:
+        _show(question, answer)
+
+
+def read_sizes(path: Path) -> tuple[Bucket, ...]:
+    """The buckets of a table of sizes.
+
+    Raises:
+        SpecError: the table cannot be read, lacks a column, or holds what is no length.
+    """
+    import numpy as np
+
+    from ...datasets.rows.table_columns import read_table
+    from ...workloads.serving.planning.fleet import buckets_of
+
+    table = read_table(path, frozenset())
+    if missing := [name for name in NAMES[:2] if name not in table.column_names]:
+        raise SpecError(f"{path} has no column {missing[0]}; sizes need {' and '.join(NAMES[:2])}", field=missing[0])
+    columns = []
+    for name in NAMES:
+        if name not in table.column_names:
+            continue
+        try:
+            columns.append(np.array(table[name].to_pylist(), dtype=np.float64))
+        except (TypeError, ValueError) as error:
+            raise SpecError(f"{path}: {name} must be a number in every row", field=name) from error
+    return buckets_of(*columns)
+
+
+def _show(question: PlanQuestion, answer: Fleet) -> None:
+    screen = console.out()
+    screen.print(f"{question.facts.name}: {question.rate:g} requests/s on {answer.gpus} GPUs", soft_wrap=True)
+    for kind in answer.kinds:
+        setting = kind.setting
+        console.show_fact(
+            f"{kind.replicas} ×", f"{setting.plan.devices} × {setting.device} ({setting.plan}), {setting.formats.weights} "
+            f"weights, {setting.engine}",
+        )  # fmt: skip
+    console.show_fact(
+        "cost", f"{answer.cost_per_hour:.4g} per hour, {answer.cost_per_million_tokens:.4g} per million tokens, in "
+        f"{question.cost_unit}"
+    )  # fmt: skip
+    if answer.one_kind is not None:
+        saved = 100 * (1 - answer.cost_per_hour / answer.one_kind)
+        console.show_fact("one kind", f"{answer.one_kind:.4g} per hour, {saved:.0f} % saved by mixing")
+    for remark in answer.notes:
+        console.show_fact("note", remark)
+    heads = ("input", "output", "requests")
+    names = [f"{place + 1}: {kind.setting.device}" for place, kind in enumerate(answer.kinds)]
+    rows = [
+        (
+            f"{bucket.input_tokens:.0f}", f"{bucket.output_tokens:.0f}", f"{100 * bucket.share:.1f} %",
+            *(f"{100 * kind.shares[place]:.0f} %" for kind in answer.kinds),
+        )
+        for place, bucket in enumerate(answer.buckets)
+    ]  # fmt: skip
+    screen.print()
+    console.show_table((*heads, *names), rows, numbers=(*heads, *names), title="which replicas take which sizes")

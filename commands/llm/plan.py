@@ -1,0 +1,207 @@
+"""`kernelcast llm plan`: which GPUs, plan and settings serve a model best, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .. import console
+
+if TYPE_CHECKING:
+    from ...workloads.serving.planning.disaggregated import Split
+    from ...workloads.serving.planning.planner import Choice, PlanAnswer
+    from ...workloads.serving.planning.sweep import Candidate
+
+SHOWN = 12
+"""Most plans of the Pareto front on the screen, evenly chosen; `--json` has all."""
+
+
+ALL_ENGINES = "vllm,sglang,trtllm"
+
+ModelName = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A model that ships, such as meta-llama/Llama-3.1-70B, or a config.json.")
+]
+DeviceNames = Annotated[
+    str, typer.Option("--devices", metavar="NAMES", help="GPUs to choose among, separated by commas.")
+]
+MostTtft = Annotated[
+    float | None, typer.Option("--ttft", metavar="S", help="Longest time to the first token, median request.")
+]
+MostTpot = Annotated[float | None, typer.Option("--tpot", metavar="S", help="Longest time per token, median request.")]
+Prices = Annotated[
+    Path | None,
+    typer.Option("--prices", metavar="YAML", help="Price of one GPU for an hour, a line `h100-sxm: 2.5` each."),
+]
+Engines = Annotated[str, typer.Option("--engines", metavar="NAMES", help="Engines to choose among.")]
+Weights = Annotated[
+    str,
+    typer.Option(
+        "--weights", metavar="FORMATS", help="Formats of the matrices; default: the model's own, and fp8 where native."
+    ),
+]
+Dtype = Annotated[str | None, typer.Option("--dtype", help="Number format of activations; default: the model's.")]
+CacheDtype = Annotated[
+    str | None, typer.Option("--kv-dtype", help="Number format of the cache; default: that of activations.")
+]
+PowerBudget = Annotated[
+    float | None, typer.Option("--power-budget", metavar="W", help="Watts of all GPUs together; hosts are not in it.")
+]
+
+
+def plan(
+    what: ModelName,
+    devices: DeviceNames,
+    gpus: Annotated[int, typer.Option(help="GPUs in all; at most so many where a load is given.")],
+    input_tokens: Annotated[float, typer.Option("--input", metavar="N", help="Mean tokens of a prompt.")],
+    output_tokens: Annotated[float, typer.Option("--output", metavar="N", help="Mean tokens of an answer.")],
+    concurrency: Annotated[
+        float | None, typer.Option(help="Requests under way in all; default: the planner chooses.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests per second in all, at random times.")] = None,
+    ttft: MostTtft = None,
+    tpot: MostTpot = None,
+    prices: Prices = None,
+    engines: Engines = ALL_ENGINES,
+    weights: Weights = "",
+    dtype: Dtype = None,
+    kv_dtype: CacheDtype = None,
+    power_budget: PowerBudget = None,
+    cached: Annotated[float, typer.Option(help="Share of a prompt that the prefix cache already has.")] = 0.0,
+    model: console.Model = None,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
+) -> None:
+    """Choose GPUs, plan and settings of a service: thousands of plans are compared, and the best for each aim simulated.
+
+    kernelcast llm plan meta-llama/Llama-3.1-70B --devices h100-sxm,h200,l40s --gpus 8 --input 2048 --output 256 --tpot 0.05
+
+    kernelcast llm plan MODEL --devices h100-sxm,l40s --gpus 16 --input 1024 --output 256 --rate 20 --prices prices.yaml
+    """
+    known = console.read_catalogue(device_file)
+    from ...models.predict.predictor import load_predictor
+    from ...workloads.architectures.config.catalogue import facts_of
+    from ...workloads.serving.planning.planner import plan_service
+    from ...workloads.serving.planning.question import plan_question
+    from ...workloads.serving.predict import ServingPredictor
+
+    question = plan_question(
+        facts_of(what), console.words(devices), known, gpus=gpus, input_tokens=input_tokens, output_tokens=output_tokens,
+        concurrency=concurrency, rate=rate, ttft_s=ttft, tpot_s=tpot, prices=prices, engines=console.words(engines),
+        weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype, power_budget_w=power_budget, cached=cached,
+    )  # fmt: skip
+    service = ServingPredictor(load_predictor(console.model_dir(model), known))
+    with console.progress_bar() as progress:
+        answer = plan_service(service, question, lambda name: progress(name, 0, 0))
+    if as_json:
+        from ...workloads.answers import plans_answer
+
+        console.print_json(plans_answer(answer))
+    else:
+        _show(answer)
+
+
+def _show(answer: PlanAnswer) -> None:
+    question = answer.question
+    screen = console.out()
+    screen.print(
+        f"{question.facts.name}: {answer.plans:,} plans of up to {question.gpus} GPUs, {answer.possible:,} possible",
+        soft_wrap=True,
+    )
+    for kind, item in answer.refusals.items():
+        console.show_fact(kind, f"{item.count:,} refused, nearest: {item.nearest}")
+    for choice in answer.choices:
+        _show_choice(choice)
+    if answer.split is not None:
+        _show_split(answer.split)
+    front = _evenly(answer.front, SHOWN)
+    _show_plans(front, f"no plan beats these in cost, time and energy together ({len(front)} of {len(answer.front)})")
+    if len(answer.by_gpus) > 1:
+        _show_plans(answer.by_gpus, "least cost by number of GPUs")
+    console.note(f"cost in {question.cost_unit} per million tokens of answers; tables are steady states in closed form")
+
+
+def _show_choice(choice: Choice) -> None:
+    from rich.text import Text
+
+    from ...workloads.serving.planning.choice import AIMS
+
+    screen, service = console.out(), choice.service
+    screen.print()
+    screen.print(Text.assemble((AIMS[choice.aim].title, "bold"), f": {_title(choice.plan)}"), soft_wrap=True)
+    energy = "unknown" if service.energy_per_token_j is None else console.joules(service.energy_per_token_j.value)
+    cost = choice.cost_per_million_tokens
+    console.show_fact(
+        "simulated",
+        f"first token {console.seconds(service.ttft_s.p50.value)}, per token {console.seconds(service.tpot_s.p50.value)} "
+        f"({console.between(service.tpot_s.p50, console.seconds)}), {service.throughput_tok_s.value:,.4g} tokens/s, "
+        f"{energy} per token, cost {cost.value:.4g} ({console.between(cost, _plain)})",
+    )
+    if choice.runner_up is not None:
+        sure = "" if choice.probability is None else f"; better than it with probability {choice.probability:.2f}"
+        console.show_fact("next", f"{_title(choice.runner_up)}{sure}")
+    console.show_fact("command", choice.command)
+    for remark in choice.notes:
+        console.show_fact("note", remark)
+
+
+def _show_split(item: Split) -> None:
+    from rich.text import Text
+
+    parts = (
+        f"{workers} × {setting.plan.devices} GPUs ({setting.plan}) for {what}"
+        for workers, setting, what in (
+            (item.prefill_workers, item.prefill, "prompts"), (item.decode_workers, item.decode, "answers")
+        )
+    )  # fmt: skip
+    setting = item.decode
+    console.out().print()
+    console.out().print(
+        Text.assemble(
+            ("prompts and answers apart, least cost", "bold"),
+            f": {item.gpus} × {setting.device}, {', '.join(parts)}, {setting.formats.weights} weights, {setting.engine}",
+        ),
+        soft_wrap=True,
+    )
+    console.show_fact(
+        "steady", f"first token {console.seconds(item.ttft_s)}, per token {console.seconds(item.tpot_s)}, "
+        f"{item.throughput_tok_s:,.4g} tokens/s, {_plain(item.energy_per_token_j)} J per token, cost "
+        f"{item.cost_per_million_tokens:.4g}; a cache is sent in {console.seconds(item.transfer_s)}",
+    )  # fmt: skip
+
+
+def _title(item: Candidate) -> str:
+    setting = item.setting
+    return (
+        f"{item.gpus} × {setting.device} as {item.replicas} of ({setting.plan}), {setting.formats.weights} weights, "
+        f"{setting.engine}, {item.concurrency} requests each, steps of {item.chunk}"
+    )
+
+
+def _show_plans(items: Sequence[Candidate], title: str) -> None:
+    numbers = ("GPUs", "requests", "first token", "per token", "tokens/s", "J/token", "cost")
+    heads = ("GPUs", "device", "replicas of", "weights", "engine", *numbers[1:])
+    rows = [
+        (
+            str(item.gpus), item.setting.device, f"{item.replicas} × ({item.setting.plan})", item.setting.formats.weights,
+            item.setting.engine, str(item.concurrency * item.replicas), console.seconds(item.ttft_s),
+            console.seconds(item.tpot_s), f"{item.throughput_tok_s:,.4g}", _plain(item.energy_per_token_j),
+            _plain(item.cost_per_million_tokens),
+        )
+        for item in items
+    ]  # fmt: skip
+    console.out().print()
+    console.show_table(heads, rows, numbers=numbers, title=title)
+
+
+def _plain(value: float) -> str:
+    return "unknown" if value != value else f"{value:,.4g}"
+
+
+def _evenly(items: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of the items, evenly chosen, both ends among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(place * (len(items) - 1) / (most - 1))] for place in range(most)]

@@ -1,0 +1,101 @@
+"""POST /v1/llm/predict and /v1/llm/plan: answers, and problems of every bad input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+PREDICT: dict[str, Any] = {
+    "model": "meta-llama/Llama-3.1-8B", "device": "h100-sxm", "input_tokens": 512, "output_tokens": 64, "concurrency": 8,
+    "price_per_hour": 2.5,
+}  # fmt: skip
+PLAN: dict[str, Any] = {
+    "model": "meta-llama/Llama-3.1-8B", "devices": ["h100-sxm", "l40s"], "gpus": 2, "input_tokens": 512, "output_tokens": 64,
+    "engines": ["vllm"],
+}  # fmt: skip
+CONFIG: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "intermediate_size": 8192, "vocab_size": 128256,
+}  # fmt: skip
+
+
+def ask(client: Any, name: str, body: dict[str, Any]) -> Any:
+    return client.request("POST", f"/v1/llm/{name}", json=body)
+
+
+def test_a_service_is_predicted(client: Any) -> None:
+    answer = ask(client, "predict", PREDICT | {"gpus": 2, "plan": {"tp": 2}}).json()
+    assert (answer["gpus"], answer["replicas"], answer["plan"]["tp"]) == (2, 1, 2)
+    latency = answer["ttft_s"]
+    assert latency["p50"]["value"] <= latency["p99"]["value"]
+    cost = 1e6 * 2 * 2.5 / 3600 / answer["throughput_tok_s"]["value"]
+    assert answer["cost_per_million_tokens"]["value"] == pytest.approx(cost)
+    again = ask(client, "predict", PREDICT | {"gpus": 2, "plan": {"tp": 2}}).json()
+    assert again == answer
+
+
+def test_a_model_by_its_configuration(client: Any) -> None:
+    body = {name: value for name, value in PREDICT.items() if name != "model"} | {"config": CONFIG}
+    assert ask(client, "predict", body).status_code == 200
+
+
+def test_plans(client: Any) -> None:
+    answer = ask(client, "plan", PLAN | {"price_per_hour": {"h100-sxm": 2.5, "l40s": 0.9}, "tpot_s": 0.1}).json()
+    assert answer["possible"] > 50
+    assert [choice["aim"] for choice in answer["choices"]] == ["cost", "latency", "energy", "throughput"]
+    assert all(choice["command"].startswith("vllm serve") for choice in answer["choices"])
+    assert answer["devices"] == ["nvidia-h100-sxm-80gb", "nvidia-l40s"]
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "field"),
+    [
+        ({"model": "no-such"}, 422, "model"), ({"model": "/etc/passwd"}, 422, "model"), ({"config": CONFIG}, 422, "model"),
+        ({"model": 5}, 422, "model"), ({"device": "no-such"}, 422, "device"), ({"device": None}, 422, "device"),
+        ({"concurrency": 0}, 422, "concurrency"), ({"concurrency": None}, 422, "concurrency"),
+        ({"rate": 1}, 422, "concurrency"),
+        ({"concurrency": "many"}, 422, "concurrency"), ({"input_tokens": 0}, 422, "input_tokens"),
+        ({"input_tokens": 1e300}, 422, "input_tokens"), ({"input_tokens": 10**6}, 422, "input_tokens"),
+        ({"plan": {"tp": 3}}, 422, "plan.tp"), ({"plan": {"tp": "two"}}, 422, "plan.tp"), ({"plan": {"x": 1}}, 422, "plan.x"),
+        ({"plan": 2}, 422, "plan"), ({"gpus": 3, "plan": {"tp": 2}}, 422, "gpus"), ({"engine": "tgi"}, 422, "engine"),
+        ({"weights": "int3"}, 422, "weights"), ({"price_per_hour": -1}, 422, "price_per_hour"), ({"spread": 1}, 422, "spread"),
+        ({"chunk": -1}, 422, "chunk"), ({"unknown": 1}, 422, "unknown"), ({"max_sequences": 0}, 422, "max_sequences"),
+        ({"model": "meta-llama/Llama-3.1-70B"}, 422, "gpus"), ({"requests": 100000, "chunk": 64}, 413, None),
+        ({"chunk": 1}, 413, None),
+    ],
+)  # fmt: skip
+def test_bad_predictions_are_problems(client: Any, change: dict[str, Any], status: int, field: str | None) -> None:
+    response = ask(client, "predict", PREDICT | change)
+    assert response.status_code == status, response.text
+    assert [item["field"] for item in response.json().get("errors", [])] == ([] if field is None else [field])
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "field"),
+    [
+        ({"devices": []}, 422, "devices"), ({"devices": ["no-such"]}, 422, "devices"), ({"devices": "h100"}, 422, "devices"),
+        ({"devices": [1]}, 422, "devices"), ({"devices": ["amd-epyc-9654"]}, 422, "devices"), ({"gpus": 0}, 422, "gpus"),
+        ({"gpus": 10**9}, 422, "gpus"), ({"gpus": 2.5}, 422, "gpus"),
+        ({"price_per_hour": {"h100-sxm": 1}}, 422, "price_per_hour"),
+        ({"price_per_hour": 1}, 422, "price_per_hour"), ({"price_per_hour": {"x": 1}}, 422, "devices"),
+        ({"tpot_s": 1e-5}, 422, "tpot_s"), ({"ttft_s": -1}, 422, "ttft_s"), ({"rate": 1e6}, 422, "rate"),
+        ({"rate": 1, "concurrency": 1}, 422, "concurrency"), ({"engines": ["tgi"]}, 422, "engines"),
+        ({"engines": ["pytorch"]}, 422, "engines"), ({"weights": ["int3"]}, 422, "weights"),
+        ({"model": "meta-llama/Llama-3.1-405B"}, 422, "gpus"), ({"power_budget_w": 10}, 422, "power_budget_w"),
+        ({"devices": ["h100", "h200", "b200", "l40s"], "gpus": 64, "model": "Qwen/Qwen3-30B-A3B", "engines": None}, 413, None),
+    ],
+)  # fmt: skip
+def test_bad_plans_are_problems(client: Any, change: dict[str, Any], status: int, field: str | None) -> None:
+    response = ask(client, "plan", PLAN | change)
+    assert response.status_code == status, response.text
+    assert [item["field"] for item in response.json().get("errors", [])] == ([] if field is None else [field])
+
+
+def test_bodies_that_are_none(client: Any) -> None:
+    for name in ("predict", "plan"):
+        for body, status in ((b"", 400), (b"{", 400), (b"[]", 422), (b"{}", 422), (b'{"gpus": 1, "gpus": 2}', 422)):
+            response = client.request(
+                "POST", f"/v1/llm/{name}", content=body, headers={"content-type": "application/json"}
+            )
+            assert response.status_code == status, (name, body, response.text)

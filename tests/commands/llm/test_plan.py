@@ -1,0 +1,63 @@
+"""`kernelcast llm plan`: the screen, JSON, and what it says of bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from kernelcast.cli import main
+
+MODEL = "meta-llama/Llama-3.1-8B"
+ASK = (
+    "llm", "plan", MODEL, "--devices", "h100-sxm,l40s", "--gpus", "2", "--input", "512", "--output", "64", "--engines", "vllm",
+)  # fmt: skip
+
+
+def test_json_has_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("h100-sxm: 2.5\nl40s: 0.9\n")
+    assert main([*ASK, "--tpot", "0.02", "--prices", str(prices), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["cost_unit"] == "price"
+    assert answer["plans"] > 200
+    choice = answer["choices"][0]
+    assert choice["command"].startswith(f"vllm serve {MODEL}")
+    assert choice["service"]["tpot_s"]["p50"]["value"] <= 0.02
+    assert 0.5 <= choice["probability"] <= 1
+    assert choice["service"]["cost_per_million_tokens"]["lower"] > 0
+    assert len(answer["front"]) >= 3
+
+
+def test_the_screen_has_the_command_and_the_front(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ASK, "--rate", "5"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("least cost per token", "least energy per token", "fewest GPUs", "vllm serve", "with probability",
+                 "least cost by number of GPUs", "no plan beats these"):  # fmt: skip
+        assert word in shown
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        (("--gpus", "0"), "gpus"), (("--devices", "no-such"), "no device"), (("--devices", ""), "devices"),
+        (("--input", "nan"), "input_tokens"), (("--output", "-1"), "output_tokens"), (("--rate", "1e30"), "rate"),
+        (("--concurrency", "4", "--rate", "1"), "not both"), (("--tpot", "1e-5"), "nearest"),
+        (("--engines", "tgi"), "no engine"),
+        (("--weights", "int3"), "weights"), (("--prices", "none.yaml"), "cannot read"),
+        (("--power-budget", "-5"), "power_budget_w"),
+        (("--power-budget", "20"), "W, of 20"), (("--devices", "amd-epyc-9654"), "GPUs"), (("--cached", "1"), "cached"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence(more: tuple[str, ...], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ASK, *more]) == 2
+    said = capsys.readouterr().err
+    assert word in said
+    assert "Traceback" not in said
+
+
+def test_a_device_without_a_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("h100-sxm: 2.5\n")
+    assert main([*ASK, "--prices", str(prices)]) == 2
+    assert "nvidia-l40s" in capsys.readouterr().err

@@ -1,0 +1,66 @@
+"""Command lines of engines have the plan's numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kernelcast.workloads.architectures.plan import ParallelPlan
+from kernelcast.workloads.architectures.step import Formats
+from kernelcast.workloads.serving.planning.command_line import command_line, command_notes
+from kernelcast.workloads.serving.planning.space import Setting
+from kernelcast.workloads.serving.planning.sweep import Candidate
+
+QUANTISED = Formats.of("bf16", weights="fp8", kv="fp8")
+EXPERTS = ParallelPlan(dp=4, ep=4)
+
+
+def chosen(engine: str, plan: ParallelPlan, formats: Formats = QUANTISED, replicas: int = 2) -> Candidate:
+    setting = Setting("nvidia-h100-sxm-80gb", plan, formats, engine)
+    return Candidate(setting, replicas, 30, 30, 2048, 0.1, 0.01, 1000.0, 1.0, 1000.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("engine", "plan", "words"),
+    [
+        ("vllm", ParallelPlan(tp=2, pp=2), (
+            "vllm serve meta-llama/Llama-3.1-8B", "--tensor-parallel-size 2", "--pipeline-parallel-size 2", "--dtype bfloat16",
+            "--quantization fp8", "--kv-cache-dtype fp8", "--max-model-len 576", "--max-num-seqs 30",
+            "--max-num-batched-tokens 2048",
+        )),
+        ("vllm", EXPERTS, ("--tensor-parallel-size 1", "--data-parallel-size 4", "--enable-expert-parallel", "seqs 8")),
+        ("sglang", EXPERTS, (
+            "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B", "--tp-size 4", "--dp-size 4",
+            "--enable-dp-attention", "--ep-size 4", "--kv-cache-dtype fp8_e4m3", "--chunked-prefill-size 2048",
+        )),
+        ("trtllm", ParallelPlan(tp=2), (
+            "trtllm-serve meta-llama/Llama-3.1-8B", "--tp_size 2", "--max_batch_size 30", "--max_num_tokens 2048",
+            "--max_seq_len 576",
+        )),
+        ("trtllm", EXPERTS, ("--tp_size 4", "--ep_size 4", "--extra_llm_api_options attention.yaml")),
+    ],
+)  # fmt: skip
+def test_commands(ask: Any, engine: str, plan: ParallelPlan, words: tuple[str, ...]) -> None:
+    command = command_line(ask(), chosen(engine, plan))
+    for word in words:
+        assert word in command
+
+
+def test_what_a_command_cannot_say_is_a_note(ask: Any) -> None:
+    question = ask()
+    plain = chosen("vllm", ParallelPlan(tp=2), Formats.of("bf16"), replicas=1)
+    assert command_notes(question, plain) == []
+    assert "--quantization" not in command_line(question, plain)
+    assert "2 times" in command_notes(question, replace(plain, replicas=2))[0]
+    assert "quantised to fp8" in command_notes(question, chosen("trtllm", ParallelPlan(tp=2), replicas=1))[0]
+    assert "quantised to int4" in command_notes(
+        question, chosen("vllm", ParallelPlan(), Formats.of("bf16", weights="int4"), replicas=1)
+    )[0]  # fmt: skip
+    assert "enable_attention_dp" in command_notes(question, chosen("trtllm", EXPERTS, replicas=1))[-1]
+
+
+def test_a_name_with_spaces_is_quoted(ask: Any) -> None:
+    question = ask()
+    odd = replace(question, facts=replace(question.facts, name="my model; rm"))
+    assert "vllm serve 'my model; rm' " in command_line(odd, chosen("vllm", ParallelPlan()))

@@ -1,0 +1,79 @@
+"""Whole answers: the best of each aim keeps the limits, beats the next, and says how sure that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kernelcast.features.errors import SpecError
+from kernelcast.workloads.answers import plans_answer
+from kernelcast.workloads.serving.planning.choice import AIMS, COST, GPUS
+from kernelcast.workloads.serving.planning.planner import as_simulated, plan_service
+from kernelcast.workloads.serving.predict import ServingPredictor
+
+TWO = ("h100-sxm", "l40s")
+PRICES = {"h100-sxm": 2.5, "l40s": 0.9}
+
+
+def test_the_best_for_each_aim(service: ServingPredictor, ask: Any) -> None:
+    question = ask(devices=TWO, prices=PRICES, tpot_s=0.02, ttft_s=0.5, engines=["vllm", "trtllm"])
+    answer = plan_service(service, question)
+    assert answer.plans == answer.possible + sum(item.count for item in answer.refusals.values())
+    assert [choice.aim for choice in answer.choices] == ["cost", "latency", "energy", "throughput"]
+    for choice in answer.choices:
+        assert choice.service.tpot_s.p50.value <= 0.02
+        assert choice.service.ttft_s.p50.value <= 0.5
+        assert choice.runner_up is not None
+        assert choice.runner_up.setting != choice.plan.setting
+        assert choice.runner_up_service is not None
+        measure = AIMS[choice.aim].measure
+        mine = measure(as_simulated(question, choice.plan, choice.service))
+        assert mine <= measure(as_simulated(question, choice.runner_up, choice.runner_up_service))
+        assert choice.probability is not None
+        assert 0.5 <= choice.probability <= 1
+        assert choice.plan.setting.engine.replace("trtllm", "trtllm-serve") in choice.command
+    cost = answer.choices[0].cost_per_million_tokens
+    assert cost.lower < cost.value < cost.upper
+    assert answer.front
+    assert {item.gpus for item in answer.by_gpus} == {2}
+
+
+def test_fewest_gpus_for_a_rate_and_limits(service: ServingPredictor, ask: Any) -> None:
+    answer = plan_service(service, ask(gpus=4, rate=60.0, tpot_s=0.015))
+    fewest = next(choice for choice in answer.choices if choice.aim == GPUS)
+    assert fewest.plan.gpus == answer.by_gpus[0].gpus
+    assert fewest.probability is None
+    assert [item.gpus for item in answer.by_gpus] == sorted(item.gpus for item in answer.by_gpus)
+    # The open load is simulated: as many requests are answered as come.
+    assert fewest.service.requests_s.value == pytest.approx(60, rel=0.15)
+
+
+def test_limits_that_no_plan_keeps_say_the_nearest(service: ServingPredictor, ask: Any) -> None:
+    with pytest.raises(SpecError, match=r"none of \d+ plans .* nearest .* s per token, of 1e-05") as refused:
+        plan_service(service, ask(tpot_s=1e-5))
+    assert refused.value.field == "tpot_s"
+    with pytest.raises(SpecError, match="memory") as refused:
+        plan_service(service, ask("meta-llama/Llama-3.1-405B", gpus=1))
+    assert refused.value.field == "gpus"
+
+
+def test_a_concurrency_is_shared_by_replicas(service: ServingPredictor, ask: Any) -> None:
+    answer = plan_service(service, ask(gpus=2, concurrency=16.0))
+    for choice in answer.choices:
+        assert choice.service.request.load.size == 16
+        assert choice.plan.concurrency * choice.plan.replicas == 16
+    assert {item.gpus for item in answer.by_gpus} == {1, 2}
+
+
+def test_answers_of_one_token_have_no_time_per_token(service: ServingPredictor, ask: Any) -> None:
+    answer = plan_service(service, ask(output_tokens=1))
+    latency = next(choice for choice in answer.choices if choice.aim == "latency")
+    assert latency.probability is None
+    assert answer.choices[0].aim == COST
+
+
+def test_the_answer_as_it_is_sent(service: ServingPredictor, ask: Any) -> None:
+    sent = plans_answer(plan_service(service, ask()))
+    assert sent.cost_unit == "GPU hours"
+    assert sent.choices[0].service.cost_per_million_tokens is not None
+    assert sent.front[0].energy_per_token_j is not None

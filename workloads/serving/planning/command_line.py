@@ -1,0 +1,129 @@
+"""A chosen plan as the command line of its engine."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Mapping
+
+from ..request import ENGINES
+from .question import PlanQuestion
+from .sweep import Candidate
+
+DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+"""Formats of activations as engines write them."""
+ONLINE = ("fp8",)
+"""Formats to which vLLM and SGLang quantise an unquantised checkpoint when they load it (`--quantization fp8`)."""
+
+
+def command_line(question: PlanQuestion, chosen: Candidate) -> str:
+    """The command that starts one replica, for vLLM 0.11, SGLang 0.5 or TensorRT-LLM 1.0 and later."""
+    return shlex.join(_COMMANDS[chosen.setting.engine](question, chosen))
+
+
+def command_notes(question: PlanQuestion, chosen: Candidate) -> list[str]:
+    """What to know of a command line."""
+    setting, facts, notes = chosen.setting, question.facts, []
+    shipped = facts.weights or facts.dtype
+    quantised = setting.formats.weights
+    if quantised != shipped and facts.experts is None and (quantised not in ONLINE or setting.engine == "trtllm"):
+        notes.append(f"give a checkpoint of {facts.name} that is quantised to {quantised} in place of its name")
+    if chosen.replicas > 1:
+        notes.append(
+            f"start it {chosen.replicas} times, each on {setting.plan.devices} GPUs of its own, behind a balancer of load"
+        )
+    if setting.engine == "trtllm" and setting.plan.dp > 1:
+        notes.append("attention.yaml has the line `enable_attention_dp: true`")
+    return notes
+
+
+def _length(question: PlanQuestion) -> int:
+    return math.ceil(question.input_tokens) + math.ceil(question.output_tokens)
+
+
+def _vllm(question: PlanQuestion, chosen: Candidate) -> list[str]:
+    plan, formats = chosen.setting.plan, chosen.setting.formats
+    words = ["vllm", "serve", question.facts.name, "--tensor-parallel-size", str(plan.tp)]
+    if plan.pp > 1:
+        words += ["--pipeline-parallel-size", str(plan.pp)]
+    if plan.dp > 1:
+        words += ["--data-parallel-size", str(plan.dp)]
+    if plan.ep > 1:
+        words.append("--enable-expert-parallel")
+    words += ["--dtype", DTYPES[formats.dtype]]
+    if _quantises(question, chosen):
+        words += ["--quantization", formats.weights]
+    if formats.kv != formats.dtype:
+        words += ["--kv-cache-dtype", formats.kv]
+    return [
+        *words, "--max-model-len", str(_length(question)), "--max-num-seqs", str(_sequences(chosen)),
+        "--max-num-batched-tokens", str(chosen.chunk), "--gpu-memory-utilization", f"{ENGINES['vllm'].whole:g}",
+    ]  # fmt: skip
+
+
+def _sglang(question: PlanQuestion, chosen: Candidate) -> list[str]:
+    plan, formats = chosen.setting.plan, chosen.setting.formats
+    words = [
+        "python",
+        "-m",
+        "sglang.launch_server",
+        "--model-path",
+        question.facts.name,
+        "--tp-size",
+        str(plan.stage_ranks),
+    ]
+    if plan.pp > 1:
+        words += ["--pp-size", str(plan.pp)]
+    if plan.dp > 1:
+        words += ["--dp-size", str(plan.dp), "--enable-dp-attention"]
+    if plan.ep > 1:
+        words += ["--ep-size", str(plan.ep)]
+    words += ["--dtype", DTYPES[formats.dtype]]
+    if _quantises(question, chosen):
+        words += ["--quantization", formats.weights]
+    if formats.kv == "fp8":
+        words += ["--kv-cache-dtype", "fp8_e4m3"]
+    return [
+        *words, "--context-length", str(_length(question)), "--max-running-requests", str(_sequences(chosen)),
+        "--chunked-prefill-size", str(chosen.chunk), "--mem-fraction-static", f"{ENGINES['sglang'].whole:g}",
+    ]  # fmt: skip
+
+
+def _trtllm(question: PlanQuestion, chosen: Candidate) -> list[str]:
+    plan, formats, engine = chosen.setting.plan, chosen.setting.formats, ENGINES["trtllm"]
+    words = ["trtllm-serve", question.facts.name, "--backend", "pytorch", "--tp_size", str(plan.stage_ranks)]
+    if plan.pp > 1:
+        words += ["--pp_size", str(plan.pp)]
+    if plan.ep > 1:
+        words += ["--ep_size", str(plan.ep)]
+    if plan.dp > 1:
+        words += ["--extra_llm_api_options", "attention.yaml"]
+    if formats.kv != formats.dtype:
+        words += ["--kv_cache_dtype", formats.kv]
+    return [
+        *words, "--max_seq_len", str(_length(question)), "--max_batch_size", str(_sequences(chosen)),
+        "--max_num_tokens", str(max(chosen.chunk, math.ceil(question.input_tokens))),
+        "--kv_cache_free_gpu_memory_fraction", f"{engine.of_free:g}",
+    ]  # fmt: skip
+
+
+def _quantises(question: PlanQuestion, chosen: Candidate) -> bool:
+    """Whether the engine quantises the checkpoint when it loads it."""
+    weights = chosen.setting.formats.weights
+    return (
+        weights in ONLINE
+        and weights != (question.facts.weights or question.facts.dtype)
+        and question.facts.experts is None
+    )
+
+
+def _sequences(chosen: Candidate) -> int:
+    """Sequences that run together in one of a replica's groups."""
+    return max(1, math.ceil(chosen.sequences / chosen.setting.plan.dp))
+
+
+_COMMANDS: Mapping[str, Callable[[PlanQuestion, Candidate], list[str]]] = {
+    "vllm": _vllm,
+    "sglang": _sglang,
+    "trtllm": _trtllm,
+}

@@ -1,0 +1,198 @@
+"""Prompts and answers on devices of their own: how many of each, and what that gives.
+
+Workers of one machine compute prompts, one at a time, and hand keys and values to others that decode. With `p` the time of a
+prompt and ρ the share of it that a worker is busy, prompts at random times wait ρ/(2(1 - ρ))·p (Pollaczek–Khinchine, a
+service of constant length). The first token comes from the worker of the prompt; the second waits until each rank has sent
+its share of the cache over one link (`engine/collectives.py`), nothing of it hidden behind the prompt. Decoding workers run
+steps without prompts. Both have the same formats and engine; a machine's split is repeated on the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....features.device import Device
+from ....features.errors import SpecError
+from ...architectures.memory import memory
+from ...architectures.plan import ParallelPlan
+from ...architectures.step import Step
+from ..engine.collectives import MOST_DEVICES, shipped_laws
+from ..predict import ServingPredictor
+from .question import PlanQuestion
+from .space import Setting
+from .sweep import BATCHES, MOST_BUSY, Replica
+
+TRIED = 4
+"""Plans of each kind of worker that are paired: those of the most tokens per device within the limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Devices split between prompts and answers.
+
+    Attributes:
+        prefill: What a worker of prompts is.
+        decode: What a worker of answers is.
+        prefill_workers: Workers of prompts in all machines.
+        decode_workers: Workers of answers.
+        concurrency: Sequences that one of these decodes.
+        transfer_s: Time in which a prompt's keys and values are sent.
+        ttft_s: Mean time to the first token.
+        tpot_s: Mean time per token after it, the transfer included.
+        throughput_tok_s: Tokens of answers per second.
+        energy_per_token_j: Joules of all devices per token of an answer; NaN where unknown.
+        cost_per_million_tokens: In the currency of the prices, or hours of devices.
+    """
+
+    prefill: Setting
+    decode: Setting
+    prefill_workers: int
+    decode_workers: int
+    concurrency: int
+    transfer_s: float
+    ttft_s: float
+    tpot_s: float
+    throughput_tok_s: float
+    energy_per_token_j: float
+    cost_per_million_tokens: float
+
+    @property
+    def gpus(self) -> int:
+        """Devices of all workers."""
+        return self.prefill_workers * self.prefill.plan.devices + self.decode_workers * self.decode.plan.devices
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompts:
+    """A worker of prompts: seconds and joules of one prompt, and seconds in which its cache is sent."""
+
+    replica: Replica
+    prompt_s: float
+    prompt_j: float
+    transfer_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """A worker of answers with so many sequences: requests per second, seconds of a step, joules of an answer."""
+
+    replica: Replica
+    sequences: int
+    requests_s: float
+    step_s: float
+    answer_j: float
+
+
+def best_split(service: ServingPredictor, question: PlanQuestion, replicas: Sequence[Replica]) -> Split | None:
+    """The split of least cost that keeps the limits.
+
+    None where none does, an answer has one token, or a concurrency is given.
+    """
+    if question.output_tokens < 2 or question.concurrency is not None:
+        return None
+    groups: dict[tuple[object, ...], list[Replica]] = defaultdict(list)
+    for replica in replicas:
+        groups[replica.setting.device, replica.setting.formats, replica.setting.engine].append(replica)
+    best: Split | None = None
+    for some in groups.values():
+        device = service.predictor.devices.get(some[0].setting.device)
+        for split in _splits(question, device, some):
+            if best is None or split.cost_per_million_tokens < best.cost_per_million_tokens:
+                best = split
+    return best
+
+
+def _splits(question: PlanQuestion, device: Device, replicas: Sequence[Replica]) -> Iterator[Split]:
+    machine = min(int(device.fact("fabric_devices") or MOST_DEVICES), question.gpus)
+    steps = round(question.output_tokens) - 1
+    # One of each has to have room.
+    small = [replica for replica in replicas if _size(replica) < machine]
+    prompts = sorted(_prompts(question, device, small), key=lambda item: item.prompt_s * _size(item.replica))[:TRIED]
+    answers = sorted(_answers(question, small), key=lambda item: -item.requests_s / _size(item.replica))
+    for first in prompts:
+        longest_s = (question.tpot_s or math.inf) - first.transfer_s / steps
+        fast: dict[ParallelPlan, _Answers] = {}
+        for item in answers:
+            if item.step_s <= longest_s:
+                fast.setdefault(item.replica.setting.plan, item)
+        for second in list(fast.values())[:TRIED]:
+            for workers in range(1, machine // _size(first.replica) + 1):
+                others = (machine - workers * _size(first.replica)) // _size(second.replica)
+                for count in range(1, others + 1):
+                    split = _split(question, first, second, workers, count)
+                    if split is not None:
+                        yield split
+
+
+def _size(replica: Replica) -> int:
+    return replica.setting.plan.devices
+
+
+def _prompts(question: PlanQuestion, device: Device, replicas: Sequence[Replica]) -> Iterator[_Prompts]:
+    tokens = round(question.input_tokens)
+    for replica in replicas:
+        setting, table, how = replica.setting, replica.table, replica.how
+        done, prompt_s, prompt_j = min(int(how.cached * tokens), tokens - 1), 0.0, 0.0
+        while done < tokens:
+            new = min(tokens - done, how.chunk) if how.splits else tokens - done
+            prompt_s += table.mixed(0, 0.0, [(new, done)])
+            prompt_j += table.mixed(0, 0.0, [(new, done)], energy=True) if table.knows_energy else math.nan
+            done += new
+        cache_b = memory(question.facts, Step.prefill(1, tokens), setting.formats, setting.plan).cache_per_sequence_b
+        try:
+            sent_s, _ = shipped_laws().seconds(device, setting.engine, "send", 2, np.array([cache_b]))
+        except SpecError:
+            # A device without known links cannot hand anything on.
+            return
+        yield _Prompts(replica, prompt_s, prompt_j, float(sent_s[0]))
+
+
+def _answers(question: PlanQuestion, replicas: Sequence[Replica]) -> Iterator[_Answers]:
+    steps, context = round(question.output_tokens) - 1, question.input_tokens + question.output_tokens / 2
+    for replica in replicas:
+        table = replica.table
+        for sequences in (*(size for size in BATCHES if size < replica.most), replica.most):
+            step_s = table.decoding(sequences)(context)
+            step_j = table.decoding(sequences, energy=True)(context) if table.knows_energy else math.nan
+            yield _Answers(replica, sequences, sequences / (steps * step_s), step_s, steps * step_j / sequences)
+
+
+def _split(question: PlanQuestion, first: _Prompts, second: _Answers, workers: int, count: int) -> Split | None:
+    """So many workers of each kind in a machine; None where they miss a limit."""
+    between_s, busiest = first.replica.how.between_s, MOST_BUSY
+    if question.ttft_s is not None:
+        # As busy as makes prompts wait until the limit.
+        waits = (question.ttft_s - between_s) / first.prompt_s - 1
+        if waits <= 0:
+            return None
+        busiest = min(busiest, 2 * waits / (1 + 2 * waits))
+    requests_s = min(
+        busiest * workers / first.prompt_s, (1.0 if question.rate is None else MOST_BUSY) * count * second.requests_s
+    )
+    size = workers * _size(first.replica) + count * _size(second.replica)
+    machines = question.gpus // size
+    if question.rate is not None:
+        machines = math.ceil(question.rate / requests_s)
+        requests_s = question.rate / machines
+    busy = requests_s * first.prompt_s / workers
+    ttft_s = first.prompt_s * (1 + busy / (2 * (1 - busy))) + between_s
+    outputs = round(question.output_tokens)
+    tpot_s = second.step_s + first.transfer_s / (outputs - 1)
+    if machines * size > question.gpus or not machines:
+        return None
+    resting_w = workers * (1 - busy) * first.replica.idle_w
+    resting_w += count * (1 - requests_s / (count * second.requests_s)) * second.replica.idle_w
+    energy_j = (first.prompt_j + second.answer_j + resting_w / requests_s) / outputs
+    throughput = machines * requests_s * outputs
+    if question.power_budget_w is not None and not energy_j * throughput <= question.power_budget_w:
+        return None
+    per_hour = question.price(first.replica.setting.device) * machines * size
+    return Split(
+        first.replica.setting, second.replica.setting, machines * workers, machines * count, second.sequences, first.transfer_s,
+        ttft_s, tpot_s, throughput, energy_j, 1e6 * per_hour / 3600 / throughput,
+    )  # fmt: skip

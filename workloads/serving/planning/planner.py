@@ -1,0 +1,232 @@
+"""Answers of a planner: every plan in closed form, the best for each aim simulated, and how sure their ranking is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ....features.errors import SpecError
+from ....models.predict.prediction import Interval
+from ..predict import ServingPrediction, ServingPredictor
+from ..request import Load
+from .choice import AIMS, COST, GPUS, Aim, aims_of, pareto_front, probability_less, ranked, spread
+from .command_line import command_line, command_notes
+from .disaggregated import Split, best_split
+from .question import PlanQuestion
+from .space import Refusal, Refusals, settings
+from .sweep import Candidate, candidates, replicas_of, request_of
+
+TRIES = 6
+"""Plans simulated per aim before the last of them is taken with a remark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The best plan for an aim.
+
+    Attributes:
+        aim: Its name.
+        plan: The plan.
+        service: Its service as simulated.
+        cost_per_million_tokens: As simulated, with the interval of its throughput.
+        runner_up: The best of the other settings; None where there is none.
+        runner_up_service: Its service as simulated.
+        probability: That the plan is better than the runner-up; None without one.
+        command: The command line of its engine.
+        notes: What to know of it.
+    """
+
+    aim: str
+    plan: Candidate
+    service: ServingPrediction
+    cost_per_million_tokens: Interval
+    runner_up: Candidate | None
+    runner_up_service: ServingPrediction | None
+    probability: float | None
+    command: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnswer:
+    """What a planner found.
+
+    Attributes:
+        question: The question.
+        plans: Plans that were compared, refused ones included.
+        possible: Plans that are possible and keep the limits.
+        refusals: Those that are not, by kind of reason.
+        choices: The best plan for each aim.
+        front: Plans that no other beats in cost, time per token and energy per token together, by cost.
+        by_gpus: The plan of least cost at each number of devices.
+        split: The cheapest split of prompts and answers over devices of their own, in closed form; None where there is none.
+    """
+
+    question: PlanQuestion
+    plans: int
+    possible: int
+    refusals: Mapping[str, Refusal]
+    choices: tuple[Choice, ...]
+    front: tuple[Candidate, ...]
+    by_gpus: tuple[Candidate, ...]
+    split: Split | None
+
+
+def plan_service(
+    service: ServingPredictor, question: PlanQuestion, tell: Callable[[str], None] = lambda _: None
+) -> PlanAnswer:
+    """The best plans for a service.
+
+    Args:
+        service: What predicts a service.
+        question: What is asked.
+        tell: Called with what is done next.
+
+    Raises:
+        SpecError: no plan is possible, or none keeps the limits; the message has the nearest of each kind.
+    """
+    refusals = Refusals()
+    tell("plans")
+    replicas = replicas_of(service, question, settings(question, service.predictor.devices, refusals), refusals)
+    items = candidates(question, replicas, refusals)
+    if not items:
+        raise SpecError(_why_none(question, refusals), field=_field(refusals))
+    checks = _Checks(service, question)
+    choices = []
+    for name in aims_of(question):
+        tell(AIMS[name].title)
+        if (choice := _choice(name, ranked(items, AIMS[name]), checks)) is not None:
+            choices.append(choice)
+    by_gpus = {
+        gpus: ranked([item for item in items if item.gpus == gpus], AIMS[COST])[0]
+        for gpus in sorted({item.gpus for item in items})
+    }
+    return PlanAnswer(
+        question, len(items) + refusals.count, len(items), refusals.kinds, tuple(choices), tuple(pareto_front(items)),
+        tuple(by_gpus.values()), best_split(service, question, replicas),
+    )  # fmt: skip
+
+
+class _Checks:
+    """Simulations of plans, each once."""
+
+    def __init__(self, service: ServingPredictor, question: PlanQuestion) -> None:
+        self._service, self.question = service, question
+        self._known: dict[Candidate, ServingPrediction] = {}
+
+    def service(self, item: Candidate) -> ServingPrediction:
+        """The simulated service of a plan."""
+        if item not in self._known:
+            self._known[item] = self._service.predict(
+                request_of(
+                    self.question, item.setting, load_of(self.question, item), replicas=item.replicas, chunk=item.chunk
+                )
+            )
+        return self._known[item]
+
+    def excess(self, service: ServingPrediction) -> tuple[float, float]:
+        """The median request's times over their limits, to the first token and per token; 0 without a limit."""
+        question = self.question
+        first, per_token = service.ttft_s.p50.value, service.tpot_s.p50.value
+        return (
+            0.0 if question.ttft_s is None else first / question.ttft_s,
+            0.0 if question.tpot_s is None else per_token / question.tpot_s,
+        )  # fmt: skip
+
+    def first_that_keeps(self, items: Sequence[Candidate]) -> tuple[Candidate, ServingPrediction, bool] | None:
+        """The first plan whose simulated service keeps the limits, else the one that was nearest; and whether it does.
+
+        After one that does not, those are skipped whose closed form is not as much better as it missed its limits by.
+        """
+        nearest: tuple[float, Candidate, ServingPrediction] | None = None
+        most = [math.inf, math.inf]
+        tries = 0
+        for item in items:
+            if item.ttft_s > most[0] or item.tpot_s > most[1]:
+                continue
+            service = self.service(item)
+            over = self.excess(service)
+            if max(over) <= 1:
+                return item, service, True
+            for place, value in enumerate((item.ttft_s, item.tpot_s)):
+                if over[place] > 1:
+                    most[place] = min(most[place], value / over[place])
+            if nearest is None or max(over) < nearest[0]:
+                nearest = max(over), item, service
+            tries += 1
+            if tries == TRIES:
+                break
+        return None if nearest is None else (nearest[1], nearest[2], False)
+
+
+def load_of(question: PlanQuestion, item: Candidate) -> Load:
+    """The load under which a plan is simulated: the one asked for, else as many requests under way as it is made for."""
+    if question.rate is not None:
+        return Load("open", question.rate, question.input_tokens, question.output_tokens, cached=question.cached)
+    size = question.concurrency if question.concurrency is not None else float(item.concurrency * item.replicas)
+    return Load("closed", size, question.input_tokens, question.output_tokens, cached=question.cached)
+
+
+def _choice(name: str, items: Sequence[Candidate], checks: _Checks) -> Choice | None:
+    """The best plan for an aim, and the best of the other settings."""
+    aim, question = AIMS[name], checks.question
+    first = checks.first_that_keeps(items)
+    if first is None:
+        return None
+    plan, service, keeps = first
+    second = checks.first_that_keeps([item for item in items if item.setting != plan.setting])
+    if second is not None and second[2] and _simulated(aim, second, question) < _simulated(aim, first, question):
+        # The simulation ranks them the other way.
+        first, second = second, first
+        plan, service, keeps = first
+    notes = [*service.notes, *command_notes(question, plan)]
+    if not keeps:
+        notes.append("the simulated service misses the limits, although the closed form keeps them")
+    probability = None
+    if second is not None:
+        mine, other = (_simulated(aim, item, question) for item in (first, second))
+        # Numbers of devices are no predictions, and answers of one token have no time per token.
+        if name != GPUS and mine > 0 and other > 0:
+            probability = probability_less(mine / other, spread(plan, second[0], aim.target))
+    price = question.price(plan.setting.device)
+    return Choice(
+        name, plan, service, service.cost_per_million_tokens(price), None if second is None else second[0],
+        None if second is None else second[1], probability, command_line(question, plan), tuple(notes),
+    )  # fmt: skip
+
+
+def _simulated(aim: Aim, item: tuple[Candidate, ServingPrediction, bool], question: PlanQuestion) -> float:
+    """The measure of an aim by the simulation."""
+    return aim.measure(as_simulated(question, item[0], item[1]))
+
+
+def as_simulated(question: PlanQuestion, item: Candidate, service: ServingPrediction) -> Candidate:
+    """A plan with the numbers of its simulation."""
+    energy_j = service.energy_per_token_j.value if service.energy_per_token_j else math.nan
+    power_w = service.power_w.value * item.gpus if service.power_w else math.nan
+    return replace(
+        item, ttft_s=service.ttft_s.p50.value, tpot_s=service.tpot_s.p50.value, throughput_tok_s=service.throughput_tok_s.value,
+        energy_per_token_j=energy_j, power_w=power_w,
+        cost_per_million_tokens=service.cost_per_million_tokens(question.price(item.setting.device)).value,
+    )  # fmt: skip
+
+
+LIMITS: Mapping[str, str] = {"ttft": "ttft_s", "tpot": "tpot_s", "power": "power_budget_w", "load": "rate"}
+"""Kinds of refusals of plans that run, but not as asked, with the field of the question."""
+
+
+def _why_none(question: PlanQuestion, refusals: Refusals) -> str:
+    kinds = refusals.kinds
+    limits = [kinds[kind] for kind in LIMITS if kind in kinds]
+    if limits:
+        parts = "; ".join(
+            f"{kind}: {kinds[kind].count} plans, nearest {kinds[kind].nearest}" for kind in LIMITS if kind in kinds
+        )
+        return f"none of {refusals.count} plans for {question.facts.name} keeps what is asked. {parts}"
+    parts = "; ".join(f"{kind}: {item.count} plans, nearest {item.nearest}" for kind, item in kinds.items())
+    return f"no plan for {question.facts.name} on up to {question.gpus} devices is possible. {parts}"
+
+
+def _field(refusals: Refusals) -> str:
+    return next((field for kind, field in LIMITS.items() if kind in refusals.kinds), "gpus")

@@ -1,0 +1,193 @@
+"""What is asked of a planner: a model, lengths and a load, what may be chosen, and what a plan must keep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ....features.device import Catalogue
+from ....features.errors import SpecError, listed
+from ...architectures.facts import ModelFacts
+from ..request import MAX_TOKENS, engine_named
+
+MAX_GPUS = 4096
+"""Most devices planned for: above any real service of one model, so that a number in the wrong place is noticed."""
+ENGINES = ("vllm", "sglang", "trtllm")
+"""Engines whose command lines are known, which are planned with unless others are given."""
+VENDORS: Mapping[str, tuple[str, ...]] = {
+    "vllm": ("nvidia", "amd", "intel"), "sglang": ("nvidia", "amd"), "trtllm": ("nvidia",),
+}  # fmt: skip
+"""Vendors of the devices on which an engine runs (its documentation's pages of supported hardware)."""
+MAX_PRICE = 1e6
+"""Highest price of one device for an hour that is taken, so that costs stay finite."""
+MAX_CHOICES = 16
+"""Most devices, engines or formats to choose among: bounds the number of plans."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuestion:
+    """A question: which devices, plan and settings serve a load best.
+
+    Attributes:
+        facts: The model.
+        devices: Catalogue names of the devices to choose among.
+        gpus: Devices that a plan uses in all, at most where a load is given.
+        input_tokens: Mean tokens of a prompt.
+        output_tokens: Mean tokens of an answer.
+        concurrency: Requests under way in all; None: the planner chooses.
+        rate: Requests per second in all; None: the planner chooses.
+        ttft_s: Longest time to the first token of the median request; None: any.
+        tpot_s: Longest time per token of the median request; None: any.
+        prices: Price of one device for an hour, by catalogue name; None: cost is counted in hours of devices.
+        engines: Engines to choose among.
+        weights: Formats of the matrices to choose among; empty: the model's own, and fp8 where a device multiplies it.
+        dtype: Format of activations; None: the model's.
+        kv_dtype: Format of the cache; None: that of activations.
+        power_budget_w: Watts of all devices together; None: any.
+        cached: Share of a prompt that the prefix cache already has.
+    """
+
+    facts: ModelFacts
+    devices: tuple[str, ...]
+    gpus: int
+    input_tokens: float
+    output_tokens: float
+    concurrency: float | None = None
+    rate: float | None = None
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    prices: Mapping[str, float] | None = None
+    engines: tuple[str, ...] = ENGINES
+    weights: tuple[str, ...] = ()
+    dtype: str | None = None
+    kv_dtype: str | None = None
+    power_budget_w: float | None = None
+    cached: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.facts.generates:
+            raise SpecError(f"{self.facts.name} generates no text, so that it has no tokens to serve", field="model")
+        for name in ("devices", "engines"):
+            if not getattr(self, name):
+                raise SpecError(f"at least one of {name} is needed", field=name)
+        for name in ("devices", "engines", "weights"):
+            if len(getattr(self, name)) > MAX_CHOICES:
+                raise SpecError(
+                    f"at most {MAX_CHOICES} {name} are compared, got {len(getattr(self, name))}", field=name
+                )
+        for engine in self.engines:
+            if engine not in VENDORS:
+                raise SpecError(f"plans are made for {listed(ENGINES)}, not {engine!r}", field="engines")
+        gpus = self.gpus
+        if isinstance(gpus, bool) or not isinstance(gpus, int) or not 1 <= gpus <= MAX_GPUS:
+            raise SpecError(f"gpus must be a whole number between 1 and {MAX_GPUS}, got {gpus!r}", field="gpus")
+        for name in ("input_tokens", "output_tokens"):
+            _check_number(name, getattr(self, name), 1, MAX_TOKENS)
+        if self.concurrency is not None and self.rate is not None:
+            raise SpecError("a load is a concurrency or a rate, not both", field="concurrency")
+        if self.concurrency is not None:
+            _check_number("concurrency", self.concurrency, 1, 1e5)
+        for name in ("rate", "ttft_s", "tpot_s", "power_budget_w"):
+            if (value := getattr(self, name)) is not None:
+                _check_number(name, value, 1e-6, 1e9)
+        if not 0 <= self.cached < 1:
+            raise SpecError(f"cached must be at least 0 and below 1, got {self.cached!r}", field="cached")
+        longest = self.input_tokens + self.output_tokens
+        if self.facts.max_length is not None and longest > self.facts.max_length:
+            raise SpecError(
+                f"{longest:.0f} tokens are longer than the {self.facts.max_length} that {self.facts.name} is made for; shorten "
+                "the prompts or the answers", field="input_tokens",
+            )  # fmt: skip
+        if self.prices is not None and (missing := [name for name in self.devices if name not in self.prices]):
+            raise SpecError(
+                f"prices lack {listed(missing)}; every device needs a price per hour, or none has one", field="prices"
+            )
+
+    @property
+    def cost_unit(self) -> str:
+        """What a cost is counted in."""
+        return "GPU hours" if self.prices is None else "price"
+
+    def price(self, device: str) -> float:
+        """Price of one device for an hour; 1 without prices, so that a cost is in hours of devices."""
+        return 1.0 if self.prices is None else self.prices[device]
+
+
+def plan_question(
+    facts: ModelFacts, devices: Sequence[str], catalogue: Catalogue, *, engines: Sequence[str] = ENGINES,
+    weights: Sequence[str] = (), prices: Path | Mapping[str, Any] | None = None, **others: Any,
+) -> PlanQuestion:  # fmt: skip
+    """A question in plain names and numbers, as commands and requests give it.
+
+    Args:
+        facts: the model.
+        devices: GPUs by name or alias.
+        catalogue: known devices.
+        engines: engines by any of their names.
+        weights: formats of the matrices.
+        prices: as `read_prices` reads them.
+        **others: the other fields of `PlanQuestion`.
+
+    Raises:
+        SpecError: something is unknown, or a value is none that is possible.
+    """
+    return PlanQuestion(
+        facts, devices_named(devices, catalogue), engines=tuple(dict.fromkeys(engine_named(name) for name in engines)),
+        weights=tuple(weights), prices=None if prices is None else read_prices(prices, catalogue), **others,
+    )  # fmt: skip
+
+
+def devices_named(names: Sequence[str], catalogue: Catalogue) -> tuple[str, ...]:
+    """Catalogue names of GPUs, each once.
+
+    Raises:
+        SpecError: one is unknown, or no GPU.
+    """
+    known = [catalogue.get(name) for name in names]
+    for device in known:
+        if device.kind != "gpu":
+            raise SpecError(f"{device.name} is a {device.kind}; plans are made for GPUs", field="devices")
+    return tuple(dict.fromkeys(device.name for device in known))
+
+
+def read_prices(source: Path | Mapping[str, Any], catalogue: Catalogue) -> dict[str, float]:
+    """Prices per hour by catalogue name, from a YAML file (or a mapping) with a line `h100-sxm: 2.5` per device.
+
+    Raises:
+        SpecError: the file cannot be read, or holds anything else.
+    """
+    raw: Any = source
+    if isinstance(source, Path):
+        try:
+            raw = yaml.safe_load(source.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise SpecError(f"cannot read the prices {source}: {error}", field="prices") from error
+        except (yaml.YAMLError, RecursionError) as error:
+            raise SpecError(f"the prices {source} are no YAML: {str(error).splitlines()[0]}", field="prices") from error
+    if not isinstance(raw, Mapping) or not raw:
+        raise SpecError(
+            "prices are a mapping of devices to the price of one for an hour, such as `h100-sxm: 2.5`", field="prices"
+        )
+    prices = {}
+    for name, value in raw.items():
+        if not isinstance(name, str):
+            raise SpecError(f"prices: {name!r} is no name of a device", field="prices")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_PRICE:
+            raise SpecError(f"the price of {name} must be a positive number per hour, got {value!r}", field="prices")
+        prices[catalogue.get(name).name] = float(value)
+    return prices
+
+
+def _check_number(name: str, value: Any, least: float, most: float) -> None:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or not least <= value <= most
+    ):
+        raise SpecError(f"{name} must be a number between {least:g} and {most:g}, got {value!r}", field=name)

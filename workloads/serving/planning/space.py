@@ -1,0 +1,159 @@
+"""What a planner chooses among: devices, splits of the model, formats and engines, and why some are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ....features.device import Catalogue, Device
+from ....features.errors import SpecError
+from ...architectures.estimate import formats_of
+from ...architectures.plan import ParallelPlan
+from ...architectures.step import Formats
+from ..engine.collectives import INTERCONNECTS, MOST_DEVICES
+from ..service_steps import multiplies
+from .question import VENDORS, PlanQuestion
+
+MAX_STAGES = 8
+"""Most stages of a pipeline: more than any node has devices for."""
+QUANTISED = "fp8"
+"""The format that is tried beside a model's own where a device multiplies it; others are tried where they are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What one replica is: a device, a split, formats and an engine.
+
+    Attributes:
+        device: Catalogue name.
+        plan: How the model is split.
+        formats: Number formats.
+        engine: Engine.
+    """
+
+    device: str
+    plan: ParallelPlan
+    formats: Formats
+    engine: str
+
+    def __str__(self) -> str:
+        return f"{self.plan.devices} × {self.device}, {self.plan}, {self.formats.weights} weights, {self.engine}"
+
+
+@dataclass(slots=True)
+class Refusal:
+    """Plans that are refused for one kind of reason.
+
+    Attributes:
+        count: How many.
+        nearest: The reason of the one that was nearest to being possible.
+        distance: How far that one was, in the kind's own measure; less is nearer.
+    """
+
+    count: int
+    nearest: str
+    distance: float
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Plans that are refused, by kind of reason.
+
+    `engine`, `divide`, `links`, `memory` and `kernels` are of plans that do not run, `ttft`, `tpot`, `load` and `power` of
+    those that run otherwise than wanted.
+    """
+
+    kinds: dict[str, Refusal] = field(default_factory=dict)
+
+    def add(self, kind: str, reason: str, distance: float = 0.0, count: int = 1) -> None:
+        """Count plans, and keep the reason of the nearest."""
+        known = self.kinds.get(kind)
+        if known is None:
+            self.kinds[kind] = Refusal(count, reason, distance)
+            return
+        known.count += count
+        if distance < known.distance:
+            known.nearest, known.distance = reason, distance
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return sum(item.count for item in self.kinds.values())
+
+
+def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -> Iterator[Setting]:
+    """What one replica may be; what cannot be is counted in `refusals`.
+
+    Raises:
+        SpecError: a format is unknown.
+    """
+    plans = list(_plans(question))
+    for name in question.devices:
+        device = catalogue.get(name)
+        formats = _formats(question, device)
+        engines = [engine for engine in question.engines if device.vendor in VENDORS[engine]]
+        for engine in question.engines:
+            if engine not in engines:
+                reason = f"{engine} does not run on devices of {device.vendor} such as {name}"
+                refusals.add("engine", reason, count=len(plans) * len(formats))
+        each = len(formats) * len(engines)
+        for plan in plans:
+            try:
+                question.facts.check_plan(plan)
+            except SpecError as error:
+                refusals.add("divide", str(error), plan.devices, each)
+                continue
+            if (unlinked := _links(device, plan)) is not None:
+                refusals.add("links", unlinked, plan.devices, each)
+                continue
+            for item in formats:
+                for engine in engines:
+                    yield Setting(name, plan, item, engine)
+
+
+def _plans(question: PlanQuestion) -> Iterator[ParallelPlan]:
+    """Splits of one replica over as many devices as there are, by powers of two and divisors of their number.
+
+    Experts are split by the ranks, or shared out over them with attention split or in data parallel groups. Such groups of a
+    model without experts are replicas.
+    """
+    gpus = question.gpus
+    most = min(gpus, 2 * MOST_DEVICES)
+    sizes = [size for size in range(1, most + 1) if size & (size - 1) == 0 or gpus % size == 0]
+    has_experts = any(part.name == "moe" for _, part in question.facts.parts)
+    for stages in (size for size in sizes if size <= MAX_STAGES):
+        for ranks in sizes:
+            devices = stages * ranks
+            # Without a load all devices are used, as many in every plan.
+            if devices > gpus or (question.concurrency is None and question.rate is None and gpus % devices):
+                continue
+            yield ParallelPlan(tp=ranks, pp=stages)
+            if has_experts and ranks > 1:
+                yield ParallelPlan(tp=ranks, pp=stages, ep=ranks)
+                yield ParallelPlan(dp=ranks, pp=stages, ep=ranks)
+
+
+def _formats(question: PlanQuestion, device: Device) -> list[Formats]:
+    facts = question.facts
+    names: list[str | None] = list(question.weights)
+    if not names:
+        names = [None]
+        if facts.weights is None and facts.experts is None and multiplies(device, QUANTISED):
+            names.append(QUANTISED)
+    return [formats_of(facts, dtype=question.dtype, weights=name, kv=question.kv_dtype) for name in names]
+
+
+def _links(device: Device, plan: ParallelPlan) -> str | None:
+    """Why devices of a plan cannot reach each other; None where they can."""
+    if plan.devices == 1:
+        return None
+    for kind, fact in INTERCONNECTS.items():
+        if device.fact(fact) is not None:
+            most = int(device.fact("fabric_devices") or MOST_DEVICES) if kind == "fabric" else MOST_DEVICES
+            if plan.devices <= most:
+                return None
+            return f"{plan.devices} devices of {device.name} ({plan}) are more than the {most} that one machine links"
+    return (
+        f"how fast devices of {device.name} are linked is not known, so that it serves alone; give "
+        f"{' or '.join(INTERCONNECTS.values())} in a device file"
+    )

@@ -1,0 +1,271 @@
+"""Every plan of a question in closed form: tables of steps are filled once per setting, and read for thousands of plans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from ....features.device import Device
+from ....features.errors import SpecError
+from ..batching.closed_form import Steady, closed_loop
+from ..batching.simulation import Scheduling
+from ..batching.step_table import StepTable
+from ..predict import ServingPredictor, scheduled
+from ..request import ENGINES, Load, ServingRequest, scheduler_of
+from ..service_profile import service_profile
+from .question import PlanQuestion
+from .space import Refusals, Setting
+
+MAX_BATCH = 1024
+"""Most sequences of one replica that are planned for."""
+MOST_BUSY = 0.9
+"""Share of what a replica can do that random arrivals may ask of it: nearer to all of it they wait for each other ever longer
+(by the Pollaczek–Khinchine formula 4.5 times a service of constant length). A judgement."""
+SMALL_CHUNK = 2048
+"""Tokens of a step that are tried beside the engine's default: shorter steps delay running sequences less."""
+BATCHES = tuple(sorted({*(1 << power for power in range(11)), *(3 << power for power in range(2, 9))}))
+"""Sequences of a replica that are tried: powers of two, and what is midway from 12 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan with its settings, and its service in closed form.
+
+    Attributes:
+        setting: What one replica is.
+        replicas: Copies that share the load.
+        concurrency: Requests under way at one replica.
+        sequences: Most sequences that run together in one replica: of those under way, or at a rate as many as keep the limits.
+        chunk: Most tokens of a step.
+        ttft_s: Time to the first token.
+        tpot_s: Time per token after it.
+        throughput_tok_s: Tokens of answers per second of all replicas.
+        energy_per_token_j: Joules of all devices per token of an answer; NaN where unknown.
+        power_w: Mean power of all devices; NaN where unknown.
+        cost_per_million_tokens: In the currency of the prices, or hours of devices.
+    """
+
+    setting: Setting
+    replicas: int
+    concurrency: int
+    sequences: int
+    chunk: int
+    ttft_s: float
+    tpot_s: float
+    throughput_tok_s: float
+    energy_per_token_j: float
+    power_w: float
+    cost_per_million_tokens: float
+
+    @property
+    def gpus(self) -> int:
+        """Devices of all replicas."""
+        return self.setting.plan.devices * self.replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica of a setting at one size of chunk, at each number of sequences that it can run.
+
+    Attributes:
+        setting: What it is.
+        chunk: Most tokens of a step.
+        most: Most sequences that run together; others wait.
+        idle_w: Watts of all its devices that have nothing to run; NaN where unknown.
+        limit_w: Power limits of all its devices; infinite where not public.
+        table: Times of steps.
+        how: How its engine schedules.
+    """
+
+    setting: Setting
+    chunk: int
+    most: int
+    idle_w: float
+    limit_w: float
+    table: StepTable
+    how: Scheduling
+
+    def steady(self, sequences: int, question: PlanQuestion) -> Steady:
+        """Its service with so many sequences under way; those that have no room wait."""
+        running = min(sequences, self.most)
+        inputs, outputs = round(question.input_tokens), max(round(question.output_tokens), 1)
+        service = closed_loop(self.table, running, inputs, outputs, self.how)
+        if sequences == running:
+            return service
+        # By Little's law, what is not running waits.
+        wait_s = (sequences - running) * outputs / service.throughput_tok_s
+        return replace(service, ttft_s=service.ttft_s + wait_s)
+
+
+def replicas_of(
+    service: ServingPredictor, question: PlanQuestion, every: Iterable[Setting], refusals: Refusals
+) -> list[Replica]:
+    """One replica of every setting that a model fits, at each size of chunk; what is refused is counted in `refusals`."""
+    return [replica for setting in every for replica in _replicas(service, question, setting, refusals)]
+
+
+def candidates(question: PlanQuestion, replicas: Iterable[Replica], refusals: Refusals) -> list[Candidate]:
+    """Every plan of replicas that keeps the limits; what does not is counted in `refusals`."""
+    plans = (item for replica in replicas for item in _plans(question, replica, refusals))
+    return [item for item in plans if _keeps(question, item, refusals)]
+
+
+def request_of(
+    question: PlanQuestion, setting: Setting, load: Load, *, replicas: int = 1, chunk: int | None = None
+) -> ServingRequest:
+    """The service of a setting as a question to `ServingPredictor`."""
+    return ServingRequest(
+        question.facts,
+        setting.device,
+        load,
+        setting.formats,
+        setting.plan,
+        setting.engine,
+        replicas=replicas,
+        chunk=chunk,
+    )
+
+
+def _replicas(
+    service: ServingPredictor, question: PlanQuestion, setting: Setting, refusals: Refusals
+) -> Iterator[Replica]:
+    device, plan, engine = service.predictor.devices.get(setting.device), setting.plan, ENGINES[setting.engine]
+    profile = service_profile(setting.engine, None, device.vendor)
+    longest = math.ceil(question.input_tokens) + math.ceil(question.output_tokens)
+    load = Load("closed", 1, question.input_tokens, question.output_tokens, cached=question.cached)
+    # All that a closed form reads of decode steps: their mean context, and what none of it takes.
+    middle = max(2, math.ceil(question.input_tokens + question.output_tokens / 2))
+    small = SMALL_CHUNK if scheduler_of(setting.engine, None).splits else engine.chunk
+    for chunk in dict.fromkeys((engine.chunk, small)):
+        request = request_of(question, setting, load, chunk=chunk)
+        try:
+            _, how, _ = scheduled(request, device, profile)
+        except SpecError as error:
+            refusals.add("memory", str(error), _weights_share(question, setting, device))
+            return
+        if how.cache_tokens < longest:
+            refusals.add(
+                "memory",
+                f"{setting}: the cache has room for {max(0, int(how.cache_tokens))} tokens of the {longest} of a sequence",
+                longest / max(how.cache_tokens, 1.0),
+            )  # fmt: skip
+            return
+        wanted = MAX_BATCH if question.concurrency is None else math.ceil(question.concurrency)
+        # Of a device whose memory is not public nothing says what does not fit.
+        fitting = how.cache_tokens if math.isinf(how.cache_tokens) else how.cache_tokens // longest
+        most = int(min(fitting, how.sequences, MAX_BATCH, wanted))
+        try:
+            table = service.table(
+                request, profile, batch=most, length=longest, prompt=math.ceil(question.input_tokens), chunk=how.chunk,
+                contexts=(1, middle),
+            )  # fmt: skip
+        except SpecError as error:
+            refusals.add("kernels", f"{setting}: {error}")
+            return
+        idle_w, limit_w = service.times(request).resting_w, device.fact("tdp_w") or math.inf
+        yield Replica(setting, how.chunk, most, plan.devices * idle_w, plan.devices * limit_w, table, how)
+
+
+def _weights_share(question: PlanQuestion, setting: Setting, device: Device) -> float:
+    """Bytes of a device's weights over its memory."""
+    return question.facts.weights_of(setting.plan).size_b(setting.formats) / (device.fact("memory_b") or math.inf)
+
+
+def _plans(question: PlanQuestion, replica: Replica, refusals: Refusals) -> Iterator[Candidate]:
+    """Numbers of replicas and of sequences for one."""
+    most = question.gpus // replica.setting.plan.devices
+    if question.rate is not None:
+        yield from _at_rate(question, replica, most, question.rate, refusals)
+    elif question.concurrency is not None:
+        for replicas in _counts(1, min(most, math.ceil(question.concurrency))):
+            sequences = math.ceil(question.concurrency / replicas)
+            yield _candidate(question, replica, replicas, sequences, replica.steady(sequences, question))
+    else:
+        for sequences in (*(size for size in BATCHES if size < replica.most), replica.most):
+            item = replica.steady(sequences, question)
+            yield _candidate(question, replica, _powered(question, replica, most, item), sequences, item)
+
+
+def _powered(question: PlanQuestion, replica: Replica, most: int, service: Steady) -> int:
+    """As many replicas as a power budget feeds, at least one."""
+    if question.power_budget_w is None:
+        return most
+    each_w = min(service.energy_per_token_j * service.throughput_tok_s, replica.limit_w)
+    return most if math.isnan(each_w) else max(1, min(most, int(question.power_budget_w / each_w)))
+
+
+def _at_rate(
+    question: PlanQuestion, replica: Replica, most: int, rate: float, refusals: Refusals
+) -> Iterator[Candidate]:
+    """Numbers of replicas that sustain a rate within the limits on latency, each with the sequences under way that result."""
+    outputs = max(round(question.output_tokens), 1)
+    sizes = (*(size for size in BATCHES if size < replica.most), replica.most)
+    services = [(size, replica.steady(size, question)) for size in sizes]
+    within = [
+        (size, item) for size, item in services
+        if item.ttft_s <= (question.ttft_s or math.inf) and item.tpot_s <= (question.tpot_s or math.inf)
+    ]  # fmt: skip
+    if not within:
+        # With the fewest sequences it is as fast as it can be; `_keeps` says which limit it misses.
+        yield _candidate(question, replica, most, *services[0])
+        return
+    capacity = MOST_BUSY * max(item.throughput_tok_s for _, item in within) / outputs
+    fewest = math.ceil(rate / capacity)
+    if fewest > most:
+        refusals.add(
+            "load", f"{most} replicas of {replica.setting} sustain {most * capacity:.3g} of {rate:g} requests/s",
+            rate / (most * capacity),
+        )  # fmt: skip
+        return
+    for replicas in _counts(fewest, most):
+        share = rate / replicas
+        size, item = next(
+            (pair for pair in within if pair[1].throughput_tok_s >= share * outputs),
+            max(within, key=lambda pair: pair[1].throughput_tok_s),
+        )
+        busy = min(share * outputs / item.throughput_tok_s, 1.0)
+        # A replica that is not always busy rests in between.
+        energy_j = item.energy_per_token_j + (1 - busy) * replica.idle_w / (share * outputs)
+        service = replace(item, throughput_tok_s=share * outputs, energy_per_token_j=energy_j)
+        # Requests at random times come in bursts: more run together than on average.
+        yield _candidate(question, replica, replicas, size, service, within[-1][0])
+
+
+def _counts(fewest: int, most: int) -> list[int]:
+    """Numbers of replicas: all of a few, else by doubling."""
+    if most - fewest < 16:
+        return list(range(fewest, most + 1))
+    return sorted({*(fewest << power for power in range((most // fewest).bit_length())), most})
+
+
+def _candidate(
+    question: PlanQuestion, replica: Replica, replicas: int, concurrency: int, service: Steady, sequences: int = 0
+) -> Candidate:
+    gpus = replicas * replica.setting.plan.devices
+    throughput = replicas * service.throughput_tok_s
+    power_w = min(service.energy_per_token_j * throughput, replicas * replica.limit_w)
+    per_s = question.price(replica.setting.device) * gpus / 3600
+    return Candidate(
+        replica.setting, replicas, concurrency, sequences or min(concurrency, replica.most), replica.chunk, service.ttft_s,
+        service.tpot_s, throughput, power_w / throughput, power_w, 1e6 * per_s / throughput,
+    )  # fmt: skip
+
+
+def _keeps(question: PlanQuestion, item: Candidate, refusals: Refusals) -> bool:
+    """Whether a plan keeps the limits."""
+    for name, value, limit, unit in (
+        ("ttft", item.ttft_s, question.ttft_s, "s to the first token"),
+        ("tpot", item.tpot_s, question.tpot_s, "s per token"),
+        ("power", item.power_w, question.power_budget_w, "W"),
+    ):
+        # Where power is unknown nothing says that a budget holds.
+        if limit is not None and not value <= limit:
+            word = f"{value:.4g} {unit}" if math.isfinite(value) else f"an unknown number of {unit}"
+            refusals.add(
+                name,
+                f"{item.replicas} × ({item.setting}), {item.concurrency} requests under way each, takes {word}, of {limit:g}",
+                value / limit if math.isfinite(value) else math.inf,
+            )  # fmt: skip
+            return False
+    return True
