@@ -19,14 +19,12 @@ from .batching.step_table import StepTable
 from .request import Load, ServingRequest, scheduler_of
 from .service_profile import ServiceProfile, service_profile
 from .service_steps import ServiceSteps, service_steps
+from .steps import WAITING_SHARE
 
 SHARES = (0.5, 0.9, 0.99)
 """Percentiles of every latency."""
 _SERVED = ("closed", "open")
 """Loads that come through a server; batches are given to the engine itself."""
-WAITING_SHARE = 0.35
-"""Power of a GPU that waits for its host between steps of a service, as a share of its limit. Fitted: the median over saturated
-servers of ML.ENERGY 2.0 is 0.33, over static batches of Splitwise 0.43; clocks stay high between steps."""
 MAX_CLOSED = 4000
 """Most requests simulated unless a number is given; more change the mean of a closed loop by less than its interval."""
 
@@ -164,7 +162,8 @@ def set_up(service: ServingPredictor, request: ServingRequest) -> SetUp:
     table = StepTable(
         service.times(request), batch=min(how.sequences, len(arrivals.inputs), arrivals.concurrency or how.sequences),
         length=int(max(arrivals.inputs + arrivals.outputs)), prompt=int(max(arrivals.inputs)), chunk=how.chunk,
-        overhead=profile.overhead, waiting_w=WAITING_SHARE * (device.fact("tdp_w") or 0.0) * request.plan.devices,
+        overhead=profile.overhead_of(request.plan.stage_ranks),
+        waiting_w=WAITING_SHARE * (device.fact("tdp_w") or 0.0) * request.plan.devices,
     )  # fmt: skip
     return SetUp(profile, table, arrivals, how, holds, device.fact("tdp_w") or math.inf)
 
@@ -181,6 +180,8 @@ def _scheduled(request: ServingRequest, device: Device, profile: ServiceProfile)
     batch = min(request.sequences or engine.sequences, 256)
     holds = memory(request.facts, Step.decode(batch, longest), request.formats, plan, device)
     sequences = request.sequences or (10**9 if load.kind == "static" else engine.sequences)
+    if load.kind == "queued":
+        sequences = profile.running(sequences, load.output_tokens)
     room = math.inf
     if holds.device_b is not None:
         # Engines keep the workspace of their largest step beside the weights.
@@ -198,6 +199,7 @@ def _scheduled(request: ServingRequest, device: Device, profile: ServiceProfile)
     how = Scheduling(
         chunk=chunk, sequences=sequences, cache_tokens=room, mixes=engine.mixes, splits=engine.splits,
         reserved=engine.reserved, between_s=profile.between_s if load.kind in _SERVED else 0.0, cached=load.cached,
+        ahead=engine.ahead,
     )  # fmt: skip
     return load, how, holds
 
@@ -226,9 +228,9 @@ def _answer(request: ServingRequest, plan: SetUp, service: Service, times: Servi
     replicas = request.replicas
     ttft = service.first_s - service.sent_s
     gaps = np.maximum(service.outputs - 1, 1)
-    tpot = np.where(service.outputs > 1, (service.last_s - service.first_s) / gaps, np.nan)
+    tpot = np.where(service.outputs > 1, (service.last_s - service.first_s) / gaps, np.nan) / request.events
     output_sum, input_sum = float(service.outputs.sum()), float(arrivals.inputs.sum())
-    duration_s = max(service.duration_s + how.between_s, 1e-9)
+    duration_s = max(service.duration_s, 1e-9)
     widths = plan.profile.half_widths
 
     def spread(value: float, target: str) -> Interval:

@@ -31,6 +31,7 @@ class Engine:
             holds half of its sequences' outputs on average.
         whole: Share of a device's memory that weights, workspaces and cache share.
         of_free: Share of what is free after the weights that the cache takes.
+        ahead: Whether a step is formed while the one before it runs.
         source: Where the defaults come from.
     """
 
@@ -41,6 +42,7 @@ class Engine:
     reserved: float
     whole: float
     of_free: float
+    ahead: bool
     source: str
 
 
@@ -53,11 +55,12 @@ ENGINES: Mapping[str, Engine] = {
         0.5,
         0.9,
         1.0,
+        True,
         "vLLM V1, gpu_memory_utilization 0.9, usage_context api_server on a data-centre GPU",
     ),
-    "vllm-v0": Engine(16384, 256, False, False, 0.5, 0.9, 1.0, "vLLM before 0.8: prompts first, none in chunks"),
+    "vllm-v0": Engine(16384, 256, False, False, 0.5, 0.9, 1.0, False, "vLLM before 0.8: prompts first, none in chunks"),
     "sglang": Engine(
-        8192, 1024, False, True, 0.5, 0.9, 1.0, "SGLang server arguments: chunked_prefill_size, no mixed chunks"
+        8192, 1024, False, True, 0.5, 0.9, 1.0, True, "SGLang server arguments: chunked_prefill_size, no mixed chunks"
     ),
     "trtllm": Engine(
         8192,
@@ -67,9 +70,10 @@ ENGINES: Mapping[str, Engine] = {
         1.0,
         0.98,
         0.9,
+        True,
         "TensorRT-LLM: max_num_tokens, free_gpu_memory_fraction 0.9, GUARANTEED_NO_EVICT",
     ),
-    "pytorch": Engine(1 << 20, 4096, False, False, 1.0, 0.98, 1.0, "a static batch: one step for all prompts"),
+    "pytorch": Engine(1 << 20, 4096, False, False, 1.0, 0.98, 1.0, False, "a static batch: one step for all prompts"),
 }
 """By scheduler; `scheduler_of` says which an engine has."""
 
@@ -179,6 +183,7 @@ class ServingRequest:
         chunk: Most tokens of a step; None: the engine's default.
         sequences: Most sequences that run together; None: the engine's default.
         client: A benchmark whose client and server are known (`service_profiles.yaml`); empty for others.
+        events: Events per token of an answer that the client counts, and by which it divides times per token.
     """
 
     facts: ModelFacts
@@ -192,6 +197,7 @@ class ServingRequest:
     chunk: int | None = None
     sequences: int | None = None
     client: str = ""
+    events: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.facts.generates:

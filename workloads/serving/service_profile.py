@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -19,16 +19,33 @@ class ServiceProfile:
     """Numbers of a service, fitted to public services (`benchmarks/llm_serving_fit.py`) or stated.
 
     Attributes:
-        overhead: What a service takes per step beyond the engine's own times of steps.
+        overhead: What a service takes per step beyond the engine's own times of steps, on one device.
+        rank_s: Seconds of a step per further device of a stage: before 2025 engines sent the inputs of each step to every worker
+            from one Python process.
+        admission: Steps, per sequence that the server is set to run, for which a request waits before it runs, where requests
+            and answers share one process with the engine.
         between_s: Seconds per request outside steps: receiving, tokenising, sending the first token.
         half_widths: Half-widths of 90 % intervals in logarithms, by target.
         source: What it is fitted to.
     """
 
     overhead: Overhead
+    rank_s: float
+    admission: float
     between_s: float
     half_widths: Mapping[str, float]
     source: str
+
+    def overhead_of(self, ranks: int) -> Overhead:
+        """What a service takes per step with so many devices a stage."""
+        return replace(self.overhead, step_s=self.overhead.step_s + self.rank_s * (ranks - 1))
+
+    def running(self, sequences: int, output_tokens: float) -> int:
+        """Sequences that run of those that a full server is set to run.
+
+        By Little's law: of a request's time in the server it waits for `admission · sequences` steps and runs for `output_tokens`.
+        """
+        return max(1, round(sequences / (1 + self.admission * sequences / output_tokens)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +65,10 @@ def _entries() -> tuple[_Entry, ...]:
     return tuple(
         _Entry(
             item["engine"], str(item.get("version", "")), item.get("vendor", ""), item.get("client", ""),
-            ServiceProfile(Overhead(**item.get("overhead", {})), item["between_s"], item["half_widths"], item["source"]),
+            ServiceProfile(
+                Overhead(**item.get("overhead", {})), item.get("rank_s", 0.0), item.get("admission", 0.0), item["between_s"],
+                item["half_widths"], item["source"],
+            ),
         )
         for item in raw
     )  # fmt: skip

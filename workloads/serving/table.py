@@ -16,7 +16,7 @@ from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan
 from ..architectures.step import Formats
 from .predict import ServingPrediction, ServingPredictor
-from .request import Load, ServingRequest, engine_named
+from .request import Load, ServingRequest, engine_named, scheduler_of
 
 Row = Mapping[str, Any]
 
@@ -51,6 +51,10 @@ class Client:
         shortest: Shortest length as a share of the longest, which the table gives; 1: all are alike.
         cached: Share of prompts that the prefix cache already has.
         devices: What its names of devices stand for, where a name alone would be read as another.
+        version: Version of the engine where a row does not give one; empty: the newest.
+        apart: Whether requests reach the engine one after another even where several are sent at once: a step that mixes has
+            one prompt.
+        events: Events per token of an answer by which it divides times: 2 where it counts an empty one beside every token.
         name: Of its services in `service_profiles.yaml`; empty: those of any client.
     """
 
@@ -58,15 +62,18 @@ class Client:
     shortest: float = 1.0
     cached: float = 0.0
     devices: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+    apart: bool = False
+    events: float = 1.0
     name: str = ""
 
 
-_ARGONNE = Client(devices={"nvidia-a100-sxm": "nvidia-a100-sxm-40gb"}, name="llm-inference-bench")
-_MLENERGY = Client(name="mlenergy")
-_SHARED_PREFIX = Client(cached=0.9)
+_ARGONNE = Client(devices={"nvidia-a100-sxm": "nvidia-a100-sxm-40gb"}, version="0.5", name="llm-inference-bench")
+_MLENERGY = Client(version="0.5", name="mlenergy")
+_SHARED_PREFIX = Client(cached=0.9, events=2.0)
 CLIENTS: Mapping[str, Client] = {
     "inferencex": Client(rounds=10, shortest=0.8),
-    "nvidia-gap-analysis": Client(rounds=10),
+    "nvidia-gap-analysis": Client(rounds=10, apart=True),
     **dict.fromkeys(("all_results", "power", "quant", "tp_ep_pp", "ttft_itl"), _ARGONNE),
     **dict.fromkeys(("llm_text_generation/chat", "llm_text_generation/code", "mllm_text_generation/chat"), _MLENERGY),
     **{
@@ -77,7 +84,9 @@ CLIENTS: Mapping[str, Client] = {
 """Clients by the table's `task`. InferenceX: `--num-prompts` of ten times `--max-concurrency`, `--random-range-ratio 0.8` (its
 `benchmark_serving` scripts). LLM-Inference-Bench's A100s are Polaris', of 40 GB; it and
 ML.ENERGY run engines of 2024 whose versions the table does not
-give. Sessions of several turns with a shared prefix: all but the last question and answer is in the cache."""
+give. Sessions of several turns with a shared prefix: all but the last question and answer is in the cache; their client counts
+two events per token: its end-to-end time less that to the first token is twice its time per token times its tokens. Of NVIDIA's gap
+analysis the time to the first token is that of prompts computed one by one, whatever their length and the engine."""
 
 STATIC, QUEUED = "static batch", "queued"
 LOADS: Mapping[str, str] = {
@@ -145,24 +154,27 @@ def request_of(row: Row) -> ServingRequest:
     """
     facts = row_facts(row)
     engine = engine_named(row.get("engine") or "vllm")
-    version = row.get("engine_version") or None
+    client = _client(row)
+    version = row.get("engine_version") or (client.version if engine == "vllm" else "") or None
     if row.get("engine") == "vllm (splitwise profiling)":
         version = "0.2"
     device = row.get("device")
     if not isinstance(device, str):
         raise SpecError("a row needs the name of a device", field="device")
-    client = _client(row)
     device = client.devices.get(device, device)
     plan, replicas = _plan(row)
     formats = row_formats(row, facts)
     load, sequences = _load(row)
+    chunk = None
+    if client.apart and scheduler_of(engine, version).mixes and load.kind == "closed":
+        chunk = math.ceil(load.input_tokens + load.size)
     longest = load.input_tokens + load.output_tokens
     if facts.max_length is not None and longest > facts.max_length:
         # Benchmarks run lengths beyond those a model is made for; the steps are the same.
         facts = replace(facts, max_length=math.ceil(longest))
     return ServingRequest(
         facts=facts, device=device, load=load, formats=formats, plan=plan, engine=engine, engine_version=version,
-        replicas=replicas, sequences=sequences, client=client.name,
+        replicas=replicas, sequences=sequences, chunk=chunk, client=client.name, events=client.events,
     )  # fmt: skip
 
 

@@ -72,6 +72,6 @@ def closed_loop(table: StepTable, concurrency: int, input_tokens: int, output_to
         more_s += step_s - (decode_s if how.mixes else 0.0)
         left -= new
     tpot_s = decode_s + concurrency / output_tokens * max(more_s, 0.0)
-    # A request waits for half of the step that runs when it comes.
-    ttft_s = prompt_s + tpot_s / 2
+    # A request waits for half of the step that runs when it comes, and for the one that is formed by then.
+    ttft_s = prompt_s + tpot_s * (1.5 if how.ahead else 0.5)
     return Steady(ttft_s + how.between_s, tpot_s, concurrency * output_tokens / (ttft_s + tpot_s * (output_tokens - 1)))
