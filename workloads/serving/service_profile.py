@@ -20,8 +20,8 @@ class ServiceProfile:
 
     Attributes:
         overhead: What a service takes per step beyond the engine's own times of steps, on one device.
-        rank_s: Seconds of a step per further device of a stage: before 2025 engines sent the inputs of each step to every worker
-            from one Python process.
+        rank_s: Seconds of a step per further device of a stage: before 2025 engines sent the inputs of each step to every
+            worker from one Python process.
         admission: Steps, per sequence that the server is set to run, for which a request waits before it runs, where requests
             and answers share one process with the engine.
         between_s: Seconds per request outside steps: receiving, tokenising, sending the first token.
@@ -43,7 +43,8 @@ class ServiceProfile:
     def running(self, sequences: int, output_tokens: float) -> int:
         """Sequences that run of those that a full server is set to run.
 
-        By Little's law: of a request's time in the server it waits for `admission · sequences` steps and runs for `output_tokens`.
+        By Little's law: of a request's time in the server it waits for `admission · sequences` steps and runs for
+        `output_tokens`.
         """
         return max(1, round(sequences / (1 + self.admission * sequences / output_tokens)))
 

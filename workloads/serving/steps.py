@@ -28,11 +28,11 @@ _PER_DOUBLING = 32
 _CHUNK = 100
 """Steps whose kernels are predicted together: bounds memory."""
 WAITING_SHARE = 0.29
-"""Power of a GPU that waits for its host or for other GPUs between the kernels of an engine, over its limit: clocks stay high."""
+"""Power of a GPU that waits for its host or for other GPUs between an engine's kernels, over its limit: clocks stay high."""
 SUSTAINED = 1.27
-"""Power of kernels that follow each other for minutes in an engine, over that of each measured alone. Both numbers are fitted to 165
-powers of services on A100 and H100 (ML.ENERGY 2.0, LLM-Inference-Bench, Splitwise); fits without one of the devices, models or
-sources give 1.19 to 1.30 and 0.28 to 0.30."""
+"""Power of kernels that follow each other for minutes in an engine, over that of each measured alone. Both numbers are fitted to
+165 powers of services on A100 and H100 (ML.ENERGY 2.0, LLM-Inference-Bench, Splitwise); the medians of fits without a device, a
+model or a source are 1.27 to 1.30 and 0.28 to 0.29."""
 
 
 @dataclass(frozen=True, slots=True)
