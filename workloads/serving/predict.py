@@ -139,6 +139,7 @@ class SetUp:
         how: How the engine schedules them.
         memory: Memory of the fullest device.
         limit_w: Power limit of a device; infinite where it is not public.
+        architecture: Of the device.
     """
 
     profile: ServiceProfile
@@ -147,6 +148,7 @@ class SetUp:
     how: Scheduling
     memory: Memory
     limit_w: float
+    architecture: str
 
 
 def set_up(service: ServingPredictor, request: ServingRequest) -> SetUp:
@@ -165,7 +167,7 @@ def set_up(service: ServingPredictor, request: ServingRequest) -> SetUp:
         overhead=profile.overhead_of(request.plan.stage_ranks),
         waiting_w=WAITING_SHARE * (device.fact("tdp_w") or 0.0) * request.plan.devices,
     )  # fmt: skip
-    return SetUp(profile, table, arrivals, how, holds, device.fact("tdp_w") or math.inf)
+    return SetUp(profile, table, arrivals, how, holds, device.fact("tdp_w") or math.inf, device.architecture)
 
 
 def _scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) -> tuple[Load, Scheduling, Memory]:
@@ -231,10 +233,9 @@ def _answer(request: ServingRequest, plan: SetUp, service: Service, times: Servi
     tpot = np.where(service.outputs > 1, (service.last_s - service.first_s) / gaps, np.nan) / request.events
     output_sum, input_sum = float(service.outputs.sum()), float(arrivals.inputs.sum())
     duration_s = max(service.duration_s, 1e-9)
-    widths = plan.profile.half_widths
 
     def spread(value: float, target: str) -> Interval:
-        half = widths[target]
+        half = plan.profile.half_width(target, plan.architecture)
         return Interval(value, value * math.exp(-half), value * math.exp(half))
 
     def latency(values: np.ndarray, target: str) -> Latency:

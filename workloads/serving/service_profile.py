@@ -11,6 +11,9 @@ import yaml
 
 from .batching.step_table import Overhead
 
+ELSEWHERE = 1.5
+"""Half-widths grow so much on devices of an architecture that a profile is not fitted to: with A100 or H100 left out of its fit
+errors of LLM-Inference-Bench's vLLM grow 1.3 times, those of Splitwise 1.2 (first token) and 1.7 (others)."""
 PROFILES = Path(__file__).with_name("service_profiles.yaml")
 
 
@@ -25,7 +28,8 @@ class ServiceProfile:
         admission: Steps, per sequence that the server is set to run, for which a request waits before it runs, where requests
             and answers share one process with the engine.
         between_s: Seconds per request outside steps: receiving, tokenising, sending the first token.
-        half_widths: Half-widths of 90 % intervals in logarithms, by target.
+        half_widths: Half-widths of 90 % intervals in logarithms, by target (`benchmarks/llm_serving.py --widths`).
+        architectures: Of the devices it is fitted to.
         source: What it is fitted to.
     """
 
@@ -34,7 +38,12 @@ class ServiceProfile:
     admission: float
     between_s: float
     half_widths: Mapping[str, float]
+    architectures: tuple[str, ...]
     source: str
+
+    def half_width(self, target: str, architecture: str) -> float:
+        """Half-width of the interval of a target in logarithms on a device of an architecture."""
+        return self.half_widths[target] * (1 if architecture in self.architectures else ELSEWHERE)
 
     def overhead_of(self, ranks: int) -> Overhead:
         """What a service takes per step with so many devices a stage."""
@@ -68,7 +77,7 @@ def _entries() -> tuple[_Entry, ...]:
             item["engine"], str(item.get("version", "")), item.get("vendor", ""), item.get("client", ""),
             ServiceProfile(
                 Overhead(**item.get("overhead", {})), item.get("rank_s", 0.0), item.get("admission", 0.0), item["between_s"],
-                item["half_widths"], item["source"],
+                item["half_widths"], tuple(item.get("architectures", ())), item["source"],
             ),
         )
         for item in raw
