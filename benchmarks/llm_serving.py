@@ -3,8 +3,8 @@
 kernelcast llm predict --table serving.parquet --out predicted.parquet
 .venv/bin/python benchmarks/llm_serving.py predicted.parquet [--peers peers.parquet] [--by table device engine] [--widths]
 
-`--widths` says how wide intervals of each profile (`service_profiles.yaml`) must be to hold 90 % of its rows and of its models on a
-device, and how many of each model on a device those of the others hold.
+`--widths` says how wide intervals of each profile (`service_profiles.yaml`) must be to hold 90 % of its rows and of its models
+on a device, and how many of each model on a device those of the others hold.
 
 Rows that count have quality `ok` and a plan and a load; queues (`saturated`) and rows that may run speculative decoding
 (`mtp_possible`) are set aside.
@@ -124,7 +124,8 @@ def width_lines(rows: Sequence[Row]) -> Iterator[list[str]]:
         if len(kinds) > 1:
             out = np.array([kinds.index(group) for group in groups])
             hits = [
-                errors[out == kind] <= half_width(errors[out != kind], [group for group in groups if group != kinds[kind]])
+                errors[out == kind]
+                <= half_width(errors[out != kind], [group for group in groups if group != kinds[kind]])
                 for kind in range(len(kinds))
             ]
             inside = f"{100 * np.concatenate(hits).mean():.0f}"

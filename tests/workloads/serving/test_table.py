@@ -54,6 +54,18 @@ def test_plans_of_rows() -> None:
         request_of(ROW | {"tp": 1.5})
 
 
+def test_clients_whose_habits_are_known() -> None:
+    apart = request_of(ROW | {"task": "nvidia-gap-analysis"})
+    assert (apart.chunk, request_of(ROW).chunk) == (1032, None)
+    assert request_of(ROW | {"task": "nvidia-gap-analysis", "engine": "sglang"}).chunk is None
+    counted = request_of(ROW | {"task": "inference-perf shared_prefix multi-turn: codegen"})
+    assert (counted.events, counted.load.cached) == (2.0, 0.9)
+    old = ROW | {"task": "llm_text_generation/chat", "concurrency": None, "batch": 64.0, "engine_version": None,
+                 "load": "saturating; server max batch set"}  # fmt: skip
+    assert request_of(old).engine_version == "0.5"
+    assert request_of(old).load.spread > 0.5
+
+
 def test_formats_of_rows() -> None:
     dense, gpt_oss = model_facts("llama-3.1-70b"), model_facts("gpt-oss-120b")
     assert row_formats(ROW | {"weight_dtype": "nvfp4|nvfp4"}, dense).kv == "fp8"

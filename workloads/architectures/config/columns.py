@@ -47,8 +47,8 @@ def _size(row: Mapping[str, Any], column: str) -> int | None:
 def _config(sizes: Mapping[str, int]) -> dict[str, Any]:
     """A configuration with such sizes, of the architecture that has them."""
     words = {
-        "hidden_size": "hidden", "num_hidden_layers": "layers", "num_attention_heads": "heads", "num_key_value_heads": "kv_heads",
-        "head_dim": "head_dim", "intermediate_size": "ffn", "vocab_size": "vocab",
+        "hidden_size": "hidden", "num_hidden_layers": "layers", "num_attention_heads": "heads",
+        "num_key_value_heads": "kv_heads", "head_dim": "head_dim", "intermediate_size": "ffn", "vocab_size": "vocab",
     }  # fmt: skip
     config: dict[str, Any] = {"vocab_size": 128256} | {key: sizes[name] for key, name in words.items() if name in sizes}
     if "experts" in sizes:
