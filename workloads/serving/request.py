@@ -100,11 +100,16 @@ def engine_named(name: str) -> str:
     return engine
 
 
-def scheduler_of(engine: str, version: str | None) -> Engine:
-    """How a version of an engine schedules; without one, as its newest release."""
+def scheduler_name(engine: str, version: str | None) -> str:
+    """The scheduler of a version of an engine, one of `ENGINES`; without one, of its newest release."""
     if engine == "vllm" and version and _release(version) < _V1_FROM:
-        return ENGINES["vllm-v0"]
-    return ENGINES.get(engine, ENGINES["pytorch"])
+        return "vllm-v0"
+    return engine if engine in ENGINES else "pytorch"
+
+
+def scheduler_of(engine: str, version: str | None) -> Engine:
+    """How a version of an engine schedules."""
+    return ENGINES[scheduler_name(engine, version)]
 
 
 def _release(version: str) -> tuple[int, int]:

@@ -81,10 +81,10 @@ CLIENTS: Mapping[str, Client] = {
 }  # fmt: skip
 """Clients by the table's `task`. InferenceX: `--num-prompts` of ten times `--max-concurrency`, `--random-range-ratio 0.8` (its
 `benchmark_serving` scripts). LLM-Inference-Bench's A100s are Polaris', of 40 GB; it and ML.ENERGY run engines of 2024 whose
-versions the table does not give. ML.ENERGY's prompts are ShareGPT's, whose lengths vary widely. Sessions of several turns with a
-shared prefix: all but the last question and answer is in the cache; their client counts two events per token, as its end-to-end
-time less that to the first token is twice its time per token times its tokens. Of NVIDIA's gap analysis the time to the first
-token is that of prompts computed one by one, whatever their length and the engine."""
+versions the table does not give. ML.ENERGY's prompts are ShareGPT's, whose lengths vary widely. Sessions of several turns with
+a shared prefix: all but the last question and answer is in the cache; their client counts two events per token, as its
+end-to-end time less that to the first token is twice its time per token times its tokens. Of NVIDIA's gap analysis the time to
+the first token is that of prompts computed one by one, whatever their length and the engine."""
 
 STATIC, QUEUED = "static batch", "queued"
 LOADS: Mapping[str, str] = {
