@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ...workloads.serving.request import Load
 
 
+_TRACE = ("arrival_s", "input", "output")
+
+
 def predict(
     what: Annotated[
         str | None,
@@ -42,6 +45,9 @@ def predict(
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Requests per second, at random times.")] = None,
     batch: Annotated[float | None, typer.Option(help="Sequences of one static batch.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Requests (.csv, .parquet): arrival_s, input and output tokens.")
+    ] = None,
     rounds: Annotated[float, typer.Option(help="Requests per request under way; 1 is a single burst.")] = 10,
     requests: Annotated[int | None, typer.Option(help="Requests in all; default: from --rounds, or 1,000.")] = None,
     spread: Annotated[float, typer.Option(help="Half the range of lengths, as a share of their mean.")] = 0.0,
@@ -85,7 +91,10 @@ def predict(
         if as_json:
             console.print_json(written)
         return
-    for name, value in (("MODEL", what), ("--device", device), ("--input", input_tokens), ("--output", output_tokens)):
+    given = {"MODEL": what, "--device": device}
+    if trace is None:
+        given |= {"--input": input_tokens, "--output": output_tokens}
+    for name, value in given.items():
         if value is None:
             raise SpecError(
                 f"{name} is missing: kernelcast llm predict MODEL --device NAME --input N --output N --concurrency N"
@@ -99,10 +108,13 @@ def predict(
 
     facts = facts_of(what)  # type: ignore[arg-type]
     plan = ParallelPlan(tp=tp, pp=pp, ep=ep, dp=dp)
-    load = _load(
-        {"closed": concurrency, "open": rate, "static": batch}, input_tokens=input_tokens, output_tokens=output_tokens,
-        rounds=rounds, requests=requests, spread=spread, cached=cached, seed=seed,
-    )  # fmt: skip
+    if trace is not None:
+        load = _trace(trace, cached, (concurrency, rate, batch, input_tokens, output_tokens, requests))
+    else:
+        load = _load(
+            {"closed": concurrency, "open": rate, "static": batch}, input_tokens=input_tokens, output_tokens=output_tokens,
+            rounds=rounds, requests=requests, spread=spread, cached=cached, seed=seed,
+        )  # fmt: skip
     request = ServingRequest(
         facts=facts, device=known.get(device).name, load=load,  # type: ignore[arg-type]
         formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype), plan=plan, engine=engine_named(engine),
@@ -125,6 +137,21 @@ def _load(sizes: Mapping[str, float | None], **others: Any) -> Load:
         )
     kind, size = wanted[0]
     return Load(kind, size, **others)  # type: ignore[arg-type]
+
+
+def _trace(path: Path, cached: float, others: tuple[float | None, ...]) -> Load:
+    from ...datasets.rows.table_columns import read_table
+    from ...workloads.serving.request import Load
+
+    if any(other is not None for other in others):
+        raise SpecError(
+            "a trace says when requests arrive and how long they are; leave out --concurrency, --rate, --batch, --input, "
+            "--output and --requests", field="trace",
+        )  # fmt: skip
+    table = read_table(path, frozenset())
+    if missing := [name for name in _TRACE if name not in table.column_names]:
+        raise SpecError(f"{path} has no column {', '.join(missing)}; needed are {', '.join(_TRACE)}", field="trace")
+    return Load.of_trace(*(table[name].to_pylist() for name in _TRACE), cached=cached)
 
 
 def _predict_table(path: Path, out: Path, model: Path, known: Catalogue) -> dict[str, Any]:

@@ -175,7 +175,9 @@ def _scheduled(request: ServingRequest, device: Device, profile: ServiceProfile)
     load, plan = request.load, request.plan
     if request.replicas > 1 and load.kind != "queued":
         share = load.size / request.replicas
-        load = replace(load, size=share if load.kind == "open" else max(1, math.ceil(share)))
+        # Requests of a trace go to the replicas in turn.
+        trace = None if load.trace is None else load.trace[:: request.replicas]
+        load = replace(load, size=share if load.kind == "open" else max(1, math.ceil(share)), trace=trace)
     engine = scheduler_of(request.engine, request.engine_version)
     chunk = request.chunk or engine.chunk
     longest = math.ceil(load.input_tokens * (1 + load.spread)) + math.ceil(load.output_tokens * (1 + load.spread))
@@ -209,6 +211,9 @@ def _scheduled(request: ServingRequest, device: Device, profile: ServiceProfile)
 def arrivals_of(load: Load, how: Scheduling) -> Arrivals:
     """The requests that a client sends."""
     random = np.random.default_rng(load.seed)
+    if load.trace is not None:
+        at_s, inputs, outputs = (np.array(column) for column in zip(*load.trace, strict=True))
+        return Arrivals(inputs, outputs, at_s)
     if load.kind == "static":
         count = round(load.size)
     elif load.kind == "closed":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -133,6 +133,8 @@ class Load:
         spread: Half the range of lengths, as a share of their mean.
         cached: Share of a prompt that the prefix cache already has, so that it is not computed.
         seed: Of random lengths and times.
+        trace: Of an `open` load: when each request arrives in seconds, tokens of its prompt and of its answer, in the order of
+            arrival; None: they are drawn.
     """
 
     kind: Literal["closed", "open", "static", "queued"]
@@ -144,6 +146,35 @@ class Load:
     spread: float = 0.0
     cached: float = 0.0
     seed: int = 0
+    trace: tuple[tuple[float, int, int], ...] | None = None
+
+    @classmethod
+    def of_trace(
+        cls, arrival_s: Sequence[float], inputs: Sequence[int], outputs: Sequence[int], cached: float = 0.0
+    ) -> Load:
+        """The requests of a trace, in any order; their rate and mean lengths are the load's.
+
+        Raises:
+            SpecError: there are fewer than 2 or too many requests, or one has no time, no tokens, or none that is a number.
+        """
+        if not 2 <= len(arrival_s) <= MAX_REQUESTS:
+            raise SpecError(f"a trace has between 2 and {MAX_REQUESTS} requests, got {len(arrival_s)}", field="trace")
+        for name, values, least in (("arrival_s", arrival_s, 0), ("input", inputs, 1), ("output", outputs, 1)):
+            for row, value in enumerate(values, 1):
+                number = isinstance(value, int | float) and not isinstance(value, bool)
+                if not number or not least <= value < math.inf or (least and value != int(value)):
+                    what = "a whole number of at least 1" if least else "a time of at least 0"
+                    raise SpecError(f"request {row} of the trace: {name} must be {what}, got {value!r}", field="trace")
+        first = min(arrival_s)
+        trace = tuple(sorted(
+            (float(time) - first, int(new), int(answer)) for time, new, answer in zip(arrival_s, inputs, outputs, strict=True)
+        ))  # fmt: skip
+        if trace[-1][0] == 0:
+            raise SpecError("all requests of the trace arrive at once; that is --batch or --concurrency", field="trace")
+        n = len(trace)
+        return cls(
+            "open", (n - 1) / trace[-1][0], sum(inputs) / n, sum(outputs) / n, requests=n, cached=cached, trace=trace
+        )
 
     def __post_init__(self) -> None:
         for name in ("input_tokens", "output_tokens"):
@@ -214,7 +245,8 @@ class ServingRequest:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise SpecError(f"{name} must be at least 1, got {value!r}", field=name)
-        longest = self.load.input_tokens + self.load.output_tokens
+        trace = self.load.trace or ()
+        longest = max((new + out for _, new, out in trace), default=self.load.input_tokens + self.load.output_tokens)
         if self.facts.max_length is not None and longest > self.facts.max_length:
             raise SpecError(
                 f"{longest:.0f} tokens are longer than the {self.facts.max_length} that {self.facts.name} is made for; shorten "
