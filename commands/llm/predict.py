@@ -91,7 +91,7 @@ def predict(
         if as_json:
             console.print_json(written)
         return
-    given = {"MODEL": what, "--device": device}
+    given: dict[str, Any] = {"MODEL": what, "--device": device}
     if trace is None:
         given |= {"--input": input_tokens, "--output": output_tokens}
     for name, value in given.items():
@@ -151,7 +151,8 @@ def _trace(path: Path, cached: float, others: tuple[float | None, ...]) -> Load:
     table = read_table(path, frozenset())
     if missing := [name for name in _TRACE if name not in table.column_names]:
         raise SpecError(f"{path} has no column {', '.join(missing)}; needed are {', '.join(_TRACE)}", field="trace")
-    return Load.of_trace(*(table[name].to_pylist() for name in _TRACE), cached=cached)
+    arrival_s, inputs, outputs = (table[name].to_pylist() for name in _TRACE)
+    return Load.of_trace(arrival_s, inputs, outputs, cached)
 
 
 def _predict_table(path: Path, out: Path, model: Path, known: Catalogue) -> dict[str, Any]:

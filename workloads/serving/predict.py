@@ -257,6 +257,7 @@ def _answer(request: ServingRequest, plan: SetUp, service: Service, times: Servi
     if table.knows_energy:
         total_j = service.energy_j + idle * request.plan.devices * max(0.0, duration_s - service.busy_s)
         power = spread(min(total_j / duration_s / request.plan.devices, plan.limit_w), "power")
+        power = replace(power, upper=min(power.upper, plan.limit_w))
         per_token, per_request = (
             spread(total_j / output_sum, "energy"),
             spread(total_j / len(service.outputs), "energy"),
