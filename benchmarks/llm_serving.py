@@ -2,9 +2,12 @@
 
 kernelcast llm predict --table serving.parquet --out predicted.parquet
 .venv/bin/python benchmarks/llm_serving.py predicted.parquet [--peers peers.parquet] [--by table device engine]
+.venv/bin/python benchmarks/llm_serving.py predicted.parquet --widths
 .venv/bin/python benchmarks/llm_serving.py predicted.parquet --ranking
 
-`--ranking` judges how plans and devices are ranked by throughput (`llm_serving_ranking.py`).
+`--widths` says how wide intervals of each profile (`service_profiles.yaml`) must be to hold 90 % of its rows and of its models
+on a device, and how many of each model on a device those of the others hold. `--ranking` judges how plans and devices are
+ranked by throughput (`llm_serving_ranking.py`).
 
 Rows that count have quality `ok` and a plan and a load; queues (`saturated`) and rows that may run speculative decoding
 (`mtp_possible`) are set aside.
@@ -13,12 +16,15 @@ Rows that count have quality `ok` and a plan and a load; queues (`saturated`) an
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from kernelcast.workloads.serving.service_profile import service_profile
+from kernelcast.workloads.serving.table import request_of
 
 Row = Mapping[str, Any]
 MARGIN = 0.1
@@ -35,6 +41,9 @@ def _power(row: Row) -> float | None:
     if row["power_w"] is not None:
         return float(row["power_w"])
     note = row["note"] or ""
+    # Means of prompts of 8192 tokens are below the board's power at rest.
+    if row["table"] == "splitwise" and row["isl"] >= 8192:
+        return None
     return (
         TDP_W[row["device"]] * float(note.split("avg=")[1].split()[0])
         if "avg=" in note and row["device"] in TDP_W
@@ -86,6 +95,46 @@ def line(items: Sequence[tuple[Row, float, tuple[float, float, float]]]) -> list
     ]  # fmt: skip
 
 
+GROWTH = 1.2
+"""By which errors grow in the median where a model or a device is left out of a fit."""
+
+
+def half_width(errors: Any, groups: Sequence[tuple[str, str]]) -> float:
+    """Log half-width that holds 90 % of further errors, all alike, and 90 % of groups, all alike."""
+    times = Counter(groups)
+    widths = []
+    for weights in (np.ones(len(errors)), np.array([1 / times[group] for group in groups])):
+        order = np.argsort(errors)
+        below = np.cumsum(weights[order])
+        widths.append(errors[order][np.searchsorted(below, 0.9 * below[-1])])
+    return GROWTH * float(max(widths))
+
+
+def width_lines(rows: Sequence[Row]) -> Iterator[list[str]]:
+    """Half-widths by profile and target, and the share of rows inside those of the other models and devices."""
+    items: dict[tuple[str, str], list[tuple[tuple[str, str], float]]] = {}
+    for target in TARGETS:
+        for row, label, value in judged([row for row in rows if counts(row)], target):
+            request = request_of(row)
+            vendor = request.device.split("-")[0]
+            profile = service_profile(request.engine, request.engine_version, vendor, request.client)
+            group = (row["model"], row["device"])
+            key = (profile.source, TARGETS[target][0])
+            items.setdefault(key, []).append((group, abs(float(np.log(value[0] / label)))))
+    for (source, word), some in sorted(items.items()):
+        groups, errors = [group for group, _ in some], np.array([error for _, error in some])
+        kinds, inside = sorted(set(groups)), "–"
+        if len(kinds) > 1:
+            out = np.array([kinds.index(group) for group in groups])
+            hits = [
+                errors[out == kind]
+                <= half_width(errors[out != kind], [group for group in groups if group != kinds[kind]])
+                for kind in range(len(kinds))
+            ]
+            inside = f"{100 * np.concatenate(hits).mean():.0f}"
+        yield [source, word, str(len(some)), str(len(kinds)), f"{half_width(errors, groups):.2f}", inside]
+
+
 def peer_lines(rows: Sequence[Row], peers: Sequence[Row]) -> Iterator[list[str]]:
     """Aiconfigurator and this product on the rows that both answered."""
     by_id = {row["row_id"]: row for row in rows if counts(row)}
@@ -130,11 +179,17 @@ def main() -> None:
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--ranking", action="store_true")
     parser.add_argument("--by", nargs="*", default=["table", "device", "engine"])
+    parser.add_argument("--widths", action="store_true")
     args = parser.parse_args()
     if args.ranking:
         from llm_serving_ranking import ranking_page
 
         print(ranking_page([row for row in pq.read_table(args.predicted).to_pylist() if counts(row)]))
+        return
+    if args.widths:
+        heads = ["profile", "target", "rows", "models and devices", "half-width", "inside, left out %"]
+        for cells in [heads, ["---"] * len(heads), *width_lines(pq.read_table(args.predicted).to_pylist())]:
+            print("| " + " | ".join(cells) + " |")
         return
     peers = pq.read_table(args.peers).to_pylist() if args.peers else []
     print(page(pq.read_table(args.predicted).to_pylist(), peers, args.by))

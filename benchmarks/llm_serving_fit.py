@@ -2,10 +2,10 @@
 
 .venv/bin/python benchmarks/llm_serving_fit.py serving.parquet --engine vllm --client llm-inference-bench [--rows 40]
 
-A handful of times per engine and client (`workloads/serving/service_profiles.yaml`): seconds of every step and of every
-sequence of it,
-factors of the kernels' times, seconds per request. The steps of the rows are predicted once; then the simulation runs again for
-every guess of a Nelder-Mead search, and again without each model and each device.
+A handful of times per engine and client (`workloads/serving/service_profiles.yaml`): seconds of every step, of every sequence
+of it and of every further device, factors of the kernels' times, seconds per request, steps until a full server admits one.
+The steps of the rows are predicted once; then the simulation runs again for every guess of a Nelder-Mead search, and again
+without each model and each device.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.workloads.serving.batching.simulation import Arrivals, Scheduling, simulate
 from kernelcast.workloads.serving.batching.step_table import Overhead, StepTable
 from kernelcast.workloads.serving.predict import ServingPredictor, set_up
+from kernelcast.workloads.serving.request import ServingRequest
+from kernelcast.workloads.serving.service_profile import ServiceProfile
 from kernelcast.workloads.serving.table import request_of
 from llm_serving import TARGETS, counts
 from scipy.optimize import minimize
 
 START: Mapping[str, float] = {
-    "step_s": 1e-3, "sequence_s": 2e-5, "prompt_s": 3e-3, "decode_factor": 1.0, "prompt_factor": 1.0, "between_s": 2e-2,
+    "step_s": 1e-3, "sequence_s": 2e-5, "prompt_s": 3e-3, "decode_factor": 1.0, "prompt_factor": 1.0, "between_s": 1e-2,
+    "rank_s": 2e-3, "admission": 0.3,
 }  # fmt: skip
 """Where the search starts; what a group does not fit is 0, or 1 for factors."""
 WIDTH: Mapping[str, float] = dict.fromkeys(START, 1.0) | {"decode_factor": 0.25, "prompt_factor": 0.25}
@@ -47,7 +50,7 @@ class Case:
     table: StepTable
     arrivals: Arrivals
     how: Scheduling
-    replicas: int
+    request: ServingRequest
     labels: Mapping[str, float]
 
 
@@ -70,22 +73,33 @@ def cases(
             if (value := TARGETS[name][2](row))
         }
         plan = set_up(service, request)
-        yield Case(row, plan.table, plan.arrivals, plan.how, request.replicas, labels)
+        yield Case(row, plan.table, plan.arrivals, plan.how, request, labels)
 
 
 def log_errors(items: Sequence[Case], numbers: Mapping[str, float]) -> dict[str, list[float]]:
     """ln(predicted / label) by target."""
-    others = {name: value for name, value in numbers.items() if name != "between_s"}
+    times = {name: value for name, value in numbers.items() if name in Overhead.__dataclass_fields__}
+    profile = ServiceProfile(
+        Overhead(**times),
+        numbers.get("rank_s", 0.0),
+        numbers.get("admission", 0.0),
+        numbers.get("between_s", 0.0),
+        {},
+        (),
+        "",
+    )
     errors: dict[str, list[float]] = defaultdict(list)
     for case in items:
-        table = copy.copy(case.table)
-        table.change(Overhead(**others))
-        made = simulate(table, case.arrivals, replace(case.how, between_s=numbers.get("between_s", 0.0)))
+        table, request, how = copy.copy(case.table), case.request, replace(case.how, between_s=profile.between_s)
+        table.change(profile.overhead_of(request.plan.stage_ranks))
+        if request.load.kind == "queued" and request.sequences:
+            how = replace(how, sequences=profile.running(request.sequences, request.load.output_tokens))
+        made = simulate(table, case.arrivals, how)
         steps = np.maximum(made.outputs - 1, 1)
         values = {
-            "TTFT": (made.first_s - made.sent_s).mean(), "TPOT": ((made.last_s - made.first_s) / steps).mean(),
-            "output tokens/s": case.replicas * made.outputs.sum() / made.duration_s,
-            "all tokens/s": case.replicas * (made.outputs.sum() + case.arrivals.inputs.sum()) / made.duration_s,
+            "TTFT": (made.first_s - made.sent_s).mean(), "TPOT": ((made.last_s - made.first_s) / steps).mean() / request.events,
+            "output tokens/s": request.replicas * made.outputs.sum() / made.duration_s,
+            "all tokens/s": request.replicas * (made.outputs.sum() + case.arrivals.inputs.sum()) / made.duration_s,
         }  # fmt: skip
         for name, label in case.labels.items():
             errors[name].append(float(np.log(values[name] / label)))

@@ -13,6 +13,10 @@ from .. import console
 if TYPE_CHECKING:
     from ...features.device import Catalogue
     from ...workloads.serving.predict import Latency, ServingPrediction
+    from ...workloads.serving.request import Load
+
+
+_TRACE = ("arrival_s", "input", "output")
 
 
 def predict(
@@ -39,6 +43,9 @@ def predict(
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Requests per second, at random times.")] = None,
     batch: Annotated[float | None, typer.Option(help="Sequences of one static batch.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Requests (.csv, .parquet): arrival_s, input and output tokens.")
+    ] = None,
     rounds: Annotated[float, typer.Option(help="Requests per request under way; 1 is a single burst.")] = 10,
     requests: Annotated[int | None, typer.Option(help="Requests in all; default: from --rounds, or 1,000.")] = None,
     spread: Annotated[float, typer.Option(help="Half the range of lengths, as a share of their mean.")] = 0.0,
@@ -82,7 +89,10 @@ def predict(
         if as_json:
             console.print_json(written)
         return
-    for name, value in (("MODEL", what), ("--device", device), ("--input", input_tokens), ("--output", output_tokens)):
+    given: dict[str, Any] = {"MODEL": what, "--device": device}
+    if trace is None:
+        given |= {"--input": input_tokens, "--output": output_tokens}
+    for name, value in given.items():
         if value is None:
             raise SpecError(
                 f"{name} is missing: kernelcast llm predict MODEL --device NAME --input N --output N --concurrency N"
@@ -92,9 +102,12 @@ def predict(
     from ...workloads.serving.predict import ServingPredictor
     from ...workloads.serving.request import serving_request
 
+    load = None
+    if trace is not None:
+        load = _trace(trace, cached, (concurrency, rate, batch, input_tokens, output_tokens, requests))
     request = serving_request(
         facts_of(what), known.get(device).name, input_tokens=input_tokens, output_tokens=output_tokens,  # type: ignore[arg-type]
-        concurrency=concurrency, rate=rate, batch=batch, gpus=gpus, tp=tp, pp=pp, ep=ep, dp=dp, rounds=rounds,
+        concurrency=concurrency, rate=rate, batch=batch, load=load, gpus=gpus, tp=tp, pp=pp, ep=ep, dp=dp, rounds=rounds,
         requests=requests, spread=spread, cached=cached, seed=seed, engine=engine, engine_version=engine_version, chunk=chunk,
         max_sequences=max_sequences, dtype=dtype, weights=weights, kv_dtype=kv_dtype,
     )  # fmt: skip
@@ -105,6 +118,22 @@ def predict(
         console.print_json(serving_answer(answer, prices))
     else:
         _show(answer, known, prices)
+
+
+def _trace(path: Path, cached: float, others: tuple[float | None, ...]) -> Load:
+    from ...datasets.rows.table_columns import read_table
+    from ...workloads.serving.request import Load
+
+    if any(other is not None for other in others):
+        raise SpecError(
+            "a trace says when requests arrive and how long they are; leave out --concurrency, --rate, --batch, --input, "
+            "--output and --requests", field="trace",
+        )  # fmt: skip
+    table = read_table(path, frozenset())
+    if missing := [name for name in _TRACE if name not in table.column_names]:
+        raise SpecError(f"{path} has no column {', '.join(missing)}; needed are {', '.join(_TRACE)}", field="trace")
+    arrival_s, inputs, outputs = (table[name].to_pylist() for name in _TRACE)
+    return Load.of_trace(arrival_s, inputs, outputs, cached)
 
 
 def _predict_table(path: Path, out: Path, model: Path, known: Catalogue) -> dict[str, Any]:

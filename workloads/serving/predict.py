@@ -19,15 +19,12 @@ from .batching.step_table import StepTable
 from .request import Load, ServingRequest, scheduler_of
 from .service_profile import ServiceProfile, service_profile
 from .service_steps import ServiceSteps, service_steps
-from .steps import KernelEstimates
+from .steps import WAITING_SHARE, KernelEstimates
 
 SHARES = (0.5, 0.9, 0.99)
 """Percentiles of every latency."""
 _SERVED = ("closed", "open")
 """Loads that come through a server; batches are given to the engine itself."""
-WAITING_SHARE = 0.35
-"""Power of a GPU that waits for its host between steps of a service, as a share of its limit. Fitted: the median over saturated
-servers of ML.ENERGY 2.0 is 0.33, over static batches of Splitwise 0.43; clocks stay high between steps."""
 MAX_CLOSED = 4000
 """Most requests simulated unless a number is given; more change the mean of a closed loop by less than its interval."""
 
@@ -137,7 +134,7 @@ class ServingPredictor:
         """
         limit_w = self.predictor.devices.get(request.device).fact("tdp_w") or 0.0
         return StepTable(
-            self.times(request), batch=batch, length=length, prompt=prompt, chunk=chunk, overhead=profile.overhead,
+            self.times(request), batch=batch, length=length, prompt=prompt, chunk=chunk, overhead=profile.overhead_of(request.plan.stage_ranks),
             waiting_w=WAITING_SHARE * limit_w * request.plan.devices, contexts=contexts,
         )  # fmt: skip
 
@@ -163,6 +160,7 @@ class SetUp:
         how: How the engine schedules them.
         memory: Memory of the fullest device.
         limit_w: Power limit of a device; infinite where it is not public.
+        architecture: Of the device.
     """
 
     profile: ServiceProfile
@@ -171,6 +169,7 @@ class SetUp:
     how: Scheduling
     memory: Memory
     limit_w: float
+    architecture: str
 
 
 def set_up(service: ServingPredictor, request: ServingRequest) -> SetUp:
@@ -187,7 +186,7 @@ def set_up(service: ServingPredictor, request: ServingRequest) -> SetUp:
         request, profile, batch=min(how.sequences, len(arrivals.inputs), arrivals.concurrency or how.sequences),
         length=int(max(arrivals.inputs + arrivals.outputs)), prompt=int(max(arrivals.inputs)), chunk=how.chunk,
     )  # fmt: skip
-    return SetUp(profile, table, arrivals, how, holds, device.fact("tdp_w") or math.inf)
+    return SetUp(profile, table, arrivals, how, holds, device.fact("tdp_w") or math.inf, device.architecture)
 
 
 def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) -> tuple[Load, Scheduling, Memory]:
@@ -199,13 +198,17 @@ def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) 
     load, plan = request.load, request.plan
     if request.replicas > 1 and load.kind != "queued":
         share = load.size / request.replicas
-        load = replace(load, size=share if load.kind == "open" else max(1, math.ceil(share)))
+        # Requests of a trace go to the replicas in turn.
+        trace = None if load.trace is None else load.trace[:: request.replicas]
+        load = replace(load, size=share if load.kind == "open" else max(1, math.ceil(share)), trace=trace)
     engine = scheduler_of(request.engine, request.engine_version)
     chunk = request.chunk or engine.chunk
     longest = math.ceil(load.input_tokens * (1 + load.spread)) + math.ceil(load.output_tokens * (1 + load.spread))
     batch = min(request.sequences or engine.sequences, 256)
     holds = memory(request.facts, Step.decode(batch, longest), request.formats, plan, device)
     sequences = request.sequences or (10**9 if load.kind == "static" else engine.sequences)
+    if load.kind == "queued":
+        sequences = profile.running(sequences, load.output_tokens)
     room = math.inf
     if holds.device_b is not None:
         # Engines keep the workspace of their largest step beside the weights.
@@ -223,6 +226,7 @@ def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) 
     how = Scheduling(
         chunk=chunk, sequences=sequences, cache_tokens=room, mixes=engine.mixes, splits=engine.splits,
         reserved=engine.reserved, between_s=profile.between_s if load.kind in _SERVED else 0.0, cached=load.cached,
+        ahead=engine.ahead,
     )  # fmt: skip
     return load, how, holds
 
@@ -230,6 +234,9 @@ def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) 
 def arrivals_of(load: Load, how: Scheduling) -> Arrivals:
     """The requests that a client sends."""
     random = np.random.default_rng(load.seed)
+    if load.trace is not None:
+        at_s, inputs, outputs = (np.array(column) for column in zip(*load.trace, strict=True))
+        return Arrivals(inputs, outputs, at_s)
     if load.kind == "static":
         count = round(load.size)
     elif load.kind == "closed":
@@ -251,13 +258,12 @@ def _answer(request: ServingRequest, plan: SetUp, service: Service, times: Servi
     replicas = request.replicas
     ttft = service.first_s - service.sent_s
     gaps = np.maximum(service.outputs - 1, 1)
-    tpot = np.where(service.outputs > 1, (service.last_s - service.first_s) / gaps, np.nan)
+    tpot = np.where(service.outputs > 1, (service.last_s - service.first_s) / gaps, np.nan) / request.events
     output_sum, input_sum = float(service.outputs.sum()), float(arrivals.inputs.sum())
-    duration_s = max(service.duration_s + how.between_s, 1e-9)
-    widths = plan.profile.half_widths
+    duration_s = max(service.duration_s, 1e-9)
 
     def spread(value: float, target: str) -> Interval:
-        half = widths[target]
+        half = plan.profile.half_width(target, plan.architecture)
         return Interval(value, value * math.exp(-half), value * math.exp(half))
 
     def latency(values: np.ndarray, target: str) -> Latency:
@@ -274,6 +280,7 @@ def _answer(request: ServingRequest, plan: SetUp, service: Service, times: Servi
     if table.knows_energy:
         total_j = service.energy_j + idle * request.plan.devices * max(0.0, duration_s - service.busy_s)
         power = spread(min(total_j / duration_s / request.plan.devices, plan.limit_w), "power")
+        power = replace(power, upper=min(power.upper, plan.limit_w))
         per_token, per_request = (
             spread(total_j / output_sum, "energy"),
             spread(total_j / len(service.outputs), "energy"),

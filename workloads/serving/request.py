@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -32,6 +32,7 @@ class Engine:
             holds half of its sequences' outputs on average.
         whole: Share of a device's memory that weights, workspaces and cache share.
         of_free: Share of what is free after the weights that the cache takes.
+        ahead: Whether a step is formed while the one before it runs.
         source: Where the defaults come from.
     """
 
@@ -42,6 +43,7 @@ class Engine:
     reserved: float
     whole: float
     of_free: float
+    ahead: bool
     source: str
 
 
@@ -54,11 +56,12 @@ ENGINES: Mapping[str, Engine] = {
         0.5,
         0.9,
         1.0,
+        True,
         "vLLM V1, gpu_memory_utilization 0.9, usage_context api_server on a data-centre GPU",
     ),
-    "vllm-v0": Engine(16384, 256, False, False, 0.5, 0.9, 1.0, "vLLM before 0.8: prompts first, none in chunks"),
+    "vllm-v0": Engine(16384, 256, False, False, 0.5, 0.9, 1.0, False, "vLLM before 0.8: prompts first, none in chunks"),
     "sglang": Engine(
-        8192, 1024, False, True, 0.5, 0.9, 1.0, "SGLang server arguments: chunked_prefill_size, no mixed chunks"
+        8192, 1024, False, True, 0.5, 0.9, 1.0, True, "SGLang server arguments: chunked_prefill_size, no mixed chunks"
     ),
     "trtllm": Engine(
         8192,
@@ -68,9 +71,10 @@ ENGINES: Mapping[str, Engine] = {
         1.0,
         0.98,
         0.9,
+        True,
         "TensorRT-LLM: max_num_tokens, free_gpu_memory_fraction 0.9, GUARANTEED_NO_EVICT",
     ),
-    "pytorch": Engine(1 << 20, 4096, False, False, 1.0, 0.98, 1.0, "a static batch: one step for all prompts"),
+    "pytorch": Engine(1 << 20, 4096, False, False, 1.0, 0.98, 1.0, False, "a static batch: one step for all prompts"),
 }
 """By scheduler; `scheduler_of` says which an engine has."""
 
@@ -97,11 +101,16 @@ def engine_named(name: str) -> str:
     return engine
 
 
-def scheduler_of(engine: str, version: str | None) -> Engine:
-    """How a version of an engine schedules; without one, as its newest release."""
+def scheduler_name(engine: str, version: str | None) -> str:
+    """The scheduler of a version of an engine, one of `ENGINES`; without one, of its newest release."""
     if engine == "vllm" and version and _release(version) < _V1_FROM:
-        return ENGINES["vllm-v0"]
-    return ENGINES.get(engine, ENGINES["pytorch"])
+        return "vllm-v0"
+    return engine if engine in ENGINES else "pytorch"
+
+
+def scheduler_of(engine: str, version: str | None) -> Engine:
+    """How a version of an engine schedules."""
+    return ENGINES[scheduler_name(engine, version)]
 
 
 def _release(version: str) -> tuple[int, int]:
@@ -125,6 +134,8 @@ class Load:
         spread: Half the range of lengths, as a share of their mean.
         cached: Share of a prompt that the prefix cache already has, so that it is not computed.
         seed: Of random lengths and times.
+        trace: Of an `open` load: when each request arrives in seconds, tokens of its prompt and of its answer, in the order of
+            arrival; None: they are drawn.
     """
 
     kind: Literal["closed", "open", "static", "queued"]
@@ -136,6 +147,35 @@ class Load:
     spread: float = 0.0
     cached: float = 0.0
     seed: int = 0
+    trace: tuple[tuple[float, int, int], ...] | None = None
+
+    @classmethod
+    def of_trace(
+        cls, arrival_s: Sequence[float], inputs: Sequence[int], outputs: Sequence[int], cached: float = 0.0
+    ) -> Load:
+        """The requests of a trace, in any order; their rate and mean lengths are the load's.
+
+        Raises:
+            SpecError: there are fewer than 2 or too many requests, or one has no time, no tokens, or none that is a number.
+        """
+        if not 2 <= len(arrival_s) <= MAX_REQUESTS:
+            raise SpecError(f"a trace has between 2 and {MAX_REQUESTS} requests, got {len(arrival_s)}", field="trace")
+        for name, values, least in (("arrival_s", arrival_s, 0), ("input", inputs, 1), ("output", outputs, 1)):
+            for row, value in enumerate(values, 1):
+                number = isinstance(value, int | float) and not isinstance(value, bool)
+                if not number or not least <= value < math.inf or (least and value != int(value)):
+                    what = "a whole number of at least 1" if least else "a time of at least 0"
+                    raise SpecError(f"request {row} of the trace: {name} must be {what}, got {value!r}", field="trace")
+        first = min(arrival_s)
+        trace = tuple(sorted(
+            (float(time) - first, int(new), int(answer)) for time, new, answer in zip(arrival_s, inputs, outputs, strict=True)
+        ))  # fmt: skip
+        if trace[-1][0] == 0:
+            raise SpecError("all requests of the trace arrive at once; that is --batch or --concurrency", field="trace")
+        n = len(trace)
+        return cls(
+            "open", (n - 1) / trace[-1][0], sum(inputs) / n, sum(outputs) / n, requests=n, cached=cached, trace=trace
+        )
 
     def __post_init__(self) -> None:
         for name in ("input_tokens", "output_tokens"):
@@ -180,6 +220,7 @@ class ServingRequest:
         chunk: Most tokens of a step; None: the engine's default.
         sequences: Most sequences that run together; None: the engine's default.
         client: A benchmark whose client and server are known (`service_profiles.yaml`); empty for others.
+        events: Events per token of an answer that the client counts, and by which it divides times per token.
     """
 
     facts: ModelFacts
@@ -193,6 +234,7 @@ class ServingRequest:
     chunk: int | None = None
     sequences: int | None = None
     client: str = ""
+    events: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.facts.generates:
@@ -204,7 +246,8 @@ class ServingRequest:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise SpecError(f"{name} must be at least 1, got {value!r}", field=name)
-        longest = self.load.input_tokens + self.load.output_tokens
+        trace = self.load.trace or ()
+        longest = max((new + out for _, new, out in trace), default=self.load.input_tokens + self.load.output_tokens)
         if self.facts.max_length is not None and longest > self.facts.max_length:
             raise SpecError(
                 f"{longest:.0f} tokens are longer than the {self.facts.max_length} that {self.facts.name} is made for; shorten "
@@ -235,10 +278,10 @@ def replicas_of(plan: ParallelPlan, gpus: int | None) -> int:
 
 def serving_request(
     facts: ModelFacts, device: str, *, input_tokens: float, output_tokens: float, concurrency: float | None = None,
-    rate: float | None = None, batch: float | None = None, gpus: int | None = None, tp: int = 1, pp: int = 1, ep: int = 1,
-    dp: int = 1, rounds: float = 10.0, requests: int | None = None, spread: float = 0.0, cached: float = 0.0, seed: int = 0,
-    engine: str = "vllm", engine_version: str | None = None, chunk: int | None = None, max_sequences: int | None = None,
-    dtype: str | None = None, weights: str | None = None, kv_dtype: str | None = None,
+    rate: float | None = None, batch: float | None = None, load: Load | None = None, gpus: int | None = None, tp: int = 1,
+    pp: int = 1, ep: int = 1, dp: int = 1, rounds: float = 10.0, requests: int | None = None, spread: float = 0.0,
+    cached: float = 0.0, seed: int = 0, engine: str = "vllm", engine_version: str | None = None, chunk: int | None = None,
+    max_sequences: int | None = None, dtype: str | None = None, weights: str | None = None, kv_dtype: str | None = None,
 ) -> ServingRequest:  # fmt: skip
     """A question in plain numbers and names, as commands and requests give it.
 
@@ -249,7 +292,8 @@ def serving_request(
         output_tokens: mean tokens of an answer.
         concurrency: requests under way, each answered one followed by the next; or
         rate: requests per second at random times; or
-        batch: sequences of one static batch.
+        batch: sequences of one static batch; or
+        load: the load itself, such as that of a trace; of it nothing else is read.
         gpus: devices in all; None: those of one plan. More are replicas.
         tp: devices that split each layer.
         pp: stages that split the layers.
@@ -276,6 +320,7 @@ def serving_request(
         Load(kind, size, input_tokens, output_tokens, rounds, requests, spread, cached, seed)  # type: ignore[arg-type]
         for kind, size in sizes if size is not None
     ]  # fmt: skip
+    loads += [] if load is None else [load]
     if len(loads) != 1:
         raise SpecError(
             "say what load there is, one of concurrency, rate (requests per second) and batch", field="load"

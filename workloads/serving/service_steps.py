@@ -11,14 +11,20 @@ from ...features.batch.cases import Floats
 from ...features.device import Device
 from ...features.errors import SpecError
 from ...models.predict.predictor import ArtifactPredictor
+from ..architectures.memory import memory
 from ..architectures.step import NATIVE_AS, Formats, Step, weight_size_b
 from .engine.profile import shipped_profile
-from .request import ServingRequest
+from .request import ServingRequest, scheduler_name
 from .steps import KernelEstimates, StepTimes
 
 IDLE_SHARE = 0.176
 """Power of a GPU that has nothing to run, as a share of its limit, where it is not measured: 123 of 700 W, kernelcast's own
 measurement of an H200 (`features/devices/nvidia-h200-sxm-141gb.yaml`)."""
+
+CONVERSION: Mapping[str, float] = {"vllm-v0": 3.2, "trtllm": 1.8}
+"""Clocks of a multiprocessor per cached number in fp8 that attention of an engine reads, by scheduler, where the device cannot
+convert the format: fitted to LLM-Inference-Bench's Llama-3-8B on A100, where it takes 0.26 s of a step with 200,000 positions.
+vLLM before 0.8 reads them once for every query head, of which there are four a key."""
 
 LARGER_GRAPHS = (192, 256, 384, 512, 768, 1024, 2048)
 """Graphs of decode steps beyond an engine's default ones: services capture up to the sequences they run (InferenceX sets
@@ -34,7 +40,9 @@ class ServiceSteps:
     would take twice as long as unquantised ones, those of gpt-oss on a B200 twice what services show.
     """
 
-    def __init__(self, times: StepTimes, unquantised: StepTimes | None, share: float, resting_w: float) -> None:
+    def __init__(
+        self, times: StepTimes, unquantised: StepTimes | None, share: float, resting_w: float, conversion_s: float = 0.0
+    ) -> None:  # fmt: skip
         """What steps are times of.
 
         Args:
@@ -42,24 +50,36 @@ class ServiceSteps:
             unquantised: the same with unquantised experts; None: experts are taken as they are.
             share: bytes of a quantised weight over those of an unquantised one.
             resting_w: watts of a device that has nothing to run; NaN where unknown.
+            conversion_s: seconds per cached position that a decode step converts in software (`CONVERSION`).
         """
         self.times, self.unquantised, self.share, self.resting_w = times, unquantised, share, resting_w
+        self.conversion_s = conversion_s
 
     def seconds(self, steps: Sequence[Step]) -> tuple[Floats, Floats, Floats]:
         """Time of each step with the ends of its interval, each of shape `(n,)`."""
         value, lower, upper = self.times.seconds(steps)
-        rest = 1 - self._excess_s(steps) / value
+        rest = self._rest(steps, value)
         return value * rest, lower * rest, upper * rest
 
     def parts(self, steps: Sequence[Step]) -> Mapping[str, Floats]:
         """Seconds of each part, as `StepTimes.parts`."""
         parts = dict(self.times.parts(steps))
-        return parts | {"moe": parts["moe"] - self._excess_s(steps)}
+        return parts | {
+            "moe": parts["moe"] - self._excess_s(steps), "attention": parts["attention"] + self._conversions_s(steps)
+        }  # fmt: skip
 
     def energy_j(self, steps: Sequence[Step]) -> Floats:
         """Joules of all devices, shape `(n,)`; NaN where unknown."""
-        energy_j = self.times.energy_j(steps)
-        return energy_j * (1 - self._excess_s(steps) / self.times.seconds(steps)[0])
+        return self.times.energy_j(steps) * self._rest(steps, self.times.seconds(steps)[0])
+
+    def _rest(self, steps: Sequence[Step], seconds: Floats) -> Floats:
+        """Times over those of the engine's kernels, shape `(n,)`."""
+        return 1 + (self._conversions_s(steps) - self._excess_s(steps)) / seconds
+
+    def _conversions_s(self, steps: Sequence[Step]) -> Floats:
+        """What decoding sequences take to convert what is cached, shape `(n,)`."""
+        positions = [sum(group.count * group.context for group in step if group.new_tokens == 1) for step in steps]
+        return self.conversion_s * np.array(positions, dtype=np.float64)
 
     def _excess_s(self, steps: Sequence[Step]) -> Floats:
         """What experts are predicted to take beyond what they can, shape `(n,)`."""
@@ -102,9 +122,20 @@ def service_steps(
     unquantised = None
     if has_experts and formats.experts != formats.dtype and multiplies(device, formats.experts):
         unquantised = times(replace(formats, experts=formats.dtype))
-    return ServiceSteps(
-        times(formats), unquantised, weight_size_b(formats.experts) / weight_size_b(formats.dtype), _resting_w(device)
-    )
+    share = weight_size_b(formats.experts) / weight_size_b(formats.dtype)
+    return ServiceSteps(times(formats), unquantised, share, _resting_w(device), _conversion_s(request, device))
+
+
+def _conversion_s(request: ServingRequest, device: Device) -> float:
+    """Seconds per cached position that a decode step converts in software; 0 where the device converts the format."""
+    clocks = CONVERSION.get(scheduler_name(request.engine, request.engine_version), 0.0)
+    units, clock = device.fact("compute_units"), device.fact("boost_clock_hz")
+    if request.formats.kv != "fp8" or not clocks or device.vendor != "nvidia" or multiplies(device, "fp8"):
+        return 0.0
+    if units is None or clock is None:
+        return 0.0
+    numbers = memory(request.facts, Step.decode(1, 2), request.formats, request.plan, device).cache_per_token_b
+    return clocks * numbers / (units * clock)
 
 
 def multiplies(device: Device, dtype: str) -> bool:

@@ -2,8 +2,9 @@
 
 Columns: `model`, `device`, `engine`, `prefill_tokens`, `prefill_requests`, `prefill_kv_tokens`, `decode_requests` and
 `decode_kv_tokens` are needed; `engine_version`, `tp`, `pp`, `ep`, `dp`, `num_gpus`, `precision`, `weight_dtype`, `kv_dtype` may
-be left out or empty. Tokens are those of all sequences of a step together; positions of decoding sequences contain the new one.
-No other column is read, labels in particular.
+be left out or empty, and so may the columns that describe a model that does not ship (`architectures/config/columns.py`).
+Tokens are those of all sequences of a step together; positions of decoding sequences contain the new one. No other column is
+read, labels in particular.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from ...features.batch.cases import Floats
 from ...features.errors import SpecError, listed
 from ...models.predict.predictor import ArtifactPredictor
-from ..architectures.config.catalogue import model_facts
+from ..architectures.config.columns import FACTS, row_facts
 from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan
@@ -29,7 +30,7 @@ NEEDED = (
     "model", "device", "engine", "prefill_tokens", "prefill_requests", "prefill_kv_tokens", "decode_requests",
     "decode_kv_tokens",
 )  # fmt: skip
-OPTIONAL = ("engine_version", "tp", "pp", "ep", "dp", "num_gpus", "precision", "weight_dtype", "kv_dtype")
+OPTIONAL = ("engine_version", "tp", "pp", "ep", "dp", "num_gpus", "precision", "weight_dtype", "kv_dtype", *FACTS)
 _SETTING = ("model", "device", "engine", *OPTIONAL)
 _NAMES: Mapping[str, str] = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "fp4": "nvfp4"}
 """Formats by other names that tables use."""
@@ -167,7 +168,7 @@ def _times(predictor: ArtifactPredictor, setting: Mapping[str, Any], profile: En
     for name in ("model", "device", "engine"):
         if not isinstance(setting[name], str) or not setting[name]:
             raise SpecError(f"{name} is empty", field=name)
-    facts = model_facts(setting["model"])
+    facts = row_facts(setting)
     engine = engine_name(setting["engine"])
     if profile is not None and profile.engine != engine:
         raise SpecError(f"the profile is of {profile.engine}, the row of {engine}", field="engine")

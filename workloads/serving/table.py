@@ -9,22 +9,20 @@ from typing import Any
 
 from ...features.errors import SpecError
 from ...models.predict.prediction import Interval
-from ..architectures.config.catalogue import facts_of
-from ..architectures.config.reading import read_facts
+from ..architectures.config.columns import FACTS, row_facts
 from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan
 from ..architectures.step import Formats
 from .predict import ServingPrediction, ServingPredictor
-from .request import Load, ServingRequest, engine_named
+from .request import Load, ServingRequest, engine_named, scheduler_of
 
 Row = Mapping[str, Any]
 
 COLUMNS = (
     "model", "device", "num_gpus", "tp", "pp", "ep", "dp", "engine", "engine_version", "precision", "weight_dtype", "kv_dtype",
     "isl", "osl", "concurrency", "batch", "request_rate", "num_requests", "load", "task", "mode", "note", "prefill_workers",
-    "decode_workers", "decode_tp", "decode_ep", "decode_dp", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn",
-    "experts", "top_k", "moe_ffn", "kv_lora_rank", "vocab",
+    "decode_workers", "decode_tp", "decode_ep", "decode_dp", *FACTS,
 )  # fmt: skip
 """The columns that are read; all but `model`, `device` and a load may be missing."""
 TEXTS = frozenset({
@@ -51,6 +49,10 @@ class Client:
         shortest: Shortest length as a share of the longest, which the table gives; 1: all are alike.
         cached: Share of prompts that the prefix cache already has.
         devices: What its names of devices stand for, where a name alone would be read as another.
+        version: Version of the engine where a row does not give one; empty: the newest.
+        apart: Whether requests reach the engine one after another even where several are sent at once: a step that mixes has
+            one prompt.
+        events: Events per token of an answer by which it divides times: 2 where it counts an empty one beside every token.
         name: Of its services in `service_profiles.yaml`; empty: those of any client.
     """
 
@@ -58,15 +60,18 @@ class Client:
     shortest: float = 1.0
     cached: float = 0.0
     devices: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+    apart: bool = False
+    events: float = 1.0
     name: str = ""
 
 
-_ARGONNE = Client(devices={"nvidia-a100-sxm": "nvidia-a100-sxm-40gb"}, name="llm-inference-bench")
-_MLENERGY = Client(name="mlenergy")
-_SHARED_PREFIX = Client(cached=0.9)
+_ARGONNE = Client(devices={"nvidia-a100-sxm": "nvidia-a100-sxm-40gb"}, version="0.5", name="llm-inference-bench")
+_MLENERGY = Client(version="0.5", shortest=0.05, name="mlenergy")
+_SHARED_PREFIX = Client(cached=0.9, events=2.0)
 CLIENTS: Mapping[str, Client] = {
     "inferencex": Client(rounds=10, shortest=0.8),
-    "nvidia-gap-analysis": Client(rounds=10),
+    "nvidia-gap-analysis": Client(rounds=10, apart=True),
     **dict.fromkeys(("all_results", "power", "quant", "tp_ep_pp", "ttft_itl"), _ARGONNE),
     **dict.fromkeys(("llm_text_generation/chat", "llm_text_generation/code", "mllm_text_generation/chat"), _MLENERGY),
     **{
@@ -75,9 +80,11 @@ CLIENTS: Mapping[str, Client] = {
     },
 }  # fmt: skip
 """Clients by the table's `task`. InferenceX: `--num-prompts` of ten times `--max-concurrency`, `--random-range-ratio 0.8` (its
-`benchmark_serving` scripts). LLM-Inference-Bench's A100s are Polaris', of 40 GB; it and
-ML.ENERGY run engines of 2024 whose versions the table does not
-give. Sessions of several turns with a shared prefix: all but the last question and answer is in the cache."""
+`benchmark_serving` scripts). LLM-Inference-Bench's A100s are Polaris', of 40 GB; it and ML.ENERGY run engines of 2024 whose
+versions the table does not give. ML.ENERGY's prompts are ShareGPT's, whose lengths vary widely. Sessions of several turns with
+a shared prefix: all but the last question and answer is in the cache; their client counts two events per token, as its
+end-to-end time less that to the first token is twice its time per token times its tokens. Of NVIDIA's gap analysis the time to
+the first token is that of prompts computed one by one, whatever their length and the engine."""
 
 STATIC, QUEUED = "static batch", "queued"
 LOADS: Mapping[str, str] = {
@@ -145,66 +152,28 @@ def request_of(row: Row) -> ServingRequest:
     """
     facts = row_facts(row)
     engine = engine_named(row.get("engine") or "vllm")
-    version = row.get("engine_version") or None
+    client = _client(row)
+    version = row.get("engine_version") or (client.version if engine == "vllm" else "") or None
     if row.get("engine") == "vllm (splitwise profiling)":
         version = "0.2"
     device = row.get("device")
     if not isinstance(device, str):
         raise SpecError("a row needs the name of a device", field="device")
-    client = _client(row)
     device = client.devices.get(device, device)
     plan, replicas = _plan(row)
     formats = row_formats(row, facts)
     load, sequences = _load(row)
+    chunk = None
+    if client.apart and scheduler_of(engine, version).mixes and load.kind == "closed":
+        chunk = math.ceil(load.input_tokens + load.size)
     longest = load.input_tokens + load.output_tokens
     if facts.max_length is not None and longest > facts.max_length:
         # Benchmarks run lengths beyond those a model is made for; the steps are the same.
         facts = replace(facts, max_length=math.ceil(longest))
     return ServingRequest(
         facts=facts, device=device, load=load, formats=formats, plan=plan, engine=engine, engine_version=version,
-        replicas=replicas, sequences=sequences, client=client.name,
+        replicas=replicas, sequences=sequences, chunk=chunk, client=client.name, events=client.events,
     )  # fmt: skip
-
-
-def row_facts(row: Row) -> ModelFacts:
-    """The model of a row: one that ships under its name, or else what the row's columns say of its shape.
-
-    Raises:
-        SpecError: no model of that name ships, and the columns do not describe one.
-    """
-    name = row.get("model")
-    if not isinstance(name, str) or not name:
-        raise SpecError("a row needs the name of a model", field="model")
-    try:
-        return facts_of(name)
-    except SpecError:
-        if row.get("layers") is None or row.get("hidden") is None or row.get("heads") is None:
-            raise
-    return read_facts(_config(row), name, source="columns of the table")
-
-
-def _config(row: Row) -> dict[str, Any]:
-    """A configuration with the shape that a row gives, of the architecture that has such sizes."""
-    sizes = {
-        "hidden_size": row["hidden"], "num_hidden_layers": row["layers"], "num_attention_heads": row["heads"],
-        "num_key_value_heads": row.get("kv_heads"), "head_dim": row.get("head_dim"), "intermediate_size": row.get("ffn"),
-        "vocab_size": row.get("vocab") or 128256,
-    }  # fmt: skip
-    config: dict[str, Any] = {key: int(value) for key, value in sizes.items() if value is not None}
-    if row.get("experts"):
-        experts, top_k = int(row["experts"]), int(row["top_k"] or 1)
-        config |= {"num_experts": experts, "num_experts_per_tok": top_k}
-        if row.get("moe_ffn"):
-            config["moe_intermediate_size"] = int(row["moe_ffn"])
-    if row.get("kv_lora_rank"):
-        # DeepSeek-V3's sizes of heads: every published model with latent attention of this rank has them.
-        config |= {
-            "model_type": "deepseek_v3", "kv_lora_rank": int(row["kv_lora_rank"]), "q_lora_rank": 1536, "qk_nope_head_dim": 128,
-            "qk_rope_head_dim": 64, "v_head_dim": 128, "n_shared_experts": 1, "first_k_dense_replace": 3,
-            "n_routed_experts": config.pop("num_experts", 1),
-        }  # fmt: skip
-        return config
-    return config | {"model_type": "qwen3_moe" if row.get("experts") else "llama"}
 
 
 def row_formats(row: Row, facts: ModelFacts) -> Formats:
@@ -299,7 +268,7 @@ def _load(row: Row) -> tuple[Load, int | None]:
     if kind == QUEUED:
         sequences = None if batch is None else int(batch)
         requests = requests or (None if sequences is None else min(max(4 * sequences, 64), 4000))
-        return Load("queued", 1, inputs, outputs, requests=requests), sequences
+        return Load("queued", 1, inputs, outputs, requests=requests, spread=spread), sequences
     if kind == STATIC and batch is not None:
         return Load("static", batch, inputs, outputs), None
     raise SpecError(

@@ -36,6 +36,21 @@ def test_the_screen_names_what_was_asked(capsys: pytest.CaptureFixture[str]) -> 
         assert word in shown
 
 
+def test_a_trace_is_answered_by_its_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, wrong = tmp_path / "trace.csv", tmp_path / "wrong.csv"
+    trace.write_text("arrival_s,input,output\n" + "\n".join(f"{0.5 * i},{256 + 64 * (i % 4)},{32}" for i in range(40)))
+    wrong.write_text("arrival_s,input\n0,1\n1,1\n")
+    ask = ("llm", "predict", "meta-llama/Llama-3.1-8B", "--device", "h100-sxm")
+    assert main([*ask, "--trace", str(trace), "--gpus", "2", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    # Two requests of 32 tokens a second.
+    assert answer["throughput_tok_s"]["value"] == pytest.approx(2 * 32, rel=0.06)
+    assert main([*ask, "--trace", str(wrong)]) == 2
+    assert "no column output" in capsys.readouterr().err
+    assert main([*ask, "--trace", str(trace), "--rate", "2"]) == 2
+    assert "leave out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("more", "word"),
     [

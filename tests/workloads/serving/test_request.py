@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.workloads.architectures.config.catalogue import model_facts
@@ -57,3 +59,31 @@ def test_devices_are_a_multiple_of_the_plan() -> None:
     with pytest.raises(SpecError, match="no multiple of the 4") as refused:
         replicas_of(ParallelPlan(tp=4), 6)
     assert refused.value.field == "gpus"
+
+
+def test_a_trace_is_a_load_of_its_mean_rate_and_lengths() -> None:
+    load = Load.of_trace([10.0, 12.0, 11.0], [100, 300, 200], [10, 30, 20])
+    assert load.trace == ((0.0, 100, 10), (1.0, 200, 20), (2.0, 300, 30))
+    assert (load.kind, load.size, load.input_tokens, load.output_tokens, load.requests) == ("open", 1.0, 200, 20, 3)
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (([0.0], [1], [1]), "between 2 and"),
+        (([0.0, None], [1, 1], [1, 1]), "request 2 of the trace: arrival_s"),
+        (([0.0, 1.0], [1, 1.5], [1, 1]), "input must be a whole number"),
+        (([0.0, 1.0], [1, 1], [0, 1]), "request 1 of the trace: output"),
+        (([3.0, 3.0], [1, 1], [1, 1]), "arrive at once"),
+    ],
+)
+def test_a_trace_says_what_is_wrong(columns: tuple[list[Any], list[Any], list[Any]], words: str) -> None:
+    with pytest.raises(SpecError, match=words) as refused:
+        Load.of_trace(*columns)
+    assert refused.value.field == "trace"
+
+
+def test_a_request_of_a_trace_beyond_the_model_is_refused() -> None:
+    facts = model_facts("llama-2-7b")
+    with pytest.raises(SpecError, match="5000 tokens are longer"):
+        ServingRequest(facts, "h100-sxm", Load.of_trace([0.0, 1.0], [10, 4000], [10, 1000]), formats_of(facts))

@@ -63,6 +63,14 @@ def test_a_row_is_refused_with_its_reason_and_the_others_are_answered(
     assert np.isnan([times.value_s[1], times.lower_s[1], times.upper_s[1]]).all()
 
 
+def test_a_model_that_does_not_ship_is_described_by_columns(predictor: ArtifactPredictor) -> None:
+    shape = {"layers": 36, "hidden": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "ffn": 12288, "vocab": 151936}
+    columns = table({}, {"model": "someone/else"}) | {name: [size, size] for name, size in shape.items()}
+    times = predict_rows(predictor, columns)
+    assert times.refused == [None, None]
+    assert times.value_s[1] == pytest.approx(times.value_s[0], rel=0.05)
+
+
 def test_rows_keep_their_order(predictor: ArtifactPredictor) -> None:
     rows = [{}, {"tp": 1, "num_gpus": 1}, {"prefill_tokens": 4096}, {}]
     value = predict_rows(predictor, table(*rows)).value_s

@@ -11,7 +11,7 @@ from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.workloads.architectures.config.catalogue import model_facts
 from kernelcast.workloads.serving.predict import ServingPredictor
-from kernelcast.workloads.serving.table import COLUMNS, predict_rows, request_of, row_facts, row_formats
+from kernelcast.workloads.serving.table import COLUMNS, predict_rows, request_of, row_formats
 
 TABLE = Path(__file__).parents[4] / "shared" / "benchmarks" / "serving" / "serving.parquet"
 ROW: dict[str, Any] = {
@@ -54,14 +54,16 @@ def test_plans_of_rows() -> None:
         request_of(ROW | {"tp": 1.5})
 
 
-def test_a_model_by_its_shape() -> None:
-    shape = {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 128256}
-    facts = row_facts(ROW | shape | {"model": "someone/else"})
-    assert facts.parameters == pytest.approx(model_facts("llama-3.1-8b").parameters, rel=0.001)
-    experts = row_facts(ROW | shape | {"model": "someone/else", "experts": 16, "top_k": 2, "moe_ffn": 1024})
-    assert any(part.name == "moe" for _, part in experts.parts)
-    with pytest.raises(SpecError, match="ships"):
-        row_facts(ROW | {"model": "someone/else"})
+def test_clients_whose_habits_are_known() -> None:
+    apart = request_of(ROW | {"task": "nvidia-gap-analysis"})
+    assert (apart.chunk, request_of(ROW).chunk) == (1032, None)
+    assert request_of(ROW | {"task": "nvidia-gap-analysis", "engine": "sglang"}).chunk is None
+    counted = request_of(ROW | {"task": "inference-perf shared_prefix multi-turn: codegen"})
+    assert (counted.events, counted.load.cached) == (2.0, 0.9)
+    old = ROW | {"task": "llm_text_generation/chat", "concurrency": None, "batch": 64.0, "engine_version": None,
+                 "load": "saturating; server max batch set"}  # fmt: skip
+    assert request_of(old).engine_version == "0.5"
+    assert request_of(old).load.spread > 0.5
 
 
 def test_formats_of_rows() -> None:

@@ -79,8 +79,8 @@ def closed_loop(table: StepTable, concurrency: int, input_tokens: int, output_to
     per_step = concurrency / output_tokens
     tpot_s = decode_s + per_step * max(more_s, 0.0)
     step_j = (decode_j + per_step * max(more_j, 0.0)) if table.knows_energy else float("nan")
-    # A request waits for half of the step that runs when it comes.
-    ttft_s = prompt_s + tpot_s / 2
+    # A request waits for half of the step that runs when it comes, and for the one that is formed by then.
+    ttft_s = prompt_s + tpot_s * (1.5 if how.ahead else 0.5)
     # Answers of few tokens wait for each other's prompts longer than that; steps still give no more than this.
     request_s = max(ttft_s + tpot_s * (output_tokens - 1), tpot_s * output_tokens)
     return Steady(ttft_s + how.between_s, tpot_s, concurrency * output_tokens / request_s, step_j / concurrency)

@@ -4,6 +4,9 @@ An engine runs one step after the other. Before each it admits waiting requests 
 the step then decodes one token of every running sequence and computes as many tokens of admitted prompts as its budget
 leaves. Engines that do not mix run a step of prompts alone first. Steps between two events (an arrival, the end of a
 sequence) differ in context alone, by which a table is linear between its points: they are run as one.
+
+A request comes to the engine `between_s` after it is sent. An engine that forms a step while the one before it runs takes what
+came before that one began: a request waits for up to two steps.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ class Scheduling:
         reserved: Share of a request's output whose room is kept when it is admitted.
         cached: Share of a prompt whose keys and values the prefix cache has; its last token is always computed.
         between_s: Seconds of the engine and its client per request outside steps: parsing, tokenising, sending.
+        ahead: Whether a step is formed while the one before it runs.
     """
 
     chunk: int
@@ -47,6 +51,7 @@ class Scheduling:
     reserved: float = 1.0
     between_s: float = 0.0
     cached: float = 0.0
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +119,24 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
     closed = arrivals.at_s is None
     sent = [0.0] * n if arrivals.at_s is None else arrivals.at_s.tolist()
     first, last = [0.0] * n, [0.0] * n
-    upcoming = min(arrivals.concurrency, n) if closed else 0
-    waiting: deque[int] = deque(range(upcoming))
+    # Requests on their way, in the order in which they were sent.
+    upcoming = min(arrivals.concurrency, n) if closed else n
+    coming: deque[int] = deque(range(upcoming))
+    waiting: deque[int] = deque()
     prompts: deque[list[int]] = deque()
     ends: list[tuple[int, int]] = []
     gaps: list[float] = []
     weights: list[float] = []
-    now = busy = energy = 0.0
+    now = busy = energy = began = 0.0
     ran = counter = running = total = decoded = 0
     # Seconds since the last step that decoded, in engines whose prompts go first.
     stalled = 0.0
     needs = [i + how.reserved * o for i, o in zip(inputs, outputs, strict=True)]
     room = how.cache_tokens
     while True:
-        while not closed and upcoming < n and sent[upcoming] <= now:
-            waiting.append(upcoming)
-            upcoming += 1
+        formed = began if how.ahead and (running or prompts) else now
+        while coming and sent[coming[0]] + how.between_s <= formed:
+            waiting.append(coming.popleft())
         while (
             waiting
             and running + len(prompts) < how.sequences
@@ -159,6 +166,7 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
             context = total / beside if beside else 0.0
             step_s = table.mixed(beside, context, chunks)
             energy += table.mixed(beside, context, chunks, energy=True)
+            began = now
             now += step_s
             busy += step_s
             ran += 1
@@ -188,9 +196,11 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
             context = total / running
             if steps > 0:
                 step_s = line(context + (steps - 1) / 2)
-                if not closed and upcoming < n and now + steps * step_s > sent[upcoming]:
-                    steps = min(steps, max(1, int((sent[upcoming] - now) / line(context)) + 1))
+                if coming and now + steps * step_s > (comes := sent[coming[0]] + how.between_s):
+                    until = max(1, int((comes - now) / line(context)) + 1) + (how.ahead and comes > now)
+                    steps = min(steps, until)
                     step_s = line(context + (steps - 1) / 2)
+                began = now + (steps - 1) * step_s
                 now += steps * step_s
                 busy += steps * step_s
                 energy += steps * table.decoding(running, energy=True)(context + (steps - 1) / 2)
@@ -205,8 +215,8 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
                     stalled = 0.0
                 gaps.append(step_s)
                 weights.append(float((steps - after_prompts) * running))
-        elif upcoming < n and not closed:
-            now = max(now, sent[upcoming])
+        elif coming:
+            began = now = max(now, sent[coming[0]] + how.between_s)
             continue
         else:
             break
@@ -218,12 +228,12 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
             room += needs[request]
             if closed and upcoming < n:
                 sent[upcoming] = now
-                waiting.append(upcoming)
+                coming.append(upcoming)
                 upcoming += 1
         if ran > MAX_STEPS:
             raise SpecError(f"the load takes more than {MAX_STEPS:,} steps; ask for fewer requests", field="requests")
     return Service(
-        np.array(sent), np.array(first) + how.between_s, np.array(last) + how.between_s, arrivals.outputs, np.array(gaps),
+        np.array(sent), np.array(first), np.array(last), arrivals.outputs, np.array(gaps),
         np.array(weights), now - sent[0], busy, energy, ran, decoded / max(ran, 1),
     )  # fmt: skip
 

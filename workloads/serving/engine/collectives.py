@@ -36,6 +36,11 @@ FACTORS: Mapping[str, tuple[float, float]] = {
 """By operation, u and v of the bytes that each device sends: u·(n - 1)/n of the size (NCCL's doc/PERFORMANCE.md, where the size
 of an all-gather and a reduce-scatter is that of the whole)."""
 
+SWITCHED = -0.25
+"""b of every law over PCIe. The one machine whose collectives were measured shares a host bridge (b of -2: of 8 devices each
+gets a sixteenth of the bandwidth of one of two), and published services do not run on its like: TensorRT-LLM's throughputs on
+4 L40S (`docs/source/performance/perf-overview.md`, releases 0.8 to 0.17) give this b, and with it those on 8 err by some 20 %
+instead of 85 %."""
 KINDS = (*FACTORS, "send")
 ANY = "any"
 """In place of an architecture that was not measured."""
@@ -105,7 +110,8 @@ class CollectiveLaws:
         """The laws of what `collectives.yaml` holds."""
         laws = {
             (library, kind, link): CollectiveLaw(
-                fields["curvature"], fields["latency_exponent"], fields["bandwidth_exponent"],
+                fields["curvature"], fields["latency_exponent"],
+                SWITCHED if link == "pcie" else fields["bandwidth_exponent"],
                 {name: item["latency_s"] for name, item in fields["devices"].items()},
                 {name: item["efficiency"] for name, item in fields["devices"].items()},
                 fields["spread"], fields["spread_unseen"],

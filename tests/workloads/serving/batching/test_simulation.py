@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,6 +51,17 @@ def test_no_more_run_than_the_cache_holds() -> None:
     room_for_four = Scheduling(2048, 256, 4 * 576)
     assert closed(40, 16, how=room_for_four).tokens <= 4
     assert closed(40, 16).tokens > 4
+
+
+def test_requests_come_after_a_delay_and_a_step_late() -> None:
+    steps = table()
+    late = closed(1, 1, how=replace(HOW, between_s=0.5))
+    assert late.first_s[0] == pytest.approx(0.5 + steps.mixed(0, 0, [(512, 0)]))
+    assert late.busy_s == pytest.approx(late.duration_s - 0.5)
+    # The second comes while the first decodes; what is formed ahead takes it a step later.
+    arrivals = Arrivals(np.full(2, 512), np.full(2, 64), np.array([0.0, steps.mixed(0, 0, [(512, 0)]) + 1e-9]))
+    at_once, ahead = (simulate(steps, arrivals, replace(HOW, ahead=ahead)).first_s[1] for ahead in (False, True))
+    assert ahead - at_once == pytest.approx(steps.decoding(1)(513), rel=0.02)
 
 
 def test_a_sequence_that_never_fits_is_refused() -> None:
