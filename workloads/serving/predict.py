@@ -134,8 +134,9 @@ class ServingPredictor:
         """
         limit_w = self.predictor.devices.get(request.device).fact("tdp_w") or 0.0
         return StepTable(
-            self.times(request), batch=batch, length=length, prompt=prompt, chunk=chunk, overhead=profile.overhead_of(request.plan.stage_ranks),
-            waiting_w=WAITING_SHARE * limit_w * request.plan.devices, contexts=contexts,
+            self.times(request), batch=batch, length=length, prompt=prompt, chunk=chunk, contexts=contexts,
+            overhead=profile.overhead_of(request.plan.stage_ranks),
+            waiting_w=WAITING_SHARE * limit_w * request.plan.devices,
         )  # fmt: skip
 
     def predict(self, request: ServingRequest) -> ServingPrediction:
