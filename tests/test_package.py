@@ -34,7 +34,9 @@ def test_every_data_file_is_of_the_wheel() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     folders = [name.removeprefix("kernelcast.").replace(".", "/") for name in settings["packages"] if "." in name]
     listed = subprocess.run(["git", "ls-files", "-z", *folders], cwd=ROOT, capture_output=True, text=True, check=True)
-    tracked = {name for name in listed.stdout.split("\0") if name and not name.endswith(".py") and (ROOT / name).is_file()}
+    tracked = {
+        name for name in listed.stdout.split("\0") if name and not name.endswith(".py") and (ROOT / name).is_file()
+    }
     shipped = {
         str(path.relative_to(ROOT))
         for package, patterns in settings["package-data"].items()

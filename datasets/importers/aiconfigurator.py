@@ -10,6 +10,10 @@ What is known of the files, from the code that writes and reads them (`collector
   watts, read every 100 ms; 0 or empty is not measured. Rows with `compute_bound` 1 hold the power limit where power
   would be.
 * A decode row's context is `step`, its `isl` is 1. Prefill has `step` 0. `window_size` is missing in older tables.
+* `encoder_attention` is attention without a causal mask, of queries and keys of one length and as many heads.
+* `scale_matrix` is an activation scaled by a given number and written in fp8; `computescale` what a quantisation that finds its
+  scales takes beyond it: the difference of two measured times, which may be less than any kernel takes. SGLang's collector
+  scales by four operators of PyTorch, ten times as slow as the kernel its engine runs; its tables of both are left out.
 * Tables of TensorRT-LLM and SGLang that say `float16` were run with bf16 tensors: the code that logs the word makes
   those.
 * `moe_torch_flow_min_latency` is another kernel for the same case (here `trtllm_min_latency-VERSION`); `…_nongated`
@@ -24,12 +28,13 @@ heads of 256 are such.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...features.batch.cases import Floats, Strings
 from ...features.device import catalogue, known_by
@@ -46,6 +51,8 @@ _DTYPES: Mapping[str, str] = {
 
 _NAME = re.compile(r"(?P<table>[a-z0-9_]+)_perf\.(parquet|txt|csv)")
 _Columns = dict[str, Any]
+Excluded = Sequence[tuple[npt.NDArray[np.bool_], str]]
+"""Rows of a table, shape `(n,)`, with why they are no rows of its family."""
 
 
 def _gemm(s: Sheet) -> _Columns:
@@ -77,21 +84,63 @@ def _moe(s: Sheet) -> _Columns:
     }  # fmt: skip
 
 
+def _encoder(s: Sheet) -> _Columns:
+    heads, length = s.numbers("num_heads"), s.numbers("isl")
+    return {"variant": "full", "batch": s.numbers("batch_size"), "heads": heads, "kv_heads": heads, "q_len": length,
+            "kv_len": length, "head_dim": s.numbers("head_dim"), "window": 0}  # fmt: skip
+
+
+def _quantize(variant: str) -> Callable[[Sheet], _Columns]:
+    return lambda s: {"variant": variant, "rows": s.numbers("m"), "cols": s.numbers("k")}
+
+
+def _by_operators(s: Sheet) -> Excluded:
+    return [(s.text("kernel_source") == "sglang", "a quantisation by operators of PyTorch, not by the engine's kernel")]
+
+
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A kind of table: the family of its rows, the column of their dtype, and their sizes."""
+    """A kind of table: the family of its rows, the column of their dtype, their sizes, and rows that ran something else."""
 
     family: str
     dtype: str
     sizes: Callable[[Sheet], _Columns]
+    excluded: Callable[[Sheet], Excluded] = lambda s: ()
 
 
 _TABLES: Mapping[str, _Table] = {
     "gemm": _Table("gemm", "gemm_dtype", _gemm),
     "context_attention": _Table("attention", "attn_dtype", _prefill),
     "generation_attention": _Table("attention", "attn_dtype", _decode),
+    "encoder_attention": _Table("attention", "attn_dtype", _encoder),
     "moe": _Table("moe", "moe_dtype", _moe),
+    "scale_matrix": _Table("quantize", "quant_dtype", _quantize(""), _by_operators),
+    "computescale": _Table("quantize", "quant_dtype", _quantize("scale"), _by_operators),
 }
+"""By the name of a file without `_perf`."""
+
+
+_QUEUED = ("gemm", "moe")
+"""Families whose kernels vLLM in fp8_block launches one by one, so that their times are those of calls."""
+
+
+def excluded_rows(table: str, sheet: Sheet) -> Excluded:
+    """Rows of a kind of table that ran something else than its family."""
+    return _TABLES[table].excluded(sheet)
+
+
+def operator_columns(table: str, rows: Sheet) -> list[tuple[str, Sheet, _Columns]]:
+    """What the rows of a kind of table ran: families, the rows of each, and their columns of the form.
+
+    Args:
+        table: a file's name without `_perf`.
+        rows: in its columns, all of formats the families know.
+    """
+    kind = _TABLES[table]
+    columns = {"dtype": _formats(rows.text(kind.dtype)), **kind.sizes(rows)}
+    if kind.family == "attention" and "kv_cache_dtype" in rows.names:
+        columns["kv_dtype"] = _formats(rows.text("kv_cache_dtype"))
+    return [(kind.family, rows, columns)]
 
 
 def _is_table(path: Path) -> bool:
@@ -117,19 +166,18 @@ def _take(sheet: Sheet, _device: str | None, builder: ImportBuilder) -> None:
     nongated = np.char.endswith(source, "_nongated")
     row_filter.leave_out(nongated, "experts without a gate are another amount of work than the family's")
     row_filter.leave_out(sheet.numbers("beam_width") > 1, "attention over several beams")
+    for mask, reason in kind.excluded(sheet):
+        row_filter.leave_out(mask, reason)
     rows = sheet.at(~row_filter.out)
     builder.remark(
         int((rows.text(kind.dtype) == "float16").sum()), "called float16, taken as bf16, which the collector ran"
     )
-    columns = {
-        "device": rows.text("device"), "dtype": _formats(rows.text(kind.dtype)), "impl": _impls(rows),
-        "latency_s": rows.numbers("latency") * MS, **kind.sizes(rows),
-    }  # fmt: skip
-    is_call = (columns["dtype"] == "fp8_block") & np.char.startswith(columns["impl"], "vllm-")
-    columns["timing"] = np.where(is_call, "call", "device")
-    if kind.family == "attention":
-        columns["kv_dtype"] = _formats(rows.text("kv_cache_dtype"))
-    builder.add(kind.family, len(rows), **columns, **_power(rows, columns["latency_s"], builder))
+    for family, part, operators in operator_columns(match["table"], rows):
+        impl, latency_s = _impls(part), part.numbers("latency") * MS
+        columns: _Columns = {"device": part.text("device"), "impl": impl, "latency_s": latency_s}
+        is_call = (operators["dtype"] == "fp8_block") & np.char.startswith(impl, "vllm-")
+        columns |= {"timing": np.where(is_call & (kind.family in _QUEUED), "call", "device")} | operators
+        builder.add(family, len(part), **columns, **_power(part, latency_s, builder))
 
 
 def _power(rows: Sheet, latency_s: Floats, builder: ImportBuilder) -> dict[str, Floats]:

@@ -18,6 +18,7 @@ SMALL = {
     "copy": {"rows": 3, "cols": 5},
     "conv2d": {"batch": 2, "in_channels": 3, "out_channels": 4, "height": 9, "width": 8, "kernel": 3, "stride": 2,
                "padding": 1},
+    "quantize": {"rows": 3, "cols": 5},
     "moe": {"tokens": 6, "hidden": 8, "inter": 4, "topk": 2, "experts": 3, "tp": 1, "ep": 1},
 }  # fmt: skip
 
@@ -39,6 +40,8 @@ def view(family: str, dtype: str = "fp32", variant: str = "", **sizes: int) -> V
         ("reduction", "sum", 15, 4 * (15 + 3)),
         ("reduction", "sum_rows", 15, 4 * (15 + 5)),
         ("copy", "", 0, 4 * 30),
+        ("quantize", "", 15, 4 * 30),
+        ("quantize", "scale", 15, 4 * (15 + 3)),
         # Output 5 x 4 positions; 3 x 3 x 3 products for each of 4 channels.
         ("conv2d", "", 2 * 2 * 4 * 5 * 4 * 27, 4 * (2 * 3 * 9 * 8 + 4 * 3 * 9 + 2 * 4 * 5 * 4)),
     ],
@@ -65,6 +68,22 @@ def test_attention_counts_the_pairs_the_mask_lets_through(q_len: int, kv_len: in
         for position in range(max(0, kv_len - q_len + i - (window or kv_len)), kv_len - q_len + i)
     }
     assert touched_kv_len(v) == len(mask_columns)
+
+
+@pytest.mark.parametrize("window", [0, 4])
+@pytest.mark.parametrize(("q_len", "kv_len"), [(1, 9), (9, 9), (20, 6)])
+def test_without_a_causal_mask_every_query_sees_every_key_of_its_window(window: int, q_len: int, kv_len: int) -> None:
+    v = view("attention", variant="full", q_len=q_len, kv_len=kv_len, window=window)
+    assert scored_pairs(v) == q_len * min(kv_len, window or kv_len)
+    assert touched_kv_len(v) == kv_len
+    spec = KernelSpec.of("attention", "bf16", variant="full", **SMALL["attention"] | {"q_len": q_len, "kv_len": kv_len})
+    assert spec["kv_len"] == kv_len
+
+
+def test_quantised_activations_are_read_in_half_precision() -> None:
+    family = get_family("quantize")
+    assert family.bytes_moved(view("quantize", dtype="fp8")) == 15 * 2 + 15
+    assert family.bytes_moved(view("quantize", dtype="fp8", variant="scale")) == 15 * 2 + 3 * 4
 
 
 def test_an_fp8_cache_halves_the_cache_traffic() -> None:
@@ -124,12 +143,12 @@ def test_every_variant_runs_in_pytorch_and_gives_the_declared_outputs(
         sizes = sizes | {"q_len": 1}
     spec = KernelSpec.of(family.name, dtype, variant=variant, **sizes)
     v = View.of(spec)
-    torch_dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype]
-    operands = [torch.rand([int(size) for size in a.shape]).to(torch_dtype) + 0.5 for a in family.inputs(v)]
+    torch_dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    operands = [torch.rand([int(size) for size in a.shape]).to(torch_dtypes[a.dtype]) + 0.5 for a in family.inputs(v)]
     result = family.run["torch"](torch, spec, *operands)()
     (output,) = family.outputs(v)
     declared = [int(size) for size in output.shape]
     # A single product may come without its batch dimension of one.
     assert list(result.shape) in (declared, declared[1:] if declared[0] == 1 else declared)
-    assert result.dtype == torch_dtype
+    assert result.dtype == torch_dtypes[output.dtype]
     assert torch.isfinite(result.float()).all()

@@ -86,6 +86,30 @@ def test_prefill_decode_and_window(tmp_path: Path) -> None:
     assert any("beams" in reason for reason in notes(found, included=False))
 
 
+def test_attention_of_encoders_sees_every_key(tmp_path: Path) -> None:
+    table(tmp_path, "b200_sxm/sglang/0.5.14/encoder_attention_perf.txt",
+          f"{BASE},batch_size,isl,num_heads,head_dim,attn_dtype,latency",
+          f"SGLang,0.5.14,{B200},encoder_attention,flash_attention_v4,4,576,16,72,bfloat16,0.05")  # fmt: skip
+    (row,) = read(tmp_path).tables["attention"].to_pylist()
+    assert [row[name] for name in ("variant", "q_len", "kv_len", "heads", "kv_heads", "head_dim", "window", "dtype")] == [
+        "full", 576, 576, 16, 16, 72, 0, "bf16"]  # fmt: skip
+    assert (row["impl"], row["timing"]) == ("sglang-0.5.14", "device")
+
+
+def test_quantisation_by_an_engines_kernel_and_by_operators(tmp_path: Path) -> None:
+    header = f"{BASE},m,k,quant_dtype,latency"
+    for name, kernel in (("scale_matrix", "torch_ops"), ("computescale", "torch_ops"), ("scale_matrix", "sglang")):
+        library = "SGLang,0.5.14" if kernel == "sglang" else "TRTLLM,1.3.0rc20"
+        table(tmp_path, f"b200_sxm/{library.partition(',')[0].lower()}/1/{name}_perf.txt", header,
+              f"{library},{B200},{name},{kernel},512,4096,fp8,0.01")  # fmt: skip
+    found = read(tmp_path)
+    rows = [
+        (row["variant"] or "", row["dtype"], row["rows"], row["cols"]) for row in found.tables["quantize"].to_pylist()
+    ]
+    assert sorted(rows) == [("", "fp8", 512, 4096), ("scale", "fp8", 512, 4096)]
+    assert [count for reason, count in notes(found, included=False).items() if "by operators" in reason] == [1]
+
+
 def test_other_kernels_of_a_case_are_told_apart(tmp_path: Path) -> None:
     line = f"TRTLLM,1.0.0,{B200},moe,{{}},nvfp4,64,7168,2048,8,256,1,8,power_law_1.01,0.3"
     table(tmp_path, "b200_sxm/trtllm/1.0.0/moe_perf.txt", MOE,
