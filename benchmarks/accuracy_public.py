@@ -106,6 +106,8 @@ SLICES = (
     Slice("moe", "aiconfigurator", ("moe",)),
     Slice("attention without a causal mask", "aiconfigurator", ("encoder_attention",)),
     Slice("quantize", "aiconfigurator", ("quantize",)),
+    Slice("latent_attention", "aiconfigurator", ("mla_module",)),
+    Slice("linear_attention and causal_conv1d", "aiconfigurator", ("linear_attention",)),
     Slice("gemm in Sarathi (Vidur)", "vidur", ("gemm",)),
     Slice("gemm in XLA", "xla", ("gemm",)),
     Slice("gemm, attention, rmsnorm (LLMServingSim)", "llmservingsim", ("gemm", "attention", "layernorm")),

@@ -26,7 +26,7 @@ from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.models.training.labelled_cases import LabelledCases, joined
 from kernelcast.models.training.training import train
 
-TABLES = ("quantize", "encoder_attention")
+TABLES = ("quantize", "encoder_attention", "mla_module", "linear_attention")
 """Files that hold rows of kernel families, by the name of the file; `comm` is a law of its own."""
 
 
@@ -44,8 +44,10 @@ def read_llm_ops(path: Path, split: str = "train") -> list[LabelledCases]:
 
 def _labelled(kind: str, sheet: Sheet) -> list[LabelledCases]:
     tables = []
+    out = np.zeros(len(sheet), dtype=np.bool_)
     for mask, _ in excluded_rows(kind, sheet):
-        sheet = sheet.at(~mask)
+        out |= mask
+    sheet = sheet.at(~out)
     for family, rows, columns in operator_columns(kind, sheet):
         labels = {name: rows.text(name) for name in ("device", "impl", "source")}
         named = {"family": family, **labels, "latency_s": rows.numbers("latency_s"), "timing": "device", **columns}
@@ -64,11 +66,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tables", type=Path)
     parser.add_argument("families", nargs="+")
+    parser.add_argument(
+        "--devices", help="only these devices are left out, in turn, separated by commas; default: every one"
+    )
     options = parser.parse_args(argv)
     for family in options.families:
         known, hidden = (_of_family(options.tables, family, split) for split in ("train", "val_shapes"))
         _judge(f"{family}: hidden shapes", known, hidden)
-        for device in np.unique(known.cases.device).tolist():
+        for device in options.devices.split(",") if options.devices else np.unique(known.cases.device).tolist():
             there = known.cases.device == device
             _judge(f"{family}: without {device}", known.take(~there), known.take(there))
         large = _bound_s(known) >= np.quantile(_bound_s(known), 0.9)

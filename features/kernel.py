@@ -260,7 +260,7 @@ class KernelFamily:
         looks_at_sizes: Whether formulas depend on the values of sizes other than by arithmetic, so that they are no program.
         finish: Makes one sampled set of sizes consistent (heads a multiple of kv_heads …).
         check: `check(sizes, variant)`: why a set of sizes is impossible for a variant, or None.
-        has_law: Whether a model trained on none of its rows answers by its bytes and operations, see `models.predict.law`.
+        launches: Kernels a call runs in turn, for answers without any row (`models.predict.law`); None: there are none.
         dim_names: Names of the sizes, in the family's order.
     """
 
@@ -285,7 +285,7 @@ class KernelFamily:
     default_variant: str = ""
     variant_of: Callable[[Mapping[str, int]], str] | None = None
     implied: tuple[str, ...] = ()
-    has_law: bool = False
+    launches: Callable[[View], int] | None = None
     by_row: bool = False
     looks_at_sizes: bool = False
     finish: Callable[[dict[str, int]], dict[str, int]] = field(default=lambda sizes: sizes)

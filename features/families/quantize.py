@@ -41,7 +41,7 @@ FAMILY = KernelFamily(
     # A product with the scale; a comparison with the largest yet.
     flops=lambda v: 1.0 * v["rows"] * v["cols"],
     run={"torch": _torch},
-    has_law=True,
+    launches=lambda v: 1,
     ranges={"rows": (1, 32768), "cols": (32, 65536)},
     # Widths that products of Llama 3 8B and 70B, Qwen 2.5 7B and DeepSeek-V3 read.
     model_shapes=[

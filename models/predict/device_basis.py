@@ -125,7 +125,7 @@ def device_basis(predictor: ArtifactPredictor, device: Device) -> list[Basis]:
         else:
             has_power = predictor.utilisation is not None and device.kind == POWERED_KIND
             bases = (LAW, BUSY, LAW) if has_power else (LAW, NOTHING, NOTHING)
-            every += map(partial(Basis, family), _TARGETS.values(), bases if known.has_law else (NOTHING,) * 3)
+            every += map(partial(Basis, family), _TARGETS.values(), bases if known.launches else (NOTHING,) * 3)
     return every
 
 

@@ -1,6 +1,6 @@
-"""Answers for families that a model was trained on no row of: one launch, and bytes and operations at shares of the peaks.
+"""Answers for families that a model was trained on no row of: launches, and bytes and operations at shares of the peaks.
 
-Only families that say so (`KernelFamily.has_law`) are answered like this; the interval is wide, and no case is in the domain.
+Only families that say so (`KernelFamily.launches`) are answered like this; the interval is wide, and no case is in the domain.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ...features.batch.cases import Cases, Indices
+from ...features.batch.cases import Cases, Floats, Indices
 from ...features.cost.bounds import Work, work
 from ...features.device import Catalogue, Device
 from ..family_model.intervals import TargetColumns, power_limits_of
@@ -27,7 +27,7 @@ class _Law:
     """How long kernels take on a kind of device.
 
     Attributes:
-        launch_s: What each takes, whatever it does.
+        launch_s: What each launch takes, whatever it does.
         share: Share of its peaks that a kernel reaches beyond that.
         lower: Where the interval of 90 % begins, as a share of the answer.
         upper: Where it ends, likewise.
@@ -70,7 +70,7 @@ def law_predictions(
     laws = [_LAWS[device.kind] for device in on]
     launch_s, share, lower, upper = np.array([[law.launch_s, law.share, law.lower, law.upper] for law in laws])[code].T
     body_s = np.max([paper.bounds_s[name] for name in ("compute", "dram", "cache")], axis=0)
-    latency_s = np.maximum(launch_s + body_s / share, paper.lower_bound_s)
+    latency_s = np.maximum(launch_s * _launches(cases) + body_s / share, paper.lower_bound_s)
     width = NormalDist().inv_cdf((1 + coverage) / 2) / _SHARE_OF_90
     latency = TargetColumns(
         latency_s, np.maximum(latency_s * lower**width, paper.lower_bound_s), latency_s * upper**width
@@ -86,6 +86,14 @@ def law_predictions(
         in_domain=np.zeros(n, dtype=np.bool_), notes=notes, bound=paper.binding(), breakdown=paper.bounds_s,
         regimes=["unseen_kind"] * n,
     )  # fmt: skip
+
+
+def _launches(cases: Cases) -> Floats:
+    assert cases.family.launches is not None, "only asked of families with a law"  # noqa: S101
+    launches = np.ones(len(cases))
+    for index, view in cases.views():
+        launches[index] = cases.family.launches(view)
+    return launches
 
 
 def _too_large(footprint_b: float, device: Device) -> str:

@@ -366,7 +366,7 @@ class ArtifactPredictor:
         if type(coverage) is not float or not low <= coverage <= high:
             check_coverage(coverage)
         n = len(cases.dtype)
-        if cases.family.has_law and cases.family.name not in self.families:
+        if cases.family.launches is not None and cases.family.name not in self.families:
             return law_predictions(cases, self.devices, coverage, self.utilisation)
         family = self._loaded.get(cases.family.name) or self.family(cases.family.name)
         if n <= _PIECE_ROWS:

@@ -19,6 +19,10 @@ SMALL = {
     "conv2d": {"batch": 2, "in_channels": 3, "out_channels": 4, "height": 9, "width": 8, "kernel": 3, "stride": 2,
                "padding": 1},
     "quantize": {"rows": 3, "cols": 5},
+    "causal_conv1d": {"batch": 2, "q_len": 3, "channels": 5, "width": 4},
+    "linear_attention": {"batch": 2, "q_len": 3, "heads": 4, "key_heads": 2, "key_dim": 3, "value_dim": 5},
+    "latent_attention": {"batch": 2, "heads": 3, "q_len": 4, "kv_len": 4, "hidden": 8, "query_rank": 6, "kv_rank": 5,
+                         "nope_dim": 4, "rope_dim": 2, "value_dim": 3},
     "moe": {"tokens": 6, "hidden": 8, "inter": 4, "topk": 2, "experts": 3, "tp": 1, "ep": 1},
 }  # fmt: skip
 
@@ -78,6 +82,37 @@ def test_without_a_causal_mask_every_query_sees_every_key_of_its_window(window: 
     assert touched_kv_len(v) == kv_len
     spec = KernelSpec.of("attention", "bf16", variant="full", **SMALL["attention"] | {"q_len": q_len, "kv_len": kv_len})
     assert spec["kv_len"] == kv_len
+
+
+def test_latent_attention_by_hand() -> None:
+    family, v = get_family("latent_attention"), view("latent_attention", variant="prefill")
+    into, queries, expand, output = 8 * (6 + 7), 6 * 3 * 6, 5 * 3 * 7, 3 * 3 * 8
+    pairs = 2 * 3 * (4 * 5 / 2)
+    assert family.flops(v) == 2 * 8 * (into + queries + expand + output) + 2 * pairs * (6 + 3)
+    assert family.bytes_moved(v) == 4 * (2 * 8 * 8 + into + queries + expand + output + 2 * 4 * 7)
+    step = view("latent_attention", variant="decode", q_len=1)
+    assert family.flops(step) == 2 * 2 * (into + queries + expand + output) + 2 * (2 * 3 * 4) * (2 * 5 + 2)
+    direct = view("latent_attention", variant="prefill", query_rank=0)
+    assert family.flops(v) - family.flops(direct) == 2 * 8 * (into + queries - 8 * (3 * 6 + 7))
+
+
+def test_steps_of_linear_attention_move_the_state_twice_and_prompts_once() -> None:
+    family = get_family("linear_attention")
+    state_b, tokens_b = 4 * 2 * 4 * 3 * 5, 4 * 2 * 3
+    of_token = 2 * 4 * 5 + 2 * 2 * 3 + 4 * 2
+    assert family.bytes_moved(view("linear_attention", variant="gated_delta")) == state_b + tokens_b * of_token
+    assert family.bytes_moved(view("linear_attention", variant="gated_delta_step")) == 2 * state_b + tokens_b * of_token
+    assert family.flops(view("linear_attention", variant="mamba2_step")) == 5 * 6 * 4 * 15
+    assert family.least_flops is not None
+    prompt = view("linear_attention", variant="kda", q_len=64)
+    assert family.least_flops(prompt) < family.flops(prompt)
+
+
+def test_a_short_convolution_keeps_the_last_positions() -> None:
+    family = get_family("causal_conv1d")
+    rows_b, state_b, weights_b = 4 * 6 * 5, 4 * 2 * 3 * 5, 4 * 4 * 5
+    assert family.bytes_moved(view("causal_conv1d")) == 2 * rows_b + weights_b + state_b
+    assert family.bytes_moved(view("causal_conv1d", variant="step")) == 2 * rows_b + weights_b + 2 * state_b
 
 
 def test_quantised_activations_are_read_in_half_precision() -> None:
@@ -146,7 +181,7 @@ def test_every_variant_runs_in_pytorch_and_gives_the_declared_outputs(
     torch_dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
     operands = [torch.rand([int(size) for size in a.shape]).to(torch_dtypes[a.dtype]) + 0.5 for a in family.inputs(v)]
     result = family.run["torch"](torch, spec, *operands)()
-    (output,) = family.outputs(v)
+    output, *_ = family.outputs(v)
     declared = [int(size) for size in output.shape]
     # A single product may come without its batch dimension of one.
     assert list(result.shape) in (declared, declared[1:] if declared[0] == 1 else declared)

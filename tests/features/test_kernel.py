@@ -95,7 +95,8 @@ def test_impossible_combinations_are_refused(family: str, sizes: dict[str, int],
 
 def test_every_family_is_whole() -> None:
     assert set(families()) == {
-        "attention", "conv2d", "copy", "elementwise", "gemm", "layernorm", "moe", "quantize", "reduction", "softmax",
+        "attention", "causal_conv1d", "conv2d", "copy", "elementwise", "gemm", "latent_attention", "layernorm",
+        "linear_attention", "moe", "quantize", "reduction", "softmax",
     }  # fmt: skip
     for name in families():
         family = get_family(name)

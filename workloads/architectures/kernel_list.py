@@ -47,7 +47,7 @@ _UNPACKED = StandIn(
 _COLUMNS = 64
 """Narrowed products keep a multiple of so many columns, as real ones have."""
 
-_OF_ENGINES = ("quantize",)
+_OF_ENGINES = ("quantize", "causal_conv1d")
 """Families on vector units that public tables have in engines' own kernels."""
 ROPE = StandIn("rotary positions are estimated by what they read and write", MOVED)
 
@@ -234,6 +234,16 @@ class KernelList:
         columns = max(_COLUMNS, round(sizes[narrowed] * share / _COLUMNS) * _COLUMNS)
         sizes = sizes | {narrowed: min(sizes[narrowed], columns)}
         self.add(name, family, self.formats.dtype, variant=variant, stands_for=_UNPACKED, kv_dtype=None, **sizes)
+
+    def add_part(self, name: str, family: str, weights: str, *, variant: str = "", **sizes: int) -> None:
+        """Append a kernel that is a whole part of a layer, with a cache of the format given and weights of another.
+
+        Where the device does not multiply the format of weights, the part runs in that of activations.
+        """
+        native = self._multiplies(weights)
+        dtype = NATIVE_AS.get(weights, weights) if native else self.formats.dtype
+        self.add(name, family, dtype, variant=variant, kv_dtype=self.formats.kv, stands_for=None if native else _UNPACKED,
+                 **sizes)  # fmt: skip
 
     def _multiplies(self, weights: str) -> bool:
         """Whether the device multiplies weights of a format; else a product unpacks them to the format of activations."""
