@@ -38,7 +38,7 @@ from ..family_model.intervals import (
 from ..family_model.utilisation import UtilisationModel
 from .case_notes import Novelty, notes
 from .in_domain import CategoryRecord, RecordColumns, training_support
-from .law import law_predictions
+from .law import cases_by_law, with_law
 from .prediction import TARGETS, Prediction, Predictions
 
 _STEPS_PER_UNKNOWN_LABEL = 2.0
@@ -366,8 +366,10 @@ class ArtifactPredictor:
         if type(coverage) is not float or not low <= coverage <= high:
             check_coverage(coverage)
         n = len(cases.dtype)
-        if cases.family.launches is not None and cases.family.name not in self.families:
-            return law_predictions(cases, self.devices, coverage, self.utilisation)
+        if cases.family.launches is not None:
+            kinds = self.manifest["families"].get(cases.family.name, {}).get("kinds", ())
+            if len(by_law := cases_by_law(cases, self.devices, kinds)):
+                return with_law(cases, by_law, self, coverage, self.utilisation)
         family = self._loaded.get(cases.family.name) or self.family(cases.family.name)
         if n <= _PIECE_ROWS:
             return family.predict(cases, coverage)

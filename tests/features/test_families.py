@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernelcast.features.errors import SpecError
 from kernelcast.features.families.attention import scored_pairs, touched_kv_len
 from kernelcast.features.families.moe import expert_shares, touched_experts
 from kernelcast.features.kernel import KernelFamily, KernelSpec, View, families, get_family
@@ -19,6 +20,10 @@ SMALL = {
     "conv2d": {"batch": 2, "in_channels": 3, "out_channels": 4, "height": 9, "width": 8, "kernel": 3, "stride": 2,
                "padding": 1},
     "quantize": {"rows": 3, "cols": 5},
+    "embedding": {"tokens": 3, "vocabulary": 7, "cols": 5},
+    "cross_entropy": {"rows": 3, "cols": 5},
+    "optimizer": {"tensors": 3, "elements": 5},
+    "rope": {"tokens": 3, "heads": 2, "head_dim": 4},
     "causal_conv1d": {"batch": 2, "q_len": 3, "channels": 5, "width": 4},
     "linear_attention": {"batch": 2, "q_len": 3, "heads": 4, "key_heads": 2, "key_dim": 3, "value_dim": 5},
     "latent_attention": {"batch": 2, "heads": 3, "q_len": 4, "kv_len": 4, "hidden": 8, "query_rank": 6, "kv_rank": 5,
@@ -115,6 +120,24 @@ def test_a_short_convolution_keeps_the_last_positions() -> None:
     assert family.bytes_moved(view("causal_conv1d", variant="step")) == 2 * rows_b + weights_b + 2 * state_b
 
 
+def test_a_gather_reads_no_row_of_its_table_twice() -> None:
+    family = get_family("embedding")
+    few, many = (view("embedding", tokens=tokens, vocabulary=1000) for tokens in (10, 10**6))
+    assert family.bytes_moved(few) == pytest.approx(10 * 8 + 2 * 10 * 5 * 4, rel=0.01)
+    assert family.bytes_moved(many) == pytest.approx(10**6 * (8 + 5 * 4) + 1000 * 5 * 4, rel=1e-6)
+    assert family.bytes_moved(view("embedding", variant="backward")) == 3 * 8 + (3 + 7) * 5 * 4
+
+
+def test_losses_steps_and_rotations_by_hand() -> None:
+    passes = {"adam": 7, "momentum": 5, "sgd": 3}
+    for variant, count in passes.items():
+        assert get_family("optimizer").bytes_moved(view("optimizer", variant=variant)) == count * 15 * 4
+    assert get_family("cross_entropy").bytes_moved(view("cross_entropy")) == 2 * 15 * 4 + 3 * 8
+    assert get_family("rope").bytes_moved(view("rope")) == (2 * 3 * 2 * 4 + 2 * 3 * 4) * 4
+    with pytest.raises(SpecError, match="head_dim must be even"):
+        KernelSpec.of("rope", "bf16", tokens=1, heads=1, head_dim=65)
+
+
 def test_quantised_activations_are_read_in_half_precision() -> None:
     family = get_family("quantize")
     assert family.bytes_moved(view("quantize", dtype="fp8")) == 15 * 2 + 15
@@ -178,7 +201,7 @@ def test_every_variant_runs_in_pytorch_and_gives_the_declared_outputs(
         sizes = sizes | {"q_len": 1}
     spec = KernelSpec.of(family.name, dtype, variant=variant, **sizes)
     v = View.of(spec)
-    torch_dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    torch_dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "int64": torch.int64}
     operands = [torch.rand([int(size) for size in a.shape]).to(torch_dtypes[a.dtype]) + 0.5 for a in family.inputs(v)]
     result = family.run["torch"](torch, spec, *operands)()
     output, *_ = family.outputs(v)

@@ -95,8 +95,8 @@ def test_impossible_combinations_are_refused(family: str, sizes: dict[str, int],
 
 def test_every_family_is_whole() -> None:
     assert set(families()) == {
-        "attention", "causal_conv1d", "conv2d", "copy", "elementwise", "gemm", "latent_attention", "layernorm",
-        "linear_attention", "moe", "quantize", "reduction", "softmax",
+        "attention", "causal_conv1d", "conv2d", "copy", "cross_entropy", "elementwise", "embedding", "gemm",
+        "latent_attention", "layernorm", "linear_attention", "moe", "optimizer", "quantize", "reduction", "rope", "softmax",
     }  # fmt: skip
     for name in families():
         family = get_family(name)

@@ -32,7 +32,7 @@ class Priced:
     @property
     def launches(self) -> int:
         """Kernels that run."""
-        return sum(use.count for uses in self.uses for use in uses)
+        return sum(max(use.count, sum(each.count for each in use.otherwise)) for uses in self.uses for use in uses)
 
 
 def priced(recording: Recording, kind: str, *, compiled: bool = False) -> Priced:

@@ -33,6 +33,7 @@ class KernelUse:
         scale: How many times the kernel's time one run takes.
         widening: How much further the ends of the interval lie than the kernel's.
         stand_in: What the kernel stands for where it is not the operator's own; empty where it is.
+        otherwise: What answers in its place where the model knows its family from no device of the kind.
     """
 
     spec: KernelSpec
@@ -40,6 +41,7 @@ class KernelUse:
     scale: float = 1.0
     widening: float = 1.0
     stand_in: str = ""
+    otherwise: tuple[KernelUse, ...] = ()
 
 
 Uses = list[KernelUse]
