@@ -11,15 +11,20 @@ from .step import Formats
 
 
 def _list_recurrence(
-    kernels: KernelList, name: str, rule: str, *, channels: int, positions: int, state_dtype: str, **sizes: int
-) -> None:
+    kernels: KernelList, name: str, rule: str, *, channels: int, positions: int, state_dtype: str, heads: int, key_heads: int,
+    key_dim: int, value_dim: int,
+) -> None:  # fmt: skip
     """The short convolution of `channels` and the scan of each group of sequences, or a step of those that decode."""
     for group in kernels.step:
-        step, rows = group.new_tokens == 1, {"batch": group.count, "q_len": group.new_tokens}
-        kernels.add("convolution", "causal_conv1d", kernels.formats.dtype, variant="step" if step else "", **rows,
-                    channels=channels, width=positions)  # fmt: skip
-        kernels.add(name, "linear_attention", kernels.formats.dtype, kv_dtype=state_dtype,
-                    variant=f"{rule}_step" if step else rule, **rows, **sizes)  # fmt: skip
+        step, dtype = group.new_tokens == 1, kernels.formats.dtype
+        kernels.add(
+            "convolution", "causal_conv1d", dtype, variant="step" if step else "", batch=group.count, q_len=group.new_tokens,
+            channels=channels, width=positions,
+        )  # fmt: skip
+        kernels.add(
+            name, "linear_attention", dtype, kv_dtype=state_dtype, variant=f"{rule}_step" if step else rule, batch=group.count,
+            q_len=group.new_tokens, heads=heads, key_heads=key_heads, key_dim=key_dim, value_dim=value_dim,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
