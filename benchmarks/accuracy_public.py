@@ -12,6 +12,8 @@ from kernelcast.models.evaluation.scoring import LOWER_BOUND, Scored, pooled, sc
 from kernelcast.models.metrics import POWER_BANDS, Metrics, ape_pct
 from kernelcast.models.predict.predictor import ArtifactPredictor
 from kernelcast.models.training.labelled_cases import labelled_files
+from llm_ops import TABLES as OPERATOR_FILES
+from llm_ops import read_llm_ops
 from pretrained import source_folder, with_timing
 from whole_models import errors, read, whole_rows
 
@@ -102,6 +104,10 @@ SLICES = (
     Slice("attention, prefill", "aiconfigurator", ("attention_prefill",)),
     Slice("attention, decode", "aiconfigurator", ("attention_decode",)),
     Slice("moe", "aiconfigurator", ("moe",)),
+    Slice("attention without a causal mask", "aiconfigurator", ("encoder_attention",)),
+    Slice("quantize", "aiconfigurator", ("quantize",)),
+    Slice("latent_attention", "aiconfigurator", ("mla_module",)),
+    Slice("linear_attention and causal_conv1d", "aiconfigurator", ("linear_attention",)),
     Slice("gemm in Sarathi (Vidur)", "vidur", ("gemm",)),
     Slice("gemm in XLA", "xla", ("gemm",)),
     Slice("gemm, attention, rmsnorm (LLMServingSim)", "llmservingsim", ("gemm", "attention", "layernorm")),
@@ -148,10 +154,16 @@ def public_rows(tables: Path, predictor: ArtifactPredictor) -> list[PageRow]:
 
     @cache
     def scored(source: str, file: str, split: str | None) -> Sequence[Scored]:
-        path = source_folder(tables, source) / f"{file}.parquet"
+        of_operators = file in OPERATOR_FILES
+        path = (tables / "llm_ops" if of_operators else source_folder(tables, source)) / f"{file}.parquet"
         if not path.exists():
             print(f"no {source}/{path.name}: its rows are left out")
             return ()
+        if of_operators:
+            return [
+                part for rows in read_llm_ops(path, str(split)) if rows.cases.family.name in predictor.families
+                for part in score(predictor, rows, coverage=COVERAGE)
+            ]  # fmt: skip
         # DeepBench has devices that are not in the catalogue.
         labelled = labelled_files([path], split=split, skip_bad_rows=True)
         return [part for rows in map(with_timing, labelled) for part in score(predictor, rows, coverage=COVERAGE)]

@@ -21,10 +21,12 @@ from kernelcast.features.device import catalogue
 from kernelcast.models.family_model.artifact import save_artifact
 from kernelcast.models.training.labelled_cases import LabelledCases, joined, labelled_files, labelled_tables
 from kernelcast.models.training.training import train
+from llm_ops import TABLES as OPERATOR_FILES
+from llm_ops import read_llm_ops
 
 SOURCES: Mapping[str, Mapping[str, str]] = {
     "aiconfigurator": {
-        "what": "LLM kernels in vLLM and TensorRT-LLM on A100, L40S, H100, H200, B200 and B300; power on H200 and B200",
+        "what": "LLM kernels in vLLM, TensorRT-LLM and SGLang on A100, L40S, H100, H200, B200 and B300; power on H200 and B200",
         "licence": "Apache-2.0 (NVIDIA)",
         "link": "github.com/ai-dynamo/aiconfigurator",
     },
@@ -125,13 +127,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     local = labelled_tables({family: read_shipped(family) for family in shipped_families()})
     by_family: dict[str, list[LabelledCases]] = {}
     left_out = "" if options.without is None else catalogue().get(options.without).name
+    operators = [path for name in OPERATOR_FILES if (path := options.tables / "llm_ops" / f"{name}.parquet").exists()]
     public = [possible(with_timing(rows)) for rows in public]
+    public += [rows for path in operators for rows in read_llm_ops(path)]
     every = (rows.take(np.flatnonzero(rows.cases.device != left_out)) for rows in (*public, *local))
     for rows in every:
         by_family.setdefault(rows.cases.family.name, []).append(rows)
     tables = [joined(by_family[name]) for name in sorted(by_family)]
     facts = {
-        "data": [{"name": f"{path.parent.name}/{path.name}", "sha256": file_sha256(path)} for path in files],
+        "data": [
+            {"name": f"{path.parent.name}/{path.name}", "sha256": file_sha256(path)} for path in (*files, *operators)
+        ],
         "split": "train",
         "sources": {name: {**facts, "rows": _rows_of(tables, name)} for name, facts in SOURCES.items()},
         "own_data": [

@@ -49,7 +49,7 @@ class DeviceBasis(msgspec.Struct, frozen=True):
     basis: Annotated[
         str,
         Meta(description="measured, calibrated, itself (other kernels of this device), edition (of the same chip), "
-             "carried over, utilisation (how busy the device is), scaled bound, or not answered"),
+             "carried over, utilisation (how busy the device is), scaled bound, law (bytes and operations), or not answered"),
     ]  # fmt: skip
     rows: Annotated[int | None, Meta(description="Rows of this device; null where they are not counted")]
     kernels: Annotated[list[KernelGroup], Meta(description="The kernels that the model knows; empty: all")]

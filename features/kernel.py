@@ -10,7 +10,7 @@ import hashlib
 import importlib
 import json
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType, ModuleType
@@ -162,7 +162,7 @@ class KernelSpec:
         return cls(
             family=family,
             dtype=dtype,
-            dims=_checked_dims(fam, dims),
+            dims=_checked_dims(fam, dims, variant),
             variant=variant,
             impl=impl,
             kv_dtype=None if kv_dtype == dtype else kv_dtype,
@@ -178,7 +178,7 @@ class KernelSpec:
         Raises:
             SpecError: a size is unknown, missing, too small or too large.
         """
-        checked = _checked_dims(get_family(self.family), dims)
+        checked = _checked_dims(get_family(self.family), dims, self.variant)
         return KernelSpec(self.family, self.dtype, checked, self.variant, self.impl, self.kv_dtype, self.config,
                           self.threads, self.cache_state, self.timing)  # fmt: skip
 
@@ -254,12 +254,13 @@ class KernelFamily:
         tiles: `(batch, m, n, k)` of the matrix product(s) inside, for tile and wave counts; None for families without one.
         blocked: The same as kernels with tile settings cut it into blocks, where that differs from `tiles`.
         default_variant: The variant meant when none is named.
-        variant_of: The variant a set of sizes implies, where sizes decide it (decode against prefill); None: any variant
-            goes.
+        variant_of: The variant a set of sizes implies where none is named (decode against prefill); None: none is implied.
+        implied: The variants that `variant_of` tells apart; any other goes with any sizes.
         by_row: Whether one unit works on a whole row of the first operand, and reads it again unless it stays on chip.
         looks_at_sizes: Whether formulas depend on the values of sizes other than by arithmetic, so that they are no program.
         finish: Makes one sampled set of sizes consistent (heads a multiple of kv_heads …).
-        check: Why a set of sizes is impossible, or None.
+        check: `check(sizes, variant)`: why a set of sizes is impossible for a variant, or None.
+        launches: Kernels a call runs in turn, for answers without any row (`models.predict.law`); None: there are none.
         dim_names: Names of the sizes, in the family's order.
     """
 
@@ -283,24 +284,32 @@ class KernelFamily:
     blocked: Callable[[View], tuple[Size, Size, Size, Size]] | None = None
     default_variant: str = ""
     variant_of: Callable[[Mapping[str, int]], str] | None = None
+    implied: tuple[str, ...] = ()
+    launches: Callable[[View], int] | None = None
     by_row: bool = False
     looks_at_sizes: bool = False
     finish: Callable[[dict[str, int]], dict[str, int]] = field(default=lambda sizes: sizes)
-    check: Callable[[Mapping[str, int]], str | None] = field(default=lambda sizes: None)
+    check: Callable[[Mapping[str, int], str], str | None] = field(default=lambda sizes, variant: None)
     dim_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim_names", tuple(dim.name for dim in self.dims))
 
+    def impossible(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the variant that is meant where none is named refuses a set of sizes."""
+        return self.check(sizes, self.variant_of(sizes) if self.variant_of else self.default_variant) is not None
+
+    def suits(self, variant: str, sizes: Mapping[str, int]) -> bool:
+        """Whether a variant goes with a set of sizes: it is the implied one, or sizes say nothing of it."""
+        return self.variant_of is None or variant not in self.implied or self.variant_of(sizes) == variant
+
     def bytes_moved(self, view: View) -> Size:
         """Compulsory traffic in bytes: every operand once, unless the family says that some are not touched."""
-        if self.traffic_b is not None:
-            return self.traffic_b(view)
-        return self.footprint_b(view)
+        return self.footprint_b(view) if self.traffic_b is None else self.traffic_b(view)
 
     def footprint_b(self, view: View) -> Size:
         """Bytes of all operands together."""
-        return _total(a.nbytes for a in (*self.inputs(view), *self.outputs(view)))
+        return sum((a.nbytes for a in (*self.inputs(view), *self.outputs(view))), 0.0)
 
 
 def operand_sizes(operands: Sequence[Array]) -> tuple[list[Size], list[Size]]:
@@ -350,13 +359,6 @@ def get_family(name: str) -> KernelFamily:
     return known[name]
 
 
-def _total(parts: Iterable[Size]) -> Size:
-    total: Size = 0.0
-    for part in parts:
-        total = total + part
-    return total
-
-
 def _check_size(name: str, value: object, minimum: int, maximum: int = MAX_DIM) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise SpecError(f"{name} must be a whole number, got {value!r}", field=name)
@@ -365,7 +367,7 @@ def _check_size(name: str, value: object, minimum: int, maximum: int = MAX_DIM) 
     return int(value)
 
 
-def _checked_dims(family: KernelFamily, dims: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+def _checked_dims(family: KernelFamily, dims: Mapping[str, int], variant: str) -> tuple[tuple[str, int], ...]:
     names = family.dim_names
     if any(name not in names for name in dims):
         unknown = sorted(set(dims) - set(names))
@@ -384,7 +386,7 @@ def _checked_dims(family: KernelFamily, dims: Mapping[str, int]) -> tuple[tuple[
                 f"{family.name} needs {dim.name} ({dim.doc}); sizes: {listed(family.dim_names)}", field=dim.name
             )
         sizes[dim.name] = _check_size(dim.name, value, dim.minimum)
-    if (reason := family.check(sizes)) is not None:
+    if (reason := family.check(sizes, variant)) is not None:
         raise SpecError(f"{family.name}: {reason}", field=reason.split()[0])
     return tuple(sizes.items())
 

@@ -58,7 +58,9 @@ def _has_weights(spec: KernelSpec) -> bool:
     """Whether all operands but the first are read once a run; of batched products they are activations, often just written."""
     if spec.family == "gemm":
         return dict(spec.dims)["batch"] == 1
-    return spec.family in ("conv2d", "moe") or (spec.family == "attention" and spec.variant == "decode")
+    return spec.family in ("conv2d", "moe", "latent_attention") or (
+        spec.family == "attention" and spec.variant == "decode"
+    )
 
 
 def _with_floor(prediction: Prediction, time_s: float) -> Prediction:

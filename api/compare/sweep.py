@@ -165,7 +165,14 @@ class _SweptSpec:
             type(size) in (int, float) and size == size // 1 and dim.minimum <= size <= MAX_DIM
             for dim, size in zip(self.family.dims, sizes.values(), strict=True)
         )
-        return sizes if whole and self.family.check(sizes) is not None else None
+        return sizes if whole and self.refuses(sizes) else None
+
+    def refuses(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the family refuses sizes together, in the variant named or the one they imply."""
+        variant = self.plain.get("variant")
+        if isinstance(variant, str) and variant in self.family.variants:
+            return self.family.check(sizes, variant) is not None
+        return self.family.impossible(sizes)
 
     def path(self, error: SpecError, value_path: str) -> str:
         """What an error is about: the swept value itself, or another field."""
@@ -223,11 +230,11 @@ def _nearest(swept: _SweptSpec, sizes: dict[str, Any], low: int, high: int) -> d
 
     Sizes are looked at and no specs, as there may be 262,144 numbers to look at.
     """
-    value, check = sizes[swept.dim], swept.family.check
+    value = sizes[swept.dim]
     for distance in range(1, _MAX_STEPS + 1):
         for moved in (value + distance, value - distance):
             sizes[swept.dim] = moved
-            if low <= moved <= high and check(sizes) is None:
+            if low <= moved <= high and not swept.refuses(sizes):
                 try:
                     return {moved: swept.spec_at(moved)}
                 except SpecError:

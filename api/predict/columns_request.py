@@ -373,8 +373,10 @@ def implied_variants(
     refused = np.zeros(len(variant.code), dtype=np.bool_)
     imply = family.variant_of if "" in variant.words else None
     if family.check is not _NO_CHECK or imply is not None:
-        rows = [(family.check(row) is not None, imply and imply(row)) for row in _rows(sizes)]
-        refused = np.array([impossible for impossible, _ in rows], dtype=np.bool_)
+        named = (variant.words[code] or None for code in variant.code.tolist())
+        otherwise = imply or (lambda row: family.default_variant)
+        rows = [(row, word or otherwise(row)) for row, word in zip(_rows(sizes), named, strict=True)]
+        refused = np.array([family.check(row, word) is not None for row, word in rows], dtype=np.bool_)
         if imply is not None:
             implied = Categorical.encode(np.array([word for _, word in rows], dtype=object))
             return Categorical.joined([variant, implied], lambda word, otherwise: word or otherwise), refused

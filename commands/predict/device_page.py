@@ -28,6 +28,7 @@ _MOST_KERNELS, _MOST_SOURCES = 4, 3
 _WORDS = {
     "itself": "other kernels of this device", "edition": "another edition of the chip",
     "utilisation": "how busy the device is", "scaled bound": "scaled lower bound",
+    "law": "bytes and operations alone",
 }  # fmt: skip
 """Bases that their names do not explain."""
 

@@ -73,7 +73,8 @@ def judged_cases(
     }
     config = {name: _whole(columns, name, refusals, at_least=0) for name in family.config}
     threads = _whole(columns, "threads", refusals, at_least=1, at_most=MAX_THREADS)
-    _check_sizes(family, sizes, refusals)
+    variant = _variants(family, columns, sizes, refusals)
+    _check_sizes(family, sizes, variant, refusals)
     cache_state = columns.text("cache_state")
     cache_state = np.where(cache_state == "", CACHE_STATES[0], cache_state)
     refusals.add(
@@ -86,7 +87,7 @@ def judged_cases(
     )
     return Cases(
         family=family, device=device, dtype=dtype, kv_dtype=kv_dtype, impl=columns.text("impl"),
-        cache_state=cache_state, timing=timing, variant=_variants(family, columns, sizes, refusals), threads=threads,
+        cache_state=cache_state, timing=timing, variant=variant, threads=threads,
         sizes=sizes, config=config,
     )  # fmt: skip
 
@@ -163,18 +164,20 @@ def _whole(
     return values
 
 
-def _check_sizes(family: KernelFamily, sizes: Mapping[str, Floats], refusals: Refusals) -> None:
-    """Refuse impossible combinations of sizes; the family judges every distinct combination once."""
-    rows = np.flatnonzero(~refusals.bad)
-    combinations, which = _distinct(family, sizes, rows)
-    reasons = [family.check(combination) or "" for combination in combinations]
-    of_row = np.zeros(len(refusals.bad), dtype=np.intp)
-    of_row[rows] = which
-    # A reason begins with the size it is about.
-    for column in {reason.split()[0] for reason in reasons if reason}:
-        mask = np.zeros(len(refusals.bad), dtype=np.bool_)
-        mask[rows] = np.array([reason.startswith(f"{column} ") for reason in reasons], dtype=np.bool_)[which]
-        refusals.add(mask, column, lambda i: reasons[of_row[i]].partition(" ")[2])
+def _check_sizes(family: KernelFamily, sizes: Mapping[str, Floats], variant: Strings, refusals: Refusals) -> None:
+    """Refuse impossible combinations of sizes; the family judges every distinct combination of a variant once."""
+    for word in np.unique(variant[~refusals.bad]).tolist():
+        rows = np.flatnonzero(~refusals.bad & (variant == word))
+        combinations, which = _distinct(family, sizes, rows)
+        reasons = [family.check(combination, word) or "" for combination in combinations]
+        of_row = np.zeros(len(refusals.bad), dtype=np.intp)
+        of_row[rows] = which
+        # A reason begins with the size it is about.
+        for column in {reason.split()[0] for reason in reasons if reason}:
+            mask = np.zeros(len(refusals.bad), dtype=np.bool_)
+            mask[rows] = np.array([reason.startswith(f"{column} ") for reason in reasons], dtype=np.bool_)[which]
+            remarks = [reasons[at].partition(" ")[2] for at in of_row.tolist()] if mask.any() else []
+            refusals.add(mask, column, remarks.__getitem__)
 
 
 def _variants(family: KernelFamily, columns: Columns, sizes: Mapping[str, Floats], refusals: Refusals) -> Strings:

@@ -10,6 +10,15 @@ What is known of the files, from the code that writes and reads them (`collector
   watts, read every 100 ms; 0 or empty is not measured. Rows with `compute_bound` 1 hold the power limit where power
   would be.
 * A decode row's context is `step`, its `isl` is 1. Prefill has `step` 0. `window_size` is missing in older tables.
+* `encoder_attention` is attention without a causal mask, of queries and keys of one length and as many heads.
+* `scale_matrix` is an activation scaled by a given number and written in fp8; `computescale` what a quantisation that finds its
+  scales takes beyond it: the difference of two measured times, which may be less than any kernel takes. SGLang's collector
+  scales by four operators of PyTorch, ten times as slow as the kernel its engine runs; its tables of both are left out.
+* `mla_…_module` is a whole attention part of DeepSeek-V3: projections, norms, positions, the cache, attention and the output
+  projection, with weights in `gemm_type`; communication is not in it. TensorRT-LLM and vLLM run it under CUDA graphs.
+* `gdn`, `kda` and `mamba2` hold the convolution and the scan of linear attention in rows of their own, told apart by
+  `kernel_source`. TensorRT-LLM's convolutions before gated delta nets are of the keys' channels alone, and its states in bf16,
+  as vLLM's are of prompts; other states are in fp32.
 * Tables of TensorRT-LLM and SGLang that say `float16` were run with bf16 tensors: the code that logs the word makes
   those.
 * `moe_torch_flow_min_latency` is another kernel for the same case (here `trtllm_min_latency-VERSION`); `…_nongated`
@@ -24,12 +33,13 @@ heads of 256 are such.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...features.batch.cases import Floats, Strings
 from ...features.device import catalogue, known_by
@@ -46,6 +56,8 @@ _DTYPES: Mapping[str, str] = {
 
 _NAME = re.compile(r"(?P<table>[a-z0-9_]+)_perf\.(parquet|txt|csv)")
 _Columns = dict[str, Any]
+Excluded = Sequence[tuple[npt.NDArray[np.bool_], str]]
+"""Rows of a table, shape `(n,)`, with why they are no rows of its family."""
 
 
 def _gemm(s: Sheet) -> _Columns:
@@ -77,21 +89,168 @@ def _moe(s: Sheet) -> _Columns:
     }  # fmt: skip
 
 
+def _encoder(s: Sheet) -> _Columns:
+    heads, length = s.numbers("num_heads"), s.numbers("isl")
+    return {"variant": "full", "batch": s.numbers("batch_size"), "heads": heads, "kv_heads": heads, "q_len": length,
+            "kv_len": length, "head_dim": s.numbers("head_dim"), "window": 0}  # fmt: skip
+
+
+def _quantize(variant: str) -> Callable[[Sheet], _Columns]:
+    return lambda s: {"variant": variant, "rows": s.numbers("m"), "cols": s.numbers("k")}
+
+
+def _latent(variant: str) -> Callable[[Sheet], _Columns]:
+    def columns(s: Sheet) -> _Columns:
+        length = s.numbers("isl")
+        # A prompt of one position runs as decoding does.
+        kv_len = np.maximum(s.numbers("step"), 1.0) if variant == "decode" else length
+        return {"variant": np.where(length == 1, "decode", variant), "batch": s.numbers("batch_size"),
+                "heads": s.numbers("num_heads"), "q_len": length, "kv_len": kv_len}  # fmt: skip
+
+    return columns
+
+
+def _heads_of(s: Sheet, rule: str) -> tuple[Floats, Floats, Floats, Floats]:
+    """Heads and their size, of values and of keys."""
+    names = ("nheads", "head_dim", "n_groups", "d_state")
+    if rule != "mamba2":
+        names = ("num_v_heads", "head_v_dim", "num_k_heads", "head_k_dim")
+    heads, value, keys, key = (s.numbers(name) for name in names)
+    return heads, value, keys, key
+
+
+def _scan(rule: str) -> Callable[[Sheet], _Columns]:
+    def columns(s: Sheet) -> _Columns:
+        heads, value, keys, key = _heads_of(s, rule)
+        step = s.text("phase") != "context"
+        library = _libraries(s)
+        half = (rule == "gated_delta") & ((library == "trtllm") | (library == "vllm") & ~step)
+        return {
+            "variant": np.where(step, f"{rule}_step", rule), "kv_dtype": np.where(half, "bf16", "fp32"),
+            "batch": s.numbers("batch_size"), "q_len": s.numbers("seq_len"), "heads": heads, "key_heads": keys,
+            "key_dim": key, "value_dim": value,
+        }  # fmt: skip
+
+    return columns
+
+
+def _convolution(rule: str) -> Callable[[Sheet], _Columns]:
+    def columns(s: Sheet) -> _Columns:
+        heads, value, keys, key = _heads_of(s, rule)
+        alone = (_libraries(s) == "trtllm") & (rule == "gated_delta")
+        return {
+            "variant": np.where(s.text("phase") == "context", "", "step"), "batch": s.numbers("batch_size"),
+            "q_len": s.numbers("seq_len"), "channels": np.where(alone, keys * key, 2 * keys * key + heads * value),
+            "width": s.numbers("d_conv"),
+        }  # fmt: skip
+
+    return columns
+
+
+def _is_convolution(s: Sheet) -> npt.NDArray[np.bool_]:
+    return np.char.startswith(s.text("kernel_source"), "causal_conv1d")
+
+
+def _by_operators(s: Sheet) -> Excluded:
+    return [(s.text("kernel_source") == "sglang", "a quantisation by operators of PyTorch, not by the engine's kernel")]
+
+
+def _in_fp8(s: Sheet) -> Excluded:
+    return [
+        (s.text("mla_dtype") == "fp8", "latent attention with scores in fp8, which the family does not tell apart"),
+        (
+            ~np.isin(s.text("model"), _LATENT_MODELS),
+            f"latent attention of other sizes than that of {_LATENT_MODELS[0]}",
+        ),
+    ]
+
+
+_LATENT_MODELS = ("deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-V3.1")
+"""Rows give heads alone; the other sizes are these models', which are the family's defaults."""
+
+_FUSED = ("fused_kda_decode", "kda_fused_decode", "fused_kda_decode_mtp_dspark")
+
+
+def _fused(s: Sheet) -> Excluded:
+    source = s.text("kernel_source")
+    return [
+        (np.isin(source, _FUSED), "a step fused with its convolution and norm"),
+        (source == "causal_conv1d_fn_qkv3", "three convolutions in one time"),
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A kind of table: the family of its rows, the column of their dtype, and their sizes."""
+    """Rows of a kind of table that are of one family.
+
+    Attributes:
+        family: Its name.
+        sizes: Their columns of the form.
+        dtype: The column of their dtype; empty where all are bf16.
+        only: Which rows they are.
+        excluded: Rows that ran something else.
+    """
 
     family: str
-    dtype: str
     sizes: Callable[[Sheet], _Columns]
+    dtype: str = ""
+    only: Callable[[Sheet], npt.NDArray[np.bool_]] = lambda s: np.ones(len(s), dtype=np.bool_)
+    excluded: Callable[[Sheet], Excluded] = lambda s: ()
 
 
-_TABLES: Mapping[str, _Table] = {
-    "gemm": _Table("gemm", "gemm_dtype", _gemm),
-    "context_attention": _Table("attention", "attn_dtype", _prefill),
-    "generation_attention": _Table("attention", "attn_dtype", _decode),
-    "moe": _Table("moe", "moe_dtype", _moe),
+def _recurrent(rule: str) -> tuple[_Table, ...]:
+    return (
+        _Table("linear_attention", _scan(rule), only=lambda s: ~_is_convolution(s), excluded=_fused),
+        _Table("causal_conv1d", _convolution(rule), only=_is_convolution),
+    )
+
+
+_TABLES: Mapping[str, tuple[_Table, ...]] = {
+    "gemm": (_Table("gemm", _gemm, "gemm_dtype"),),
+    "context_attention": (_Table("attention", _prefill, "attn_dtype"),),
+    "generation_attention": (_Table("attention", _decode, "attn_dtype"),),
+    "encoder_attention": (_Table("attention", _encoder, "attn_dtype"),),
+    "moe": (_Table("moe", _moe, "moe_dtype"),),
+    "scale_matrix": (_Table("quantize", _quantize(""), "quant_dtype", excluded=_by_operators),),
+    "computescale": (_Table("quantize", _quantize("scale"), "quant_dtype", excluded=_by_operators),),
+    "mla_context_module": (_Table("latent_attention", _latent("prefill"), "gemm_type", excluded=_in_fp8),),
+    "mla_generation_module": (_Table("latent_attention", _latent("decode"), "gemm_type", excluded=_in_fp8),),
+    "gdn": _recurrent("gated_delta"),
+    "kda": _recurrent("kda"),
+    "mamba2": _recurrent("mamba2"),
 }
+"""By the name of a file without `_perf`."""
+
+_QUEUED = ("gemm", "moe")
+"""Families whose kernels vLLM in fp8_block launches one by one, so that their times are those of calls."""
+
+
+def excluded_rows(table: str, sheet: Sheet) -> Excluded:
+    """Rows of a kind of table that ran something else than its families."""
+    return [rows for kind in _TABLES[table] for rows in kind.excluded(sheet)]
+
+
+def operator_columns(table: str, rows: Sheet) -> list[tuple[str, Sheet, _Columns]]:
+    """What the rows of a kind of table ran: families, the rows of each, and their columns of the form.
+
+    Args:
+        table: a file's name without `_perf`.
+        rows: in its columns, all of formats the families know.
+    """
+    parts = []
+    for kind in _TABLES[table]:
+        part = rows.at(kind.only(rows))
+        if not len(part):
+            continue
+        columns = {"dtype": _formats(_words(kind, part)), **kind.sizes(part)}
+        if "kv_cache_dtype" in rows.names:
+            columns["kv_dtype"] = _formats(part.text("kv_cache_dtype"))
+        parts.append((kind.family, part, columns))
+    return parts
+
+
+def _words(kind: _Table, rows: Sheet) -> Strings:
+    return rows.text(kind.dtype) if kind.dtype else np.full(len(rows), "bfloat16")
 
 
 def _is_table(path: Path) -> bool:
@@ -108,8 +267,8 @@ def _take(sheet: Sheet, _device: str | None, builder: ImportBuilder) -> None:
     match = _NAME.fullmatch(sheet.path.name)
     if match is None or not len(sheet):
         return
-    kind, row_filter = _TABLES[match["table"]], RowFilter(builder, len(sheet))
-    devices, words, source = sheet.text("device"), sheet.text(kind.dtype), sheet.text("kernel_source")
+    kinds, row_filter = _TABLES[match["table"]], RowFilter(builder, len(sheet))
+    devices, words, source = sheet.text("device"), _words(kinds[0], sheet), sheet.text("kernel_source")
     for device in sorted(set(devices.tolist())):
         if other := _other_system(sheet.path, device):
             row_filter.leave_out(devices == device, f"the rows say {device}, their folder {other}")
@@ -117,19 +276,18 @@ def _take(sheet: Sheet, _device: str | None, builder: ImportBuilder) -> None:
     nongated = np.char.endswith(source, "_nongated")
     row_filter.leave_out(nongated, "experts without a gate are another amount of work than the family's")
     row_filter.leave_out(sheet.numbers("beam_width") > 1, "attention over several beams")
+    for mask, reason in excluded_rows(match["table"], sheet):
+        row_filter.leave_out(mask, reason)
     rows = sheet.at(~row_filter.out)
     builder.remark(
-        int((rows.text(kind.dtype) == "float16").sum()), "called float16, taken as bf16, which the collector ran"
+        int((_words(kinds[0], rows) == "float16").sum()), "called float16, taken as bf16, which the collector ran"
     )
-    columns = {
-        "device": rows.text("device"), "dtype": _formats(rows.text(kind.dtype)), "impl": _impls(rows),
-        "latency_s": rows.numbers("latency") * MS, **kind.sizes(rows),
-    }  # fmt: skip
-    is_call = (columns["dtype"] == "fp8_block") & np.char.startswith(columns["impl"], "vllm-")
-    columns["timing"] = np.where(is_call, "call", "device")
-    if kind.family == "attention":
-        columns["kv_dtype"] = _formats(rows.text("kv_cache_dtype"))
-    builder.add(kind.family, len(rows), **columns, **_power(rows, columns["latency_s"], builder))
+    for family, part, operators in operator_columns(match["table"], rows):
+        impl, latency_s = _impls(part), part.numbers("latency") * MS
+        columns: _Columns = {"device": part.text("device"), "impl": impl, "latency_s": latency_s}
+        is_call = (operators["dtype"] == "fp8_block") & np.char.startswith(impl, "vllm-")
+        columns |= {"timing": np.where(is_call & (family in _QUEUED), "call", "device")} | operators
+        builder.add(family, len(part), **columns, **_power(part, latency_s, builder))
 
 
 def _power(rows: Sheet, latency_s: Floats, builder: ImportBuilder) -> dict[str, Floats]:
@@ -151,14 +309,23 @@ def _formats(words: Strings) -> Strings:
 
 def _impls(rows: Sheet) -> Strings:
     """`vllm-0.24.0`, `trtllm-1.3.0rc15` …: the library and its version as the rows say, else as their folders do."""
-    folder_version, folder_library = rows.path.parent.name, rows.path.parent.parent.name
-    cells = zip(*(rows.text(name).tolist() for name in ("framework", "version", "kernel_source")), strict=True)
+    folder_version = rows.path.parent.name
+    cells = zip(
+        _libraries(rows).tolist(), *(rows.text(name).tolist() for name in ("version", "kernel_source")), strict=True
+    )
     impls = []
-    for framework, version, source in cells:
-        library = (framework or folder_library).lower().replace("-", "").replace("tensorrtllm", "trtllm")
+    for library, version, source in cells:
         kernel = "_min_latency" if source.endswith("_min_latency") else ""
         impls.append(f"{library}{kernel}-{(version or folder_version).partition('+')[0]}")
     return np.array(impls, dtype=np.str_)
+
+
+def _libraries(rows: Sheet) -> Strings:
+    """The library alone: of an `impl` where the rows have one."""
+    folder = rows.path.parent.parent.name
+    words = np.char.partition(rows.text("impl"), "-")[:, 0] if "impl" in rows.names else rows.text("framework")
+    names = [(word or folder).lower().replace("-", "").replace("tensorrtllm", "trtllm") for word in words.tolist()]
+    return np.array(names, dtype=np.str_)
 
 
 def _other_system(path: Path, device: str) -> str | None:

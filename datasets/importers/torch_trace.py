@@ -198,8 +198,10 @@ def _attention(call: Recorded) -> Case | str:
     if q[2] == 1:
         return "attention", {"variant": "decode"} | case
     causal = call.value(5)
+    if causal is False:
+        return "attention", {"variant": "full"} | case
     if causal is not True or q[2] != k[2]:
-        return "attention without a causal mask, or not said to have one"
+        return "attention that does not say its mask, or has a causal one of unequal lengths"
     return "attention", {"variant": "prefill"} | case
 
 

@@ -1,4 +1,7 @@
-"""Scaled dot-product attention with causal masking, grouped query heads and an optional sliding window."""
+"""Scaled dot-product attention with grouped query heads and an optional sliding window, causal or (variant `full`) not.
+
+Encoders and cross-attention are `full`: every query sees every key, which may be of another sequence and fewer or more.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,21 @@ def scored_pairs(v: View) -> Size:
     """Query-key pairs per head that the mask lets through.
 
     Queries are the last `q_len` of `kv_len` positions, so query i (1-based) sees `kv_len - q_len + i` keys, at most
-    `window` of them when there is a window: the sum over i in closed form.
+    `window` of them when there is a window: the sum over i in closed form. Without a causal mask each sees all keys of the
+    window around it.
     """
     queries, before = v["q_len"], v["kv_len"] - v["q_len"]
     window = np.where(np.equal(v["window"], 0), v["kv_len"], v["window"])
+    if v.variant == "full":
+        return queries * 1.0 * np.minimum(window, v["kv_len"])
     growing = np.clip(window - before, 0, queries)
     return growing * 1.0 * before + growing * (growing + 1.0) / 2.0 + (queries - growing) * 1.0 * window
 
 
 def touched_kv_len(v: View) -> Size:
     """Key positions that at least one query sees."""
+    if v.variant == "full":
+        return v["kv_len"]
     window = np.where(np.equal(v["window"], 0), v["kv_len"], v["window"])
     return np.minimum(v["kv_len"], window + v["q_len"] - 1)
 
@@ -64,6 +72,8 @@ def _tiles(v: View) -> tuple[Size, Size, Size, Size]:
 def _torch(torch: Any, spec: KernelSpec, q: Any, k: Any, v: Any) -> Callable[[], Any]:
     attend = torch.nn.functional.scaled_dot_product_attention
     grouped = spec["heads"] != spec["kv_heads"]
+    if spec.variant == "full":
+        return lambda: attend(q, k, v, attn_mask=_around(torch, spec, q.device), enable_gqa=grouped)
     causal, mask = spec["q_len"] > 1, None
     if causal and (spec["window"] or spec["q_len"] != spec["kv_len"]):
         # Made where it is used, as booleans alone: the distances of a long prompt would fill gigabytes.
@@ -73,6 +83,15 @@ def _torch(torch: Any, spec: KernelSpec, q: Any, k: Any, v: Any) -> Callable[[],
     elif not causal and spec["window"]:
         k, v = k[:, :, -spec["window"] :], v[:, :, -spec["window"] :]
     return lambda: attend(q, k, v, attn_mask=mask, is_causal=causal and mask is None, enable_gqa=grouped)
+
+
+def _around(torch: Any, spec: KernelSpec, device: Any) -> Any:
+    """The mask of a window around each query, as booleans; None where there is no window."""
+    if not spec["window"]:
+        return None
+    keys = torch.arange(spec["kv_len"], device=device)
+    first = torch.arange(spec["q_len"], device=device)[:, None] - spec["window"] // 2
+    return (keys >= first) & (keys < first + spec["window"])
 
 
 def _finish(sizes: dict[str, int]) -> dict[str, int]:
@@ -87,10 +106,10 @@ def _finish(sizes: dict[str, int]) -> dict[str, int]:
     return sizes | {"q_len": q_len, "kv_len": kv_len, "window": window}
 
 
-def _check(sizes: Mapping[str, int]) -> str | None:
+def _check(sizes: Mapping[str, int], variant: str) -> str | None:
     if sizes["heads"] % sizes["kv_heads"]:
         return f"heads must be a multiple of kv_heads, got {sizes['heads']} and {sizes['kv_heads']}"
-    if sizes["q_len"] > sizes["kv_len"]:
+    if sizes["q_len"] > sizes["kv_len"] and variant != "full":
         return f"kv_len must be at least q_len, got {sizes['kv_len']} and {sizes['q_len']}"
     return None
 
@@ -107,7 +126,7 @@ FAMILY = KernelFamily(
         Dim("head_dim", "size of one head"),
         Dim("window", "sliding window in positions, 0 for none", default=0, minimum=0),
     ),
-    variants=("prefill", "decode"),
+    variants=("prefill", "decode", "full"),
     config=("tile_m", "tile_n", "warps", "stages"),
     inputs=lambda v: _operands(v, v["kv_len"]),
     outputs=_outputs,
@@ -140,6 +159,7 @@ FAMILY = KernelFamily(
         )
     ],
     variant_of=lambda sizes: "decode" if sizes.get("q_len") == 1 else "prefill",
+    implied=("prefill", "decode"),
     finish=_finish,
     check=_check,
 )

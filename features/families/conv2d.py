@@ -91,7 +91,7 @@ def _finish(sizes: dict[str, int]) -> dict[str, int]:
     return sizes | {"kernel": kernel, "padding": kernel // 2, "width": sizes["height"]}
 
 
-def _check(sizes: Mapping[str, int]) -> str | None:
+def _check(sizes: Mapping[str, int], _variant: str) -> str | None:
     for side in ("height", "width"):
         if sizes[side] + 2 * sizes["padding"] < sizes["kernel"]:
             return f"{side} plus padding must be at least the kernel, got {sizes[side]} and {sizes['kernel']}"

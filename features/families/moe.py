@@ -98,7 +98,7 @@ def _finish(sizes: dict[str, int]) -> dict[str, int]:
     return sizes | {"topk": min(sizes["topk"], sizes["experts"]), "tp": 1, "ep": 1}
 
 
-def _check(sizes: Mapping[str, int]) -> str | None:
+def _check(sizes: Mapping[str, int], _variant: str) -> str | None:
     if sizes["experts"] > MAX_EXPERTS:
         return f"experts must be at most {MAX_EXPERTS}, got {sizes['experts']}"
     if sizes["topk"] > sizes["experts"]:

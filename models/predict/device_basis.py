@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,18 @@ from ..family_model.artifact import FamilyModel
 from ..family_model.device_transfer import source_weights
 from ..family_model.family_regressor import Source, distance
 from ..family_model.intervals import power_limits_of
+from ..family_model.utilisation import POWERED_KIND
 from .in_domain import CategoryRecord
 from .predictor import ArtifactPredictor
 
-MEASURED, CALIBRATED, ITSELF, EDITION, CARRIED, BUSY, SCALED, NOTHING = BASES = (
-    "measured", "calibrated", "itself", "edition", "carried over", "utilisation", "scaled bound", "not answered",
+MEASURED, CALIBRATED, ITSELF, EDITION, CARRIED, BUSY, SCALED, LAW, NOTHING = BASES = (
+    "measured", "calibrated", "itself", "edition", "carried over", "utilisation", "scaled bound", "law", "not answered",
 )  # fmt: skip
 """From the surest to none. measured: rows of this very kernel on the device; calibrated: the model was calibrated on the device
 after training; itself: rows of the device, of another implementation, dtype, variant, cache state, timing or other knobs;
 edition: mostly another edition of the same chip; carried over: other devices, and laws that hold for all; utilisation: how
-busy the kernel keeps the device; scaled bound: the lower bound times the family's median ratio."""
+busy the kernel keeps the device; scaled bound: the lower bound times the family's median ratio; law: bytes and operations
+alone, of a family that the model was trained on no row of."""
 
 ERRORS: Mapping[str, str] = {
     MEASURED: "held_out", ITSELF: "device_left_out", EDITION: "device_left_out", CARRIED: "device_left_out",
@@ -116,11 +119,13 @@ def device_basis(predictor: ArtifactPredictor, device: Device) -> list[Basis]:
         ArtifactError: a family of the model is damaged.
     """
     every: list[Basis] = []
-    for family in families():
+    for family, known in families().items():
         if family in predictor.families:
             every += _of_family(predictor, family, device)
         else:
-            every += [Basis(family, target, NOTHING) for target in _TARGETS.values()]
+            has_power = predictor.utilisation is not None and device.kind == POWERED_KIND
+            bases = (LAW, BUSY, LAW) if has_power else (LAW, NOTHING, NOTHING)
+            every += map(partial(Basis, family), _TARGETS.values(), bases if known.launches else (NOTHING,) * 3)
     return every
 
 

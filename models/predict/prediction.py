@@ -89,6 +89,18 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.method)
 
+    def take(self, index: Any) -> Predictions:
+        """The predictions at `index`, in that order."""
+        targets = {
+            name: TargetColumns(column.value[index], column.lower[index], column.upper[index])
+            for name, column in self.targets.items()
+        }
+        method, notes, bound, regimes = (
+            [words[i] for i in index] for words in (self.method, self.notes, self.bound, self.regimes)
+        )
+        limits = {name: column[index] for name, column in self.breakdown.items()}
+        return Predictions(targets, self.coverage, method, self.in_domain[index], notes, bound, limits, regimes)
+
     def row(self, i: int) -> Prediction:
         """The prediction of case `i`."""
         here = slice(i, i + 1) if i >= 0 else slice(i, i + 1 or None)

@@ -35,8 +35,10 @@ from ..family_model.intervals import (
     interval_ends,
     interval_rows,
 )
+from ..family_model.utilisation import UtilisationModel
 from .case_notes import Novelty, notes
 from .in_domain import CategoryRecord, RecordColumns, training_support
+from .law import cases_by_law, with_law
 from .prediction import TARGETS, Prediction, Predictions
 
 _STEPS_PER_UNKNOWN_LABEL = 2.0
@@ -320,6 +322,13 @@ class ArtifactPredictor:
         """Families the model was trained on."""
         return tuple(self.manifest["families"])
 
+    @cached_property
+    def utilisation(self) -> UtilisationModel | None:
+        """What families with power say of those without, which each of these keeps; None where no family needed it."""
+        entries = (entry.get("utilisation") for entry in self.manifest["families"].values())
+        first = next(filter(None, entries), None)
+        return None if first is None else UtilisationModel.from_json(first)
+
     def with_families(self, families: Mapping[str, FamilyPredictor]) -> ArtifactPredictor:
         """The same with other predictors for some families."""
         return ArtifactPredictor(self.directory, self.manifest, self.devices, self._loaded | dict(families))
@@ -357,6 +366,10 @@ class ArtifactPredictor:
         if type(coverage) is not float or not low <= coverage <= high:
             check_coverage(coverage)
         n = len(cases.dtype)
+        if cases.family.launches is not None:
+            kinds = self.manifest["families"].get(cases.family.name, {}).get("kinds", ())
+            if len(by_law := cases_by_law(cases, self.devices, kinds)):
+                return with_law(cases, by_law, self, coverage, self.utilisation)
         family = self._loaded.get(cases.family.name) or self.family(cases.family.name)
         if n <= _PIECE_ROWS:
             return family.predict(cases, coverage)

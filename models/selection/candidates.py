@@ -150,8 +150,7 @@ def _threads(model: FamilyModel, device: Device) -> Sequence[int | None]:
 def _suited(family: KernelFamily, settings: Sequence[_Setting], sizes: dict[str, int]) -> Sequence[_Setting]:
     """The settings whose variant goes with the sizes; all of them where none does."""
     if family.variant_of is not None:
-        wanted = family.variant_of(sizes)
-        suited = [setting for setting in settings if setting.variant == wanted]
+        suited = [setting for setting in settings if family.suits(setting.variant, sizes)]
     elif "batched" in family.variants:
         # A product of more than one pair of matrices and one of a single pair are different calls.
         suited = [setting for setting in settings if (setting.variant == "batched") == (sizes["batch"] > 1)]
@@ -177,7 +176,7 @@ def _shapes(family: KernelFamily, model: FamilyModel, n: int, seed: int) -> Iter
         (defaults | dict(sizes) for sizes in models),
         (family.finish(sizes) for sizes in _named(family, np.maximum(filling, least))),
     )
-    return (sizes for sizes in drawn if family.check(sizes) is None)
+    return (sizes for sizes in drawn if not family.impossible(sizes))
 
 
 def _named(family: KernelFamily, rows: Floats) -> Iterator[dict[str, int]]:

@@ -84,7 +84,7 @@ def drawn_operations(
     """
     minimum = np.array([dim.minimum for dim in family.dims], dtype=np.float64)
     sizes = np.maximum(_sizes(family, model, n, rng), minimum)
-    possible = [family.check(dict(zip(family.dim_names, row, strict=True))) is None for row in sizes.tolist()]
+    possible = [not family.impossible(dict(zip(family.dim_names, row, strict=True))) for row in sizes.tolist()]
     sizes = sizes[np.array(possible, dtype=np.bool_)]
     columns = dict(zip(family.dim_names, sizes.T, strict=True))
     count = len(sizes)

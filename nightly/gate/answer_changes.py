@@ -152,7 +152,7 @@ def _drawn(family: str, entry: Mapping[str, Any], each: int, known: Catalogue) -
             sizes = {dim.name: dim.default for dim in fam.dims if dim.default is not None}
             sizes = fam.finish(sizes | {name: int(value) for name, value in zip(names, values, strict=True)})
             variant, dtype, kv_dtype = settings[turn % len(settings)]
-            if fam.check(sizes) is not None or (fam.variant_of and fam.variant_of(sizes) != variant):
+            if fam.check(sizes, variant) is not None or not fam.suits(variant, sizes):
                 continue
             spec = KernelSpec.of(family, dtype, variant=variant, kv_dtype=kv_dtype, **sizes)  # type: ignore[arg-type]
             if float(fam.footprint_b(View.of(spec))) < 2**34:

@@ -95,7 +95,8 @@ def test_impossible_combinations_are_refused(family: str, sizes: dict[str, int],
 
 def test_every_family_is_whole() -> None:
     assert set(families()) == {
-        "attention", "conv2d", "copy", "elementwise", "gemm", "layernorm", "moe", "reduction", "softmax",
+        "attention", "causal_conv1d", "conv2d", "copy", "cross_entropy", "elementwise", "embedding", "gemm",
+        "latent_attention", "layernorm", "linear_attention", "moe", "optimizer", "quantize", "reduction", "rope", "softmax",
     }  # fmt: skip
     for name in families():
         family = get_family(name)

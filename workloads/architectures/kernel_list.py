@@ -14,7 +14,7 @@ from ...features.errors import SpecError
 from ...features.kernel import KernelSpec, View, get_family
 from ..whole_model import Kernel
 from .plan import Collective, ParallelPlan
-from .step import ACTIVATIONS, NATIVE_AS, Formats, Step, weight_size_b
+from .step import ACTIVATIONS, BLOCK_SCALED, NATIVE_AS, Formats, Step, weight_size_b
 
 ROUTING = "power_law_1.01"
 """How evenly tokens choose experts where nothing is said. Decode steps of vLLM with Qwen3.6-35B-A3B on a B300 are met within
@@ -50,7 +50,8 @@ _UNPACKED = StandIn(
 _COLUMNS = 64
 """Narrowed products keep a multiple of so many columns, as real ones have."""
 
-_QUANTISE = StandIn("quantising activations is estimated as a copy of them", MOVED)
+_OF_ENGINES = ("quantize", "causal_conv1d")
+"""Families on vector units that public tables have in engines' own kernels."""
 ROPE = StandIn("rotary positions are estimated by what they read and write", MOVED)
 
 
@@ -138,8 +139,8 @@ class KernelList:
             step: what all groups of ranks together work on.
             plan: how the model is split.
             formats: number formats.
-            impl: what runs products, attention and experts; the other families have been measured in libraries alone and keep
-                their usual one.
+            impl: what runs products, attention, experts and what else engines were measured with; the other families have been
+                measured in libraries alone and keep their usual one.
             threads: CPU threads; None is all, or a GPU.
             timing: as in `KernelSpec`.
             routing: variant of `moe`: how evenly tokens choose experts.
@@ -202,7 +203,7 @@ class KernelList:
     def _spec(
         self, family: str, dtype: str, variant: str, sizes: Mapping[str, int], kv_dtype: str | None = None
     ) -> KernelSpec:
-        impl = self._impl if get_family(family).unit == "matrix" else ""
+        impl = self._impl if get_family(family).unit == "matrix" or family in _OF_ENGINES else ""
         return _spec_of(family, dtype, variant, impl, kv_dtype, self._threads, self._timing, tuple(sizes.items()))
 
     def product(
@@ -212,7 +213,12 @@ class KernelList:
         rows = self.tokens if rows is None else rows
         weights = self.formats.weights if quantised else self.formats.dtype
         if weights != self.formats.dtype and self._multiplies(weights):
-            self.add(f"{name}.quantise", "copy", self.formats.dtype, rows=rows, cols=k, stands_for=_QUANTISE)
+            self.add(f"{name}.quantise", "quantize", NATIVE_AS.get(weights, weights), rows=rows, cols=k)
+            if weights not in BLOCK_SCALED:
+                # A scale for each row, found before; blocks are small enough to stay in registers.
+                self.add(
+                    f"{name}.scale", "quantize", NATIVE_AS.get(weights, weights), variant="scale", rows=rows, cols=k
+                )
         variant = "bias" if bias and self.eager else ""
         self.add_weighted(name, "gemm", weights, "n", variant=variant, m=rows, n=n, k=k)
 
@@ -233,6 +239,16 @@ class KernelList:
         columns = max(_COLUMNS, round(sizes[narrowed] * share / _COLUMNS) * _COLUMNS)
         sizes = sizes | {narrowed: min(sizes[narrowed], columns)}
         self.add(name, family, self.formats.dtype, variant=variant, stands_for=_UNPACKED, kv_dtype=None, **sizes)
+
+    def add_part(self, name: str, family: str, weights: str, *, variant: str = "", **sizes: int) -> None:
+        """Append a kernel that is a whole part of a layer, with a cache of the format given and weights of another.
+
+        Where the device does not multiply the format of weights, the part runs in that of activations.
+        """
+        native = self._multiplies(weights)
+        dtype = NATIVE_AS.get(weights, weights) if native else self.formats.dtype
+        self.add(name, family, dtype, variant=variant, kv_dtype=self.formats.kv, stands_for=None if native else _UNPACKED,
+                 **sizes)  # fmt: skip
 
     def _multiplies(self, weights: str) -> bool:
         """Whether the device multiplies weights of a format; else a product unpacks them to the format of activations."""

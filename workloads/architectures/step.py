@@ -19,6 +19,8 @@ arXiv 2306.00978, and GPTQ as they are usually shipped), and with an 8-bit scale
 WEIGHTS = ("bf16", "fp16", "fp32", "fp8", "fp8_block", "nvfp4", "int8", *WEIGHT_ONLY_B)
 """Formats of weights. Where a device multiplies a quantised one, activations are quantised too; elsewhere the product unpacks
 the weights it reads."""
+BLOCK_SCALED = ("fp8_block", "nvfp4", "mxfp4")
+"""Formats with scales of blocks that whoever quantises keeps in registers; scales of the others are found in a pass before."""
 NATIVE_AS = {"mxfp4": "nvfp4"}
 """Formats that are estimated as another where hardware multiplies both."""
 CACHES = ("bf16", "fp16", "fp32", "fp8", "int8")

@@ -25,7 +25,7 @@ OPTIMIZER_B = 28.0
 
 _LIKE = 1.25
 """Factor of kernels that are only like the gradient, as of operators of PyTorch programs (`torch_program/kernels`)."""
-_ATTENTION = StandIn("the backward of attention is estimated as 2.5 times the forward", _LIKE, 2.5)
+_ATTENTION = StandIn("the backward of attention and scans is estimated as 2.5 times the forward", _LIKE, 2.5)
 """Five products where the forward has two (Dao et al., FlashAttention, 2022, algorithm 4)."""
 _EXPERTS = StandIn(
     "the backward of experts is estimated as twice the forward, two gradients of each product", _LIKE, 2.0
@@ -40,7 +40,8 @@ _OPTIMIZER = StandIn(
 )
 
 _GRADIENTS: Mapping[str, StandIn] = {
-    "attention": _ATTENTION, "moe": _EXPERTS, "layernorm": _ROWS, "softmax": _ROWS, "elementwise": _PASS, "copy": _COPY,
+    "attention": _ATTENTION, "latent_attention": _ATTENTION, "linear_attention": _ATTENTION, "causal_conv1d": _PASS, "moe": _EXPERTS,
+    "layernorm": _ROWS, "softmax": _ROWS, "elementwise": _PASS, "copy": _COPY,
 }  # fmt: skip
 """By family of the forward kernel; products have gradients of their own."""
 

@@ -107,15 +107,14 @@ def estimate_on(
     if not program.launches:
         raise SpecError("the program runs no operator; put the work inside the `with` block", field="program")
     is_cpu = device.kind == "cpu"
-    placed = [
-        [replace(use, spec=replace(use.spec, threads=threads)) if is_cpu else use for use in uses]
-        for uses in program.uses
-    ]
+    placed = [[_on(use, threads if is_cpu else None) for use in uses] for uses in program.uses]
+    every = (each for uses in placed for use in uses for each in (use, *use.otherwise))
+    known, refusals = _predictions(predictor, list(dict.fromkeys(use.spec for use in every)), device.name, coverage)
+    placed = [[each for use in uses for each in _answering(use, known)] for uses in placed]
     counts: Counter[KernelUse] = Counter()
     for calls, uses in zip(program.counts, placed, strict=True):
         for use in uses:
             counts[replace(use, count=1, stand_in="")] += calls * use.count
-    known, refusals = _predictions(predictor, list(dict.fromkeys(use.spec for use in counts)), device.name, coverage)
     unanswered = _unanswered(program, placed, refusals)
     answered = [use for use in counts if use.spec in known]
     parts = streamed(
@@ -154,6 +153,19 @@ def estimate_on(
         by_phase=shares.by(lambda operation: operation.phase), by_bound=shares.by_bound(), rough_share=shares.rough_share(),
         unanswered=unanswered, notes=_notes(program, placed, device, whole), whole=whole, leaves=shares.leaves(),
     )  # fmt: skip
+
+
+def _on(use: KernelUse, threads: int | None) -> KernelUse:
+    others = tuple(_on(each, threads) for each in use.otherwise)
+    return replace(use, spec=replace(use.spec, threads=threads), otherwise=others)
+
+
+def _answering(use: KernelUse, known: Mapping[KernelSpec, Prediction]) -> tuple[KernelUse, ...]:
+    """A use, or what stands in for it where the model knows its family from no device of the kind."""
+    answer = known.get(use.spec)
+    if use.otherwise and (answer is None or answer.regime == "unseen_kind"):
+        return use.otherwise
+    return (replace(use, otherwise=()),)
 
 
 def _plus(a: Interval, b: Interval) -> Interval:

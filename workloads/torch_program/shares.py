@@ -35,7 +35,10 @@ class Priced:
     @property
     def launches(self) -> int:
         """Kernels that run."""
-        return sum(count * use.count for count, uses in zip(self.counts, self.uses, strict=True) for use in uses)
+        return sum(
+            count * max(use.count, sum(each.count for each in use.otherwise))
+            for count, uses in zip(self.counts, self.uses, strict=True) for use in uses
+        )  # fmt: skip
 
 
 def priced(program: Program, kind: str, *, compiled: bool = False) -> Priced:

@@ -102,7 +102,8 @@ def _of_family(
     for sizes in itertools.islice(_shapes(family, rng), 200 * (wanted + 10)):
         if len(chosen) >= wanted:
             break
-        variant = family.variant_of(sizes) if family.variant_of else variants[shapes % len(variants)]
+        suited = [word for word in variants if family.suits(word, sizes)]
+        variant = suited[shapes % len(suited)]
         base = replace(
             KernelSpec.of(family.name, dtypes[0], variant=variant, **sizes),  # type: ignore[arg-type]
             impl=impl, threads=threads[0], cache_state=cache_states[0],
@@ -156,7 +157,7 @@ def _space_filling(family: KernelFamily, rng: np.random.Generator) -> Iterator[d
         # Half the points leave sizes that have a default at it (one product, not a batch of them): the common case.
         if rng.random() < 0.5:
             sizes |= defaults
-        if family.check(sizes := family.finish(sizes)) is None:
+        if not family.impossible(sizes := family.finish(sizes)):
             yield sizes
 
 

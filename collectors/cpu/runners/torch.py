@@ -11,6 +11,8 @@ from ....version import required_versions
 from ...runner import Prepared, Runner, UnsupportedCaseError
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+_INDEX = "int64"
+"""Of operands that say which rows are meant; a family draws their values."""
 
 _inference: list[Any] = []
 """The inference mode entered by `use_threads`, kept alive for the life of the process."""
@@ -32,6 +34,8 @@ def _prepare(spec: KernelSpec) -> Prepared:
 
 
 def _filled(torch: Any, operand: Array, generator: Any) -> Any:
+    if operand.dtype == _INDEX:
+        return torch.zeros([int(size) for size in operand.shape], dtype=torch.int64)
     if operand.dtype not in DTYPES:
         raise UnsupportedCaseError(f"torch on a CPU is measured in {', '.join(DTYPES)}, not {operand.dtype}")
     # Sizes split over ranks come as floats.

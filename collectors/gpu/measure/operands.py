@@ -12,7 +12,7 @@ from ...runner import Tensor, UnsupportedCaseError
 
 TORCH_DTYPES = {
     "fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16",
-    "fp8": "float8_e4m3fn", "int8": "int8",
+    "fp8": "float8_e4m3fn", "int8": "int8", "int64": "int64",
 }  # fmt: skip
 
 _INT8_STANDARD_DEVIATION = 32.0

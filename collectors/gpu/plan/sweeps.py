@@ -75,7 +75,7 @@ class GpuSweep:
         filling = ((sizes, False) for sizes in self._filling(setting, n - len(drawn), rng))
         for sizes, from_model in itertools.chain(models, filling):
             finished = self.finish(sizes, setting)
-            if finished is None or family.check(finished) is not None:
+            if finished is None or family.check(finished, setting.variant) is not None:
                 continue
             cold = rng.random() < COLD_SHARE
             yield KernelSpec.of(family.name, setting.dtype, variant=setting.variant, impl=setting.impl,
@@ -265,7 +265,7 @@ SWEEPS: Mapping[str, GpuSweep] = MappingProxyType({
         _plain("copy", 0.04, _WIDE, _WIDE),
     )
 })  # fmt: skip
-"""Every family's sweep, by name; the shares add up to one."""
+"""Sweeps by family, of those that a GPU campaign measures; the shares add up to one."""
 
 
 def get_sweep(family: str) -> GpuSweep:

@@ -178,14 +178,11 @@ def _attention(cluster: Cluster, flow: Flow) -> Recognised:
     names = ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim")
     sizes = {name: float(_int(detail, name, 0)) for name in names}
     extra = _names(flow, _around(cluster, flow))
-    spec = _spec("attention", flow.nodes[cluster.root].dtype, "", (*sizes.items(), ("window", 0.0)))
-    notes = []
-    if not detail.get("causal") and sizes["q_len"] > 1:
-        notes.append("the family's kernel masks causally, which leaves it up to half the arithmetic")
-    if extra:
-        notes.append(_without(extra, "the attention"))
+    variant = "" if detail.get("causal") or sizes["q_len"] <= 1 else "full"
+    spec = _spec("attention", flow.nodes[cluster.root].dtype, variant, (*sizes.items(), ("window", 0.0)))
+    note = _without(extra, "the attention") if extra else ""
     shown = "attention {batch:.0f}x{heads:.0f} heads, {q_len:.0f} queries, {kv_len:.0f} keys, {head_dim:.0f} wide"
-    return Recognised(spec, "; ".join(notes) if spec else "", shown.format(**sizes))
+    return Recognised(spec, note if spec else "", shown.format(**sizes))
 
 
 def _rowwise(cluster: Cluster, flow: Flow) -> Recognised:

@@ -86,6 +86,68 @@ def test_prefill_decode_and_window(tmp_path: Path) -> None:
     assert any("beams" in reason for reason in notes(found, included=False))
 
 
+def test_attention_of_encoders_sees_every_key(tmp_path: Path) -> None:
+    table(tmp_path, "b200_sxm/sglang/0.5.14/encoder_attention_perf.txt",
+          f"{BASE},batch_size,isl,num_heads,head_dim,attn_dtype,latency",
+          f"SGLang,0.5.14,{B200},encoder_attention,flash_attention_v4,4,576,16,72,bfloat16,0.05")  # fmt: skip
+    (row,) = read(tmp_path).tables["attention"].to_pylist()
+    assert [row[name] for name in ("variant", "q_len", "kv_len", "heads", "kv_heads", "head_dim", "window", "dtype")] == [
+        "full", 576, 576, 16, 16, 72, 0, "bf16"]  # fmt: skip
+    assert (row["impl"], row["timing"]) == ("sglang-0.5.14", "device")
+
+
+def test_quantisation_by_an_engines_kernel_and_by_operators(tmp_path: Path) -> None:
+    header = f"{BASE},m,k,quant_dtype,latency"
+    for name, kernel in (("scale_matrix", "torch_ops"), ("computescale", "torch_ops"), ("scale_matrix", "sglang")):
+        library = "SGLang,0.5.14" if kernel == "sglang" else "TRTLLM,1.3.0rc20"
+        table(tmp_path, f"b200_sxm/{library.partition(',')[0].lower()}/1/{name}_perf.txt", header,
+              f"{library},{B200},{name},{kernel},512,4096,fp8,0.01")  # fmt: skip
+    found = read(tmp_path)
+    rows = [
+        (row["variant"] or "", row["dtype"], row["rows"], row["cols"]) for row in found.tables["quantize"].to_pylist()
+    ]
+    assert sorted(rows) == [("", "fp8", 512, 4096), ("scale", "fp8", 512, 4096)]
+    assert [count for reason, count in notes(found, included=False).items() if "by operators" in reason] == [1]
+
+
+def test_latent_attention_is_a_whole_part_of_a_layer(tmp_path: Path) -> None:
+    header = f"{BASE},model,mla_dtype,kv_cache_dtype,gemm_type,num_heads,batch_size,isl,tp_size,step,latency"
+    start = f"VLLM,0.24.0,{B200},mla,FLASH_ATTN,deepseek-ai/DeepSeek-V3"
+    table(tmp_path, "b200_sxm/vllm/0.24.0/mla_context_module_perf.txt", header,
+          f"{start},bfloat16,fp8,fp8_block,16,4,512,1,0,0.4", f"{start},bfloat16,bfloat16,nvfp4,16,4,1,1,0,0.1",
+          f"{start},fp8,fp8,nvfp4,16,4,512,1,0,0.3")  # fmt: skip
+    table(tmp_path, "b200_sxm/vllm/0.24.0/mla_generation_module_perf.txt", header,
+          f"{start},bfloat16,fp8,bfloat16,128,32,1,1,4096,0.2")  # fmt: skip
+    found = read(tmp_path)
+    names = ("variant", "dtype", "kv_dtype", "batch", "heads", "q_len", "kv_len", "timing")
+    rows = [tuple(row[name] for name in names) for row in found.tables["latent_attention"].to_pylist()]
+    assert rows == [
+        ("prefill", "fp8_block", "fp8", 4, 16, 512, 512, "device"), ("decode", "nvfp4", "bf16", 4, 16, 1, 1, "device"),
+        ("decode", "bf16", "fp8", 32, 128, 1, 4096, "device"),
+    ]  # fmt: skip
+    assert any("scores in fp8" in reason for reason in notes(found, included=False))
+
+
+def test_convolutions_and_scans_of_linear_attention_are_told_apart(tmp_path: Path) -> None:
+    header = (f"{BASE},phase,batch_size,seq_len,num_tokens,d_model,d_conv,num_k_heads,head_k_dim,num_v_heads,head_v_dim,"
+              "model_name,latency")  # fmt: skip
+    start = f"VLLM,0.24.0,{B200},gdn"
+    for library, version in (("vllm", "0.24.0"), ("trtllm", "1.3.0rc20")):
+        named = start.replace("VLLM,0.24.0", f"{library},{version}")
+        table(tmp_path, f"b200_sxm/{library}/{version}/gdn_perf.txt", header,
+              f"{named},causal_conv1d_fn,context,2,64,128,2048,4,16,128,32,128,m,0.01",
+              f"{named},fused_recurrent,generation,8,1,8,2048,4,16,128,32,128,m,0.02",
+              f"{named},fused_kda_decode,generation,8,1,8,2048,4,16,128,32,128,m,0.02")  # fmt: skip
+    found = read(tmp_path)
+    convolutions = {row["impl"].partition("-")[0]: row for row in found.tables["causal_conv1d"].to_pylist()}
+    assert {library: row["channels"] for library, row in convolutions.items()} == {"vllm": 8192, "trtllm": 2048}
+    assert (convolutions["vllm"]["variant"], convolutions["vllm"]["width"]) == (None, 4)
+    steps = {row["impl"].partition("-")[0]: row for row in found.tables["linear_attention"].to_pylist()}
+    assert {library: row["kv_dtype"] for library, row in steps.items()} == {"vllm": "fp32", "trtllm": "bf16"}
+    assert {row["variant"] for row in steps.values()} == {"gated_delta_step"}
+    assert notes(found, included=False) == {"a step fused with its convolution and norm": 2}
+
+
 def test_other_kernels_of_a_case_are_told_apart(tmp_path: Path) -> None:
     line = f"TRTLLM,1.0.0,{B200},moe,{{}},nvfp4,64,7168,2048,8,256,1,8,power_law_1.01,0.3"
     table(tmp_path, "b200_sxm/trtllm/1.0.0/moe_perf.txt", MOE,

@@ -135,7 +135,7 @@ def test_convolutions_and_attention(tmp_path: Path) -> None:
     )
     trace.call("aten::conv2d", [[8, 64, 56, 48], [64, 1, 3, 3], [], [], [], [], []], 9, **{"Concrete Inputs": grouped})
     cache = [[2, 8, 512, 64]] * 2
-    for queries, causal in ((512, "True"), (1, "False"), (512, "False")):
+    for queries, causal in ((512, "True"), (1, "False"), (512, "False"), (512, "")):
         dims = [[2, 32, queries, 64], *cache, [], [], []]
         trace.call(
             "aten::scaled_dot_product_attention",
@@ -150,7 +150,7 @@ def test_convolutions_and_attention(tmp_path: Path) -> None:
     assert [conv[name] for name in names] == [8, 64, 128, 56, 48, 3, 2, 1]
     attention = found.tables["attention"].to_pylist()
     assert [(row["variant"], row["q_len"], row["kv_len"], row["heads"], row["kv_heads"]) for row in attention] == [
-        ("prefill", 512, 512, 32, 8), ("decode", 1, 512, 32, 8)]  # fmt: skip
+        ("prefill", 512, 512, 32, 8), ("decode", 1, 512, 32, 8), ("full", 512, 512, 32, 8)]  # fmt: skip
     assert sum(reasons(found).values()) == 3
 
 

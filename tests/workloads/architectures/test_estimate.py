@@ -8,6 +8,7 @@ from typing import Any
 
 import kernelcast
 import pytest
+from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.models.predict.predictor import ArtifactPredictor
 from kernelcast.workloads.architectures.config.catalogue import model_facts
@@ -70,13 +71,13 @@ def test_several_steps_share_their_kernels(predictor: ArtifactPredictor) -> None
 
 
 def test_a_stand_in_has_a_wider_interval_and_says_so(predictor: ArtifactPredictor) -> None:
-    facts = model_facts("qwen3.6-35b-a3b")
-    step = Step.decode(8, 100)
-    item = estimate(predictor, facts, step, "h100-sxm")
-    name = "layers.linear_attention.rule"
+    facts = model_facts("llama-3.1-8b")
+    step, formats = Step.decode(8, 100), formats_of(facts, weights="int4")
+    item = estimate(predictor, facts, step, "h100-sxm", formats=formats)
+    name = "layers.mlp.down"
     part = next(part for part in item.whole.parts if part.kernel.name == name)
     alone = predictor.predict([part.kernel.spec], ["nvidia-h100-sxm-80gb"])[0]
-    stand_in = forward(facts, step, formats_of(facts)).stand_ins[name]
+    stand_in = forward(facts, step, formats, device=catalogue().get("h100-sxm")).stand_ins[name]
     assert part.prediction.latency_s.value == alone.latency_s.value
     assert part.prediction.latency_s.upper == pytest.approx(stand_in.factor * alone.latency_s.upper)
     assert part.prediction.latency_s.lower == pytest.approx(alone.latency_s.lower / stand_in.factor)

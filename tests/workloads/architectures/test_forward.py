@@ -67,7 +67,7 @@ def test_routed_experts_are_met_by_the_tokens_that_choose_them() -> None:
 def test_ranks_share_the_work(name: str) -> None:
     facts, step = model_facts(name), Step((Sequences(2, 128), Sequences(4, 1, 300)))
     whole, part = (forward(facts, step, BF16, ParallelPlan(tp=tp)).kernels for tp in (1, 2))
-    for family in ("attention", "moe"):
+    for family in ("attention", "moe", "linear_attention"):
         assert 2 * flops(part, family) == pytest.approx(flops(whole, family), rel=0.02)
     # Routers and projections into latents run on every rank.
     assert flops(whole, "gemm") <= 2 * flops(part, "gemm") < 1.2 * flops(whole, "gemm")
@@ -78,7 +78,7 @@ def test_groups_of_ranks_share_the_sequences_and_hand_tokens_to_all_experts() ->
     step = Step.decode(256, 1000)
     alone = listed(facts, step)
     spread = listed(facts, step, ParallelPlan(dp=8, ep=8))
-    assert spread["layers.attention.output"].spec["m"] == 32
+    assert spread["layers.attention.decode"].spec["batch"] == 32
     assert dict(spread["layers.moe.experts"].spec.dims) == dict(alone["layers.moe.experts"].spec.dims) | {"ep": 8}
 
 
@@ -103,19 +103,38 @@ def test_latent_attention_reads_its_cache_once_for_the_operations_of_the_paper()
     facts, length = model_facts("deepseek-v3"), 4096
     kernels = listed(facts, Step.decode(16, length - 1))
     decode = kernels["layers.attention.decode"].spec
-    family = get_family("attention")
+    family = get_family("latent_attention")
     cache_b = 16 * length * (512 + 64) * 2
-    assert family.bytes_moved(View.of(decode)) == pytest.approx(cache_b, rel=0.1)
-    assert family.flops(View.of(decode)) == pytest.approx(2 * 16 * 128 * length * (512 + 64 + 512), rel=0.01)
+    part = next(part for _, part in facts.parts if part.name == "attention")
+    weights = part.weights(facts.hidden, ParallelPlan()).products
+    of_weights = 2 * 16 * weights
+    assert family.bytes_moved(View.of(decode)) == pytest.approx(cache_b + 2 * weights, rel=0.01)
+    pairs = 2 * 16 * 128 * length * (512 + 64 + 512)
+    assert family.flops(View.of(decode)) == pytest.approx(pairs + of_weights)
     prompt = listed(facts, Step.prefill(1, length))["layers.attention.prefill"].spec
-    assert family.flops(View.of(prompt)) == pytest.approx(2 * 128 * (192 + 128) * length * (length + 1) / 2)
+    pairs = 2 * 128 * (192 + 128) * length * (length + 1) / 2
+    assert family.flops(View.of(prompt)) == pytest.approx(pairs + 2 * length * weights)
+
+
+def test_sequences_that_decode_share_one_pass_over_the_projections_of_latent_attention() -> None:
+    step = Step((Sequences(1, 256), Sequences(3, 1, 99), Sequences(1, 1, 499)))
+    steps = forward(model_facts("deepseek-v2-lite"), step, BF16).kernels
+    parts = [kernel.spec for kernel in steps if kernel.spec.family == "latent_attention"]
+    assert [(spec.variant, spec["batch"], spec["kv_len"]) for spec in parts] == [
+        ("prefill", 1, 256),
+        ("decode", 4, 200),
+    ]
+    packed = forward(
+        model_facts("deepseek-v2-lite"), step, Formats.of("bf16", weights="int4"), device=catalogue().get("h100-sxm")
+    )
+    assert packed.stand_ins["layers.attention.decode"].factor == 2.0
 
 
 def test_encoders_see_all_positions() -> None:
     steps = forward(model_facts("bert-large"), Step.prefill(4, 512), Formats.of("fp32"))
     pairs = flops(steps.kernels, "attention") / (24 * 4 * 4 * 16 * 64)
     assert pairs == pytest.approx(512 * 512, rel=0.01)
-    assert "layers.attention.prefill" in steps.stand_ins
+    assert not steps.stand_ins.keys() & {"layers.attention.prefill"}
     assert not any(kernel.name in ("logits", "layers.attention.cache_write") for kernel in steps.kernels)
 
 
@@ -140,8 +159,18 @@ def test_an_encoder_runs_for_the_sequences_that_start() -> None:
 def test_scans_that_decode_move_their_state() -> None:
     kernels = listed(model_facts("qwen3.6-35b-a3b"), Step.decode(8, 100))
     rule = kernels["layers.linear_attention.rule"]
-    assert (rule.spec.family, rule.spec.dtype, rule.count) == ("copy", "fp32", 30)
-    assert rule.spec["rows"] * rule.spec["cols"] == 8 * 32 * 128 * 128
+    assert (rule.spec.variant, rule.spec.dtype, rule.spec.kv_dtype, rule.count) == (
+        "gated_delta_step",
+        "bf16",
+        "fp32",
+        30,
+    )
+    state_b = 8 * 32 * 128 * 128 * 4
+    assert get_family("linear_attention").bytes_moved(View.of(rule.spec)) == pytest.approx(2 * state_b, rel=0.02)
+    convolution = kernels["layers.linear_attention.convolution"].spec
+    assert (convolution.variant, convolution["channels"], convolution["width"]) == ("step", 8192, 4)
+    prompt = listed(model_facts("mamba-codestral-7b"), Step.prefill(2, 100))["layers.state_space.scan"].spec
+    assert (prompt.variant, prompt["q_len"], prompt["key_dim"], prompt["value_dim"]) == ("mamba2", 100, 128, 64)
 
 
 def test_quantised_weights_leave_routers_and_logits_alone() -> None:
@@ -150,7 +179,9 @@ def test_quantised_weights_leave_routers_and_logits_alone() -> None:
     dtypes = {kernel.name: kernel.spec.dtype for kernel in steps.kernels}
     assert dtypes["layers.attention.qkv"] == dtypes["layers.moe.experts"] == "fp8"
     assert dtypes["layers.moe.router"] == dtypes["logits"] == "bf16"
-    assert "layers.attention.qkv.quantise" in steps.stand_ins
+    quantised = [kernel.spec for kernel in steps.kernels if kernel.name.startswith("layers.attention.qkv.")]
+    assert [(spec.family, spec.dtype, spec.variant) for spec in quantised] == [
+        ("quantize", "fp8", ""), ("quantize", "fp8", "scale")]  # fmt: skip
 
 
 def test_unpacked_weights_read_their_own_bytes() -> None:

@@ -163,7 +163,6 @@ def read_mamba2(config: Config, name: str) -> ModelFacts:
         )
     mixer = StateSpace(
         heads, head_dim, config.size("state_size"), config.size("n_groups"), config.size("conv_kernel", default=4),
-        config.size("chunk_size", default=256),
     )  # fmt: skip
     block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer,), 1)
     return decoder_facts(config, name, hidden, (block,))
@@ -181,7 +180,7 @@ def read_nemotron_h(config: Config, name: str) -> ModelFacts:
     makers: Mapping[str, Callable[[], Part]] = {
         "M": lambda: StateSpace(
             config.size("mamba_num_heads"), config.size("mamba_head_dim"), config.size("ssm_state_size"),
-            config.size("n_groups"), config.size("conv_kernel", default=4), config.size("chunk_size", default=256),
+            config.size("n_groups"), config.size("conv_kernel", default=4),
         ),
         "*": lambda: Attention(
             heads, config.size("num_key_value_heads", default=heads),

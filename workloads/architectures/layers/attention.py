@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 from ....features.dtypes import itemsize_b
 from ....features.errors import SpecError
-from ..kernel_list import MOVED, ROPE, KernelList, StandIn, Weights
+from ..kernel_list import ROPE, KernelList, Weights
 from ..plan import ParallelPlan, check_divides
 from ..step import Formats, Sequences
-
-_FULL = StandIn("attention without a causal mask is estimated as a causal one with as many query-key pairs", MOVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +114,10 @@ class Attention:
         if not kernels.fused_attention:
             self._attend_unfused(kernels, group, heads, length)
             return
-        # The family counts pairs below a diagonal. Half as many positions before the queries as there are queries more make
-        # as many pairs as all of them with all keys.
-        seen = length if causal else max(queries, length + queries // 2)
         kernels.add(
             "decode" if queries == 1 else "prefill", "attention", kernels.formats.dtype, kv_dtype=kernels.formats.kv,
-            stands_for=None if causal or queries == 1 else _FULL, batch=group.count, heads=heads, kv_heads=kv_heads,
-            q_len=queries, kv_len=seen, head_dim=self.head_dim, window=self.window if causal and self.window < seen else 0,
+            variant="" if causal or queries == 1 else "full", batch=group.count, heads=heads, kv_heads=kv_heads, q_len=queries,
+            kv_len=length, head_dim=self.head_dim, window=self.window if causal and self.window < length else 0,
         )  # fmt: skip
 
     def _attend_unfused(self, kernels: KernelList, group: Sequences, heads: int, length: int) -> None:

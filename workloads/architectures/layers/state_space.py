@@ -1,37 +1,30 @@
-"""Mixers that keep a state of fixed size in place of a cache: Mamba-2 and the gated delta rule.
-
-No kernel family describes their scans. A prompt is cut into chunks, whose products are listed as products (Mamba-2: Dao and Gu,
-arXiv 2405.21060, section 6; gated delta rule: Yang et al., arXiv 2412.06464, section 3.3, with the chunks of
-flash-linear-attention). Decoding reads and writes the state, listed as a copy of it.
-"""
+"""Mixers that keep a state of fixed size in place of a cache: Mamba-2 and the gated delta rule."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ....features.dtypes import itemsize_b
-from ..kernel_list import KernelList, StandIn, Weights
+from ..kernel_list import KernelList, Weights
 from ..plan import ParallelPlan, check_divides
-from ..step import Formats, Sequences
-
-_FACTOR = 3.0
-"""What stands in here, over public timings of aiconfigurator for the gated delta rule on an H100, an H200 and a B300: the
-median ratio is 0.8 to 2.2 for chunks, 0.5 to 1.4 for states and 0.3 to 0.4 for convolutions, most within 0.33 and 3."""
-
-_CONVOLUTION = StandIn("the short convolution is estimated by what it reads and writes", _FACTOR)
-_CHUNK = StandIn("the scan of a prompt is estimated as the products of its chunks", _FACTOR)
-_STATE = StandIn("a scan that decodes is estimated as a copy of its state", _FACTOR)
-
-DELTA_CHUNK = 64
-"""Positions of a chunk in flash-linear-attention's gated delta rule (`fla/ops/gated_delta_rule/chunk.py`)."""
+from ..step import Formats
 
 
-def _list_convolution(kernels: KernelList, channels: int, positions: int) -> None:
-    """Over a prompt, rows in and out; when decoding, the last positions of each channel too."""
-    if decoding := sum(group.count for group in kernels.step if group.new_tokens == 1):
-        kernels.copy("convolution", channels * positions, rows=decoding, stands_for=_CONVOLUTION)
-    if prompts := sum(group.tokens for group in kernels.step if group.new_tokens > 1):
-        kernels.copy("convolution", channels, rows=prompts, stands_for=_CONVOLUTION)
+def _list_recurrence(
+    kernels: KernelList, name: str, rule: str, *, channels: int, positions: int, state_dtype: str, heads: int, key_heads: int,
+    key_dim: int, value_dim: int,
+) -> None:  # fmt: skip
+    """The short convolution of `channels` and the scan of each group of sequences, or a step of those that decode."""
+    for group in kernels.step:
+        step, dtype = group.new_tokens == 1, kernels.formats.dtype
+        kernels.add(
+            "convolution", "causal_conv1d", dtype, variant="step" if step else "", batch=group.count, q_len=group.new_tokens,
+            channels=channels, width=positions,
+        )  # fmt: skip
+        kernels.add(
+            name, "linear_attention", dtype, kv_dtype=state_dtype, variant=f"{rule}_step" if step else rule, batch=group.count,
+            q_len=group.new_tokens, heads=heads, key_heads=key_heads, key_dim=key_dim, value_dim=value_dim,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +37,6 @@ class StateSpace:
         state: Size of the state per head and channel.
         groups: Groups of heads that share their input and output matrices.
         convolution: Positions of the short convolution.
-        chunk: Positions of a chunk of the scan.
         state_dtype: Number format of the state.
     """
 
@@ -53,7 +45,6 @@ class StateSpace:
     state: int
     groups: int
     convolution: int
-    chunk: int = 256
     state_dtype: str = "fp32"
 
     name = "state_space"
@@ -85,18 +76,10 @@ class StateSpace:
         heads, inner, convolved = self._sizes(kernels.plan)
         groups = max(1, self.groups // kernels.plan.tp)
         kernels.product("input", inner + convolved + heads, hidden)
-        _list_convolution(kernels, convolved, self.convolution)
-        for group in kernels.step:
-            if group.new_tokens == 1:
-                kernels.copy("scan", self.head_dim * self.state, rows=group.count * heads, dtype=self.state_dtype,
-                             stands_for=_STATE)  # fmt: skip
-                continue
-            length = min(self.chunk, group.new_tokens)
-            chunks = group.count * -(-group.new_tokens // length)
-            kernels.batched("scan", chunks * groups, length, length, self.state, stands_for=_CHUNK)
-            kernels.batched("scan", chunks * heads, length, self.head_dim, length, stands_for=_CHUNK)
-            kernels.batched("scan", chunks * heads, self.state, self.head_dim, length, stands_for=_CHUNK)
-            kernels.batched("scan", chunks * heads, length, self.head_dim, self.state, stands_for=_CHUNK)
+        _list_recurrence(
+            kernels, "scan", "mamba2", channels=convolved, positions=self.convolution, state_dtype=self.state_dtype,
+            heads=heads, key_heads=groups, key_dim=self.state, value_dim=self.head_dim,
+        )  # fmt: skip
         kernels.elementwise("gate", "mul", inner)
         kernels.norm("norm", "rmsnorm", kernels.tokens, inner)
         kernels.product("output", hidden, inner)
@@ -166,30 +149,15 @@ class GatedDelta:
         heads = self.value_heads // kernels.plan.tp
         kernels.product("qkvz", 2 * key + 2 * value, hidden)
         kernels.product("beta_decay", 2 * heads, hidden, quantised=False)
-        _list_convolution(kernels, 2 * key + value, self.convolution)
-        for group in kernels.step:
-            if group.new_tokens == 1:
-                kernels.copy("rule", self.key_dim * self.value_dim, rows=group.count * heads, dtype=self.state_dtype,
-                             stands_for=_STATE)  # fmt: skip
-            else:
-                self._list_chunks(kernels, group, heads)
+        _list_recurrence(
+            kernels, "rule", "gated_delta", channels=2 * key + value, positions=self.convolution,
+            state_dtype=self.state_dtype, heads=heads, key_heads=self.key_heads // kernels.plan.tp, key_dim=self.key_dim,
+            value_dim=self.value_dim,
+        )  # fmt: skip
         kernels.norm("norm", "rmsnorm", kernels.tokens * heads, self.value_dim)
         kernels.elementwise("gate", "mul", value)
         kernels.product("output", hidden, value)
         kernels.all_reduce("output", hidden)
-
-    def _list_chunks(self, kernels: KernelList, group: Sequences, heads: int) -> None:
-        """Per chunk of L positions: K·Kᵀ and Q·Kᵀ, the inverse of a triangle applied to keys and to values, and the state."""
-        size = min(DELTA_CHUNK, group.new_tokens)
-        batch = group.count * -(-group.new_tokens // size) * heads
-        for m, n, k, times in (
-            (size, size, self.key_dim, 2),
-            (size, self.key_dim, size, 1),
-            (size, self.value_dim, size, 2),
-            (size, self.value_dim, self.key_dim, 2),
-            (self.key_dim, self.value_dim, size, 1),
-        ):
-            kernels.batched("rule", batch, m, n, k, times=times, stands_for=_CHUNK)
 
     def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
         """The state and the last inputs of the convolution, whatever the length."""

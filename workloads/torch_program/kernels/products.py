@@ -7,7 +7,7 @@ from typing import Any
 
 from ....features.kernel import KernelSpec
 from ..operation import Operation, TensorInfo, float_dtype
-from .kernel_use import ALIKE, KernelUse, Uses, by_bytes, last_size, scaled, streamed
+from .kernel_use import KernelUse, Uses, by_bytes, last_size, scaled, streamed
 
 _HALF = frozenset({"bf16", "fp16", "fp8", "int8"})
 
@@ -151,13 +151,11 @@ def _attention(operation: Operation, query: TensorInfo, key: TensorInfo, value: 
         return by_bytes(operation, "")
     causal = bool(operation.arguments.get("is_causal", False))
     sizes: dict[str, Any] = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": size}
-    if queries == 1 or (causal and queries == keys):
-        spec = KernelSpec.of("attention", dtype, timing="device", **sizes, q_len=queries, kv_len=keys)
-        uses = [KernelUse(spec)]
-    else:
-        uses = [_all_pairs(dtype, sizes, queries, keys)]
-        if causal:
-            uses = scaled(uses, _causal_share(queries, keys), "causal attention of unequal lengths")
+    variant = "" if queries == 1 or (causal and queries == keys) else "full"
+    spec = KernelSpec.of("attention", dtype, variant=variant, timing="device", **sizes, q_len=queries, kv_len=keys)
+    uses = [KernelUse(spec)]
+    if causal and variant:
+        uses = scaled(uses, _causal_share(queries, keys), "causal attention of unequal lengths")
     mask = operation.arguments.get("attn_mask")
     if isinstance(mask, TensorInfo):
         uses += streamed(mask.nbytes, float_dtype(mask), last_size(mask), stand_in="the mask of attention")
@@ -168,24 +166,6 @@ def _causal_share(queries: int, keys: int) -> float:
     """Pairs that PyTorch's causal mask leaves, query i with the keys up to i, over all."""
     short = min(queries, keys)
     return (short * (short + 1) / 2 + max(0, queries - keys) * keys) / (queries * keys)
-
-
-def _all_pairs(dtype: str, sizes: dict[str, Any], queries: int, keys: int) -> KernelUse:
-    """Attention of every query to every key, which the family, always causal, has only by its arithmetic.
-
-    Queries are the last of kv_len positions, so that `q_len·(kv_len - q_len) + q_len·(q_len + 1)/2` pairs are scored: with
-    kv_len = keys + (q_len - 1)/2 these are q_len·keys. Where there are fewer keys than that needs, queries are dealt out to
-    more sequences: blocks of queries are independent.
-    """
-    pieces = max(1, ceil(queries / max(1, 2 * keys - 1)))
-    q_len = ceil(queries / pieces)
-    kv_len = max(q_len, keys + (q_len - 1) // 2)
-    spec = KernelSpec.of(
-        "attention", dtype, timing="device", **(sizes | {"batch": sizes["batch"] * pieces}), q_len=q_len, kv_len=kv_len
-    )
-    return KernelUse(
-        spec, widening=ALIKE, stand_in="attention without a causal mask as causal attention of as many pairs"
-    )
 
 
 _GATES = {0: 1, 1: 1, 2: 4, 3: 3}

@@ -81,7 +81,8 @@ OPERATORS: Mapping[str, Costing] = {
         "unsqueeze_copy t_copy alias_copy block_diag _chunk_cat rot90 pixel_unshuffle channel_shuffle",
         traffic.copy,
     ),
-    **_all("embedding index index_select gather take _unsafe_index", traffic.gather),
+    **_all("embedding", traffic.embedding),
+    **_all("index index_select gather take _unsafe_index", traffic.gather),
     **_all("embedding_dense_backward", traffic.embedding_backward),
     **_all(
         "scatter scatter_add scatter_reduce index_add index_put index_copy index_fill masked_scatter "

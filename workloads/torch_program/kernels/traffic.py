@@ -8,7 +8,7 @@ from math import ceil, prod
 from typing import Any
 
 from ....features.kernel import KernelSpec
-from ..operation import Operation, TensorInfo, float_dtype, itemsize_b
+from ..operation import FLOATS, Operation, TensorInfo, float_dtype, itemsize_b
 from .kernel_use import (
     ALIKE,
     SCATTERED,
@@ -229,6 +229,23 @@ def fill(operation: Operation, kind: str) -> Uses:
     )
 
 
+def embedding(operation: Operation, kind: str) -> Uses:
+    """Rows of a table; where the family was not measured on such a device, a gather by its bytes."""
+    named, moved = operation.arguments, gather(operation, kind)
+    weight, index = named["weight"], named["indices"]
+    return _embedding(weight, index.numel, weight.shape[0], "", moved)
+
+
+def _embedding(rows: TensorInfo, tokens: int, vocabulary: int, variant: str, otherwise: Uses) -> Uses:
+    if not otherwise or rows.kernel_dtype not in FLOATS:
+        return otherwise
+    spec = KernelSpec.of(
+        "embedding", rows.kernel_dtype, variant=variant, timing="device", tokens=tokens, vocabulary=vocabulary,
+        cols=last_size(rows),
+    )  # fmt: skip
+    return [KernelUse(spec, otherwise=tuple(otherwise))]
+
+
 def gather(operation: Operation, kind: str) -> Uses:
     """Elements or rows at computed places: as many as there are in the answer are read and written."""
     moved = 2 * operation.bytes_out + _index_bytes(operation)
@@ -246,7 +263,9 @@ def scatter(operation: Operation, kind: str) -> Uses:
 
 def embedding_backward(operation: Operation, kind: str) -> Uses:
     """A table of zeros, to which the gradient of each token is added."""
-    return _scattered(operation, operation.bytes_out + 3 * operation.inputs[0].nbytes + _index_bytes(operation))
+    named, grad = operation.arguments, operation.inputs[0]
+    moved = _scattered(operation, operation.bytes_out + 3 * grad.nbytes + _index_bytes(operation))
+    return _embedding(grad, named["indices"].numel, int(named["num_weights"]), "backward", moved)
 
 
 def _index_bytes(operation: Operation) -> int:
@@ -274,6 +293,9 @@ def per_row(operation: Operation, kind: str) -> Uses:
     return _scattered(operation, moved)
 
 
+_OPTIMIZERS = {"aten._fused_adam": "adam", "aten._fused_adamw": "adam", "aten._fused_sgd": "sgd"}
+"""Variants of the fused steps that the family has."""
+
 _TENSORS_PER_LAUNCH = 36
 _BLOCKS_PER_LAUNCH = 320
 _CHUNK = 65536
@@ -293,7 +315,15 @@ def over_lists(operation: Operation, kind: str) -> Uses:
     name = f"{operation.name} by the bytes it reads and writes"
     dtype = float_dtype(*targets)
     each = streamed(moved / launches, dtype, last_size(targets[0]), widening=1.5, stand_in=name)
-    return [KernelUse(use.spec, launches, widening=use.widening, stand_in=name) for use in each]
+    by_bytes_moved = [KernelUse(use.spec, launches, widening=use.widening, stand_in=name) for use in each]
+    variant = _OPTIMIZERS.get(operation.base_name)
+    if variant == "sgd" and operation.arguments.get("momentum"):
+        variant = "momentum"
+    if variant is None or not by_bytes_moved or any(tensor.kernel_dtype != dtype for tensor in targets):
+        return by_bytes_moved
+    mean = max(1, round(sum(tensor.numel for tensor in targets) / len(targets)))
+    spec = KernelSpec.of("optimizer", dtype, variant=variant, timing="device", tensors=len(targets), elements=mean)
+    return [KernelUse(spec, otherwise=tuple(by_bytes_moved))]
 
 
 def _one_by_one(operation: Operation, targets: tuple[TensorInfo, ...]) -> Uses:

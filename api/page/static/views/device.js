@@ -13,6 +13,7 @@ const BASES = {
   edition: "another edition of the chip",
   utilisation: "how busy the device is",
   "scaled bound": "scaled lower bound",
+  law: "bytes and operations alone",
 };
 const ERROR_OF = { held_out: "other shapes", device_left_out: "devices left out", own_rows: "this device's own rows" };
 

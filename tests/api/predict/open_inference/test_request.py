@@ -232,7 +232,7 @@ def test_shapes_that_overflow_are_refused(client, rows):
 @pytest.mark.parametrize(
     ("method", "path", "status", "words"),
     [
-        ("GET", "/v2/models/gem", 404, "no model 'gem'; models: attention, conv2d"),
+        ("GET", "/v2/models/gem", 404, "no model 'gem'; models: attention, causal_conv1d"),
         ("GET", "/v2/models/gemm/versions/1", 404, "gemm has no version '1'; the one served is"),
         ("GET", "/v2/models/gemm/versions/1/ready", 404, "gemm has no version '1'"),
         ("POST", "/v2/models/gem/infer", 404, "no model 'gem'"),

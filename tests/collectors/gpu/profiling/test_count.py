@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from kernelcast.collectors.gpu.measure import cuda as cuda_start
+from kernelcast.collectors.gpu.plan.sweeps import SWEEPS
 from kernelcast.collectors.gpu.profiling import count
 from kernelcast.collectors.gpu.profiling.count import (
     CountersUnavailableError,
@@ -23,7 +24,7 @@ from kernelcast.collectors.gpu.profiling.count import (
 from kernelcast.collectors.gpu.profiling.ncu_output import METRICS, CounterOutputError, by_case, parse_kernels, summed
 from kernelcast.collectors.runner import UnsupportedCaseError
 from kernelcast.datasets.records.launch_traces import CountedCase, write_records
-from kernelcast.features.kernel import KernelSpec, families
+from kernelcast.features.kernel import KernelSpec
 from kernelcast.features.spec_io.rows import spec_row
 
 HEADER = (
@@ -268,7 +269,7 @@ def test_the_profiled_process_runs_cases_in_inference_mode(tmp_path: Path, monke
 
 def test_every_family_is_counted():
     cases = counted_cases()
-    assert {case.family for case in cases} == {name for name, family in families().items() if "torch" in family.run}
+    assert {case.family for case in cases} == set(SWEEPS)
     assert len(cases) == len({case.case_id for case in cases}) == 27
     assert [case.family for case in counted_cases(["gemm"], 1)] == ["gemm"]
     assert counted_cases(["gemm"], 1)[0]["m"] == 8192

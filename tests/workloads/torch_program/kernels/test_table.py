@@ -169,6 +169,39 @@ def test_what_moves_data_is_priced_by_the_bytes_it_moves(
     assert sum(map(moved_b, found)) == pytest.approx(bytes_, rel=0.05)
 
 
+def test_embeddings_and_their_gradients_are_of_their_family_or_else_of_their_bytes(operations: Recorded) -> None:
+    table = torch.ones(1000, 64, requires_grad=True)
+    ran = operations(lambda: F.embedding(torch.ones(5, 3, dtype=torch.int64), table).sum().backward())
+    (forward,), (backward,) = (uses(ran, name) for name in ("aten.embedding", "aten.embedding_dense_backward"))
+    sizes = "tokens=15,vocabulary=1000,cols=64"
+    assert str(forward.spec) == f"embedding[{sizes}]:fp32 device"
+    assert str(backward.spec) == f"embedding[{sizes}]:fp32 backward device"
+    assert [other.spec.family for use in (forward, backward) for other in use.otherwise] == ["elementwise"] * 2
+    assert sum(map(moved_b, forward.otherwise)) == pytest.approx(2 * 15 * 64 * 4 + 15 * 8, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "variant"), [({}, "sgd"), ({"momentum": 0.9}, "momentum"), (None, "adam")], ids=lambda item: str(item)
+)
+def test_fused_steps_of_optimisers(options: dict[str, float] | None, variant: str, operations: Recorded) -> None:
+    layer = nn.Linear(64, 32)
+    kinds = {"fused": True, "lr": 0.1}
+    if options is None:
+        made: torch.optim.Optimizer = torch.optim.AdamW(layer.parameters(), **kinds)
+    else:
+        made = torch.optim.SGD(layer.parameters(), **options, **kinds)
+
+    def step() -> None:
+        layer(torch.ones(2, 64)).sum().backward()
+        made.step()
+
+    (use,) = (
+        use for item in operations(step) if item.name.startswith("aten._fused") for use in kernels_of(item, "cpu")
+    )
+    assert str(use.spec) == f"optimizer[tensors=2,elements=1040]:fp32 {variant} device"
+    assert use.otherwise
+
+
 def test_an_operator_without_a_family_is_priced_by_its_bytes_and_far_from_sure(operations: Recorded) -> None:
     (operation,) = (item for item in operations(lambda: torch.fft.rfft(torch.ones(8, 64))) if "fft" in item.name)
     (use,) = kernels_of(operation, "gpu")
