@@ -40,8 +40,8 @@ _OPTIMIZER = StandIn(
 )
 
 _GRADIENTS: Mapping[str, StandIn] = {
-    "attention": _ATTENTION, "latent_attention": _ATTENTION, "linear_attention": _ATTENTION, "causal_conv1d": _PASS, "moe": _EXPERTS,
-    "layernorm": _ROWS, "softmax": _ROWS, "elementwise": _PASS, "copy": _COPY,
+    "attention": _ATTENTION, "latent_attention": _ATTENTION, "linear_attention": _ATTENTION, "causal_conv1d": _PASS,
+    "moe": _EXPERTS, "layernorm": _ROWS, "softmax": _ROWS, "elementwise": _PASS, "copy": _COPY,
 }  # fmt: skip
 """By family of the forward kernel; products have gradients of their own."""
 
