@@ -6,9 +6,9 @@ that the simulation runs. In a closed loop of `n` sequences, spread evenly over 
 
     TPOT = decode(n, input + output / 2) + n / output · (what a prompt adds to the steps that compute it)
 
-where as many prompts share a step as start in one. It is valid where the cache holds all `n`, lengths are alike and the load is
-long beside an answer; the opening burst is not in it, nor that requests answered together come back together, which makes prompts
-wait longer for each other.
+where as many prompts share a step as start in one. It is valid where the cache holds all `n`, lengths are alike and the
+load is long beside an answer; the opening burst is not in it, nor that requests answered together come back together, which
+makes prompts wait longer for each other.
 """
 
 from __future__ import annotations
