@@ -6,8 +6,9 @@ that the simulation runs. In a closed loop of `n` sequences, spread evenly over 
 
     TPOT = decode(n, input + output / 2) + n / output · (what a prompt adds to the steps that compute it)
 
-It is valid where the cache holds all `n`, lengths are alike and the load is long beside an answer; the opening burst
-is not in it.
+where as many prompts share a step as start in one. It is valid where the cache holds all `n`, lengths are alike and the
+load is long beside an answer; the opening burst is not in it, nor that requests answered together come back together, which
+makes prompts wait longer for each other.
 """
 
 from __future__ import annotations
@@ -68,13 +69,16 @@ def closed_loop(table: StepTable, concurrency: int, input_tokens: int, output_to
     decode_s, decode_j = (table.decoding(concurrency, energy=energy)(context) for energy in (False, True))
     left = max(input_tokens - int(how.cached * input_tokens), 1)
     prompt_s = more_s = more_j = 0.0
+    # As many prompts share a step as start in one, while it has room: what one adds depends on how many there are.
+    budget = max(how.chunk - beside, 1)
+    together = max(min(round(concurrency / output_tokens), budget // left), 1)
     while left > 0:
-        new = min(left, max(how.chunk - beside, 1)) if how.splits else left
-        step = beside, context if beside else 0.0, [(new, input_tokens - left)]
+        new = min(left, budget) if how.splits else left
+        step = beside, context if beside else 0.0, [(new, input_tokens - left)] * together
         step_s = table.mixed(*step)
         prompt_s += step_s
-        more_s += step_s - (decode_s if how.mixes else 0.0)
-        more_j += table.mixed(*step, energy=True) - (decode_j if how.mixes else 0.0)
+        more_s += (step_s - (decode_s if how.mixes else 0.0)) / together
+        more_j += (table.mixed(*step, energy=True) - (decode_j if how.mixes else 0.0)) / together
         left -= new
     per_step = concurrency / output_tokens
     tpot_s = decode_s + per_step * max(more_s, 0.0)

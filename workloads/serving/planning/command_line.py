@@ -17,7 +17,7 @@ ONLINE = ("fp8",)
 
 
 def command_line(question: PlanQuestion, chosen: Candidate) -> str:
-    """The command that starts one replica, for vLLM 0.11, SGLang 0.5 or TensorRT-LLM 1.0 and later."""
+    """The command that starts one replica, for vLLM 0.11, SGLang 0.5 or TensorRT-LLM 1.2 and later."""
     return shlex.join(_COMMANDS[chosen.setting.engine](question, chosen))
 
 
@@ -84,7 +84,7 @@ def _sglang(question: PlanQuestion, chosen: Candidate) -> list[str]:
     if formats.kv == "fp8":
         words += ["--kv-cache-dtype", "fp8_e4m3"]
     return [
-        *words, "--context-length", str(_length(question)), "--max-running-requests", str(_sequences(chosen)),
+        *words, "--context-length", str(_length(question)), "--max-running-requests", str(chosen.sequences),
         "--chunked-prefill-size", str(chosen.chunk), "--mem-fraction-static", f"{ENGINES['sglang'].whole:g}",
     ]  # fmt: skip
 
@@ -118,7 +118,7 @@ def _quantises(question: PlanQuestion, chosen: Candidate) -> bool:
 
 
 def _sequences(chosen: Candidate) -> int:
-    """Sequences that run together in one of a replica's groups."""
+    """Sequences that run together in one of a replica's groups, which vLLM and TensorRT-LLM limit each by itself."""
     return max(1, math.ceil(chosen.sequences / chosen.setting.plan.dp))
 
 

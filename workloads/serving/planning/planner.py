@@ -14,11 +14,11 @@ from .choice import AIMS, COST, GPUS, Aim, aims_of, pareto_front, probability_le
 from .command_line import command_line, command_notes
 from .disaggregated import Split, best_split
 from .question import PlanQuestion
-from .space import Refusal, Refusals, settings
+from .space import Refusal, Refusals, Setting, settings
 from .sweep import Candidate, candidates, replicas_of, request_of
 
-TRIES = 6
-"""Plans simulated per aim before the last of them is taken with a remark."""
+TRIES = 12
+"""Plans simulated per aim before the nearest of them is taken with a remark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,21 +137,23 @@ class _Checks:
     def first_that_keeps(self, items: Sequence[Candidate]) -> tuple[Candidate, ServingPrediction, bool] | None:
         """The first plan whose simulated service keeps the limits, else the one that was nearest; and whether it does.
 
-        After one that does not, those are skipped whose closed form is not as much better as it missed its limits by.
+        After one that does not, those of its setting are skipped whose closed form is not as much better as it missed by.
         """
         nearest: tuple[float, Candidate, ServingPrediction] | None = None
-        most = [math.inf, math.inf]
+        most: dict[Setting, tuple[float, float]] = {}
         tries = 0
         for item in items:
-            if item.ttft_s > most[0] or item.tpot_s > most[1]:
+            first_s, token_s = most.get(item.setting, (math.inf, math.inf))
+            if item.ttft_s > first_s or item.tpot_s > token_s:
                 continue
             service = self.service(item)
             over = self.excess(service)
             if max(over) <= 1:
                 return item, service, True
-            for place, value in enumerate((item.ttft_s, item.tpot_s)):
-                if over[place] > 1:
-                    most[place] = min(most[place], value / over[place])
+            most[item.setting] = (
+                min(first_s, item.ttft_s / over[0]) if over[0] > 1 else first_s,
+                min(token_s, item.tpot_s / over[1]) if over[1] > 1 else token_s,
+            )
             if nearest is None or max(over) < nearest[0]:
                 nearest = max(over), item, service
             tries += 1
@@ -176,7 +178,10 @@ def _choice(name: str, items: Sequence[Candidate], checks: _Checks) -> Choice | 
         return None
     plan, service, keeps = first
     second = checks.first_that_keeps([item for item in items if item.setting != plan.setting])
-    if second is not None and second[2] and _simulated(aim, second, question) < _simulated(aim, first, question):
+    if second is not None and keeps and not second[2]:
+        # What misses the limits is no rival of what keeps them.
+        second = None
+    if second is not None and _simulated(aim, second, question) < _simulated(aim, first, question):
         # The simulation ranks them the other way.
         first, second = second, first
         plan, service, keeps = first

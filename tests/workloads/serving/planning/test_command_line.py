@@ -33,6 +33,7 @@ def chosen(engine: str, plan: ParallelPlan, formats: Formats = QUANTISED, replic
         ("sglang", EXPERTS, (
             "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B", "--tp-size 4", "--dp-size 4",
             "--enable-dp-attention", "--ep-size 4", "--kv-cache-dtype fp8_e4m3", "--chunked-prefill-size 2048",
+            "--max-running-requests 30",
         )),
         ("trtllm", ParallelPlan(tp=2), (
             "trtllm-serve meta-llama/Llama-3.1-8B", "--tp_size 2", "--max_batch_size 30", "--max_num_tokens 2048",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import kernelcast
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.workloads.answers import plans_answer
@@ -77,3 +78,18 @@ def test_the_answer_as_it_is_sent(service: ServingPredictor, ask: Any) -> None:
     assert sent.cost_unit == "GPU hours"
     assert sent.choices[0].service.cost_per_million_tokens is not None
     assert sent.front[0].energy_per_token_j is not None
+
+
+def test_the_functions_of_the_package() -> None:
+    lengths: dict[str, Any] = {"input_tokens": 256, "output_tokens": 32}
+    service = kernelcast.llm_predict(
+        "meta-llama/Llama-3.1-8B", "h100", concurrency=4, gpus=2, tp=2, weights="fp8", **lengths
+    )
+    assert service.request.plan.tp == 2
+    assert service.ttft_s.p50.value > 0
+    answer = kernelcast.llm_plan(
+        "meta-llama/Llama-3.1-8B", ["h100"], gpus=1, engines=["vllm"], prices={"h100-sxm": 2.0}, **lengths
+    )  # fmt: skip
+    assert answer.question.cost_unit == "price"
+    with pytest.raises(SpecError, match="say what load there is"):
+        kernelcast.llm_predict("meta-llama/Llama-3.1-8B", "h100", **lengths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -29,6 +30,15 @@ def test_the_closed_form_agrees_with_the_simulation(service: ServingPredictor, a
         assert item.energy_per_token_j == pytest.approx(answer.energy_per_token_j.value, rel=0.15)
 
 
+def test_short_answers_share_steps_with_many_prompts(service: ServingPredictor, ask: Any) -> None:
+    question = ask(gpus=1, input_tokens=128, output_tokens=16, weights=["bf16"])
+    items, _ = swept(service, question)
+    for item in [item for item in items if item.concurrency in (256, 1024) and item.chunk == 8192]:
+        answer = service.predict(request_of(question, item.setting, load_of(question, item), chunk=item.chunk))
+        assert item.tpot_s == pytest.approx(answer.tpot_s.p50.value, rel=0.2)
+        assert item.throughput_tok_s == pytest.approx(answer.throughput_tok_s.value, rel=0.2)
+
+
 def test_numbers_of_a_plan_fit_each_other(service: ServingPredictor, ask: Any) -> None:
     items, _ = swept(service, ask(prices={"h100-sxm": 3.6}))
     assert len(items) > 50
@@ -43,7 +53,9 @@ def test_more_requests_under_way_take_longer_and_give_more(service: ServingPredi
     items, _ = swept(service, ask(gpus=1, weights=["bf16"]))
     some = sorted((item for item in items if item.chunk == 8192), key=lambda item: item.concurrency)
     assert [item.tpot_s for item in some] == sorted(item.tpot_s for item in some)
-    assert [item.throughput_tok_s for item in some] == sorted(item.throughput_tok_s for item in some)
+    # How many prompts share a step is a whole number, at whose jumps a little is lost.
+    for fewer, more in pairwise(some):
+        assert more.throughput_tok_s > 0.95 * fewer.throughput_tok_s
 
 
 def test_limits_are_kept_and_what_misses_them_is_counted(service: ServingPredictor, ask: Any) -> None:
