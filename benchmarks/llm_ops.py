@@ -95,16 +95,21 @@ def _judge(what: str, known: LabelledCases, asked: LabelledCases) -> None:
         save_artifact(train([known]), Path(folder) / "model")
         seconds = time.monotonic() - start
         answers = load_predictor(Path(folder) / "model").predict_cases(asked.cases).targets["latency_s"]
-    law = law_predictions(asked.cases, catalogue(), 0.9, None).targets["latency_s"]
     inside = np.mean((answers.lower <= asked.latency_s) & (asked.latency_s <= answers.upper))
-    law_inside = np.mean((law.lower <= asked.latency_s) & (asked.latency_s <= law.upper))
     width = np.median((answers.upper - answers.lower) / answers.value)
     print(
         f"{what}: {_errors(answers.value, asked)}, {inside:.0%} inside, {width:.0%} wide | roofline "
-        f"{_errors(_bound_s(asked), asked)} | law {_errors(law.value, asked)}, {law_inside:.0%} inside | "
-        f"{len(known)} and {len(asked)} rows, {seconds:.0f} s",
+        f"{_errors(_bound_s(asked), asked)}{_of_law(asked)} | {len(known)} and {len(asked)} rows, {seconds:.0f} s",
         flush=True,
     )
+
+
+def _of_law(asked: LabelledCases) -> str:
+    if asked.cases.family.launches is None:
+        return ""
+    law = law_predictions(asked.cases, catalogue(), 0.9, None).targets["latency_s"]
+    inside = np.mean((law.lower <= asked.latency_s) & (asked.latency_s <= law.upper))
+    return f" | law {_errors(law.value, asked)}, {inside:.0%} inside"
 
 
 def _errors(predicted: np.ndarray, asked: LabelledCases) -> str:

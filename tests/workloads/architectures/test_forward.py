@@ -169,6 +169,16 @@ def test_scans_that_decode_move_their_state() -> None:
     assert get_family("linear_attention").bytes_moved(View.of(rule.spec)) == pytest.approx(2 * state_b, rel=0.02)
     convolution = kernels["layers.linear_attention.convolution"].spec
     assert (convolution.variant, convolution["channels"], convolution["width"]) == ("step", 8192, 4)
+    mixed = forward(
+        model_facts("qwen3.6-35b-a3b"),
+        Step((Sequences(1, 300), Sequences(1, 100), Sequences(3, 1, 9), Sequences(2, 1, 7))),
+        BF16,
+    )
+    scans = {kernel.spec.variant: kernel.spec for kernel in mixed.kernels if kernel.spec.family == "linear_attention"}
+    assert [(scans[name]["batch"], scans[name]["q_len"]) for name in ("gated_delta", "gated_delta_step")] == [
+        (2, 200),
+        (5, 1),
+    ]
     prompt = listed(model_facts("mamba-codestral-7b"), Step.prefill(2, 100))["layers.state_space.scan"].spec
     assert (prompt.variant, prompt["q_len"], prompt["key_dim"], prompt["value_dim"]) == ("mamba2", 100, 128, 64)
 

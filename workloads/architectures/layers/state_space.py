@@ -14,16 +14,24 @@ def _list_recurrence(
     kernels: KernelList, name: str, rule: str, *, channels: int, positions: int, state_dtype: str, heads: int, key_heads: int,
     key_dim: int, value_dim: int,
 ) -> None:  # fmt: skip
-    """The short convolution of `channels` and the scan of each group of sequences, or a step of those that decode."""
-    for group in kernels.step:
-        step, dtype = group.new_tokens == 1, kernels.formats.dtype
+    """The short convolution of `channels` and the scan of all prompts, and a step of all sequences that decode.
+
+    Engines run prompts of different lengths in one call: here they all have the mean length.
+    """
+    dtype = kernels.formats.dtype
+    for step in (False, True):
+        groups = [group for group in kernels.step if (group.new_tokens == 1) == step]
+        if not groups:
+            continue
+        batch = sum(group.count for group in groups)
+        q_len = round(sum(group.tokens for group in groups) / batch)
         kernels.add(
-            "convolution", "causal_conv1d", dtype, variant="step" if step else "", batch=group.count, q_len=group.new_tokens,
-            channels=channels, width=positions,
+            "convolution", "causal_conv1d", dtype, variant="step" if step else "", batch=batch, q_len=q_len, channels=channels,
+            width=positions,
         )  # fmt: skip
         kernels.add(
-            name, "linear_attention", dtype, kv_dtype=state_dtype, variant=f"{rule}_step" if step else rule, batch=group.count,
-            q_len=group.new_tokens, heads=heads, key_heads=key_heads, key_dim=key_dim, value_dim=value_dim,
+            name, "linear_attention", dtype, kv_dtype=state_dtype, variant=f"{rule}_step" if step else rule, batch=batch,
+            q_len=q_len, heads=heads, key_heads=key_heads, key_dim=key_dim, value_dim=value_dim,
         )  # fmt: skip
 
 
