@@ -89,10 +89,10 @@ def predict(
         if as_json:
             console.print_json(written)
         return
-    given: dict[str, Any] = {"MODEL": what, "--device": device}
+    needed: dict[str, Any] = {"MODEL": what, "--device": device}
     if trace is None:
-        given |= {"--input": input_tokens, "--output": output_tokens}
-    for name, value in given.items():
+        needed |= {"--input": input_tokens, "--output": output_tokens}
+    for name, value in needed.items():
         if value is None:
             raise SpecError(
                 f"{name} is missing: kernelcast llm predict MODEL --device NAME --input N --output N --concurrency N"

@@ -139,8 +139,7 @@ class KernelList:
             step: what all groups of ranks together work on.
             plan: how the model is split.
             formats: number formats.
-            impl: what runs products, attention, experts and what else engines were measured with; the other families have been
-                measured in libraries alone and keep their usual one.
+            impl: what runs the families that engines were measured with; the others keep their usual library.
             threads: CPU threads; None is all, or a GPU.
             timing: as in `KernelSpec`.
             routing: variant of `moe`: how evenly tokens choose experts.
