@@ -57,7 +57,9 @@ def test_rows_of_another_gpu_do_not_mix_with_this_one_s(run, tmp_path: Path, mon
     monkeypatch.setattr(nvml, "gpu_facts", lambda reader: {"name": reader.name(), "memory_b": 1})
     done = run("collect-gpu", "--minutes", "1", "--out", tmp_path)
     assert done.code == 2
-    assert "not the machine that was measured under this name (name NVIDIA H200 NVL before, NVIDIA H200 now)" in done.error
+    assert (
+        "not the machine that was measured under this name (name NVIDIA H200 NVL before, NVIDIA H200 now)" in done.error
+    )
 
 
 def test_a_plan_is_one_line_of_json_too(run) -> None:
