@@ -228,7 +228,7 @@ def test_missing_columns_are_listed_with_near_matches():
 
 
 def test_a_table_without_a_family_says_which_there_are():
-    with pytest.raises(SpecError, match=r"lacks family \(is 'Family' meant\?\).*--family.*attention, conv2d"):
+    with pytest.raises(SpecError, match=r"lacks family \(is 'Family' meant\?\).*--family.*attention, causal_conv1d"):
         judge_form(gemm(family=None, Family=["gemm"] * 3))
 
 
