@@ -163,8 +163,7 @@ class Client:
     ) -> Sweep:  # fmt: skip
         """One kernel while `dim` (a size or a knob) takes `values`, or `points` values from `start` to `stop`."""
         steps = {"dim": dim, "values": values, "from": start, "to": stop, "points": points, "scale": scale}
-        swept = {name: value for name, value in steps.items() if value is not None}
-        request = _request(family, settings, coverage, dtype=dtype, devices=names(devices), sweep=swept)
+        request = _request(family, settings, coverage, dtype=dtype, devices=names(devices), sweep=_known(**steps))
         return self._post("/v1/sweep", request, Sweep)
 
     def roofline(
@@ -181,8 +180,7 @@ class Client:
     ) -> list[WholeModelPrediction]:  # fmt: skip
         """What a whole model costs on each device; a kernel is a spec without a device, with a `count` and a `name`."""
         request: dict[str, Any] = {"devices": names(devices), "kernels": [_kernel(kernel) for kernel in kernels]}
-        options = {"launch_s": launch_s, "queued": queued, "coverage": coverage}
-        request |= {name: value for name, value in options.items() if value is not None}
+        request |= _known(launch_s=launch_s, queued=queued, coverage=coverage)
         return self._post("/v1/predict/model", request, WholeModelPredictions).answers
 
     def predict_mlir(
@@ -190,52 +188,42 @@ class Client:
         compiler: str | None = None, threads: int | None = None, coverage: float | None = None,
     ) -> Programs:  # fmt: skip
         """What a function of MLIR text costs on each device; `bind` gives sizes to dynamic dimensions."""
-        options = {"function": function, "bind": bind, "compiler": compiler, "threads": threads, "coverage": coverage}
-        request: dict[str, Any] = {"text": text, "devices": names(devices)}
-        request |= {name: value for name, value in options.items() if value is not None}
-        return self._post("/v1/predict/mlir", request, Programs)
+        options = _known(function=function, bind=bind, compiler=compiler, threads=threads, coverage=coverage)
+        return self._post("/v1/predict/mlir", {"text": text, "devices": names(devices)} | options, Programs)
 
     def estimate(
         self, devices: Sequence[str], *, model: str | None = None, config: Mapping[str, Any] | None = None,
         program: Mapping[str, Any] | None = None, price_per_hour: Mapping[str, float] | None = None,
         coverage: float | None = None, **step: Any,
     ) -> Estimates:  # fmt: skip
-        """What a step of a model, or one run of a captured program, costs on each device.
+        """What a step of a `model` (one of `models`, or the content of its config.json), or one run of a captured `program`
+        (what `run.save_program` of `kernelcast.torch` wrote), costs on each device.
 
-        Args:
-            devices: names or aliases.
-            model: a model that ships, by one of the names of `models`.
-            config: the content of a `config.json`, in its place.
-            program: what `run.save_program` of `kernelcast.torch` wrote, in its place.
-            price_per_hour: price of an hour on one device, by name.
-            coverage: share of cases the intervals are to contain.
-            **step: `phase`, `batch`, `length`, `context`, `plan`, `dtype`, `weights`, `kv_dtype`, `impl`, `threads`.
+        `step` has `phase`, `batch`, `length`, `context`, `plan`, `dtype`, `weights`, `kv_dtype`, `impl` and `threads`.
         """
-        request: dict[str, Any] = {"devices": names(devices)}
-        options = {"model": model, "config": config, "program": program, "price_per_hour": price_per_hour, **step}
-        request |= {name: value for name, value in options.items() if value is not None}
-        return self._post("/v1/estimate", request | _coverage(coverage), Estimates)
+        options = _known(
+            model=model, config=config, program=program, price_per_hour=price_per_hour, coverage=coverage, **step
+        )
+        return self._post("/v1/estimate", {"devices": names(devices)} | options, Estimates)
 
     def models(self) -> list[ModelSummary]:
         """The models that ship."""
         return self._get("/v1/estimate/models", ShippedModels).models
 
     def llm_predict(
-        self, model: str | Mapping[str, Any], *, device: str, input_tokens: float, output_tokens: float,
-        **load_and_settings: Any,
+        self, model: str | Mapping[str, Any], *, device: str, input_tokens: float, output_tokens: float, **others: Any,
     ) -> ServingPrediction:  # fmt: skip
         """What a service of a language model (its name, or its config.json) gives and takes under a load."""
         request = _model(model) | {"device": device, "input_tokens": input_tokens, "output_tokens": output_tokens}
-        return self._post("/v1/llm/predict", request | load_and_settings, ServingPrediction)
+        return self._post("/v1/llm/predict", request | others, ServingPrediction)
 
     def llm_plan(
         self, model: str | Mapping[str, Any], *, devices: Sequence[str], gpus: int, input_tokens: float, output_tokens: float,
         **load_and_limits: Any,
     ) -> ServicePlans:  # fmt: skip
         """Which devices, plan and settings serve a language model best, under limits."""
-        request = _model(model) | {
-            "devices": names(devices), "gpus": gpus, "input_tokens": input_tokens, "output_tokens": output_tokens,
-        }  # fmt: skip
+        sizes = {"gpus": gpus, "input_tokens": input_tokens, "output_tokens": output_tokens}
+        request = _model(model) | {"devices": names(devices)} | sizes
         return self._post("/v1/llm/plan", request | load_and_limits, ServicePlans)
 
     def devices(self) -> list[Device]:
@@ -266,8 +254,12 @@ def _model(model: str | Mapping[str, Any]) -> dict[str, Any]:
 
 def _request(family: str, settings: Mapping[str, Any], coverage: float | None, **fields: Any) -> dict[str, Any]:
     """A spec of keywords, with what the question has beside it."""
-    named = {name: value for name, value in fields.items() if value is not None}
+    named = _known(**fields)
     return {**spec({"family": family, **settings}), **named, **_coverage(coverage)}
+
+
+def _known(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _coverage(coverage: float | None) -> dict[str, float]:

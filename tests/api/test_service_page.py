@@ -14,12 +14,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "service.md"
 
 
 def examples() -> Iterator[tuple[str, Any]]:
-    """Every JSON example with the route it is for: the first POST that its section's text names, else `/v1/predict`."""
+    """Every JSON example with its route: the POST that the section names last before it, else first, or `/v1/predict`."""
     for section in re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE):
         text = "\n".join(line for line in section.splitlines() if not line.startswith("|"))
-        named = re.search(r"`POST (/[^`\s]+)`", text)
-        for block in re.findall(r"^```json\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
-            yield named.group(1) if named else "/v1/predict", json.loads(block)
+        routes = [(match.start(), match.group(1)) for match in re.finditer(r"`POST (/[^`\s]+)`", text)]
+        for block in re.finditer(r"^```json\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+            before = [route for start, route in routes if start < block.start()]
+            named = before[-1] if before else routes[0][1] if routes else "/v1/predict"
+            yield named, json.loads(block.group(1))
 
 
 @pytest.mark.parametrize(("path", "body"), list(examples()))

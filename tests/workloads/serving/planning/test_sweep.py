@@ -35,8 +35,10 @@ def test_short_answers_share_steps_with_many_prompts(service: ServingPredictor, 
     items, _ = swept(service, question)
     for item in [item for item in items if item.concurrency in (256, 1024) and item.chunk == 8192]:
         answer = service.predict(request_of(question, item.setting, load_of(question, item), chunk=item.chunk))
-        assert item.tpot_s == pytest.approx(answer.tpot_s.p50.value, rel=0.2)
-        assert item.throughput_tok_s == pytest.approx(answer.throughput_tok_s.value, rel=0.2)
+        # Waves of requests move time from their tokens to the first one, which the closed form does not see.
+        request_s = item.ttft_s + item.tpot_s * (question.output_tokens - 1)
+        assert request_s == pytest.approx(answer.e2e_s.mean.value, rel=0.15)
+        assert item.throughput_tok_s == pytest.approx(answer.throughput_tok_s.value, rel=0.1)
 
 
 def test_numbers_of_a_plan_fit_each_other(service: ServingPredictor, ask: Any) -> None:
