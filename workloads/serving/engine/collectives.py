@@ -39,8 +39,8 @@ of an all-gather and a reduce-scatter is that of the whole)."""
 SWITCHED = -0.25
 """b of every law over PCIe. The one machine whose collectives were measured shares a host bridge (b of -2: of 8 devices each
 gets a sixteenth of the bandwidth of one of two), and published services do not run on its like: TensorRT-LLM's throughputs on
-4 L40S (`docs/source/performance/perf-overview.md`, releases 0.8 to 0.17) give this b, and with it those on 8 err by some 20 %
-instead of 85 %."""
+4 and 8 L40S (`docs/source/performance/perf-overview.md`, releases 0.8 to 0.17) give this b together; with it those on 8 err by
+some 20 % instead of 85 %, so they do not judge it."""
 KINDS = (*FACTORS, "send")
 ANY = "any"
 """In place of an architecture that was not measured."""
