@@ -66,9 +66,12 @@ def inputs_of(name: str) -> Mapping[str, TensorKind]:
 
 
 def served(loaded: LoadedModel) -> tuple[str, ...]:
-    """Names of the models: the families the artifact was trained on."""
+    """Names of the models: the families the artifact was trained on, and those that are answered without."""
     trained = loaded.manifest.get("families")
-    return tuple(name for name in families() if not isinstance(trained, Mapping) or name in trained)
+    return tuple(
+        name for name, family in families().items()
+        if not isinstance(trained, Mapping) or name in trained or family.launches is not None
+    )  # fmt: skip
 
 
 def model_named(loaded: LoadedModel, name: str, version: str | None) -> KernelFamily:
