@@ -65,7 +65,7 @@ def test_steps_of_one_form_are_computed_once(predictor: ArtifactPredictor) -> No
 
 def test_the_host_rules_prompts_of_experts(predictor: ArtifactPredictor) -> None:
     item = times(predictor, model="Qwen/Qwen3.6-35B-A3B", tp=2)
-    steps = [Step.prefill(1, 400), Step.prefill(1, 600), Step.prefill(1, 8000)]
+    steps = [Step.prefill(1, 100), Step.prefill(1, 600), Step.prefill(1, 8000)]
     host = item.parts(steps)["host"]
     assert host[1] > 2 * host[0] > 0
     assert host[2] < 0.1 * item.seconds(steps)[0][2]
