@@ -145,7 +145,7 @@ def inverse(interval: Interval) -> Interval | None:
 
 
 def plans_answer(answer: PlanAnswer) -> llm_answers.ServicePlans:
-    """Plans as they are llm_answers."""
+    """Plans as they are sent."""
     question = answer.question
     return llm_answers.ServicePlans(
         model=question.facts.name, devices=list(question.devices), gpus=question.gpus, cost_unit=question.cost_unit,
@@ -158,7 +158,7 @@ def plans_answer(answer: PlanAnswer) -> llm_answers.ServicePlans:
 
 
 def point_answer(item: Candidate) -> llm_answers.PlanPoint:
-    """A plan in closed form as it is llm_answers."""
+    """A plan in closed form as it is sent."""
     setting = item.setting
     return llm_answers.PlanPoint(
         setting.device, item.gpus, item.replicas, msgspec.convert(setting.plan, llm_answers.SplitPlan, from_attributes=True),

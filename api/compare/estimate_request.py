@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any
 
 from ...features.device import Catalogue, Device
-from ...features.errors import SpecError, listed
+from ...features.errors import listed
 from ...features.kernel import MAX_THREADS
 from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
-from ...workloads.architectures.config.catalogue import model_facts
-from ...workloads.architectures.config.reading import read_facts
 from ...workloads.architectures.estimate import formats_of
 from ...workloads.architectures.facts import ModelFacts
 from ...workloads.architectures.forward import check_step
@@ -19,8 +17,9 @@ from ...workloads.architectures.plan import ParallelPlan
 from ...workloads.architectures.step import MAX_TOKENS, Formats, Step
 from ...workloads.architectures.training import training_step
 from ...workloads.torch_program.captured import Program, read_program
+from ..predict.model_facts import facts_of_request
 from ..transport.bodies import read_coverage, read_object, refuse_duplicate_names
-from ..transport.problems import ProblemError, field_problem, invalid, invalid_field
+from ..transport.problems import ProblemError, invalid_field, naming_field
 from .request import read_devices, read_prices
 
 PHASES = ("prefill", "decode", "forward", "train", "encode")
@@ -39,7 +38,6 @@ _PATHS: Mapping[str, str] = {
     "encode": "phase", "count": "batch", "new_tokens": "length",
 }  # fmt: skip
 """Fields of a request by those that errors of steps and plans name."""
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ def read_estimate(body: bytes, catalogue: Catalogue) -> tuple[Wanted, ModelStep 
     )  # fmt: skip
     if not is_program:
         return wanted, _read_step(root)
-    program = naming_field("program", lambda: read_program(root["program"]))
+    program = naming_field(lambda: read_program(root["program"]), "program", _PATHS)
     if len(program.calls) * len(devices) > MAX_CALLS:
         calls = f"a program of {len(program.calls)} calls on {len(devices)} devices"
         raise ProblemError(413, f"{calls}; at most {MAX_CALLS} calls times devices are priced, ask for fewer devices")
@@ -118,12 +116,12 @@ def read_estimate(body: bytes, catalogue: Catalogue) -> tuple[Wanted, ModelStep 
 
 
 def _read_step(root: Mapping[str, Any]) -> ModelStep:
-    facts = _facts(root)
+    facts = facts_of_request(root)
     phase = root.get("phase") or ("prefill" if facts.generates else "forward")
     if phase not in PHASES:
         raise invalid_field("phase", f"must be one of {listed(PHASES)}, got {shown_name(phase)}")
     if phase == "encode":
-        facts = naming_field("phase", facts.encoder_alone)
+        facts = naming_field(facts.encoder_alone, "phase", _PATHS)
     if phase in ("prefill", "decode") and not facts.generates:
         raise invalid_field("phase", f"{facts.name} generates nothing; its phase is forward, or train")
     batch = whole_number(root, "batch", MAX_TOKENS) or 1
@@ -146,22 +144,7 @@ def _read_step(root: Mapping[str, Any]) -> ModelStep:
             training_step(facts, step, formats, plan)
         return ModelStep(facts, phase, step, batch, length, plan, formats, _word(root, "impl") or "")
 
-    return naming_field("length", checked)
-
-
-def _facts(root: Mapping[str, Any]) -> ModelFacts:
-    if (name := root.get("model")) is not None:
-        if not isinstance(name, str) or not 0 < len(name) <= MAX_TEXT:
-            raise invalid_field("model", f"must be the name of a model that ships, of at most {MAX_TEXT} characters")
-        return naming_field("model", lambda: model_facts(name))
-    config = root["config"]
-    if not isinstance(config, dict):
-        raise invalid_field("config", f"must be the object of a config.json, not {kind_of(config)}")
-    title = config.get("_name_or_path")
-    try:
-        return read_facts(config, title if isinstance(title, str) and title else "model", source="the request")
-    except SpecError as error:
-        raise invalid([field_problem(error, f"config.{error.field}" if error.field else "config")]) from error
+    return naming_field(checked, "length", _PATHS)
 
 
 def _plan(raw: Any) -> dict[str, Any]:
@@ -194,15 +177,3 @@ def whole_number(root: Mapping[str, Any], name: str, most: int, least: int = 1) 
         shown = shown_name(value) if type(value) in (int, float) else kind_of(value)
         raise invalid_field(name, f"must be a whole number between {least} and {most}, got {shown}")
     return value
-
-
-def naming_field(field: str, work: Callable[[], _T]) -> _T:
-    """The result of the work; what is wrong with its input is a problem of the field the error names, or else of `field`.
-
-    Raises:
-        ProblemError: 422 with the error's words.
-    """
-    try:
-        return work()
-    except SpecError as error:
-        raise invalid([field_problem(error, _PATHS.get(error.field or "", error.field or field))]) from error

@@ -9,12 +9,10 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from ...features.device import Catalogue
-from ...features.errors import SpecError, listed
+from ...features.errors import listed
 from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
 from ...models.predict.predictor import ArtifactPredictor
 from ...workloads.answers import plans_answer, serving_answer
-from ...workloads.architectures.config.catalogue import model_facts
-from ...workloads.architectures.config.reading import read_facts
 from ...workloads.architectures.facts import ModelFacts
 from ...workloads.serving.planning.planner import plan_service
 from ...workloads.serving.planning.question import MAX_CHOICES, MAX_PRICE, PlanQuestion, plan_question
@@ -23,7 +21,8 @@ from ...workloads.serving.predict import ServingPredictor
 from ...workloads.serving.request import MAX_REQUESTS, ServingRequest, scheduler_of, serving_request
 from ..model_source import LoadedModel
 from ..transport.bodies import read_object, refuse_duplicate_names
-from ..transport.problems import ProblemError, field_problem, invalid, invalid_field
+from ..transport.problems import ProblemError, invalid_field, naming_field
+from .model_facts import facts_of_request
 from .thread_endpoint import Call
 
 MAX_PASSES = 100_000
@@ -63,7 +62,7 @@ _PATHS: Mapping[str, str] = {
     "memory": "gpus",
 }  # fmt: skip
 """Fields of a request by those that errors name."""
-_OF_LISTS = {"device": "devices", "engine": "engines"}
+_OF_LISTS = {**_PATHS, "device": "devices", "engine": "engines"}
 """The same where a request lists what may be chosen."""
 _T = TypeVar("_T")
 
@@ -85,7 +84,7 @@ class LlmAnswers:
             ProblemError: the request is not acceptable.
         """
         request, price = read_prediction(body, call.loaded.catalogue)
-        answer = naming_field(lambda: self._service(call).predict(request))
+        answer = naming_field(lambda: self._service(call).predict(request), paths=_PATHS)
         return msgspec.json.encode(serving_answer(answer, price))
 
     def plan(self, call: Call, body: bytes) -> bytes:
@@ -95,7 +94,7 @@ class LlmAnswers:
             ProblemError: the request is not acceptable.
         """
         question = read_plan(body, call.loaded.catalogue)
-        answer = naming_field(lambda: plan_service(self._service(call), question))
+        answer = naming_field(lambda: plan_service(self._service(call), question), paths=_PATHS)
         return msgspec.json.encode(plans_answer(answer))
 
     def _service(self, call: Call) -> ServingPredictor:
@@ -128,7 +127,7 @@ def read_prediction(body: bytes, catalogue: Catalogue) -> tuple[ServingRequest, 
         device = catalogue.get(values.pop("device")).name
         return serving_request(facts, device, **split, **values)
 
-    request = naming_field(checked)
+    request = naming_field(checked, paths=_PATHS)
     chunk = request.chunk or scheduler_of(request.engine, request.engine_version).chunk
     passes = _requests(request) * (1 + math.ceil(request.load.input_tokens / chunk))
     if passes > MAX_PASSES:
@@ -160,8 +159,8 @@ def read_plan(body: bytes, catalogue: Catalogue) -> PlanQuestion:
     def checked() -> PlanQuestion:
         return plan_question(facts, values.pop("devices"), catalogue, prices=prices, **values)
 
-    question = naming_field(checked, _OF_LISTS)
-    count = naming_field(lambda: sum(1 for _ in settings(question, catalogue, Refusals())))
+    question = naming_field(checked, paths=_OF_LISTS)
+    count = naming_field(lambda: sum(1 for _ in settings(question, catalogue, Refusals())), paths=_PATHS)
     if any(part.name == "moe" for _, part in facts.parts):
         # Steps with experts take twice as long to estimate.
         count *= 2
@@ -207,34 +206,4 @@ def _facts(root: Mapping[str, Any]) -> ModelFacts:
     if len(sources := [name for name in SOURCES if root.get(name) is not None]) != 1:
         got = f", got {listed(sources)}" if sources else ""
         raise invalid_field("model", f"give one of {listed(SOURCES)}{got}")
-    if sources == ["model"]:
-        name = root["model"]
-        if not _is_text(name) or not name:
-            raise invalid_field("model", f"must be the name of a model that ships, of at most {MAX_TEXT} characters")
-        # The name alone: `facts_of` would read files.
-        return naming_field(lambda: model_facts(name))
-    config = root["config"]
-    if not isinstance(config, dict):
-        raise invalid_field("config", f"must be the object of a config.json, not {kind_of(config)}")
-    title = config.get("_name_or_path")
-    try:
-        return read_facts(config, title if isinstance(title, str) and title else "model", source="the request")
-    except SpecError as error:
-        raise invalid([field_problem(error, f"config.{error.field}" if error.field else "config")]) from error
-
-
-def naming_field(work: Callable[[], _T], fields: Mapping[str, str] = {}) -> _T:
-    """The result of the work; what is wrong with its input is a problem of the field the error names.
-
-    Args:
-        work: what is done.
-        fields: fields of the request by those that errors name, where `_PATHS` has others.
-
-    Raises:
-        ProblemError: 422 with the error's words.
-    """
-    try:
-        return work()
-    except SpecError as error:
-        name = error.field or ""
-        raise invalid([field_problem(error, fields.get(name) or _PATHS.get(name, name))]) from error
+    return facts_of_request(root)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from ...features.errors import SpecError
 from ..telemetry.request_log import CURRENT_REQUEST
+
+_T = TypeVar("_T")
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -88,6 +90,23 @@ def problem_bytes(status: int, detail: str, errors: Sequence[FieldProblem] = ())
 def field_problem(error: SpecError, field: str, index: int | None = None) -> FieldProblem:
     """A spec error as the problem of one field."""
     return FieldProblem(field, shortened(str(error)), index)
+
+
+def naming_field(work: Callable[[], _T], field: str = "", paths: Mapping[str, str] = {}) -> _T:
+    """The result of the work; what is wrong with its input is a problem of the field the error names.
+
+    Args:
+        work: what is done.
+        field: the field where the error names none.
+        paths: fields of the request by those that errors name, where these have other names.
+
+    Raises:
+        ProblemError: 422 with the error's words.
+    """
+    try:
+        return work()
+    except SpecError as error:
+        raise invalid([field_problem(error, paths.get(error.field or "", error.field or field))]) from error
 
 
 def invalid_field(field: str, detail: str) -> ProblemError:

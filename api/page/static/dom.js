@@ -74,6 +74,13 @@ export function terms(pairs) {
   return el("dl", {}, pairs.map(([term, text]) => [el("dt", { text: term }), el("dd", { text })]));
 }
 
+/** The devices that have no answer and why; nothing where there are none. */
+export function refusedPanel(rows) {
+  if (!rows.length) return "";
+  const reasons = terms(rows.map((row) => [row.title, row.refusal]));
+  return el("section", { class: "panel refused" }, el("h2", { text: "No answer" }), reasons);
+}
+
 /** A warning: what it is about, then texts as a list. */
 export function caution(title, texts, { mild = false } = {}) {
   return el("div", { class: mild ? "cautions mild" : "cautions" }, el("strong", { text: title }), list(texts));

@@ -1,11 +1,10 @@
 // Panels of estimates: a step of a model on devices side by side.
 import { legend, rangeRows, stackedRows } from "./bars.js";
-import { details, el, headed, hint, list, numberCell, panel, setInvalid, table } from "./dom.js";
-import { shownBy } from "./form.js";
+import { details, el, headed, hint, list, numberCell, panel, table } from "./dom.js";
+import { priceInput, shownBy } from "./form.js";
 import { grouped, percent, show, showDifference, showInterval } from "./format.js";
 
 /** Prefix of the fields of the state that hold prices of devices. */
-export const PRICE = "price_per_hour.";
 
 const PICTURES = {
   latency_s: { words: "Time of a step", unit: "s", of: (row) => row.latency_s },
@@ -195,31 +194,6 @@ function intervalCell(interval, unit) {
     el("strong", { text: name ? `${value}\u00a0${name}` : value }),
     el("small", { text: `${lower.split("\u00a0")[0]} to ${upper.split("\u00a0")[0]}` }),
   );
-}
-
-function priceInput(page, row, priced) {
-  const { state } = page;
-  const name = PRICE + row.device;
-  const input = el("input", {
-    class: "price",
-    type: "text",
-    inputmode: "decimal",
-    value: state.get(name),
-    placeholder: "—",
-    "aria-label": `Price per hour of ${row.title}`,
-    "data-keep": name,
-    maxlength: "12",
-  });
-  input.addEventListener("input", () => {
-    const text = input.value.trim().replace(",", ".");
-    const good = text === "" || (Number.isFinite(Number(text)) && Number(text) >= 0);
-    setInvalid(input, !good);
-    if (!good) return page.say("A price is a number from 0.");
-    state.set({ [name]: text });
-    return priced();
-  });
-  input.addEventListener("change", () => state.commit());
-  return input;
 }
 
 function notesPanel(rows) {

@@ -2,7 +2,7 @@
 import { answersPart, awaitAnother, whenAnswered } from "./answers.js";
 import { refusalAt } from "./ask.js";
 import { devicePicker } from "./devices.js";
-import { el, folded, freshId, hint } from "./dom.js";
+import { el, folded, freshId, hint, setInvalid } from "./dom.js";
 import { grouped, inWords } from "./format.js";
 
 const FIRST_FAMILY = "gemm";
@@ -117,6 +117,34 @@ export function coverageField(state, help = "") {
   const chosen = state.get("coverage", "0.9");
   const words = Object.fromEntries([...COVERAGES, chosen].map((one) => [one, `${(100 * Number(one)).toFixed(0)} % of cases`]));
   return field("coverage", "Intervals contain", choice(COVERAGES, chosen, words), help);
+}
+
+export const PRICE = "price_per_hour.";
+
+/** The price of an hour of a row's device; `priced` is called when another one is typed. */
+export function priceInput(page, row, priced) {
+  const { state } = page;
+  const name = PRICE + row.device;
+  const input = el("input", {
+    class: "price",
+    type: "text",
+    inputmode: "decimal",
+    value: state.get(name),
+    placeholder: "—",
+    "aria-label": `Price per hour of ${row.title}`,
+    "data-keep": name,
+    maxlength: "12",
+  });
+  input.addEventListener("input", () => {
+    const text = input.value.trim().replace(",", ".");
+    const good = text === "" || (Number.isFinite(Number(text)) && Number(text) >= 0);
+    setInvalid(input, !good);
+    if (!good) return page.say("A price is a number from 0.");
+    state.set({ [name]: text });
+    return priced();
+  });
+  input.addEventListener("change", () => state.commit());
+  return input;
 }
 
 /** Fields side by side under a heading. */

@@ -3,15 +3,14 @@ import { awaitAnother } from "../answers.js";
 import { rangeRows } from "../bars.js";
 import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
 import { devicePicker } from "../devices.js";
-import { el, headed, hint, lead, numberCell, panel, redraw, setInvalid, sortHead, table, tag, terms } from "../dom.js";
-import { shownBy, specOf, specView } from "../form.js";
+import { el, headed, hint, lead, numberCell, panel, redraw, refusedPanel, sortHead, table, tag } from "../dom.js";
+import { PRICE, priceInput, shownBy, specOf, specView } from "../form.js";
 import { percent, show, showInterval, timingWords } from "../format.js";
 
 export const id = "compare";
 export const title = "Compare";
 
 const PATH = "v1/compare";
-const PRICE = "price_per_hour.";
 const SETTLE_MS = 400;
 
 // Columns by their names in the address: words, and of those with intervals how to read and to show them.
@@ -100,14 +99,7 @@ function draw(view, { body, answer }) {
       ),
       rows.length ? devicesTable(view, rows, again) : "",
     ),
-    refused.length
-      ? el(
-          "section",
-          { class: "panel refused" },
-          el("h2", { text: "No answer" }),
-          terms(refused.map((row) => [row.title, row.refusal])),
-        )
-      : "",
+    refusedPanel(refused),
     requestBlock(page, PATH, body, pythonCall("compare", [body.family], pythonSpec(body))),
   );
   const [best] = rows;
@@ -153,7 +145,12 @@ function devicesTable(view, rows, again) {
 function cell(view, row, name) {
   const { of, unit } = COLUMNS[name];
   if (of) return intervalCell(of(row), unit);
-  if (name === "price") return priceInput(view, row);
+  if (name === "price")
+    return priceInput(view.page, row, () => {
+      window.clearTimeout(view.timer);
+      view.timer = window.setTimeout(view.ask, SETTLE_MS);
+      awaitAnother(view.answers);
+    });
   if (name === "of_bound") return numberCell(row.of_bound === null ? "unknown" : percent(row.of_bound));
   const { in_domain: inDomain, notes, method } = row.prediction;
   return el("th", { scope: "row" }, row.title, inDomain ? "" : tag("extrapolated", notes), el("small", { text: method }));
@@ -168,31 +165,4 @@ function intervalCell(interval, unit) {
     el("strong", { text: `${text.value}\u00a0${text.unit}` }),
     el("small", { text: `${text.lower.split("\u00a0")[0]} to ${text.upper.split("\u00a0")[0]}` }),
   );
-}
-
-function priceInput(view, row) {
-  const { state } = view.page;
-  const name = PRICE + row.device;
-  const input = el("input", {
-    class: "price",
-    type: "text",
-    inputmode: "decimal",
-    value: state.get(name),
-    placeholder: "—",
-    "aria-label": `Price per hour of ${row.title}`,
-    "data-keep": name,
-    maxlength: "12",
-  });
-  input.addEventListener("input", () => {
-    const text = input.value.trim().replace(",", ".");
-    const good = text === "" || (Number.isFinite(Number(text)) && Number(text) >= 0);
-    setInvalid(input, !good);
-    if (!good) return view.page.say("A price is a number from 0.");
-    state.set({ [name]: text });
-    window.clearTimeout(view.timer);
-    view.timer = window.setTimeout(view.ask, SETTLE_MS);
-    awaitAnother(view.answers);
-  });
-  input.addEventListener("change", () => state.commit());
-  return input;
 }

@@ -3,9 +3,9 @@ import { alertLine, answersPart, awaitAnother, whenAnswered } from "../answers.j
 import { Refusal, Stale } from "../ask.js";
 import { pythonCall, requestBlock } from "../copy.js";
 import { devicePicker } from "../devices.js";
-import { el, folded, hint, lead, redraw, terms } from "../dom.js";
-import { PRICE, formatWords, panels, stepWords } from "../estimates.js";
-import { choice, field, group, numberField, showProblem, stateForm, wholeOrText } from "../form.js";
+import { el, folded, hint, lead, redraw, refusedPanel } from "../dom.js";
+import { formatWords, panels, stepWords } from "../estimates.js";
+import { PRICE, choice, field, group, numberField, showProblem, stateForm, wholeOrText } from "../form.js";
 import { digits, grouped, showInterval } from "../format.js";
 
 export const id = "model";
@@ -289,14 +289,7 @@ function draw(view, { body, answer }) {
     answers,
     lead(answer.model.name, `${stepWords(answer)}${titles}; ${formatWords(answer.formats)}`),
     ...(rows.length ? panels(page, answer, rows, { again, priced: () => soon(view, TYPE_MS) }) : []),
-    refused.length
-      ? el(
-          "section",
-          { class: "panel refused" },
-          el("h2", { text: "No answer" }),
-          terms(refused.map((row) => [row.title, row.refusal])),
-        )
-      : "",
+    refusedPanel(refused),
     requestBlock(page, PATH, body, pythonOf(body)),
   );
   const best = rows.toSorted((a, b) => a.latency_s.value - b.latency_s.value)[0];
