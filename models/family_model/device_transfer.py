@@ -1,7 +1,7 @@
 """Answers for what was never measured on a device, transferred from devices on which it was.
 
-Three answers are made and averaged: that of measured devices, times the ratio of the fitted analytic model between
-the two; the analytic model's own; and that of trees which see scale-free features only.
+Three answers are made and averaged: that of the nearest measured device, times the ratio of the fitted analytic model
+between the two; the analytic model's own; and, where a family has products, that of trees which see scale-free features only.
 """
 
 from __future__ import annotations
@@ -76,24 +76,24 @@ def transfer(
     code = query.categories.code if rows is None else query.categories.code[rows]
     useful = [[source for source in each if not source.targets.isdisjoint(targets)] for each in sources]
     pairs = [source for each in useful for source in each]
-    most = max(map(len, useful), default=0)
-    # By category: the pair of it and each of its sources, -1 where it has fewer; how near they are, and the nearest edition.
-    pair_of = np.full((len(useful), most), -1, dtype=np.intp)
-    numbers = np.zeros((len(useful), most + 2))
-    same = [max((source.near_duplicate * source.is_same for source in each), default=0.0) for each in useful]
+    # By category: the pairs of it and each of its sources, -1 where it has fewer; how near the one of latency is.
+    pair_of = np.full((len(useful), max(map(len, useful), default=0)), -1, dtype=np.intp)
+    numbers = np.zeros((len(useful), 2))
+    same = np.zeros(len(useful))
     start = 0
-    for each, row, number in zip(useful, pair_of, numbers, strict=True):
-        row[: len(each)] = range(start, start + len(each))
-        number[: len(each)] = [source.similarity for source in each]
-        number[most] = max((source.near_duplicate for source in each), default=0.0)
-        number[most + 1] = _stream_weight(regressor) if each else 0.0
+    for i, each in enumerate(useful):
+        pair_of[i, : len(each)] = range(start, start + len(each))
         start += len(each)
-    answers = np.full((len(targets), most, len(code)), np.nan)
+        if each:
+            first = next((source for source in each if "latency" in source.targets), each[0])
+            numbers[i] = first.near_duplicate, _stream_weight(regressor)
+            same[i] = first.near_duplicate * first.is_same
+    answers = np.full((len(targets), len(code)), np.nan)
     pair = pair_of.T[:, code]
-    place, case = np.divmod(np.flatnonzero(pair >= 0), len(code))
+    place, case = np.divmod(np.flatnonzero(pair >= 0), max(len(code), 1))
     if len(case):
         wanted = case if rows is None else rows[case]
-        _fill_in(answers, regressor, query, pairs, pair[place, case], (place, case), wanted, targets)
+        _fill_in(answers, regressor, query, pairs, pair[place, case], case, wanted, targets)
     base, lower = query.log_base, query.features.work.lower_bound_s
     if free is None and regressor.free is not None and "latency" in targets:
         free = regressor.runtime.run(query.x, only=(regressor.free,))[regressor.free][:, 0]
@@ -104,37 +104,30 @@ def transfer(
     if "latency" in targets:
         answers[targets.index("latency")] += general[0]
     if "power" in targets:
-        answers[targets.index("power")] += _log_limit_ratios(query, useful, most)[:, code]
-    columns = np.concatenate([answers.reshape(-1, len(code)), general])
-    logs = dict(
-        zip(targets, _average_program(regressor, most, tuple(targets)).run(columns, numbers, code)[0], strict=True)
-    )
+        answers[targets.index("power")] += _log_limit_ratios(query, useful)[code]
+    columns = np.concatenate([answers, general])
+    logs = dict(zip(targets, _average_program(regressor, tuple(targets)).run(columns, numbers, code)[0], strict=True))
     parts = _parts(regressor, answers, useful, code, targets, general) if with_parts else {}
-    return TransferEstimate(logs, parts, numbers[code, most], np.array(same)[code])
+    return TransferEstimate(logs, parts, numbers[code, 0], same[code])
 
 
-def source_weights(sources: Sequence[Source], n_general: int) -> dict[str, float]:
-    """By source its share of a transferred answer, before that is drawn towards a stream; the rest comes from no source.
+def source_weight(source: Source, n_general: int) -> float:
+    """The share of a source in a transferred answer, before that is drawn towards a stream; the rest comes from no device.
 
     Args:
-        sources: The sources, all of the target.
+        source: The source of the target.
         n_general: How many answers come from no source (`ANALYTIC`, `FREE`).
     """
-    near = max((source.near_duplicate for source in sources), default=0.0)
-    carried = near + (1.0 - near) / (1 + n_general)
-    total = sum(source.similarity for source in sources)
-    return {source.device: carried * source.similarity / total for source in sources}
+    return source.near_duplicate + (1.0 - source.near_duplicate) / (1 + n_general)
 
 
-def _average_program(regressor: FamilyRegressor, sources: int, targets: tuple[str, ...]) -> Program:
-    """The program that averages the answers of so many sources; see `transfer`."""
-    key = sources, targets
-    if key not in regressor.averages:
+def _average_program(regressor: FamilyRegressor, targets: tuple[str, ...]) -> Program:
+    """The program that averages the answers for the targets; see `transfer`."""
+    if targets not in regressor.averages:
 
-        def formula(answers: Any, general: Any, similarity: Any, near: Any, stream: Any) -> Any:
+        def formula(answers: Any, general: Any, near: Any, stream: Any) -> Any:
             logs = []
-            for i, target in enumerate(targets):
-                log = _weighted_mean(answers[i * sources : (i + 1) * sources], similarity)
+            for log, target in zip(answers, targets, strict=True):
                 if target == "latency":
                     others = list(_general(regressor, *general[:3]).values())
                     log = _average(log, others, np.log(general[1]), near[0])
@@ -144,15 +137,17 @@ def _average_program(regressor: FamilyRegressor, sources: int, targets: tuple[st
                 logs.append(log)
             return np.stack(logs)
 
-        regressor.averages[key] = Program(formula, (len(targets) * sources, 4), (sources, 1, 1))
-    return regressor.averages[key]
+        regressor.averages[targets] = Program(formula, (len(targets), 4), (1, 1))
+    return regressor.averages[targets]
 
 
 def _fill_in(
-    answers: Floats, regressor: FamilyRegressor, query: Query, pairs: Sequence[Source], pair: Indices, where: Any,
+    answers: Floats, regressor: FamilyRegressor, query: Query, pairs: Sequence[Source], pair: Indices, case: Indices,
     rows: Indices, targets: Sequence[str],
 ) -> None:  # fmt: skip
-    """What the graphs answer on the sources, into `answers` at `where`; `pair` is the source of each row, `rows` its case."""
+    """What the graphs answer on the sources, into the columns `case` of `answers`; `pair` is the source of each, `rows` its row
+    in the query.
+    """
     _, x, _ = regressor.graph_inputs.of(query.cases, query.columns, [source.inputs for source in pairs], pair, rows)
     # Targets that were measured on the same sources are answered in one run.
     alike: dict[tuple[bool, ...], list[str]] = {}
@@ -164,7 +159,7 @@ def _fill_in(
         # All sources in one go: what a run costs is mostly its start.
         outputs = regressor.runtime.run(x[there], [graph for triples in members for graph, _, _ in triples])
         for target, triples in zip(names, members, strict=True):
-            answers[(targets.index(target), *(index[there] for index in where))] = weighted_sum(outputs, triples)
+            answers[targets.index(target), case[there]] = weighted_sum(outputs, triples)
 
 
 def _parts(
@@ -175,10 +170,10 @@ def _parts(
     parts: dict[str, dict[str, Floats]] = {target: {} for target in targets}
     for category, each in enumerate(sources):
         here = code == category
-        for place, source in enumerate(each):
-            for target, table in zip(targets, answers, strict=True):
-                part = parts[target].setdefault(source.device, np.full(len(code), np.nan))
-                part[here] = table[place, here]
+        for source in each:
+            for target, answer in zip(targets, answers, strict=True):
+                if target in source.targets:
+                    parts[target].setdefault(source.device, np.full(len(code), np.nan))[here] = answer[here]
     if "latency" in parts:
         parts["latency"] |= _general(regressor, *general[:3])
     return parts
@@ -190,17 +185,18 @@ def _general(regressor: FamilyRegressor, base: Any, lower: Any, free: Any) -> di
     return general if regressor.free is None else general | {FREE: np.log(lower) + free}
 
 
-def _log_limit_ratios(query: Query, sources: Sequence[Sequence[Source]], most: int) -> Floats:
-    """What turns a share of a source's power limit into one of the category's device, ln, shape `(most, n_categories)`.
+def _log_limit_ratios(query: Query, sources: Sequence[Sequence[Source]]) -> Floats:
+    """What turns a share of the power limit of a category's source into one of its own device, ln, shape `(n_categories,)`.
 
     Editions of a chip draw the same watts for the same work, up to their limits; of other chips the share carries over.
     """
-    ratios = np.zeros((most, len(sources)))
-    for column, (inputs, each) in enumerate(zip(query.inputs, sources, strict=True)):
+    ratios = np.zeros(len(sources))
+    for i, (inputs, each) in enumerate(zip(query.inputs, sources, strict=True)):
         limit_w, _ = power_limits_of(inputs.features.device)
-        for row, source in enumerate(each):
-            ratio = power_limits_of(source.inputs.features.device)[0] / limit_w
-            ratios[row, column] = 0.0 if np.isnan(ratio) else source.near_duplicate * np.log(ratio)
+        for source in each:
+            if "power" in source.targets:
+                ratio = power_limits_of(source.inputs.features.device)[0] / limit_w
+                ratios[i] = 0.0 if np.isnan(ratio) else source.near_duplicate * np.log(ratio)
     return ratios
 
 
@@ -219,17 +215,6 @@ def _towards_stream(log: Any, dram_s: Any, weight: Any) -> Any:
     share = np.minimum(2.0 * dram_s / np.exp(log), 1.0)
     stream = np.log(np.maximum(dram_s, 1e-12) / STREAM_SHARES[1])
     return log + weight * share * (stream - log)
-
-
-def _weighted_mean(answers: Any, weights: Any) -> Any:
-    """The mean of the answers, shape `(n_sources, n)` like their weights, NaN where there is none; shape `(n,)`."""
-    total, weight = np.zeros(answers.shape[1]), np.zeros(answers.shape[1])
-    # One source after the other, so that a row's mean does not depend on how many rows there are.
-    for part, part_weight in zip(answers, weights, strict=True):
-        missing = np.isnan(part)
-        total = total + np.where(missing, 0.0, part * part_weight)
-        weight = weight + np.where(missing, 0.0, part_weight)
-    return total / np.where(weight > 0, weight, np.nan)
 
 
 def _average(transferred: Any, general: Sequence[Any], log_bound: Any, near_duplicate: Any) -> Any:

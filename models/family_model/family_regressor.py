@@ -1,13 +1,13 @@
-"""What was learned of a family, with what its graphs read, and the measured devices that say something of others.
+"""What was learned of a family, with what its graphs read, and the measured device that says most of another.
 
-The nearer a measured device, the more its answer counts; of two editions of one chip it counts alone.
+The nearest counts alone among them: averages of several erred alike on devices left out, at several times the cost.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -27,19 +27,16 @@ from .analytic import AnalyticModel
 
 Members = Mapping[str, tuple[tuple[int, int, float], ...]]
 
-REACH = 0.3
-"""Distance at which a source's weight falls to 1/e."""
-
-_LEAST_WEIGHT = 0.05
-"""A source whose weight is below this share of the nearest one's is left out: it would move an answer by about a
-per cent, and costs as much as the nearest."""
-
 _FACTS = ("compute_units", "boost_clock_hz", "memory_bandwidth_b_per_s", "l2_b", "tdp_w")
 
 _OTHER_ARCHITECTURE = 0.5
 _OTHER_VENDOR = 1.0
-"""What another architecture or vendor adds, in doublings of every fact: kernels are written anew for each. Chosen once, with
-`REACH`, on devices left out of public tables (docs/decisions/009-unseen-devices.md)."""
+"""What another architecture or vendor adds, in doublings of every fact: kernels are written anew for each. Chosen once, on
+devices left out of public tables (docs/decisions/009-unseen-devices.md)."""
+
+_OTHER_CAPABILITY = 0.05
+"""What another compute capability of one architecture adds: a GB200's chip is a B200's, not a B300's, though that is a little
+nearer by its limits."""
 
 _DUPLICATE_WITHIN, _STRANGER_BEYOND = 0.15, 0.5
 """Devices this near are one chip in two editions (another memory, another board: A100 40 and 80 GB are 0.10 apart, H100 and
@@ -63,19 +60,19 @@ class CategoryInputs:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A device on which the like of a category was measured.
+    """The nearest device on which the like of a category was measured.
 
     Attributes:
         device: Its name.
-        similarity: How near it is, 0 to 1: its weight.
+        distance: How far it is, see `distance`.
         near_duplicate: How far it is another edition of the same chip, 0 to 1.
         is_same: Whether all of the category was measured there, with the same impl: of another one it says less.
-        targets: The targets measured there.
+        targets: The targets of which it is the nearest.
         inputs: The inputs of the category on that device.
     """
 
     device: str
-    similarity: float
+    distance: float
     near_duplicate: float
     is_same: bool
     targets: frozenset[str]
@@ -239,8 +236,8 @@ class FamilyRegressor:
             schema, devices, self.measured["latency"].whole if "latency" in self.measured else ()
         )
         self._inputs = CategoryCache(self._find_inputs)
-        self.averages: dict[tuple[int, tuple[str, ...]], Program] = {}
-        """Programs of `device_transfer`, by number of sources and targets."""
+        self.averages: dict[tuple[str, ...], Program] = {}
+        """Programs of `device_transfer`, by targets."""
         self.graph_inputs = GraphInputs(schema, analytic is not None)
 
     def inputs_of(self, categories: Sequence[CaseCategory]) -> list[CategoryInputs]:
@@ -259,20 +256,20 @@ class FamilyRegressor:
         return CategoryInputs(features, numbers, constants)
 
     def sources_of(self, category: CaseCategory) -> tuple[Source, ...]:
-        """The measured devices that say something of a category, a catalogue name's."""
+        """For each target the nearest measured device that says something of a category, a catalogue name's."""
         here = self._encoder.read(category)
         # What is read as another dtype of the same rate here is so on every source.
         category = category._replace(dtype=here.dtype, kv_dtype=here.kv_dtype)
         sources = [source for name in self.schema.devices if (source := self._source(category, here, name)) is not None]
-        nearest = {
-            target: max((source.similarity for source in sources if target in source.targets), default=0.0)
-            for target in self.measured
-        }
-        # A source counts where it does for one of its targets at least.
+        targets: dict[str, set[str]] = {}
+        for target in self.measured:
+            measured = [source for source in sources if target in source.targets]
+            if measured:
+                nearest = min(measured, key=lambda source: source.distance)
+                targets.setdefault(nearest.device, set()).add(target)
         return tuple(
-            source for source in sources
-            if any(source.similarity >= _LEAST_WEIGHT * nearest[target] for target in source.targets)
-        )  # fmt: skip
+            replace(source, targets=frozenset(targets[source.device])) for source in sources if source.device in targets
+        )
 
     def _source(self, category: CaseCategory, here: CaseCategory, name: str) -> Source | None:
         """What a measured device says of the category, which is read as `here`; None for another kind of device, or nothing
@@ -311,7 +308,7 @@ class FamilyRegressor:
         is_same = has_same_impl and measured_label(read, read.impl) in self.measured["latency"].whole
         apart = distance(device, origin)
         inputs = self.inputs_of([moved])[0]
-        return Source(name, math.exp(-apart / REACH), near_duplicate(apart), is_same, targets, inputs)
+        return Source(name, apart, near_duplicate(apart), is_same, targets, inputs)
 
     def query(self, cases: Cases, inputs: Sequence[CategoryInputs], code: Indices) -> Query:
         """The cases as the graphs meet them; `inputs` are those of their categories, `code` says which each case has."""
@@ -350,14 +347,19 @@ def covered_targets(measured: Mapping[str, MeasuredLabels], read: CaseCategory) 
 
 
 def distance(a: Device, b: Device) -> float:
-    """Mean difference of the datasheet facts both have, in doublings, and more for another architecture or vendor."""
+    """Mean difference of the datasheet facts both have, in doublings, and more for another architecture or vendor, or another
+    compute capability of one architecture.
+    """
     steps = [
         abs(math.log2(a.required(name) / b.required(name)))
         for name in _FACTS
         if a.fact(name) is not None and b.fact(name) is not None
     ]
     apart = sum(steps) / len(steps) if steps else 1.0
-    apart += _OTHER_ARCHITECTURE if a.architecture != b.architecture else 0.0
+    if a.architecture != b.architecture:
+        apart += _OTHER_ARCHITECTURE
+    elif a.compute_capability != b.compute_capability:
+        apart += _OTHER_CAPABILITY
     return apart + (_OTHER_VENDOR if a.vendor != b.vendor else 0.0)
 
 

@@ -18,8 +18,8 @@ from ...features.device import Device
 from ...features.errors import SpecError
 from ...features.kernel import families
 from ..family_model.artifact import FamilyModel
-from ..family_model.device_transfer import source_weights
-from ..family_model.family_regressor import Source, distance
+from ..family_model.device_transfer import source_weight
+from ..family_model.family_regressor import distance
 from ..family_model.intervals import power_limits_of
 from ..family_model.utilisation import POWERED_KIND
 from .in_domain import CategoryRecord
@@ -211,20 +211,14 @@ def _of_category(model: FamilyModel, category: CaseCategory, record: CategoryRec
 
 
 def _carried(model: FamilyModel, record: CategoryRecord, target: str) -> _Answer:
-    sources = [source for source in record.sources if target in source.targets]
-    if not sources and target == "power":
-        return _Answer(NOTHING)
+    source = next((source for source in record.sources if target in source.targets), None)
+    if source is None:
+        return _Answer(NOTHING if target == "power" else CARRIED)
     n_general = (model.analytic is not None) + (model.free is not None) if target == "latency" else 0
-    weights = source_weights(sources, n_general)
-    ordered = tuple(sorted(weights.items(), key=lambda item: -item[1]))
-    return _Answer(_kind_of(sources, record.inputs.features.device), 0, ordered)
-
-
-def _kind_of(sources: Iterable[Source], device: Device) -> str:
-    nearest = max(sources, key=lambda source: source.similarity, default=None)
-    if nearest is None or nearest.near_duplicate < _MOSTLY:
-        return CARRIED
-    return ITSELF if nearest.device == device.name else EDITION
+    basis = CARRIED
+    if source.near_duplicate >= _MOSTLY:
+        basis = ITSELF if source.device == record.inputs.features.device.name else EDITION
+    return _Answer(basis, 0, ((source.device, source_weight(source, n_general)),))
 
 
 def _mean_weights(predictor: ArtifactPredictor, device: Device, answers: Iterable[_Answer]) -> tuple[SourceWeight, ...]:

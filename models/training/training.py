@@ -33,8 +33,8 @@ from .interval_calibration import (
     DeviceHoldout,
     calibrate_intervals,
     device_holdout_answers,
-    fit_scale_free,
     measured_by_target,
+    scale_free_graphs,
 )
 from .labelled_cases import LabelledCases, joined_by_family, labelled_files
 from .stacking import combined, stacking_weights, unneeded, weighed_members
@@ -215,12 +215,12 @@ def _train_family(
     left_out = device_holdout_answers(table, regressor, seed, devices, cores)
     final, triples = weighed_members(fitted.result(), weights)
     x, _ = final.inputs(table)
-    free = cores.submit(fit_scale_free, table, slice(None), x.shape[1], seed).result()
-    targets, scales = _target_models(table, x, len(final.graphs) + 1, triples, (held_out, left_out), seed)
+    free = cores.submit(scale_free_graphs, table, slice(None), final, seed).result()
+    targets, scales = _target_models(table, x, len(final.graphs) + len(free), triples, (held_out, left_out), seed)
     names = np.unique(table.rows.cases.device).tolist()
     return FamilyModel(
         schema=table.features.schema,
-        graphs=(*(graph.onnx for graph in final.graphs), free, *scales),
+        graphs=(*(graph.onnx for graph in final.graphs), *free, *scales),
         targets=targets,
         domain=Domain.fit(table.features, table.rows.cases.coded("device"), seed),
         devices=tuple(names),
@@ -229,7 +229,7 @@ def _train_family(
         n_rows=len(rows),
         measured=measured_by_target(table),
         largest=largest_sizes(table.rows.cases),
-        free=len(final.graphs),
+        free=len(final.graphs) if free else None,
         shift=0.0 if left_out is None else left_out.shift,
         analytic=final.analytic,
         metrics=_metrics(table, held_out, left_out),

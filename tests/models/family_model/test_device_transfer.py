@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,10 @@ import pytest
 from kernelcast.features.batch.cases import Cases
 from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import Catalogue, Fact, catalogue
+from kernelcast.models.engine.runtime import Runtime
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
-from kernelcast.models.family_model.device_transfer import source_weights
-from kernelcast.models.family_model.family_regressor import distance, near_duplicate
+from kernelcast.models.family_model.device_transfer import source_weight
+from kernelcast.models.family_model.family_regressor import FamilyRegressor, Source, distance, near_duplicate
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.training.interval_calibration import _best_shift
 from kernelcast.models.training.labelled_cases import LabelledCases, joined
@@ -238,12 +238,21 @@ def test_nothing_is_answered_at_the_limit_of_a_device_never_measured(
     assert (answer.value > 1.05 * work(cases, catalogue()).lower_bound_s).all()
 
 
-@pytest.mark.parametrize(("near", "carried"), [(0.0, 1 / 3), (0.5, 2 / 3), (1.0, 1.0)])
-def test_sources_share_what_the_general_answers_leave(near, carried):
-    sources = [SimpleNamespace(device="a", similarity=0.3, near_duplicate=near),
-               SimpleNamespace(device="b", similarity=0.1, near_duplicate=0.0)]  # fmt: skip
-    assert source_weights(sources, 2) == pytest.approx({"a": 0.75 * carried, "b": 0.25 * carried})
-    assert source_weights([], 2) == {}
+@pytest.mark.parametrize(("near", "share"), [(0.0, 1 / 3), (0.5, 2 / 3), (1.0, 1.0)])
+def test_a_source_has_what_the_general_answers_leave(near: float, share: float) -> None:
+    source = Source("a", 0.3, near, True, frozenset({"latency"}), inputs=None)  # type: ignore[arg-type]
+    assert source_weight(source, 2) == pytest.approx(share)
+
+
+def test_each_target_comes_from_the_nearest_device_that_has_it(made_up: MadeUp, train: Callable[..., Artifact]) -> None:
+    with_power = made_up(300, devices=(T4,))
+    without = made_up(300, devices=(A100_40, H200), power=0.0, seed=1)
+    family = train([joined([with_power, without])]).families["gemm"]
+    learned = FamilyRegressor(
+        family.schema, Runtime(family.graphs), {}, family.analytic, family.free, family.measured, catalogue()
+    )
+    sources = learned.sources_of(made_up(1, devices=(A100_80,)).cases.categories.distinct[0])
+    assert {source.device: set(source.targets) for source in sources} == {A100_40: {"latency"}, T4: {"power"}}
 
 
 def test_a_measured_launch_floor_holds_for_calls_on_a_device_without_rows(
