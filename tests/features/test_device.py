@@ -27,7 +27,7 @@ REQUIRED = {
     "nvidia-rtx-3060", "nvidia-rtx-3060-laptop", "nvidia-rtx-3080", "nvidia-rtx-3090-ti", "nvidia-rtx-4060-ti",
     "nvidia-rtx-4080", "nvidia-rtx-5060", "nvidia-rtx-5070", "nvidia-rtx-5080", "nvidia-rtx-5090", "nvidia-rtx-a4000",
     "nvidia-rtx-6000-ada", "nvidia-a2", "nvidia-a10", "nvidia-a10g", "nvidia-a16", "nvidia-a30", "nvidia-l40",
-    "nvidia-h100-nvl", "nvidia-h200-nvl", "nvidia-gh200-96gb", "nvidia-jetson-agx-orin-64gb", "amd-r9-nano", "amd-mi25",
+    "nvidia-h20", "nvidia-l20", "nvidia-h100-nvl", "nvidia-h200-nvl", "nvidia-gh200-96gb", "nvidia-jetson-agx-orin-64gb", "amd-r9-nano", "amd-mi25",
     "amd-rx-vega-56", "amd-rx-vega-64", "amd-vega-frontier-edition", "amd-mi50", "amd-mi60", "amd-mi250-gcd",
     "amd-mi250x", "amd-mi250x-gcd", "amd-mi300a", "amd-mi308x", "amd-mi325x", "amd-mi355x", "amd-rx-6900-xt",
     "amd-rx-7900-xtx", "amd-pro-w6600", "intel-arc-a770-16gb", "intel-arc-b580", "intel-arc-pro-b60", "intel-max-1550",
@@ -42,7 +42,7 @@ REQUIRED = {
 # on CDNA3, CDNA4, RDNA3 and RDNA4), Intel Xe (8 x 16 or 16 x 8 lanes), Apple (128 lanes).
 FP32_PER_CLOCK = {
     "kepler": (384,), "maxwell": (256,), "pascal": (128, 256), "volta": (128,), "turing": (128,), "ampere": (128, 256),
-    "ada": (256,), "hopper": (256,), "blackwell": (256,), "gcn3": (128,), "gcn5": (128,), "cdna1": (128,),
+    "ada": (256,), "hopper": (256,), "blackwell": (256,), "rtx-blackwell": (256,), "gcn3": (128,), "gcn5": (128,), "cdna1": (128,),
     "cdna2": (128, 256), "cdna3": (256,), "cdna4": (256,), "rdna2": (128,), "rdna3": (256,), "rdna4": (256,),
     "xe-hpg": (256,), "xe2": (256,), "xe-hpc": (256,), "apple7": (256,),
 }  # fmt: skip
@@ -55,9 +55,10 @@ CPU_PER_CLOCK = {
 }  # fmt: skip
 
 # FLOP per clock and unit of dense fp16 products with fp32 accumulation: whitepapers. GeForce cards of Turing and later, the
-# A10G and the L40 have half of what the professional cards of their architecture have; H100 sheets count a lower clock.
+# A10G, the L20 and the L40 have half of what the professional cards of their architecture have, the H20 a quarter; H100 sheets
+# count a lower clock.
 FP16_MATRIX_PER_CLOCK = {
-    "volta": (1024,), "turing": (512, 1024), "ampere": (512, 1024, 2048), "ada": (512, 1024), "hopper": (3786, 4096),
+    "volta": (1024,), "turing": (512, 1024), "ampere": (512, 1024, 2048), "ada": (512, 1024), "hopper": (958, 3786, 4096),
     "gcn3": (128,), "gcn5": (256,), "cdna1": (1024,), "cdna2": (1024,), "cdna3": (2048,), "cdna4": (4096,), "rdna2": (256,),
     "rdna3": (512,), "rdna4": (1024,), "xe-hpg": (2048,), "xe2": (2048,), "xe-hpc": (4096,), "apple7": (256,),
 }  # fmt: skip
@@ -220,7 +221,7 @@ def test_aliases_are_unique() -> None:
             assert seen.setdefault(word, device.name) == device.name, word
 
 
-@pytest.mark.parametrize("name", ["nvidia-h300", "", "h20", None, 7])
+@pytest.mark.parametrize("name", ["nvidia-h300", "", "h800", None, 7])
 def test_an_unknown_device_is_an_error_that_lists_the_known(name: object) -> None:
     with pytest.raises(SpecError, match="known: amd-epyc-7742") as refusal:
         catalogue().get(name)  # type: ignore[arg-type]
