@@ -5,7 +5,7 @@ MINUTES ?= 9
 OUT ?= measurements-gpu
 LIGHT ?= .venv-light
 PORT ?= 8000
-PARTS := $(wildcard *.py) api client collectors commands datasets features models nightly plugins workloads
+PARTS := $(wildcard *.py) api client collectors commands datasets features models nightly plugins python workloads
 PIP = pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := check

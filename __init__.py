@@ -6,296 +6,64 @@
 True
 """
 
-from __future__ import annotations
-
-import os
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import os as _os
+import sys as _sys
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from .version import __version__
 from .workloads import torch_program as torch
 
-if TYPE_CHECKING:
-    from .models.predict.prediction import Prediction
-    from .models.predict.predictor import ArtifactPredictor
-    from .workloads.architectures.estimate import Estimate
-    from .workloads.architectures.facts import ModelFacts
-    from .workloads.architectures.plan import ParallelPlan
-    from .workloads.architectures.step import Step
-    from .workloads.mlir.prediction import ModulePrediction
-    from .workloads.serving.planning.planner import PlanAnswer
-    from .workloads.serving.predict import ServingPrediction
-    from .workloads.whole_model import Kernel, WholeModelPrediction
+if _TYPE_CHECKING:
+    from .client.client import Client
+    from .client.connection import ClientError
+    from .features.errors import SpecError
+    from .features.kernel import KernelSpec
+    from .models.family_model.artifact_files import ArtifactError
+    from .models.family_model.intervals import Interval
+    from .models.tuning.model_file import ModelFileError
+    from .python.answer import Answer, Ratio, Total
+    from .python.kernels import compare, devices, families, predict, rank, roofline, sweep
+    from .python.loaded import load
+    from .python.workloads import estimate_model, llm_plan, llm_predict, predict_mlir, predict_model
 
 __all__ = [
-    "__version__", "estimate_model", "llm_plan", "llm_predict", "load", "predict", "predict_mlir", "predict_model", "torch",
+    "Answer", "ArtifactError", "Client", "ClientError", "Interval", "KernelSpec", "ModelFileError", "Ratio", "SpecError",
+    "Total", "__version__", "compare", "devices", "estimate_model", "families", "llm_plan", "llm_predict", "load", "predict",
+    "predict_mlir", "predict_model", "rank", "roofline", "sweep", "torch",
 ]  # fmt: skip
 
+_MODULES = {
+    ".client.client": ("Client",),
+    ".client.connection": ("ClientError",),
+    ".features.errors": ("SpecError",),
+    ".features.kernel": ("KernelSpec",),
+    ".models.family_model.artifact_files": ("ArtifactError",),
+    ".models.family_model.intervals": ("Interval",),
+    ".models.tuning.model_file": ("ModelFileError",),
+    ".python.answer": ("Answer", "Ratio", "Total"),
+    ".python.kernels": ("compare", "devices", "families", "predict", "rank", "roofline", "sweep"),
+    ".python.loaded": ("load",),
+    ".python.workloads": ("estimate_model", "llm_plan", "llm_predict", "predict_mlir", "predict_model"),
+}
+"""Where names are, imported when they are first used: importing all of it would take a third of a second."""
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
 # `import kernelcast.torch` finds it by this name. A file torch.py would take PyTorch's place in programs run from this folder.
-sys.modules[f"{__name__}.torch"] = torch
+_sys.modules[f"{__name__}.torch"] = torch
 
 # From 1.29 on onnxruntime reports its use to its makers, and keeps a file of it in the home, unless this is set before it loads
 # (its Privacy.md). kernelcast contacts nobody.
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+_os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 
-def load(model: Path | str | None = None) -> ArtifactPredictor:
-    """The predictor of a model directory; without one, of the promoted champion or else the shipped model.
-
-    Raises:
-        kernelcast.features.errors.SpecError: the directory is no model, or is damaged.
-    """
-    from .models.family_model.artifact import default_model_dir
-    from .models.predict.predictor import load_predictor
-
-    return load_predictor(default_model_dir() if model is None else Path(model))
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(_import_module(_HOMES[name], __name__), name)
+    globals()[name] = value
+    return value
 
 
-def predict(
-    family: str,
-    *,
-    device: str,
-    dtype: str,
-    model: Path | str | None = None,
-    coverage: float = 0.9,
-    **sizes_and_settings: Any,
-) -> Prediction:
-    """What one kernel costs: latency in seconds, power in watts, energy in joules, each with an interval.
-
-    The model is read anew by every call; for many kernels `load()` it once and give its `predict` all of them.
-
-    Args:
-        family: a kernel family, such as `gemm`.
-        device: a device of the catalogue, by name or alias.
-        dtype: a number format, such as `bf16`.
-        model: a model directory; default: the champion, else the shipped model.
-        coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
-        **sizes_and_settings: the family's sizes, and `variant`, `impl`, `config`, `threads`, `cache_state`, `timing` as in
-            `KernelSpec.of`.
-
-    Raises:
-        kernelcast.features.errors.SpecError: something is unknown or impossible; the message says what is possible.
-    """
-    from .features.kernel import KernelSpec
-
-    spec = KernelSpec.of(family, dtype, **sizes_and_settings)
-    return load(model).predict([spec], [device], coverage=coverage)[0]
-
-
-def predict_model(
-    kernels: Sequence[Mapping[str, Any] | Kernel],
-    device: str,
-    *,
-    model: Path | str | None = None,
-    coverage: float = 0.9,
-    launch_s: float = 0.0,
-    queued: bool = False,
-) -> WholeModelPrediction:
-    """What a whole model costs: the latency, power and energy of its kernels one after the other, with intervals.
-
-    Args:
-        kernels: mappings with `family`, `dtype`, the family's sizes (beside them or in `sizes`), and as needed `count`,
-            `name`, `variant`, `impl`, `config`, `threads`, `cache_state`, `timing`; or `workloads.whole_model.Kernel`s.
-        device: a device of the catalogue, by name or alias.
-        model: a model directory; default: the champion, else the shipped model.
-        coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
-        launch_s: seconds between two kernels, added once per run; 0: they run back to back, as on a stream.
-        queued: work is queued ahead, which hides launches: kernels take the time on the device alone.
-
-    Raises:
-        kernelcast.features.errors.SpecError: something is unknown or impossible; the message names the kernel.
-    """
-    from .workloads.kernel_reading import read_kernels
-    from .workloads.whole_model import predict_whole
-
-    predictor = load(model)
-    name = predictor.devices.get(device).name
-    specs = read_kernels(kernels, [name], predictor.devices)
-    return predict_whole(predictor, specs, name, coverage=coverage, launch_s=launch_s, queued=queued)
-
-
-def estimate_model(
-    name_or_config: str | Path | Mapping[str, Any] | ModelFacts,
-    device: str,
-    *,
-    batch: int = 1,
-    prefill: int | None = None,
-    decode: bool = False,
-    context: int | None = None,
-    train: int | None = None,
-    encode: bool = False,
-    step: Step | None = None,
-    plan: ParallelPlan | None = None,
-    dtype: str | None = None,
-    weights: str | None = None,
-    kv_dtype: str | None = None,
-    impl: str = "",
-    threads: int | None = None,
-    model: Path | str | None = None,
-    coverage: float = 0.9,
-) -> Estimate:
-    """What a step of a language, vision or speech model costs, from its `config.json` alone.
-
-    Args:
-        name_or_config: a model that ships by name, such as `meta-llama/Llama-3.1-8B`; the path of a `config.json`; or its
-            content.
-        device: a device of the catalogue, by name or alias.
-        batch: sequences.
-        prefill: new tokens of each.
-        decode: one new token of each, in place of `prefill`.
-        context: positions of each already in the cache.
-        train: tokens of each in a training step with AdamW, in place of `prefill`.
-        encode: only the encoder of a model that has one beside its decoder.
-        step: a step of sequences of several lengths, in place of `batch`, `prefill`, `decode` and `context`.
-        plan: how the model is split over devices; default: one device.
-        dtype: number format of the activations; default: the model's.
-        weights: number format of the matrices, such as `fp8`; default: the model's.
-        kv_dtype: number format of the key and value cache; default: `dtype`.
-        impl: what runs products, attention and experts, such as `vllm-0.24.0`; empty: the usual one of the device.
-        threads: threads of a CPU; default: all cores.
-        model: a model directory; default: the champion, else the shipped model.
-        coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
-
-    Raises:
-        kernelcast.features.errors.SpecError: the configuration, the plan or an argument cannot be used; the message says
-            what is possible.
-    """
-    from .workloads.architectures.config.catalogue import facts_of
-    from .workloads.architectures.estimate import estimate, formats_of
-    from .workloads.architectures.plan import ONE_DEVICE
-    from .workloads.architectures.step import Step
-
-    facts = facts_of(name_or_config)
-    if encode:
-        facts = facts.encoder_alone()
-    if step is None:
-        new = train or prefill or (None if decode else facts.fixed_length)
-        step = Step.of(batch=batch, prefill=new, decode=decode, context=context)
-    return estimate(
-        load(model), facts, step, device, formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
-        plan=plan or ONE_DEVICE, impl=impl, threads=threads, coverage=coverage, training=train is not None,
-    )  # fmt: skip
-
-
-def llm_predict(
-    name_or_config: str | Path | Mapping[str, Any] | ModelFacts,
-    device: str,
-    *,
-    input_tokens: float,
-    output_tokens: float,
-    model: Path | str | None = None,
-    **load_and_settings: Any,
-) -> ServingPrediction:
-    """What a service of a language model gives its users, and what it takes.
-
-    Args:
-        name_or_config: a model that ships by name, the path of a `config.json`, or its content.
-        device: a device of the catalogue, by name or alias.
-        input_tokens: mean tokens of a prompt.
-        output_tokens: mean tokens of an answer.
-        model: a model directory; default: the champion, else the shipped model.
-        **load_and_settings: one of `concurrency`, `rate` and `batch`, and what else
-            `kernelcast.workloads.serving.request.serving_request` takes: `gpus`, `tp`, `engine`, `weights` ….
-
-    Raises:
-        kernelcast.features.errors.SpecError: something is unknown or impossible, or the model does not fit; the message says
-            what is possible.
-    """
-    from .workloads.architectures.config.catalogue import facts_of
-    from .workloads.serving.predict import ServingPredictor
-    from .workloads.serving.request import serving_request
-
-    predictor = load(model)
-    request = serving_request(
-        facts_of(name_or_config), predictor.devices.get(device).name, input_tokens=input_tokens, output_tokens=output_tokens,
-        **load_and_settings,
-    )  # fmt: skip
-    return ServingPredictor(predictor).predict(request)
-
-
-def llm_plan(
-    name_or_config: str | Path | Mapping[str, Any] | ModelFacts,
-    devices: Sequence[str],
-    *,
-    gpus: int,
-    input_tokens: float,
-    output_tokens: float,
-    prices: Path | Mapping[str, float] | None = None,
-    model: Path | str | None = None,
-    **load_and_limits: Any,
-) -> PlanAnswer:
-    """Which devices, plan and settings serve a language model best: in cost, time per token, energy and more.
-
-    Args:
-        name_or_config: a model that ships by name, the path of a `config.json`, or its content.
-        devices: GPUs to choose among, by name or alias.
-        gpus: GPUs in all; at most so many where a load is given.
-        input_tokens: mean tokens of a prompt.
-        output_tokens: mean tokens of an answer.
-        prices: price of one GPU for an hour by name, or a YAML file of it; default: cost is counted in GPU hours.
-        model: a model directory; default: the champion, else the shipped model.
-        **load_and_limits: `concurrency` or `rate`, `ttft_s`, `tpot_s`, `power_budget_w` and the other fields of
-            `kernelcast.workloads.serving.planning.question.PlanQuestion`.
-
-    Raises:
-        kernelcast.features.errors.SpecError: something is unknown, or no plan is possible or keeps the limits; the message has
-            the nearest.
-    """
-    from .workloads.architectures.config.catalogue import facts_of
-    from .workloads.serving.planning.planner import plan_service
-    from .workloads.serving.planning.question import plan_question
-    from .workloads.serving.predict import ServingPredictor
-
-    predictor = load(model)
-    question = plan_question(
-        facts_of(name_or_config), devices, predictor.devices, gpus=gpus, input_tokens=input_tokens, output_tokens=output_tokens,
-        prices=prices, **load_and_limits,
-    )  # fmt: skip
-    return plan_service(ServingPredictor(predictor), question)
-
-
-def predict_mlir(
-    text_or_path: str | Path,
-    device: str,
-    *,
-    function: str | None = None,
-    bind: Mapping[str, int] | None = None,
-    compiler: str = "",
-    threads: int | None = None,
-    model: Path | str | None = None,
-    coverage: float = 0.9,
-    isolated: bool = False,
-) -> ModulePrediction:
-    """What one run of a function of MLIR text costs: latency, power and energy with intervals, and where they go.
-
-    Args:
-        text_or_path: the text, or a file of it: a `Path`, or the path of a file that exists.
-        device: a device of the catalogue, by name or alias.
-        function: the function; default: the only public one.
-        bind: sizes of dynamic dimensions by name, such as `{"dim0": 128}`; the error for a missing one lists the names.
-        compiler: `iree` or `xla`; default: the one the device's programs were measured with, if any.
-        threads: CPU threads; default: all cores.
-        model: a model directory; default: the champion, else the shipped model.
-        coverage: share of programs the intervals are built to contain, 0.5 to 0.99.
-        isolated: run native parsers in a child process, for text of strangers: text made to bring a parser down ends the
-            process it runs in. Costs about a second.
-
-    Raises:
-        kernelcast.features.errors.SpecError: the text or an argument cannot be used; the message says what is possible.
-    """
-    from .features.mlir.parse.parser_process import NativeReader
-    from .features.mlir.understanding import read, understand
-    from .workloads.mlir.predictor import load_module_predictor
-    from .workloads.mlir.program_text import text_of
-
-    text = text_of(text_or_path)
-    if isolated:
-        with NativeReader() as native:
-            module = read(text, native=native)
-    else:
-        module = read(text)
-    program = understand(module, function, bind)
-    predictor = load_module_predictor(load(model))
-    return predictor.predict(program, device, compiler=compiler, threads=threads, coverage=coverage)
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -13,7 +13,9 @@ from kernelcast.features.device import Catalogue, Device
 from kernelcast.features.kernel import KernelFamily, families
 
 HERE = Path(__file__).parent
-ROOMS = ("features", "datasets", "collectors", "models", "workloads", "api", "nightly", "client", "plugins", "commands")
+ROOMS = (
+    "features", "datasets", "collectors", "models", "workloads", "api", "nightly", "client", "python", "plugins", "commands",
+)  # fmt: skip
 
 
 def families_page() -> str:

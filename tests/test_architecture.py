@@ -18,6 +18,8 @@ MAY_IMPORT = {
     # What is predicted from many kernels: programs and whole models.
     "workloads": {"features", "datasets", "models", "client"},
     "api": {"features", "models", "workloads", "client"},
+    # What `import kernelcast` gives.
+    "python": {"features", "models", "workloads", "client"},
     "plugins": {"features", "models"},
     # It takes a machine through a night, with everything that measures and everything that learns.
     "nightly": {"features", "datasets", "collectors", "models"},

@@ -56,7 +56,9 @@ def blocks(page: str, language: str) -> list[str]:
     return outcome
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/mlir.md", "docs/models-from-configs.md", "docs/pytorch.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/python.md", "docs/mlir.md", "docs/models-from-configs.md", "docs/pytorch.md"]
+)
 def test_the_python_of_a_page_runs(page: str) -> None:
     assert PRETRAINED.exists(), "the shipped model is missing"
     (block,) = blocks(page, "python")

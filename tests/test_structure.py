@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("features", "datasets", "collectors", "models", "workloads", "api", "nightly", "client", "plugins", "commands")
+ROOMS = (
+    "features", "datasets", "collectors", "models", "workloads", "api", "nightly", "client", "python", "plugins", "commands",
+)  # fmt: skip
 MOST_ENTRIES = 12
 # One file here is one thing to add; a new one changes nothing else.
 GROWTH = {"families", "devices", "dialects", "regressors", "importers", "runners", "kinds", "meters", "readers"}
@@ -25,7 +27,7 @@ RETIRED = {
     "founded", "settle", "bury", "set_ballast", "paper_base", "twin", "throng", "harvest",
     "sieve", "void", "replacing", "committing",
 }  # fmt: skip
-MOST_FILES = 565
+MOST_FILES = 578
 # A field of the JSON that nights write.
 STORED = {("nights_folder.py", "said")}
 NOT_MIRRORED = {"deploy", "page", "reliability", "benchmarks"}

@@ -203,17 +203,17 @@ def compose(
         raise SpecError(f"launch_s must be seconds between 0 and {MAX_LAUNCH_S:g}, got {launch_s!r}", field="launch_s")
     counts = np.array([kernel.count for kernel in kernels], dtype=np.float64)
     model = ErrorModel.of(kernels, [prediction.regime for prediction in predictions], shared)
-    latency = _columns([prediction.latency_s for prediction in predictions])
+    latency = log_columns([prediction.latency_s for prediction in predictions])
     gaps_s = float(launch_s * counts.sum())
     latencies_s = counts * latency[0]
     pairs = zip(kernels, predictions, strict=True)
     without = tuple(dict.fromkeys(kernel.title for kernel, prediction in pairs if prediction.energy_j is None))
     energies_j = energy_j = power_w = None
     if not without:
-        energy = _columns([prediction.energy_j for prediction in predictions])
+        energy = log_columns([prediction.energy_j for prediction in predictions])
         energies_j = counts * energy[0]
         energy_j = _sum(counts, energy, model)
-        power = _columns([prediction.power_w for prediction in predictions])
+        power = log_columns([prediction.power_w for prediction in predictions])
         power_w = _power(latencies_s, energies_j, latency, power, model, gaps_s)
     parts = tuple(_parts(kernels, predictions, latencies_s, energies_j))
     return WholeModelPrediction(
@@ -268,7 +268,7 @@ def _groups(keys: Sequence[Any]) -> Any:
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys])
 
 
-def _columns(intervals: Sequence[Interval | None]) -> tuple[Floats, Floats, Floats]:
+def log_columns(intervals: Sequence[Interval | None]) -> tuple[Floats, Floats, Floats]:
     """Values, and log half-widths up and down, each of shape `(n,)`; a lower end of 0 is as far down as can be."""
     value, lower, upper = np.array(
         [(interval.value, interval.lower, interval.upper) for interval in intervals if interval is not None]

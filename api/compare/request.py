@@ -5,21 +5,18 @@ What stands side by side has one timing: where the spec gives none, all of it is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ...features.device import Catalogue, Device
-from ...features.errors import SpecError, listed
-from ...features.kernel import KernelSpec, get_family
-from ...features.spec_io.reading import MAX_TEXT, SPEC_FIELDS, kind_of, read_bare_spec, shown_name
+from ...features.errors import SpecError
+from ...features.kernel import KernelSpec
+from ...features.spec_io.reading import kind_of
+from ...workloads.compare import across
+from ...workloads.compare.across import read_bare, why_refused
 from ..transport.bodies import MAX_DEVICES, named_devices, read_coverage, read_object, refuse_duplicate_names
-from ..transport.problems import FieldProblem, field_problem, invalid, invalid_field
-
-BARE_FIELDS = tuple(name for name in SPEC_FIELDS if name != "device")
-BARE_NEEDED = ("family", "dtype", "sizes")
-MAX_PRICE = 1e9
-"""Highest price of an hour that is taken, so that costs stay finite."""
+from ..transport.problems import FieldProblem, field_problem, invalid, invalid_field, naming_field
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +59,6 @@ def read_across(root: Mapping[str, Any], catalogue: Catalogue, *extra: str, most
     return AcrossDevices(spec, read_devices(root.get("devices"), catalogue, most), read_coverage(root))
 
 
-def read_bare(item: Mapping[str, Any], *extra: str) -> KernelSpec:
-    """The spec of fields that name no device, see `with_timing`.
-
-    Raises:
-        SpecError: what is wrong; `field` is the path within the spec.
-    """
-    return with_timing(read_bare_spec(item, extra, BARE_FIELDS, BARE_NEEDED))
-
-
-def with_timing(spec: KernelSpec) -> KernelSpec:
-    """The spec with a timing, that of the kernel alone where none is given: as measured, one device's may be a call's."""
-    return spec if spec.timing else replace(spec, timing="device")
-
-
 def read_devices(names: Any, catalogue: Catalogue, most: int) -> list[Device]:
     """One to `most` devices, each once.
 
@@ -96,7 +79,7 @@ def read_devices(names: Any, catalogue: Catalogue, most: int) -> list[Device]:
     return devices
 
 
-def check_peaks(request: AcrossDevices) -> None:
+def check_peaks(spec: KernelSpec, devices: Sequence[Device]) -> None:
     """Refuse devices that have no peak for the spec's dtype.
 
     Raises:
@@ -104,52 +87,17 @@ def check_peaks(request: AcrossDevices) -> None:
     """
     errors = [
         FieldProblem(f"devices[{index}]", reason)
-        for index, device in enumerate(request.devices)
-        if (reason := why_refused(request.spec, device)) is not None
+        for index, device in enumerate(devices)
+        if (reason := why_refused(spec, device)) is not None
     ]
     if errors:
         raise invalid(errors)
 
 
-def why_refused(spec: KernelSpec, device: Device) -> str | None:
-    """Why a device cannot be asked about a spec, None where it can."""
-    try:
-        device.peak_flops_per_s(spec.dtype, get_family(spec.family).unit)
-    except SpecError as error:
-        return str(error)
-    return None
-
-
-def on_device(spec: KernelSpec, device: Device) -> KernelSpec:
-    """The spec as it runs on a device: threads are those of CPUs."""
-    return spec if device.kind == "cpu" or spec.threads is None else replace(spec, threads=None)
-
-
-def read_prices(raw: Any, catalogue: Catalogue, devices: list[Device]) -> dict[str, float]:
+def read_prices(raw: Any, catalogue: Catalogue, devices: Sequence[Device]) -> dict[str, float]:
     """The price of an hour of each device that has one, by catalogue name.
 
     Raises:
         ProblemError: 422 naming what is no price, or no device that is compared.
     """
-    if raw is None:
-        return {}
-    if not isinstance(raw, dict):
-        raise invalid_field("price_per_hour", f"must be an object of prices by device, not {kind_of(raw)}")
-    compared = [device.name for device in devices]
-    prices: dict[str, float] = {}
-    for name, price in raw.items():
-        path = f"price_per_hour.{shown_name(name)}"
-        try:
-            device = catalogue.get(name[:MAX_TEXT]).name
-        except SpecError as error:
-            raise invalid([field_problem(error, path)]) from error
-        if device not in compared:
-            raise invalid_field(path, f"{device} is not among the compared devices: {listed(compared)}")
-        if device in prices:
-            raise invalid_field(path, f"{device} has two prices")
-        if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price <= MAX_PRICE:
-            is_number = isinstance(price, int | float) and not isinstance(price, bool)
-            shown = shown_name(price) if is_number else kind_of(price)
-            raise invalid_field(path, f"a price is a number from 0 to {MAX_PRICE:g}, got {shown}")
-        prices[device] = float(price)
-    return prices
+    return naming_field(lambda: across.read_prices(raw, catalogue, devices))

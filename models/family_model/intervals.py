@@ -197,9 +197,13 @@ def scale_of(log_scale: Floats) -> Floats:
     return np.clip(np.exp(log_scale), _LEAST_SIZE, _MOST_SIZE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True, repr=False)
 class Interval:
     """A predicted value and the interval around it, in the target's SI unit; lower ≤ value ≤ upper.
+
+    Intervals are ordered by their value. What they are of is not known to them, nor how their errors are correlated, so that
+    arithmetic takes the worst case: a sum has the sums of the ends, as if all errors were one; a ratio has the ratios of
+    opposite ends. Of whole answers more is known (`kernelcast.Answer`).
 
     Attributes:
         value: The prediction.
@@ -210,6 +214,29 @@ class Interval:
     value: float
     lower: float
     upper: float
+
+    def __repr__(self) -> str:
+        return f"{self.value:.4g} ({self.lower:.4g} to {self.upper:.4g})"
+
+    def __add__(self, other: Interval | float) -> Interval:
+        if isinstance(other, Interval):
+            return Interval(self.value + other.value, self.lower + other.lower, self.upper + other.upper)
+        if isinstance(other, int | float):
+            return Interval(self.value + other, self.lower + other, self.upper + other)
+        return NotImplemented
+
+    # `sum` starts from 0.
+    __radd__ = __add__
+
+    def __mul__(self, factor: float) -> Interval:
+        return self.scaled(factor) if isinstance(factor, int | float) and factor >= 0 else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Interval | float) -> Interval:
+        if isinstance(other, Interval) and other.lower > 0:
+            return Interval(self.value / other.value, self.lower / other.upper, self.upper / other.lower)
+        return self.scaled(1 / other) if isinstance(other, int | float) and other > 0 else NotImplemented
 
     def scaled(self, factor: float) -> Interval:
         """The interval of `factor` times what this one is of."""

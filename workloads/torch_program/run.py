@@ -172,7 +172,7 @@ class Run:
             import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
         except ImportError as error:
             raise SpecError(
-                "to_pandas needs pandas; run: pip install pandas, or take rows()", field="pandas"
+                "to_pandas needs pandas; run: pip install 'kernelcast[pandas]', or take rows()", field="pandas"
             ) from error
         return pandas.DataFrame(self.rows())
 

@@ -144,10 +144,11 @@ class Fake:
 
 def test_the_python_door_takes_mappings_flat_or_nested_and_kernels(monkeypatch, fake):
     from kernelcast.models.predict import predictor
+    from kernelcast.python import workloads
 
-    monkeypatch.setattr(kernelcast, "load", lambda model=None: Fake(predictor.load_predictor(None, catalogue())))
+    monkeypatch.setattr(workloads, "load", lambda model=None: Fake(predictor.load_predictor(None, catalogue())))
     flat = {name: value for name, value in PROJECTION.items() if name != "sizes"} | PROJECTION["sizes"]
-    spec = kernelcast.features.kernel.KernelSpec.of("gemm", "bf16", m=512, n=4096, k=4096)
+    spec = kernelcast.KernelSpec.of("gemm", "bf16", m=512, n=4096, k=4096)
     answers = [kernelcast.predict_model([item], "h100") for item in (flat, PROJECTION, Kernel(spec, 32, "projection"))]
     assert answers[0] == answers[1] == answers[2]
     with pytest.raises(SpecError, match=r"kernels\[1\].k: gemm needs k") as caught:

@@ -314,7 +314,7 @@ def test_the_table_is_one_of_pandas(recorded: Recorded) -> None:
 
 def test_without_pandas_it_says_what_to_do(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(SpecError, match=r"pip install pandas, or take rows\(\)"):
+    with pytest.raises(SpecError, match=r"pip install 'kernelcast\[pandas\]', or take rows\(\)"):
         recorded(lambda: torch.ones(4) + 1).to_pandas()
 
 

@@ -1,0 +1,317 @@
+"""Questions about kernels: what they cost on devices, side by side, along a size, and in which configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+from ..features.device import Device
+from ..features.errors import SpecError
+from ..features.kernel import KernelSpec
+from ..features.kernel import families as known_families
+from ..features.spec_io.reading import read_bare_spec
+from ..models.predict.predictor import ArtifactPredictor
+from ..workloads.compare import devices as side_by_side
+from ..workloads.compare import rank as ranking
+from ..workloads.compare import sweep as sweeps
+from ..workloads.compare.across import BARE_FIELDS, BARE_NEEDED, named_once, on_device, read_bare, read_prices
+from ..workloads.kernel_reading import nested
+from ..workloads.units import bytes_per_s, num_bytes
+from .answer import Answer
+from .loaded import load
+from .tables import Comparison, Ranking, Roofline, Sweep, Table, answer_row, as_table, data_frame, frame_rows
+
+
+@overload
+def predict(
+    family: str, *, device: str, dtype: str, model: Path | str | None = None, coverage: float = 0.9, **sizes_and_settings: Any
+) -> Answer: ...  # fmt: skip
+
+
+@overload
+def predict(
+    family: str, *, device: Sequence[str], dtype: str, model: Path | str | None = None, coverage: float = 0.9,
+    **sizes_and_settings: Any,
+) -> Any: ...  # fmt: skip
+
+
+@overload
+def predict(
+    family: Any, *, device: str | Sequence[str] | None = None, model: Path | str | None = None, coverage: float = 0.9
+) -> Any: ...
+
+
+def predict(
+    family: Any,
+    *,
+    device: str | Sequence[str] | None = None,
+    dtype: str | None = None,
+    model: Path | str | None = None,
+    coverage: float = 0.9,
+    **sizes_and_settings: Any,
+) -> Any:
+    """What kernels cost: latency in seconds, power in watts, energy in joules, each with an interval.
+
+    One kernel on one device gives an `Answer`. Several devices, a list of specs or a DataFrame of them give a DataFrame with a
+    row for each spec and device: what was asked, `latency_s`, `latency_s_lower`, `latency_s_upper`, the same of `power_w` and
+    `energy_j`, and `bound`, `in_domain`, `method`, `notes`. The model is read by the first call and again when it changes.
+
+    Args:
+        family: a kernel family, such as `gemm`; or a list of specs, mappings with `family`, `dtype`, the family's sizes (beside
+            them or in `sizes`) and as needed `device` and settings; or a DataFrame with these columns, in which an empty cell
+            is a field left out and whose index the answer has.
+        device: a device of the catalogue, by name or alias, or several; left out where each spec has its own.
+        dtype: a number format, such as `bf16`; specs have their own.
+        model: a model directory; default: the champion, else the shipped model.
+        coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
+        **sizes_and_settings: the family's sizes, and `variant`, `impl`, `config`, `threads`, `cache_state`, `timing` as in
+            `KernelSpec.of`. Of several devices, only CPUs take `threads`.
+
+    Raises:
+        kernelcast.SpecError: something is unknown or impossible, or pandas is needed and not installed; the message says
+            what is possible.
+    """
+    if not isinstance(family, str):
+        if dtype is not None or sizes_and_settings:
+            raise SpecError("each spec of a list has its own dtype, sizes and settings", field="specs")
+        return _frame(family, device, load(model), coverage)
+    if device is None or dtype is None:
+        missing = "device" if device is None else "dtype"
+        raise SpecError(f"{missing} is missing; a prediction needs a family, a device and a dtype", field=missing)
+    spec = KernelSpec.of(family, dtype, **sizes_and_settings)
+    predictor = load(model)
+    if isinstance(device, str):
+        name = predictor.devices.get(device).name
+        return Answer.of(spec, name, predictor.predict([spec], [name], coverage=coverage)[0])
+    named = named_once(list(device), predictor.devices)
+    question = {"family": family, "dtype": dtype, **sizes_and_settings}
+    return _answered([(question, spec, item) for item in named], predictor, coverage, None)
+
+
+def _frame(specs: Any, device: str | Sequence[str] | None, predictor: ArtifactPredictor, coverage: float) -> Any:
+    is_frame = hasattr(specs, "to_dict") and hasattr(specs, "index") and not isinstance(specs, Sequence | Mapping)
+    if not is_frame and (not isinstance(specs, Sequence) or not all(isinstance(spec, Mapping) for spec in specs)):
+        raise SpecError(
+            f"predict takes the name of a family, a list of specs or a DataFrame, got {type(specs).__name__}",
+            field="specs",
+        )
+    rows = frame_rows(specs) if is_frame else [dict(spec) for spec in specs]
+    if not rows:
+        raise SpecError("there is no spec to predict; give at least one", field="specs")
+    common = (
+        None if device is None else named_once([device] if isinstance(device, str) else list(device), predictor.devices)
+    )
+    question = [item for i, row in enumerate(rows) for item in _read_row(i, row, common, predictor)]
+    per_row = 1 if common is None else len(common)
+    index = [label for label in specs.index for _ in range(per_row)] if is_frame else None
+    return _answered(question, predictor, coverage, index)
+
+
+def _read_row(
+    i: int, row: Mapping[str, Any], common: Sequence[Device] | None, predictor: ArtifactPredictor
+) -> list[tuple[Mapping[str, Any], KernelSpec, Device]]:
+    """What a row asks: its fields, and its spec on each of its devices.
+
+    Raises:
+        SpecError: what is wrong with it; message and `field` start with its path, such as `specs[3].m`.
+    """
+    try:
+        if (common is None) == ("device" not in row):
+            raise SpecError(
+                "the device is missing; give a `device` field, or `device=` for all"
+                if common is None
+                else "the device is given twice: as a field and for all specs",
+                field="device",
+            )
+        fields = {name: getattr(value, "item", lambda value=value: value)() for name, value in row.items()}
+        question = {name: value for name, value in fields.items() if name != "device"}
+        spec = read_bare_spec(nested(question), (), BARE_FIELDS, BARE_NEEDED)
+        return [(question, spec, item) for item in common or [predictor.devices.get(fields["device"])]]
+    except SpecError as error:
+        field = error.field or ""
+        if "sizes" not in row:
+            field = field.removeprefix("sizes.").removeprefix("config.")
+        path = f"specs[{i}].{field}" if field else f"specs[{i}]"
+        raise SpecError(f"{path}: {error}", field=path) from error
+
+
+def _answered(
+    question: Sequence[tuple[Mapping[str, Any], KernelSpec, Device]],
+    predictor: ArtifactPredictor,
+    coverage: float,
+    index: Any,
+) -> Any:
+    """A DataFrame with a row for each spec and device."""
+    specs = [on_device(spec, item) for _, spec, item in question]
+    names = [item.name for *_, item in question]
+    predictions = predictor.predict(specs, names, coverage=coverage)
+    answers = map(Answer.of, specs, names, predictions)
+    return data_frame(
+        [{**row, **answer_row(answer)} for (row, *_), answer in zip(question, answers, strict=True)], index
+    )
+
+
+def compare(
+    family: str, *, dtype: str, devices: Sequence[str] | None = None, price_per_hour: Mapping[str, float] | None = None,
+    model: Path | str | None = None, coverage: float = 0.9, **sizes_and_settings: Any,
+) -> Comparison:  # fmt: skip
+    """One kernel on devices side by side, as `/v1/compare` answers; with prices, what a million calls cost.
+
+    Args:
+        family: a kernel family.
+        dtype: a number format.
+        devices: devices by name or alias; default: the whole catalogue.
+        price_per_hour: what an hour costs, by device, in one currency.
+        model: a model directory; default: the champion, else the shipped model.
+        coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
+        **sizes_and_settings: as for `predict`; times are those of the kernel alone unless `timing` says otherwise.
+
+    Raises:
+        kernelcast.SpecError: something is unknown or impossible; a device that cannot run the kernel is an answer instead.
+    """
+    predictor = load(model)
+    spec = read_bare(_plain(family, dtype, sizes_and_settings))
+    named = named_once(predictor.devices.names() if devices is None else _names(devices), predictor.devices)
+    prices = read_prices(price_per_hour, predictor.devices, named)
+    result: Comparison = as_table(
+        Comparison, side_by_side.compare(predictor, spec, named, coverage=coverage, prices=prices)
+    )
+    return result
+
+
+def roofline(
+    family: str, *, dtype: str, devices: Sequence[str], model: Path | str | None = None, coverage: float = 0.9,
+    **sizes_and_settings: Any,
+) -> Roofline:  # fmt: skip
+    """One kernel under the roofs of devices, as `/v1/roofline` answers: its intensity, what it attains, what limits it.
+
+    Args:
+        family: as for `compare`, like the rest.
+        dtype: as for `compare`.
+        devices: devices by name or alias.
+        model: as for `compare`.
+        coverage: as for `compare`.
+        **sizes_and_settings: as for `compare`.
+
+    Raises:
+        kernelcast.SpecError: something is unknown or impossible.
+    """
+    predictor = load(model)
+    spec = read_bare(_plain(family, dtype, sizes_and_settings))
+    named = named_once(_names(devices), predictor.devices)
+    result: Roofline = as_table(Roofline, side_by_side.roofline(predictor, spec, named, coverage=coverage))
+    return result
+
+
+def sweep(
+    family: str, *, dtype: str, devices: Sequence[str], dim: str, values: Sequence[int] | None = None,
+    start: int | None = None, stop: int | None = None, points: int | None = None, scale: str | None = None,
+    model: Path | str | None = None, coverage: float = 0.9, **sizes_and_settings: Any,
+) -> Sweep:  # fmt: skip
+    """One kernel while a size or a knob takes several values, as `/v1/sweep` answers.
+
+    Args:
+        family: a kernel family.
+        dtype: a number format.
+        devices: devices by name or alias.
+        dim: the size or knob that varies; it need not be among the sizes.
+        values: its values; or
+        start: its first value,
+        stop: its last value,
+        points: how many values there are, 64 by default,
+        scale: and how they are spread, `log` (the default) or `linear`.
+        model: a model directory; default: the champion, else the shipped model.
+        coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
+        **sizes_and_settings: as for `compare`.
+
+    Raises:
+        kernelcast.SpecError: something is unknown or impossible.
+    """
+    predictor = load(model)
+    named = named_once(_names(devices), predictor.devices)
+    plain = _plain(family, dtype, sizes_and_settings)
+    options = {"from": start, "to": stop, "points": points, "scale": scale}
+    span = {name: value for name, value in options.items() if value is not None}
+    if values is not None and span:
+        raise SpecError("values cannot be combined with start, stop, points or scale", field="values")
+    swept = sweeps.swept_range(plain, dim, span) if values is None else sweeps.swept_values(plain, dim, list(values))
+    result: Sweep = as_table(Sweep, sweeps.sweep(predictor, swept, named, coverage=coverage))
+    return result
+
+
+def rank(
+    family: str, *, device: str, dtype: str, configs: Sequence[Mapping[str, int]] | None = None,
+    top: int = ranking.DEFAULT_TOP, model: Path | str | None = None, coverage: float = 0.9, **sizes_and_settings: Any,
+) -> Ranking:  # fmt: skip
+    """Configurations of a kernel, the fastest first, as `/v1/rank` answers.
+
+    Args:
+        family: a kernel family.
+        device: a device by name or alias.
+        dtype: a number format.
+        configs: configurations, mappings of knobs to whole numbers; default: those known of the kernel's compiler.
+        top: how many of the best are wanted.
+        model: a model directory; default: the champion, else the shipped model.
+        coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
+        **sizes_and_settings: as for `compare`.
+
+    Raises:
+        kernelcast.SpecError: something is unknown or impossible, or no configurations are known.
+    """
+    predictor = load(model)
+    plain = {**_plain(family, dtype, sizes_and_settings), "device": device}
+    question = ranking.rank_question(plain, predictor.devices, configs, top=top, coverage=coverage)
+    result: Ranking = as_table(Ranking, ranking.rank(predictor, question))
+    return result
+
+
+def devices(model: Path | str | None = None) -> Table:
+    """Every device that can be question about: its figures in SI units, and the families a model has measurements of there.
+
+    Raises:
+        kernelcast.SpecError: the directory is no model.
+    """
+    predictor = load(model)
+    measured = {name: entry["devices"] for name, entry in predictor.manifest["families"].items()}
+    items = tuple(
+        {
+            "name": item.name, "title": item.title, "kind": item.kind, "architecture": item.architecture,
+            "memory_b": item.fact("memory_b"), "memory_bandwidth_b_per_s": item.fact("memory_bandwidth_b_per_s"),
+            "tdp_w": item.fact("tdp_w"), "aliases": item.aliases,
+            "measured": tuple(name for name, there in measured.items() if item.name in there),
+        }
+        for item in predictor.devices
+    )  # fmt: skip
+    words = {
+        "name": str, "architecture": str, "memory_b": num_bytes, "memory_bandwidth_b_per_s": bytes_per_s,
+        "measured": ", ".join,
+    }  # fmt: skip
+    return Table("devices", items, words)
+
+
+def families() -> Table:
+    """Every kernel family: its sizes, with a default where one may be left out, its variants and its knobs."""
+    items = tuple(
+        {
+            "name": item.name, "title": item.doc.strip().splitlines()[0],
+            "sizes": {dim.name: dim.default for dim in item.dims}, "variants": item.variants, "config": tuple(item.config),
+        }
+        for item in known_families().values()
+    )  # fmt: skip
+    return Table("families", items, {"name": str, "sizes": _sizes_in_words, "title": str})
+
+
+def _sizes_in_words(sizes: Mapping[str, int | None]) -> str:
+    return " ".join(name if default is None else f"{name}={default}" for name, default in sizes.items())
+
+
+def _plain(family: str, dtype: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a spec whose sizes and knobs may stand beside the others, as keywords do."""
+    plain: dict[str, Any] = {"family": family, "dtype": dtype, "sizes": {}, **nested({"family": family, **settings})}
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+def _names(devices: Sequence[str]) -> list[str]:
+    """Names of devices; text alone is one name, as it is a sequence of its letters otherwise."""
+    return [devices] if isinstance(devices, str) else list(devices)
