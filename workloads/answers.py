@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from ..client import answers, llm_answers
 from ..client.estimate_answers import ModelSummary
+from ..features.batch.categorical import Categorical
 from ..features.device import Device
 from ..features.kernel import KernelSpec
 
 if TYPE_CHECKING:
     from ..features.mlir.types.graph import Module
-    from ..models.predict.prediction import Interval, Prediction
+    from ..models.predict.prediction import Interval, Prediction, TargetColumns
     from .architectures.facts import ModelFacts
     from .mlir.prediction import ModulePrediction
     from .serving.planning.disaggregated import Split
@@ -54,6 +56,24 @@ def prediction_answer(spec: KernelSpec, device: str, prediction: Prediction) -> 
         in_domain=prediction.in_domain,
         notes=list(prediction.notes),
     )
+
+
+def interval_columns(columns: TargetColumns) -> answers.Intervals:
+    """Columns as lists; a NaN is encoded as null."""
+    return answers.Intervals(columns.value.tolist(), columns.lower.tolist(), columns.upper.tolist())
+
+
+def known_columns(columns: TargetColumns) -> answers.Intervals | None:
+    """Columns as lists, None where no row is known."""
+    return None if np.isnan(columns.value).all() else interval_columns(columns)
+
+
+def text_column(column: Any) -> answers.Words:
+    """A column of words, each word once."""
+    if isinstance(column, Categorical):
+        return answers.Words(list(column.words), column.code.tolist())
+    number = {text: i for i, text in enumerate(dict.fromkeys(column))}
+    return answers.Words(list(number), list(map(number.__getitem__, column)))
 
 
 def whole_answer(device: str, whole: WholeModelPrediction) -> answers.WholeModelPrediction:

@@ -6,18 +6,17 @@ What stands side by side has one timing: where the spec gives none, all of it is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ...features.device import Catalogue, Device
 from ...features.errors import SpecError, listed
-from ...features.kernel import KernelSpec, get_family
-from ...features.spec_io.reading import MAX_TEXT, SPEC_FIELDS, kind_of, read_bare_spec, shown_name
+from ...features.kernel import KernelSpec
+from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
+from ...workloads.compare.side_by_side import read_bare, why_refused
 from ..transport.bodies import MAX_DEVICES, named_devices, read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import FieldProblem, field_problem, invalid, invalid_field
 
-BARE_FIELDS = tuple(name for name in SPEC_FIELDS if name != "device")
-BARE_NEEDED = ("family", "dtype", "sizes")
 MAX_PRICE = 1e9
 """Highest price of an hour that is taken, so that costs stay finite."""
 
@@ -62,20 +61,6 @@ def read_across(root: Mapping[str, Any], catalogue: Catalogue, *extra: str, most
     return AcrossDevices(spec, read_devices(root.get("devices"), catalogue, most), read_coverage(root))
 
 
-def read_bare(item: Mapping[str, Any], *extra: str) -> KernelSpec:
-    """The spec of fields that name no device, see `with_timing`.
-
-    Raises:
-        SpecError: what is wrong; `field` is the path within the spec.
-    """
-    return with_timing(read_bare_spec(item, extra, BARE_FIELDS, BARE_NEEDED))
-
-
-def with_timing(spec: KernelSpec) -> KernelSpec:
-    """The spec with a timing, that of the kernel alone where none is given: as measured, one device's may be a call's."""
-    return spec if spec.timing else replace(spec, timing="device")
-
-
 def read_devices(names: Any, catalogue: Catalogue, most: int) -> list[Device]:
     """One to `most` devices, each once.
 
@@ -109,20 +94,6 @@ def check_peaks(request: AcrossDevices) -> None:
     ]
     if errors:
         raise invalid(errors)
-
-
-def why_refused(spec: KernelSpec, device: Device) -> str | None:
-    """Why a device cannot be asked about a spec, None where it can."""
-    try:
-        device.peak_flops_per_s(spec.dtype, get_family(spec.family).unit)
-    except SpecError as error:
-        return str(error)
-    return None
-
-
-def on_device(spec: KernelSpec, device: Device) -> KernelSpec:
-    """The spec as it runs on a device: threads are those of CPUs."""
-    return spec if device.kind == "cpu" or spec.threads is None else replace(spec, threads=None)
 
 
 def read_prices(raw: Any, catalogue: Catalogue, devices: list[Device]) -> dict[str, float]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from ...client import answers
 from ...features.batch.cases import Cases
-from ...features.batch.categorical import Categorical
 from ...features.errors import SpecError
-from ...models.predict.prediction import Predictions, TargetColumns
+from ...models.predict.prediction import Predictions
+from ...workloads.answers import interval_columns, known_columns, text_column
 from ..transport.problems import ProblemError, field_problem
 from .columns_request import COLUMNS, read_columns
 from .thread_endpoint import Call
@@ -57,24 +56,6 @@ def columns_answer(family: str, predictions: Predictions) -> answers.Columns:
         in_domain=predictions.in_domain.tolist(),
         notes=_group_notes(predictions.notes),
     )
-
-
-def interval_columns(columns: TargetColumns) -> answers.Intervals:
-    """Columns as lists; a NaN is encoded as null."""
-    return answers.Intervals(columns.value.tolist(), columns.lower.tolist(), columns.upper.tolist())
-
-
-def known_columns(columns: TargetColumns) -> answers.Intervals | None:
-    """Columns as lists, None where no row is known."""
-    return None if np.isnan(columns.value).all() else interval_columns(columns)
-
-
-def text_column(column: Any) -> answers.Words:
-    """A column of words, each word once."""
-    if isinstance(column, Categorical):
-        return answers.Words(list(column.words), column.code.tolist())
-    number = {text: i for i, text in enumerate(dict.fromkeys(column))}
-    return answers.Words(list(number), list(map(number.__getitem__, column)))
 
 
 def _group_notes(notes: Sequence[tuple[str, ...]]) -> list[answers.RowNotes]:

@@ -12,6 +12,7 @@ from kernelcast.api.model_source import FixedSource
 from kernelcast.api.settings import Settings
 from kernelcast.api.transport.problems import ProblemError
 from kernelcast.features.device import catalogue
+from kernelcast.workloads.compare import sweep as swept_specs
 
 from ..conftest import Recorder
 
@@ -105,16 +106,16 @@ def test_sizes_that_must_go_together_are_kept_so(client):
 )
 def test_looking_for_numbers_that_go_together_is_bounded(body, monkeypatch):
     built = []
-    read_bare = sweep_request.read_bare
+    read_bare = swept_specs.read_bare
 
     def counted(*given: Any) -> Any:
         built.append(given)
         return read_bare(*given)
 
-    monkeypatch.setattr(sweep_request, "read_bare", counted)
+    monkeypatch.setattr(swept_specs, "read_bare", counted)
     with contextlib.suppress(ProblemError):
         sweep_request.read_sweep(json.dumps(body).encode(), catalogue())
-    assert 1 <= len(built) <= 2 * sweep_request.MAX_POINTS
+    assert 1 <= len(built) <= 2 * swept_specs.MAX_POINTS
 
 
 def swept(**sweep: Any) -> dict[str, Any]:

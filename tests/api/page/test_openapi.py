@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kernelcast.api.browse import measurements, nights
 from kernelcast.api.browse import measurements_wire as measured
-from kernelcast.api.compare import devices, estimate_request, rank, sweep
+from kernelcast.api.compare import devices, estimate_request, rank
 from kernelcast.api.compare.request import MAX_PRICE
 from kernelcast.api.page.openapi import document_parts
 from kernelcast.api.predict import mlir
@@ -17,6 +17,8 @@ from kernelcast.features.kernel import MAX_DIM, MAX_THREADS
 from kernelcast.features.spec_io.json_schema import coverage_schema
 from kernelcast.features.spec_io.reading import MAX_TEXT
 from kernelcast.workloads.architectures.step import MAX_TOKENS
+from kernelcast.workloads.compare import sweep
+from kernelcast.workloads.compare.rank import DEFAULT_TOP
 from kernelcast.workloads.mlir.predictor import COMPILERS
 from kernelcast.workloads.whole_model import MAX_LAUNCH_S
 
@@ -50,7 +52,7 @@ def parameter(operation: str, name: str) -> dict[str, Any]:
         ("CompareRequest/properties/devices/maxItems", bodies.MAX_DEVICES),
         ("CompareRequest/properties/price_per_hour/additionalProperties/maximum", MAX_PRICE),
         ("RankRequest/properties/top/maximum", rank.MAX_TOP),
-        ("RankRequest/properties/top/default", rank.DEFAULT_TOP),
+        ("RankRequest/properties/top/default", DEFAULT_TOP),
         ("RooflineRequest/properties/devices/maxItems", devices.MAX_CURVES),
         ("SweepRequest/properties/devices/maxItems", sweep.MAX_CURVES),
         ("SweepRequest/properties/sweep/oneOf/0/properties/points/maximum", sweep.MAX_POINTS),

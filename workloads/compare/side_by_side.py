@@ -1,0 +1,179 @@
+"""One kernel on devices side by side: what it costs on each, and where it lies under each one's roofline.
+
+What stands side by side has one timing: where the spec gives none, all of it is the kernel alone, and the answer says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...client import answers
+from ...features.batch.cases import Cases
+from ...features.cost.bounds import work
+from ...features.device import Catalogue, Device, Fact
+from ...features.errors import SpecError
+from ...features.kernel import KernelSpec, View, get_family
+from ...features.spec_io.reading import DEFAULT_COVERAGE, SPEC_FIELDS, read_bare_spec
+from ...models.predict.prediction import Interval, Prediction, Predictor
+from ..answers import interval_answer, prediction_answer
+
+BARE_FIELDS = tuple(name for name in SPEC_FIELDS if name != "device")
+BARE_NEEDED = ("family", "dtype", "sizes")
+_CALLS = 1_000_000
+_SECONDS_PER_HOUR = 3600.0
+
+
+def read_bare(item: Mapping[str, Any], *extra: str) -> KernelSpec:
+    """The spec of fields that name no device, see `with_timing`; `extra` names fields to pass over.
+
+    Raises:
+        SpecError: what is wrong; `field` is the path within the spec.
+    """
+    return with_timing(read_bare_spec(item, extra, BARE_FIELDS, BARE_NEEDED))
+
+
+def with_timing(spec: KernelSpec) -> KernelSpec:
+    """The spec with a timing, that of the kernel alone where none is given: as measured, one device's may be a call's."""
+    return spec if spec.timing else replace(spec, timing="device")
+
+
+def why_refused(spec: KernelSpec, device: Device) -> str | None:
+    """Why a device cannot be asked about a spec, None where it can."""
+    try:
+        device.peak_flops_per_s(spec.dtype, get_family(spec.family).unit)
+    except SpecError as error:
+        return str(error)
+    return None
+
+
+def on_device(spec: KernelSpec, device: Device) -> KernelSpec:
+    """The spec as it runs on a device: threads are those of CPUs."""
+    return spec if device.kind == "cpu" or spec.threads is None else replace(spec, threads=None)
+
+
+def compare(
+    predictor: Predictor,
+    spec: KernelSpec,
+    devices: Sequence[Device],
+    *,
+    coverage: float = DEFAULT_COVERAGE,
+    prices: Mapping[str, float] | None = None,
+) -> answers.Comparison:
+    """The spec on each device, in their order; a device without a peak for its dtype has the reason in place of a prediction.
+
+    Args:
+        predictor: Predicts.
+        spec: The kernel, with its timing.
+        devices: The devices, each once.
+        coverage: Share of cases that intervals are to contain.
+        prices: Price of an hour by device name, for what a million calls cost.
+
+    Raises:
+        SpecError: the model does not know the family or the coverage.
+    """
+    refusals = [why_refused(spec, device) for device in devices]
+    able = [device for device, reason in zip(devices, refusals, strict=True) if reason is None]
+    predictions: Iterator[Prediction] = iter(_predict(predictor, spec, able, coverage))
+    flops, moved_b = _analytic_counts(spec)
+    costs = [
+        _cost(spec, device, reason or next(predictions), flops, (prices or {}).get(device.name))
+        for device, reason in zip(devices, refusals, strict=True)
+    ]
+    return answers.Comparison(spec.family, spec.timing, flops, moved_b, costs)
+
+
+def roofline(
+    predictor: Predictor,
+    known: Catalogue,
+    spec: KernelSpec,
+    devices: Sequence[Device],
+    *,
+    coverage: float = DEFAULT_COVERAGE,
+) -> answers.Roofline:
+    """The kernel's intensity, and of each device its limits, and what the kernel attains under them.
+
+    Raises:
+        SpecError: the model does not know the family or the coverage, or a device has no peak for the dtype.
+    """
+    predictions = _predict(predictor, spec, devices, coverage)
+    roofs = [
+        _under(known, device, on_device(spec, device), prediction)
+        for device, prediction in zip(devices, predictions, strict=True)
+    ]
+    return answers.Roofline(spec.timing, *_analytic_counts(spec), roofs)
+
+
+def _predict(
+    predictor: Predictor, spec: KernelSpec, devices: Sequence[Device], coverage: float
+) -> Sequence[Prediction]:
+    specs, names = [on_device(spec, device) for device in devices], [device.name for device in devices]
+    return predictor.predict(specs, names, coverage=coverage)
+
+
+def _cost(
+    spec: KernelSpec, device: Device, prediction: Prediction | str, flops: float, price: float | None
+) -> answers.DeviceCost:
+    if isinstance(prediction, str):
+        return answers.DeviceCost(device.name, device.title, device.kind, None, prediction, None, None, None, None)
+    latency, energy = prediction.latency_s, prediction.energy_j
+    return answers.DeviceCost(
+        device=device.name,
+        title=device.title,
+        kind=device.kind,
+        prediction=prediction_answer(spec, device.name, prediction),
+        refusal=None,
+        flops_per_s=_per_second(flops, latency) if flops else None,
+        joules_per_flop=_times(energy, 1.0 / flops) if flops and energy is not None else None,
+        of_bound=max(prediction.breakdown.values()) / latency.value,
+        cost_per_million_calls=None if price is None else _times(latency, price * _CALLS / _SECONDS_PER_HOUR),
+    )
+
+
+def _analytic_counts(spec: KernelSpec) -> tuple[float, float]:
+    """Arithmetic operations and compulsory traffic in bytes of one run."""
+    family, view = get_family(spec.family), View.of(spec)
+    return float(family.flops(view)), float(family.bytes_moved(view))
+
+
+def _per_second(amount: float, seconds: Interval) -> answers.Interval:
+    """An amount over a time: the longest time gives the lower end."""
+    return answers.Interval(amount / seconds.value, amount / seconds.upper, amount / seconds.lower)
+
+
+def _times(interval: Interval, factor: float) -> answers.Interval:
+    """An interval times a factor of 0 or more."""
+    return answers.Interval(interval.value * factor, interval.lower * factor, interval.upper * factor)
+
+
+def _under(known: Catalogue, device: Device, spec: KernelSpec, prediction: Prediction) -> answers.DeviceRoof:
+    needed = work(Cases.from_specs([spec], [device.name]), known)
+    peak, bandwidth = float(needed.peak_flops_per_s[0]), float(needed.bandwidth_b_per_s[0])
+    _, ran = device.peak_flops_per_s(spec.dtype, get_family(spec.family).unit)
+    least_s = max(prediction.breakdown.values())
+    return answers.DeviceRoof(
+        device=device.name,
+        dtype=ran,
+        peak_flops_per_s=answers.Fact(peak, _peak_source(device, spec, ran, peak)),
+        bandwidth_b_per_s=answers.Fact(bandwidth, device.facts["memory_bandwidth_b_per_s"].source),
+        ridge_intensity=peak / bandwidth,
+        intensity=float(needed.intensity[0]),
+        attained_flops_per_s=_per_second(float(needed.flops[0]), prediction.latency_s),
+        of_limit=least_s / prediction.latency_s.value,
+        bound=prediction.bound,
+        lower_bound_s=least_s,
+        latency_s=interval_answer(prediction.latency_s),
+        breakdown=dict(prediction.breakdown),
+        in_domain=prediction.in_domain,
+    )
+
+
+def _peak_source(device: Device, spec: KernelSpec, ran: str, peak: float) -> str:
+    """Where the peak comes from; of a CPU with fewer threads than cores, that it is their share."""
+    matrix = get_family(spec.family).unit == "matrix"
+    tables = (device.matrix_flops_per_s, device.vector_flops_per_s) if matrix else (device.vector_flops_per_s,)
+    fact: Fact = next(table[ran] for table in tables if ran in table)
+    cores = device.required("compute_units")
+    part = f"; {spec.threads} of {cores:g} cores" if spec.threads is not None and peak < fact.value else ""
+    return fact.source + part
