@@ -9,7 +9,7 @@ import typer
 
 from ..features.device import known_machine, machine_id, machine_name
 from ..features.errors import SpecError
-from . import console
+from . import console, names
 
 if TYPE_CHECKING:
     from ..collectors.meters.nvml import NvmlReader
@@ -28,7 +28,7 @@ def devices(
     if name:
         from .predict.device_page import print_page
 
-        print_page(known.get(name), known, model, as_json=as_json)
+        print_page(names.device(name, known), known, model, as_json=as_json)
     elif as_json:
         from ..workloads.answers import device_answer
 

@@ -47,9 +47,6 @@ Model = Annotated[
 ]
 
 Coverage = Annotated[float, typer.Option(help="Share of cases the intervals are to contain.")]
-Devices = Annotated[
-    list[str] | None, typer.Option(help="Device name or alias, may be given again; see `kernelcast devices`.")
-]
 GpuName = Annotated[
     str | None, typer.Option("--device", help="Catalogue name of the GPU; default: found by the name it reports.")
 ]

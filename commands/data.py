@@ -303,6 +303,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
+@app.command("import")
 def import_(
     files: Annotated[
         list[Path],

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..features.errors import SpecError, listed
-from ..files import home_dir
-from . import console
+from ...features.errors import SpecError, listed
+from ...files import home_dir
+from .. import console
 
 if TYPE_CHECKING:
-    from ..models.training.training import TrainingReport
-    from ..models.tuning.distillation import Errors, ExportReport
-    from ..models.tuning.training import TuningReport
-    from ..workloads.mlir.learned.training import ProgramReport
-    from ..workloads.mlir.triton.training import CodeReport
+    from ...models.training.training import TrainingReport
+    from ...models.tuning.distillation import Errors, ExportReport
+    from ...models.tuning.training import TuningReport
+    from ...workloads.mlir.learned.training import ProgramReport
+    from ...workloads.mlir.triton.training import CodeReport
 
 
 def train(
@@ -49,9 +49,9 @@ def train(
     _check_given(paths, store, most_rows, families, split)
     families = families and [name for text in families for name in console.words(text)]
     with console.plain_errors("train", "train"):
-        from ..datasets.store.store import Store
-        from ..models.training.store_rows import MOST_ROWS
-        from ..models.training.training import DEFAULT_REGRESSOR, train_files
+        from ...datasets.store.store import Store
+        from ...models.training.store_rows import MOST_ROWS
+        from ...models.training.training import DEFAULT_REGRESSOR, train_files
 
         with console.progress_bar() as progress:
             report = train_files(
@@ -127,7 +127,7 @@ def train_mlir(
 ) -> None:
     """Train a model of whole MLIR programs on measured ones: kernelcast train-mlir --data programs/ --out my-model."""
     with console.plain_errors("train-mlir", "train"):
-        from ..workloads.mlir.learned.training import TrainingConfig, train_modules
+        from ...workloads.mlir.learned.training import TrainingConfig, train_modules
 
         with console.progress_bar() as progress:
             report = train_modules(
@@ -171,7 +171,7 @@ def train_triton(
 ) -> None:
     """Train a model of compiled code on Triton programs: kernelcast train-triton --out my-model."""
     with console.plain_errors("train-triton", "train"):
-        from ..workloads.mlir.triton.training import TrainingConfig, train_labels
+        from ...workloads.mlir.triton.training import TrainingConfig, train_labels
 
         with console.progress_bar() as progress:
             report = train_labels(data or [], out_dir, TrainingConfig(folds=folds, rounds=rounds, seed=seed), progress)
@@ -216,7 +216,7 @@ def train_tuning(
     if out_dir is not None:
         console.check_folder(folder)
     with console.plain_errors("train-tuning", "train"):
-        from ..models.tuning.training import train_files
+        from ...models.tuning.training import train_files
 
         with console.progress_bar() as progress:
             report = train_files(data, folder, names=kind, progress=progress)
@@ -270,9 +270,9 @@ def export_ops(
     if out_dir is not None:
         console.check_folder(folder)
     with console.plain_errors("export-ops", "train"):
-        from ..features.tuning.family_kinds import VARIANT_CODES
-        from ..models.predict.predictor import load_predictor
-        from ..models.tuning.distillation import TrainingConfig, export_files
+        from ...features.tuning.family_kinds import VARIANT_CODES
+        from ...models.predict.predictor import load_predictor
+        from ...models.tuning.distillation import TrainingConfig, export_files
 
         catalogue = console.read_catalogue(device_file)
         devices = [catalogue.get(name) for name in dict.fromkeys(device or catalogue.names())]
