@@ -12,6 +12,7 @@ from . import console
 
 if TYPE_CHECKING:
     from ..features.device import Catalogue, Device
+    from ..features.kernel import KernelFamily
 
 
 def device(name: str, known: Catalogue) -> Device:
@@ -39,6 +40,20 @@ def devices(names: Iterable[str], known: Catalogue) -> list[Device]:
 def device_names(names: Iterable[str], known: Catalogue) -> list[str]:
     """The catalogue names of the devices of typed names, each once."""
     return [item.name for item in devices(names, known)]
+
+
+def family(name: str) -> KernelFamily:
+    """The family of a typed name.
+
+    Raises:
+        SpecError: there is none.
+    """
+    from ..features.spec_io.words import read_family
+
+    try:
+        return read_family(name)[0]
+    except SpecError as error:
+        raise _with_list(error, "devices kernels") from error
 
 
 def kernel(family: str, words: Sequence[str]) -> dict[str, Any]:

@@ -182,6 +182,8 @@ def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) 
     Raises:
         SpecError: a word is none, its price no number from 0, or its device not among those that are estimated.
     """
+    from ...features.spec_io.words import read_device
+
     prices: dict[str, float] = {}
     for word in words:
         name, mark, text = word.partition("=")
@@ -191,7 +193,7 @@ def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) 
             amount = math.nan
         if not mark or not 0 <= amount < math.inf:
             raise SpecError(f"--price takes DEVICE=PRICE, such as h100-sxm=2.99, got {word!r}", field="price")
-        device = names.device(name, known).name
+        device = read_device(name, known)[0].name
         if device not in devices:
             raise SpecError(f"--price names {device}, which is not among the devices: {listed(devices)}", field="price")
         prices[device] = amount
