@@ -160,10 +160,10 @@ def _unique(words: Iterable[str]) -> list[str]:
 
 def _by_family(measured: Sequence[MeasuredKernel], device: Device) -> list[dict[str, Any]]:
     """What was measured on a device, a record per family."""
-    own = [item for item in measured if item.device == device.name]
+    on_device = [item for item in measured if item.device == device.name]
     records = []
-    for family in _unique(item.family for item in own):
-        of = [item for item in own if item.family == family]
+    for family in _unique(item.family for item in on_device):
+        of = [item for item in on_device if item.family == family]
         records.append({"family": family, "dtypes": _unique(item.dtype for item in of),
                         "impls": _unique(item.impl for item in of), "rows": sum(item.rows for item in of)})  # fmt: skip
     return records
@@ -177,16 +177,16 @@ def _list_devices(known: list[Device], measured: Sequence[MeasuredKernel]) -> No
     n_families = len({item.family for item in measured})
     for device in known:
         memory, tdp = device.fact("memory_b"), device.fact("tdp_w")
-        own = _by_family(measured, device)
+        records = _by_family(measured, device)
         about = Text(device.name)
-        if own:
-            rows = sum(record["rows"] for record in own)
-            families = [record["family"] for record in own]
-            which = " ".join(families) if len(own) <= _SHOWN else f"{len(own)} of {n_families} families"
-            dtypes = " ".join(_unique(dtype for record in own for dtype in record["dtypes"]))
+        if records:
+            rows = sum(record["rows"] for record in records)
+            families = [record["family"] for record in records]
+            which = " ".join(families) if len(records) <= _SHOWN else f"{len(records)} of {n_families} families"
+            dtypes = " ".join(_unique(dtype for record in records for dtype in record["dtypes"]))
             about.append(f"\n  {which}: {dtypes}; {rows:,} rows", "dim")
         table.add_row(
-            console.domain_mark(bool(own)), about, console.flops_per_s(device.peak_flops_per_s("bf16", "matrix")[0]),
+            console.domain_mark(bool(records)), about, console.flops_per_s(device.peak_flops_per_s("bf16", "matrix")[0]),
             "" if memory is None else console.num_bytes(memory),
             console.bytes_per_s(device.required("memory_bandwidth_b_per_s")), "" if tdp is None else f"{tdp:g} W",
         )  # fmt: skip
@@ -222,7 +222,7 @@ def this_device(name: str | None, known: Catalogue) -> str:
     if machine is None:
         raise SpecError(
             f"no device file matches this machine ({machine_name()}, {machine_id()}). Create one with "
-            "`kernelcast characterize --out my.yaml` and pass it with --device-file, or name a device with --device",
+            "`kernelcast measure machine --out my.yaml` and pass it with --device-file, or name a device with --device",
             field="device",
         )
     if machine.kind != "cpu":
@@ -261,7 +261,7 @@ def this_gpu(stated: str | None, index: int, known: Catalogue) -> tuple[Device, 
         # Also where --device names one: a board that calls itself otherwise has other clocks, limits or units.
         raise SpecError(
             f"GPU {index} calls itself {name!r}, which is in no device file; make one with "
-            "`kernelcast characterize --out my-gpu.yaml` and give it with --device-file",
+            "`kernelcast measure machine --out my-gpu.yaml` and give it with --device-file",
             field="device",
         ) from error
     if wanted is not None and wanted.name != gpu.name:
@@ -297,7 +297,7 @@ def refuse_other_machine(store: Store, device: Device, reader: NvmlReader | None
         if changes:
             raise SpecError(
                 f"{device.name} is not the machine that was measured under this name ({'; '.join(changes)}); rows of two "
-                "machines must not mix. Measure it under a name of its own (kernelcast characterize, --device-file), or give "
-                "another --store",
+                "machines must not mix. Measure it under a name of its own (kernelcast measure machine, --device-file), or "
+                "give another --store",
                 field="device",
             )

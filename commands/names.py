@@ -97,7 +97,7 @@ def complete_family(incomplete: str) -> list[str]:
 
 
 def complete_word(ctx: typer.Context, incomplete: str) -> list[str]:
-    """What may follow a kernel family: its sizes and settings, and the dtypes after `dtype=`."""
+    """What may follow a kernel family: its sizes, settings and dtypes; after `dtype=` and `variant=` what these may be."""
     from ..features.dtypes import DTYPES
     from ..features.spec_io.words import SETTINGS, read_family
 
@@ -105,11 +105,12 @@ def complete_word(ctx: typer.Context, incomplete: str) -> list[str]:
         family, _ = read_family(ctx.params.get("family") or ctx.params.get("what") or "")
     except SpecError:
         return []
-    words = [f"{name}=" for name in (*family.dim_names, *SETTINGS, *family.config)]
-    words += [f"{name}={dtype}" for name in ("dtype", "kv_dtype") for dtype in DTYPES]
-    words += [f"variant={name}" for name in family.variants if name]
-    whole = [word for word in words if not word.endswith("=")]
-    return [word for word in (whole if "=" in incomplete else words) if word.startswith(incomplete)]
+    if "=" in incomplete:
+        words = [f"{name}={dtype}" for name in ("dtype", "kv_dtype") for dtype in DTYPES]
+        words += [f"variant={name}" for name in family.variants if name]
+    else:
+        words = [*(f"{name}=" for name in (*family.dim_names, *SETTINGS, *family.config)), *DTYPES]
+    return [word for word in words if word.startswith(incomplete)]
 
 
 OneDevice = Annotated[

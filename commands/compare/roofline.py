@@ -53,6 +53,6 @@ def _show(spec: KernelSpec, result: Roofline) -> None:
         )  # fmt: skip
     screen.print(table)
     console.show_fact(
-        "ridge", "FLOP/B where the roof of the memory's bandwidth meets the peak; left of it memory binds"
+        "ridge", "FLOP/B; below it memory binds, above it compute"
     )
     tell_outside(roof.in_domain for roof in result.answers)

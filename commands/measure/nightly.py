@@ -1,4 +1,4 @@
-"""`kernelcast nightly` and `kernelcast nights`: one night of a plan, and what became of earlier ones."""
+"""`kernelcast measure nightly` and `kernelcast measure nights`: one night of a plan, and what became of earlier ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def nightly(
     if new and (resume or from_stage):
         raise SpecError("--new begins a new night; leave out --resume and --from", field="new")
     # Within a night a stage says what a store or campaign cannot do; here none was begun.
-    with console.plain_errors("nightly", "train"):
+    with console.plain_errors("measure nightly", "train"):
         from ...collectors.campaign import terminate_as_interrupt
         from ...nightly.record.plan_file import read_plan
 
@@ -77,7 +77,7 @@ def nights(
         console.print_json(summaries)
         return
     if not summaries:
-        console.note(f"no nights in {nights_dir()}; begin one with `kernelcast nightly PLAN.yaml`")
+        console.note(f"no nights in {nights_dir()}; begin one with `kernelcast measure nightly PLAN.yaml`")
         return
     from ...nightly.record.folders import is_running
 

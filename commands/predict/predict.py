@@ -148,6 +148,12 @@ def _show(spec: KernelSpec, device: Device, prediction: Prediction) -> None:
     for name, value in prediction.breakdown.items():
         table.add_row("         ", name, console.bar(value / longest), console.seconds(value))
     screen.print(table)
-    console.show_fact("method", prediction.method + ("" if prediction.in_domain else " — outside what was measured"))
+    inside = "inside" if prediction.in_domain else "outside"
+    screen.print(
+        Text.assemble(
+            ("method".ljust(10), "dim"), f"{prediction.method} — ",
+            console.domain_text(f"{inside} what was measured", prediction.in_domain),
+        ), soft_wrap=True,
+    )  # fmt: skip
     for remark in prediction.notes:
         console.show_fact("note", remark)

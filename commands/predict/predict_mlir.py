@@ -281,7 +281,7 @@ def predict_code(
     ] = None,
     as_json: console.Json = False,
 ) -> None:
-    """Predict registers, spills, shared memory, instructions and occupancy: kernelcast predict-code kernel.ttir
+    """Predict registers, spills, shared memory, instructions and occupancy: kernelcast predict code kernel.ttir
     --target sm_90.
     """
     from ...features.mlir.parse.parser_process import NativeReader

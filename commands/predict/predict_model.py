@@ -1,4 +1,4 @@
-"""`kernelcast predict-model`: what a whole model costs, from a file that lists its kernels."""
+"""`kernelcast predict model`: what a whole model costs, from a file that lists its kernels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def predict_model(
 ) -> None:
     """Predict what a whole model costs: kernels with counts in, latency, power and energy with intervals out.
 
-    kernelcast predict-model bert.yaml --device h100-sxm
+    kernelcast predict model bert.yaml --device h100-sxm
 
     Each kernel has a family, a dtype, its sizes, and as it likes a count, a name and what `predict` takes besides.
     """

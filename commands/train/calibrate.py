@@ -1,4 +1,4 @@
-"""`kernelcast suggest` and `kernelcast calibrate`: choose the cases to measure on a device, and adapt a model to their rows."""
+"""`kernelcast measure suggest` and `train calibrate`: choose cases to measure on a device, and adapt a model to their rows."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def calibrate(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Adapt a model to a device with 8 to 128 of its rows: kernelcast calibrate --data few.parquet --out my-model.
+    """Adapt a model to a device with 8 to 128 of its rows: kernelcast train calibrate --data few.parquet --out my-model.
 
-    `kernelcast suggest` says which cases to measure for it. Where `kernelcast characterize` ran, its file has some already:
-    --device-file my-gpu.yaml --descriptor my-gpu. Predictions for other devices do not change.
+    `kernelcast measure suggest` says which cases to measure for it. Where `kernelcast measure machine` ran, its file has some
+    already: --device-file my-gpu.yaml --descriptor my-gpu. Predictions for other devices do not change.
     """
-    with console.plain_errors("calibrate", "calibrate"):
+    with console.plain_errors("train calibrate", "calibrate"):
         from ...models.family_model.artifact import read_manifest
         from ...models.training.device_calibration import calibrate_to_devices
         from ...models.training.labelled_cases import labelled_files, with_descriptors
@@ -112,10 +112,11 @@ def suggest(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Suggest which cases to measure first on a device: kernelcast suggest --device l40s --n 32 --out cases.csv
+    """Suggest which cases to measure first on a device: kernelcast measure suggest --device l40s --n 32 --out cases.csv
 
     Lists what this project can run on one such device; --impl any lists all that the model knows. `kernelcast measure` runs
-    them there, or fill in latency_s, in seconds; then give the file to `kernelcast calibrate`. The most useful come first.
+    them there, or fill in latency_s, in seconds; then give the file to `kernelcast train calibrate`. The most useful come
+    first.
     """
     from ..predict.predict_table import check_table, write_table
 
@@ -123,7 +124,7 @@ def suggest(
         check_table(out_file)
     devices = console.read_catalogue(device_file)
     target = names.device(device, devices)
-    with console.plain_errors("suggest", "calibrate"):
+    with console.plain_errors("measure suggest", "calibrate"):
         from ...models.selection.suggest import suggest as find
 
         pool = None if candidates is None else _read_candidates(candidates, target.name, family)
@@ -148,7 +149,7 @@ def suggest(
     if out_file is not None:
         console.note(
             f"written to {out_file}: `kernelcast measure {out_file}` on that machine, or fill in latency_s (in seconds), then "
-            f"`kernelcast calibrate --data FILE --out DIR`"
+            f"`kernelcast train calibrate --data FILE --out DIR`"
         )
         console.note("add --skip-bad-rows if you leave some of them empty")
 

@@ -1,4 +1,4 @@
-"""`kernelcast evaluate` and `kernelcast learning-curve`."""
+"""`kernelcast evaluate` and `kernelcast evaluate curve`."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def learning_curve(
     as_json: console.Json = False,
 ) -> None:
     """Show how errors fall with what was measured: train on more and more rows, judge by the same ones."""
-    with console.plain_errors("learning-curve", "train"):
+    with console.plain_errors("evaluate curve", "train"):
         from ...models.evaluation.learning_curve import curves_html, learning_curve_files
         from ...models.training.training import DEFAULT_REGRESSOR
 

@@ -125,8 +125,8 @@ def train_mlir(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Train a model of whole MLIR programs on measured ones: kernelcast train-mlir --data programs/ --out my-model."""
-    with console.plain_errors("train-mlir", "train"):
+    """Train a model of whole MLIR programs on measured ones: kernelcast train mlir --data programs/ --out my-model."""
+    with console.plain_errors("train mlir", "train"):
         from ...workloads.mlir.learned.training import TrainingConfig, train_modules
 
         with console.progress_bar() as progress:
@@ -169,8 +169,8 @@ def train_triton(
     rounds: Annotated[int, typer.Option(min=1, help="Trees of each member.")] = 300,
     as_json: console.Json = False,
 ) -> None:
-    """Train a model of compiled code on Triton programs: kernelcast train-triton --out my-model."""
-    with console.plain_errors("train-triton", "train"):
+    """Train a model of compiled code on Triton programs: kernelcast train triton --out my-model."""
+    with console.plain_errors("train triton", "train"):
         from ...workloads.mlir.triton.training import TrainingConfig, train_labels
 
         with console.progress_bar() as progress:
@@ -215,7 +215,7 @@ def train_tuning(
     folder = out_dir if out_dir is not None else home_dir() / "tuning"
     if out_dir is not None:
         console.check_folder(folder)
-    with console.plain_errors("train-tuning", "train"):
+    with console.plain_errors("train tuning", "train"):
         from ...models.tuning.training import train_files
 
         with console.progress_bar() as progress:
@@ -262,14 +262,14 @@ def export_ops(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Export small models of single operations for compiler passes: kernelcast export-ops --device my-gpu.
+    """Export small models of single operations for compiler passes: kernelcast train export-ops --device my-gpu.
 
     They are taught by the model: your own with --model, or the champion. Takes minutes.
     """
     folder = home_dir() / "tuning" if out_dir is None else out_dir
     if out_dir is not None:
         console.check_folder(folder)
-    with console.plain_errors("export-ops", "train"):
+    with console.plain_errors("train export-ops", "train"):
         from ...features.tuning.family_kinds import VARIANT_CODES
         from ...models.predict.predictor import load_predictor
         from ...models.tuning.distillation import TrainingConfig, export_files
