@@ -40,24 +40,6 @@ def known_interval(interval: Interval | None) -> answers.Interval | None:
     return None if interval is None else answers.Interval(interval.value, interval.lower, interval.upper)
 
 
-def prediction_answer(spec: KernelSpec, device: str, prediction: Prediction) -> answers.Prediction:
-    """A prediction as it is sent."""
-    latency, power, energy = prediction.latency_s, prediction.power_w, prediction.energy_j
-    return answers.Prediction(
-        family=spec.family,
-        device=device,
-        latency_s=answers.Interval(latency.value, latency.lower, latency.upper),
-        power_w=None if power is None else answers.Interval(power.value, power.lower, power.upper),
-        energy_j=None if energy is None else answers.Interval(energy.value, energy.lower, energy.upper),
-        coverage=prediction.coverage,
-        bound=prediction.bound,
-        breakdown=dict(prediction.breakdown),
-        method=prediction.method,
-        in_domain=prediction.in_domain,
-        notes=list(prediction.notes),
-    )
-
-
 def interval_columns(columns: TargetColumns) -> answers.Intervals:
     """Columns as lists; a NaN is encoded as null."""
     return answers.Intervals(columns.value.tolist(), columns.lower.tolist(), columns.upper.tolist())
@@ -74,6 +56,24 @@ def text_column(column: Any) -> answers.Words:
         return answers.Words(list(column.words), column.code.tolist())
     number = {text: i for i, text in enumerate(dict.fromkeys(column))}
     return answers.Words(list(number), list(map(number.__getitem__, column)))
+
+
+def prediction_answer(spec: KernelSpec, device: str, prediction: Prediction) -> answers.Prediction:
+    """A prediction as it is sent."""
+    latency, power, energy = prediction.latency_s, prediction.power_w, prediction.energy_j
+    return answers.Prediction(
+        family=spec.family,
+        device=device,
+        latency_s=answers.Interval(latency.value, latency.lower, latency.upper),
+        power_w=None if power is None else answers.Interval(power.value, power.lower, power.upper),
+        energy_j=None if energy is None else answers.Interval(energy.value, energy.lower, energy.upper),
+        coverage=prediction.coverage,
+        bound=prediction.bound,
+        breakdown=dict(prediction.breakdown),
+        method=prediction.method,
+        in_domain=prediction.in_domain,
+        notes=list(prediction.notes),
+    )
 
 
 def whole_answer(device: str, whole: WholeModelPrediction) -> answers.WholeModelPrediction:

@@ -1,8 +1,4 @@
-"""POST /v1/compare and /v1/roofline: one kernel on devices side by side.
-
-A comparison has what a million calls cost where prices are given; a roofline has the kernel's intensity, the analytic limits,
-and what it attains.
-"""
+"""POST /v1/compare and /v1/roofline: one kernel on devices side by side."""
 
 from __future__ import annotations
 
@@ -10,9 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ...features.device import Device
 from ...features.errors import SpecError
-from ...workloads.compare import side_by_side
-from ...workloads.compare.side_by_side import on_device
+from ...workloads.compare import devices as side_by_side
+from ...workloads.compare.across import on_device
 from ..predict.thread_endpoint import Call, refusal_problem
 from .request import AcrossDevices, check_peaks, read_across, read_prices, read_root
 
@@ -34,15 +31,18 @@ def compare(call: Call, body: bytes) -> bytes:
     request = read_across(complete, catalogue, "price_per_hour")
     prices = read_prices(root.get("price_per_hour"), catalogue, request.devices)
     try:
-        comparison = side_by_side.compare(
+        result = side_by_side.compare(
             call.loaded.predictor, request.spec, request.devices, coverage=request.coverage, prices=prices
         )
     except SpecError as error:
         raise refusal_problem(error, "family") from error
-    _count(
-        call, request, [None if cost.prediction is None else cost.prediction.in_domain for cost in comparison.answers]
-    )
-    return msgspec.json.encode(comparison)
+    able = [
+        (device, item.prediction.in_domain)
+        for device, item in zip(request.devices, result.answers, strict=True)
+        if item.prediction is not None
+    ]
+    _count(call, request, able)
+    return msgspec.json.encode(result)
 
 
 def roofline(call: Call, body: bytes) -> bytes:
@@ -51,24 +51,21 @@ def roofline(call: Call, body: bytes) -> bytes:
     Raises:
         ProblemError: the request is not acceptable.
     """
-    catalogue = call.loaded.catalogue
-    request = read_across(read_root(body, _WANTED), catalogue, most=MAX_CURVES)
-    check_peaks(request)
+    request = read_across(read_root(body, _WANTED), call.loaded.catalogue, most=MAX_CURVES)
+    check_peaks(request.spec, request.devices)
     try:
-        roofs = side_by_side.roofline(
-            call.loaded.predictor, catalogue, request.spec, request.devices, coverage=request.coverage
-        )
+        result = side_by_side.roofline(call.loaded.predictor, request.spec, request.devices, coverage=request.coverage)
     except SpecError as error:
         raise refusal_problem(error, "family") from error
-    _count(call, request, [roof.in_domain for roof in roofs.answers])
-    return msgspec.json.encode(roofs)
-
-
-def _count(call: Call, request: AcrossDevices, in_domain: Sequence[bool | None]) -> None:
-    """Count the predictions, of which `in_domain` has a None where a device was refused, and the specs they are of."""
-    spec = request.spec
-    predicted = [(device, is_in) for device, is_in in zip(request.devices, in_domain, strict=True) if is_in is not None]
-    call.metrics.count_predictions((spec.family, device.name, is_in) for device, is_in in predicted)
-    call.metrics.count_usage(
-        [on_device(spec, device) for device, _ in predicted], [device.name for device, _ in predicted]
+    _count(
+        call, request, [(device, item.in_domain) for device, item in zip(request.devices, result.answers, strict=True)]
     )
+    return msgspec.json.encode(result)
+
+
+def _count(call: Call, request: AcrossDevices, answered: Sequence[tuple[Device, bool]]) -> None:
+    """Count the spec's predictions on devices, with whether each is inside the domain."""
+    family = request.spec.family
+    call.metrics.count_predictions((family, device.name, in_domain) for device, in_domain in answered)
+    specs = [on_device(request.spec, device) for device, _ in answered]
+    call.metrics.count_usage(specs, [device.name for device, _ in answered])

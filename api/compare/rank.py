@@ -10,10 +10,9 @@ import msgspec
 
 from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
-from ...features.kernel import KernelSpec
-from ...features.spec_io.reading import SPEC_FIELDS, kind_of, read_spec, shown_name
+from ...features.spec_io.reading import SPEC_FIELDS, read_spec, shown_name
 from ...models.tuning.model_file import ModelFileError
-from ...workloads.compare.rank import DEFAULT_TOP, RankedKernel, RankRequest, rank
+from ...workloads.compare.rank import DEFAULT_TOP, RankQuestion, rank, rank_question, read_config
 from ..predict.thread_endpoint import Call, refusal_problem
 from ..transport.bodies import read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import (
@@ -27,23 +26,20 @@ from ..transport.problems import (
 )
 
 _log = logging.getLogger("kernelcast.api")
-MAX_TOP = 1000
-FIELDS = (*(name for name in SPEC_FIELDS if name != "config"), "configs", "top", "coverage")
-_WANTED = '{"family": …, "device": …, "dtype": …, "sizes": {…}, "impl": …}'
 
 
 def answer(call: Call, body: bytes) -> bytes:
     """The JSON answer to a JSON request.
 
     Raises:
-        ProblemError: the request is not acceptable; 503 where the tuning model's file is damaged: what is wrong with it is for
-            the log, as it names a place of the server.
+        ProblemError: the request is not acceptable; 503 where the file of a tuning model is damaged.
     """
-    request, coverage = read_rank(body, call.loaded.catalogue, call.settings.max_specs)
+    question = read_rank(body, call.loaded.catalogue, call.settings.max_specs)
     try:
-        ranking = rank(call.loaded.predictor, call.loaded.catalogue, request, coverage=coverage)
+        ranking = rank(call.loaded.predictor, question)
     except ModelFileError as error:
-        kind = "" if request.problem is None else request.problem.kind.name
+        # What is wrong with the file is for the log, as it names a place of the server.
+        kind = question.problem.kind.name if question.problem is not None else "this kernel"
         _log.exception("the tuning model of %s cannot be used", kind)
         raise ProblemError(503, f"the tuning model of {kind} is damaged; the server's log says more") from error
     except SpecError as error:
@@ -52,12 +48,16 @@ def answer(call: Call, body: bytes) -> bytes:
     call.metrics.count_predictions(
         (ranking.family, ranking.device, config.in_domain) for config in ranking.ranked if config.in_domain is not None
     )
-    call.metrics.count_usage(request.specs, [ranking.device] * len(request.specs))
+    call.metrics.count_usage(question.specs, [ranking.device] * len(question.specs))
     return msgspec.json.encode(ranking)
 
 
-def read_rank(body: bytes, catalogue: Catalogue, max_specs: int) -> tuple[RankRequest, float]:
-    """The request in a JSON body, and the coverage of its intervals.
+FIELDS = (*(name for name in SPEC_FIELDS if name != "config"), "configs", "top", "coverage")
+_WANTED = '{"family": …, "device": …, "dtype": …, "sizes": {…}, "impl": …}'
+
+
+def read_rank(body: bytes, catalogue: Catalogue, max_specs: int) -> RankQuestion:
+    """The request in a JSON body.
 
     Raises:
         ProblemError: 400 for a body that is not JSON, 413 for too many configurations, 422 naming what is wrong.
@@ -78,31 +78,26 @@ def read_rank(body: bytes, catalogue: Catalogue, max_specs: int) -> tuple[RankRe
         raise ProblemError(413, f"{len(configs)} configurations in one request; at most {max_specs} are allowed")
     refuse_duplicate_names(body, root, [root, *(configs or ())])
     coverage, top = read_coverage(root), root.get("top", DEFAULT_TOP)
-    if type(top) is not int or not 1 <= top <= MAX_TOP:
-        raise invalid_field("top", f"must be a whole number between 1 and {MAX_TOP}")
     plain = {name: value for name, value in root.items() if name in SPEC_FIELDS}
-    kernel = naming_field(lambda: RankedKernel.read(plain, catalogue))
-    if configs is None:
-        return naming_field(lambda: kernel.with_known_configs(top)), coverage
-    specs = _read_configs(plain | {"timing": kernel.spec.timing}, configs, catalogue)
-    return kernel.with_specs(specs, top), coverage
+    if configs is not None:
+        _check_configs(plain, configs, catalogue)
+    return naming_field(lambda: rank_question(plain, catalogue, configs, top=top, coverage=coverage))
 
 
-def _read_configs(plain: Mapping[str, Any], configs: list[Any], catalogue: Catalogue) -> list[KernelSpec]:
-    specs: list[KernelSpec] = []
+def _check_configs(plain: Mapping[str, Any], configs: list[Any], catalogue: Catalogue) -> None:
+    """Refuse configurations that are none, where their spec is one.
+
+    Raises:
+        ProblemError: 422 naming every one, at most `MAX_LISTED`.
+    """
+    naming_field(lambda: read_spec(plain, catalogue))
     errors: list[FieldProblem] = []
     for index, config in enumerate(configs):
-        path = f"configs[{index}]"
-        if not isinstance(config, dict):
-            errors.append(FieldProblem(path, f"must be an object of whole numbers, not {kind_of(config)}"))
-        else:
-            try:
-                specs.append(read_spec({**plain, "config": config}, catalogue)[0])
-            except SpecError as error:
-                field = (error.field or "").removeprefix("config").removeprefix(".")
-                errors.append(field_problem(error, f"{path}.{field}" if field else path))
+        try:
+            read_config(plain, index, config, catalogue)
+        except SpecError as error:
+            errors.append(field_problem(error, error.field or ""))
         if len(errors) == MAX_LISTED:
             break
     if errors:
         raise invalid(errors)
-    return specs

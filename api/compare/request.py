@@ -5,20 +5,18 @@ What stands side by side has one timing: where the spec gives none, all of it is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...features.device import Catalogue, Device
-from ...features.errors import SpecError, listed
+from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
-from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
-from ...workloads.compare.side_by_side import read_bare, why_refused
+from ...features.spec_io.reading import kind_of
+from ...workloads.compare import across
+from ...workloads.compare.across import read_bare, why_refused
 from ..transport.bodies import MAX_DEVICES, named_devices, read_coverage, read_object, refuse_duplicate_names
-from ..transport.problems import FieldProblem, field_problem, invalid, invalid_field
-
-MAX_PRICE = 1e9
-"""Highest price of an hour that is taken, so that costs stay finite."""
+from ..transport.problems import FieldProblem, field_problem, invalid, invalid_field, naming_field
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def read_devices(names: Any, catalogue: Catalogue, most: int) -> list[Device]:
     return devices
 
 
-def check_peaks(request: AcrossDevices) -> None:
+def check_peaks(spec: KernelSpec, devices: Sequence[Device]) -> None:
     """Refuse devices that have no peak for the spec's dtype.
 
     Raises:
@@ -89,38 +87,17 @@ def check_peaks(request: AcrossDevices) -> None:
     """
     errors = [
         FieldProblem(f"devices[{index}]", reason)
-        for index, device in enumerate(request.devices)
-        if (reason := why_refused(request.spec, device)) is not None
+        for index, device in enumerate(devices)
+        if (reason := why_refused(spec, device)) is not None
     ]
     if errors:
         raise invalid(errors)
 
 
-def read_prices(raw: Any, catalogue: Catalogue, devices: list[Device]) -> dict[str, float]:
+def read_prices(raw: Any, catalogue: Catalogue, devices: Sequence[Device]) -> dict[str, float]:
     """The price of an hour of each device that has one, by catalogue name.
 
     Raises:
         ProblemError: 422 naming what is no price, or no device that is compared.
     """
-    if raw is None:
-        return {}
-    if not isinstance(raw, dict):
-        raise invalid_field("price_per_hour", f"must be an object of prices by device, not {kind_of(raw)}")
-    compared = [device.name for device in devices]
-    prices: dict[str, float] = {}
-    for name, price in raw.items():
-        path = f"price_per_hour.{shown_name(name)}"
-        try:
-            device = catalogue.get(name[:MAX_TEXT]).name
-        except SpecError as error:
-            raise invalid([field_problem(error, path)]) from error
-        if device not in compared:
-            raise invalid_field(path, f"{device} is not among the compared devices: {listed(compared)}")
-        if device in prices:
-            raise invalid_field(path, f"{device} has two prices")
-        if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price <= MAX_PRICE:
-            is_number = isinstance(price, int | float) and not isinstance(price, bool)
-            shown = shown_name(price) if is_number else kind_of(price)
-            raise invalid_field(path, f"a price is a number from 0 to {MAX_PRICE:g}, got {shown}")
-        prices[device] = float(price)
-    return prices
+    return naming_field(lambda: across.read_prices(raw, catalogue, devices))

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ...features.kernel import KernelSpec
 
 _SHOWN = 20
+MOST_CURVES = 8
+"""Most devices of a plot or a roofline: as many as can be told apart."""
 
 
 def compare(
@@ -35,7 +37,7 @@ def compare(
     kernelcast compare gemm 4096x4096x4096 bf16 --device h100 --device l40s --device mi300x
     """
     from ...models.predict.predictor import load_predictor
-    from ...workloads.compare import side_by_side
+    from ...workloads.compare.devices import compare as compared
     from ..predict.estimate import read_prices
 
     known = console.read_catalogue(device_file)
@@ -43,7 +45,7 @@ def compare(
     devices = names.devices(device, known) if device else list(known)
     prices = read_prices(price or (), [item.name for item in devices], known)
     predictor = load_predictor(console.model_dir(model), known)
-    comparison = fastest_first(side_by_side.compare(predictor, spec, devices, coverage=coverage, prices=prices))
+    comparison = fastest_first(compared(predictor, spec, devices, coverage=coverage, prices=prices))
     if as_json:
         console.print_json(comparison)
     else:
@@ -56,25 +58,25 @@ def read_spec(family: str, words: list[str] | None) -> KernelSpec:
     Raises:
         SpecError: a word means nothing of the family, or the sizes cannot be.
     """
-    from ...workloads.compare.side_by_side import read_bare
+    from ...workloads.compare.across import read_bare
 
     return read_bare(names.kernel(family, words or []))
 
 
-def able_devices(device: list[str] | None, known: Catalogue, spec: KernelSpec, most: int) -> list[Device]:
-    """The named devices, one to `most`, all of which have a peak for the kernel's dtype.
+def able_devices(device: list[str] | None, known: Catalogue, spec: KernelSpec) -> list[Device]:
+    """The named devices, one to `MOST_CURVES`, all of which have a peak for the kernel's dtype.
 
     Raises:
         SpecError: none or too many are named, or one cannot be asked.
     """
     from ...features.errors import SpecError
-    from ...workloads.compare.side_by_side import why_refused
+    from ...workloads.compare.across import why_refused
 
     devices = names.devices(device or (), known)
     if not devices:
         raise SpecError("name a device with --device; `kernelcast devices` lists them", field="device")
-    if len(devices) > most:
-        raise SpecError(f"at most {most} devices can be told apart; {len(devices)} were given", field="device")
+    if len(devices) > MOST_CURVES:
+        raise SpecError(f"at most {MOST_CURVES} devices can be told apart; {len(devices)} were given", field="device")
     for item in devices:
         if (reason := why_refused(spec, item)) is not None:
             raise SpecError(reason, field="device")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,20 +32,19 @@ def rank(
     kernelcast compare rank gemm 4096x4096x4096 fp16 --device h200 impl=triton
     """
     from ...models.predict.predictor import load_predictor
-    from ...workloads.compare.rank import RankedKernel
     from ...workloads.compare.rank import rank as ranked_by
+    from ...workloads.compare.rank import rank_question
 
     known = console.read_catalogue(device_file)
     plain = names.kernel(family, words or [])
     if plain["config"]:
         raise SpecError(f"{listed(plain['config'])} is what is ranked; leave it out", field="config")
-    kernel = RankedKernel.read(plain | {"device": names.device(device, known).name}, known)
-    request = kernel.with_known_configs(top)
-    result = ranked_by(load_predictor(console.model_dir(model), known), known, request, coverage=coverage)
+    question = rank_question(plain | {"device": names.device(device, known).name}, known, top=top, coverage=coverage)
+    result = ranked_by(load_predictor(console.model_dir(model), known), question)
     if as_json:
         console.print_json(result)
     else:
-        _show(kernel.spec, result)
+        _show(replace(question.specs[0], config=()), result)
 
 
 def _show(spec: KernelSpec, result: Ranking) -> None:

@@ -26,14 +26,13 @@ def roofline(
     kernelcast compare roofline gemm 4096x4096x4096 bf16 --device h100 --device l40s
     """
     from ...models.predict.predictor import load_predictor
-    from ...workloads.compare import side_by_side
-    from ...workloads.compare.sweep import MAX_CURVES
+    from ...workloads.compare.devices import roofline as roofline_of
 
     known = console.read_catalogue(device_file)
     spec = read_spec(family, words)
-    devices = able_devices(device, known, spec, MAX_CURVES)
+    devices = able_devices(device, known, spec)
     predictor = load_predictor(console.model_dir(model), known)
-    result = side_by_side.roofline(predictor, known, spec, devices, coverage=coverage)
+    result = roofline_of(predictor, spec, devices, coverage=coverage)
     if as_json:
         console.print_json(result)
     else:
@@ -52,7 +51,5 @@ def _show(spec: KernelSpec, result: Roofline) -> None:
             f"{100 * roof.of_limit:.0f} %",
         )  # fmt: skip
     screen.print(table)
-    console.show_fact(
-        "ridge", "FLOP/B; below it memory binds, above it compute"
-    )
+    console.show_fact("ridge", "FLOP/B; below it memory binds, above it compute")
     tell_outside(roof.in_domain for roof in result.answers)

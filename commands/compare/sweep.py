@@ -14,6 +14,7 @@ from .compare import able_devices
 if TYPE_CHECKING:
     from ...client.answers import Sweep
     from ...features.kernel import KernelSpec
+    from ...workloads.compare.sweep import Swept
 
 _MOST_ROWS, _WIDEST = 9, 100
 """Values that the table under the plot has, and cells of the plot."""
@@ -41,7 +42,6 @@ def sweep(
     kernelcast compare sweep softmax rows=128,1024,8192 cols=4k fp16 --device h100 --of energy
     """
     from ...models.predict.predictor import load_predictor
-    from ...workloads.compare.sweep import MAX_CURVES, read_swept_specs
     from ...workloads.compare.sweep import sweep as swept_by
 
     if of not in _TARGETS:
@@ -50,11 +50,11 @@ def sweep(
     word, others = _swept_word(words or [])
     plain = names.kernel(family, others)
     try:
-        swept = read_swept_specs(plain, _fields(plain["family"], word, points, linear))
+        swept = _swept(plain, word, points, linear)
     except SpecError as error:
         at_fault = (error.field or "").startswith("sweep")
         raise SpecError(f"{word}: {error}" if at_fault else str(error), field=error.field) from error
-    devices = able_devices(device, known, swept.specs[0], MAX_CURVES)
+    devices = able_devices(device, known, swept.specs[0])
     result = swept_by(load_predictor(console.model_dir(model), known), swept, devices, coverage=coverage)
     if as_json:
         console.print_json(result)
@@ -77,19 +77,24 @@ def _swept_word(words: Sequence[str]) -> tuple[str, list[str]]:
     return swept[0], [word for word in words if word != swept[0]]
 
 
-def _fields(family: str, word: str, points: int, linear: bool) -> dict[str, Any]:
-    """The fields of a sweep that a word says."""
+def _swept(plain: dict[str, Any], word: str, points: int, linear: bool) -> Swept:
+    """The kernel along what a word says.
+
+    Raises:
+        SpecError: what is wrong; `field` begins with `sweep` where it is the word.
+    """
     from ...features.kernel import get_family
     from ...features.spec_io.words import read_number
+    from ...workloads.compare.sweep import swept_range, swept_values
 
     name, _, text = word.partition("=")
-    known = (*get_family(family).dim_names, *get_family(family).config)
-    dim = name if name in known else name.lower()
+    family = get_family(plain["family"])
+    dim = name if name in (*family.dim_names, *family.config) else name.lower()
     low, dots, high = text.partition("..")
-    if dots:
-        ends = {"from": read_number(low, f"{dim} from"), "to": read_number(high, f"{dim} to")}
-        return {"dim": dim, **ends, "points": points, "scale": "linear" if linear else "log"}
-    return {"dim": dim, "values": sorted({read_number(value, dim) for value in console.words(text)})}
+    if not dots:
+        return swept_values(plain, dim, sorted({read_number(value, dim) for value in console.words(text)}))
+    ends = {"from": read_number(low, f"{dim} from"), "to": read_number(high, f"{dim} to")}
+    return swept_range(plain, dim, {**ends, "points": points, "scale": "linear" if linear else "log"})
 
 
 def _show(spec: KernelSpec, result: Sweep, of: str, *, is_log: bool) -> None:

@@ -1,1 +1,1 @@
-"""One kernel compared: on devices side by side, along one of its sizes, and among its configurations."""
+"""One kernel on devices, along a size or in configurations, side by side: beneath the service, the command line and Python"""

@@ -1,4 +1,4 @@
-"""A kernel along one of its sizes or knobs: the values to look at, and a curve per device."""
+"""How time, power and energy of a kernel change along one of its sizes or knobs, on devices side by side."""
 
 from __future__ import annotations
 
@@ -13,33 +13,26 @@ from ...features.batch.cases import Cases
 from ...features.device import Device
 from ...features.errors import SpecError, listed
 from ...features.kernel import MAX_DIM, KernelFamily, KernelSpec, get_family
-from ...features.spec_io.reading import DEFAULT_COVERAGE, MAX_TEXT, kind_of, shown_name
+from ...features.spec_io.reading import MAX_TEXT, kind_of
 from ...models.predict.prediction import Predictor
 from ..answers import interval_columns, known_columns, text_column
-from .side_by_side import BARE_NEEDED, on_device, read_bare
-
-MAX_CURVES = 8
-"""Most devices of a sweep: as many as can be told apart in one plot."""
+from .across import BARE_NEEDED, check_peaks, on_device, read_bare
 
 MAX_POINTS = 512
 SCALES = ("log", "linear")
-RANGE_FIELDS = ("dim", "from", "to", "points", "scale")
-VALUES_FIELDS = ("dim", "values")
 _DEFAULT_POINTS = 64
 _MAX_STEPS = 256
 """How far a number that the family refuses is moved to one that it takes."""
 
-_EXAMPLE = '{"dim": "m", "from": 1, "to": 8192, "points": 64, "scale": "log"}'
-
 
 @dataclass(frozen=True, slots=True)
-class SweptSpecs:
-    """A spec at every value of what varies.
+class Swept:
+    """A spec along one of its sizes or knobs.
 
     Attributes:
         dim: The size or knob that varies.
         values: Its values, ascending where they were spread over a range.
-        specs: The spec at each value.
+        specs: The spec at each value, with a timing.
     """
 
     dim: str
@@ -47,58 +40,26 @@ class SweptSpecs:
     specs: list[KernelSpec]
 
 
-def check_sweep(sweep: Any) -> Mapping[str, Any]:
-    """The fields of a sweep, whose names are checked.
+def sweep(predictor: Predictor, swept: Swept, devices: Sequence[Device], *, coverage: float = 0.9) -> answers.Sweep:
+    """A curve for each device, in their order.
 
     Raises:
-        SpecError: it is no object, or has a field that it does not take; `field` is the path, such as `sweep.dim`.
+        SpecError: a device has no peak for the dtype, or the model does not know the family or the coverage.
     """
-    if not isinstance(sweep, Mapping):
-        raise SpecError(f"must be an object such as {_EXAMPLE}, not {kind_of(sweep)}", field="sweep")
-    taken = VALUES_FIELDS if "values" in sweep else RANGE_FIELDS
-    for name in sweep:
-        if name not in taken:
-            raise SpecError(
-                "cannot be combined with `values`; send one or the other"
-                if name in RANGE_FIELDS
-                else f"unknown field; it takes {listed(RANGE_FIELDS)}, or {listed(VALUES_FIELDS)}",
-                field=f"sweep.{shown_name(name)}",
-            )
-    return sweep
-
-
-def read_swept_specs(plain: Mapping[str, Any], sweep: Mapping[str, Any], *extra: str) -> SweptSpecs:
-    """The specs of plain fields without a device along a sweep; `extra` names fields of `plain` to pass over.
-
-    Raises:
-        SpecError: what is wrong; `field` is the path, such as `sweep.from` or `sizes.n`.
-    """
-    swept = _SweptSpec.from_fields(plain, sweep.get("dim"), extra)
-    values, specs = _values_from_list(swept, sweep["values"]) if "values" in sweep else _values_from_range(swept, sweep)
-    return SweptSpecs(swept.dim, values, specs)
-
-
-def sweep(
-    predictor: Predictor, swept: SweptSpecs, devices: Sequence[Device], *, coverage: float = DEFAULT_COVERAGE
-) -> answers.Sweep:
-    """A curve per device, in their order.
-
-    Raises:
-        SpecError: the model does not know the family or the coverage, or a device has no peak for the dtype.
-    """
-    curves = [_curve(predictor, cases_on(swept, device), coverage) for device in devices]
+    check_peaks(swept.specs[0], devices)
+    curves = [_curve(predictor, swept.specs, device, coverage) for device in devices]
     return answers.Sweep(swept.dim, swept.specs[0].timing, swept.values, curves)
 
 
-def cases_on(swept: SweptSpecs, device: Device) -> Cases:
-    """The specs in columns, as they run on a device."""
-    return Cases.from_specs([on_device(spec, device) for spec in swept.specs], [device.name] * len(swept.specs))
+def cases_on(specs: Sequence[KernelSpec], device: Device) -> Cases:
+    """The specs as they run on a device."""
+    return Cases.from_specs([on_device(spec, device) for spec in specs], [device.name] * len(specs))
 
 
-def _curve(predictor: Predictor, cases: Cases, coverage: float) -> answers.Curve:
-    predictions = predictor.predict_cases(cases, coverage=coverage)
+def _curve(predictor: Predictor, specs: Sequence[KernelSpec], device: Device, coverage: float) -> answers.Curve:
+    predictions = predictor.predict_cases(cases_on(specs, device), coverage=coverage)
     return answers.Curve(
-        device=str(cases.device[0]),
+        device=device.name,
         latency_s=interval_columns(predictions.targets["latency_s"]),
         power_w=known_columns(predictions.targets["power_w"]),
         energy_j=known_columns(predictions.targets["energy_j"]),
@@ -109,18 +70,88 @@ def _curve(predictor: Predictor, cases: Cases, coverage: float) -> answers.Curve
     )
 
 
+def swept_values(plain: Mapping[str, Any], dim: Any, values: Any, *extra: str) -> Swept:
+    """A spec at a list of values, each once, in the order given.
+
+    Args:
+        plain: the fields of a spec without its device; the size or knob that varies may be left out.
+        dim: the size or knob.
+        values: one to `MAX_POINTS` whole numbers.
+        *extra: fields of `plain` to pass over.
+
+    Raises:
+        SpecError: what is wrong; `field` is a path within the spec, `sweep.dim` or `sweep.values[3]`.
+    """
+    if not isinstance(values, Sequence) or isinstance(values, str) or not 1 <= len(values) <= MAX_POINTS:
+        is_list = isinstance(values, Sequence) and not isinstance(values, str)
+        got = f"{len(values)} values" if is_list else kind_of(values)
+        raise SpecError(f"values must be a list of one to {MAX_POINTS} whole numbers, not {got}", field="sweep.values")
+    spec = _SweptSpec.of(plain, dim, extra)
+    specs: dict[int, KernelSpec] = {}
+    for index, value in enumerate(values):
+        try:
+            at = spec.spec_at(value)
+        except SpecError as error:
+            place = f"sweep.values[{index}]"
+            path = place if spec.inconsistent_sizes(value) else spec.path(error, place)
+            raise SpecError(str(error), field=path) from error
+        specs.setdefault(int(value), at)
+    return Swept(spec.dim, list(specs), list(specs.values()))
+
+
+def swept_range(plain: Mapping[str, Any], dim: Any, span: Mapping[str, Any], *extra: str) -> Swept:
+    """A spec at whole numbers spread over a range, each once, moved to the nearest that the family takes.
+
+    Args:
+        plain: the fields of a spec without its device; the size or knob that varies may be left out.
+        dim: the size or knob.
+        span: `from` and `to`, and as needed `points` (64) and `scale`, one of `SCALES`.
+        *extra: fields of `plain` to pass over.
+
+    Raises:
+        SpecError: what is wrong; `field` is a path within the spec, or such as `sweep.from`.
+    """
+    swept = _SweptSpec.of(plain, dim, extra)
+    scale = span.get("scale", "log")
+    if scale not in SCALES:
+        raise SpecError(f"scale must be one of {listed(SCALES)}", field="sweep.scale")
+    least = max(swept.least, 1) if scale == "log" else swept.least
+    low = _whole_number(span, "from", least, MAX_DIM)
+    high = _whole_number(span, "to", least, MAX_DIM)
+    points = _whole_number(span, "points", 1, MAX_POINTS, _DEFAULT_POINTS)
+    if high < low:
+        raise SpecError(f"`to` must be at least `from`, which is {low}, got {high}", field="sweep.to")
+    spread = np.geomspace if scale == "log" else np.linspace
+    wanted = np.unique(np.rint(spread(low, high, points)).astype(np.int64)).tolist()
+    specs: dict[int, KernelSpec] = {}
+    first: SpecError | None = None
+    for value in wanted:
+        try:
+            specs[value] = swept.spec_at(value)
+        except SpecError as error:
+            first = first or error
+            if (sizes := swept.inconsistent_sizes(value)) is None:
+                break
+            specs |= _nearest(swept, sizes, low, high)
+    if not specs:
+        assert first is not None  # noqa: S101 - there is at least one wanted value, and none was taken
+        raise SpecError(str(first), field=swept.path(first, "sweep")) from first
+    values = sorted(specs)
+    return Swept(swept.dim, values, [specs[value] for value in values])
+
+
 @dataclass(frozen=True, slots=True)
 class _SweptSpec:
     """The fields of a spec without the one that is swept: a size, or a knob of its configuration."""
 
     plain: Mapping[str, Any]
-    extra: tuple[str, ...]
     family: KernelFamily
     dim: str
     group: str
+    extra: tuple[str, ...]
 
     @classmethod
-    def from_fields(cls, plain: Mapping[str, Any], dim: Any, extra: tuple[str, ...]) -> _SweptSpec:
+    def of(cls, plain: Mapping[str, Any], dim: Any, extra: tuple[str, ...]) -> _SweptSpec:
         for name in BARE_NEEDED:
             if name not in plain:
                 raise SpecError(f"{name} is missing; a spec needs {listed(BARE_NEEDED)}", field=name)
@@ -131,9 +162,10 @@ class _SweptSpec:
         if not isinstance(dim, str) or dim not in known:
             shown = repr(dim[:MAX_TEXT]) if isinstance(dim, str) else kind_of(dim)
             raise SpecError(
-                f"must be a size or knob of {family.name}, not {shown}; it has {listed(known)}", field="sweep.dim"
+                f"what is swept must be a size or knob of {family.name}, not {shown}; it has {listed(known)}",
+                field="sweep.dim",
             )
-        return cls(plain, extra, family, dim, "sizes" if dim in family.dim_names else "config")
+        return cls(plain, family, dim, "sizes" if dim in family.dim_names else "config", extra)
 
     @property
     def least(self) -> int:
@@ -176,52 +208,6 @@ class _SweptSpec:
         return value_path if error.field == f"{self.group}.{self.dim}" else error.field or ""
 
 
-def _values_from_list(swept: _SweptSpec, values: Any) -> tuple[list[int], list[KernelSpec]]:
-    if not isinstance(values, list) or not 1 <= len(values) <= MAX_POINTS:
-        got = f"{len(values)} values" if isinstance(values, list) else kind_of(values)
-        raise SpecError(f"must be a list of one to {MAX_POINTS} whole numbers, not {got}", field="sweep.values")
-    specs: dict[int, KernelSpec] = {}
-    for index, value in enumerate(values):
-        try:
-            spec = swept.spec_at(value)
-        except SpecError as error:
-            place = f"sweep.values[{index}]"
-            path = place if swept.inconsistent_sizes(value) else swept.path(error, place)
-            raise SpecError(str(error), field=path) from error
-        specs.setdefault(int(value), spec)
-    return list(specs), list(specs.values())
-
-
-def _values_from_range(swept: _SweptSpec, sweep: Mapping[str, Any]) -> tuple[list[int], list[KernelSpec]]:
-    """Whole numbers spread over the range, each once, moved to the nearest that the family takes."""
-    scale = sweep.get("scale", "log")
-    if scale not in SCALES:
-        raise SpecError(f"must be one of {listed(SCALES)}", field="sweep.scale")
-    least = max(swept.least, 1) if scale == "log" else swept.least
-    low = _whole_number(sweep, "from", least, MAX_DIM)
-    high = _whole_number(sweep, "to", least, MAX_DIM)
-    points = _whole_number(sweep, "points", 1, MAX_POINTS, _DEFAULT_POINTS)
-    if high < low:
-        raise SpecError(f"must be at least `from`, which is {low}, got {high}", field="sweep.to")
-    spread = np.geomspace if scale == "log" else np.linspace
-    wanted = np.unique(np.rint(spread(low, high, points)).astype(np.int64)).tolist()
-    specs: dict[int, KernelSpec] = {}
-    first: SpecError | None = None
-    for value in wanted:
-        try:
-            specs[value] = swept.spec_at(value)
-        except SpecError as error:
-            first = first or error
-            if (sizes := swept.inconsistent_sizes(value)) is None:
-                break
-            specs |= _nearest(swept, sizes, low, high)
-    if not specs:
-        assert first is not None  # noqa: S101 - there is at least one wanted value, and none was taken
-        raise SpecError(str(first), field=swept.path(first, "sweep")) from first
-    values = sorted(specs)
-    return values, [specs[value] for value in values]
-
-
 def _nearest(swept: _SweptSpec, sizes: dict[str, Any], low: int, high: int) -> dict[int, KernelSpec]:
     """The value nearest to that of sizes that cannot go together which can, within the range; none within reach: nothing.
 
@@ -240,10 +226,10 @@ def _nearest(swept: _SweptSpec, sizes: dict[str, Any], low: int, high: int) -> d
     return {}
 
 
-def _whole_number(sweep: Mapping[str, Any], name: str, low: int, high: int, default: int | None = None) -> int:
-    value = sweep.get(name, default)
+def _whole_number(span: Mapping[str, Any], name: str, low: int, high: int, default: int | None = None) -> int:
+    value = span.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1 or not low <= value <= high:
         got = f"{value:g}" if isinstance(value, float) else value if type(value) is int else kind_of(value)
         shown = str(got)[:MAX_TEXT]
-        raise SpecError(f"must be a whole number between {low} and {high}, got {shown}", field=f"sweep.{name}")
+        raise SpecError(f"{name} must be a whole number between {low} and {high}, got {shown}", field=f"sweep.{name}")
     return int(value)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from kernelcast.api.browse import measurements, nights
 from kernelcast.api.browse import measurements_wire as measured
-from kernelcast.api.compare import devices, estimate_request, rank
-from kernelcast.api.compare.request import MAX_PRICE
+from kernelcast.api.compare import devices, estimate_request, sweep
 from kernelcast.api.page.openapi import document_parts
 from kernelcast.api.predict import mlir
 from kernelcast.api.predict.open_inference.models import EXTENSIONS, OUTPUTS, inputs_of
@@ -17,8 +16,9 @@ from kernelcast.features.kernel import MAX_DIM, MAX_THREADS
 from kernelcast.features.spec_io.json_schema import coverage_schema
 from kernelcast.features.spec_io.reading import MAX_TEXT
 from kernelcast.workloads.architectures.step import MAX_TOKENS
-from kernelcast.workloads.compare import sweep
-from kernelcast.workloads.compare.rank import DEFAULT_TOP
+from kernelcast.workloads.compare import rank as ranking
+from kernelcast.workloads.compare import sweep as swept
+from kernelcast.workloads.compare.across import MAX_PRICE
 from kernelcast.workloads.mlir.predictor import COMPILERS
 from kernelcast.workloads.whole_model import MAX_LAUNCH_S
 
@@ -51,15 +51,15 @@ def parameter(operation: str, name: str) -> dict[str, Any]:
         ("ModelRequest/properties/launch_s/maximum", MAX_LAUNCH_S),
         ("CompareRequest/properties/devices/maxItems", bodies.MAX_DEVICES),
         ("CompareRequest/properties/price_per_hour/additionalProperties/maximum", MAX_PRICE),
-        ("RankRequest/properties/top/maximum", rank.MAX_TOP),
-        ("RankRequest/properties/top/default", DEFAULT_TOP),
+        ("RankRequest/properties/top/maximum", ranking.MAX_TOP),
+        ("RankRequest/properties/top/default", ranking.DEFAULT_TOP),
         ("RooflineRequest/properties/devices/maxItems", devices.MAX_CURVES),
         ("SweepRequest/properties/devices/maxItems", sweep.MAX_CURVES),
-        ("SweepRequest/properties/sweep/oneOf/0/properties/points/maximum", sweep.MAX_POINTS),
+        ("SweepRequest/properties/sweep/oneOf/0/properties/points/maximum", swept.MAX_POINTS),
         ("SweepRequest/properties/sweep/oneOf/0/properties/from/maximum", MAX_DIM),
-        ("SweepRequest/properties/sweep/oneOf/0/properties/scale/enum", list(sweep.SCALES)),
+        ("SweepRequest/properties/sweep/oneOf/0/properties/scale/enum", list(swept.SCALES)),
         ("SweepRequest/properties/sweep/oneOf/0/required", list(sweep.RANGE_FIELDS[:3])),
-        ("SweepRequest/properties/sweep/oneOf/1/properties/values/maxItems", sweep.MAX_POINTS),
+        ("SweepRequest/properties/sweep/oneOf/1/properties/values/maxItems", swept.MAX_POINTS),
         ("SweepRequest/properties/sweep/oneOf/1/required", list(sweep.VALUES_FIELDS)),
         ("ProgramRequest/properties/devices/maxItems", bodies.MAX_DEVICES),
         ("ProgramRequest/properties/function/maxLength", mlir.MAX_FUNCTION),

@@ -41,9 +41,9 @@ def test_power_that_is_unknown_is_told(run, fake):
     [
         (GEMM, "give one size or knob a range or values, such as m=1..8192 or m=1,8,64; there is none"),
         ((*GEMM, "m=1..8", "batch=1,2"), "m=1..8, batch=1,2 are 2"),
-        ((*GEMM, "m=8..1"), "m=8..1: must be at least `from`, which is 8, got 1"),
-        ((*GEMM, "q=1..8"), "q=1..8: must be a size or knob of gemm, not 'q'"),
-        ((*GEMM, "m=0..8"), "m=0..8: must be a whole number between 1 and"),
+        ((*GEMM, "m=8..1"), "m=8..1: `to` must be at least `from`, which is 8, got 1"),
+        ((*GEMM, "q=1..8"), "q=1..8: what is swept must be a size or knob of gemm, not 'q'"),
+        ((*GEMM, "m=0..8"), "m=0..8: from must be a whole number between 1 and"),
         ((*GEMM, "m=a..8"), "m from must be a whole number, got 'a'"),
         ((*GEMM, "m=1..8", "--of", "heat"), "--of is 'heat'; it is one of latency, power, energy"),
         ((*GEMM, "m=1..8", "--points", "0"), "must be a whole number between 1 and 512"),

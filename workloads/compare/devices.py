@@ -1,115 +1,73 @@
-"""One kernel on devices side by side: what it costs on each, and where it lies under each one's roofline.
+"""One kernel on devices side by side: what it costs on each, or where it lies under the roof of each.
 
-What stands side by side has one timing: where the spec gives none, all of it is the kernel alone, and the answer says so.
+A comparison has what a million calls cost where prices are given; a roofline has the kernel's intensity, the analytic limits,
+and what it attains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from ...client import answers
 from ...features.batch.cases import Cases
 from ...features.cost.bounds import work
 from ...features.device import Catalogue, Device, Fact
-from ...features.errors import SpecError
 from ...features.kernel import KernelSpec, View, get_family
-from ...features.spec_io.reading import DEFAULT_COVERAGE, SPEC_FIELDS, read_bare_spec
 from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..answers import interval_answer, prediction_answer
+from .across import check_peaks, on_device, why_refused
 
-BARE_FIELDS = tuple(name for name in SPEC_FIELDS if name != "device")
-BARE_NEEDED = ("family", "dtype", "sizes")
 _CALLS = 1_000_000
 _SECONDS_PER_HOUR = 3600.0
 
 
-def read_bare(item: Mapping[str, Any], *extra: str) -> KernelSpec:
-    """The spec of fields that name no device, see `with_timing`; `extra` names fields to pass over.
-
-    Raises:
-        SpecError: what is wrong; `field` is the path within the spec.
-    """
-    return with_timing(read_bare_spec(item, extra, BARE_FIELDS, BARE_NEEDED))
-
-
-def with_timing(spec: KernelSpec) -> KernelSpec:
-    """The spec with a timing, that of the kernel alone where none is given: as measured, one device's may be a call's."""
-    return spec if spec.timing else replace(spec, timing="device")
-
-
-def why_refused(spec: KernelSpec, device: Device) -> str | None:
-    """Why a device cannot be asked about a spec, None where it can."""
-    try:
-        device.peak_flops_per_s(spec.dtype, get_family(spec.family).unit)
-    except SpecError as error:
-        return str(error)
-    return None
-
-
-def on_device(spec: KernelSpec, device: Device) -> KernelSpec:
-    """The spec as it runs on a device: threads are those of CPUs."""
-    return spec if device.kind == "cpu" or spec.threads is None else replace(spec, threads=None)
-
-
 def compare(
-    predictor: Predictor,
-    spec: KernelSpec,
-    devices: Sequence[Device],
-    *,
-    coverage: float = DEFAULT_COVERAGE,
-    prices: Mapping[str, float] | None = None,
-) -> answers.Comparison:
-    """The spec on each device, in their order; a device without a peak for its dtype has the reason in place of a prediction.
+    predictor: Predictor, spec: KernelSpec, devices: Sequence[Device], *, coverage: float = 0.9,
+    prices: Mapping[str, float] = {},
+) -> answers.Comparison:  # fmt: skip
+    """A spec on devices in their order; one that cannot run it has the reason in place of a prediction.
 
     Args:
-        predictor: Predicts.
-        spec: The kernel, with its timing.
-        devices: The devices, each once.
-        coverage: Share of cases that intervals are to contain.
-        prices: Price of an hour by device name, for what a million calls cost.
+        predictor: a trained model.
+        spec: the kernel, with its timing (`across.with_timing`).
+        devices: the devices, each once.
+        coverage: share of cases the intervals are to contain.
+        prices: price of an hour by catalogue name.
 
     Raises:
         SpecError: the model does not know the family or the coverage.
     """
     refusals = [why_refused(spec, device) for device in devices]
     able = [device for device, reason in zip(devices, refusals, strict=True) if reason is None]
-    predictions: Iterator[Prediction] = iter(_predict(predictor, spec, able, coverage))
+    predictions = iter(_predict(predictor, spec, able, coverage))
     flops, moved_b = _analytic_counts(spec)
     costs = [
-        _cost(spec, device, reason or next(predictions), flops, (prices or {}).get(device.name))
+        _cost(spec, device, reason or next(predictions), flops, prices.get(device.name))
         for device, reason in zip(devices, refusals, strict=True)
     ]
     return answers.Comparison(spec.family, spec.timing, flops, moved_b, costs)
 
 
 def roofline(
-    predictor: Predictor,
-    known: Catalogue,
-    spec: KernelSpec,
-    devices: Sequence[Device],
-    *,
-    coverage: float = DEFAULT_COVERAGE,
+    predictor: Predictor, spec: KernelSpec, devices: Sequence[Device], *, coverage: float = 0.9
 ) -> answers.Roofline:
-    """The kernel's intensity, and of each device its limits, and what the kernel attains under them.
+    """A spec with its timing under the roofs of devices, in their order.
 
     Raises:
-        SpecError: the model does not know the family or the coverage, or a device has no peak for the dtype.
+        SpecError: a device has no peak for the dtype, or the model does not know the family or the coverage.
     """
+    check_peaks(spec, devices)
     predictions = _predict(predictor, spec, devices, coverage)
     roofs = [
-        _under(known, device, on_device(spec, device), prediction)
+        _under(predictor.devices, device, on_device(spec, device), prediction)
         for device, prediction in zip(devices, predictions, strict=True)
     ]
     return answers.Roofline(spec.timing, *_analytic_counts(spec), roofs)
 
 
-def _predict(
-    predictor: Predictor, spec: KernelSpec, devices: Sequence[Device], coverage: float
-) -> Sequence[Prediction]:
-    specs, names = [on_device(spec, device) for device in devices], [device.name for device in devices]
-    return predictor.predict(specs, names, coverage=coverage)
+def _predict(predictor: Predictor, spec: KernelSpec, devices: Sequence[Device], coverage: float) -> list[Prediction]:
+    specs = [on_device(spec, device) for device in devices]
+    return predictor.predict(specs, [device.name for device in devices], coverage=coverage)
 
 
 def _cost(
@@ -147,8 +105,8 @@ def _times(interval: Interval, factor: float) -> answers.Interval:
     return answers.Interval(interval.value * factor, interval.lower * factor, interval.upper * factor)
 
 
-def _under(known: Catalogue, device: Device, spec: KernelSpec, prediction: Prediction) -> answers.DeviceRoof:
-    needed = work(Cases.from_specs([spec], [device.name]), known)
+def _under(catalogue: Catalogue, device: Device, spec: KernelSpec, prediction: Prediction) -> answers.DeviceRoof:
+    needed = work(Cases.from_specs([spec], [device.name]), catalogue)
     peak, bandwidth = float(needed.peak_flops_per_s[0]), float(needed.bandwidth_b_per_s[0])
     _, ran = device.peak_flops_per_s(spec.dtype, get_family(spec.family).unit)
     least_s = max(prediction.breakdown.values())
