@@ -103,12 +103,16 @@ class VerbGroup(TyperGroup):
         return [*items, *words, *options]
 
     def help_page(self) -> TyperGroup:
-        """A group that is only shown: with the parameters of the default command, and the commands of this one."""
-        default = self._default_command()
-        commands = {name: self.get_command(typer.Context(self), name) for name in self._entries}
+        """A group that is only shown, in help and references: what may be given to the default command, and listed commands."""
+        source: Command = self._default_command() if self._default else self
+        commands: dict[str, Command] = {}
+        for name in self.list_commands(typer.Context(self)):
+            command = self.get_command(typer.Context(self), name)
+            if command is not None:
+                commands[name] = command.help_page() if isinstance(command, VerbGroup) else command
         return TyperGroup(
-            name=self.name, help=default.help, params=list(default.params), subcommand_metavar="",
-            commands={name: command for name, command in commands.items() if command is not None and not command.hidden},
+            name=self.name, help=source.help, short_help=self.short_help, params=list(source.params), commands=commands,
+            subcommand_metavar="" if self._default else None, rich_help_panel=self.rich_help_panel,
         )  # fmt: skip
 
     def _default_command(self) -> _DefaultCommand:

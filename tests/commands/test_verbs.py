@@ -11,6 +11,7 @@ import pytest
 import typer
 from kernelcast.commands import ALIASES, VERBS, app
 from kernelcast.commands.verbs import VerbGroup
+from typer.cli import get_docs_for_click
 
 BEFORE = {
     "predict-model": "predict model", "predict-code": "predict code", "kernels": "devices kernels",
@@ -82,6 +83,18 @@ def test_a_default_is_shown_with_the_commands_beside_it(run, name):
     assert "--json" in shown
     for word, entry in inner.items():
         assert re.search(rf"│ {word} +{re.escape(entry.doc.split()[0])}", shown)
+
+
+def test_a_reference_of_all_commands_can_be_written():
+    root = typer.main.get_command(app)
+    assert isinstance(root, VerbGroup)
+    page = get_docs_for_click(obj=root.help_page(), ctx=typer.Context(root), name="kernelcast", title="Command line")
+    headings = re.findall(r"^#+ `kernelcast (.*)`$", page, re.MULTILINE)
+    for verb, entry in VERBS.items():
+        assert verb in headings
+        assert {f"{verb} {word}" for word in entry.inner or ()} <= set(headings)
+    assert not set(ALIASES) & set(headings)
+    assert "--skip-bad-rows" in page.split("`kernelcast predict`")[1].split("`kernelcast predict model`")[0]
 
 
 @pytest.mark.parametrize(
