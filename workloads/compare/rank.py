@@ -74,7 +74,7 @@ def rank_question(
     if not configs:
         message = "configs must be a list of at least one configuration; leave it out to rank the known ones"
         raise SpecError(message, field="configs")
-    specs = [read_config(plain | {"timing": spec.timing}, i, config, catalogue) for i, config in enumerate(configs)]
+    specs = [read_config({**plain, "timing": spec.timing}, i, config, catalogue) for i, config in enumerate(configs)]
     return RankQuestion(specs, device, top, coverage, _shared(specs, device, problem))
 
 
