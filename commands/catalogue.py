@@ -1,91 +1,200 @@
-"""`kernelcast devices` and `kernelcast kernels`: what can be predicted; and which of the devices this machine is."""
+"""`kernelcast devices` and `devices kernels`: what can be predicted and was measured; and which device this machine is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..features.device import known_machine, machine_id, machine_name
 from ..features.errors import SpecError
-from . import console
+from . import console, names
 
 if TYPE_CHECKING:
     from ..collectors.meters.nvml import NvmlReader
     from ..datasets.store.store import Store
     from ..features.device import Catalogue, Device
+    from ..features.kernel import KernelFamily
+    from ..models.family_model.measured_kernels import MeasuredKernel
 
 
 def devices(
-    name: Annotated[str | None, typer.Argument(help="One device: its facts and what answers for it rest on.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="One device: its facts and what answers for it rest on.", autocompletion=names.complete_device
+        ),
+    ] = None,
     model: console.Model = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """List the known devices, or show one: the source of each fact, what answers for it rest on, what adapting would bring."""
+    """List the known devices and what was measured on each, or show one: its facts, what answers for it rest on."""
     known = console.read_catalogue(device_file)
     if name:
         from .predict.device_page import print_page
 
-        print_page(known.get(name), known, model, as_json=as_json)
-    elif as_json:
+        print_page(names.device(name, known), known, model, as_json=as_json)
+        return
+    measured = _measured(model)
+    if as_json:
+        from msgspec.structs import asdict
+
         from ..workloads.answers import device_answer
 
-        console.print_json([device_answer(device) for device in known])
+        console.print_json(
+            [asdict(device_answer(device)) | {"measured": _by_family(measured, device)} for device in known]
+        )
     else:
-        _list_devices(list(known))
+        _list_devices(list(known), measured)
 
 
 def kernels(
-    family: Annotated[str | None, typer.Argument(help="One family: its sizes, variants and settings.")] = None,
+    family: Annotated[
+        str | None,
+        typer.Argument(
+            help="One family: its sizes, variants, settings and what was measured.",
+            autocompletion=names.complete_family,
+        ),
+    ] = None,
+    model: console.Model = None,
     as_json: console.Json = False,
 ) -> None:
-    """List the kernel families, or show one of them; `--json` gives JSON Schemas."""
-    from ..features.kernel import families, get_family
+    """List the kernel families with the dtypes and implementations measured, or show one; `--json` gives JSON Schemas."""
+    from ..features.kernel import families
 
+    chosen = None if family is None else names.family(family)
     if as_json:
         from ..features.spec_io.json_schema import standalone_schema
 
-        if family:
-            console.print_json(standalone_schema(get_family(family)))
+        if chosen is not None:
+            console.print_json(standalone_schema(chosen))
         else:
             console.print_json({member.name: standalone_schema(member) for member in families().values()})
         return
-    if family is None:
-        table = console.new_table("family", "sizes", "what it is")
+    measured = _measured(model)
+    if chosen is None:
+        table = console.new_table("family", "sizes", "dtypes", "implementations")
         for member in families().values():
-            table.add_row(member.name, " ".join(member.dim_names), member.doc.strip().splitlines()[0])
-    else:
-        chosen = get_family(family)
-        table = console.new_table("size", "default", "least", "what it is", title=chosen.doc.strip().splitlines()[0])
-        for dim in chosen.dims:
-            table.add_row(dim.name, "" if dim.default is None else str(dim.default), str(dim.minimum), dim.doc)
-        table.caption = (
-            f"variants: {', '.join(name or '(plain)' for name in chosen.variants)}\n"
-            f"config: {', '.join(chosen.config) or 'none'}"
+            rows = [item for item in measured if item.family == member.name]
+            impls = _most_measured(rows)
+            table.add_row(member.name, " ".join(member.dim_names), " ".join(_unique(item.dtype for item in rows)),
+                          " ".join(impls))  # fmt: skip
+        console.out().print(table)
+        console.note(
+            "dtypes and implementations are those that were measured; `kernelcast devices kernels FAMILY` says where"
         )
+    else:
+        _show_family(chosen, [item for item in measured if item.family == chosen.name])
+
+
+def _show_family(family: KernelFamily, measured: Sequence[MeasuredKernel]) -> None:
+    table = console.new_table("size", "default", "least", "what it is", title=family.doc.strip().splitlines()[0])
+    for dim in family.dims:
+        table.add_row(dim.name, "" if dim.default is None else str(dim.default), str(dim.minimum), dim.doc)
+    table.caption = (
+        f"variants: {', '.join(name or '(plain)' for name in family.variants)}\n"
+        f"config: {', '.join(family.config) or 'none'}"
+    )
     console.out().print(table)
+    if not measured:
+        console.note("no row of it was measured; answers rest on its bytes and operations")
+        return
+    rows = []
+    for impl in _unique(item.impl for item in measured):
+        of = [item for item in measured if item.impl == impl]
+        where = _unique(item.device for item in of)
+        shown = " ".join(where[:_SHOWN]) + (f" and {len(where) - _SHOWN} more" if len(where) > _SHOWN else "")
+        rows.append((impl or "not named", " ".join(_unique(item.dtype for item in of)), shown,
+                     f"{sum(item.rows for item in of):,}"))  # fmt: skip
+    console.show_table(("impl", "dtypes", "devices", "rows"), rows, numbers=("rows",), title="what was measured")
 
 
-def _list_devices(known: list[Device]) -> None:
-    from rich.table import Table
+_MOST_IMPLS = 6
+_SHOWN = 3
+"""Devices and families that a line names."""
 
-    table = Table(box=None, pad_edge=False)
-    for title in ("device", "what it is", "architecture", "fp32", "best matrix peak", "memory", "bandwidth", "TDP"):
-        table.add_column(title, no_wrap=title != "what it is")
+
+def _measured(model: Path | None) -> Sequence[MeasuredKernel]:
+    """What the model was measured on; nothing, and a note, where the serving one cannot be read or a package is missing.
+
+    Raises:
+        ArtifactError: the model that was given cannot be read.
+    """
+    try:
+        from ..models.family_model.artifact_files import ArtifactError
+        from ..models.family_model.measured_kernels import measured_kernels
+    except ModuleNotFoundError as error:
+        if (error.name or "kernelcast").startswith("kernelcast"):
+            raise
+        console.note(f"what was measured is not known: it needs {error.name}; run: pip install kernelcast")
+        return ()
+    try:
+        return measured_kernels(console.model_dir(model))
+    except ArtifactError as error:
+        if model is not None:
+            raise
+        console.note(f"what was measured is not known: {error}")
+        return ()
+
+
+def _most_measured(measured: Sequence[MeasuredKernel]) -> list[str]:
+    """Implementations by their rows, the most first; of more than six how many the others are."""
+    rows: Counter[str] = Counter()
+    for item in measured:
+        rows[item.impl] += item.rows
+    impls = [impl for impl, _ in rows.most_common()]
+    return (
+        impls
+        if len(impls) <= _MOST_IMPLS
+        else [*impls[: _MOST_IMPLS - 1], f"and {len(impls) - _MOST_IMPLS + 1} others"]
+    )
+
+
+def _unique(words: Iterable[str]) -> list[str]:
+    return sorted(set(words))
+
+
+def _by_family(measured: Sequence[MeasuredKernel], device: Device) -> list[dict[str, Any]]:
+    """What was measured on a device, a record per family."""
+    on_device = [item for item in measured if item.device == device.name]
+    records = []
+    for family in _unique(item.family for item in on_device):
+        of = [item for item in on_device if item.family == family]
+        records.append({"family": family, "dtypes": _unique(item.dtype for item in of),
+                        "impls": _unique(item.impl for item in of), "rows": sum(item.rows for item in of)})  # fmt: skip
+    return records
+
+
+def _list_devices(known: list[Device], measured: Sequence[MeasuredKernel]) -> None:
+    from rich.text import Text
+
+    heads = ("", "device", "bf16 peak", "memory", "bandwidth", "TDP")
+    table = console.new_table(*heads, numbers=set(heads[2:]))
+    n_families = len({item.family for item in measured})
     for device in known:
-        best = max(device.matrix_flops_per_s.items(), key=lambda item: item[1].value, default=None)
         memory, tdp = device.fact("memory_b"), device.fact("tdp_w")
+        records = _by_family(measured, device)
+        about = Text(device.name)
+        if records:
+            rows = sum(record["rows"] for record in records)
+            families = [record["family"] for record in records]
+            which = " ".join(families) if len(records) <= _SHOWN else f"{len(records)} of {n_families} families"
+            dtypes = " ".join(_unique(dtype for record in records for dtype in record["dtypes"]))
+            about.append(f"\n  {which}: {dtypes}; {rows:,} rows", "dim")
         table.add_row(
-            device.name, device.title, device.architecture,
-            console.flops_per_s(device.vector_flops_per_s["fp32"].value),
-            "" if best is None else f"{console.flops_per_s(best[1].value)} {best[0]}",
+            console.domain_mark(bool(records)), about, console.flops_per_s(device.peak_flops_per_s("bf16", "matrix")[0]),
             "" if memory is None else console.num_bytes(memory),
-            console.bytes_per_s(device.required("memory_bandwidth_b_per_s")),
-            "" if tdp is None else f"{tdp:g} W",
+            console.bytes_per_s(device.required("memory_bandwidth_b_per_s")), "" if tdp is None else f"{tdp:g} W",
         )  # fmt: skip
     console.out().print(table)
+    console.note(
+        "● measured, ○ answered from devices like it; peaks are of the nearest dtype where there is no bf16. "
+        "`kernelcast devices NAME` has all facts, each with its source"
+    )
 
 
 def named(name: str, kind: str, known: Catalogue) -> Device:
@@ -113,7 +222,7 @@ def this_device(name: str | None, known: Catalogue) -> str:
     if machine is None:
         raise SpecError(
             f"no device file matches this machine ({machine_name()}, {machine_id()}). Create one with "
-            "`kernelcast characterize --out my.yaml` and pass it with --device-file, or name a device with --device",
+            "`kernelcast measure machine --out my.yaml` and pass it with --device-file, or name a device with --device",
             field="device",
         )
     if machine.kind != "cpu":
@@ -152,7 +261,7 @@ def this_gpu(stated: str | None, index: int, known: Catalogue) -> tuple[Device, 
         # Also where --device names one: a board that calls itself otherwise has other clocks, limits or units.
         raise SpecError(
             f"GPU {index} calls itself {name!r}, which is in no device file; make one with "
-            "`kernelcast characterize --out my-gpu.yaml` and give it with --device-file",
+            "`kernelcast measure machine --out my-gpu.yaml` and give it with --device-file",
             field="device",
         ) from error
     if wanted is not None and wanted.name != gpu.name:
@@ -178,17 +287,17 @@ def refuse_other_machine(store: Store, device: Device, reader: NvmlReader | None
     if not blocks:
         return
     now: Mapping[str, Any] = machine_facts(device.name)
-    names: tuple[str, ...] = _CPU_IDENTITY
+    identity: tuple[str, ...] = _CPU_IDENTITY
     if device.kind == "gpu":
-        names, now = ("name", "memory_b"), {} if reader is None else gpu_facts(reader)
+        identity, now = ("name", "memory_b"), {} if reader is None else gpu_facts(reader)
     for facts in blocks:
         before = (facts.get("gpu") or {}) if device.kind == "gpu" else facts
-        changes = [f"{name} {before[name]} before, {now[name]} now" for name in names
+        changes = [f"{name} {before[name]} before, {now[name]} now" for name in identity
                    if before.get(name) is not None and now.get(name) is not None and before[name] != now[name]]  # fmt: skip
         if changes:
             raise SpecError(
                 f"{device.name} is not the machine that was measured under this name ({'; '.join(changes)}); rows of two "
-                "machines must not mix. Measure it under a name of its own (kernelcast characterize, --device-file), or give "
-                "another --store",
+                "machines must not mix. Measure it under a name of its own (kernelcast measure machine, --device-file), or "
+                "give another --store",
                 field="device",
             )

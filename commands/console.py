@@ -20,6 +20,7 @@ from ..workloads.units import bytes_per_s as bytes_per_s
 from ..workloads.units import flops as flops
 from ..workloads.units import flops_per_s as flops_per_s
 from ..workloads.units import joules as joules
+from ..workloads.units import money as money
 from ..workloads.units import num_bytes as num_bytes
 from ..workloads.units import seconds as seconds
 from ..workloads.units import watts as watts
@@ -27,12 +28,15 @@ from ..workloads.units import watts as watts
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
+    from ..client.answers import Interval as SentInterval
     from ..features.device import Catalogue
     from ..models.predict.prediction import Interval, Prediction
     from ..workloads.mlir.prediction import ModulePrediction
     from ..workloads.whole_model import WholeModelPrediction
 
+    AnyInterval = Interval | SentInterval
     Targets = Prediction | ModulePrediction | WholeModelPrediction
 
 PIPE_WIDTH = 140
@@ -47,9 +51,6 @@ Model = Annotated[
 ]
 
 Coverage = Annotated[float, typer.Option(help="Share of cases the intervals are to contain.")]
-Devices = Annotated[
-    list[str] | None, typer.Option(help="Device name or alias, may be given again; see `kernelcast devices`.")
-]
 GpuName = Annotated[
     str | None, typer.Option("--device", help="Catalogue name of the GPU; default: found by the name it reports.")
 ]
@@ -158,6 +159,31 @@ def targets_table(prediction: Targets, rate: str, unknown: str) -> Table:
 def between(target: Interval, show: Callable[[float], str]) -> str:
     """The interval of a target as text."""
     return f"[{show(target.lower)} … {show(target.upper)}]"
+
+
+def span(target: AnyInterval, show: Callable[[float], str]) -> str:
+    """The interval of a target as short text: `160 … 194 µs`."""
+    (low, unit), (high, other) = (show(end).split(" ", 1) for end in (target.lower, target.upper))
+    return f"{low} … {high} {unit}" if unit == other else f"{low} {unit} … {high} {other}"
+
+
+def heading(title: str, rest: str) -> Text:
+    """The first line of an answer: what it is about, and more."""
+    from rich.text import Text
+
+    return Text.assemble((title, "bold"), rest)
+
+
+def domain_text(text: str, in_domain: bool) -> Text:
+    """Text in the colour of a value inside or outside what was measured."""
+    from rich.text import Text
+
+    return Text(text, "green" if in_domain else "yellow")
+
+
+def domain_mark(in_domain: bool) -> Text:
+    """A full green mark for an answer inside what was measured, a hollow yellow one for others."""
+    return domain_text("●" if in_domain else "○", in_domain)
 
 
 def show_fact(name: str, fact: str, *, cells: int = 10, style: str = "dim") -> None:

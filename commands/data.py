@@ -1,4 +1,4 @@
-"""`kernelcast data`: list, check, query in SQL and write out measured rows; and `kernelcast import`, which takes them in."""
+"""`kernelcast data`: list, check, query in SQL, write out and import measured rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def list_data(store: console.StoreRoot = None, as_json: console.Json = False) ->
             list(groups[0]), ([str(value) for value in row.values()] for row in groups), numbers=("rows",)
         )
     else:
-        console.note(f"no rows in {measured.location.name}; measure some with `kernelcast collect`")
+        console.note(f"no rows in {measured.location.name}; measure some with `kernelcast measure cpu`")
 
 
 @app.command("compact")
@@ -66,7 +66,7 @@ def compact(
         measured = Store(store)
         if not measured.families() and not beside:
             raise SpecError(
-                f"no rows in {measured.location.name}; measure some with `kernelcast collect`", field="store"
+                f"no rows in {measured.location.name}; measure some with `kernelcast measure cpu`", field="store"
             )
         written = measured.compact(out_dir, beside=beside)
     if as_json:
@@ -89,7 +89,7 @@ def export(
         str | None, typer.Option(metavar="SQL", help="Only rows for which this holds: \"dtype = 'bf16' AND m > 64\".")
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="parquet, csv, or form, which `kernelcast import` takes.")
+        str | None, typer.Option("--format", help="parquet, csv, or form, which `kernelcast data import` takes.")
     ] = None,
     memory: Memory = 4.0,
     as_json: console.Json = False,
@@ -303,6 +303,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
+@app.command("import")
 def import_(
     files: Annotated[
         list[Path],

@@ -1,4 +1,4 @@
-"""`kernelcast models`: which models there are, and which of them serves."""
+"""`kernelcast serve models`: which models there are, and which of them serves."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _registry(command: str) -> Iterator[Any]:
     Raises:
         SpecError: the registry cannot be used.
     """
-    with console.plain_errors(f"models {command}", "train"):
+    with console.plain_errors(f"serve models {command}", "train"):
         from ..models.registry import registry
         from ..models.registry.mlflow_tracking import RegistryError
 
@@ -124,7 +124,7 @@ def _registry(command: str) -> Iterator[Any]:
 @app.command()
 def history(as_json: console.Json = False) -> None:
     """List the models kept by nights and promotions, oldest first, and which of them serves."""
-    with console.plain_errors("models history", "train"):
+    with console.plain_errors("serve models history", "train"):
         from ..models.family_model.artifact import pointer
         from ..nightly.gate.model_ledger import SHIPPED, Ledger
     ledger = Ledger()
@@ -136,7 +136,7 @@ def history(as_json: console.Json = False) -> None:
         console.print_json(listed)
         return
     if not listed:
-        console.note(f"no model was kept yet; {serving} serves. `kernelcast nightly` keeps what it promotes")
+        console.note(f"no model was kept yet; {serving} serves. `kernelcast measure nightly` keeps what it promotes")
         return
     heads = (
         "version",
@@ -171,7 +171,7 @@ def rollback(
     as_json: console.Json = False,
 ) -> None:
     """Have an earlier model serve again; a running server takes it within seconds."""
-    with console.plain_errors("models rollback", "train"):
+    with console.plain_errors("serve models rollback", "train"):
         from ..nightly.gate.promotion import roll_back
     done = roll_back(version, why="asked for on the command line")
     if as_json:

@@ -1,4 +1,4 @@
-"""`kernelcast serve`, the REST service with its page, and `kernelcast keys`, its API keys."""
+"""`kernelcast serve`, the REST service with its page, and `kernelcast serve keys`, its API keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def serve(
     access_log: Annotated[bool | None, typer.Option(help="Log every request.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, max=256, help="Processes that answer (default: 1).")] = None,
     keys: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File of API keys that `kernelcast keys` made.")
+        Path | None, typer.Option(metavar="FILE", help="File of API keys that `kernelcast serve keys` made.")
     ] = None,
     allow_open: Annotated[
         bool | None,
@@ -36,7 +36,9 @@ def serve(
     ] = None,
     usage_log: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Count the kernels asked for in this folder, for `kernelcast nightly`."),
+        typer.Option(
+            metavar="FOLDER", help="Count the kernels asked for in this folder, for `kernelcast measure nightly`."
+        ),
     ] = None,
     root_path: Annotated[str | None, typer.Option(help="Prefix a proxy serves it under, such as /kernelcast.")] = None,
     example: Annotated[

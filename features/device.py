@@ -283,7 +283,7 @@ class Catalogue:
 
 
 def local_devices_dir() -> Path:
-    """The folder of device files that `kernelcast nightly` made of this machine."""
+    """The folder of device files that `kernelcast measure nightly` made of this machine."""
     return home_dir() / "devices"
 
 

@@ -49,7 +49,7 @@ def model_path(kind: str) -> Path:
     known = sorted({path.stem for folder in folders for path in folder.glob(f"*{SUFFIX}")})
     raise ModelFileError(
         f"there is no model of kind {kind!r}; there are: {listed(known) or 'none'}; train one with "
-        "`kernelcast train-tuning` (kinds named op-…: `kernelcast export-ops`), or give the path of one",
+        "`kernelcast train tuning` (kinds named op-…: `kernelcast train export-ops`), or give the path of one",
         field="kind",
     )
 

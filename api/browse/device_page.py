@@ -133,7 +133,7 @@ def _ten_minutes(device: Device, basis: Iterable[DeviceBasis]) -> TenMinutes:
     else:
         says.append(
             "`kernelcast adapt` measures CPUs and NVIDIA GPUs only; measure by other means, and give the rows to "
-            "`kernelcast calibrate --data`."
+            "`kernelcast train calibrate --data`."
         )
     with_rows = sorted({line.family for line in latency if line.basis in (MEASURED, CALIBRATED)})
     without = sorted({line.family for line in latency} - set(with_rows))

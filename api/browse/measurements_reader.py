@@ -62,7 +62,7 @@ CODED = ("family", "device", "dtype", "kv_dtype", "variant", "impl", "cache_stat
          "energy_mode", "throttle", "source", "split", "block", "software")  # fmt: skip
 """Text columns with few distinct values, held as codes into a dictionary."""
 
-_EMPTY = "No rows yet: `kernelcast collect` measures this machine, `kernelcast import` takes measurements you have."
+_EMPTY = "No rows yet: `kernelcast measure cpu` measures this machine, `kernelcast data import` takes rows you have."
 _Signature = tuple[Path, int, int]
 
 

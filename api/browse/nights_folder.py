@@ -1,7 +1,7 @@
 """The folder of nightly reports: the types of a report and of its line in the list, and reading them safely.
 
-`kernelcast nightly` writes `report.json` (`nightly/record/record.py`); the server imports nothing of it and reads it by these
-types. No link is followed, nothing long is read, and a damaged file is reported as such.
+`kernelcast measure nightly` writes `report.json` (`nightly/record/record.py`); the server imports nothing of it, and reads it
+by these types. No link is followed, nothing long is read, and a damaged file is reported as such.
 """
 
 from __future__ import annotations

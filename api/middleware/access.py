@@ -31,7 +31,7 @@ OPEN_FOLDERS = ("/static/", "/docs/")
 ADMIN_FOLDER = "/v1/admin/"
 """What changes the service; opened by a key of scope admin and nothing else, not even from this machine."""
 
-_MAKE_KEY = "`kernelcast keys new` makes one, and `kernelcast serve --keys FILE` takes it"
+_MAKE_KEY = "`kernelcast serve keys new` makes one, and `kernelcast serve --keys FILE` takes it"
 
 
 def check_exposure(host: str, *, has_keys: bool, keys_file: Path | None = None, allow_open: bool = False) -> None:
@@ -49,14 +49,14 @@ def check_exposure(host: str, *, has_keys: bool, keys_file: Path | None = None, 
     if keys_file is not None and not has_keys and not read_key_file(keys_file):
         raise SpecError(
             f"the key file {keys_file} holds no key, so no request could be answered; "
-            f"run: kernelcast keys new --scope read --name NAME --file {keys_file}",
+            f"run: kernelcast serve keys new --scope read --name NAME --file {keys_file}",
             field="api_keys_file",
         )
     if has_keys or keys_file is not None or allow_open or is_own(host):
         return
     raise SpecError(
         f"others can reach {host or 'an empty host (every address)'}, and there are no API keys. Make one with "
-        "`kernelcast keys new --scope read --name NAME` and give its file with --keys, or listen on 127.0.0.1; "
+        "`kernelcast serve keys new --scope read --name NAME` and give its file with --keys, or listen on 127.0.0.1; "
         "behind a proxy that authenticates, use --allow-open",
         field="host",
     )

@@ -39,7 +39,9 @@ _MAX_TOKEN = 256
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
-_FORM = "name:scope:hash, where the hash is 64 hex digits (the SHA-256 of a key) as `kernelcast keys new` writes it"
+_FORM = (
+    "name:scope:hash, where the hash is 64 hex digits (the SHA-256 of a key) as `kernelcast serve keys new` writes it"
+)
 _log = logging.getLogger("kernelcast.api")
 
 
@@ -137,7 +139,7 @@ def read_key_file(path: Path) -> tuple[Key, ...]:
     except OSError as error:
         reason = error.strerror or error
         raise unusable(
-            f" cannot be read: {reason}; `kernelcast keys new --name NAME --file {path}` makes one"
+            f" cannot be read: {reason}; `kernelcast serve keys new --name NAME --file {path}` makes one"
         ) from error
     if not stat.S_ISREG(status.st_mode):
         raise unusable(" is no regular file")

@@ -132,7 +132,7 @@ def _check_same(device: Device, actual: Device | None, what: str) -> None:
     if actual is None or actual.name != device.name:
         raise NotThatDeviceError(
             f"the node is labelled {device.name}, but {what} is {'in no device file' if actual is None else actual.name}; "
-            "start it with the line that `kernelcast fleet start` prints there"
+            "start it with the line that `kernelcast measure fleet start` prints there"
         )
 
 
@@ -153,7 +153,7 @@ class DeviceActor:
         """Take the lock and check the device: `{"facts", "source_hash"}`, or `{"refused": why}`."""
         request = self._request
         try:
-            # The lock that `kernelcast collect` takes on this machine; a killed actor's may be held a moment longer.
+            # The lock that `kernelcast measure cpu` takes on this machine; a killed actor's may be held a moment longer.
             name = request.device if request.index == 0 else f"{request.device}.{request.index}"
             self._locks.enter_context(Store().lock(name, request.lock_s))
             self._local = maker_at(request.maker)(request)

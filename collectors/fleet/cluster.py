@@ -150,7 +150,7 @@ def _why_not(address: str, error: Exception) -> str:
         return f"the cluster at {address} runs {theirs}, this machine {ours}; install the same versions on all machines"
     words = " ".join(str(error).split())[:200]
     return (
-        f"no Ray cluster to be used at {address} ({words}); start this machine's node first: `kernelcast fleet start` "
+        f"no Ray cluster to be used at {address} ({words}); start this machine's node first: `kernelcast measure fleet start` "
         "prints the line"
     )
 

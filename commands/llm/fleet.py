@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...features.errors import SpecError
-from .. import console
+from .. import console, names
 from . import plan
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def fleet(
 
         buckets = read_sizes(sizes)
         question = plan_question(
-            facts_of(what), console.words(devices), known, gpus=gpus,
+            facts_of(what), names.device_names(console.words(devices), known), known, gpus=gpus,
             input_tokens=sum(item.share * item.input_tokens for item in buckets),
             output_tokens=sum(item.share * item.output_tokens for item in buckets), rate=rate, ttft_s=ttft, tpot_s=tpot,
             prices=prices, engines=console.words(engines), weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype,

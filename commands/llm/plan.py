@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .. import console
+from .. import console, names
 
 if TYPE_CHECKING:
     from ...workloads.serving.planning.disaggregated import Split
@@ -88,7 +88,8 @@ def plan(
     from ...workloads.serving.predict import ServingPredictor
 
     question = plan_question(
-        facts_of(what), console.words(devices), known, gpus=gpus, input_tokens=input_tokens, output_tokens=output_tokens,
+        facts_of(what), names.device_names(console.words(devices), known), known, gpus=gpus,
+        input_tokens=input_tokens, output_tokens=output_tokens,
         concurrency=concurrency, rate=rate, ttft_s=ttft, tpot_s=tpot, prices=prices, engines=console.words(engines),
         weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype, power_budget_w=power_budget, cached=cached,
     )  # fmt: skip

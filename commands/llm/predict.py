@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...features.errors import SpecError
-from .. import console
+from .. import console, names
 
 if TYPE_CHECKING:
     from ...features.device import Catalogue
@@ -26,7 +26,10 @@ def predict(
             metavar="[MODEL]", help="A model that ships, such as meta-llama/Llama-3.1-8B, or the path of a config.json."
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(metavar="NAME", help="The GPU; see `kernelcast devices`.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The GPU; see `kernelcast devices`.", autocompletion=names.complete_device),
+    ] = None,
     gpus: Annotated[
         int | None, typer.Option(help="GPUs in all; default: those of one plan. More are replicas.")
     ] = None,
@@ -106,7 +109,7 @@ def predict(
     if trace is not None:
         load = _trace(trace, cached, (concurrency, rate, batch, input_tokens, output_tokens, requests))
     request = serving_request(
-        facts_of(what), known.get(device).name, input_tokens=input_tokens, output_tokens=output_tokens,  # type: ignore[arg-type]
+        facts_of(what), names.device(device, known).name, input_tokens=input_tokens, output_tokens=output_tokens,  # type: ignore[arg-type]
         concurrency=concurrency, rate=rate, batch=batch, load=load, gpus=gpus, tp=tp, pp=pp, ep=ep, dp=dp, rounds=rounds,
         requests=requests, spread=spread, cached=cached, seed=seed, engine=engine, engine_version=engine_version, chunk=chunk,
         max_sequences=max_sequences, dtype=dtype, weights=weights, kv_dtype=kv_dtype,

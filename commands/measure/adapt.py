@@ -65,8 +65,8 @@ def adapt(
     """Calibrate the serving model to this machine within a time budget; report the error before and after.
 
     A CPU or GPU that no device file is of is characterised first. A fifth of the shapes judges and is never learned from. The
-    model is promoted if it is better beyond noise; `kernelcast models rollback` goes back. Run the same command again to
-    resume a stopped adaptation, or later to measure more. Exit codes: those of `kernelcast nightly`.
+    model is promoted if it is better beyond noise; `kernelcast serve models rollback` goes back. Run the same command again to
+    resume a stopped adaptation, or later to measure more. Exit codes: those of `kernelcast measure nightly`.
     """
     wanted = [get_family(name).name for name in console.words(families)]
     counts = thread_counts(threads) if threads else []
@@ -286,7 +286,7 @@ def tell(record: NightRecord, model: Path | None, out: Path | None, as_json: boo
     if model is not None:
         console.note(f"the calibrated model is in {out or model}")
     if done["version"]:
-        console.note("`kernelcast models rollback` brings the model before back")
+        console.note("`kernelcast serve models rollback` brings the model before back")
     if record.outcome not in SUCCESSFUL:
         raise typer.Exit(1)
 

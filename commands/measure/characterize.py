@@ -1,4 +1,4 @@
-"""`kernelcast characterize`: measures a machine's peaks and latencies and writes them as a device file."""
+"""`kernelcast measure machine`: measures a machine's peaks and latencies and writes them as a device file."""
 
 from __future__ import annotations
 
@@ -241,7 +241,9 @@ def characterize(
     console.check_file(out_file)
     known = console.read_catalogue(device_file)
     measure = _gpu if wants_gpu(gpu, index) else _cpu
-    with console.plain_errors(*(("characterize --gpu", "gpu") if measure is _gpu else ("characterize", "collect"))):
+    with console.plain_errors(
+        *(("measure machine --gpu", "gpu") if measure is _gpu else ("measure machine", "collect"))
+    ):
         entry, measured = measure(device, index, known, launches)
     for what, fact in measured.items():
         if fact["value"] is None:

@@ -1,4 +1,4 @@
-"""`kernelcast collect`, `collect-gpu` and `collect-mlir`: measure kernels, or whole MLIR modules, on this machine."""
+"""`kernelcast measure cpu`, `measure gpu` and `measure mlir`: measure kernels, or whole MLIR modules, on this machine."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def collect(
     known = console.read_catalogue(device_file)
     name = this_device(device, known)
     wanted = rows or (math.ceil(minutes * CASES_PER_MINUTE) if minutes else 2000)
-    with console.plain_errors("collect", "collect"):
+    with console.plain_errors("measure cpu", "collect"):
         from ...collectors.kernel_campaign import run_campaign, store_sink
         from ...datasets.rows.checks import catalogue_bounds
         from ...datasets.store.store import Store
@@ -168,7 +168,7 @@ def collect_gpu(
         _show_plan(named(device, "gpu", known), out, minutes, seed, rows, wanted, as_json)
         return
     gpu, reader = this_gpu(device, index, known)
-    with console.plain_errors("collect-gpu", "gpu"):
+    with console.plain_errors("measure gpu", "gpu"):
         from ...collectors.gpu.campaign import GpuBudget, run_gpu_campaign
         from ...datasets.rows.checks import catalogue_bounds
         from ...datasets.store.store import Store
@@ -237,7 +237,7 @@ def collect_mlir(
         raise SpecError(f"--target is {target!r}; targets: {listed(_TARGETS)}", field="target")
     console.check_folder(out)
     known = console.read_catalogue(device_file)
-    with console.plain_errors("collect-mlir", "programs"):
+    with console.plain_errors("measure mlir", "programs"):
         from ...collectors.mlir.campaign import Plan, run_modules
         from ...collectors.mlir.compiler import module_runners
         from ...collectors.mlir.machine_code import objdump

@@ -1,4 +1,4 @@
-"""`kernelcast fleet …`: the measuring campaign on the machines of a Ray cluster."""
+"""`kernelcast measure fleet …`: the measuring campaign on the machines of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def start(
 @app.command()
 def devices(address: Address = "", as_json: console.Json = False) -> None:
     """List the devices of a cluster's nodes."""
-    with console.plain_errors("fleet", "fleet"):
+    with console.plain_errors("measure fleet", "fleet"):
         from ...collectors.fleet.cluster import connect, instances
 
         devices = instances(connect(_checked_address(address)))
@@ -84,7 +84,7 @@ def run(
     """Measure on every device of the cluster and store every row here; run again to resume."""
     known = console.read_catalogue(device_file)
     wanted = [known.get(name).name for name in device or ()]
-    with console.plain_errors("fleet", "fleet"):
+    with console.plain_errors("measure fleet", "fleet"):
         from ...collectors.fleet.cluster import connect, instances
         from ...collectors.fleet.driver import run_fleet
         from ...datasets.rows.checks import catalogue_bounds
@@ -104,7 +104,9 @@ def run(
 
 def _checked_address(address: str) -> str:
     if not address:
-        raise SpecError("name the cluster with --address HOST:PORT; `kernelcast fleet start` prints how to start one")
+        raise SpecError(
+            "name the cluster with --address HOST:PORT; `kernelcast measure fleet start` prints how to start one"
+        )
     return address
 
 
@@ -125,8 +127,8 @@ def _own_devices(known: Catalogue, gpus: int) -> dict[str, int]:
         devices[cpu.name] = 1
     if not devices:
         raise SpecError(
-            "neither this machine's GPU nor its CPU is in a device file; make one with `kernelcast characterize --out my.yaml` "
-            "and give it with --device-file",
+            "neither this machine's GPU nor its CPU is in a device file; make one with `kernelcast measure machine --out "
+            "my.yaml` and give it with --device-file",
             field="device",
         )
     return devices
@@ -135,7 +137,7 @@ def _own_devices(known: Catalogue, gpus: int) -> dict[str, int]:
 def _plan(
     device: Device, store: Store, rows: int, minutes: float | None, seed: int, families: str
 ) -> Sequence[KernelSpec]:
-    """What `collect` or `collect-gpu` would measure on this device."""
+    """What `measure cpu` or `measure gpu` would measure on this device."""
     if device.kind == "gpu":
         from ...collectors.gpu.campaign import SECONDS_PER_CASE, latency_plan, measured_specs
 

@@ -40,7 +40,7 @@ def compile_labels(
     console.check_folder(out)
     if tables is not None:
         console.check_folder(tables)
-    with console.plain_errors("compile-labels", "gpu"):
+    with console.plain_errors("measure labels", "gpu"):
         from ...collectors.compiled.labels import compile_labels as run
         from ...collectors.compiled.labels import label_plan
         from ...datasets.records.compiled_code import compact_compiled
@@ -76,7 +76,7 @@ def compile_triton_programs(
     console.check_folder(out)
     if table is not None:
         console.check_file(table)
-    with console.plain_errors("compile-triton-programs", "gpu"):
+    with console.plain_errors("measure triton", "gpu"):
         from ...collectors.compiled.labels import compile_texts, read_text_jobs
         from ...datasets.records.compiled_code import TRITON_FILE, pack_modules
 
@@ -104,7 +104,7 @@ def count_traffic(
     wanted = [get_family(word).name for word in console.words(families)]
     console.check_file(out_file)
     gpu, _ = this_gpu(device, index, console.read_catalogue(device_file))
-    with console.plain_errors("count-traffic", "gpu"):
+    with console.plain_errors("measure traffic", "gpu"):
         from ...collectors.gpu.profiling.count import CountersUnavailableError, count_cases, counted_cases
         from ...collectors.gpu.profiling.ncu_output import METRICS, CounterOutputError
         from ...collectors.host import utc_now
@@ -157,7 +157,7 @@ def trace_launches(
     """
     console.check_folder(out_dir)
     gpu, _ = this_gpu(device, index, console.read_catalogue(device_file))
-    with console.plain_errors("trace-launches", "gpu"):
+    with console.plain_errors("measure launches", "gpu"):
         from ...collectors.gpu.profiling.launch_trace import LaunchTraceError, gpu_bound_from
         from ...collectors.gpu.profiling.launch_trace import trace_launches as run
         from ...datasets.records.launch_traces import KernelLaunch, LaunchSummary, write_records

@@ -35,7 +35,7 @@ _EXTRAS = {"cpu": "collect", "gpu": "gpu"}
 
 def measure(
     table: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="Cases (.csv, .parquet), as `suggest --out` writes them.")
+        Path, typer.Argument(metavar="TABLE", help="Cases (.csv, .parquet), as `measure suggest --out` writes them.")
     ],
     out_file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Default: TABLE-measured beside the table.")
@@ -52,7 +52,7 @@ def measure(
 ) -> None:
     """Measure the cases of a table on this machine: kernelcast measure cases.csv
 
-    Writes the table with latency_s, power_w, energy_j, status and message, ready for `kernelcast calibrate`, also where
+    Writes the table with latency_s, power_w, energy_j, status and message, ready for `kernelcast train calibrate`, also where
     measuring fails in the middle. Cases that cannot run here are refused before anything is measured. Run it again to resume:
     stored cases are not measured again.
     """
@@ -207,7 +207,7 @@ def _complaint(path: Path, refused: Mapping[int, str], n: int, *, any_good: bool
     shown = "\n".join(f"  row {row + 1}: {reason}" for row, reason in sorted(refused.items())[:_SHOWN])
     more = f"\n  and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
     advice = ("Correct them, or skip them with --skip-bad-rows." if any_good else
-              "`kernelcast suggest --device NAME --out cases.csv` writes cases that this machine can run.")  # fmt: skip
+              "`kernelcast measure suggest --device NAME --out cases.csv` writes cases that this machine can run.")  # fmt: skip
     return (f"{path}: {len(refused)} of {n} rows cannot be measured on this machine (rows count from 1, below the header):\n"
             f"{shown}{more}\nNothing was measured. {advice}")  # fmt: skip
 
@@ -283,7 +283,7 @@ def _tell(
     )
     console.note(f"written to {out}; rows are also in {store}")
     if good:
-        console.note(f"next: kernelcast calibrate --data {out} --out MODEL_DIR")
+        console.note(f"next: kernelcast train calibrate --data {out} --out MODEL_DIR")
 
 
 def _failed(

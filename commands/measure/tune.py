@@ -17,7 +17,7 @@ import typer
 from ...features.device import known_machine
 from ...features.errors import SpecError
 from ...features.tuning.kind import get_kind
-from .. import console
+from .. import console, names
 from ..catalogue import this_device
 
 if TYPE_CHECKING:
@@ -124,7 +124,10 @@ _MOST_MEASURED = 1000
 def tune(
     model: Annotated[Path, typer.Argument(metavar="MODEL.mlir", help="linalg, tosa, stablehlo or torch text.")],
     device: Annotated[
-        str | None, typer.Option(help="CPU it will run on, by catalogue name; default: this machine.")
+        str | None,
+        typer.Option(
+            help="CPU it will run on, by catalogue name; default: this machine.", autocompletion=names.complete_device
+        ),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, max=4096, help="Threads the code will run on.")] = 1,
     out_folder: Annotated[
@@ -146,7 +149,7 @@ def tune(
 ) -> None:
     """Choose tile sizes for a module's kernels; write a tuning spec, a hook, and the iree-compile command to use."""
     known = console.read_catalogue(device_file)
-    name = known.get(device).name if device is not None else this_device(None, known)
+    name = names.device(device, known).name if device is not None else this_device(None, known)
     folder = out_folder if out_folder is not None else Path(f"{model.stem}.tuned")
     text = _read(model)
     console.check_folder(folder)

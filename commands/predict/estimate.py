@@ -11,7 +11,7 @@ import typer
 
 from ...features.errors import SpecError, listed
 from ...workloads.units import money
-from .. import console
+from .. import console, names
 from .estimate_program import ProgramOptions, estimate_program, is_program
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def estimate(
         ),
     ] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="The config.json of any other model.")] = None,
-    device: console.Devices = None,
+    device: names.Devices = None,
     batch: Annotated[int | None, typer.Option(help="Sequences of a step; of a program, its samples.")] = None,
     prefill: Annotated[int | None, typer.Option(metavar="N", help="New tokens of each sequence.")] = None,
     decode: Annotated[bool, typer.Option("--decode", help="One new token of each sequence; needs --context.")] = False,
@@ -102,7 +102,8 @@ def estimate(
     for option, value in (("--batch", batch), ("--prefill", prefill), ("--train", train), ("--context", context)):
         if value is not None and not 1 <= value <= _MOST:
             raise SpecError(f"{option} must be between 1 and {_MOST:,}, got {value:,}", field=option.removeprefix("--"))
-    prices = read_prices(price or (), device or (), known)
+    device = names.device_names(device or (), known)
+    prices = read_prices(price or (), device, known)
     if what is not None and is_program(what):
         of_models = {
             "--config": config, "--prefill": prefill, "--decode": decode, "--train": train, "--encode": encode,
@@ -115,7 +116,7 @@ def estimate(
                 field=misplaced[0].removeprefix("--"),
             )
         options = ProgramOptions(
-            device or (), threads, batch, bind or (), out, flame, capture, console.model_dir(model), coverage, prices, as_json
+            device, threads, batch, bind or (), out, flame, capture, console.model_dir(model), coverage, prices, as_json
         )  # fmt: skip
         estimate_program(what, options, known)
         return
@@ -151,18 +152,17 @@ def estimate(
     step = Step.of(batch=1 if batch is None else batch, prefill=length, decode=decode, context=context)
     plan = ParallelPlan(tp=tp, pp=pp, ep=ep, dp=dp)
     formats = formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype)
-    names = list(dict.fromkeys(known.get(name).name for name in device))
     if flame is not None:
         from ...workloads.flame import check_path
 
-        check_path(flame, len(names))
+        check_path(flame, len(device))
     predictor = load_predictor(console.model_dir(model), known)
     estimates = [
         estimate_on(
             predictor, facts, step, name, formats=formats, plan=plan, impl=impl, coverage=coverage, training=train is not None,
-            threads=threads if known.get(name).kind == "cpu" or len(names) == 1 else None,
+            threads=threads if known.get(name).kind == "cpu" or len(device) == 1 else None,
         )
-        for name in names
+        for name in device
     ]  # fmt: skip
     won = {item.device: savings(predictor, item, coverage=coverage) for item in estimates}
     if flame is not None:
@@ -177,12 +177,13 @@ def estimate(
 
 
 def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) -> dict[str, float]:
-    """Prices of an hour by catalogue name, from words such as `h100-sxm=2.99`.
+    """Prices of an hour by catalogue name, from words such as `h100-sxm=2.99`; `devices` are catalogue names.
 
     Raises:
         SpecError: a word is none, its price no number from 0, or its device not among those that are estimated.
     """
-    names = [known.get(name).name for name in devices]
+    from ...features.spec_io.words import read_device
+
     prices: dict[str, float] = {}
     for word in words:
         name, mark, text = word.partition("=")
@@ -192,9 +193,9 @@ def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) 
             amount = math.nan
         if not mark or not 0 <= amount < math.inf:
             raise SpecError(f"--price takes DEVICE=PRICE, such as h100-sxm=2.99, got {word!r}", field="price")
-        device = known.get(name).name
-        if device not in names:
-            raise SpecError(f"--price names {device}, which is not among the devices: {listed(names)}", field="price")
+        device = read_device(name, known)[0].name
+        if device not in devices:
+            raise SpecError(f"--price names {device}, which is not among the devices: {listed(devices)}", field="price")
         prices[device] = amount
     return prices
 

@@ -92,7 +92,7 @@ def estimate_program(what: str, options: ProgramOptions, known: Catalogue) -> No
     if flame is not None:
         from ...workloads.flame import check_path
 
-        check_path(flame, len(dict.fromkeys(known.get(name).name for name in options.devices)))
+        check_path(flame, len(options.devices))
     predictor = load_predictor(options.model, known)
     if (script := _SCRIPT.fullmatch(what)) is not None:
         if options.bind:
@@ -133,7 +133,7 @@ def _of_file(what: str, predictor: ArtifactPredictor, options: ProgramOptions) -
     program = read()
     if options.batch is not None:
         program = replace(program, batch=options.batch)
-    devices = [predictor.devices.get(name) for name in dict.fromkeys(options.devices)]
+    devices = [predictor.devices.get(name) for name in options.devices]
     answers = answer(
         predictor, program, devices, threads=options.threads, coverage=options.coverage, prices=options.prices
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ...features.errors import SpecError, listed
-from .. import console
+from .. import console, names
 from .predict_mlir import is_mlir, predict_mlir
 
 if TYPE_CHECKING:
@@ -16,24 +16,18 @@ if TYPE_CHECKING:
     from ...features.kernel import KernelSpec
     from ...models.predict.prediction import Prediction
 
-_SETTINGS = ("dtype", "variant", "impl", "kv_dtype", "threads", "cache_state", "timing")
-
 
 def predict(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[FAMILY | FILE.mlir | -]", help="Kernel family, such as gemm; or MLIR text: a file, - for stdin."
+            metavar="[FAMILY | FILE.mlir | -]",
+            help="Kernel family, such as gemm; or MLIR text: a file, - for stdin.",
+            autocompletion=names.complete_family,
         ),
     ] = None,
-    values: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME=VALUE]...", help="Sizes and settings, such as m=4096 n=4096 k=4096 dtype=bf16."),
-    ] = None,
-    device: Annotated[
-        list[str] | None,
-        typer.Option(help="Device name or alias; see `kernelcast devices`. For MLIR it may be given again."),
-    ] = None,
+    values: names.Words = None,
+    device: names.Devices = None,
     model: console.Model = None,
     coverage: console.Coverage = 0.9,
     table: Annotated[
@@ -68,7 +62,7 @@ def predict(
 ) -> None:
     """Predict what a kernel or a program costs: latency, power and energy, each with an interval.
 
-    One kernel: kernelcast predict gemm m=4096 n=4096 k=4096 dtype=bf16 --device h100-sxm
+    One kernel: kernelcast predict gemm m=4096 n=4096 k=4096 dtype=bf16 --device h100-sxm, or matmul 4kx4kx4k bf16
 
     MLIR: kernelcast predict model.mlir --device h100-sxm --device amd-epyc-9005-vm-2c --flame flame.html
 
@@ -119,54 +113,20 @@ def predict(
     if not device:
         raise SpecError("name a device with --device; `kernelcast devices` lists them")
     if len(device) > 1:
-        raise SpecError(f"a kernel is predicted on one device; {len(device)} were given")
+        raise SpecError(f"a kernel is predicted on one device; for {len(device)} run: kernelcast compare {what} …")
+    request = names.kernel(what, values or [])
+    place = names.device(device[0], known)
     from ...features.spec_io.reading import read_spec
     from ...models.predict.predictor import load_predictor
 
-    spec, name = read_spec(_as_request(what, values or [], device[0]), known)
+    spec, name = read_spec(request | {"device": place.name}, known)
     prediction = load_predictor(console.model_dir(model), known).predict([spec], [name], coverage=coverage)[0]
     if as_json:
         from ...workloads.answers import prediction_answer
 
         console.print_json(prediction_answer(spec, name, prediction))
     else:
-        _show(spec, known.get(name), prediction)
-
-
-def _as_request(family: str, values: list[str], device: str) -> dict[str, Any]:
-    """The words of the command line as the body that `/v1/predict` takes.
-
-    Raises:
-        SpecError: a word is not name=value, names nothing of the family, is given twice, or is not a whole number.
-    """
-    from ...features.kernel import get_family
-
-    fam = get_family(family)
-    request: dict[str, Any] = {"family": family, "device": device, "sizes": {}, "config": {}}
-    for word in values:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise SpecError(f"{word!r} is not name=value, such as m=4096", field=word)
-        if name in _SETTINGS:
-            place = request
-        elif name in fam.dim_names:
-            place = request["sizes"]
-        elif name in fam.config:
-            place = request["config"]
-        else:
-            possible = listed((*fam.dim_names, *_SETTINGS, *fam.config))
-            raise SpecError(f"{family} has no {name!r}; it takes: {possible}", field=name)
-        if name in place:
-            raise SpecError(f"{name} is given twice", field=name)
-        place[name] = value if name in _SETTINGS and name != "threads" else _whole(name, value)
-    return request
-
-
-def _whole(name: str, value: str) -> int:
-    try:
-        return int(value)
-    except ValueError as error:
-        raise SpecError(f"{name} must be a whole number, got {value[:40]!r}", field=name) from error
+        _show(spec, place, prediction)
 
 
 def _show(spec: KernelSpec, device: Device, prediction: Prediction) -> None:
@@ -188,6 +148,12 @@ def _show(spec: KernelSpec, device: Device, prediction: Prediction) -> None:
     for name, value in prediction.breakdown.items():
         table.add_row("         ", name, console.bar(value / longest), console.seconds(value))
     screen.print(table)
-    console.show_fact("method", prediction.method + ("" if prediction.in_domain else " — outside what was measured"))
+    inside = "inside" if prediction.in_domain else "outside"
+    screen.print(
+        Text.assemble(
+            ("method".ljust(10), "dim"), f"{prediction.method} — ",
+            console.domain_text(f"{inside} what was measured", prediction.in_domain),
+        ), soft_wrap=True,
+    )  # fmt: skip
     for remark in prediction.notes:
         console.show_fact("note", remark)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...features.errors import SpecError
-from .. import console
+from .. import console, names
 
 if TYPE_CHECKING:
     from ...features.device import Catalogue, Device
@@ -70,11 +70,11 @@ def predict_mlir(
     from ...workloads.mlir.predictor import load_module_predictor
     from ...workloads.mlir.program_text import read_bind, read_file, threads_on
 
-    names = [known.get(name).name for name in devices]
+    asked_of = names.devices(devices, known)
     if flame is not None:
         from .flame_graph import check_flame
 
-        check_flame(flame, len(names))
+        check_flame(flame, len(asked_of))
     sizes = read_bind(bind)
     # A text made to bring a native parser down must not take the command with it.
     with NativeReader() as native:
@@ -82,9 +82,8 @@ def predict_mlir(
     program = understand(module, function, sizes)
     predictor = load_module_predictor(load_predictor(console.model_dir(model), known))
     ask = partial(predictor.predict, program, compiler=compiler, coverage=coverage)
-    asked_of = [known.get(name) for name in names]
     counts = threads_on(asked_of, threads)
-    predictions = [ask(name, threads=count) for name, count in zip(names, counts, strict=True)]
+    predictions = [ask(item.name, threads=count) for item, count in zip(asked_of, counts, strict=True)]
     title = "stdin" if word == STDIN else safe(Path(word).name)
     answers = list(zip(asked_of, predictions, strict=True))
     if flame is not None:
@@ -282,7 +281,7 @@ def predict_code(
     ] = None,
     as_json: console.Json = False,
 ) -> None:
-    """Predict registers, spills, shared memory, instructions and occupancy: kernelcast predict-code kernel.ttir
+    """Predict registers, spills, shared memory, instructions and occupancy: kernelcast predict code kernel.ttir
     --target sm_90.
     """
     from ...features.mlir.parse.parser_process import NativeReader

@@ -1,4 +1,4 @@
-"""`kernelcast predict-model`: what a whole model costs, from a file that lists its kernels."""
+"""`kernelcast predict model`: what a whole model costs, from a file that lists its kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...features.errors import SpecError, listed
-from .. import console
+from .. import console, names
 
 if TYPE_CHECKING:
     from ...features.device import Device
@@ -24,7 +24,7 @@ _TEXT_COLUMNS = ("family", "dtype", "variant", "impl", "kv_dtype", "cache_state"
 
 def predict_model(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="The kernels: a .json, .yaml or .csv list.")],
-    device: console.Devices = None,
+    device: names.Devices = None,
     model: console.Model = None,
     coverage: console.Coverage = 0.9,
     launch_s: Annotated[
@@ -38,7 +38,7 @@ def predict_model(
 ) -> None:
     """Predict what a whole model costs: kernels with counts in, latency, power and energy with intervals out.
 
-    kernelcast predict-model bert.yaml --device h100-sxm
+    kernelcast predict model bert.yaml --device h100-sxm
 
     Each kernel has a family, a dtype, its sizes, and as it likes a count, a name and what `predict` takes besides.
     """
@@ -49,21 +49,22 @@ def predict_model(
     from ...workloads.kernel_reading import read_kernels
     from ...workloads.whole_model import predict_whole
 
-    names = [known.get(name).name for name in device]
-    kernels = read_kernels(read_items(path), names, known)
+    devices = names.devices(device, known)
+    device_names = [item.name for item in devices]
+    kernels = read_kernels(read_items(path), device_names, known)
     predictor = load_predictor(console.model_dir(model), known)
     ask = partial(predict_whole, predictor, kernels, coverage=coverage, launch_s=launch_s, queued=queued)
-    wholes = [ask(name) for name in names]
+    wholes = [ask(name) for name in device_names]
     if as_json:
         from ...client.answers import WholeModelPredictions
         from ...workloads.answers import whole_answer
 
         console.print_json(
-            WholeModelPredictions([whole_answer(name, whole) for name, whole in zip(names, wholes, strict=True)])
+            WholeModelPredictions([whole_answer(name, whole) for name, whole in zip(device_names, wholes, strict=True)])
         )
         return
-    for name, whole in zip(names, wholes, strict=True):
-        _show(path, known.get(name), whole)
+    for item, whole in zip(devices, wholes, strict=True):
+        _show(path, item, whole)
 
 
 def read_items(path: Path) -> list[Any]:

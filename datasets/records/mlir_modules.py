@@ -251,7 +251,7 @@ def pack_modules(root: Path, out: Path) -> list[Path]:
     texts, runs = read_texts(root), read_runs(root)
     runs = runs.filter(pc.is_in(runs["module_id"], texts["module_id"].combine_chunks()))
     if not runs.num_rows:
-        raise StoreError(f"no measured modules in {root}; measure some with `kernelcast collect-mlir --out {root}`")
+        raise StoreError(f"no measured modules in {root}; measure some with `kernelcast measure mlir --out {root}`")
     texts = texts.filter(pc.is_in(texts["module_id"], runs["module_id"].combine_chunks()))
     files = [
         (out / "texts.parquet", sorted_bytes(texts, ("program", "module_id"))),

@@ -324,7 +324,7 @@ def list_folders(location: Location, family: str = "*", device: str = "*") -> li
                 raise FormatError(
                     f"{location.name}/{folder}/{packed} was packed in place by an earlier kernelcast, which this one does not "
                     "read; write the rows with the one that packed them (`kernelcast data export --format form --out DIR`) "
-                    "and bring them into a new store with `kernelcast import DIR/*`"
+                    "and bring them into a new store with `kernelcast data import DIR/*`"
                 )
             rows = sorted(f"{folder}/{file}" for file in files if file.endswith(ROWS) and not file.startswith("."))
             if rows:

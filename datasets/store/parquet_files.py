@@ -74,14 +74,14 @@ def check_format(metadata: Mapping[bytes, bytes] | None, shown: str) -> None:
     version = json.loads(raw)["format_version"] if raw is not None else None
     if not isinstance(version, int):
         raise StoreError(
-            f"{shown} has no format version; kernelcast did not write it. Bring rows in with `kernelcast import`"
+            f"{shown} has no format version; kernelcast did not write it. Bring rows in with `kernelcast data import`"
         )
     if version not in READ_VERSIONS:
         bring = (
             "install the newer kernelcast that wrote it"
             if version > FORMAT_VERSION
             else "export its rows with the kernelcast that wrote it (`kernelcast data export --format form --out DIR`) and "
-            "bring them in with `kernelcast import DIR/*`"
+            "bring them in with `kernelcast data import DIR/*`"
         )
         raise FormatError(
             f"{shown} has format version {version}, this kernelcast reads {listed(map(str, READ_VERSIONS))}; {bring}"

@@ -107,7 +107,7 @@ class StoreQuery:
         import duckdb
 
         if not self.views:
-            raise SpecError(f"no rows in {self.root_name}; measure some with `kernelcast collect`", field="store")
+            raise SpecError(f"no rows in {self.root_name}; measure some with `kernelcast measure cpu`", field="store")
         with self._clear_errors(sql):
             statements = self._connection.extract_statements(sql)
             if len(statements) != 1:

@@ -1,7 +1,7 @@
 """A device file as plain data, and what makes it untrustworthy: bombs, repeated keys, wrong units, figures that contradict.
 
-A person writes such a file, or `kernelcast characterize` does. Whatever is wrong is one error that names the file, the figure
-and what to do; nothing is mended silently.
+A person writes such a file, or `kernelcast measure machine` does. Whatever is wrong is one error that names the file, the
+figure and what to do; nothing is mended silently.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def read_mapping(text: str, origin: str) -> dict[str, Any]:
 def _check_structure(text: str, origin: str) -> None:
     """Raises SpecError: the text nests too deeply, or uses anchors by which a few lines become gigabytes.
 
-    An alias of plain values is read: `kernelcast characterize` writes such files.
+    An alias of plain values is read: `kernelcast measure machine` writes such files.
     """
     anchored: list[bool] = []
     aliases = 0

@@ -1,4 +1,4 @@
-"""JSON Schemas of a spec of each kernel family, with examples: what `/v1/kernels` and `kernelcast kernels --json` show."""
+"""JSON Schemas of a spec of each kernel family, with examples: for `/v1/kernels` and `kernelcast devices kernels --json`."""
 
 from __future__ import annotations
 

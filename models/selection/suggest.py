@@ -1,4 +1,4 @@
-"""Which cases to measure first on a device, so that calibrating a model to it gains most: `kernelcast suggest`.
+"""Which cases to measure first on a device, so that calibrating a model to it gains most: `kernelcast measure suggest`.
 
 A case is worth measuring for what it says of the others. The process that calibrating uses knows that before anything is
 measured, since its variance does not depend on the measured values: cases are chosen one by one, each the one that lowers the

@@ -1,4 +1,4 @@
-"""Adapting a model to a device by a handful of its rows: what `kernelcast calibrate` does."""
+"""Adapting a model to a device by a handful of its rows: what `kernelcast train calibrate` does."""
 
 from __future__ import annotations
 

@@ -288,7 +288,7 @@ def with_descriptors(
         if not device_rows:
             raise SpecError(
                 f"the file of {device.name} has no measured facts of kernels the model knows; "
-                "make one with `kernelcast characterize`, or give rows with --data",
+                "make one with `kernelcast measure machine`, or give rows with --data",
                 field="descriptor",
             )
         parts += device_rows

@@ -158,7 +158,7 @@ def train_files(
         if not stored:
             of_families = f" of {listed(families)}" if families else ""
             raise SpecError(
-                f"{store.location.name} has no measured row{of_families}; `kernelcast collect` measures some",
+                f"{store.location.name} has no measured row{of_families}; `kernelcast measure cpu` measures some",
                 field="store",
             )
         facts["store"] = {

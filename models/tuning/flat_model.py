@@ -168,8 +168,8 @@ def _read_bytes(path: Path) -> bytes:
             content = b"" if too_large else file.read(form.MOST_BYTES + 1)
     except FileNotFoundError:
         raise ModelFileError(
-            f"there is no model file {path}; train one with `kernelcast train-tuning` (kinds named op-…: "
-            "`kernelcast export-ops`), or give the path of one",
+            f"there is no model file {path}; train one with `kernelcast train tuning` (kinds named op-…: "
+            "`kernelcast train export-ops`), or give the path of one",
             field="model",
         ) from None
     except (OSError, ValueError) as error:

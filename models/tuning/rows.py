@@ -114,7 +114,7 @@ def _read_directory(path: Path, *, needed: bool) -> dict[str, pa.Table]:
     if needed:
         raise SpecError(
             f"{path} holds no measured rows: neither a store (family=…/device=…/*.parquet) nor tables named after families "
-            "(gemm.parquet); measure some with `kernelcast collect`",
+            "(gemm.parquet); measure some with `kernelcast measure cpu`",
             field="data",
         )
     return {}

@@ -126,7 +126,7 @@ def unexplained(changes: Changes, explained: Iterable[str] = ()) -> list[Finding
                 f"Predictions for {name} change by {figures['median_pct']:.0f} % in the median and by at most "
                 f"{figures['largest_pct']:.0f} % (logarithm of the ratio, {figures['cases']:.0f} cases), and no new row "
                 "explains it. Check the largest changes in the report before you rely on them. "
-                "`kernelcast models rollback` restores the previous model.",
+                "`kernelcast serve models rollback` restores the previous model.",
                 {"median_pct": figures["median_pct"], "largest_pct": figures["largest_pct"]},
             ))  # fmt: skip
     return findings

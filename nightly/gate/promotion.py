@@ -132,7 +132,7 @@ def roll_back(version: str | None = None, *, why: str) -> Promotion:
         now = Pointer(None, "an unreadable pointer")
     to = version or _predecessor(book, now)
     if to == (now.version or SHIPPED):
-        raise SpecError(f"{to} serves already; see `kernelcast models history`", field="version")
+        raise SpecError(f"{to} serves already; see `kernelcast serve models history`", field="version")
     if to == SHIPPED:
         target, in_registry = Pointer(None, None), False
     else:
@@ -146,8 +146,8 @@ def roll_back(version: str | None = None, *, why: str) -> Promotion:
     message = f"{to} serves again in place of {left}: {why}"
     findings = () if not failed else (Finding(
         "registry", "needs-person", to,
-        f"{to} serves here again, and the registry still calls {left} champion ({state}). Run `kernelcast models promote {to}` "
-        "when it answers."),)  # fmt: skip
+        f"{to} serves here again, and the registry still calls {left} champion ({state}). Run `kernelcast serve models promote "
+        f"{to}` when it answers."),)  # fmt: skip
     return Promotion(to, left, state, message, findings)
 
 
@@ -197,7 +197,7 @@ def _predecessor(book: Ledger, now: Pointer) -> str:
     entry = book.get(now.version)
     if entry is None or entry.previous is None:
         raise SpecError(
-            f"nothing says what served before {now.version or SHIPPED}; name a version of `kernelcast models history`",
+            f"nothing says what served before {now.version or SHIPPED}; name a version of `kernelcast serve models history`",
             field="version",
         )
     return entry.previous

@@ -34,7 +34,7 @@ class FleetMeasurer:
         """
         if plan.fleet.address is None:
             raise SpecError(
-                "fleet.address is missing; give the cluster's HOST:PORT, see `kernelcast fleet`", field="fleet"
+                "fleet.address is missing; give the cluster's HOST:PORT, see `kernelcast measure fleet`", field="fleet"
             )
         self._known, self._files, self._address = known, tuple(device_files), plan.fleet.address
         try:

@@ -101,7 +101,7 @@ def _model(night: Night) -> tuple[ArtifactPredictor | None, list[Finding]]:
     except ArtifactError as error:
         message = (
             f"The model that should serve cannot be loaded: {error}. Tonight's rows are stored, and nothing is trained against "
-            "it or promoted. Bring another back with `kernelcast models rollback` or `kernelcast models promote`."
+            "it or promoted. Bring another back with `kernelcast serve models rollback` or `kernelcast serve models promote`."
         )
         return None, [Finding("registry", "needs-person", str(home_dir() / CHAMPION_POINTER), message)]
 

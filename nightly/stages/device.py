@@ -56,7 +56,7 @@ def characterise(night: Night) -> StageResult:
     takes = _TAKES_S.get(night.plan.collector, 0.0)
     if takes > _MOST_SHARE * night.plan.budget_s:
         message = (f"Characterising takes about {takes:g} s, more than a quarter of this night's {night.plan.budget_s:g} s. "
-                "It was left out; `kernelcast characterize` does it by hand.")  # fmt: skip
+                "It was left out; `kernelcast measure machine` does it by hand.")  # fmt: skip
         return StageResult(message, known, (Finding("budget", "info", device, message),), "skipped")
     began = time.monotonic()
     with night.lock():

@@ -138,7 +138,7 @@ def _evidence_before(night: Night) -> dict[str, Evidence]:
 
 
 def _record_errors(night: Night, challengers: Sequence[Challenger]) -> list[Finding]:
-    """Write how wrong the serving model is tonight into the ledger, for `kernelcast models history`."""
+    """Write how wrong the serving model is tonight into the ledger, for `kernelcast serve models history`."""
     ledger, serving = Ledger(), serving_version()
     scores = max((challenger.scores for challenger in challengers), key=len, default=())
     entry = ledger.get(serving)

@@ -22,8 +22,12 @@ CPU = "amd-epyc-9005-vm-2c"
 
 
 def test_devices(run):
-    assert "NVIDIA H100 SXM5 80 GB" in run("devices").out
-    assert [item["name"] for item in json.loads(run("devices", "--json").out)] == catalogue().names()
+    assert "nvidia-h100-sxm-80gb" in run("devices").out
+    listed = json.loads(run("devices", "--json").out)
+    assert [item["name"] for item in listed] == catalogue().names()
+    measured = {item["name"]: {record["family"]: record for record in item["measured"]} for item in listed}
+    assert {"bf16", "fp8"} <= set(measured["nvidia-h100-sxm-80gb"]["gemm"]["dtypes"])
+    assert measured["nvidia-p40"] == {}
     item = run("devices", "h100").out
     assert "3.35 TB/s" in item
     assert "datasheet" in item
@@ -32,7 +36,9 @@ def test_devices(run):
 
 
 def test_kernels(run):
-    assert "gemm" in run("kernels").out
+    assert re.search(r"gemm +batch m n k +bf16 fp16", run("kernels").out)
+    assert "no row of it was measured" in run("devices", "kernels", "optimizer").err
+    assert re.search(r"triton +bf16 fp16 .*nvidia-h200-sxm-141gb", run("devices", "kernels", "matmul").out)
     assert "variants" in run("kernels", "attention").out
     assert "C[b,m,n] = A[b,m,k]" in run("kernels", "gemm").out
     schemas = json.loads(run("kernels", "--json").out)
@@ -188,13 +194,14 @@ def test_characterising_without_the_library_is_one_sentence(run, tmp_path, monke
 
     monkeypatch.setattr(measuring, "characterize", no_torch)
     assert (
-        "No module named 'torch'; `kernelcast characterize` needs" in run("characterize", "--out", tmp_path / "m").error
+        "No module named 'torch'; `kernelcast measure machine` needs"
+        in run("characterize", "--out", tmp_path / "m").error
     )
 
 
 def test_a_machine_without_a_device_file_is_told_how_to_make_one(monkeypatch):
     monkeypatch.setattr(this_machine, "known_machine", lambda known: None)
-    with pytest.raises(SpecError, match="kernelcast characterize --out"):
+    with pytest.raises(SpecError, match="kernelcast measure machine --out"):
         this_machine.this_device(None, catalogue())
 
 

@@ -1,4 +1,4 @@
-"""`kernelcast import --from`: into the store, into files of the form, and what is said when something is wrong."""
+"""`kernelcast data import --from`: into the store, into files of the form, and what is said when something is wrong."""
 
 from __future__ import annotations
 

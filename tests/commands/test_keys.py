@@ -1,4 +1,4 @@
-"""`kernelcast keys`: keys are shown once, kept as hashes, and revoked by name."""
+"""`kernelcast serve keys`: keys are shown once, kept as hashes, and revoked by name."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ REFUSALS = [
     pytest.param(("new", "--name", "a"), "what is this\n", "line 1 of the key file", id="no key file"),
     pytest.param(("revoke", "b"), f"a:read:{HASH}\n", "no key named 'b'; it has: a", id="no such key"),
     pytest.param(("revoke", "b"), None, "cannot be read: No such file", id="no file to revoke from"),
-    pytest.param(("list",), None, "`kernelcast keys new --name NAME --file", id="no file to list"),
+    pytest.param(("list",), None, "`kernelcast serve keys new --name NAME --file", id="no file to list"),
     pytest.param(("list",), "kc_" + "x" * 43, "it contains a key instead of the hash of one", id="a key itself"),
     pytest.param(("list",), f"\na:read:{HASH}0\n", "line 2 of the key file", id="a hash too long"),
     pytest.param(("list",), f"a:write:{HASH}", "the scope of key a is none of read, admin", id="scope in the file"),

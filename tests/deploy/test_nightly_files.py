@@ -17,7 +17,7 @@ import typer
 import yaml
 from kernelcast.api.settings import Settings
 from kernelcast.commands import app
-from kernelcast.commands.nightly import NIGHT_RUNNING
+from kernelcast.commands.measure.nightly import NIGHT_RUNNING
 from kernelcast.files import HOME_ENV
 from kernelcast.nightly.record.plan import Plan
 from kernelcast.nightly.record.plan_file import plan_of, read_plan
@@ -63,7 +63,8 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(("where", "words"), list(commands()))
 def test_what_is_started_is_a_command_with_its_options(where: str, words: list[str], tmp_path: Path) -> None:
-    command = typer.main.get_command(app).commands[words[0]]  # type: ignore[attr-defined]
+    group = typer.main.get_command(app)
+    command = group.get_command(typer.Context(group), words[0])  # type: ignore[attr-defined]
     assert words[0] == "nightly"
     plan = tmp_path / "nightly-plan.yaml"
     shutil.copy(PLAN, plan)

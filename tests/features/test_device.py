@@ -139,7 +139,7 @@ def test_peaks_agree_with_units_times_clock(
 
 
 def test_peaks_of_processors_agree_with_cores_times_clock() -> None:
-    # What `kernelcast characterize` wrote of virtual machines has measured peaks.
+    # What `kernelcast measure machine` wrote of virtual machines has measured peaks.
     sheets = [device for device in catalogue() if device.kind == "cpu" and not device.name.endswith("-2c")]
     assert len(sheets) >= 14
     for device in sheets:

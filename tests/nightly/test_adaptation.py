@@ -77,7 +77,7 @@ def test_it_serves_a_better_model_and_says_by_how_much(home, setup, capsys) -> N
     captured = capsys.readouterr()
     assert max(map(len, captured.out.splitlines())) <= 80
     assert "softmax" in captured.out
-    assert "`kernelcast models rollback`" in captured.err
+    assert "`kernelcast serve models rollback`" in captured.err
 
 
 def test_without_promotion_the_model_before_serves(home, setup) -> None:

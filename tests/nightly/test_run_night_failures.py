@@ -40,7 +40,7 @@ def test_a_champion_that_cannot_be_loaded(home, damage: str) -> None:
     assert "cannot be loaded; a person has to act" in home.err
     assert record.stage("collect").facts["rows"]["ok"] > 0
     assert record.stage("train").status == "skipped"
-    assert "kernelcast models" in home.said("registry")
+    assert "kernelcast serve models" in home.said("registry")
     assert "cannot be loaded" in home.said("registry")
     assert pointer.read_text() == before
 

@@ -122,7 +122,7 @@ def test_pages_of_nights_and_a_report_behind_a_key(visit, server):
 
 def test_without_any_night_the_page_says_how_to_have_one(visit):
     page = shown(visit, {"total": 0, "offset": 0, "nights": []})
-    assert "kernelcast nightly PLAN.yaml" in page.tab.locator(".answers").inner_text()
+    assert "kernelcast measure nightly PLAN.yaml" in page.tab.locator(".answers").inner_text()
     page.tab.unroute(NIGHTS)
     page.tab.route(
         NIGHTS, lambda route: route.fulfill(status=500, json={"detail": "the folder of nights cannot be read"})

@@ -283,4 +283,4 @@ POWER = (
 )
 
 PROBES: tuple[Probe, ...] = (*AT_REST, *MATRIX, *BANDWIDTH, *VECTOR, *LATENCY, *LAUNCH, *POWER)
-"""Every fact `kernelcast characterize` measures on a GPU."""
+"""Every fact `kernelcast measure machine` measures on a GPU."""

@@ -195,8 +195,8 @@ class GpuCollector:
             self.close()
             raise CampaignError(
                 f"this GPU ({self._child.ready.get('gpu')}) has {units} compute units, {device.name} has {wanted:g}: it is "
-                "another device; make its device file with `kernelcast characterize --gpu --out my-gpu.yaml` and give it with "
-                "--device-file"
+                "another device; make its device file with `kernelcast measure machine --gpu --out my-gpu.yaml` and give it "
+                "with --device-file"
             )
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ def test_a_measured_device_has_rows_and_errors_of_its_own(predictor):
 def test_what_cannot_be_adapted_says_what_to_do(predictor, name, can):
     ten = page_of(predictor, name).ten_minutes
     assert ten.command == (COMMAND if can else None)
-    assert can or any("kernelcast calibrate --data" in sentence for sentence in ten.says)
+    assert can or any("kernelcast train calibrate --data" in sentence for sentence in ten.says)
     assert any("No adaptation of a GPU was measured" in sentence for sentence in ten.says) == (name != "amd-epyc-7742")
     assert ten.measured
 

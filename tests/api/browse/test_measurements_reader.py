@@ -85,7 +85,7 @@ def test_an_empty_store_says_how_to_fill_it(reader: MeasuredRows) -> None:
     result = sets(reader)["store"]
     assert result["rows"] == 0
     assert result["cards"] == []
-    assert "kernelcast collect" in result["notes"][0]
+    assert "kernelcast measure cpu" in result["notes"][0]
     assert rows(reader, set=["store"])["rows"] == []
     with pytest.raises(ProblemError, match="there are no rows yet"):
         rows(reader, set=["store"], dtype=["fp32"])

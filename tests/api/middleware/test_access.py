@@ -252,7 +252,10 @@ def test_no_form_of_another_site_can_post(client, path, kind):
 def test_reload_needs_a_key_even_on_this_machine(client):
     answer = client.request("POST", f"{OWN}/v1/admin/reload")
     assert answer.status_code == 403
-    assert "needs a key of scope admin, and this service has no keys; `kernelcast keys new`" in answer.json()["detail"]
+    assert (
+        "needs a key of scope admin, and this service has no keys; `kernelcast serve keys new`"
+        in answer.json()["detail"]
+    )
 
 
 @pytest.mark.parametrize(("host", "own"), [
@@ -273,7 +276,9 @@ def test_a_start_that_would_be_open_to_others_is_refused(tmp_path):
     with pytest.raises(SpecError, match="cannot be read"):
         check_exposure("127.0.0.1", has_keys=False, keys_file=file)
     file.write_text("# none yet\n")
-    with pytest.raises(SpecError, match="holds no key, so no request could be answered; run: kernelcast keys new"):
+    with pytest.raises(
+        SpecError, match="holds no key, so no request could be answered; run: kernelcast serve keys new"
+    ):
         check_exposure("127.0.0.1", has_keys=False, keys_file=file)
     file.unlink()
     add_key(file, READ_KEY)

@@ -117,7 +117,7 @@ def test_without_ray_one_sentence_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["fleet", command, "--address", "127.0.0.1:1"]) == 2
-    assert "`kernelcast fleet` needs ray; run: pip install 'kernelcast[fleet]'" in capsys.readouterr().err
+    assert "`kernelcast measure fleet` needs ray; run: pip install 'kernelcast[fleet]'" in capsys.readouterr().err
 
 
 @contextlib.contextmanager

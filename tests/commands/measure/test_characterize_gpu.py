@@ -1,4 +1,4 @@
-"""`kernelcast characterize` on a GPU that is played, and predicting for the device file it writes."""
+"""`kernelcast measure machine` on a GPU that is played, and predicting for the device file it writes."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_what_hinders_characterising_a_gpu_is_one_sentence(run, tmp_path, measur
 
     monkeypatch.setattr(measuring, "characterize", no_device)
     assert (
-        "torch sees no CUDA device; `kernelcast characterize --gpu` needs"
+        "torch sees no CUDA device; `kernelcast measure machine --gpu` needs"
         in run("characterize", "--gpu", "--out", tmp_path / "m.yaml").error
     )
     assert (

@@ -1,4 +1,4 @@
-"""`kernelcast collect-gpu` over a campaign that is played: what goes where when neither stream is a terminal."""
+"""`kernelcast measure gpu` over a campaign that is played: what goes where when neither stream is a terminal."""
 
 from __future__ import annotations
 

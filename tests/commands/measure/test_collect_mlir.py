@@ -1,4 +1,4 @@
-"""`kernelcast collect-mlir`: what a user types, and one tiny module measured for real."""
+"""`kernelcast measure mlir`: what a user types, and one tiny module measured for real."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def test_advice_to_install_is_given_for_a_missing_package_alone(run, workers, mo
     message = reason(runner.UnsupportedCaseError("the driver is too old"))
     assert f"{wanted}the driver is too old\n" in message
     assert "pip install" not in message
-    assert "kernelcast suggest --device NAME --out cases.csv" in message
+    assert "kernelcast measure suggest --device NAME --out cases.csv" in message
 
 
 def test_another_cpu_under_the_same_name_is_refused(run, workers, monkeypatch, tmp_path):
@@ -212,4 +212,4 @@ def test_bad_input_is_one_clear_sentence(run, workers, monkeypatch, tmp_path, wo
 
 def test_a_machine_without_a_device_file_says_what_to_do(run, workers, machine, tmp_path):
     machine["model"] = "99"
-    assert "kernelcast characterize" in run("measure", write(tmp_path / "cases.csv")).error
+    assert "kernelcast measure machine" in run("measure", write(tmp_path / "cases.csv")).error

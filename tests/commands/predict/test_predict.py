@@ -40,6 +40,23 @@ def test_settings_and_knobs_are_taken(run, fake):
     assert done.code == 0
 
 
+def test_how_words_were_read_is_told_apart_from_json(run, fake):
+    done = run("predict", "matmul", "4kx4kx4k", "bf16", "--device", "H100", "--json")
+    assert json.loads(done.out)["device"] == "nvidia-h100-sxm-80gb"
+    assert done.err == (
+        "read as: gemm m=4096 n=4096 k=4096 dtype=bf16\n"
+        "H100 is read as nvidia-h100-sxm-80gb; it may also be nvidia-h100-nvl, nvidia-h100-pcie-80gb\n"
+    )
+
+
+def test_several_devices_are_compared_by_another_command(run, fake):
+    assert "kernelcast compare gemm" in run("predict", *GEMM, "--device", "l40s", "--device", "l4").error
+
+
+def test_whether_the_like_was_measured_has_a_word(run, fake):
+    assert "fake — inside what was measured" in run("predict", *GEMM, "--device", "h100-sxm").out
+
+
 def test_power_that_is_not_known_is_said_to_be(run, fake):
     done = run("predict", "gemm", "m=1", "n=1", "k=1", "dtype=fp64", "--device", "h100")
     assert "unknown" in done.out
@@ -90,7 +107,7 @@ def test_a_model_that_is_none(run, tmp_path):
 
 
 def test_an_unknown_command_and_help(run):
-    assert "No such command" in run("predikt").error
+    assert "no command 'predikt'; did you mean predict?" in run("predikt").error
     assert "predict" in run("--help").out
     assert run("--version").out.strip()
 

@@ -1,4 +1,4 @@
-"""`kernelcast predict-code` and `train-triton`: Triton IR in, what it compiles to out."""
+"""`kernelcast predict code` and `train-triton`: Triton IR in, what it compiles to out."""
 
 from __future__ import annotations
 
@@ -96,4 +96,4 @@ def test_training_without_programs_is_refused(run, tmp_path):
     (tmp_path / "empty").mkdir()
     done = run("train-triton", "--data", tmp_path / "empty", "--out", tmp_path / "model")
     assert done.code != 0
-    assert "compile-triton-programs" in done.err
+    assert "kernelcast measure triton" in done.err

@@ -1,4 +1,4 @@
-"""`kernelcast predict-model` and `kernelcast.predict_model`."""
+"""`kernelcast predict model` and `kernelcast.predict_model`."""
 
 from __future__ import annotations
 

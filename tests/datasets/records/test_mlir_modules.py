@@ -107,7 +107,7 @@ def test_packed_tables_hold_matching_texts_and_rows_sorted(tmp_path: Path) -> No
 
 
 def test_packing_nothing_says_how_to_measure_some(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="kernelcast collect-mlir"):
+    with pytest.raises(StoreError, match="kernelcast measure mlir"):
         pack_modules(tmp_path, tmp_path / "out")
     with pytest.raises(StoreError, match="cannot read"):
         read_packed(tmp_path / "out")

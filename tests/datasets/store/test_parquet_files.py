@@ -36,7 +36,7 @@ def file_of(tmp_path, make):
     ("version", "advice"),
     [
         (FORMAT_VERSION + 1, "install the newer kernelcast that wrote it"),
-        (READ_VERSIONS[0] - 1, "export its rows with the kernelcast that wrote it .*kernelcast import"),
+        (READ_VERSIONS[0] - 1, "export its rows with the kernelcast that wrote it .*kernelcast data import"),
     ],
 )
 def test_a_file_of_another_format_is_refused_with_what_to_do(file_of, version, advice):

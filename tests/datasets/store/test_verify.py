@@ -116,7 +116,7 @@ def test_rows_that_are_there_twice_are_counted(store, make):
     assert (result.twice, result.clean) == ([("family=gemm/device=my-machine", 3)], False)
 
 
-@pytest.mark.parametrize(("version", "advice"), [(99, "install the newer kernelcast"), (2, "kernelcast import")])
+@pytest.mark.parametrize(("version", "advice"), [(99, "install the newer kernelcast"), (2, "kernelcast data import")])
 def test_another_format_is_no_damage(store, make, version, advice):
     fill(store, make)
     note = {METADATA_KEY: f'{{"format_version": {version}}}'.encode()}
@@ -169,7 +169,7 @@ def test_a_store_packed_in_place_by_an_earlier_kernelcast_is_refused_with_what_t
     (store.root / name).with_name(f"20250131T101500.123456Z-{'0' * 32}-{'0' * 8}{ending}").write_bytes(b"")
     for read in (store.names, lambda: store.read("gemm"), lambda: list(store.scan("gemm")), lambda: verify(store)):
         with pytest.raises(
-            StoreError, match=r"packed in place by an earlier kernelcast.*--format form.*kernelcast import"
+            StoreError, match=r"packed in place by an earlier kernelcast.*--format form.*kernelcast data import"
         ):
             read()
 

@@ -176,7 +176,7 @@ def test_damage_without_a_new_checksum_is_always_found() -> None:
 
 def test_missing_other_kind_and_unreadable_files_have_their_own_sentence(tmp_path: Path) -> None:
     with pytest.raises(
-        ModelFileError, match=r"there is no model file .*gone\.kcm; train one with `kernelcast train-tuning`"
+        ModelFileError, match=r"there is no model file .*gone\.kcm; train one with `kernelcast train tuning`"
     ):
         read_model(tmp_path / "gone.kcm")
     with pytest.raises(ModelFileError, match="cannot read the model file"):

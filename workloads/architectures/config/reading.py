@@ -82,7 +82,7 @@ def read_facts(values: Any, name: str, *, source: str = "") -> ModelFacts:
         hint = f"; nearest: {nearest[0]}" if nearest else ""
         raise SpecError(
             f"{name}: no architecture {kind!r} is read{hint}; read are {listed(known)}. A list of kernels of your own goes to "
-            "`kernelcast predict-model`", field="model_type",
+            "`kernelcast predict model`", field="model_type",
         )  # fmt: skip
     return replace(facts, source=source)
 

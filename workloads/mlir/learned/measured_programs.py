@@ -107,7 +107,7 @@ def read_modules(paths: Sequence[Path]) -> tuple[list[ModuleText], list[ModuleRu
         else:
             raise SpecError(
                 f"{path} holds no measured programs: it has neither texts.parquet and runs.parquet nor texts/ and runs/; "
-                "measure some with `kernelcast collect-mlir`",
+                "measure some with `kernelcast measure mlir`",
                 field="data",
             )
         texts.update((text.module_id, text) for text in own_texts)

@@ -102,7 +102,7 @@ def read_labels(paths: Sequence[Path]) -> list[TritonModule]:
         modules.update((module.key, module) for module in modules_of(table))
         if not table.num_rows:
             raise SpecError(
-                f"{path} holds no compiled programs; make some with `kernelcast compile-triton-programs`", field="data"
+                f"{path} holds no compiled programs; make some with `kernelcast measure triton`", field="data"
             )
     return list(modules.values())
 

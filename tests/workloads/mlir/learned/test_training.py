@@ -220,5 +220,5 @@ def test_a_kernel_model_is_no_model_of_programs() -> None:
 def test_a_store_that_is_none_says_what_to_do(tmp_path: Path) -> None:
     from kernelcast.workloads.mlir.learned.training import train_modules
 
-    with pytest.raises(SpecError, match="collect-mlir"):
+    with pytest.raises(SpecError, match="kernelcast measure mlir"):
         train_modules([tmp_path], tmp_path / "out")

@@ -1,4 +1,4 @@
-"""`kernelcast evaluate` and `kernelcast learning-curve`: splits by name and pattern, reports, JSON, and what is refused."""
+"""`kernelcast evaluate` and `kernelcast evaluate curve`: splits by name and pattern, reports, JSON, and what is refused."""
 
 from __future__ import annotations
 

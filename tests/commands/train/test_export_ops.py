@@ -1,4 +1,4 @@
-"""`kernelcast export-ops`: files that plug-ins load, and what went wrong in one sentence."""
+"""`kernelcast train export-ops`: files that plug-ins load, and what went wrong in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kernelcast evaluate` and `kernelcast learning-curve`."""
+"""`kernelcast evaluate` and `kernelcast evaluate curve`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..features.errors import SpecError
-from . import console
+from ...features.errors import SpecError
+from .. import console
 
 if TYPE_CHECKING:
-    from ..models.evaluation.evaluation import Evaluation
-    from ..models.evaluation.learning_curve import LearningCurves
-    from ..models.metrics import Metrics
+    from ...models.evaluation.evaluation import Evaluation
+    from ...models.evaluation.learning_curve import LearningCurves
+    from ...models.metrics import Metrics
 
 
 def evaluate(
@@ -45,8 +45,8 @@ def evaluate(
     devices = console.read_catalogue(device_file)
     with console.plain_errors("evaluate", "train"):
         if compare:
-            from ..models.evaluation.evaluation import compare as compare_regressors
-            from ..models.training.labelled_cases import labelled_files
+            from ...models.evaluation.evaluation import compare as compare_regressors
+            from ...models.training.labelled_cases import labelled_files
 
             only = split[0] if split else None
             tables = labelled_files(files, split=only, family=family, skip_bad_rows=skip_bad_rows, devices=devices)
@@ -55,13 +55,13 @@ def evaluate(
                     tables, held_out=compare, coverage=coverage, devices=devices, progress=progress
                 )
         else:
-            from ..models.evaluation.evaluation import evaluate_files
+            from ...models.evaluation.evaluation import evaluate_files
 
             evaluation = evaluate_files(
                 console.model_dir(model), files, split=split or (), family=family, skip_bad_rows=skip_bad_rows,
                 coverage=coverage, devices=devices,
             )  # fmt: skip
-        from ..models.evaluation.reports import report_html
+        from ...models.evaluation.reports import report_html
 
         _answer(evaluation, as_json, show_evaluation, report_html, html)
 
@@ -71,7 +71,7 @@ def _answer(
 ) -> None:
     """Write the report where one is wanted, and print the result."""
     if html is not None:
-        from ..models.evaluation.charts import write_page
+        from ...models.evaluation.charts import write_page
 
         write_page(page(result), html)
     if as_json:
@@ -140,9 +140,9 @@ def learning_curve(
     as_json: console.Json = False,
 ) -> None:
     """Show how errors fall with what was measured: train on more and more rows, judge by the same ones."""
-    with console.plain_errors("learning-curve", "train"):
-        from ..models.evaluation.learning_curve import curves_html, learning_curve_files
-        from ..models.training.training import DEFAULT_REGRESSOR
+    with console.plain_errors("evaluate curve", "train"):
+        from ...models.evaluation.learning_curve import curves_html, learning_curve_files
+        from ...models.training.training import DEFAULT_REGRESSOR
 
         with console.progress_bar() as progress:
             curves = learning_curve_files(
@@ -163,7 +163,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _show(curves: LearningCurves) -> None:
-    from ..models.evaluation.learning_curve import FIGURES
+    from ...models.evaluation.learning_curve import FIGURES
 
     heads = ("family", "target", "rows", "seconds", "mean APE", "median APE", "within 10 %", "coverage", "width")
     title = f"{curves.regressor}: errors by rows trained on; median over orders (least–most)"

@@ -1,4 +1,4 @@
-"""`kernelcast nightly` and `kernelcast nights`: one night of a plan, and what became of earlier ones."""
+"""`kernelcast measure nightly` and `kernelcast measure nights`: one night of a plan, and what became of earlier ones."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..features.errors import SpecError
-from . import console
-from .measure.night_setup import NIGHT_RUNNING, SUCCESSFUL, night_setup
+from ...features.errors import SpecError
+from .. import console
+from .night_setup import NIGHT_RUNNING, SUCCESSFUL, night_setup
 
 if TYPE_CHECKING:
-    from ..nightly.open_night import NightSetup
-    from ..nightly.record.plan import Plan
-    from ..nightly.record.record import NightRecord
+    from ...nightly.open_night import NightSetup
+    from ...nightly.record.plan import Plan
+    from ...nightly.record.record import NightRecord
 
 _SHOWN = 20
 _KILLED = "killed"
@@ -52,9 +52,9 @@ def nightly(
     if new and (resume or from_stage):
         raise SpecError("--new begins a new night; leave out --resume and --from", field="new")
     # Within a night a stage says what a store or campaign cannot do; here none was begun.
-    with console.plain_errors("nightly", "train"):
-        from ..collectors.campaign import terminate_as_interrupt
-        from ..nightly.record.plan_file import read_plan
+    with console.plain_errors("measure nightly", "train"):
+        from ...collectors.campaign import terminate_as_interrupt
+        from ...nightly.record.plan_file import read_plan
 
         plan = read_plan(plan_file)
         with terminate_as_interrupt():
@@ -70,16 +70,16 @@ def nights(
     as_json: console.Json = False,
 ) -> None:
     """List the nights on this machine, the newest first."""
-    from ..nightly.record.folders import nights_dir, records
+    from ...nightly.record.folders import nights_dir, records
 
     summaries = [_summary(record) for _, record in islice(records(nights_dir(), plan), most)]
     if as_json:
         console.print_json(summaries)
         return
     if not summaries:
-        console.note(f"no nights in {nights_dir()}; begin one with `kernelcast nightly PLAN.yaml`")
+        console.note(f"no nights in {nights_dir()}; begin one with `kernelcast measure nightly PLAN.yaml`")
         return
-    from ..nightly.record.folders import is_running
+    from ...nightly.record.folders import is_running
 
     running = is_running(nights_dir())
     rows = []
@@ -92,7 +92,7 @@ def nights(
 
 
 def _summary(record: NightRecord) -> dict[str, Any]:
-    from ..nightly.report_page import rows_measured
+    from ...nightly.report_page import rows_measured
 
     return {
         "id": record.id, "plan": record.plan, "outcome": record.outcome, "device": record.device, "began": record.began,
@@ -106,10 +106,10 @@ def _summary(record: NightRecord) -> dict[str, Any]:
 def _run(
     plan: Plan, device_files: list[Path] | None, resume: str | None, from_stage: str | None, new: bool, as_json: bool
 ) -> None:
-    from ..nightly.open_night import open_night
-    from ..nightly.record.folders import STATE, NightRunningError, night_lock, nights_dir
-    from ..nightly.record.record import NightRecord
-    from ..nightly.run_night import InterruptedNight, run_night
+    from ...nightly.open_night import open_night
+    from ...nightly.record.folders import STATE, NightRunningError, night_lock, nights_dir
+    from ...nightly.record.record import NightRecord
+    from ...nightly.run_night import InterruptedNight, run_night
 
     try:
         with night_lock(nights_dir(), plan.name), console.progress_bar() as tell:
@@ -129,7 +129,7 @@ def _run(
 
 
 def _tell(record: NightRecord, as_json: bool) -> None:
-    from ..nightly.report_page import outcome_sentence
+    from ...nightly.report_page import outcome_sentence
 
     if as_json:
         console.print_json(_report_answer(record))
@@ -148,7 +148,7 @@ def _report_answer(record: NightRecord) -> dict[str, Any]:
 
 
 def _show_outlook(setup: NightSetup, new: bool, as_json: bool) -> None:
-    from ..nightly.open_night import outlook
+    from ...nightly.open_night import outlook
 
     night = outlook(setup, fresh=new)
     if as_json:

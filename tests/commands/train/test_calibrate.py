@@ -1,4 +1,4 @@
-"""`kernelcast calibrate` as a user types it: from a table of a few rows to a model that knows the device."""
+"""`kernelcast train calibrate` as a user types it: from a table of a few rows to a model that knows the device."""
 
 from __future__ import annotations
 

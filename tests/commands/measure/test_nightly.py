@@ -1,4 +1,4 @@
-"""`kernelcast nightly` and `kernelcast nights` as a user types them; nights themselves are tested in tests/nightly."""
+"""`kernelcast measure nightly` and `measure nights` as a user types them; nights themselves are tested in tests/nightly."""
 
 from __future__ import annotations
 

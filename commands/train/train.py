@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..features.errors import SpecError, listed
-from ..files import home_dir
-from . import console
+from ...features.errors import SpecError, listed
+from ...files import home_dir
+from .. import console
 
 if TYPE_CHECKING:
-    from ..models.training.training import TrainingReport
-    from ..models.tuning.distillation import Errors, ExportReport
-    from ..models.tuning.training import TuningReport
-    from ..workloads.mlir.learned.training import ProgramReport
-    from ..workloads.mlir.triton.training import CodeReport
+    from ...models.training.training import TrainingReport
+    from ...models.tuning.distillation import Errors, ExportReport
+    from ...models.tuning.training import TuningReport
+    from ...workloads.mlir.learned.training import ProgramReport
+    from ...workloads.mlir.triton.training import CodeReport
 
 
 def train(
@@ -49,9 +49,9 @@ def train(
     _check_given(paths, store, most_rows, families, split)
     families = families and [name for text in families for name in console.words(text)]
     with console.plain_errors("train", "train"):
-        from ..datasets.store.store import Store
-        from ..models.training.store_rows import MOST_ROWS
-        from ..models.training.training import DEFAULT_REGRESSOR, train_files
+        from ...datasets.store.store import Store
+        from ...models.training.store_rows import MOST_ROWS
+        from ...models.training.training import DEFAULT_REGRESSOR, train_files
 
         with console.progress_bar() as progress:
             report = train_files(
@@ -125,9 +125,9 @@ def train_mlir(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Train a model of whole MLIR programs on measured ones: kernelcast train-mlir --data programs/ --out my-model."""
-    with console.plain_errors("train-mlir", "train"):
-        from ..workloads.mlir.learned.training import TrainingConfig, train_modules
+    """Train a model of whole MLIR programs on measured ones: kernelcast train mlir --data programs/ --out my-model."""
+    with console.plain_errors("train mlir", "train"):
+        from ...workloads.mlir.learned.training import TrainingConfig, train_modules
 
         with console.progress_bar() as progress:
             report = train_modules(
@@ -169,9 +169,9 @@ def train_triton(
     rounds: Annotated[int, typer.Option(min=1, help="Trees of each member.")] = 300,
     as_json: console.Json = False,
 ) -> None:
-    """Train a model of compiled code on Triton programs: kernelcast train-triton --out my-model."""
-    with console.plain_errors("train-triton", "train"):
-        from ..workloads.mlir.triton.training import TrainingConfig, train_labels
+    """Train a model of compiled code on Triton programs: kernelcast train triton --out my-model."""
+    with console.plain_errors("train triton", "train"):
+        from ...workloads.mlir.triton.training import TrainingConfig, train_labels
 
         with console.progress_bar() as progress:
             report = train_labels(data or [], out_dir, TrainingConfig(folds=folds, rounds=rounds, seed=seed), progress)
@@ -215,8 +215,8 @@ def train_tuning(
     folder = out_dir if out_dir is not None else home_dir() / "tuning"
     if out_dir is not None:
         console.check_folder(folder)
-    with console.plain_errors("train-tuning", "train"):
-        from ..models.tuning.training import train_files
+    with console.plain_errors("train tuning", "train"):
+        from ...models.tuning.training import train_files
 
         with console.progress_bar() as progress:
             report = train_files(data, folder, names=kind, progress=progress)
@@ -262,17 +262,17 @@ def export_ops(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Export small models of single operations for compiler passes: kernelcast export-ops --device my-gpu.
+    """Export small models of single operations for compiler passes: kernelcast train export-ops --device my-gpu.
 
     They are taught by the model: your own with --model, or the champion. Takes minutes.
     """
     folder = home_dir() / "tuning" if out_dir is None else out_dir
     if out_dir is not None:
         console.check_folder(folder)
-    with console.plain_errors("export-ops", "train"):
-        from ..features.tuning.family_kinds import VARIANT_CODES
-        from ..models.predict.predictor import load_predictor
-        from ..models.tuning.distillation import TrainingConfig, export_files
+    with console.plain_errors("train export-ops", "train"):
+        from ...features.tuning.family_kinds import VARIANT_CODES
+        from ...models.predict.predictor import load_predictor
+        from ...models.tuning.distillation import TrainingConfig, export_files
 
         catalogue = console.read_catalogue(device_file)
         devices = [catalogue.get(name) for name in dict.fromkeys(device or catalogue.names())]

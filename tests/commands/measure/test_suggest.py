@@ -1,4 +1,4 @@
-"""`kernelcast suggest`: a list for people, JSON for programs, and a form to fill in."""
+"""`kernelcast measure suggest`: a list for people, JSON for programs, and a form to fill in."""
 
 from __future__ import annotations
 

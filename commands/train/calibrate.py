@@ -1,4 +1,4 @@
-"""`kernelcast suggest` and `kernelcast calibrate`: choose the cases to measure on a device, and adapt a model to their rows."""
+"""`kernelcast measure suggest` and `train calibrate`: choose cases to measure on a device, and adapt a model to their rows."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import console
-from .measure.measure import runnable_impls
+from .. import console, names
+from ..measure.measure import runnable_impls
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..features.batch.cases import Cases
-    from ..models.selection.suggest import Suggestion
-    from ..models.training.device_calibration import CalibratedDevice
+    from ...features.batch.cases import Cases
+    from ...models.selection.suggest import Suggestion
+    from ...models.training.device_calibration import CalibratedDevice
 
 
 def calibrate(
@@ -35,15 +35,15 @@ def calibrate(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Adapt a model to a device with 8 to 128 of its rows: kernelcast calibrate --data few.parquet --out my-model.
+    """Adapt a model to a device with 8 to 128 of its rows: kernelcast train calibrate --data few.parquet --out my-model.
 
-    `kernelcast suggest` says which cases to measure for it. Where `kernelcast characterize` ran, its file has some already:
-    --device-file my-gpu.yaml --descriptor my-gpu. Predictions for other devices do not change.
+    `kernelcast measure suggest` says which cases to measure for it. Where `kernelcast measure machine` ran, its file has some
+    already: --device-file my-gpu.yaml --descriptor my-gpu. Predictions for other devices do not change.
     """
-    with console.plain_errors("calibrate", "calibrate"):
-        from ..models.family_model.artifact import read_manifest
-        from ..models.training.device_calibration import calibrate_to_devices
-        from ..models.training.labelled_cases import labelled_files, with_descriptors
+    with console.plain_errors("train calibrate", "calibrate"):
+        from ...models.family_model.artifact import read_manifest
+        from ...models.training.device_calibration import calibrate_to_devices
+        from ...models.training.labelled_cases import labelled_files, with_descriptors
 
         devices = console.read_catalogue(device_file)
         files, base = data or [], console.model_dir(model)
@@ -87,7 +87,7 @@ _ALWAYS = ("family", "device", "dtype", "variant", "impl")
 
 
 def suggest(
-    device: Annotated[str, typer.Option(help="The device to calibrate for; see `kernelcast devices`.")],
+    device: names.OneDevice,
     n: Annotated[int, typer.Option("--n", help="How many cases.")] = 32,
     family: Annotated[
         list[str] | None,
@@ -112,32 +112,34 @@ def suggest(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Suggest which cases to measure first on a device: kernelcast suggest --device l40s --n 32 --out cases.csv
+    """Suggest which cases to measure first on a device: kernelcast measure suggest --device l40s --n 32 --out cases.csv
 
     Lists what this project can run on one such device; --impl any lists all that the model knows. `kernelcast measure` runs
-    them there, or fill in latency_s, in seconds; then give the file to `kernelcast calibrate`. The most useful come first.
+    them there, or fill in latency_s, in seconds; then give the file to `kernelcast train calibrate`. The most useful come
+    first.
     """
-    from .predict.predict_table import check_table, write_table
+    from ..predict.predict_table import check_table, write_table
 
     if out_file is not None:
         check_table(out_file)
     devices = console.read_catalogue(device_file)
-    with console.plain_errors("suggest", "calibrate"):
-        from ..models.selection.suggest import suggest as find
+    target = names.device(device, devices)
+    with console.plain_errors("measure suggest", "calibrate"):
+        from ...models.selection.suggest import suggest as find
 
-        pool = None if candidates is None else _read_candidates(candidates, devices.get(device).name, family)
+        pool = None if candidates is None else _read_candidates(candidates, target.name, family)
         runnable = pool is None and not impl
-        chosen = runnable_impls(devices.get(device), devices) if runnable else impl or ()
+        chosen = runnable_impls(target, devices) if runnable else impl or ()
         suggestions = find(
-            console.model_dir(model), device, n, pool, family, impls=() if _ANY in chosen else chosen, single_device=runnable,
-            seed=seed, devices=devices,
+            console.model_dir(model), target.name, n, pool, family, impls=() if _ANY in chosen else chosen,
+            single_device=runnable, seed=seed, devices=devices,
         )  # fmt: skip
     if out_file is not None:
         write_table(_form(suggestions), out_file)
     total = sum(case.measuring_s for case in suggestions)
     if as_json:
         console.print_json(
-            {"device": devices.get(device).name, "measuring_s": total, "cases": [_plain(case) for case in suggestions]}
+            {"device": target.name, "measuring_s": total, "cases": [_plain(case) for case in suggestions]}
         )
     else:
         _show_suggestions(suggestions)
@@ -147,7 +149,7 @@ def suggest(
     if out_file is not None:
         console.note(
             f"written to {out_file}: `kernelcast measure {out_file}` on that machine, or fill in latency_s (in seconds), then "
-            f"`kernelcast calibrate --data FILE --out DIR`"
+            f"`kernelcast train calibrate --data FILE --out DIR`"
         )
         console.note("add --skip-bad-rows if you leave some of them empty")
 
@@ -156,8 +158,8 @@ def _read_candidates(path: Path, device: str, families: Sequence[str] | None) ->
     """The cases of a form table, by family; no label and no device is looked at."""
     import pyarrow as pa
 
-    from ..datasets.form.form import TEXT_COLUMNS, judge_form
-    from ..datasets.rows.table_columns import read_table
+    from ...datasets.form.form import TEXT_COLUMNS, judge_form
+    from ...datasets.rows.table_columns import read_table
 
     table = read_table(path, TEXT_COLUMNS)
     if "device" in table.column_names:

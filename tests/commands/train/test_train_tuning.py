@@ -1,4 +1,4 @@
-"""`kernelcast train-tuning` makes models that rank from measured rows, and refuses what holds none."""
+"""`kernelcast train tuning` makes models that rank from measured rows, and refuses what holds none."""
 
 from __future__ import annotations
 

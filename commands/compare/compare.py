@@ -1,0 +1,140 @@
+"""`kernelcast compare`: one kernel on devices side by side, the fastest first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .. import console, names
+
+if TYPE_CHECKING:
+    from ...client.answers import Comparison, DeviceCost
+    from ...features.device import Catalogue, Device
+    from ...features.kernel import KernelSpec
+
+_SHOWN = 20
+MOST_CURVES = 8
+"""Most devices of a plot or a roofline: as many as can be told apart."""
+
+
+def compare(
+    family: names.Family,
+    words: names.Words = None,
+    device: names.Devices = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DEVICE=PRICE", help="Price of an hour, for the cost of calls; may be given again."),
+    ] = None,
+    top: Annotated[int | None, typer.Option(min=1, help=f"Devices to list; default: those named, or {_SHOWN}.")] = None,
+    model: console.Model = None,
+    coverage: console.Coverage = 0.9,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
+) -> None:
+    """Compare a kernel on devices, the fastest first; without --device on all that are known.
+
+    kernelcast compare gemm 4096x4096x4096 bf16 --device h100 --device l40s --device mi300x
+    """
+    from ...models.predict.predictor import load_predictor
+    from ...workloads.compare.devices import compare as compared
+    from ..predict.estimate import read_prices
+
+    known = console.read_catalogue(device_file)
+    spec = read_spec(family, words)
+    devices = names.devices(device, known) if device else list(known)
+    prices = read_prices(price or (), [item.name for item in devices], known)
+    predictor = load_predictor(console.model_dir(model), known)
+    comparison = fastest_first(compared(predictor, spec, devices, coverage=coverage, prices=prices))
+    if as_json:
+        console.print_json(comparison)
+    else:
+        _show(spec, comparison, top or (len(devices) if device else _SHOWN))
+
+
+def read_spec(family: str, words: list[str] | None) -> KernelSpec:
+    """The kernel of typed words, with its timing.
+
+    Raises:
+        SpecError: a word means nothing of the family, or the sizes cannot be.
+    """
+    from ...workloads.compare.across import read_bare
+
+    return read_bare(names.kernel(family, words or []))
+
+
+def able_devices(device: list[str] | None, known: Catalogue, spec: KernelSpec) -> list[Device]:
+    """The named devices, one to `MOST_CURVES`, all of which have a peak for the kernel's dtype.
+
+    Raises:
+        SpecError: none or too many are named, or one cannot be asked.
+    """
+    from ...features.errors import SpecError
+    from ...workloads.compare.across import why_refused
+
+    devices = names.devices(device or (), known)
+    if not devices:
+        raise SpecError("name a device with --device; `kernelcast devices` lists them", field="device")
+    if len(devices) > MOST_CURVES:
+        raise SpecError(f"at most {MOST_CURVES} devices can be told apart; {len(devices)} were given", field="device")
+    for item in devices:
+        if (reason := why_refused(spec, item)) is not None:
+            raise SpecError(reason, field="device")
+    return devices
+
+
+def fastest_first(comparison: Comparison) -> Comparison:
+    """The comparison with its devices by latency, those without a prediction last."""
+    from msgspec.structs import replace
+
+    def key(cost: DeviceCost) -> tuple[bool, float]:
+        return cost.prediction is None, 0.0 if cost.prediction is None else cost.prediction.latency_s.value
+
+    return replace(comparison, answers=sorted(comparison.answers, key=key))
+
+
+def _show(spec: KernelSpec, comparison: Comparison, most: int) -> None:
+    answered = [cost for cost in comparison.answers if cost.prediction is not None]
+    screen = console.out()
+    screen.print(console.heading(str(spec), amounts(comparison.flops, comparison.bytes)), soft_wrap=True)
+    has_prices = any(cost.cost_per_million_calls is not None for cost in answered)
+    heads = ["", "device", "latency", "interval", "energy", "times", *(["1M calls"] if has_prices else [])]
+    table = console.new_table(*heads, numbers=set(heads[2:]))
+    for cost in answered[:most]:
+        table.add_row(*_row(cost, answered[0], has_prices))
+    screen.print(table)
+    tell_outside(cost.prediction is not None and cost.prediction.in_domain for cost in answered[:most])
+    if len(answered) > most:
+        console.note(f"{len(answered) - most} slower ones are left out; --top {len(answered)} lists all")
+    for cost in comparison.answers[len(answered) :][:3]:
+        console.note(f"{cost.device}: not answered: {cost.refusal}")
+    if (refused := len(comparison.answers) - len(answered)) > 3:
+        console.note(f"and {refused - 3} others are not answered; --json says why")
+
+
+def _row(cost: DeviceCost, best: DeviceCost, has_prices: bool) -> list[Any]:
+    prediction, first = cost.prediction, best.prediction
+    assert prediction is not None  # noqa: S101 - only answered devices have a row
+    assert first is not None  # noqa: S101 - likewise
+    latency, price = prediction.latency_s, cost.cost_per_million_calls
+    times = latency.value / first.latency_s.value
+    row = [
+        console.domain_mark(prediction.in_domain), cost.device, console.seconds(latency.value),
+        console.span(latency, console.seconds),
+        "" if prediction.energy_j is None else console.joules(prediction.energy_j.value),
+        f"{times:,.0f}×" if times >= 100 else f"{times:.2f}×",
+    ]  # fmt: skip
+    return [*row, "" if price is None else console.money(price.value)] if has_prices else row
+
+
+def tell_outside(in_domain: Any) -> None:
+    """Say what the hollow mark means, where there is one."""
+    if not all(in_domain):
+        console.note("○ outside what was measured: the interval is wider")
+
+
+def amounts(flops: float, moved_b: float) -> str:
+    """The arithmetic and the traffic of a kernel, as the end of a heading."""
+    intensity = flops / moved_b if moved_b else 0.0
+    per_byte = f", {intensity:,.0f} FLOP/B" if intensity >= 100 else f", {intensity:.3g} FLOP/B" if intensity else ""
+    return f": {console.flops(flops)}, {console.num_bytes(moved_b)}{per_byte}"
