@@ -1,4 +1,4 @@
-"""The documentation that `make docs` built, as the service gives it out under /docs/, and what is there where none was built."""
+"""The documentation that `make docs` built, as the service gives it out under /docs/, and what is there where it is missing."""
 
 from __future__ import annotations
 
