@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 layer = torch.nn.TransformerEncoderLayer(1024, 16, batch_first=True)
-model = torch.nn.TransformerEncoder(layer, 6).to("cuda")
+model = torch.nn.TransformerEncoder(layer, 6)
 optimizer = torch.optim.AdamW(model.parameters())
-batch = torch.randn(32, 512, 1024, device="cuda")
+batch = torch.randn(32, 512, 1024)
 
 
 def step() -> None:
