@@ -226,7 +226,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     """A number in SI units and where it comes from."""
 
     value: float
-    source: Annotated[str | None, Meta(description="Left out in the list of all devices; the page of one has it")] = None
+    source: Annotated[str | None, Meta(description="Left out in the list of devices; the page of one has it")] = None
 
 
 class Device(msgspec.Struct, frozen=True):

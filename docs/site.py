@@ -1,7 +1,7 @@
 """What MkDocs cannot do alone for `make docs`: the first page, the references, links out of this folder, and a small result.
 
-The references are made of what they describe: the command line by Typer, Python by mkdocstrings from docstrings, the routes from
-the OpenAPI document. MkDocs calls the functions by their names (`hooks` in mkdocs.yml).
+The references are made of what they describe: the command line by Typer, Python by mkdocstrings from docstrings, the routes
+from the OpenAPI document. MkDocs calls the functions by their names (`hooks` in mkdocs.yml).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
     """The page's text without links to files outside this folder, which the site does not have: their names stay."""
     folder = Path(page.file.src_uri).parent
 
@@ -91,7 +91,9 @@ def routes_page(content: dict[str, Any]) -> str:
 
 def decisions_page(folder: Path = ROOT / "docs" / "decisions") -> str:
     """The decisions in order, each by its title."""
-    titles = [(path.name, path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")) for path in folder.glob("*.md")]
+    titles = [
+        (path.name, path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")) for path in folder.glob("*.md")
+    ]
     return "\n".join(["# Decisions\n", *(f"* [{title}]({name})" for name, title in sorted(titles))]) + "\n"
 
 
