@@ -72,7 +72,7 @@ def test_the_python_of_a_page_runs(page: str) -> None:
 
 HOW_TOS = sorted(f"docs/how-to/{path.name}" for path in (ROOT / "docs" / "how-to").glob("*.md"))
 # What measures, or needs what an earlier line of the page makes.
-NOT_ALONE = ("--table", "--model ", " adapt", " train ", " calibrate ", " nightly ")
+NOT_ALONE = ("--table", "--model ", " adapt", " train ", " nightly ", " rollback")
 
 
 def commands_that_answer() -> list[str]:
@@ -81,7 +81,17 @@ def commands_that_answer() -> list[str]:
     return [line for line in dict.fromkeys(lines) if not any(words in line for words in NOT_ALONE)]
 
 
-@pytest.mark.parametrize("line", commands_that_answer())
+# Seconds of processor time each.
+LONG = ("llm plan", "measure suggest", "compare rank")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(line, marks=[pytest.mark.slow] if any(words in line for words in LONG) else [])
+        for line in commands_that_answer()
+    ],
+)
 def test_the_commands_of_the_pages_run(line: str, tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("kernelcast")
     words = shlex.split(line, comments=True)[1:]

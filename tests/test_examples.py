@@ -80,6 +80,7 @@ def test_the_readme_lists_every_example():
     assert set(SHOWN) | {"predict.sh", "predict_csv.py", "train.py"} == programs
 
 
+@pytest.mark.slow
 def test_the_training_step_is_estimated():
     pytest.importorskip("torch")
     command = [sys.executable, "-m", "kernelcast", "estimate", f"{EXAMPLES / 'train.py'}:step", "--device", "h100-sxm"]
