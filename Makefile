@@ -86,10 +86,16 @@ build/libkernelcast-mlir.so: $(wildcard plugins/mlir_opt/*.cpp plugins/mlir_opt/
 model: $(VENV)/.ready
 	$(VENV)/bin/kernelcast train --data datasets/data/shipped/*.parquet --out models/pretrained/kernels
 
-# Generated pages: families, devices, data cards.
-docs: $(VENV)/.ready
+$(VENV)/.docs: $(VENV)/.ready
+	$(VENV)/bin/$(PIP) --editable '.[docs]'
+	touch $@
+
+# Generated pages (families, devices, modules, data cards), then all pages as a site, which the service has at /docs/.
+docs: $(VENV)/.docs
 	$(VENV)/bin/python docs/tables.py
 	$(VENV)/bin/python docs/cards.py
+	mkdir -p build/run && ln -sfn $(CURDIR) build/run/kernelcast
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
 
 # Some minutes each, on an otherwise idle machine.
 bench: $(VENV)/.ready

@@ -52,6 +52,9 @@ SHIPPED_NAME = "pretrained"
 _LONGEST = 40
 """Longest list of a manifest shown in its summary; quantile tables and sample points say nothing to a reader."""
 
+_FOR_MACHINES = frozenset({"analytic", "domain", "files", "graphs", "largest", "measured", "targets"})
+"""Entries of a manifest that its summary leaves out: coefficients, sample points and checksums, nine tenths of its bytes."""
+
 _VERSION_DIGITS = 12
 
 
@@ -267,9 +270,9 @@ def _model_name(path: Path) -> str:
 
 
 def summary(manifest: Any) -> Any:
-    """The manifest without what only a machine reads: long lists become their length."""
+    """The manifest without what only a machine reads: `_FOR_MACHINES` is left out, long lists become their length."""
     if isinstance(manifest, Mapping):
-        return {str(key): summary(value) for key, value in manifest.items()}
+        return {str(key): summary(value) for key, value in manifest.items() if key not in _FOR_MACHINES}
     if isinstance(manifest, list | tuple):
         return f"{len(manifest)} entries" if len(manifest) > _LONGEST else [summary(value) for value in manifest]
     return manifest

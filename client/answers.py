@@ -222,11 +222,11 @@ class Programs(msgspec.Struct, frozen=True):
     answers: Annotated[list[Program], Meta(description="One per device")]
 
 
-class Fact(msgspec.Struct, frozen=True):
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     """A number in SI units and where it comes from."""
 
     value: float
-    source: str
+    source: Annotated[str | None, Meta(description="Left out in the list of devices; the page of one has it")] = None
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -246,7 +246,7 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class Devices(msgspec.Struct, frozen=True):
-    """Every device that can be asked about."""
+    """Every device that can be asked about, its facts without their sources."""
 
     devices: list[Device]
 
@@ -372,7 +372,7 @@ class ServedModel(msgspec.Struct, frozen=True):
     name: Annotated[str, Meta(description="Name of the artifact")]
     path: Annotated[str | None, Meta(description="Directory it was loaded from")]
     loaded_at: Annotated[str, Meta(description="UTC, ISO 8601")]
-    manifest: Annotated[dict[str, Any], Meta(description="Summary of the artifact's manifest")]
+    manifest: Annotated[dict[str, Any], Meta(description="The artifact's manifest without what only a machine reads")]
     problem: Annotated[str | None, Meta(description="Why a newer artifact was not taken, null when there is none")]
 
 

@@ -57,7 +57,9 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/python.md", "docs/mlir.md", "docs/models-from-configs.md", "docs/pytorch.md"]
+    "page",
+    ["README.md", "docs/how-to/compiler-pass.md", "docs/python.md", "docs/mlir.md", "docs/models-from-configs.md",
+     "docs/pytorch.md"],
 )
 def test_the_python_of_a_page_runs(page: str) -> None:
     assert PRETRAINED.exists(), "the shipped model is missing"
@@ -69,20 +71,33 @@ def test_the_python_of_a_page_runs(page: str) -> None:
     assert any(float(word) > 0 for word in result.stdout.split() if re.fullmatch(r"[\d.]+(e-\d+)?", word))
 
 
+HOW_TOS = sorted(f"docs/how-to/{path.name}" for path in (ROOT / "docs" / "how-to").glob("*.md"))
+# What measures, or needs what an earlier line of the page makes.
+NOT_ALONE = ("--table", "--model ", " adapt", " train ", " nightly ", " rollback")
+
+
 def commands_that_answer() -> list[str]:
-    lines = re.findall(
-        r"^\$ (kernelcast (?:predict|devices|kernels) .*|kernelcast (?:devices|kernels))$",
-        doc("README.md") + doc("docs/mlir.md"),
-        re.MULTILINE,
-    )
-    return [line for line in lines if "--table" not in line]
+    pages = [doc("README.md"), doc("docs/mlir.md"), *map(doc, HOW_TOS)]
+    lines = [line for page in pages for line in re.findall(r"^\$ (kernelcast .*)$", page, re.MULTILINE)]
+    return [line for line in dict.fromkeys(lines) if not any(words in line for words in NOT_ALONE)]
 
 
-@pytest.mark.parametrize("line", commands_that_answer())
+# Seconds of processor time each.
+LONG = ("llm plan", "measure suggest", "compare rank")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(line, marks=[pytest.mark.slow] if any(words in line for words in LONG) else [])
+        for line in commands_that_answer()
+    ],
+)
 def test_the_commands_of_the_pages_run(line: str, tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("kernelcast")
-    words = shlex.split(line)[1:]
+    words = shlex.split(line, comments=True)[1:]
     (model,) = blocks("docs/mlir.md", "mlir")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "model.mlir").write_text(model)
     result = subprocess.run([program, *words], capture_output=True, text=True, check=False, timeout=240, cwd=tmp_path)
     assert result.returncode == 0, result.stderr

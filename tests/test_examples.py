@@ -76,6 +76,14 @@ def test_a_service_that_is_not_there_is_one_sentence():
 def test_the_readme_lists_every_example():
     listed = set(re.findall(r"\]\(([\w.]+)\)", (EXAMPLES / "README.md").read_text()))
     assert listed == {path.name for path in EXAMPLES.iterdir() if path.is_file()} - {"README.md"}
-    assert set(SHOWN) | {"predict.sh", "predict_csv.py"} == {path.name for path in EXAMPLES.glob("*.*y")} | {
-        "predict.sh"
-    }
+    programs = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".sh")}
+    assert set(SHOWN) | {"predict.sh", "predict_csv.py", "train.py"} == programs
+
+
+@pytest.mark.slow
+def test_the_training_step_is_estimated():
+    pytest.importorskip("torch")
+    command = [sys.executable, "-m", "kernelcast", "estimate", f"{EXAMPLES / 'train.py'}:step", "--device", "h100-sxm"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^latency +[\d.]+ ms \[.*\n(?:.*\n)+peak memory .*optimiser state", done.stdout, re.MULTILINE)

@@ -122,6 +122,14 @@ def device_answer(device: Device) -> answers.Device:
     return msgspec.convert(device, answers.Device, from_attributes=True)
 
 
+def device_line(device: Device) -> answers.Device:
+    """A device in the list of all: its facts without their sources, which are three quarters of the bytes."""
+    full = device_answer(device)
+    tables = ("facts", "matrix_flops_per_s", "vector_flops_per_s", "measured")
+    bare = {table: {name: answers.Fact(fact.value) for name, fact in getattr(full, table).items()} for table in tables}
+    return msgspec.structs.replace(full, **bare)
+
+
 def model_summary(facts: ModelFacts) -> ModelSummary:
     """A model as it is sent."""
     return ModelSummary(

@@ -18,7 +18,7 @@ from ...features.errors import SpecError
 from ...features.kernel import families, get_family
 from ...features.spec_io.json_schema import standalone_schema
 from ...features.spec_io.reading import MAX_TEXT
-from ...workloads.answers import device_answer, model_summary
+from ...workloads.answers import device_line, model_summary
 from ...workloads.architectures.config.catalogue import model_facts, model_names
 from ..transport.problems import ProblemError
 from ..transport.responses import CachedContent, Endpoint
@@ -48,7 +48,7 @@ def cached_endpoint(
 
 def devices_endpoint(devices: Catalogue) -> Endpoint:
     """What answers `/v1/devices`."""
-    return cached_endpoint(lambda _: Devices([device_answer(device) for device in devices]))
+    return cached_endpoint(lambda _: Devices([device_line(device) for device in devices]))
 
 
 def kernels_endpoint() -> Endpoint:

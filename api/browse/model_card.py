@@ -63,6 +63,7 @@ def _own_card(directory: Path) -> str | None:
 
 _LONGEST_CELL = 400
 _MOST_FILES = 40
+_MOST_NAMES = 6
 
 
 def model_card(name: str, manifest: Mapping[str, Any], model: str) -> str:
@@ -72,27 +73,46 @@ def model_card(name: str, manifest: Mapping[str, Any], model: str) -> str:
     """
     families = _mappings(manifest.get("families"))
     reach = [
-        (family, _figure(entry, "n_rows", ""), *(", ".join(_words(entry.get(key))) for key in ("targets", "devices")))
+        (family, _figure(entry, "n_rows", ""), str(len(devices)), _some(devices))
         for family, entry in families.items()
+        for devices in [_words(entry.get("devices"))]
     ]
     calibrated = ", ".join(map(_plain, calibrated_devices(manifest)))
     versions = manifest.get("versions")
     made_with = versions.items() if isinstance(versions, Mapping) else ()
     parts = [
         f"# Model {_plain(name)}",
-        "Written by the service from the manifest of the model it serves.",
-        _facts(manifest, families, model),
+        _summary(families),
+        *_errors(manifest),
         "## Families and devices",
-        _table(("family", "rows", "predicted", "devices measured"), reach),
-        "Predictions on other devices of the catalogue are transferred from measured ones: `method` says so, `in_domain` is "
-        "false and intervals are those of devices left out of training.",
+        _table(("family", "rows", "devices", "measured on"), reach),
         f"Calibrated after training on: {calibrated}." if calibrated else "",
         *_trained_on(manifest),
-        *_errors(manifest),
-        "## Made with" if made_with else "",
+        "## How it was made",
+        _facts(manifest, families, model),
         ", ".join(f"{_plain(key)} {_plain(value)}" for key, value in made_with),
+        *_files(manifest),
+        "Written by the service from the manifest of the model it serves.",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _summary(families: Mapping[str, Mapping[str, Any]]) -> str:
+    """What the model is for and where its answers are weak, in three sentences."""
+    targets = dict.fromkeys(target for entry in families.values() for target in _words(entry.get("targets")))
+    devices = {device for entry in families.values() for device in _words(entry.get("devices"))}
+    return (
+        f"Predicts {', '.join(map(_plain, targets)) or 'the cost'} of {len(families)} kernel families, each with an interval. "
+        f"It was trained on measurements of {len(devices)} devices. Answers for any other device of the catalogue are "
+        "transferred from those: `method` says so, `in_domain` is false, the interval is that of devices left out of training, "
+        "and the value can be wrong by a factor until the model is calibrated there."
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few of a list, and how many more there are."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _facts(manifest: Mapping[str, Any], families: Mapping[str, Mapping[str, Any]], model: str) -> str:
@@ -119,13 +139,21 @@ def _trained_on(manifest: Mapping[str, Any]) -> Iterable[str]:
         )
     if isinstance(user_rows := manifest.get("own_rows"), int):
         yield f"And {user_rows:,} rows measured by kernelcast itself."
-    files = [entry for key in ("data", "own_data") for entry in _entries(manifest.get(key))]
+    if not sources and not _listed_files(manifest):
+        yield "The manifest does not list it."
+
+
+def _listed_files(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [entry for key in ("data", "own_data") for entry in _entries(manifest.get(key))]
+
+
+def _files(manifest: Mapping[str, Any]) -> Iterable[str]:
+    files = _listed_files(manifest)
     if files:
         more = f"\n\nAnd {len(files) - _MOST_FILES} more files." if len(files) > _MOST_FILES else ""
         rows = ((_cell(entry.get("name")), _cell(entry.get("sha256"))) for entry in files[:_MOST_FILES])
+        yield "### Files"
         yield _table(("file", "SHA-256"), rows) + more
-    elif not sources:
-        yield "The manifest does not list it."
 
 
 def _errors(manifest: Mapping[str, Any]) -> Iterable[str]:

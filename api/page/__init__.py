@@ -1,1 +1,1 @@
-"""The explorer page at `/`, the page of the REST interface at `/docs`, and the OpenAPI document."""
+"""The explorer page at `/`, the pages of documentation and routes under `/docs`, and the OpenAPI document."""

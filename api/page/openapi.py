@@ -1,7 +1,8 @@
 """The OpenAPI document: `openapi.json` completed from the table of routes, families and answer types.
 
 `operations` of `openapi.json` has an operation for each route by its name, with the standard members but for the answers:
-`answer` is the one of status 200, and `refusals` are the statuses it may refuse with beside those of every route.
+`answer` is the one of status 200, and `refusals` are the statuses it may refuse with beside those of every route. `tags` has
+the groups of routes in the order in which they are shown, each with the names of its operations.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ...features.kernel import families, get_family
 from ...features.spec_io.json_schema import coverage_schema, family_schema
 from ...features.spec_io.reading import MAX_TEXT
 from ...version import __version__
-from ...workloads.answers import device_answer
+from ...workloads.answers import device_line
 from ...workloads.whole_model import MAX_COUNT
 from ..browse.device_page import page_without_model
 from ..browse.measurements import MAX_DEVICES
@@ -56,9 +57,11 @@ def document(devices: Catalogue) -> dict[str, Any]:
     """The OpenAPI document of the service; `devices` are for examples."""
     parts = document_parts()
     paths: dict[str, Any] = {}
+    tag_of = {name: tag["name"] for tag in parts["tags"] for name in tag.pop("operations")}
     for route in ROUTES:
         if route.name in parts["operations"]:
-            paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, parts)
+            operation = {"tags": [tag_of[route.name]], **_operation(route, parts)}
+            paths.setdefault(route.path, {})[route.method.lower()] = operation
     _add_examples(paths, devices)
     answers = dict.fromkeys([Problem, *(answer for route in ROUTES for answer in route.answers)])
     schemas = _answer_schemas(answers) | parts["schemas"] | _family_schemas()
@@ -67,6 +70,7 @@ def document(devices: Catalogue) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": parts["info"] | {"version": __version__},
+        "tags": parts["tags"],
         "paths": paths,
         "components": {"schemas": schemas, "securitySchemes": parts["securitySchemes"]},
         # Keys are optional here, since whether they are asked for is a setting of the service.
@@ -97,7 +101,7 @@ def _refusal(status: int, detail: str) -> dict[str, Any]:
 
 def _add_examples(paths: dict[str, Any], devices: Catalogue) -> None:
     """Examples that change with the families and the catalogue."""
-    device, schema = device_answer(next(iter(devices))), family_schema(get_family("gemm"))
+    device, schema = device_line(next(iter(devices))), family_schema(get_family("gemm"))
     examples: dict[str, Any] = {
         "/v1/devices": Devices([device]),
         "/v1/devices/{name}": page_without_model(next(iter(devices))),

@@ -1,22 +1,29 @@
-"""The explorer page and the page of the REST interface, read once at start and served from memory.
+"""The explorer page, the pages of documentation and the page of the routes, read once at start and served from memory.
 
-`/` and `/static/` serve the files of `static/`; `/docs` serves a vendored Swagger UI, which loads nothing from elsewhere.
+`/` and `/static/` serve the files of `static/`. `/docs/` serves the documentation, which `make docs` builds into `site/`, and
+`/docs/api` a vendored Swagger UI; none of them loads anything from elsewhere. A copy in which the documentation was not built
+leads from `/docs` to the page of the routes.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from ..transport.responses import PAGE_POLICY, CachedContent
 
 STATIC_DIR = Path(__file__).parent / "static"
 SWAGGER_DIR = Path(__file__).parent / "swagger"
+SITE_DIR = Path(__file__).parent / "site"
+"""What `make docs` wrote; not there in a clone where it never ran."""
 
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -29,13 +36,30 @@ MEDIA_TYPES = {
     ".png": "image/png",
     ".webp": "image/webp",
 }
-"""Kinds of files that `static/` may hold; another kind is a mistake of whoever put it there."""
+"""Kinds of files that the folders may hold; another kind is a mistake of whoever put it there."""
 
-_NAMED = {"/": STATIC_DIR / "index.html", "/favicon.ico": STATIC_DIR / "icon.svg", "/docs": SWAGGER_DIR / "page.html"}
+_NAMED = {
+    "/": STATIC_DIR / "index.html",
+    "/favicon.ico": STATIC_DIR / "icon.svg",
+    "/docs/api": SWAGGER_DIR / "page.html",
+}
 
 DOCS_POLICY = PAGE_POLICY.replace("img-src 'self'", "img-src 'self' data:")
-"""The policy of `/docs` alone: the style sheet's own arrows and locks are pictures inside it, as `data:` addresses. Pictures
-cannot run anything; scripts and styles are held as tightly as on the other page."""
+"""The policy of the page of the routes: the style sheet's own arrows and locks are pictures inside it, as `data:` addresses.
+Pictures cannot run anything; scripts and styles are held as tightly as on the explorer page."""
+
+_INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
+
+
+def site_policy(page: bytes) -> str:
+    """The policy of a page of the documentation: `DOCS_POLICY`, and the page's own inline scripts by their hashes.
+
+    Source: Content Security Policy Level 3, "hash-source".
+    """
+    hashes = {base64.b64encode(hashlib.sha256(text).digest()).decode() for text in _INLINE_SCRIPT.findall(page)}
+    return DOCS_POLICY.replace(
+        "script-src 'self'", " ".join(["script-src 'self'", *(f"'sha256-{digest}'" for digest in sorted(hashes))])
+    )
 
 
 def media_type(path: Path) -> str:
@@ -52,11 +76,11 @@ def media_type(path: Path) -> str:
 
 
 def static_files() -> Iterator[tuple[str, Path]]:
-    """Address and file of everything the pages consist of."""
+    """Address and file of everything the explorer page and the page of the routes consist of."""
     yield from _NAMED.items()
     yield from files_below("/static", STATIC_DIR)
     # Not the page under a second address: its relative addresses would lead astray there.
-    yield from (item for item in files_below("/docs", SWAGGER_DIR) if item[1] != _NAMED["/docs"])
+    yield from (item for item in files_below("/docs/api", SWAGGER_DIR) if item[1] != _NAMED["/docs/api"])
 
 
 def files_below(address: str, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -67,16 +91,34 @@ def files_below(address: str, folder: Path) -> Iterator[tuple[str, Path]]:
             yield f"{address}/{inside.as_posix()}", path
 
 
-def page_routes() -> list[Route]:
-    """The routes of the pages. No path is looked up on disk while serving, so none can lead out of the folders."""
+def page_routes(site: Path = SITE_DIR) -> list[Route]:
+    """The routes of the pages. No path is looked up on disk while serving, so none can lead out of the folders.
+
+    Args:
+        site: the folder of the built documentation; one that is not there is none.
+    """
     files = {address: CachedContent(path.read_bytes(), media_type(path)) for address, path in static_files()}
-    page = files["/docs"]
-    files["/docs"] = CachedContent(page.body, page.media_type, {"content-security-policy": DOCS_POLICY})
+    page = files["/docs/api"]
+    files["/docs/api"] = CachedContent(page.body, page.media_type, {"content-security-policy": DOCS_POLICY})
+    for address, path in files_below("/docs", site):
+        body = path.read_bytes()
+        policy = {"content-security-policy": site_policy(body)} if path.suffix == ".html" else {}
+        files[address] = CachedContent(body, media_type(path), policy)
+    # Relative, so that they hold under a proxy's prefix.
+    moved = {"/docs": "docs/"}
+    if (first := files.get("/docs/index.html")) is not None:
+        files["/docs/"] = first
+    else:
+        moved |= {"/docs": "docs/api", "/docs/": "api"}
 
     async def file(request: Request) -> Response:
-        content = files.get(request.scope["path"])
+        path = request.scope["path"]
+        if path in moved:
+            return RedirectResponse(moved[path])
+        content = files.get(path)
         if content is None:
             raise HTTPException(404)
         return content.answer(request)
 
-    return [Route(path, file, methods=["GET"]) for path in (*_NAMED, "/static/{name:path}", "/docs/{name}")]
+    paths = (*_NAMED, "/docs", "/static/{name:path}", "/docs/{name:path}")
+    return [Route(path, file, methods=["GET"]) for path in paths]

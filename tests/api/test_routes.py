@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import urllib.request
 
 import jsonschema
 import pytest
@@ -14,16 +15,42 @@ from kernelcast.features.spec_io.json_schema import standalone_schema
 DRAFT = jsonschema.Draft202012Validator
 
 
-def test_every_fact_of_every_device_has_its_source(client):
+TABLES = ("facts", "matrix_flops_per_s", "vector_flops_per_s", "measured")
+
+
+def test_the_page_of_a_device_has_the_sources_that_the_list_leaves_out(client):
     devices = client.get("/v1/devices").json()["devices"]
     assert [device["name"] for device in devices] == catalogue().names()
     for device in devices:
-        facts = [
-            *device["facts"].values(),
-            *device["matrix_flops_per_s"].values(),
-            *device["vector_flops_per_s"].values(),
-        ]
-        assert all(fact["value"] > 0 and fact["source"] for fact in facts)
+        facts = [fact for table in TABLES for fact in device[table].values()]
+        assert all(fact["value"] > 0 and "source" not in fact for fact in facts)
+    page = client.get("/v1/devices/h100-sxm").json()
+    (line,) = [device for device in devices if device["name"] == page["name"]]
+    for table in TABLES:
+        assert {name: fact["value"] for name, fact in page[table].items()} == {
+            name: fact["value"] for name, fact in line[table].items()
+        }
+        assert all(fact["source"] for fact in page[table].values())
+
+
+def test_every_operation_stands_in_one_group_and_every_group_is_described(client):
+    document = client.get("/openapi.json").json()
+    groups = [tag["name"] for tag in document["tags"]]
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    assert {tuple(operation["tags"]) for operation in operations} == {(name,) for name in groups}
+    assert all(tag["description"] and "operations" not in tag for tag in document["tags"])
+
+
+MOST_B = 200_000
+
+
+@pytest.mark.parametrize("path", [
+    *sorted(route.path for route in ROUTES if route.method == "GET" and route.path.startswith("/v1") and "{" not in route.path),
+    "/v1/devices/h100-sxm", "/v1/kernels/gemm", "/v1/measurements?limit=200",
+])  # fmt: skip
+def test_an_answer_that_is_read_is_short(address, path):
+    with urllib.request.urlopen(address + path, timeout=60) as answer:
+        assert len(answer.read()) < MOST_B
 
 
 def test_a_device_is_found_by_alias(client):
@@ -165,7 +192,7 @@ def test_the_page_is_self_contained_under_a_strict_policy(client):
     assert not re.search(r"<script(?![^>]*src=)", page.text)
     for path in linked:
         assert not path.startswith(("http", "//", "/"))
-        answer = client.get("/" + path)
+        answer = client.request("GET", "/" + path, follow_redirects=True)
         assert answer.status_code == 200, path
         assert "nosniff" in answer.headers["x-content-type-options"]
         if path.endswith((".js", ".css")):

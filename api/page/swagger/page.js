@@ -1,18 +1,30 @@
 // The REST interface, read from the service's own OpenAPI document. All addresses are relative, for a proxy's prefix.
 "use strict";
 
-// Where the explorer page keeps its key too; one tab needs it once.
+// Where the explorer page keeps its key and its theme too.
 const KEY = "kernelcast-key";
+const THEME = "kernelcast-theme";
+const DOCUMENT = "../openapi.json";
 
-function storedKey() {
+function stored(storage, name) {
   try {
-    return window.sessionStorage.getItem(KEY);
+    return window[storage].getItem(name);
   } catch {
     return null; // storage is blocked
   }
 }
 
-let key = storedKey();
+let key = stored("sessionStorage", KEY);
+
+// Swagger UI is dark where its root has this class.
+const system = window.matchMedia("(prefers-color-scheme: dark)");
+function applyTheme() {
+  const chosen = stored("localStorage", THEME);
+  const dark = ["light", "dark"].includes(chosen) ? chosen === "dark" : system.matches;
+  document.documentElement.classList.toggle("dark-mode", dark);
+}
+applyTheme();
+system.addEventListener("change", applyTheme);
 
 function withKey(headers) {
   return key ? { ...headers, Authorization: `Bearer ${key}` } : headers;
@@ -20,7 +32,7 @@ function withKey(headers) {
 
 function show() {
   window.SwaggerUIBundle({
-    url: "openapi.json",
+    url: DOCUMENT,
     dom_id: "#operations",
     presets: [window.SwaggerUIBundle.presets.apis],
     deepLinking: true,
@@ -34,7 +46,7 @@ function show() {
 }
 
 async function start() {
-  const answer = await fetch("openapi.json", { headers: withKey({}) });
+  const answer = await fetch(DOCUMENT, { headers: withKey({}) });
   if (answer.status === 401 || answer.status === 403) {
     document.getElementById("key-form").hidden = false;
     return;

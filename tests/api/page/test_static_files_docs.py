@@ -1,4 +1,4 @@
-"""/docs in a real browser: it shows every route, asks no one else, and breaks no rule of its policy."""
+"""/docs/api in a real browser: it shows every route, asks no one else, and breaks no rule of its policy."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 from kernelcast.api.page.static_files import DOCS_POLICY, SWAGGER_DIR
@@ -48,7 +49,7 @@ def test_the_vendored_files_are_those_that_were_published():
 
 
 def test_the_page_is_held_as_tightly_as_the_other(client):
-    page = client.get("/docs")
+    page = client.get("/docs/api")
     assert page.headers["content-security-policy"] == DOCS_POLICY
     assert "unsafe" not in DOCS_POLICY
     assert DOCS_POLICY.count("data:") == 1
@@ -56,12 +57,12 @@ def test_the_page_is_held_as_tightly_as_the_other(client):
     assert len(linked) == 5
     for path in linked:
         assert not path.startswith(("/", "http"))
-        assert client.get(f"/{path}").status_code == 200
+        assert client.get(urljoin("/docs/api", path)).status_code == 200
     assert not re.search(r"<script(?![^>]*src=)|style=|\son\w+=", page.text)
 
 
 @pytest.mark.parametrize(
-    "path", ["/docs/", "/docs/page.html", "/docs/../app.py", "/docs/%2e%2e/app.py", "/docs/x", "/docs/a/b"]
+    "path", ["/docs/api/", "/docs/api/page.html", "/docs/../app.py", "/docs/%2e%2e/app.py", "/docs/x", "/docs/a/b"]
 )
 def test_nothing_else_is_served_there(client, path):
     response = client.get(path)
@@ -70,7 +71,7 @@ def test_nothing_else_is_served_there(client, path):
 
 
 def test_the_script_travels_packed(client):
-    response = client.request("GET", "/docs/swagger-ui-bundle.js", headers={"accept-encoding": "gzip"})
+    response = client.request("GET", "/docs/api/swagger-ui-bundle.js", headers={"accept-encoding": "gzip"})
     assert response.headers["content-encoding"] == "gzip"
     assert int(response.headers["content-length"]) < 600_000
 
@@ -119,9 +120,9 @@ def visit(browser: Any) -> Iterator[Visit]:
 
 def test_every_operation_is_shown_and_can_be_tried(visit, address):
     page = visit.page
-    page.goto(f"{address}/docs")
+    page.goto(f"{address}/docs/api")
     page.wait_for_selector(".opblock", timeout=60_000)
-    document = page.evaluate("fetch('openapi.json').then((answer) => answer.json())")
+    document = page.evaluate("fetch('../openapi.json').then((answer) => answer.json())")
     operations = sum(len(operations) for operations in document["paths"].values())
     assert page.locator(".opblock").count() == operations
     shown = page.locator(".opblock-summary-path").all_inner_texts()
@@ -150,7 +151,7 @@ def test_a_service_with_keys_is_asked_with_the_key_that_is_given(visit, address)
             route.fulfill(status=401, content_type="application/problem+json", body=json.dumps({"status": 401}))
 
     page.route("**/openapi.json", guarded)
-    page.goto(f"{address}/docs")
+    page.goto(f"{address}/docs/api")
     page.locator("#key-form").wait_for(timeout=60_000)
     assert page.locator(".opblock").count() == 0
     page.fill("#key", "kc_right")
@@ -166,7 +167,7 @@ def test_a_service_with_keys_is_asked_with_the_key_that_is_given(visit, address)
 @pytest.mark.parametrize("address", [""], indirect=True)
 def test_a_description_that_cannot_be_had_is_said(visit, address):
     visit.page.route("**/openapi.json", lambda route: route.fulfill(status=503, body=""))
-    visit.page.goto(f"{address}/docs")
+    visit.page.goto(f"{address}/docs/api")
     problem = visit.page.locator("#problem")
     problem.wait_for(timeout=60_000)
     assert "answered with 503" in problem.inner_text()

@@ -8,8 +8,8 @@ from kernelcast.api.model_source import FixedSource
 from kernelcast.api.settings import Settings
 from kernelcast.features.device import catalogue
 
-PATHS = ["/v1/devices", "/v1/devices/h100-sxm", "/v1/kernels", "/v1/kernels/gemm", "/openapi.json", "/", "/docs",
-         "/docs/swagger-ui.css", "/docs/page.js", "/favicon.ico"]  # fmt: skip
+PATHS = ["/v1/devices", "/v1/devices/h100-sxm", "/v1/kernels", "/v1/kernels/gemm", "/openapi.json", "/", "/docs/api",
+         "/docs/api/swagger-ui.css", "/docs/api/page.js", "/favicon.ico"]  # fmt: skip
 
 
 def get(client, path, method="GET", **headers):
