@@ -11,6 +11,7 @@ from anyio.to_thread import run_sync
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...client.answers import Device as DeviceAnswer
 from ...client.answers import Devices
 from ...client.estimate_answers import ShippedModels
 from ...features.device import Catalogue
@@ -20,7 +21,8 @@ from ...features.spec_io.json_schema import standalone_schema
 from ...features.spec_io.reading import MAX_TEXT
 from ...workloads.answers import device_answer, model_summary
 from ...workloads.architectures.config.catalogue import model_facts, model_names
-from ..transport.problems import ProblemError
+from ..transport.bodies import parameters
+from ..transport.problems import ProblemError, invalid_field
 from ..transport.responses import CachedContent, Endpoint
 
 
@@ -47,8 +49,27 @@ def cached_endpoint(
 
 
 def devices_endpoint(devices: Catalogue) -> Endpoint:
-    """What answers `/v1/devices`."""
-    return cached_endpoint(lambda _: Devices([device_answer(device) for device in devices]))
+    """What answers `/v1/devices`, with `brief` a tenth as long."""
+    return cached_endpoint(
+        lambda brief: Devices([_brief(device_answer(one)) if brief == "true" else device_answer(one) for one in devices]),
+        _is_brief,
+    )
+
+
+_BRIEF_FACTS = ("tdp_w",)
+
+
+def _brief(device: DeviceAnswer) -> DeviceAnswer:
+    """A device by its names, and of its facts the power limit alone."""
+    facts = {name: device.facts[name] for name in _BRIEF_FACTS if name in device.facts}
+    return msgspec.structs.replace(device, facts=facts, matrix_flops_per_s={}, vector_flops_per_s={}, measured={})
+
+
+def _is_brief(request: Request) -> str:
+    brief = parameters(request.scope["query_string"], ("brief",)).get("brief", ["false"])[-1]
+    if brief not in ("true", "false"):
+        raise invalid_field("brief", "must be true or false")
+    return brief
 
 
 def kernels_endpoint() -> Endpoint:

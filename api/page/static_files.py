@@ -1,6 +1,6 @@
 """The explorer page and the page of the REST interface, read once at start and served from memory.
 
-`/` and `/static/` serve the files of `static/`; `/docs` serves a vendored Swagger UI, which loads nothing from elsewhere.
+`/` and `/static/` serve the files of `static/`, and `static/page.js` and `page.css`, which join those that `/` needs; `/docs` serves a vendored Swagger UI, which loads nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..transport.responses import PAGE_POLICY, CachedContent
+from .bundle import joined_modules, joined_styles
 
 STATIC_DIR = Path(__file__).parent / "static"
 SWAGGER_DIR = Path(__file__).parent / "swagger"
@@ -67,9 +68,15 @@ def files_below(address: str, folder: Path) -> Iterator[tuple[str, Path]]:
             yield f"{address}/{inside.as_posix()}", path
 
 
+STYLES = ("base.css", "controls.css", "answers.css", "charts.css", "explore.css")
+"""Style sheets of the page in `static/css/`, in the order in which their rules apply."""
+
+
 def page_routes() -> list[Route]:
     """The routes of the pages. No path is looked up on disk while serving, so none can lead out of the folders."""
     files = {address: CachedContent(path.read_bytes(), media_type(path)) for address, path in static_files()}
+    files["/static/page.js"] = CachedContent(joined_modules(STATIC_DIR / "shell.js"), MEDIA_TYPES[".js"])
+    files["/static/page.css"] = CachedContent(joined_styles(STATIC_DIR / "css", STYLES), MEDIA_TYPES[".css"])
     page = files["/docs"]
     files["/docs"] = CachedContent(page.body, page.media_type, {"content-security-policy": DOCS_POLICY})
 

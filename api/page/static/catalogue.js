@@ -37,6 +37,6 @@ class Catalogue {
 
 /** The catalogue of the service that gave this page. */
 export async function loadCatalogue() {
-  const [kernels, devices] = await Promise.all([ask("kernels", "v1/kernels"), ask("devices", "v1/devices")]);
+  const [kernels, devices] = await Promise.all([ask("kernels", "v1/kernels"), ask("devices", "v1/devices?brief=true")]);
   return new Catalogue(kernels.kernels, devices.devices);
 }

@@ -13,8 +13,11 @@ const OPTIONAL = ["variant", "impl", "kv_dtype", "cache_state", "timing"];
 
 /** A whole number as JSON's; anything else goes out as it is, and the service says what is wrong with it. */
 export function wholeOrText(text) {
-  return /^-?\d{1,15}$/.test(text) ? Number(text) : text;
+  return /^-?\d+$/.test(text) ? Number(text) : text;
 }
+
+/** The same of any number. */
+export const numberOrText = (text) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text);
 
 /** The spec that the state's fields describe, without a device. */
 export function specOf({ state }) {
@@ -24,7 +27,7 @@ export function specOf({ state }) {
   if (state.get("threads")) spec.threads = wholeOrText(state.get("threads"));
   const config = numbers("config.");
   if (Object.keys(config).length) spec.config = config;
-  if (state.get("coverage")) spec.coverage = Number(state.get("coverage"));
+  if (state.get("coverage")) spec.coverage = numberOrText(state.get("coverage"));
   return spec;
 }
 
@@ -115,11 +118,19 @@ export function numberField(state, name, label, help = "", placeholder = "") {
 /** The field for the share of cases that intervals contain. */
 export function coverageField(state, help = "") {
   const chosen = state.get("coverage", "0.9");
-  const words = Object.fromEntries([...COVERAGES, chosen].map((one) => [one, `${(100 * Number(one)).toFixed(0)} % of cases`]));
+  const inPercent = (one) => (Number.isFinite(Number(one)) ? `${(100 * Number(one)).toFixed(0)} % of cases` : one);
+  const words = Object.fromEntries([...COVERAGES, chosen].map((one) => [one, inPercent(one)]));
   return field("coverage", "Intervals contain", choice(COVERAGES, chosen, words), help);
 }
 
-export const PRICE = "price_per_hour.";
+const PRICE = "price_per_hour.";
+const isPrice = (text) => text !== "" && Number.isFinite(Number(text)) && Number(text) >= 0;
+
+/** Prices of an hour of those devices that the state has one of, by device. */
+export function pricesOf({ state, catalogue }, isAsked) {
+  const prices = state.under(PRICE).map(([device]) => [catalogue.names([device])[0], state.checked(PRICE + device, isPrice)]);
+  return Object.fromEntries(prices.filter(([device, text]) => text && isAsked(device)).map(([device, text]) => [device, Number(text)]));
+}
 
 /** The price of an hour of a row's device; `priced` is called when another one is typed. */
 export function priceInput(page, row, priced) {
@@ -137,7 +148,7 @@ export function priceInput(page, row, priced) {
   });
   input.addEventListener("input", () => {
     const text = input.value.trim().replace(",", ".");
-    const good = text === "" || (Number.isFinite(Number(text)) && Number(text) >= 0);
+    const good = text === "" || isPrice(text);
     setInvalid(input, !good);
     if (!good) return page.say("A price is a number from 0.");
     state.set({ [name]: text });

@@ -3,10 +3,29 @@ import { Stale, ask, storeKey, storedKey } from "./ask.js";
 import { loadCatalogue } from "./catalogue.js";
 import { el } from "./dom.js";
 import { State } from "./state.js";
-import { VIEWS } from "./views.js";
+import { FIELDS, QUESTIONS, VIEWS } from "./views.js";
 
+const MODEL_AFTER_MS = 1500;
 const byId = (id) => document.getElementById(id);
-const state = new State(window.location.hash);
+const state = new State(window.location.hash, (words) => remark(words));
+
+/** Say above the view that something in the address is not what is shown. */
+function remark(words) {
+  const place = byId("remarks");
+  place.hidden = false;
+  place.append(el("p", { text: words }));
+}
+
+/** Remarks on an address that was followed, and none of the one before. */
+function checkAddress() {
+  const place = byId("remarks");
+  place.replaceChildren();
+  place.hidden = true;
+  const unknown = [...state.fields.keys()].filter((name) => !FIELDS.test(name));
+  if (unknown.length) remark(`The address has fields that this page does not know: ${unknown.map((name) => name.slice(0, 60)).join(", ")}.`);
+  if (state.view && !VIEWS.some((one) => one.id === state.view))
+    remark(`There is no view \u201c${state.view.slice(0, 60)}\u201d; ${VIEWS[0].title} is shown.`);
+}
 
 /** What a view works with, handed to its `render(root, page)`. */
 const page = {
@@ -43,8 +62,28 @@ function render() {
     const chosen = tab.id === `tab-${view.id}`;
     tab.setAttribute("aria-selected", String(chosen));
     tab.tabIndex = chosen ? 0 : -1;
-    if (chosen) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (chosen) tab.scrollIntoView({ block: "nearest", inline: "center" });
   }
+  byId("questions").hidden = !QUESTIONS.some(([one]) => one === view.id);
+  for (const link of byId("questions").children) {
+    if (link.dataset.view === view.id) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+/** Links to the views that answer what people come with; the fields of the state stay. */
+function buildQuestions() {
+  byId("questions").append(
+    ...QUESTIONS.map(([view, question, words]) =>
+      el("a", { href: `#/${view}`, "data-view": view }, el("strong", { text: question }), el("span", { text: words })),
+    ),
+  );
+  byId("questions").addEventListener("click", (event) => {
+    const link = event.target.closest("a");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    page.go(link.dataset.view);
+  });
 }
 
 function buildTabs() {
@@ -89,6 +128,7 @@ async function showModel() {
 
 async function start() {
   buildTabs();
+  buildQuestions();
   const keyShown = () => {
     byId("forget").hidden = storedKey() === null;
   };
@@ -103,15 +143,19 @@ async function start() {
     byId("panel").focus();
   });
   page.catalogue = await loadCatalogue();
+  checkAddress();
   render();
   window.addEventListener("popstate", () => {
     state.load(window.location.hash);
+    checkAddress();
     render();
   });
-  // The page works without saying whose answers it shows.
-  showModel().catch((error) => {
-    byId("model").textContent = `Which model answers is not known: ${error.message}`;
-  });
+  // The page works without saying whose answers it shows, which comes with the model's long manifest.
+  window.setTimeout(() => {
+    showModel().catch((error) => {
+      byId("model").textContent = `Which model answers is not known: ${error.message}`;
+    });
+  }, MODEL_AFTER_MS);
 }
 
 start().catch((error) => {

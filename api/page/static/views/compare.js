@@ -1,10 +1,10 @@
 // One kernel on every device: a table that sorts, the same numbers as a picture, and what it costs at a price per hour.
 import { awaitAnother } from "../answers.js";
-import { rangeRows } from "../bars.js";
+import { intervalCell, rangeRows } from "../bars.js";
 import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
 import { devicePicker } from "../devices.js";
 import { el, headed, hint, lead, numberCell, panel, redraw, refusedPanel, sortHead, table, tag } from "../dom.js";
-import { PRICE, priceInput, shownBy, specOf, specView } from "../form.js";
+import { priceInput, pricesOf, shownBy, specOf, specView } from "../form.js";
 import { percent, show, showInterval, timingWords } from "../format.js";
 
 export const id = "compare";
@@ -26,6 +26,7 @@ const COLUMNS = {
   cost_per_million_calls: { words: "Cost of a million calls", of: (row) => row.cost_per_million_calls, unit: "money" },
 };
 const PICTURES = ["latency_s", "energy_j", "joules_per_flop", "cost_per_million_calls", "power_w", "flops_per_s"];
+const SORTED = Object.keys(COLUMNS).filter((name) => name !== "price");
 const KEYS = { device: (row) => row.title, of_bound: (row) => row.of_bound };
 
 export function render(root, page) {
@@ -51,14 +52,11 @@ function devicesField(page, changed) {
 function bodyOf(page) {
   const among = page.catalogue.names(page.state.list("among"));
   const compared = (device) => !among.length || among.includes(device);
-  const prices = page.state
-    .under(PRICE)
-    .map(([device, text]) => [device, Number(text)])
-    .filter(([device, price]) => Number.isFinite(price) && compared(device));
+  const prices = pricesOf(page, compared);
   return {
     ...specOf(page),
     ...(among.length ? { devices: among } : {}),
-    ...(prices.length ? { price_per_hour: Object.fromEntries(prices) } : {}),
+    ...(Object.keys(prices).length ? { price_per_hour: prices } : {}),
   };
 }
 
@@ -67,7 +65,7 @@ async function load(page) {
   return { body, answer: await page.ask("compare", PATH, body) };
 }
 
-const order = ({ state }) => ({ by: state.get("sort", "latency_s"), descending: state.get("descending") === "true" });
+const order = ({ state }) => ({ by: state.oneOf("sort", SORTED, "latency_s"), descending: state.oneOf("descending", ["true"], "") === "true" });
 
 function sorted(rows, { by, descending }) {
   const key = Object.hasOwn(KEYS, by) ? KEYS[by] : (row) => COLUMNS[by]?.of?.(row)?.value ?? null;
@@ -110,7 +108,7 @@ function draw(view, { body, answer }) {
 }
 
 function picturePanel(page, rows, again) {
-  const target = PICTURES.includes(page.state.get("picture")) ? page.state.get("picture") : "latency_s";
+  const target = page.state.oneOf("picture", PICTURES, "latency_s");
   const pictures = Object.fromEntries(PICTURES.map((name) => [name, COLUMNS[name].words]));
   const { words, of, unit } = COLUMNS[target];
   const missing = rows.filter((row) => !of(row)).length;
@@ -154,15 +152,4 @@ function cell(view, row, name) {
   if (name === "of_bound") return numberCell(row.of_bound === null ? "unknown" : percent(row.of_bound));
   const { in_domain: inDomain, notes, method } = row.prediction;
   return el("th", { scope: "row" }, row.title, inDomain ? "" : tag("extrapolated", notes), el("small", { text: method }));
-}
-
-function intervalCell(interval, unit) {
-  if (!interval) return el("td", { class: "number unknown", text: unit === "money" ? "—" : "unknown" });
-  const text = showInterval(interval, unit);
-  return el(
-    "td",
-    { class: "number" },
-    el("strong", { text: `${text.value}\u00a0${text.unit}` }),
-    el("small", { text: `${text.lower.split("\u00a0")[0]} to ${text.upper.split("\u00a0")[0]}` }),
-  );
 }

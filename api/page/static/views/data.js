@@ -4,7 +4,7 @@ import { button, details, el, headed, hint, numberCell, pager, panel, redraw, so
 import { csv, download } from "../download.js";
 import { choice } from "../form.js";
 import { grouped } from "../format.js";
-import { markdown } from "../markdown.js";
+import { loadMarkdown, markdown } from "../markdown.js";
 import { columnsShown, rowDetail, shownIn, wordsOf } from "../measured.js";
 
 export const id = "data";
@@ -39,12 +39,12 @@ export function render(root, page) {
   };
   const rows = el("section", { class: "panel", "aria-label": "Rows shown" }, element, view.filters);
   root.append(el("div", { class: "stack" }, view.cards, rows, view.answers));
-  const draw = ({ sets }) => {
+  const draw = ([{ sets }]) => {
     view.sets = sets;
     drawSets(view);
     update(view);
   };
-  whenAnswered(view.answers, () => page.ask("sets", "v1/measurements/sets"), draw, problem);
+  whenAnswered(view.answers, () => Promise.all([page.ask("sets", "v1/measurements/sets"), loadMarkdown()]), draw, problem);
 }
 
 function update(view) {

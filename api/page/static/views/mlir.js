@@ -122,7 +122,7 @@ function bodyOf(page, text) {
     ...(Object.keys(bind).length ? { bind } : {}),
     ...(state.get("compiler") ? { compiler: state.get("compiler") } : {}),
     ...(state.get("threads") ? { threads: form.wholeOrText(state.get("threads")) } : {}),
-    ...(state.get("coverage") ? { coverage: Number(state.get("coverage")) } : {}),
+    ...(state.get("coverage") ? { coverage: form.numberOrText(state.get("coverage")) } : {}),
   };
 }
 
@@ -246,7 +246,7 @@ function notUnderstood(ops) {
 }
 
 function wherePanel({ page, program }, { answers }, again) {
-  const shown = answers.find(({ device }) => device === page.state.get("mlir.where")) ?? answers[0];
+  const shown = answers.find(({ device }) => device === page.state.oneOf("mlir.where", answers.map((one) => one.device), answers[0].device));
   const energy = shown.groups.some((one) => one.energy_j !== null);
   const titles = Object.fromEntries(answers.map(({ device }) => [device, page.catalogue.title(device)]));
   program.heat(sharesByLine(shown.groups));

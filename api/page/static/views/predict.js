@@ -9,7 +9,7 @@ import { chosenDevices, controlName, specOf, specView } from "../form.js";
 import { inWords, percent, show, showInterval, timingWords } from "../format.js";
 
 export const id = "predict";
-export const title = "Predict";
+export const title = "Kernel";
 
 const PATH = "v1/predict";
 

@@ -86,7 +86,7 @@ async function load(page) {
 
 function draw(page, answers, { body, answer, measured }) {
   const { state, catalogue } = page;
-  const target = Object.hasOwn(TARGETS, state.get("sweep.target")) ? state.get("sweep.target") : "latency_s";
+  const target = state.oneOf("sweep.target", Object.keys(TARGETS), "latency_s");
   const [words, unit] = TARGETS[target];
   const curves = answer.curves.map((curve, i) => ({
     ...curve,
@@ -98,6 +98,7 @@ function draw(page, answers, { body, answer, measured }) {
   const ofKnown = (point) => point[target] !== null && known.some(({ device }) => device === point.device);
   const points = measured instanceof Refusal ? [] : measured.points.filter(ofKnown);
   const again = () => draw(page, answers, { body, answer, measured });
+  const axis = state.oneOf("sweep.y", ["log", "linear"], "log");
   redraw(
     answers,
     panel(
@@ -107,7 +108,7 @@ function draw(page, answers, { body, answer, measured }) {
           "div",
           { class: "tools" },
           shownBy(page, "sweep.target", "Show", TARGET_WORDS, target, again),
-          shownBy(page, "sweep.y", "Upright axis", { log: "logarithmic", linear: "linear" }, state.get("sweep.y", "log"), again),
+          shownBy(page, "sweep.y", "Upright axis", { log: "logarithmic", linear: "linear" }, axis, again),
           button("Download CSV", () => download(`${body.family}-${answer.dim}.csv`, "text/csv", csvOf(answer)), { class: "copy" }),
         ),
       ),

@@ -139,18 +139,21 @@ const callOf = ({ device, configs, top, ...spec }) =>
 
 function tiedWords(tied, shown) {
   if (tied <= 1) return "The first is faster than the others by more than the error of the ranking.";
-  const which = tied > shown ? `All of these, and ${tied - shown} more,` : `The first ${tied}, marked “tied”,`;
+  const which =
+    tied > shown ? `All of these, and ${tied - shown} more,` : tied === shown ? "All of these" : `The first ${tied}, marked “tied”,`;
   return `${which} differ by less than the error of the ranking, so their order is uncertain. Measure them and keep the fastest.`;
 }
 
 function ranking(page, body, answer, knobs) {
-  const { ranked, tied } = answer;
+  const { ranked } = answer;
+  // A mark on every row would tell none from another; the sentence above says it of all.
+  const tied = answer.tied > 1 && answer.tied < ranked.length ? answer.tied : 0;
   const energy = ranked.some((one) => one.energy_j);
   const scale = scaleOf(ranked, "latency_s");
-  const columns = ["Place", "Latency", "Slower by", ...knobs, ...(energy ? ["Energy"] : []), "Binds", "More"];
+  const columns = ["Place", "Latency", "Slower by", ...knobs.map(shortName), ...(energy ? ["Energy"] : []), "Binds", "More"];
   const energyCell = (joules) => el("td", { class: joules ? "number" : "number unknown", text: show(joules?.value ?? null, "j") });
   const rows = ranked.map((one, i) => [
-    el("th", { scope: "row" }, `${i + 1}`, i < tied && tied > 1 ? el("span", { class: "badge", text: "tied" }) : ""),
+    el("th", { scope: "row" }, `${i + 1}`, i < tied ? el("span", { class: "badge", text: "tied" }) : ""),
     el(
       "td",
       { class: "bar-cell" },
@@ -177,7 +180,7 @@ function ranking(page, body, answer, knobs) {
     {},
     table("Configurations, the quickest first", columns, rows, {
       kind: "ranking",
-      number: (i) => i === 2 || knobs.includes(columns[i]),
+      number: (i) => i === 2 || (i > 2 && i < 3 + knobs.length),
       rowClass: (i) => (i < tied ? "together" : null),
     }),
     hint(
@@ -187,6 +190,9 @@ function ranking(page, body, answer, knobs) {
     ),
   );
 }
+
+/** A knob's name on two lines where it has two words, so that all columns fit. */
+const shortName = (name) => el("th", { scope: "col", class: "number", text: name.replace("_", " ") });
 
 function predictHref({ state }, body, answer, config) {
   const fields = new Map([...state.fields].filter(([name]) => !name.startsWith("config.")));
