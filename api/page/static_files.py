@@ -1,6 +1,7 @@
 """The explorer page and the page of the REST interface, read once at start and served from memory.
 
-`/` and `/static/` serve the files of `static/`, and `static/page.js` and `page.css`, which join those that `/` needs; `/docs` serves a vendored Swagger UI, which loads nothing from elsewhere.
+`/` and `/static/` serve the files of `static/`, and `static/page.js` and
+`page.css`, which join those that `/` needs first; `/docs` serves a vendored Swagger UI, which loads nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..transport.responses import PAGE_POLICY, CachedContent
-from .bundle import joined_modules, joined_styles
+from .bundle import Bundle, joined_styles
 
 STATIC_DIR = Path(__file__).parent / "static"
 SWAGGER_DIR = Path(__file__).parent / "swagger"
@@ -74,8 +75,9 @@ STYLES = ("base.css", "controls.css", "answers.css", "charts.css", "explore.css"
 
 def page_routes() -> list[Route]:
     """The routes of the pages. No path is looked up on disk while serving, so none can lead out of the folders."""
-    files = {address: CachedContent(path.read_bytes(), media_type(path)) for address, path in static_files()}
-    files["/static/page.js"] = CachedContent(joined_modules(STATIC_DIR / "shell.js"), MEDIA_TYPES[".js"])
+    bundle = Bundle(STATIC_DIR / "shell.js")
+    files = {address: CachedContent(_content(path, bundle), media_type(path)) for address, path in static_files()}
+    files["/static/page.js"] = CachedContent(bundle.script, MEDIA_TYPES[".js"])
     files["/static/page.css"] = CachedContent(joined_styles(STATIC_DIR / "css", STYLES), MEDIA_TYPES[".css"])
     page = files["/docs"]
     files["/docs"] = CachedContent(page.body, page.media_type, {"content-security-policy": DOCS_POLICY})
@@ -87,3 +89,8 @@ def page_routes() -> list[Route]:
         return content.answer(request)
 
     return [Route(path, file, methods=["GET"]) for path in (*_NAMED, "/static/{name:path}", "/docs/{name}")]
+
+
+def _content(path: Path, bundle: Bundle) -> bytes:
+    is_module = path.suffix == ".js" and path.parent in (STATIC_DIR, STATIC_DIR / "views")
+    return bundle.module(path) if is_module else path.read_bytes()

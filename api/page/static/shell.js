@@ -41,23 +41,40 @@ const page = {
     state.set(changes);
     state.view = view;
     state.commit();
-    render();
+    show();
     byId("panel").focus();
   },
 };
 
 let leave = null;
+let turn = 0;
 
-function render() {
+async function render() {
   const view = VIEWS.find((one) => one.id === state.view) ?? VIEWS[0];
   state.view = view.id;
+  turn += 1;
+  const here = turn;
   leave?.();
+  leave = null;
   const root = byId("panel");
-  root.replaceChildren();
+  root.replaceChildren(el("p", { class: "hint", text: "Loading…" }));
   root.setAttribute("aria-labelledby", `tab-${view.id}`);
   document.title = `${view.title} · kernelcast`;
-  leave = view.render(root, page) ?? null;
+  showChosen(view);
+  const [module] = await Promise.all([view.load(), view.kernels ? page.catalogue.loadKernels() : null]);
+  if (here !== turn) return;
+  root.replaceChildren();
+  leave = module.render(root, page) ?? null;
   state.commit(true);
+}
+
+/** Show a view; where it cannot be loaded, say so. */
+function show() {
+  render().catch(failed);
+}
+
+/** Mark the tab and the question of a view as the chosen ones. */
+function showChosen(view) {
   for (const tab of byId("tabs").children) {
     const chosen = tab.id === `tab-${view.id}`;
     tab.setAttribute("aria-selected", String(chosen));
@@ -99,7 +116,7 @@ function buildTabs() {
     event.preventDefault();
     state.view = tab.id.slice("tab-".length);
     state.commit();
-    render();
+    show();
   });
   list.addEventListener("keydown", (event) => {
     const tabs = [...list.children];
@@ -144,11 +161,11 @@ async function start() {
   });
   page.catalogue = await loadCatalogue();
   checkAddress();
-  render();
+  show();
   window.addEventListener("popstate", () => {
     state.load(window.location.hash);
     checkAddress();
-    render();
+    show();
   });
   // The page works without saying whose answers it shows, which comes with the model's long manifest.
   window.setTimeout(() => {
@@ -158,7 +175,9 @@ async function start() {
   }, MODEL_AFTER_MS);
 }
 
-start().catch((error) => {
+function failed(error) {
   if (error instanceof Stale) return;
   byId("panel").replaceChildren(el("p", { class: "alert", role: "alert", text: `The page could not start. ${error.message}` }));
-});
+}
+
+start().catch(failed);

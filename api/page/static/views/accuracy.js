@@ -6,9 +6,6 @@ import { details, el, hint, list, numberCell, panel, redraw, table } from "../do
 import { shownBy } from "../form.js";
 import { TARGETS, TARGET_WORDS, grouped, percent, show, showInterval } from "../format.js";
 
-export const id = "accuracy";
-export const title = "Accuracy";
-
 const ALL = "all";
 const AROUND = [1 / 1.1, 1.1];
 const MANY_SERIES = 8;

@@ -5,9 +5,6 @@ import { details, el, hint, table, terms } from "../dom.js";
 import { grouped } from "../format.js";
 import { loadMarkdown, markdown } from "../markdown.js";
 
-export const id = "card";
-export const title = "Model card";
-
 export function render(root, page) {
   const { answers, problem } = plainView(root, page);
   const load = () =>

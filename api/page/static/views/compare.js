@@ -7,9 +7,6 @@ import { el, headed, hint, lead, numberCell, panel, redraw, refusedPanel, sortHe
 import { priceInput, pricesOf, shownBy, specOf, specView } from "../form.js";
 import { percent, show, showInterval, timingWords } from "../format.js";
 
-export const id = "compare";
-export const title = "Compare";
-
 const PATH = "v1/compare";
 const SETTLE_MS = 400;
 

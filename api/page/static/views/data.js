@@ -7,9 +7,6 @@ import { grouped } from "../format.js";
 import { loadMarkdown, markdown } from "../markdown.js";
 import { columnsShown, rowDetail, shownIn, wordsOf } from "../measured.js";
 
-export const id = "data";
-export const title = "Data";
-
 // Filters: words, and where a set lists the values of one; one it does not list has always the same ones.
 const FILTERS = {
   set: { label: "Set" },

@@ -10,9 +10,6 @@ import { modelChoice, modelFacts, shippedModels } from "../models.js";
 import { presetButtons } from "../presets.js";
 import { servicePanels } from "../services.js";
 
-export const id = "llm";
-export const title = "LLM service";
-
 const PATH = "v1/llm/predict";
 const DEVICES = "llm.devices";
 const SPLITS = "llm.tp";

@@ -10,9 +10,6 @@ import { TARGETS, show, showInterval } from "../format.js";
 import { groupBars, programText, sharesByLine } from "../program.js";
 import { EXAMPLES } from "../programs.js";
 
-export const id = "mlir";
-export const title = "MLIR";
-
 const PATH = "v1/predict/mlir";
 const SETTLE_MS = 300;
 const LONGEST_IN_ADDRESS = 6000;

@@ -9,9 +9,6 @@ import { choice, field, group, numberField, pricesOf, showProblem, stateForm, wh
 import { grouped, showInterval } from "../format.js";
 import { modelChoice, modelFacts, modelOf, shippedModels } from "../models.js";
 
-export const id = "model";
-export const title = "Model on GPUs";
-
 const PATH = "v1/estimate";
 const FIRST = { model: "meta-llama/Llama-3.1-8B", phase: "decode", batch: "16", length: "4096" };
 const FIRST_DEVICES = ["h100-sxm", "b200", "mi300x", "rtx-4090"];

@@ -8,9 +8,6 @@ import { details, el, hint, lead, panel, redraw, table } from "../dom.js";
 import { chosenDevices, controlName, specOf, specView } from "../form.js";
 import { inWords, percent, show, showInterval, timingWords } from "../format.js";
 
-export const id = "predict";
-export const title = "Kernel";
-
 const PATH = "v1/predict";
 
 export function render(root, page) {

@@ -7,9 +7,6 @@ import { csv, download } from "../download.js";
 import { chosenDevices, choice, field, group, numberField, shownBy, specOf, specView, wholeOrText } from "../form.js";
 import { TARGETS, TARGET_WORDS, grouped, show, showInterval, timingWords } from "../format.js";
 
-export const id = "sweep";
-export const title = "Sweep";
-
 const PATH = "v1/sweep";
 const AROUND = 16;
 const POINTS = "41";

@@ -9,9 +9,6 @@ import { choice, field, group, specOf, specView } from "../form.js";
 import { TARGETS, grouped, inWords, percent, show, showInterval } from "../format.js";
 import { writeFragment } from "../state.js";
 
-export const id = "tiles";
-export const title = "Tiles";
-
 const PATH = "v1/rank";
 const TOPS = ["5", "10", "20", "50", "100"];
 const TOP = "20";
