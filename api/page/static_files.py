@@ -69,7 +69,7 @@ def files_below(address: str, folder: Path) -> Iterator[tuple[str, Path]]:
             yield f"{address}/{inside.as_posix()}", path
 
 
-STYLES = ("base.css", "controls.css", "answers.css", "charts.css", "explore.css")
+STYLES = ("base.css", "controls.css", "answers.css", "charts.css", "explore.css", "print.css")
 """Style sheets of the page in `static/css/`, in the order in which their rules apply."""
 
 

@@ -21,7 +21,7 @@ def test_tabs_keep_the_spec_and_back_returns(visit):
     page.tab.go_back()
     page.settle()
     assert page.fields()["view"] == "predict"
-    assert page.tab.get_by_role("tab", name="Predict").get_attribute("aria-selected") == "true"
+    assert page.tab.get_by_role("tab", name="Kernel").get_attribute("aria-selected") == "true"
     page.tab.go_forward()
     page.settle()
     assert page.fields()["view"] == "sweep"

@@ -11,9 +11,9 @@ const STYLED = [
 const FONT = '"Helvetica Neue", Helvetica, "Liberation Sans", Arial, sans-serif';
 const EDGE = 24;
 const HEAD = 64;
-const LETTER = 6.9;
+const LETTER = 7.4;
 const LINE = 20;
-const BARS = { width: 1100, row: 30, name: 300, amount: 240 };
+const BARS = { width: 1160, row: 30, amount: 240 };
 // A slide is shown larger than a window.
 const PIXELS = 2;
 
@@ -78,15 +78,16 @@ export function plotPicture(figure, title, words, legend) {
 export function barPicture(rows, quantity, title, words) {
   const known = rows.filter(({ interval }) => interval);
   const scale = scaleOf(known, "interval");
-  const room = BARS.width - 2 * EDGE - BARS.name - BARS.amount;
-  const at = (value) => EDGE + BARS.name + room * Math.min(1, Math.max(0, scale.at(value)));
-  const row = ({ title: name, interval, guess }, i) => {
+  const name = LETTER * Math.max(...known.map((row) => row.title.length)) + 16;
+  const room = BARS.width - 2 * EDGE - name - BARS.amount;
+  const at = (value) => EDGE + name + room * Math.min(1, Math.max(0, scale.at(value)));
+  const row = ({ title: device, interval, guess }, i) => {
     const y = HEAD + 16 + i * BARS.row;
     const tint = colour("accent");
     const [start, end] = [at(interval.lower), at(interval.upper)];
     return [
-      write(EDGE, y + 5, name, { fill: colour("ink") }),
-      svg("rect", { x: at(0), y: y - 6, width: room, height: 12, rx: 6, fill: colour("sunk"), stroke: colour("line") }),
+      write(EDGE, y + 5, device, { fill: colour("ink") }),
+      svg("rect", { x: EDGE + name, y: y - 6, width: room, height: 12, rx: 6, fill: colour("sunk"), stroke: colour("line") }),
       svg("rect", { x: start, y: y - 6, width: Math.max(3, end - start), height: 12, rx: 6, fill: tint, "fill-opacity": guess ? 0.2 : 0.4 }),
       svg("rect", { x: at(interval.value) - 2, y: y - 9, width: 4, height: 18, rx: 2, fill: tint }),
       write(BARS.width - EDGE, y + 5, showInterval(interval, quantity).text, { "text-anchor": "end" }),

@@ -4,8 +4,10 @@ import { intervalCell, rangeRows } from "../bars.js";
 import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
 import { devicePicker } from "../devices.js";
 import { el, headed, hint, lead, numberCell, panel, redraw, refusedPanel, sortHead, table, tag } from "../dom.js";
+import { csv } from "../download.js";
+import { barPicture, exportTools } from "../exports.js";
 import { priceInput, pricesOf, shownBy, specOf, specView } from "../form.js";
-import { percent, show, showInterval, timingWords } from "../format.js";
+import { inWords, percent, show, showInterval, timingWords } from "../format.js";
 
 const PATH = "v1/compare";
 const SETTLE_MS = 400;
@@ -110,15 +112,49 @@ function picturePanel(page, rows, again) {
   const { words, of, unit } = COLUMNS[target];
   const missing = rows.filter((row) => !of(row)).length;
   const unpriced = `${missing} ${missing === 1 ? "device has" : "devices have"} no price yet; type one in the table.`;
+  const bars = rows.map((row) => ({ title: row.title, interval: of(row), guess: !row.prediction.in_domain }));
+  const { family, sizes, dtype } = specOf(page);
+  const about = `${family}, ${inWords(sizes)}, ${dtype}`;
+  const tools = exportTools("compare", () => barPicture(bars, unit, `${words} by device`, about), () => csvOf(rows));
   return panel(
-    headed(words, shownBy(page, "picture", "Picture of", pictures, target, again)),
-    rangeRows(
-      `${words} by device`,
-      rows.map((row) => ({ title: row.title, interval: of(row), guess: !row.prediction.in_domain })),
-      unit,
-    ),
+    headed(words, el("div", { class: "tools" }, shownBy(page, "picture", "Picture of", pictures, target, again), tools)),
+    rangeRows(`${words} by device`, bars, unit),
+    alikeHints(rows).map(hint),
     missing ? hint(target === "cost_per_million_calls" ? unpriced : `Unknown for ${missing} of them.`) : "",
   );
+}
+
+/** Why devices that were not measured have the same answer, where they have. */
+function alikeHints(rows) {
+  const groups = new Map();
+  for (const row of rows.filter(({ prediction }) => !prediction.in_domain)) {
+    const { latency_s: latency, bound, breakdown, method } = row.prediction;
+    const limit = show(breakdown[bound], "s");
+    const key = JSON.stringify([showInterval(latency, "s").text, bound, limit, method]);
+    groups.set(key, { names: [...(groups.get(key)?.names ?? []), row.title], bound, limit });
+  }
+  return [...groups.values()]
+    .filter(({ names }) => names.length > 1)
+    .map(({ names, bound, limit }) => {
+      const [last, ...others] = names.toReversed();
+      return `${others.toReversed().join(", ")} and ${last} have the same answer: none of them was measured, and what binds this kernel on paper (${bound}, ${limit}) is the same of each.`;
+    });
+}
+
+/** Every number of the answer as text of a CSV file. */
+function csvOf(rows) {
+  const shown = Object.entries(COLUMNS).filter(([, { of }]) => of);
+  const lines = rows.map((row) => [
+    row.device,
+    row.title,
+    ...shown.flatMap(([, { of }]) => ["value", "lower", "upper"].map((end) => of(row)?.[end])),
+    row.of_bound,
+    row.prediction.bound,
+    row.prediction.in_domain,
+    row.prediction.method,
+  ]);
+  const columns = shown.flatMap(([name]) => [name, `${name}_lower`, `${name}_upper`]);
+  return csv(["device", "title", ...columns, "of_bound", "bound", "in_domain", "method"], lines);
 }
 
 function devicesTable(view, rows, again) {

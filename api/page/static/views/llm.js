@@ -40,7 +40,7 @@ export function render(root, page) {
   if (!Object.keys(START).some((name) => state.get(name))) state.set(START);
   for (const [name, value] of Object.entries(FIRST)) if (!state.get(name)) state.set({ [name]: value });
   if (!state.get("model")) state.set({ model: START.model });
-  if (!state.get(DEVICES)) state.set({ [DEVICES]: START[DEVICES] });
+  for (const name of [DEVICES, SPLITS]) if (!state.get(name)) state.set({ [name]: START[name] });
   view.ask = () => {
     window.clearTimeout(view.timer);
     return whenAnswered(view.answers, () => load(page), (loaded) => draw(view, loaded), (refusal) => view.problem(refusal));

@@ -168,7 +168,7 @@ function modelForm(view) {
     const lengths = { ...LENGTHS, most: longestExponent(page) };
     body.replaceChildren(
       field("model", "Model", choiceOf(page)),
-      model ? modelFacts(page) : hint(state.get("config") ? "A configuration of your own, below." : "No model of this name ships."),
+      ...(model ? modelFacts(page) : [hint(state.get("config") ? "A configuration of your own, below." : "No model of this name ships.")]),
       phaseChoice(page, phasesOf(model)),
       slider(view, "batch", state.get("phase") === "train" ? "Sequences in the batch" : "Sequences at a time", BATCHES),
       isFixed(page)

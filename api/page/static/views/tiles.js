@@ -147,7 +147,7 @@ function ranking(page, body, answer, knobs) {
   const tied = answer.tied > 1 && answer.tied < ranked.length ? answer.tied : 0;
   const energy = ranked.some((one) => one.energy_j);
   const scale = scaleOf(ranked, "latency_s");
-  const columns = ["Place", "Latency", "Slower by", ...knobs.map(shortName), ...(energy ? ["Energy"] : []), "Binds", "More"];
+  const columns = ["Place", "Latency", "Slower by", ...knobs.map(breakable), ...(energy ? ["Energy"] : []), "Binds", "More"];
   const energyCell = (joules) => el("td", { class: joules ? "number" : "number unknown", text: show(joules?.value ?? null, "j") });
   const rows = ranked.map((one, i) => [
     el("th", { scope: "row" }, `${i + 1}`, i < tied ? el("span", { class: "badge", text: "tied" }) : ""),
@@ -188,8 +188,11 @@ function ranking(page, body, answer, knobs) {
   );
 }
 
-/** A knob's name on two lines where it has two words, so that all columns fit. */
-const shortName = (name) => el("th", { scope: "col", class: "number", text: name.replace("_", " ") });
+/** A knob's name, which may break behind its first word, so that all columns fit. */
+function breakable(name) {
+  const [first, ...rest] = name.split("_");
+  return el("span", {}, first, rest.map((word) => ["_", el("wbr"), word]));
+}
 
 function predictHref({ state }, body, answer, config) {
   const fields = new Map([...state.fields].filter(([name]) => !name.startsWith("config.")));
