@@ -63,7 +63,7 @@ class Bundle:
         body = _IMPORT.sub(lambda match: _taken(match, self._join((path.parent / match[3]).resolve(), (*above, path))), text)
         exports = ", ".join(_EXPORT.findall(body))
         body = _EXPORT.sub("", body)
-        if wrong := re.search(r"^(?:import|export)\b.*", body, re.MULTILINE):
+        if wrong := re.search(r"^(?:import|export)\b(?!\().*", body, re.MULTILINE):
             raise ValueError(f"{path.name}: cannot join {wrong[0]!r}; modules import by name or whole, and export declarations")
         if _LATER.search(body) and path.parent != self._root:
             raise ValueError(f"{path.name}: imports later what is beside it; only modules beside the first may")

@@ -76,7 +76,10 @@ function serviceForm(view) {
     soon(view, 0);
   });
   const form = stateForm(page, "The service", edited, alert, presets.element, body);
-  view.problem = (refusal) => showProblem(form, alert, refusal);
+  view.problem = (refusal) => {
+    view.refusal = refusal;
+    showProblem(form, alert, refusal);
+  };
 
   function edited({ name }) {
     presets.refresh();
@@ -84,15 +87,20 @@ function serviceForm(view) {
     soon(view);
   }
 
+  const model = el("div", {});
   const facts = el("div", {});
   const changed = () => {
     presets.refresh();
     soon(view, 0);
   };
 
-  function fill() {
-    const model = field("model", "Model", modelChoice(page, (one) => one.generates));
+  function fillModel() {
+    model.replaceChildren(field("model", "Model", modelChoice(page, (one) => one.generates)));
     facts.replaceChildren(...modelFacts(page));
+  }
+
+  function fill() {
+    fillModel();
     body.replaceChildren(
       model,
       facts,
@@ -123,7 +131,9 @@ function serviceForm(view) {
 
   fill();
   shippedModels(page).then(() => {
-    if (!view.left) fill();
+    if (view.left) return;
+    fillModel();
+    if (view.refusal) view.problem(view.refusal);
   }, view.problem);
   return form;
 }
