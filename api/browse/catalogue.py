@@ -51,7 +51,9 @@ def cached_endpoint(
 def devices_endpoint(devices: Catalogue) -> Endpoint:
     """What answers `/v1/devices`, with `brief` a tenth as long."""
     return cached_endpoint(
-        lambda brief: Devices([_brief(device_answer(one)) if brief == "true" else device_answer(one) for one in devices]),
+        lambda brief: Devices(
+            [_brief(device_answer(one)) if brief == "true" else device_answer(one) for one in devices]
+        ),
         _is_brief,
     )
 

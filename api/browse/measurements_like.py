@@ -85,7 +85,8 @@ def nearest(tables: Sequence[pa.Table], question: NearestQuestion) -> NearestAns
 
 def _doublings(sizes: Iterable[int], wanted: Iterable[int]) -> float:
     """By how many doublings the size that differs most differs; a size of 0, such as no window, differs from any other by one
-    more than from 1."""
+    more than from 1.
+    """
     return max((abs(_log2(size) - _log2(other)) for size, other in zip(sizes, wanted, strict=True)), default=0.0)
 
 

@@ -60,11 +60,15 @@ class Bundle:
         if path in self._names:
             return self._names[path]
         text = _COMMENT.sub("", path.read_text(encoding="utf-8"))
-        body = _IMPORT.sub(lambda match: _taken(match, self._join((path.parent / match[3]).resolve(), (*above, path))), text)
+        body = _IMPORT.sub(
+            lambda match: _taken(match, self._join((path.parent / match[3]).resolve(), (*above, path))), text
+        )
         exports = ", ".join(_EXPORT.findall(body))
         body = _EXPORT.sub("", body)
         if wrong := re.search(r"^(?:import|export)\b(?!\().*", body, re.MULTILINE):
-            raise ValueError(f"{path.name}: cannot join {wrong[0]!r}; modules import by name or whole, and export declarations")
+            raise ValueError(
+                f"{path.name}: cannot join {wrong[0]!r}; modules import by name or whole, and export declarations"
+            )
         if _LATER.search(body) and path.parent != self._root:
             raise ValueError(f"{path.name}: imports later what is beside it; only modules beside the first may")
         name = self._names[path] = f"module{len(self._names)}"

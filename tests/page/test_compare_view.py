@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
-
-import csv
 from xml.etree import ElementTree
 
 import pytest

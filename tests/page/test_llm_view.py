@@ -143,7 +143,11 @@ def test_shipped_measurements_are_those_of_their_source():
     if not SHARED.is_file():
         pytest.skip("the tables that they were taken from are not beside this repository")
     names = ("device", "tp", "engine", "isl", "osl", "concurrency")
-    rows = [one for one in parquet.read_table(SHARED).to_pylist() if one["table"] == "aic_silicon" and one["quality"] == "ok"]
+    rows = [
+        one
+        for one in parquet.read_table(SHARED).to_pylist()
+        if one["table"] == "aic_silicon" and one["quality"] == "ok"
+    ]
     published = {(*(one[name] for name in names), float(f"{one['ttft_s']:.4g}"), float(f"{one['tpot_s']:.4g}"))
                  for one in rows if one["ttft_s"] and one["tpot_s"]}  # fmt: skip
     for one in services()["services"]:

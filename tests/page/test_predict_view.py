@@ -142,8 +142,10 @@ def test_the_shape_of_a_real_model_fills_the_sizes(visit):
     page = visit("#/predict?family=attention&devices=h200")
     presets = page.tab.get_by_label("Sizes of well-known models")
     assert presets.locator("option").count() > 20
-    place = presets.locator("option").all_inner_texts().index(
-        next(text for text in presets.locator("option").all_inner_texts() if "kv_len" in text)
+    place = (
+        presets.locator("option")
+        .all_inner_texts()
+        .index(next(text for text in presets.locator("option").all_inner_texts() if "kv_len" in text))
     )
     presets.select_option(index=place)
     page.settle()

@@ -163,7 +163,13 @@ def test_the_document_describes_the_routes_and_its_examples_hold(browse: Any) ->
 
 
 def nearest(client: Any, **changes: Any) -> httpx.Response:
-    body = {"family": "copy", "dtype": "fp32", "sizes": {"rows": 64, "cols": 64}, "threads": 1, "devices": [CPU]} | changes
+    body = {
+        "family": "copy",
+        "dtype": "fp32",
+        "sizes": {"rows": 64, "cols": 64},
+        "threads": 1,
+        "devices": [CPU],
+    } | changes
     result: httpx.Response = client.request("POST", f"{PATH}/nearest", json=body)
     return result
 
@@ -175,7 +181,9 @@ def test_the_nearest_case_is_the_one_whose_most_different_size_differs_least(bro
         if row["status"] == "ok" and row["device"] == GPU and row["dtype"] == "bf16" and row["impl"] == "torch"
         and not row["variant"] and row["cache_state"] != "cold" and row["timing"] != "call"
     ]  # fmt: skip
-    knobs = [name for name in rows[0] if name.startswith(("tile", "inner", "warps", "stages", "group", "split_", "data_t"))]
+    knobs = [
+        name for name in rows[0] if name.startswith(("tile", "inner", "warps", "stages", "group", "split_", "data_t"))
+    ]
     sizes = [{name: row[name] or 1 for name in names} for row in rows if all(row[knob] is None for knob in knobs)]
     wanted = {"batch": 1, "m": 700, "n": 3000, "k": 1500}
     spec = {"family": "gemm", "dtype": "bf16", "impl": "torch", "threads": None, "devices": [GPU, "gb200"]}
