@@ -52,7 +52,7 @@ def devices_endpoint(devices: Catalogue) -> Endpoint:
     """What answers `/v1/devices`, with `brief` a tenth as long."""
     return cached_endpoint(
         lambda brief: Devices(
-            [_brief(device_answer(one)) if brief == "true" else device_answer(one) for one in devices]
+            [_brief(device_answer(device)) if brief == "true" else device_answer(device) for device in devices]
         ),
         _is_brief,
     )

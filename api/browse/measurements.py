@@ -86,7 +86,7 @@ def read_rows_question(query: bytes, catalogue: Catalogue) -> RowsQuestion:
 
 
 def read_like_question(body: bytes, catalogue: Catalogue, has_dim: bool) -> LikeQuestion | NearestQuestion:
-    """The question in a JSON body: a spec without `device`, `devices`, and where `has_dim`, `dim`, a size or knob of the family.
+    """The question in a JSON body: a spec without `device`, `devices`, and where `has_dim`, `dim`, a size or knob.
 
     Raises:
         ProblemError: 400 for a body that is not JSON, 422 naming what is wrong.

@@ -14,7 +14,7 @@ _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", r
 _AS = re.compile(r"(\w+) as (\w+)")
 _COMMENT = re.compile(r"^ *//.*\n|^ */\*\*(?:(?!\*/).|\n)*\*/\n", re.MULTILINE)
 _LATER = re.compile(r'\bimport\("\.')
-_KEPT = "globalThis.joinedModules"
+_JOINED = "globalThis.joinedModules"
 
 
 class Bundle:
@@ -37,15 +37,15 @@ class Bundle:
         Raises:
             ValueError: modules import each other in a circle, or have an `import` or `export` of a form that is not read here.
         """
-        kept = ", ".join(f'"{self._key(path)}": {name}' for path, name in self._names.items())
-        return "\n".join(['"use strict";', *self._parts, f"{_KEPT} = {{ {kept} }};\n"]).encode()
+        entries = ", ".join(f'"{self._key(path)}": {name}' for path, name in self._names.items())
+        return "\n".join(['"use strict";', *self._parts, f"{_JOINED} = {{ {entries} }};\n"]).encode()
 
     def module(self, path: Path) -> bytes:
         """A module that comes later: what it imports of joined ones is taken from these, so that none runs twice."""
 
         def taken(match: re.Match[str]) -> str:
             target = (path.parent / match[3]).resolve()
-            return _taken(match, f'{_KEPT}["{self._key(target)}"]') if target in self._names else match[0]
+            return _taken(match, f'{_JOINED}["{self._key(target)}"]') if target in self._names else match[0]
 
         return _COMMENT.sub("", _IMPORT.sub(taken, path.read_text(encoding="utf-8"))).encode()
 
@@ -55,7 +55,7 @@ class Bundle:
     def _join(self, path: Path, above: tuple[Path, ...]) -> str:
         """The name of a module's exports; the module is put behind those that it imports, once."""
         if path in above:
-            circle = ", ".join(one.name for one in above[above.index(path) :])
+            circle = ", ".join(link.name for link in above[above.index(path) :])
             raise ValueError(f"{path.name} imports itself through {circle}")
         if path in self._names:
             return self._names[path]

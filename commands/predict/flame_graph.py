@@ -193,7 +193,7 @@ def boxes(prediction: ModulePrediction, device: str) -> Box:
 
 
 def _kernel(group: GroupCost) -> Box:
-    """A kernel and, under it, its operations: fused, they have no times of their own, and share its width as their limits have it."""
+    """A kernel and, under it, its operations: fused, they share its width as their limits have it."""
     from ...workloads.flame import Box
 
     facts = [group.title, f"{seconds(group.latency_s)}, {_percent(group.time_share)} of the time, {group.runs:g} runs"]

@@ -163,6 +163,7 @@ def test_the_first_view_needs_few_requests(visit, server):
     before_form = asked[: next(place for place, url in enumerate(asked) if url.startswith("v1/llm"))]
     assert len(before_form) <= 9, before_form
     sizes = page.tab.evaluate(
-        "performance.getEntriesByType('resource').filter(({name}) => !name.includes('v1/llm')).map((one) => one.encodedBodySize)"
+        "performance.getEntriesByType('resource').filter((one) => !one.name.includes('v1/llm'))"
+        ".map((one) => one.encodedBodySize)"
     )
     assert sum(sizes) < 70_000

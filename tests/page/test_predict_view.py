@@ -18,7 +18,6 @@ REFUSED = [
     ("sizes.m", "0", "between 1 and"),
     ("sizes.k", "many", "whole number"),
     ("sizes.n", "99999999999999", "between 1 and"),
-    ("impl", "a b", "it is a name such as torch"),
     ("threads", "-1", "threads"),
     ("config.tile_m", "x", "whole number"),
 ]
@@ -36,7 +35,7 @@ def shown_seconds(text: str) -> float:
 
 
 def test_the_first_visit_shows_an_answer_and_an_address_that_holds_it(visit):
-    page = visit()
+    page = visit("#/predict")
     assert page.fields()["view"] == "predict"
     assert {"family", "dtype", "devices", "sizes.m", "sizes.n", "sizes.k"} <= page.fields().keys()
     assert page.tab.locator(".figure .big").count() == 3
@@ -252,6 +251,13 @@ def test_the_nearest_measured_case_is_shown_with_its_distance(visit):
     nearby = page.tab.get_by_role("table", name="The nearest measured cases")
     assert "a factor of" in nearby.inner_text()
     assert "NVIDIA GB200" in page.tab.get_by_text("Nothing that is like this ships").inner_text()
+
+
+def test_an_implementation_that_is_no_name_is_refused_at_its_field(visit):
+    page = visit(f"{BIG}h200&impl=a%20b")
+    error = page.tab.locator("[data-field='impl'] > .field-error")
+    error.wait_for()
+    assert "it is a name such as torch" in error.inner_text()
 
 
 def test_a_number_that_is_huge_is_called_a_number(visit):

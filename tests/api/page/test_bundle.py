@@ -26,7 +26,8 @@ def test_a_joined_script_does_what_its_modules_do(modules):
     if node is None:
         pytest.skip("the script is run by node, which is not installed")
     folder = modules(
-        first='import { two as deux, add } from "./second.js";\nimport * as third from "./third.js";\nconsole.log(add(deux, third.three));\n',
+        first='import { two as deux, add } from "./second.js";\nimport * as third from "./third.js";\n'
+        "console.log(add(deux, third.three));\n",
         second="// A remark.\nexport const two = 2;\nexport function add(a, b) {\n  return a + b;\n}\n",
         third='import { two } from "./second.js";\n/** Three,\n * by the second. */\nexport const three = two + 1;\n',
     )
