@@ -11,6 +11,7 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
+import msgspec
 from anyio import move_on_after
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
@@ -102,6 +103,11 @@ def create_app(
             await run_sync(measured.close)
 
     services = Services(source, settings, metrics, devices, native, measured, nights, LlmAnswers())
+    # msgspec builds what it knows of a type at its first use, which two threads must not do at once: the first requests of the
+    # page come together.
+    for row in ROUTES:
+        for kind in row.answers:
+            msgspec.json.Decoder(kind)
     routes = [Route(row.path, row.build(services), methods=[row.method], name=row.name) for row in ROUTES]
     routes += [Route("/openapi.json", _document_endpoint(devices), methods=["GET"]), *page_routes()]
     paths = [route.path for route in routes]

@@ -30,7 +30,7 @@ from ..client.estimate_answers import Estimates, ShippedModels
 from ..client.llm_answers import ServicePlans, ServingPrediction
 from ..features.mlir.parse.parser_process import NativeReader
 from .browse import accuracy, catalogue, device_page, measurements, model_card, nights, state
-from .browse.measurements_wire import LikeAnswer, MeasuredSetsAnswer, MeasurementsAnswer
+from .browse.measurements_wire import LikeAnswer, MeasuredSetsAnswer, MeasurementsAnswer, NearestAnswer
 from .browse.nights_folder import NightReport, NightsAnswer, NightsFolder
 from .compare import devices, estimate, rank, sweep
 from .model_source import Service
@@ -118,7 +118,11 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "/v1/measurements/like", "POST", "list_measurements_like",
-        lambda s: measurements.like_endpoint(s.measured, s.devices), (LikeAnswer,),
+        lambda s: measurements.like_endpoint(s.measured, s.devices, True), (LikeAnswer,),
+    ),
+    Route(
+        "/v1/measurements/nearest", "POST", "list_measurements_nearest",
+        lambda s: measurements.like_endpoint(s.measured, s.devices, False), (NearestAnswer,),
     ),
     Route(
         "/v1/accuracy", "GET", "get_accuracy", lambda s: accuracy.accuracy_endpoint(s.source),

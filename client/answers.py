@@ -169,6 +169,10 @@ class Group(msgspec.Struct, frozen=True):
     spec: Annotated[str, Meta(description="The kernel it was recognised as; empty where there is no family for it")]
     stand_in: Annotated[str, Meta(description="How that kernel differs from what it does; empty where it does not")]
     understood: Annotated[bool, Meta(description="False where its cost is a guess that widens the interval")]
+    op_shares: Annotated[
+        list[float], Meta(description="Share of its time of each of ops, as the limits of each alone would have it")
+    ]
+    line_shares: Annotated[list[float], Meta(description="The same of each of lines")]
 
 
 class NotUnderstood(msgspec.Struct, frozen=True):

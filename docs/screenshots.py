@@ -36,6 +36,7 @@ class Picture:
 
 
 PICTURES = (
+    Picture("llm", "", height=1500),
     Picture("predict", f"#/predict?{_GEMM}&devices=nvidia-h200-sxm-141gb", height=1320),
     Picture("sweep", f"#/sweep?{_NORM}&devices=nvidia-h200-sxm-141gb,nvidia-b200-sxm-180gb&{_ROWS}"),
     Picture("compare-dark", f"#/compare?{_GEMM}&price_per_hour.nvidia-h200-sxm-141gb=3.5", theme="dark", height=1250),

@@ -58,8 +58,14 @@ def blocks(page: str, language: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/how-to/compiler-pass.md", "docs/python.md", "docs/mlir.md", "docs/models-from-configs.md",
-     "docs/pytorch.md"],
+    [
+        "README.md",
+        "docs/how-to/compiler-pass.md",
+        "docs/python.md",
+        "docs/mlir.md",
+        "docs/models-from-configs.md",
+        "docs/pytorch.md",
+    ],
 )
 def test_the_python_of_a_page_runs(page: str) -> None:
     assert PRETRAINED.exists(), "the shipped model is missing"

@@ -1,4 +1,4 @@
-"""GET /v1/measurements, GET /v1/measurements/sets and POST /v1/measurements/like: browsing measured rows.
+"""GET /v1/measurements and its `sets`, POST /v1/measurements/like and `nearest`: browsing measured rows.
 
 A query string or a body is checked and becomes a question. A process of its own reads the rows: it is started at the first
 question, replaced when it dies, and ends when idle.
@@ -33,6 +33,7 @@ from .measurements_wire import (
     SETS,
     LikeDevice,
     LikeQuestion,
+    NearestQuestion,
     Question,
     Refused,
     RowsQuestion,
@@ -84,29 +85,32 @@ def read_rows_question(query: bytes, catalogue: Catalogue) -> RowsQuestion:
     )
 
 
-def read_like_question(body: bytes, catalogue: Catalogue) -> LikeQuestion:
-    """The question in a JSON body: a spec without `device`, `devices`, and `dim`, a size or a knob of the family.
+def read_like_question(body: bytes, catalogue: Catalogue, has_dim: bool) -> LikeQuestion | NearestQuestion:
+    """The question in a JSON body: a spec without `device`, `devices`, and where `has_dim`, `dim`, a size or knob.
 
     Raises:
         ProblemError: 400 for a body that is not JSON, 422 naming what is wrong.
     """
-    root = read_object(body, '{"family": …, "dtype": …, "sizes": {…}, "devices": […], "dim": …}')
+    wanted = ', "dim": …}' if has_dim else "}"
+    root = read_object(body, '{"family": …, "dtype": …, "sizes": {…}, "devices": […]' + wanted)
     refuse_duplicate_names(body, root, [root])
-    known = [name for name in SPEC_FIELDS if name != "device"] + ["devices", "dim"]
+    known = [name for name in SPEC_FIELDS if name != "device"] + ["devices", *(["dim"] if has_dim else [])]
     for name in root:
         if name not in known:
             raise invalid_field(shown_name(name), f"unknown field; possible are: {listed(known)}")
     devices = _devices(root.get("devices"))
     specs = [_spec(root, place, device, catalogue) for place, device in enumerate(devices)]
-    spec, dim = specs[0][0], _dim(root.get("dim"), specs[0][0])
-    return LikeQuestion(
+    spec = specs[0][0]
+    dim = _dim(root.get("dim"), spec) if has_dim else None
+    question = (
         spec.family, spec.dtype, spec.kv_dtype, spec.variant, spec.impl,
         {name: size for name, size in spec.dims if name != dim},
         {name: knob for name, knob in spec.config if name != dim},
         # As in a sweep, whose curves the points are drawn beside.
-        spec.threads, spec.cache_state, with_timing(spec).timing, dim,
+        spec.threads, spec.cache_state, with_timing(spec).timing,
         [_like_device(name, catalogue) for name in dict.fromkeys(device for _, device in specs)],
     )  # fmt: skip
+    return NearestQuestion(*question) if dim is None else LikeQuestion(*question, dim)
 
 
 def _devices(names: Any) -> list[Any]:
@@ -251,14 +255,14 @@ def _endpoint(rows: MeasuredRows, question: Callable[[Request], Question]) -> En
     return answer
 
 
-def like_endpoint(rows: MeasuredRows, devices: Catalogue) -> Endpoint:
-    """What answers `/v1/measurements/like`."""
+def like_endpoint(rows: MeasuredRows, devices: Catalogue, has_dim: bool) -> Endpoint:
+    """What answers `/v1/measurements/like`, or without a dimension `/v1/measurements/nearest`."""
 
     async def answer(request: Request) -> Response:
         headers = dict(request.scope["headers"])
         body = await read_json_body(
             headers, request.receive, MAX_BODY_B, "a question is one spec and a few device names"
         )
-        return Response(await rows.answer(read_like_question(body, devices)), media_type="application/json")
+        return Response(await rows.answer(read_like_question(body, devices, has_dim)), media_type="application/json")
 
     return answer

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import msgspec
@@ -31,22 +30,21 @@ from ...datasets.store.store import Store
 from ...features.errors import SpecError, listed
 from ...features.kernel import families, get_family
 from ...process import private_stdout
+from .measurements_like import is_one_of, like, nearest
 from .measurements_wire import (
     FILTERS,
     HEAD,
-    MAX_POINTS,
     NONE_WORD,
     SHIPPED,
     STORE,
     TILES,
     LikeAnswer,
-    LikeDevice,
     LikeQuestion,
     MeasuredCard,
-    MeasuredPoint,
     MeasuredSet,
     MeasuredSetsAnswer,
     MeasurementsAnswer,
+    NearestAnswer,
     Question,
     Refused,
     RowsQuestion,
@@ -199,7 +197,9 @@ _OBJECTS = ("sizes", "config")
 _BEFORE_SIZES = "timing"
 
 
-def answer(tables: MeasuredTables, question: Question) -> MeasuredSetsAnswer | MeasurementsAnswer | LikeAnswer:
+def answer(
+    tables: MeasuredTables, question: Question
+) -> MeasuredSetsAnswer | MeasurementsAnswer | LikeAnswer | NearestAnswer:
     """The answer to any question.
 
     Raises:
@@ -208,7 +208,10 @@ def answer(tables: MeasuredTables, question: Question) -> MeasuredSetsAnswer | M
     sets = tables.sets()
     if isinstance(question, SetsQuestion):
         return MeasuredSetsAnswer([rows.summary() for rows in sets])
-    return page(sets, question) if isinstance(question, RowsQuestion) else like(sets, question)
+    if isinstance(question, RowsQuestion):
+        return page(sets, question)
+    tables_of_family = [rows.tables[question.family] for rows in sets if question.family in rows.tables]
+    return (like if isinstance(question, LikeQuestion) else nearest)(tables_of_family, question)
 
 
 def page(sets: Sequence[RowSet], question: RowsQuestion) -> MeasurementsAnswer:
@@ -253,7 +256,7 @@ def page(sets: Sequence[RowSet], question: RowsQuestion) -> MeasurementsAnswer:
 
 def _passing(part: int, set_name: str, table: pa.Table, question: RowsQuestion) -> pa.Table:
     """The rows that pass every filter: the part they are of, their positions, and what they are sorted by."""
-    masks = [_is_one_of(table[name], values) for name in FILTERS[2:] if (values := question.filters.get(name))]
+    masks = [is_one_of(table[name], values) for name in FILTERS[2:] if (values := question.filters.get(name))]
     rows = pc.indices_nonzero(reduce(pc.and_, masks)) if masks else pa.array(range(table.num_rows), pa.uint64())
     positions = pa.table({"part": pa.repeat(part, len(rows)), "row": rows})
     if question.sort is None:
@@ -291,66 +294,6 @@ def _check_values(chosen: Sequence[RowSet], question: RowsQuestion) -> None:
             where = f" in {listed(question.filters['set'])}" if question.filters.get("set") else ""
             what = f"those rows have: {listed(possible)}" if possible else "there are no rows yet"
             raise SpecError(f"no measured row{where} has the {name} {missing[0]!r}; {what}", field=name)
-
-
-def _is_one_of(column: pa.ChunkedArray, values: Sequence[str]) -> pa.ChunkedArray:
-    """Whether each cell is one of the names; `none` is an empty or a missing one."""
-    names = ["" if value == NONE_WORD else value for value in values]
-    return pc.is_in(pc.fill_null(column.cast(pa.string()), ""), pa.array(names, pa.string()))
-
-
-def like(sets: Sequence[RowSet], question: LikeQuestion) -> LikeAnswer:
-    """Measured points along one dimension, the median over runs of equal cases.
-
-    A row is counted once although it may be both shipped and in the store. Threads not given are all cores of a CPU, in the
-    question as in the rows; a GPU has none.
-    """
-    runs: dict[tuple[str, str, int, int], dict[tuple[Any, ...], dict[str, Any]]] = {}
-    tables = [rows.tables[question.family] for rows in sets if question.family in rows.tables]
-    for device in question.devices:
-        for table in tables:
-            for row in _equal(table, question, device).to_pylist():
-                threads = (row["threads"] or device.cores or 0) if device.cores else 0
-                case = (device.name, row["impl"] or "", row[question.dim], threads)
-                runs.setdefault(case, {})[row["measured_at"], row["block"], row["latency_s"]] = row
-    points = [
-        MeasuredPoint(
-            device, value, median(row["latency_s"] for row in rows.values()), _median(row["power_w"] for row in rows.values()),
-            _median(row["energy_j"] for row in rows.values()), threads or None, question.cache_state, impl, len(rows),
-        )
-        for (device, impl, value, threads), rows in sorted(runs.items())
-    ]  # fmt: skip
-    return LikeAnswer(question.dim, question.timing, points[:MAX_POINTS], max(0, len(points) - MAX_POINTS))
-
-
-def _equal(table: pa.Table, question: LikeQuestion, device: LikeDevice) -> pa.Table:
-    """The rows on a device that equal the question's spec in everything but its dimension."""
-    family = get_family(question.family)
-    defaults = {dim.name: dim.default for dim in family.dims if dim.default is not None}
-    timings = ["call"] if question.timing == "call" else ["device", NONE_WORD]
-    texts = {
-        "device": device.names, "status": ["ok"], "dtype": [question.dtype], "kv_dtype": [question.kv_dtype or NONE_WORD],
-        "variant": [question.variant or NONE_WORD],
-    } | ({"impl": [question.impl]} if question.impl else {}) | ({} if device.cores else {"timing": timings})  # fmt: skip
-    hot = pc.fill_null(table["cache_state"].cast(pa.string()), "hot")
-    masks = [pc.is_valid(table["latency_s"]), pc.is_valid(table[question.dim]), pc.equal(hot, question.cache_state)]
-    masks += [_is_one_of(table[name], values) for name, values in texts.items()]
-    for name, size in question.sizes.items():
-        column = pc.fill_null(table[name], defaults[name]) if name in defaults else table[name]
-        masks.append(pc.fill_null(pc.equal(column, size), False))
-    for name in family.config:
-        if name != question.dim:
-            knob = question.config.get(name)
-            masks.append(pc.is_null(table[name]) if knob is None else pc.fill_null(pc.equal(table[name], knob), False))
-    if device.cores:
-        masks.append(pc.equal(pc.fill_null(table["threads"], device.cores), question.threads or device.cores))
-    names = {"impl", "threads", "measured_at", "block", "latency_s", "power_w", "energy_j", question.dim}
-    return table.select(sorted(names)).filter(reduce(pc.and_, masks))
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
 
 
 _MEMORY_B = 8 << 30

@@ -64,8 +64,8 @@ class LikeDevice(msgspec.Struct, frozen=True):
     cores: int | None
 
 
-class LikeQuestion(msgspec.Struct, frozen=True, tag="like"):
-    """Measured rows that equal a spec in everything but one size or knob.
+class SpecQuestion(msgspec.Struct, frozen=True):
+    """Measured rows that are like a spec on devices.
 
     Attributes:
         family: Kernel family.
@@ -73,12 +73,11 @@ class LikeQuestion(msgspec.Struct, frozen=True, tag="like"):
         kv_dtype: Element type of the KV cache, None without one.
         variant: Variant, empty for none.
         impl: Implementation, empty for none.
-        sizes: Sizes, all but `dim`.
-        config: Knobs, all but `dim`.
+        sizes: Sizes, without one that varies.
+        config: Knobs, likewise.
         threads: CPU threads, None for all cores.
         cache_state: State of the cache.
         timing: `device` or `call`; rows that do not say are of the device, and on a CPU the two are one.
-        dim: The size or knob that varies.
         devices: The devices.
     """
 
@@ -92,11 +91,24 @@ class LikeQuestion(msgspec.Struct, frozen=True, tag="like"):
     threads: int | None
     cache_state: str
     timing: str
-    dim: str
     devices: list[LikeDevice]
 
 
-Question = SetsQuestion | RowsQuestion | LikeQuestion
+class LikeQuestion(SpecQuestion, frozen=True, tag="like"):
+    """Measured rows that equal a spec in everything but one size or knob.
+
+    Attributes:
+        dim: The size or knob that varies.
+    """
+
+    dim: str
+
+
+class NearestQuestion(SpecQuestion, frozen=True, tag="nearest"):
+    """The measured case on each device that differs from a spec least in its sizes, and in nothing else."""
+
+
+Question = SetsQuestion | RowsQuestion | LikeQuestion | NearestQuestion
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -220,3 +232,41 @@ class LikeAnswer(msgspec.Struct, frozen=True):
     timing: str
     points: list[MeasuredPoint]
     left_out: int = 0
+
+
+class NearestCase(msgspec.Struct, frozen=True):
+    """The measured case that is nearest to a spec, the median of all its measurements.
+
+    Attributes:
+        device: Catalogue name of the device
+        doublings: By how many doublings the size that differs most differs; 0 where the very case was measured
+        sizes: Its sizes
+        latency_s: Time of one run, seconds
+        power_w: Mean power, watts; null where it was not measured
+        energy_j: Energy of one run, joules; null where it was not measured
+        threads: CPU threads; null on a GPU
+        impl: Implementation
+        runs: Number of measurements
+    """
+
+    device: str
+    doublings: float
+    sizes: dict[str, int]
+    latency_s: float
+    power_w: float | None
+    energy_j: float | None
+    threads: int | None
+    impl: str
+    runs: int
+
+
+class NearestAnswer(msgspec.Struct, frozen=True):
+    """The nearest measured cases; devices on which nothing like the spec was measured have none.
+
+    Attributes:
+        timing: What the times contain: `device`, the kernel alone, or `call`, one call with its launch
+        cases: One for each device that has one
+    """
+
+    timing: str
+    cases: list[NearestCase]

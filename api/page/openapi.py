@@ -165,7 +165,8 @@ def _family_schemas() -> dict[str, Schema]:
         "SpecRequest": _one_of_families("Request"),
         "Kernel": _one_of_families("Kernel"),
         "ColumnsRequest": _one_of_families("Columns"),
-        "LikeRequest": {"oneOf": [_like(family) for family in families()]},
+        "LikeRequest": {"oneOf": [_like(family, ("dim",)) for family in families()]},
+        "NearestRequest": {"oneOf": [_like(family, ()) for family in families()]},
     }
 
 
@@ -213,19 +214,19 @@ def _fields(family: str) -> Schema:
     return schema
 
 
-def _like(family: str) -> Schema:
-    """A spec without a device, the devices, and the size or knob along which rows are wanted."""
+def _like(family: str, needed: tuple[str, ...]) -> Schema:
+    """A spec without a device, the devices, and where `needed` the size or knob (`dim`) along which rows are wanted."""
     schema = _without_device(family)
     names = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
     known = families()[family]
     return {
         "type": "object",
         "additionalProperties": False,
-        "required": [*schema["required"], "devices", "dim"],
+        "required": [*schema["required"], "devices", *needed],
         "properties": {
             **schema["properties"],
             "devices": {"type": "array", "minItems": 1, "maxItems": MAX_DEVICES, "items": names},
-            "dim": {"type": "string", "enum": [*known.dim_names, *known.config]},
+            **{name: {"type": "string", "enum": [*known.dim_names, *known.config]} for name in needed},
         },
     }
 

@@ -1,8 +1,8 @@
 """The explorer page, the pages of documentation and the page of the routes, read once at start and served from memory.
 
-`/` and `/static/` serve the files of `static/`. `/docs/` serves the documentation, which `make docs` builds into `site/`, and
-`/docs/api` a vendored Swagger UI; none of them loads anything from elsewhere. A copy in which the documentation was not built
-leads from `/docs` to the page of the routes.
+`/` and `/static/` serve the files of `static/`, and `static/page.js` and `page.css`, which join those that `/` needs first.
+`/docs/` serves the documentation, which `make docs` builds into `site/`, and `/docs/api` a vendored Swagger UI; none of them
+loads anything from elsewhere. A copy in which the documentation was not built leads from `/docs` to the page of the routes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from ..transport.responses import PAGE_POLICY, CachedContent
+from .bundle import Bundle, joined_styles
 
 STATIC_DIR = Path(__file__).parent / "static"
 SWAGGER_DIR = Path(__file__).parent / "swagger"
@@ -91,13 +92,20 @@ def files_below(address: str, folder: Path) -> Iterator[tuple[str, Path]]:
             yield f"{address}/{inside.as_posix()}", path
 
 
+STYLES = ("base.css", "controls.css", "answers.css", "charts.css", "explore.css", "print.css")
+"""Style sheets of the page in `static/css/`, in the order in which their rules apply."""
+
+
 def page_routes(site: Path = SITE_DIR) -> list[Route]:
     """The routes of the pages. No path is looked up on disk while serving, so none can lead out of the folders.
 
     Args:
         site: the folder of the built documentation; one that is not there is none.
     """
-    files = {address: CachedContent(path.read_bytes(), media_type(path)) for address, path in static_files()}
+    bundle = Bundle(STATIC_DIR / "shell.js")
+    files = {address: CachedContent(_content(path, bundle), media_type(path)) for address, path in static_files()}
+    files["/static/page.js"] = CachedContent(bundle.script, MEDIA_TYPES[".js"])
+    files["/static/page.css"] = CachedContent(joined_styles(STATIC_DIR / "css", STYLES), MEDIA_TYPES[".css"])
     page = files["/docs/api"]
     files["/docs/api"] = CachedContent(page.body, page.media_type, {"content-security-policy": DOCS_POLICY})
     for address, path in files_below("/docs", site):
@@ -122,3 +130,8 @@ def page_routes(site: Path = SITE_DIR) -> list[Route]:
 
     paths = (*_NAMED, "/docs", "/static/{name:path}", "/docs/{name:path}")
     return [Route(path, file, methods=["GET"]) for path in paths]
+
+
+def _content(path: Path, bundle: Bundle) -> bytes:
+    is_module = path.suffix == ".js" and path.parent in (STATIC_DIR, STATIC_DIR / "views")
+    return bundle.module(path) if is_module else path.read_bytes()

@@ -193,7 +193,7 @@ def boxes(prediction: ModulePrediction, device: str) -> Box:
 
 
 def _kernel(group: GroupCost) -> Box:
-    """A kernel and, under it, its operations: fused, they have no times of their own and share its width evenly."""
+    """A kernel and, under it, its operations: fused, they share its width as their limits have it."""
     from ...workloads.flame import Box
 
     facts = [group.title, f"{seconds(group.latency_s)}, {_percent(group.time_share)} of the time, {group.runs:g} runs"]
@@ -206,8 +206,10 @@ def _kernel(group: GroupCost) -> Box:
         facts.append("its cost is a guess")
     if group.lines:
         facts.append(f"lines {', '.join(map(str, group.lines))}")
-    each = group.time_share / max(len(group.ops), 1)
-    ops = [Box(op, each, f"{group.kind} op", (f"{op}, in {group.title}",)) for op in group.ops]
+    ops = [
+        Box(op, group.time_share * share, f"{group.kind} op", (f"{op}, {_percent(share)} of {group.title}",))
+        for op, share in zip(group.ops, group.op_shares, strict=True)
+    ]
     return Box(group.title, group.time_share, group.kind, tuple(facts), ops)
 
 

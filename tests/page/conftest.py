@@ -27,6 +27,8 @@ _WAIT_MS = 30_000
 _PROGRAM = (Path(__file__).parents[2] / "examples" / "mlp.mlir").read_text(encoding="utf-8")
 _GEMM = "family=gemm&dtype=bf16&sizes.m=512&sizes.n=4096&sizes.k=4096"
 VIEWS = {
+    "llm": "#/llm?model=meta-llama/Llama-3.1-8B&llm.devices=h100-sxm,l40s&llm.tp=1&output_tokens=64",
+    "llm-refused": "#/llm?model=google-bert/bert-base-uncased&llm.devices=h100-sxm&llm.tp=1",
     "predict": f"#/predict?{_GEMM}&devices=h200",
     "predict-several": f"#/predict?{_GEMM}&devices=h200,l40s,mi300x",
     "predict-refused": f"#/predict?{_GEMM.replace('512', '0')}&devices=h200",

@@ -43,7 +43,7 @@ def test_the_keyboard_alone_is_enough(visit):
     assert focused() == "skip"
     press("Enter")
     assert focused() == "panel"
-    page.tab.get_by_role("tab", name="Predict").focus()
+    page.tab.get_by_role("tab", name="Kernel").focus()
     press("ArrowRight")
     assert focused() == "tab-sweep"
     press("Enter")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
+from xml.etree import ElementTree
 
 import pytest
 
 pytestmark = pytest.mark.slow
+GEMM = "family=gemm&dtype=bf16&sizes.m=512&sizes.n=4096&sizes.k=4096"
 
 COMPARE = "#/compare?family=gemm&dtype=bf16&sizes.m=512&sizes.n=4096&sizes.k=4096"
 H200 = "nvidia-h200-sxm-141gb"
@@ -112,3 +115,33 @@ def test_the_copied_curl_command_compares(visit):
     done = subprocess.run(["bash", "-c", page.tab.locator("pre").inner_text()], capture_output=True, text=True,
                           timeout=120, check=True)  # fmt: skip
     assert [item["device"] for item in json.loads(done.stdout)["answers"]] == [H200, "nvidia-l40s"]
+
+
+def test_a_comparison_is_downloaded_as_picture_and_numbers(visit, tmp_path):
+    page = visit(f"#/compare?{GEMM}&among=h200,l40s,gb200")
+    files = {}
+    for kind in ("SVG", "PNG", "CSV"):
+        with page.tab.expect_download() as download:
+            page.tab.get_by_role("button", name=f"Download {kind}").click()
+        files[kind] = download.value.path().read_bytes()
+        assert download.value.suggested_filename == f"compare.{kind.lower()}"
+    picture = ElementTree.fromstring(files["SVG"])
+    texts = [node.text or "" for node in picture.iter() if node.tag.endswith("text")]
+    assert "Latency by device" in texts
+    assert "NVIDIA L40S" in texts
+    assert b"class=" not in files["SVG"]
+    assert b"var(" not in files["SVG"]
+    assert files["PNG"].startswith(b"\x89PNG")
+    assert int.from_bytes(files["PNG"][16:20], "big") > 2000
+    lines = list(csv.DictReader(files["CSV"].decode().splitlines()))
+    assert {line["device"] for line in lines} == {"nvidia-h200-sxm-141gb", "nvidia-l40s", "nvidia-gb200"}
+    assert all(float(line["latency_s_lower"]) <= float(line["latency_s"]) for line in lines)
+
+
+def test_why_two_devices_have_the_same_answer_is_said(visit):
+    page = visit(f"#/compare?{GEMM}&among=gb200,gb300,h200")
+    words = page.tab.get_by_text("have the same answer").inner_text()
+    assert "GB200" in words
+    assert "GB300" in words
+    assert "H200" not in words
+    assert "none of them was measured" in words

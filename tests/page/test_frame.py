@@ -21,7 +21,7 @@ def test_tabs_keep_the_spec_and_back_returns(visit):
     page.tab.go_back()
     page.settle()
     assert page.fields()["view"] == "predict"
-    assert page.tab.get_by_role("tab", name="Predict").get_attribute("aria-selected") == "true"
+    assert page.tab.get_by_role("tab", name="Kernel").get_attribute("aria-selected") == "true"
     page.tab.go_forward()
     page.settle()
     assert page.fields()["view"] == "sweep"
@@ -124,3 +124,46 @@ def test_paper_shows_answers_without_controls(visit):
     assert page.tab.locator(".spec").is_hidden()
     assert page.tab.locator(".figure .big").first.is_visible()
     assert page.tab.locator("svg[role=img]").is_visible()
+
+
+@pytest.mark.parametrize(("fragment", "said"), [
+    ("#/nothing", "There is no view “nothing”; LLM service is shown."),
+    (f"#/predict?{SPEC}&size.m=5", "fields that this page does not know: size.m"),
+    (f"#/compare?{SPEC}&among=h200&picture=beauty", "picture cannot be “beauty”; latency_s is shown."),
+    (f"#/compare?{SPEC}&among=h200&price_per_hour.h200=cheap", "price_per_hour.h200 cannot be “cheap”"),
+    ("#/model?model.devices=h200&phase=sleep", "phase cannot be “sleep”; decode is shown."),
+    (f"#/sweep?{SPEC}&sweep.points=5&sweep.target=joy", "sweep.target cannot be “joy”; latency_s is shown."),
+])  # fmt: skip
+def test_what_an_address_asks_for_and_does_not_get_is_said(visit, fragment, said):
+    page = visit(fragment)
+    assert said in page.tab.locator("#remarks").inner_text()
+    page.goto(f"#/predict?{SPEC}")
+    page.tab.locator("#remarks").wait_for(state="hidden")
+
+
+def test_questions_lead_to_the_views_that_answer_them(visit):
+    page = visit("")
+    questions = page.tab.get_by_role("navigation", name="What do you want to know?").get_by_role("link")
+    assert [link.split("\n")[0] for link in questions.all_inner_texts()] == [
+        "An LLM service", "A model on GPUs", "A kernel",
+    ]  # fmt: skip
+    for place, view in ((2, "predict"), (1, "model"), (0, "llm")):
+        questions.nth(place).click()
+        page.settle()
+        assert page.fields()["view"] == view
+        assert questions.nth(place).get_attribute("aria-current") == "page"
+
+
+def test_the_first_view_needs_few_requests(visit, server):
+    page = visit("", wait=False)
+    asked = []
+    page.tab.on("request", lambda request: asked.append(request.url.removeprefix(server)))
+    page.tab.reload()
+    page.tab.locator(".spec").wait_for()
+    before_form = asked[: next(place for place, url in enumerate(asked) if url.startswith("v1/llm"))]
+    assert len(before_form) <= 9, before_form
+    sizes = page.tab.evaluate(
+        "performance.getEntriesByType('resource').filter((one) => !one.name.includes('v1/llm'))"
+        ".map((one) => one.encodedBodySize)"
+    )
+    assert sum(sizes) < 70_000

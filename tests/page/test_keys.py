@@ -27,7 +27,7 @@ def locked(tmp_path_factory, serve_with) -> Iterator[tuple[str, str]]:
 
 def test_the_key_is_asked_for_kept_for_the_tab_and_not_shown(visit, locked):
     address, key = locked
-    page = visit("", at=address, wait=False)
+    page = visit("#/predict", at=address, wait=False)
     dialog = page.tab.get_by_role("dialog", name="This service asks for an API key")
     dialog.wait_for()
     field = dialog.get_by_label("API key")

@@ -18,7 +18,6 @@ REFUSED = [
     ("sizes.m", "0", "between 1 and"),
     ("sizes.k", "many", "whole number"),
     ("sizes.n", "99999999999999", "between 1 and"),
-    ("impl", "a b", "it is a name such as torch"),
     ("threads", "-1", "threads"),
     ("config.tile_m", "x", "whole number"),
 ]
@@ -36,7 +35,7 @@ def shown_seconds(text: str) -> float:
 
 
 def test_the_first_visit_shows_an_answer_and_an_address_that_holds_it(visit):
-    page = visit()
+    page = visit("#/predict")
     assert page.fields()["view"] == "predict"
     assert {"family", "dtype", "devices", "sizes.m", "sizes.n", "sizes.k"} <= page.fields().keys()
     assert page.tab.locator(".figure .big").count() == 3
@@ -140,12 +139,17 @@ def test_every_family_can_be_chosen_and_is_answered(visit):
 
 def test_the_shape_of_a_real_model_fills_the_sizes(visit):
     page = visit("#/predict?family=attention&devices=h200")
-    presets = page.tab.get_by_label("Shapes of real models")
+    presets = page.tab.get_by_label("Sizes of well-known models")
     assert presets.locator("option").count() > 20
-    presets.select_option(index=3)
+    place = (
+        presets.locator("option")
+        .all_inner_texts()
+        .index(next(text for text in presets.locator("option").all_inner_texts() if "kv_len" in text))
+    )
+    presets.select_option(index=place)
     page.settle()
     shape = dict(
-        re.findall(r"(\w+)\s([\d\u202f]+)", presets.locator("option").nth(3).inner_text().replace("\xa0", " "))
+        re.findall(r"(\w+)\s([\d\u202f]+)", presets.locator("option").nth(place).inner_text().replace("\xa0", " "))
     )
     assert shape
     for name, size in shape.items():
@@ -155,7 +159,7 @@ def test_the_shape_of_a_real_model_fills_the_sizes(visit):
 
 def test_a_shape_leaves_the_variant_alone(visit):
     page = visit("#/predict?family=layernorm&variant=rmsnorm&devices=h200")
-    page.tab.get_by_label("Shapes of real models").select_option(index=5)
+    page.tab.get_by_label("Sizes of well-known models").select_option(index=5)
     page.settle()
     assert page.fields()["variant"] == "rmsnorm"
     assert page.tab.locator("[name=variant]").input_value() == "rmsnorm"
@@ -209,3 +213,56 @@ def test_the_json_is_the_request(visit, server):
     page = visit(BIG + "h200")
     page.tab.get_by_role("radio", name="JSON").check(force=True)
     assert ask(server, "v1/predict", json.loads(page.tab.locator("pre").inner_text()))["bound"]
+
+
+@pytest.mark.parametrize("family", ["gemm", "attention", "layernorm"])
+def test_named_sizes_of_well_known_models_are_answered(visit, family):
+    page = visit(f"#/predict?family={family}&devices=h200")
+    presets = page.tab.get_by_label("Sizes of well-known models")
+    names = presets.locator("optgroup[label='By name'] option").all_inner_texts()
+    assert any(name.startswith("Llama 3.1 70B: ") for name in names)
+    for name in names:
+        presets.select_option(label=name)
+        page.settle()
+        assert page.tab.locator(".spec .alert").is_hidden(), name
+    # Sizes that are edited are those of no model any more.
+    assert presets.locator("option:checked").inner_text() == names[-1]
+    page.tab.locator("[name^='sizes.']").last.fill("77")
+    page.settle()
+    assert presets.input_value() == ""
+
+
+def test_implementations_are_listed_by_device_and_format(visit):
+    page = visit(BIG + "h200")
+    page.tab.get_by_text("More settings").click()
+    impl = page.tab.locator("[name=impl]")
+    measured = impl.locator("optgroup[label='Measured here'] option")
+    measured.first.wait_for(state="attached")
+    assert any(re.match(r"torch \([\d\u202f]+ rows\)", text) for text in measured.all_inner_texts())
+    impl.select_option("torch")
+    page.settle()
+    assert page.fields()["impl"] == "torch"
+    copy = visit("#/predict?family=gemm&devices=h200&impl=mine")
+    assert copy.tab.locator("[name=impl]").input_value() == "mine"
+
+
+def test_the_nearest_measured_case_is_shown_with_its_distance(visit):
+    page = visit("#/predict?family=gemm&dtype=bf16&sizes.m=500&sizes.n=4096&sizes.k=4096&devices=h200,gb200&impl=torch")
+    nearby = page.tab.get_by_role("table", name="The nearest measured cases")
+    assert "a factor of" in nearby.inner_text()
+    assert "NVIDIA GB200" in page.tab.get_by_text("Nothing that is like this ships").inner_text()
+
+
+def test_an_implementation_that_is_no_name_is_refused_at_its_field(visit):
+    page = visit(f"{BIG}h200&impl=a%20b")
+    error = page.tab.locator("[data-field='impl'] > .field-error")
+    error.wait_for()
+    assert "it is a name such as torch" in error.inner_text()
+
+
+def test_a_number_that_is_huge_is_called_a_number(visit):
+    page = visit(BIG.replace("sizes.m=", "sizes.m=99999999999999999999") + "h200")
+    error = page.tab.locator("[data-field='sizes.m'] .field-error")
+    error.wait_for()
+    assert "text" not in error.inner_text()
+    assert "2^53" in error.inner_text()

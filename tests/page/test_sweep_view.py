@@ -63,7 +63,7 @@ def test_the_pointer_reads_the_nearest_value(visit):
 def test_the_csv_holds_every_number_of_the_answer(visit, tmp_path):
     page = visit(SWEEP)
     with page.tab.expect_download() as download:
-        page.tab.get_by_role("button", name="Download CSV").click()
+        page.tab.get_by_role("button", name="Download CSV", exact=True).click()
     assert download.value.suggested_filename == "gemm-m.csv"
     path = tmp_path / "curve.csv"
     download.value.save_as(path)

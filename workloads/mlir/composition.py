@@ -15,7 +15,7 @@ from statistics import NormalDist
 from ...features.cost.bounds import BOUNDS
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
-from ...features.mlir.program import FREE, Group, Program
+from ...features.mlir.program import FREE, Group, Node, Program
 from ...features.mlir.vectors.device_limits import Hardware
 from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..whole_model import Kernel, WholeModelPrediction, compose
@@ -122,7 +122,7 @@ def compose_program(kernels: Predictor, program: Program, on: Hardware, *, cover
         bound_s=whole.bound_s,
         breakdown=_breakdown(parts),
         groups=tuple(
-            _cost(program, group, part.latency_s, part.energy_j, part.time_share, part.prediction.bound)
+            _cost(program, group, on, part.latency_s, part.energy_j, part.time_share, part.prediction.bound)
             for group, part in zip(running, whole.parts, strict=True)
         ),
     )
@@ -137,7 +137,7 @@ def learned(program: Program, on: Hardware, answer: ProgramAnswer) -> ProgramCos
         bounds = on.bounds_s(group.flops, group.bytes_in + group.bytes_out, group.dtype, group.kind)
         bound = max(bounds, key=lambda name: bounds[name])
         breakdown[bound] += bounds[bound] * group.runs
-        costs.append(_cost(program, group, seconds, None, seconds / value if value else 0.0, bound))
+        costs.append(_cost(program, group, on, seconds, None, seconds / value if value else 0.0, bound))
     bound_s = sum(breakdown.values())
     unknown = program.not_understood or program.unread_share > 0
     notes = [answer.why] if answer.why else []
@@ -305,14 +305,26 @@ def _breakdown(parts: Sequence[Prediction]) -> dict[str, float]:
 
 
 def _cost(
-    program: Program, group: Group, latency_s: float, energy_j: float | None, time_share: float, bound: str
+    program: Program,
+    group: Group,
+    on: Hardware,
+    latency_s: float,
+    energy_j: float | None,
+    time_share: float,
+    bound: str,
 ) -> GroupCost:
     nodes = [program.nodes[i] for i in group.nodes]
+    op_shares = _op_shares(nodes, on)
+    by_line: dict[int, float] = {}
+    for node, share in zip(nodes, op_shares, strict=True):
+        if node.line is not None:
+            by_line[node.line] = by_line.get(node.line, 0.0) + share
+    lines = tuple(sorted(by_line))
     return GroupCost(
         title=group.title,
         kind=group.kind,
         ops=tuple(node.op for node in nodes),
-        lines=tuple(sorted({node.line for node in nodes if node.line is not None})),
+        lines=lines,
         runs=group.runs,
         latency_s=latency_s,
         energy_j=energy_j,
@@ -323,7 +335,22 @@ def _cost(
         spec="" if group.spec is None else str(group.spec),
         stand_in=group.stand_in,
         understood=all(node.understood for node in nodes) and group.kind != "unknown",
+        op_shares=op_shares,
+        line_shares=tuple(by_line[line] for line in lines),
     )
+
+
+def _op_shares(nodes: Sequence[Node], on: Hardware) -> tuple[float, ...]:
+    """Shares of a kernel's time: what arithmetic or traffic of each operation would take alone, over the sum of these."""
+    alone = []
+    for node in nodes:
+        flops = node.flops + _TRANSCENDENTAL_FLOPS * node.transcendentals
+        bounds = on.bounds_s(flops, node.bytes_in + node.bytes_out, node.dtype, node.kind)
+        # A launch is the kernel's, not the operation's.
+        limit_s = max(bounds[name] for name in bounds if name != "launch")
+        alone.append(0.0 if node.kind in FREE else limit_s * node.runs)
+    whole = sum(alone)
+    return tuple(limit_s / whole if whole else 1.0 / len(nodes) for limit_s in alone)
 
 
 def _notes(

@@ -28,6 +28,8 @@ class GroupCost:
         spec: The kernel it was recognised as, as text; empty where there is no family for it.
         stand_in: How that differs from what it does.
         understood: False where its cost is a guess that widens the interval.
+        op_shares: Share of its time of each of `ops`, as the limits of each alone would have it; they add up to 1.
+        line_shares: The same of each of `lines`; operations without a line are in none.
     """
 
     title: str
@@ -44,6 +46,8 @@ class GroupCost:
     spec: str
     stand_in: str
     understood: bool
+    op_shares: tuple[float, ...]
+    line_shares: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

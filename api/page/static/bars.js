@@ -141,3 +141,15 @@ export function stackedRows(label, rows) {
   };
   return el("ul", { class: "ranges stacks", "aria-label": label }, rows.map(row));
 }
+
+/** A value over its interval as the cell of a table. */
+export function intervalCell(interval, unit) {
+  if (!interval) return el("td", { class: "number unknown", text: unit === "money" ? "—" : "unknown" });
+  const { value, unit: name, lower, upper } = showInterval(interval, unit);
+  return el(
+    "td",
+    { class: "number" },
+    el("strong", { text: name ? `${value}\u00a0${name}` : value }),
+    el("small", { text: `${lower.split("\u00a0")[0]} to ${upper.split("\u00a0")[0]}` }),
+  );
+}

@@ -3,10 +3,15 @@ import { ask } from "./ask.js";
 
 /** What there is to choose from. */
 class Catalogue {
-  constructor(kernels, devices) {
-    this.kernels = kernels;
+  constructor(devices) {
+    this.kernels = {};
     this.devices = devices;
     this.byName = new Map(devices.flatMap((one) => [one.name, ...one.aliases].map((name) => [name.toLowerCase(), one])));
+  }
+
+  /** Get the schemas of the kernel families, once; only then is there something under `families` and `schema`. */
+  async loadKernels() {
+    if (!this.families.length) this.kernels = (await ask("kernels", "v1/kernels")).kernels;
   }
 
   /** Names of the kernel families. */
@@ -37,6 +42,7 @@ class Catalogue {
 
 /** The catalogue of the service that gave this page. */
 export async function loadCatalogue() {
-  const [kernels, devices] = await Promise.all([ask("kernels", "v1/kernels"), ask("devices", "v1/devices")]);
-  return new Catalogue(kernels.kernels, devices.devices);
+  const early = await globalThis.devicesUnderWay;
+  const { devices } = early?.ok ? await early.json() : await ask("devices", "v1/devices");
+  return new Catalogue(devices);
 }

@@ -51,10 +51,20 @@ export function devicePicker(page, { name, label, most, nobody, coloured = true,
     boxes.set(device.name, { check, row, words: wordsOf(device) });
     return row;
   };
-  for (const group of [...new Set(catalogue.devices.map(groupOf))].sort((a, b) => b.localeCompare(a))) {
+  const groups = [...new Set(catalogue.devices.map(groupOf))].sort((a, b) => b.localeCompare(a));
+  const groupOfOptions = (group) => {
     const members = catalogue.devices.filter((device) => groupOf(device) === group);
-    options.append(el("fieldset", { class: "device-group" }, el("legend", { text: group }), members.map(option)));
+    return el("fieldset", { class: "device-group" }, el("legend", { text: group }), members.map(option));
+  };
+
+  // A hundred devices take a slow phone a while; most people look at the first answer before.
+  function build() {
+    if (boxes.size) return;
+    for (const group of groups) options.append(groupOfOptions(group));
+    draw();
   }
+  summary.addEventListener("click", build);
+  box.addEventListener("toggle", build);
 
   function chosen() {
     return catalogue.names(state.list(name));

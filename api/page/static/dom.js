@@ -104,7 +104,8 @@ function cell(name, content, scope) {
 /** A table in a region that scrolls. `columns` and the cells of `rows` are texts, elements or table cells; the first cell of a
  * row is its header. Columns that `number(i)` is true of are aligned as numbers, `rowClass(i)` is the class of a row. */
 export function table(caption, columns, rows, { label = caption, kind = null, number = () => false, rowClass = () => null } = {}) {
-  const head = (column, i) => (number(i) ? el("th", { scope: "col", class: "number", text: column }) : cell("th", column, "col"));
+  const head = (column, i) =>
+    column instanceof HTMLTableCellElement ? column : el("th", { scope: "col", class: number(i) ? "number" : null }, column);
   const line = (cells, i) =>
     el("tr", { class: rowClass(i) }, cells.map((one, at) => cell(at ? "td" : "th", one, at ? null : "row")));
   return el(

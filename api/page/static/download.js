@@ -1,7 +1,7 @@
 // Files made on the page, and tables as text of CSV files (RFC 4180).
 import { el } from "./dom.js";
 
-/** Offer `text` as a file. */
+/** Offer `text`, or a blob, as a file. */
 export function download(name, type, text) {
   const address = URL.createObjectURL(new Blob([text], { type }));
   el("a", { href: address, download: name }).click();

@@ -1,10 +1,10 @@
 // Panels of estimates: a step of a model on devices side by side.
-import { legend, rangeRows, stackedRows } from "./bars.js";
+import { intervalCell, legend, rangeRows, stackedRows } from "./bars.js";
 import { details, el, headed, hint, list, numberCell, panel, table } from "./dom.js";
+import { csv } from "./download.js";
+import { barPicture, exportTools } from "./exports.js";
 import { priceInput, shownBy } from "./form.js";
-import { grouped, percent, show, showDifference, showInterval } from "./format.js";
-
-/** Prefix of the fields of the state that hold prices of devices. */
+import { grouped, percent, show, showDifference } from "./format.js";
 
 const PICTURES = {
   latency_s: { words: "Time of a step", unit: "s", of: (row) => row.latency_s },
@@ -26,7 +26,7 @@ const OTHERS = "everything else";
 /** The panels of an answer: `rows` are the devices that have totals, `again()` draws them anew, and `priced()` is called where a
  * price was typed. */
 export const panels = (page, answer, rows, { again, priced }) => [
-  picturePanel(page, rows, again),
+  picturePanel(page, answer, rows, again),
   timePanel(page, rows, again),
   memoryPanel(rows, answer),
   wonPanel(rows),
@@ -48,24 +48,29 @@ export function formatWords({ dtype, weights, experts, kv }) {
   return [dtype, ...others.filter(Boolean)].join(", ");
 }
 
-function picturePanel(page, rows, again) {
-  const name = Object.hasOwn(PICTURES, page.state.get("picture")) ? page.state.get("picture") : "latency_s";
+function picturePanel(page, answer, rows, again) {
+  const name = page.state.oneOf("model.picture", Object.keys(PICTURES), "latency_s");
   const { words, unit, of } = PICTURES[name];
   const choices = Object.fromEntries(Object.entries(PICTURES).map(([key, { words: text }]) => [key, text]));
   const known = rows.filter(of);
+  const bars = rows.map((row) => ({ title: row.title, interval: of(row), guess: !row.in_domain }));
+  const about = `${answer.model.name}, ${stepWords(answer)}, ${formatWords(answer.formats)}`;
+  const tools = exportTools("model", () => barPicture(bars, unit, `${words} by device`, about), () => csvOf(rows));
   return panel(
-    headed(words, shownBy(page, "picture", "Picture of", choices, name, again)),
-    rangeRows(
-      `${words} by device`,
-      rows.map((row) => ({ title: row.title, interval: of(row), guess: !row.in_domain })),
-      unit,
-    ),
+    headed(words, el("div", { class: "tools" }, shownBy(page, "model.picture", "Picture of", choices, name, again), tools)),
+    rangeRows(`${words} by device`, bars, unit),
     known.length < rows.length && name === "cost_per_million_tokens" ? hint("Type prices in the table below.") : "",
   );
 }
 
+function csvOf(rows) {
+  const columns = Object.keys(PICTURES).flatMap((name) => [name, `${name}_lower`, `${name}_upper`]);
+  const values = (row) => Object.values(PICTURES).flatMap(({ of }) => ["value", "lower", "upper"].map((end) => of(row)?.[end]));
+  return csv(["device", "title", ...columns], rows.map((row) => [row.device, row.title, ...values(row)]));
+}
+
 function timePanel(page, rows, again) {
-  const shares = page.state.get("bars") === "share";
+  const shares = page.state.oneOf("bars", ["time", "share"], "time") === "share";
   const totals = new Map();
   for (const { modules } of rows)
     for (const { name, time_share: share } of modules) totals.set(name, Math.max(totals.get(name) ?? 0, share));
@@ -182,17 +187,6 @@ function tablePanel(page, answer, rows, priced) {
     "Table",
     hint(`Type what an hour of ${many ? "one device" : "a device"} costs you, in any currency.`),
     table("Devices side by side", columns, rows.map(cells), { label: "Devices side by side", kind: "compare", number: (i) => i > 0 }),
-  );
-}
-
-function intervalCell(interval, unit) {
-  if (!interval) return el("td", { class: "number unknown", text: unit === "money" ? "—" : "unknown" });
-  const { value, unit: name, lower, upper } = showInterval(interval, unit);
-  return el(
-    "td",
-    { class: "number" },
-    el("strong", { text: name ? `${value}\u00a0${name}` : value }),
-    el("small", { text: `${lower.split("\u00a0")[0]} to ${upper.split("\u00a0")[0]}` }),
   );
 }
 

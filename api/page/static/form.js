@@ -1,9 +1,11 @@
 // The spec as a form, made from the JSON Schema of its family. A control is named as its field in the API and in the address.
 import { answersPart, awaitAnother, whenAnswered } from "./answers.js";
-import { refusalAt } from "./ask.js";
+import { Stale, refusalAt } from "./ask.js";
 import { devicePicker } from "./devices.js";
 import { el, folded, freshId, hint, setInvalid } from "./dom.js";
 import { grouped, inWords } from "./format.js";
+import { implChoice } from "./impls.js";
+import { namedShapes } from "./presets.js";
 
 const FIRST_FAMILY = "gemm";
 const FIRST_DEVICE = "nvidia-h200-sxm-141gb";
@@ -13,8 +15,11 @@ const OPTIONAL = ["variant", "impl", "kv_dtype", "cache_state", "timing"];
 
 /** A whole number as JSON's; anything else goes out as it is, and the service says what is wrong with it. */
 export function wholeOrText(text) {
-  return /^-?\d{1,15}$/.test(text) ? Number(text) : text;
+  return /^-?\d+$/.test(text) ? Number(text) : text;
 }
+
+/** The same of any number. */
+export const numberOrText = (text) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text);
 
 /** The spec that the state's fields describe, without a device. */
 export function specOf({ state }) {
@@ -24,7 +29,7 @@ export function specOf({ state }) {
   if (state.get("threads")) spec.threads = wholeOrText(state.get("threads"));
   const config = numbers("config.");
   if (Object.keys(config).length) spec.config = config;
-  if (state.get("coverage")) spec.coverage = Number(state.get("coverage"));
+  if (state.get("coverage")) spec.coverage = numberOrText(state.get("coverage"));
   return spec;
 }
 
@@ -115,11 +120,19 @@ export function numberField(state, name, label, help = "", placeholder = "") {
 /** The field for the share of cases that intervals contain. */
 export function coverageField(state, help = "") {
   const chosen = state.get("coverage", "0.9");
-  const words = Object.fromEntries([...COVERAGES, chosen].map((one) => [one, `${(100 * Number(one)).toFixed(0)} % of cases`]));
+  const inPercent = (one) => (Number.isFinite(Number(one)) ? `${(100 * Number(one)).toFixed(0)} %` : one);
+  const words = Object.fromEntries([...COVERAGES, chosen].map((one) => [one, inPercent(one)]));
   return field("coverage", "Intervals contain", choice(COVERAGES, chosen, words), help);
 }
 
-export const PRICE = "price_per_hour.";
+const PRICE = "price_per_hour.";
+const isPrice = (text) => text !== "" && Number.isFinite(Number(text)) && Number(text) >= 0;
+
+/** Prices of an hour of those devices that the state has one of, by device. */
+export function pricesOf({ state, catalogue }, isAsked) {
+  const prices = state.under(PRICE).map(([device]) => [catalogue.names([device])[0], state.checked(PRICE + device, isPrice)]);
+  return Object.fromEntries(prices.filter(([device, text]) => text && isAsked(device)).map(([device, text]) => [device, Number(text)]));
+}
 
 /** The price of an hour of a row's device; `priced` is called when another one is typed. */
 export function priceInput(page, row, priced) {
@@ -137,7 +150,7 @@ export function priceInput(page, row, priced) {
   });
   input.addEventListener("input", () => {
     const text = input.value.trim().replace(",", ".");
-    const good = text === "" || (Number.isFinite(Number(text)) && Number(text) >= 0);
+    const good = text === "" || isPrice(text);
     setInvalid(input, !good);
     if (!good) return page.say("A price is a number from 0.");
     state.set({ [name]: text });
@@ -187,6 +200,8 @@ function specForm(page, { answers, devices = true, knobs: tuned = true, extra, c
   const alert = el("p", { class: "alert", role: "alert", hidden: true });
   const body = el("div", {});
   const note = complete(page);
+  let refreshPreset = () => {};
+  let impls = null;
   let timer = 0;
   const soon = () => {
     window.clearTimeout(timer);
@@ -204,7 +219,7 @@ function specForm(page, { answers, devices = true, knobs: tuned = true, extra, c
     body.replaceChildren(
       field("family", "Kernel", choice(catalogue.families, state.get("family"))),
       hint(schema.description.split("\n")[0]),
-      devices ? devicePicker(page, { name: "devices", label: "Devices", most: 8, nobody: "none yet", changed: soon }) : "",
+      devices ? devicePicker(page, { name: "devices", label: "Devices", most: 8, nobody: "none yet", changed: devicesChanged }) : "",
       el(
         "div",
         { class: "pair" },
@@ -221,7 +236,8 @@ function specForm(page, { answers, devices = true, knobs: tuned = true, extra, c
 
   function sizeFields(schema) {
     const { properties } = schema.properties.sizes;
-    const shapes = schema.examples.slice(1).map((one) => one.sizes);
+    const named = namedShapes(schema.properties.family.const);
+    const shapes = [...named, ...schema.examples.slice(1).map(({ sizes }) => ({ sizes }))];
     const fields = Object.entries(properties)
       .sort(([, a], [, b]) => ("default" in a) - ("default" in b))
       .map(([name, one]) => numberField(state, `sizes.${name}`, name, one.description));
@@ -232,18 +248,27 @@ function specForm(page, { answers, devices = true, knobs: tuned = true, extra, c
     const { properties } = schema.properties.sizes;
     const unusual = (sizes) => Object.entries(sizes).filter(([name, size]) => properties[name]?.default !== size);
     const id = freshId("preset");
+    const options = shapes.map(({ name, sizes }, i) =>
+      el("option", { value: String(i), text: name ?? inWords(Object.fromEntries(unusual(sizes)), grouped) }),
+    );
+    const count = shapes.filter(({ name }) => name).length;
     const preset = el(
       "select",
       { id },
-      el("option", { value: "", text: "Shapes of real models…" }),
-      shapes.map((sizes, i) => el("option", { value: String(i), text: inWords(Object.fromEntries(unusual(sizes)), grouped) })),
+      el("option", { value: "", text: "Sizes of well-known models…" }),
+      count ? el("optgroup", { label: "By name" }, options.slice(0, count)) : "",
+      el("optgroup", { label: "Sizes that were measured" }, options.slice(count)),
     );
-    const same = (sizes) => Object.entries(sizes).every(([name, size]) => state.get(`sizes.${name}`) === String(size));
-    preset.value = String(shapes.findIndex(same)).replace("-1", "");
+    const same = ({ sizes }) => Object.entries(sizes).every(([name, size]) => state.get(`sizes.${name}`) === String(size));
+    // Sizes that were edited are a preset's no more.
+    refreshPreset = () => {
+      preset.value = String(shapes.findIndex(same)).replace("-1", "");
+    };
+    refreshPreset();
     preset.addEventListener("change", (event) => {
       event.stopPropagation();
-      const sizes = shapes[preset.value];
-      if (!sizes) return;
+      if (!preset.value) return;
+      const { sizes } = shapes[preset.value];
       for (const [name, size] of Object.entries(sizes)) state.set({ [`sizes.${name}`]: size });
       if (impliedVariant(schema)) state.set({ variant: null });
       complete(page);
@@ -253,24 +278,26 @@ function specForm(page, { answers, devices = true, knobs: tuned = true, extra, c
       state.commit();
       soon();
     });
-    return el("div", { class: "field" }, el("label", { class: "unseen", for: id, text: "Shapes of real models" }), preset);
+    return el("div", { class: "field" }, el("label", { class: "unseen", for: id, text: "Sizes of well-known models" }), preset);
   }
 
   function moreFields(properties, formats) {
     const knobs = tuned ? Object.keys(properties.config.properties) : [];
     const names = ["impl", "kv_dtype", "threads", "cache_state", "timing", "coverage", ...knobs.map((one) => `config.${one}`)];
-    const impl = { value: state.get("impl"), maxlength: "64", placeholder: "what is known best", autocomplete: "off" };
+    impls = implChoice(page, () => ({ family: state.get("family"), dtype: state.get("dtype"), devices: devicesOfImpls() }));
+    const isOpen = names.some((name) => state.get(name));
+    if (isOpen) fillImpls();
     const caches = choice(properties.cache_state.enum, state.get("cache_state", "hot"));
     const timings = choice(properties.timing.enum.filter((one) => one !== null), state.get("timing"), { "": "as measured", device: "kernel alone", call: "a call" });
     const kvFormats = choice(["", ...formats.filter((one) => one !== null)], state.get("kv_dtype"), { "": "same" });
     const knob = (name) => numberField(state, `config.${name}`, name, properties.config.description, "not given");
     return folded(
-      { class: "more", open: names.some((name) => state.get(name)) },
+      { class: "more", open: isOpen, ontoggle: ({ target }) => target.open && fillImpls() },
       "More settings",
       el(
         "div",
         { class: "grid" },
-        field("impl", "Implementation", el("input", impl), properties.impl.description),
+        field("impl", "Implementation", impls.select, properties.impl.description),
         field("cache_state", "Caches", caches, properties.cache_state.description),
         field("timing", "Time of", timings, properties.timing.description),
         numberField(state, "threads", "CPU threads", properties.threads.description, "all"),
@@ -281,7 +308,27 @@ function specForm(page, { answers, devices = true, knobs: tuned = true, extra, c
     );
   }
 
+  /** Devices whose implementations are listed: those chosen, or the first one where all are compared. */
+  function devicesOfImpls() {
+    const chosen = catalogue.names(state.list(devices ? "devices" : tuned ? "among" : "tiles.device"));
+    return chosen.length ? chosen : catalogue.names(state.list("devices").length ? state.list("devices") : [FIRST_DEVICE]);
+  }
+
+  function devicesChanged() {
+    if (body.querySelector(".more").open) fillImpls();
+    soon();
+  }
+
+  function fillImpls() {
+    // The list is help: without it, what the address asks for is still there.
+    impls.fill().catch((error) => {
+      if (!(error instanceof Stale)) window.reportError(error);
+    });
+  }
+
   function edited({ name, value }) {
+    if (name.startsWith("sizes.")) refreshPreset();
+    if (name === "dtype" || name === "tiles.device") fillImpls();
     if (name === "family") {
       changeFamily(state, value);
       complete(page);

@@ -56,6 +56,7 @@ export function show(value, quantity) {
 
 /** A round value at a tick of an axis, such as `50 µs`. */
 export function showTick(value, quantity) {
+  if (value === 0) return "0";
   const [factor, name] = unitFor(value, quantity);
   const shown = Number((value / factor).toPrecision(3));
   return `${Math.abs(shown) >= 1000 ? grouped(shown) : shown}${name ? `\u00a0${name}` : ""}`;

@@ -1,7 +1,13 @@
 // Markdown as elements. The text is read by marked's lexer, and every token becomes an element made here: HTML in the text is
 // shown as it was written, pictures are named and not loaded, and a link leads to http, https or mail, or is no link.
 import { el, table } from "./dom.js";
-import { lexer } from "./vendor/marked.js";
+
+let lexer = null;
+
+/** Get the reader of Markdown, which few views need; to be awaited before `markdown`. */
+export async function loadMarkdown() {
+  ({ lexer } = await import("./vendor/marked.js"));
+}
 
 const SAFE = ["http:", "https:", "mailto:"];
 const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0" };

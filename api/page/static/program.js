@@ -131,11 +131,11 @@ export function programText({ value, changed, trouble }) {
   };
 }
 
-/** Shares of the time by line: a kernel's share lies on every line it is made of, divided among them. */
+/** Shares of the time by line: a kernel's share lies on the lines it is made of, as their operations cost. */
 export function sharesByLine(groups) {
   const shares = new Map();
-  for (const { lines, time_share: share } of groups) {
-    for (const line of lines) shares.set(line, (shares.get(line) ?? 0) + share / lines.length);
+  for (const { lines, line_shares: parts, time_share: share } of groups) {
+    lines.forEach((line, i) => shares.set(line, (shares.get(line) ?? 0) + share * parts[i]));
   }
   return shares;
 }

@@ -3,10 +3,29 @@ import { Stale, ask, storeKey, storedKey } from "./ask.js";
 import { loadCatalogue } from "./catalogue.js";
 import { el } from "./dom.js";
 import { State } from "./state.js";
-import { VIEWS } from "./views.js";
+import { FIELDS, QUESTIONS, VIEWS } from "./views.js";
 
+const MODEL_AFTER_MS = 1500;
 const byId = (id) => document.getElementById(id);
-const state = new State(window.location.hash);
+const state = new State(window.location.hash, (words) => remark(words));
+
+/** Say above the view that something in the address is not what is shown. */
+function remark(words) {
+  const place = byId("remarks");
+  place.hidden = false;
+  place.append(el("p", { text: words }));
+}
+
+/** Remarks on an address that was followed, and none of the one before. */
+function checkAddress() {
+  const place = byId("remarks");
+  place.replaceChildren();
+  place.hidden = true;
+  const unknown = [...state.fields.keys()].filter((name) => !FIELDS.test(name));
+  if (unknown.length) remark(`The address has fields that this page does not know: ${unknown.map((name) => name.slice(0, 60)).join(", ")}.`);
+  if (state.view && !VIEWS.some((one) => one.id === state.view))
+    remark(`There is no view \u201c${state.view.slice(0, 60)}\u201d; ${VIEWS[0].title} is shown.`);
+}
 
 /** What a view works with, handed to its `render(root, page)`. */
 const page = {
@@ -22,29 +41,66 @@ const page = {
     state.set(changes);
     state.view = view;
     state.commit();
-    render();
+    show();
     byId("panel").focus();
   },
 };
 
 let leave = null;
+let turn = 0;
 
-function render() {
+async function render() {
   const view = VIEWS.find((one) => one.id === state.view) ?? VIEWS[0];
   state.view = view.id;
+  turn += 1;
+  const here = turn;
   leave?.();
+  leave = null;
   const root = byId("panel");
-  root.replaceChildren();
+  root.replaceChildren(el("p", { class: "hint", text: "Loading…" }));
   root.setAttribute("aria-labelledby", `tab-${view.id}`);
   document.title = `${view.title} · kernelcast`;
-  leave = view.render(root, page) ?? null;
+  showChosen(view);
+  const [module] = await Promise.all([view.load(), view.kernels ? page.catalogue.loadKernels() : null]);
+  if (here !== turn) return;
+  root.replaceChildren();
+  leave = module.render(root, page) ?? null;
   state.commit(true);
+}
+
+/** Show a view; where it cannot be loaded, say so. */
+function show() {
+  render().catch(failed);
+}
+
+/** Mark the tab and the question of a view as the chosen ones. */
+function showChosen(view) {
   for (const tab of byId("tabs").children) {
     const chosen = tab.id === `tab-${view.id}`;
     tab.setAttribute("aria-selected", String(chosen));
     tab.tabIndex = chosen ? 0 : -1;
-    if (chosen) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (chosen) tab.scrollIntoView({ block: "nearest", inline: "center" });
   }
+  byId("questions").hidden = !QUESTIONS.some(([one]) => one === view.id);
+  for (const link of byId("questions").children) {
+    if (link.dataset.view === view.id) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+/** Links to the views that answer what people come with; the fields of the state stay. */
+function buildQuestions() {
+  byId("questions").append(
+    ...QUESTIONS.map(([view, question, words]) =>
+      el("a", { href: `#/${view}`, "data-view": view }, el("strong", { text: question }), el("span", { text: words })),
+    ),
+  );
+  byId("questions").addEventListener("click", (event) => {
+    const link = event.target.closest("a");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    page.go(link.dataset.view);
+  });
 }
 
 function buildTabs() {
@@ -60,7 +116,7 @@ function buildTabs() {
     event.preventDefault();
     state.view = tab.id.slice("tab-".length);
     state.commit();
-    render();
+    show();
   });
   list.addEventListener("keydown", (event) => {
     const tabs = [...list.children];
@@ -89,6 +145,7 @@ async function showModel() {
 
 async function start() {
   buildTabs();
+  buildQuestions();
   const keyShown = () => {
     byId("forget").hidden = storedKey() === null;
   };
@@ -103,18 +160,24 @@ async function start() {
     byId("panel").focus();
   });
   page.catalogue = await loadCatalogue();
-  render();
+  checkAddress();
+  show();
   window.addEventListener("popstate", () => {
     state.load(window.location.hash);
-    render();
+    checkAddress();
+    show();
   });
-  // The page works without saying whose answers it shows.
-  showModel().catch((error) => {
-    byId("model").textContent = `Which model answers is not known: ${error.message}`;
-  });
+  // The page works without saying whose answers it shows, which comes with the model's long manifest.
+  window.setTimeout(() => {
+    showModel().catch((error) => {
+      byId("model").textContent = `Which model answers is not known: ${error.message}`;
+    });
+  }, MODEL_AFTER_MS);
 }
 
-start().catch((error) => {
+function failed(error) {
   if (error instanceof Stale) return;
   byId("panel").replaceChildren(el("p", { class: "alert", role: "alert", text: `The page could not start. ${error.message}` }));
-});
+}
+
+start().catch(failed);

@@ -17,13 +17,29 @@ export function writeFragment(view, fields) {
 
 /** Fields by name, as text, and the browser's history of them. */
 export class State {
-  constructor(fragment) {
+  /** `replaced(words)` is called where something that an address asks for is not what is shown. */
+  constructor(fragment, replaced) {
+    this.replaced = replaced;
     this.load(fragment);
   }
 
   /** Take over what an address says. */
   load(fragment) {
     ({ view: this.view, fields: this.fields } = readFragment(fragment));
+  }
+
+  /** The text of a field that `isGood` is true of, else `otherwise`; a text that it is not true of is removed, and said. */
+  checked(name, isGood, otherwise = "", shown = otherwise) {
+    const text = this.get(name);
+    if (text === "" || isGood(text)) return text || otherwise;
+    this.fields.delete(name);
+    this.replaced(`${name} cannot be \u201c${text.slice(0, 60)}\u201d; ${shown ? `${shown} is shown` : "nothing is taken for it"}.`);
+    return otherwise;
+  }
+
+  /** A field that is one of `values`, else `otherwise`, which is said where the address asks for another. */
+  oneOf(name, values, otherwise) {
+    return this.checked(name, (text) => values.includes(text), otherwise);
   }
 
   /** The text of a field; `otherwise` where it is not given. */

@@ -27,3 +27,13 @@
     }
   });
 })();
+
+// What every view needs, asked for while the page's script is still on its way; with an API key, `catalogue.js` asks.
+(() => {
+  try {
+    if (window.sessionStorage.getItem("kernelcast-key") !== null) return;
+  } catch {
+    // Storage is switched off, and with it keys of earlier loads.
+  }
+  globalThis.devicesUnderWay = fetch("v1/devices").catch(() => null);
+})();

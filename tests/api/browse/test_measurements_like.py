@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import log2
 from typing import Any
 
 import httpx
@@ -159,3 +160,42 @@ def test_the_document_describes_the_routes_and_its_examples_hold(browse: Any) ->
     Draft202012Validator(request["schema"] | components).validate(request["example"])
     result = browse.request("POST", LIKE_PATH, json=request["example"])
     assert result.status_code == 200
+
+
+def nearest(client: Any, **changes: Any) -> httpx.Response:
+    body = {
+        "family": "copy",
+        "dtype": "fp32",
+        "sizes": {"rows": 64, "cols": 64},
+        "threads": 1,
+        "devices": [CPU],
+    } | changes
+    result: httpx.Response = client.request("POST", f"{PATH}/nearest", json=body)
+    return result
+
+
+def test_the_nearest_case_is_the_one_whose_most_different_size_differs_least(browse: Any) -> None:
+    names = ("batch", "m", "n", "k")
+    rows = [
+        row for row in read_shipped("gemm").to_pylist()
+        if row["status"] == "ok" and row["device"] == GPU and row["dtype"] == "bf16" and row["impl"] == "torch"
+        and not row["variant"] and row["cache_state"] != "cold" and row["timing"] != "call"
+    ]  # fmt: skip
+    knobs = [
+        name for name in rows[0] if name.startswith(("tile", "inner", "warps", "stages", "group", "split_", "data_t"))
+    ]
+    sizes = [{name: row[name] or 1 for name in names} for row in rows if all(row[knob] is None for knob in knobs)]
+    wanted = {"batch": 1, "m": 700, "n": 3000, "k": 1500}
+    spec = {"family": "gemm", "dtype": "bf16", "impl": "torch", "threads": None, "devices": [GPU, "gb200"]}
+    (case,) = nearest(browse, **spec, sizes=wanted).json()["cases"]
+    away = min(max(abs(log2(one[name] / wanted[name])) for name in names) for one in sizes)
+    assert case["doublings"] == pytest.approx(away)
+    assert case["device"] == GPU
+    (same,) = nearest(browse, **spec, sizes=case["sizes"]).json()["cases"]
+    assert same["doublings"] == 0
+    assert same["latency_s"] == case["latency_s"]
+
+
+def test_a_nearest_case_has_no_dimension(browse: Any) -> None:
+    assert "dim" in problem(nearest(browse, dim="cols"), 422)["detail"]
+    assert nearest(browse, dtype="fp64").json()["cases"] == []

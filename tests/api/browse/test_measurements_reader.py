@@ -73,7 +73,7 @@ def rows(reader: MeasuredRows, **filters: list[str]) -> dict[str, Any]:
 def like(
     reader: MeasuredRows, device: LikeDevice, threads: int | None = None, timing: str = "device"
 ) -> list[dict[str, Any]]:
-    question = LikeQuestion("copy", "fp32", None, "", "", {"rows": 64}, {}, threads, "hot", timing, "cols", [device])
+    question = LikeQuestion("copy", "fp32", None, "", "", {"rows": 64}, {}, threads, "hot", timing, [device], "cols")
     points: list[dict[str, Any]] = json.loads(reader.ask(question))["points"]
     return points
 

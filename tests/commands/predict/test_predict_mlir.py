@@ -180,7 +180,8 @@ def test_not_understood_operations_are_listed(run, fake, written):
 
 
 def group(kind: str, share: float, title: str = "kernel", lines: tuple[int, ...] = ()) -> GroupCost:
-    return GroupCost(title, kind, ("a.b", "c.d"), lines, 1.0, share, None, share, 1.0, 1.0, "dram", "", "", True)
+    return GroupCost(title, kind, ("a.b", "c.d"), lines, 1.0, share, None, share, 1.0, 1.0, "dram", "", "", True,
+                     (0.75, 0.25), tuple(1 / len(lines) for _ in lines))  # fmt: skip
 
 
 def test_the_terminal_picture_is_as_wide_as_time(run):

@@ -46,6 +46,19 @@ def test_every_device_of_the_catalogue_is_answered(predictor: ModulePredictor, m
     assert result.method == "composition"
 
 
+def test_operations_share_a_kernels_time_by_their_limits(predictor: ModulePredictor, maker: Any) -> None:
+    make = maker()
+    product = make.product(make.argument(512, 512), 512, 512, 512)
+    result = predictor.predict(make.program(make.elementwise(product, 512, 512, ("add", "exp"))), CPU)
+    (group,) = [item for item in result.groups if len(item.ops) > 1]
+    shares = dict(zip(group.ops, group.op_shares, strict=True))
+    assert sum(group.op_shares) == pytest.approx(1.0)
+    assert len(group.line_shares) == len(group.lines)
+    # A product of 512³ takes far longer than adding to its result.
+    assert max(shares, key=lambda op: shares[op]) == group.ops[0]
+    assert group.op_shares[0] > 3 * max(group.op_shares[1:])
+
+
 def test_gpus_have_power_and_energy_and_they_fit(predictor: ModulePredictor, maker: Any) -> None:
     result = predictor.predict(chain(maker), GPU)
     assert result.power_w is not None

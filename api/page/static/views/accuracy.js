@@ -6,9 +6,6 @@ import { details, el, hint, list, numberCell, panel, redraw, table } from "../do
 import { shownBy } from "../form.js";
 import { TARGETS, TARGET_WORDS, grouped, percent, show, showInterval } from "../format.js";
 
-export const id = "accuracy";
-export const title = "Accuracy";
-
 const ALL = "all";
 const AROUND = [1 / 1.1, 1.1];
 const MANY_SERIES = 8;
@@ -20,11 +17,11 @@ export function render(root, page) {
 
 /** What is chosen, as far as the answer has it. */
 function chosenIn({ state }, { splits }) {
-  const split = splits.find(({ name }) => name === state.get("accuracy.split")) ?? splits[0];
+  const split = splits.find(({ name }) => name === state.oneOf("accuracy.split", splits.map((one) => one.name), splits[0].name));
   const targets = Object.keys(TARGETS).filter((name) => split.slices.some(({ target }) => target === name));
-  const target = targets.includes(state.get("accuracy.target")) ? state.get("accuracy.target") : targets[0];
+  const target = state.oneOf("accuracy.target", targets, targets[0]);
   const families = [...new Set(split.slices.filter((one) => one.target === target).map(({ family }) => family))];
-  const family = families.includes(state.get("accuracy.family")) ? state.get("accuracy.family") : ALL;
+  const family = state.oneOf("accuracy.family", families, ALL);
   return { split, targets, target, families, family };
 }
 

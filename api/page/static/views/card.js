@@ -3,10 +3,7 @@ import { plainView, whenAnswered } from "../answers.js";
 import { Refusal, orRefusal } from "../ask.js";
 import { details, el, hint, table, terms } from "../dom.js";
 import { grouped } from "../format.js";
-import { markdown } from "../markdown.js";
-
-export const id = "card";
-export const title = "Model card";
+import { loadMarkdown, markdown } from "../markdown.js";
 
 export function render(root, page) {
   const { answers, problem } = plainView(root, page);
@@ -15,6 +12,7 @@ export function render(root, page) {
       // A model without a card still has facts.
       orRefusal(page.ask("card", "v1/model-card", undefined, { text: true })),
       page.ask("card-facts", "v1/models"),
+      loadMarkdown(),
     ]);
   const draw = ([text, { models }]) => {
     const refused = text instanceof Refusal;

@@ -1,14 +1,13 @@
 // One kernel on every device: a table that sorts, the same numbers as a picture, and what it costs at a price per hour.
 import { awaitAnother } from "../answers.js";
-import { rangeRows } from "../bars.js";
+import { intervalCell, rangeRows } from "../bars.js";
 import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
 import { devicePicker } from "../devices.js";
 import { el, headed, hint, lead, numberCell, panel, redraw, refusedPanel, sortHead, table, tag } from "../dom.js";
-import { PRICE, priceInput, shownBy, specOf, specView } from "../form.js";
-import { percent, show, showInterval, timingWords } from "../format.js";
-
-export const id = "compare";
-export const title = "Compare";
+import { csv } from "../download.js";
+import { barPicture, exportTools } from "../exports.js";
+import { priceInput, pricesOf, shownBy, specOf, specView } from "../form.js";
+import { inWords, percent, show, showInterval, timingWords } from "../format.js";
 
 const PATH = "v1/compare";
 const SETTLE_MS = 400;
@@ -26,6 +25,7 @@ const COLUMNS = {
   cost_per_million_calls: { words: "Cost of a million calls", of: (row) => row.cost_per_million_calls, unit: "money" },
 };
 const PICTURES = ["latency_s", "energy_j", "joules_per_flop", "cost_per_million_calls", "power_w", "flops_per_s"];
+const SORTED = Object.keys(COLUMNS).filter((name) => name !== "price");
 const KEYS = { device: (row) => row.title, of_bound: (row) => row.of_bound };
 
 export function render(root, page) {
@@ -51,14 +51,11 @@ function devicesField(page, changed) {
 function bodyOf(page) {
   const among = page.catalogue.names(page.state.list("among"));
   const compared = (device) => !among.length || among.includes(device);
-  const prices = page.state
-    .under(PRICE)
-    .map(([device, text]) => [device, Number(text)])
-    .filter(([device, price]) => Number.isFinite(price) && compared(device));
+  const prices = pricesOf(page, compared);
   return {
     ...specOf(page),
     ...(among.length ? { devices: among } : {}),
-    ...(prices.length ? { price_per_hour: Object.fromEntries(prices) } : {}),
+    ...(Object.keys(prices).length ? { price_per_hour: prices } : {}),
   };
 }
 
@@ -67,7 +64,7 @@ async function load(page) {
   return { body, answer: await page.ask("compare", PATH, body) };
 }
 
-const order = ({ state }) => ({ by: state.get("sort", "latency_s"), descending: state.get("descending") === "true" });
+const order = ({ state }) => ({ by: state.oneOf("sort", SORTED, "latency_s"), descending: state.oneOf("descending", ["true"], "") === "true" });
 
 function sorted(rows, { by, descending }) {
   const key = Object.hasOwn(KEYS, by) ? KEYS[by] : (row) => COLUMNS[by]?.of?.(row)?.value ?? null;
@@ -110,20 +107,54 @@ function draw(view, { body, answer }) {
 }
 
 function picturePanel(page, rows, again) {
-  const target = PICTURES.includes(page.state.get("picture")) ? page.state.get("picture") : "latency_s";
+  const target = page.state.oneOf("picture", PICTURES, "latency_s");
   const pictures = Object.fromEntries(PICTURES.map((name) => [name, COLUMNS[name].words]));
   const { words, of, unit } = COLUMNS[target];
   const missing = rows.filter((row) => !of(row)).length;
   const unpriced = `${missing} ${missing === 1 ? "device has" : "devices have"} no price yet; type one in the table.`;
+  const bars = rows.map((row) => ({ title: row.title, interval: of(row), guess: !row.prediction.in_domain }));
+  const { family, sizes, dtype } = specOf(page);
+  const about = `${family}, ${inWords(sizes)}, ${dtype}`;
+  const tools = exportTools("compare", () => barPicture(bars, unit, `${words} by device`, about), () => csvOf(rows));
   return panel(
-    headed(words, shownBy(page, "picture", "Picture of", pictures, target, again)),
-    rangeRows(
-      `${words} by device`,
-      rows.map((row) => ({ title: row.title, interval: of(row), guess: !row.prediction.in_domain })),
-      unit,
-    ),
+    headed(words, el("div", { class: "tools" }, shownBy(page, "picture", "Picture of", pictures, target, again), tools)),
+    rangeRows(`${words} by device`, bars, unit),
+    alikeHints(rows).map(hint),
     missing ? hint(target === "cost_per_million_calls" ? unpriced : `Unknown for ${missing} of them.`) : "",
   );
+}
+
+/** Why devices that were not measured have the same answer, where they have. */
+function alikeHints(rows) {
+  const groups = new Map();
+  for (const row of rows.filter(({ prediction }) => !prediction.in_domain)) {
+    const { latency_s: latency, bound, breakdown, method } = row.prediction;
+    const limit = show(breakdown[bound], "s");
+    const key = JSON.stringify([showInterval(latency, "s").text, bound, limit, method]);
+    groups.set(key, { names: [...(groups.get(key)?.names ?? []), row.title], bound, limit });
+  }
+  return [...groups.values()]
+    .filter(({ names }) => names.length > 1)
+    .map(({ names, bound, limit }) => {
+      const [last, ...others] = names.toReversed();
+      return `${others.toReversed().join(", ")} and ${last} have the same answer: none of them was measured, and what binds this kernel on paper (${bound}, ${limit}) is the same of each.`;
+    });
+}
+
+/** Every number of the answer as text of a CSV file. */
+function csvOf(rows) {
+  const shown = Object.entries(COLUMNS).filter(([, { of }]) => of);
+  const lines = rows.map((row) => [
+    row.device,
+    row.title,
+    ...shown.flatMap(([, { of }]) => ["value", "lower", "upper"].map((end) => of(row)?.[end])),
+    row.of_bound,
+    row.prediction.bound,
+    row.prediction.in_domain,
+    row.prediction.method,
+  ]);
+  const columns = shown.flatMap(([name]) => [name, `${name}_lower`, `${name}_upper`]);
+  return csv(["device", "title", ...columns, "of_bound", "bound", "in_domain", "method"], lines);
 }
 
 function devicesTable(view, rows, again) {
@@ -154,15 +185,4 @@ function cell(view, row, name) {
   if (name === "of_bound") return numberCell(row.of_bound === null ? "unknown" : percent(row.of_bound));
   const { in_domain: inDomain, notes, method } = row.prediction;
   return el("th", { scope: "row" }, row.title, inDomain ? "" : tag("extrapolated", notes), el("small", { text: method }));
-}
-
-function intervalCell(interval, unit) {
-  if (!interval) return el("td", { class: "number unknown", text: unit === "money" ? "—" : "unknown" });
-  const text = showInterval(interval, unit);
-  return el(
-    "td",
-    { class: "number" },
-    el("strong", { text: `${text.value}\u00a0${text.unit}` }),
-    el("small", { text: `${text.lower.split("\u00a0")[0]} to ${text.upper.split("\u00a0")[0]}` }),
-  );
 }

@@ -4,11 +4,8 @@ import { button, details, el, headed, hint, numberCell, pager, panel, redraw, so
 import { csv, download } from "../download.js";
 import { choice } from "../form.js";
 import { grouped } from "../format.js";
-import { markdown } from "../markdown.js";
+import { loadMarkdown, markdown } from "../markdown.js";
 import { columnsShown, rowDetail, shownIn, wordsOf } from "../measured.js";
-
-export const id = "data";
-export const title = "Data";
 
 // Filters: words, and where a set lists the values of one; one it does not list has always the same ones.
 const FILTERS = {
@@ -39,12 +36,12 @@ export function render(root, page) {
   };
   const rows = el("section", { class: "panel", "aria-label": "Rows shown" }, element, view.filters);
   root.append(el("div", { class: "stack" }, view.cards, rows, view.answers));
-  const draw = ({ sets }) => {
+  const draw = ([{ sets }]) => {
     view.sets = sets;
     drawSets(view);
     update(view);
   };
-  whenAnswered(view.answers, () => page.ask("sets", "v1/measurements/sets"), draw, problem);
+  whenAnswered(view.answers, () => Promise.all([page.ask("sets", "v1/measurements/sets"), loadMarkdown()]), draw, problem);
 }
 
 function update(view) {

@@ -4,9 +4,6 @@ import { devicePicker } from "../devices.js";
 import { details, el, hint, list, numberCell, panel, table } from "../dom.js";
 import { grouped } from "../format.js";
 
-export const id = "device";
-export const title = "Device";
-
 const TARGETS = { latency_s: "Latency", power_w: "Power", energy_j: "Energy" };
 const BASES = {
   itself: "other kernels of this device",

@@ -10,9 +10,6 @@ import { TARGETS, show, showInterval } from "../format.js";
 import { groupBars, programText, sharesByLine } from "../program.js";
 import { EXAMPLES } from "../programs.js";
 
-export const id = "mlir";
-export const title = "MLIR";
-
 const PATH = "v1/predict/mlir";
 const SETTLE_MS = 300;
 const LONGEST_IN_ADDRESS = 6000;
@@ -122,7 +119,7 @@ function bodyOf(page, text) {
     ...(Object.keys(bind).length ? { bind } : {}),
     ...(state.get("compiler") ? { compiler: state.get("compiler") } : {}),
     ...(state.get("threads") ? { threads: form.wholeOrText(state.get("threads")) } : {}),
-    ...(state.get("coverage") ? { coverage: Number(state.get("coverage")) } : {}),
+    ...(state.get("coverage") ? { coverage: form.numberOrText(state.get("coverage")) } : {}),
   };
 }
 
@@ -246,7 +243,7 @@ function notUnderstood(ops) {
 }
 
 function wherePanel({ page, program }, { answers }, again) {
-  const shown = answers.find(({ device }) => device === page.state.get("mlir.where")) ?? answers[0];
+  const shown = answers.find(({ device }) => device === page.state.oneOf("mlir.where", answers.map((one) => one.device), answers[0].device));
   const energy = shown.groups.some((one) => one.energy_j !== null);
   const titles = Object.fromEntries(answers.map(({ device }) => [device, page.catalogue.title(device)]));
   program.heat(sharesByLine(shown.groups));

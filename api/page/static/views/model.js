@@ -5,14 +5,11 @@ import { pythonCall, requestBlock } from "../copy.js";
 import { devicePicker } from "../devices.js";
 import { el, folded, hint, lead, redraw, refusedPanel } from "../dom.js";
 import { formatWords, panels, stepWords } from "../estimates.js";
-import { PRICE, choice, field, group, numberField, showProblem, stateForm, wholeOrText } from "../form.js";
-import { digits, grouped, showInterval } from "../format.js";
-
-export const id = "model";
-export const title = "Model";
+import { choice, field, group, numberField, pricesOf, showProblem, stateForm, wholeOrText } from "../form.js";
+import { grouped, showInterval } from "../format.js";
+import { modelChoice, modelFacts, modelOf, shippedModels } from "../models.js";
 
 const PATH = "v1/estimate";
-const MODELS = "v1/estimate/models";
 const FIRST = { model: "meta-llama/Llama-3.1-8B", phase: "decode", batch: "16", length: "4096" };
 const FIRST_DEVICES = ["h100-sxm", "b200", "mi300x", "rtx-4090"];
 const DEVICES = "model.devices";
@@ -42,8 +39,6 @@ const FORMATS = {
   int4: "int4",
 };
 
-let shipped = null;
-
 export function render(root, page) {
   const view = { page, timer: 0, root };
   view.answers = answersPart();
@@ -63,16 +58,16 @@ export function render(root, page) {
 }
 
 async function open(view) {
-  shipped ??= (await view.page.ask("shipped", MODELS)).models;
+  await shippedModels(view.page);
   if (view.left) return;
+  const phases = phasesOf(modelOf(view.page));
+  view.page.state.oneOf("phase", phases, phases.includes(FIRST.phase) ? FIRST.phase : phases[0]);
   complete(view.page);
   view.page.state.commit(true);
   view.form = modelForm(view);
   view.root.replaceChildren(el("div", { class: "columns model" }, view.form.element, view.answers));
   ask(view);
 }
-
-const modelOf = ({ state }) => shipped.find((one) => one.name === state.get("model"));
 
 /** The phases of a model; of a configuration of one's own, all. */
 function phasesOf(model) {
@@ -123,10 +118,7 @@ function soon(view, wait) {
 
 function bodyOf({ state, catalogue }) {
   const devices = catalogue.names(state.list(DEVICES));
-  const prices = state
-    .under(PRICE)
-    .map(([device, text]) => [device, Number(text)])
-    .filter(([device, price]) => Number.isFinite(price) && devices.includes(device));
+  const prices = pricesOf({ state, catalogue }, (device) => devices.includes(device));
   const plan = state.get("plan.tp", "1") === "1" ? {} : { plan: { tp: wholeOrText(state.get("plan.tp")) } };
   return {
     ...(state.get("config") ? { config: configOf(state.get("config")) } : { model: state.get("model") }),
@@ -136,7 +128,7 @@ function bodyOf({ state, catalogue }) {
     ...(isFixed({ state }) ? {} : { length: wholeOrText(state.get("length")) }),
     ...plan,
     ...(state.get("weights") ? { weights: state.get("weights") } : {}),
-    ...(prices.length ? { price_per_hour: Object.fromEntries(prices) } : {}),
+    ...(Object.keys(prices).length ? { price_per_hour: prices } : {}),
   };
 }
 
@@ -175,8 +167,8 @@ function modelForm(view) {
     const model = modelOf(page);
     const lengths = { ...LENGTHS, most: longestExponent(page) };
     body.replaceChildren(
-      field("model", "Model", modelChoice(state)),
-      model ? hint(factsOf(model)) : hint("A configuration of your own, below."),
+      field("model", "Model", choiceOf(page)),
+      ...(model ? modelFacts(page) : [hint(state.get("config") ? "A configuration of your own, below." : "No model of this name ships.")]),
       phaseChoice(page, phasesOf(model)),
       slider(view, "batch", state.get("phase") === "train" ? "Sequences in the batch" : "Sequences at a time", BATCHES),
       isFixed(page)
@@ -201,33 +193,13 @@ function modelForm(view) {
   return { element: form, problem: (refusal) => showProblem(form, alert, refusal) };
 }
 
-function modelChoice(state) {
-  const makers = [...new Set(shipped.map((one) => makerOf(one.name)))].sort((a, b) => a.localeCompare(b));
-  const select = el(
-    "select",
-    {},
-    makers.map((maker) =>
-      el(
-        "optgroup",
-        { label: maker },
-        shipped
-          .filter((one) => makerOf(one.name) === maker)
-          .map((one) => el("option", { value: one.name, text: one.name.slice(maker.length + 1) })),
-      ),
-    ),
-  );
-  if (state.get("config")) select.prepend(el("option", { value: OWN, text: "Your own configuration" }));
-  else if (!modelOf({ state })) select.prepend(el("option", { value: state.get("model"), text: state.get("model") }));
-  select.value = state.get("config") ? OWN : state.get("model");
+/** The choice of a model, or of the configuration that is given below. */
+function choiceOf(page) {
+  const select = modelChoice(page);
+  if (!page.state.get("config")) return select;
+  select.prepend(el("option", { value: OWN, text: "Your own configuration" }));
+  select.value = OWN;
   return select;
-}
-
-const makerOf = (name) => name.split("/", 1)[0];
-
-function factsOf({ parameters, active_parameters: active, layers, hidden, dtype, weights }) {
-  const each = active === parameters ? "" : `, ${digits(active / 1e9)} for each token`;
-  const format = weights === dtype ? dtype : `${dtype}, weights ${weights}`;
-  return `${digits(parameters / 1e9)} billion parameters${each}; ${layers} layers of width ${grouped(hidden)}; ${format}.`;
 }
 
 function phaseChoice({ state }, phases) {

@@ -6,9 +6,6 @@ import { caution, el, hint, numberCell, pager, panel, redraw, table } from "../d
 import { download } from "../download.js";
 import { grouped, percent } from "../format.js";
 
-export const id = "nights";
-export const title = "Nights";
-
 const LIMIT = 30;
 const champion = (night) => night.champion_after ?? "the model before";
 const stage = (night) => night.stage || "its start";

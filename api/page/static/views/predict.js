@@ -6,10 +6,7 @@ import { plot } from "../charts.js";
 import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
 import { details, el, hint, lead, panel, redraw, table } from "../dom.js";
 import { chosenDevices, controlName, specOf, specView } from "../form.js";
-import { inWords, percent, show, showInterval, timingWords } from "../format.js";
-
-export const id = "predict";
-export const title = "Predict";
+import { grouped, inWords, percent, show, showInterval, timingWords } from "../format.js";
 
 const PATH = "v1/predict";
 
@@ -34,11 +31,18 @@ async function load(page) {
   const { predictions, refusals } = await predict(page, spec, devices);
   const good = devices.filter((_, i) => predictions[i]);
   // What cannot be drawn must not hide what can be said.
-  const roofs = good.length ? await orRefusal(page.ask("roofline", "v1/roofline", { ...spec, devices: good })) : null;
+  const { coverage: _, ...plain } = spec;
+  const [roofs, measured] = good.length
+    ? await Promise.all([
+        orRefusal(page.ask("roofline", "v1/roofline", { ...spec, devices: good })),
+        orRefusal(page.ask("nearest", "v1/measurements/nearest", { ...plain, devices: good })),
+      ])
+    : [null, null];
   const roofline = new Map(good.map((name, i) => [name, roofs?.answers?.[i]]));
   return {
     spec,
     timing: roofs?.timing,
+    measured,
     rows: devices.map((device, i) => ({
       device,
       title: page.catalogue.title(device),
@@ -77,7 +81,7 @@ function onePerField(error) {
   return Object.assign(error, { errors: [...byField.values()] });
 }
 
-function draw(page, answers, { spec, timing, rows }) {
+function draw(page, answers, { spec, timing, rows, measured }) {
   const predictions = rows.map(({ prediction }) => prediction).filter(Boolean);
   // Watts are drawn against the devices' power limits, seconds and joules against the largest of them.
   const limits = predictions.map(({ device }) => page.catalogue.device(device)?.facts.tdp_w?.value ?? 0);
@@ -102,6 +106,7 @@ function draw(page, answers, { spec, timing, rows }) {
       `${inWords(spec.sizes)}, ${spec.dtype}; ${predictions.length ? coverageWords(predictions[0].coverage) : "no answer"}${log ? "; bars are logarithmic" : ""}`,
     ),
     el("div", { class: several ? "cards several" : "cards" }, cards),
+    measured ? measuredPanel(page, rows, spec, measured) : "",
     roofs.length ? rooflinePanel(roofs, timing) : "",
     requestBlock(page, PATH, body, callOf(body)),
   );
@@ -137,6 +142,41 @@ function card(page, { prediction, title: device, series, roofline }, scales, sev
         `The dotted mark in the bar of latency is the least time the limits allow, in that of power the device's power limit. Each bar here is what that limit alone would take on paper. Method: ${prediction.method}.`,
       ),
     ),
+  );
+}
+
+/** What was measured that is nearest to the spec, and how far that is, by device. */
+function measuredPanel(page, rows, spec, measured) {
+  if (measured instanceof Refusal) return panel("Measured", hint(`What was measured is not shown: ${measured.message}`));
+  const { cases } = measured;
+  const nameOf = ({ device }) => page.catalogue.title(device);
+  const differing = ({ doublings, sizes }) => Object.entries(sizes).filter(([name, size]) => doublings === 0 || size !== spec.sizes[name]);
+  const offOf = ({ device, doublings, latency_s: latency }) => {
+    const same = doublings === 0 && rows.find((row) => row.device === device)?.prediction;
+    return same ? same.latency_s.value / latency - 1 : null;
+  };
+  const signed = (share) => `${share < 0 ? "\u2212" : "+"}${percent(Math.abs(share))}`;
+  // Columns that say something of any of the cases.
+  const columns = Object.entries({
+    Device: nameOf,
+    "Away by": ({ doublings }) => (doublings === 0 ? "this very case" : `a factor of ${(2 ** doublings).toPrecision(2)}`),
+    Sizes: (one) => inWords(Object.fromEntries(differing(one)), grouped),
+    Latency: (one) => show(one.latency_s, "s"),
+    "Prediction off by": (one) => (offOf(one) === null ? "" : signed(offOf(one))),
+    Power: (one) => (one.power_w === null ? "" : show(one.power_w, "w")),
+    Energy: (one) => (one.energy_j === null ? "" : show(one.energy_j, "j")),
+    "Run by": (one) => one.impl,
+    Runs: (one) => grouped(one.runs),
+  }).filter(([, of]) => cases.some(of));
+  const missing = rows.filter(({ device, prediction }) => prediction && !cases.some((one) => one.device === device));
+  const none = missing.length ? hint(`Nothing that is like this ships as a measured row of: ${missing.map((one) => one.title).join(", ")}.`) : "";
+  return panel(
+    "Measured nearby",
+    cases.length
+      ? table("The nearest measured cases", columns.map(([name]) => name), cases.map((one) => columns.map(([, of]) => of(one) || "\u2014")))
+      : "",
+    none,
+    hint("The nearest measured case of the same format, variant and settings: away by the factor of the size that differs most; sizes named are those that differ. Rows that ship and your own are searched; the model learned from more."),
   );
 }
 

@@ -2,13 +2,11 @@
 import { Refusal, orRefusal } from "../ask.js";
 import { plot } from "../charts.js";
 import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
-import { button, details, el, headed, hint, panel, redraw, table } from "../dom.js";
-import { csv, download } from "../download.js";
+import { details, el, headed, hint, panel, redraw, table } from "../dom.js";
+import { csv } from "../download.js";
+import { exportTools, plotPicture } from "../exports.js";
 import { chosenDevices, choice, field, group, numberField, shownBy, specOf, specView, wholeOrText } from "../form.js";
-import { TARGETS, TARGET_WORDS, grouped, show, showInterval, timingWords } from "../format.js";
-
-export const id = "sweep";
-export const title = "Sweep";
+import { TARGETS, TARGET_WORDS, grouped, inWords, show, showInterval, timingWords } from "../format.js";
 
 const PATH = "v1/sweep";
 const AROUND = 16;
@@ -86,7 +84,7 @@ async function load(page) {
 
 function draw(page, answers, { body, answer, measured }) {
   const { state, catalogue } = page;
-  const target = Object.hasOwn(TARGETS, state.get("sweep.target")) ? state.get("sweep.target") : "latency_s";
+  const target = state.oneOf("sweep.target", Object.keys(TARGETS), "latency_s");
   const [words, unit] = TARGETS[target];
   const curves = answer.curves.map((curve, i) => ({
     ...curve,
@@ -98,6 +96,8 @@ function draw(page, answers, { body, answer, measured }) {
   const ofKnown = (point) => point[target] !== null && known.some(({ device }) => device === point.device);
   const points = measured instanceof Refusal ? [] : measured.points.filter(ofKnown);
   const again = () => draw(page, answers, { body, answer, measured });
+  const drawn = known.length ? picture(page, answer, known, points, { target, words, unit }) : null;
+  const axis = state.oneOf("sweep.y", ["log", "linear"], "log");
   redraw(
     answers,
     panel(
@@ -107,13 +107,15 @@ function draw(page, answers, { body, answer, measured }) {
           "div",
           { class: "tools" },
           shownBy(page, "sweep.target", "Show", TARGET_WORDS, target, again),
-          shownBy(page, "sweep.y", "Upright axis", { log: "logarithmic", linear: "linear" }, state.get("sweep.y", "log"), again),
-          button("Download CSV", () => download(`${body.family}-${answer.dim}.csv`, "text/csv", csvOf(answer)), { class: "copy" }),
+          shownBy(page, "sweep.y", "Upright axis", { log: "logarithmic", linear: "linear" }, axis, again),
+          exportTools(
+            `${body.family}-${answer.dim}`,
+            () => plotPicture(drawn, `${words} against ${answer.dim}`, aboutOf(body), legendOf(known)),
+            () => csvOf(answer),
+          ),
         ),
       ),
-      known.length
-        ? picture(page, answer, known, points, { target, words, unit })
-        : hint(`${words} is unknown for ${curves.length > 1 ? "these devices" : "this device"}.`),
+      drawn ?? hint(`${words} is unknown for ${curves.length > 1 ? "these devices" : "this device"}.`),
       hint(`${timingWords(answer.timing)} ${remarks(known, points, measured, curves)}`),
       details("Values as a table", valuesTable(answer, curves, unit, words)),
       points.length
@@ -129,6 +131,11 @@ function draw(page, answers, { body, answer, measured }) {
     `${words} against ${answer.dim}: ${known.map(({ title: name, column }) => `${name} from ${show(column.value[0], unit)} to ${show(column.value.at(-1), unit)}`).join("; ")}`,
   );
 }
+
+const legendOf = (curves) => curves.map(({ title: text, series }) => ({ text, series }));
+
+const aboutOf = ({ family, sizes, dtype, sweep }) =>
+  `${family}, ${inWords(Object.fromEntries(Object.entries(sizes).filter(([name]) => name !== sweep.dim)), grouped)}, ${dtype}; band: interval`;
 
 function remarks(known, points, measured, curves) {
   const outside = known.filter(({ in_domain }) => in_domain.includes(false)).map(({ title: name }) => name);
@@ -182,7 +189,7 @@ function picture(page, { dim, values }, curves, points, { target, words, unit })
     height: 400,
     x: { title: dim, log: page.state.get("sweep.scale", "log") === "log" },
     y: { log: page.state.get("sweep.y", "log") === "log", floor: 0, quantity: unit },
-    legend: curves.map(({ title: text, series }) => ({ text, series })),
+    legend: legendOf(curves),
   });
 }
 

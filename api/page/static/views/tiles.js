@@ -9,9 +9,6 @@ import { choice, field, group, specOf, specView } from "../form.js";
 import { TARGETS, grouped, inWords, percent, show, showInterval } from "../format.js";
 import { writeFragment } from "../state.js";
 
-export const id = "tiles";
-export const title = "Tiles";
-
 const PATH = "v1/rank";
 const TOPS = ["5", "10", "20", "50", "100"];
 const TOP = "20";
@@ -139,18 +136,21 @@ const callOf = ({ device, configs, top, ...spec }) =>
 
 function tiedWords(tied, shown) {
   if (tied <= 1) return "The first is faster than the others by more than the error of the ranking.";
-  const which = tied > shown ? `All of these, and ${tied - shown} more,` : `The first ${tied}, marked “tied”,`;
+  const which =
+    tied > shown ? `All of these, and ${tied - shown} more,` : tied === shown ? "All of these" : `The first ${tied}, marked “tied”,`;
   return `${which} differ by less than the error of the ranking, so their order is uncertain. Measure them and keep the fastest.`;
 }
 
 function ranking(page, body, answer, knobs) {
-  const { ranked, tied } = answer;
+  const { ranked } = answer;
+  // A mark on every row would tell none from another; the sentence above says it of all.
+  const tied = answer.tied > 1 && answer.tied < ranked.length ? answer.tied : 0;
   const energy = ranked.some((one) => one.energy_j);
   const scale = scaleOf(ranked, "latency_s");
-  const columns = ["Place", "Latency", "Slower by", ...knobs, ...(energy ? ["Energy"] : []), "Binds", "More"];
+  const columns = ["Place", "Latency", "Slower by", ...knobs.map(breakable), ...(energy ? ["Energy"] : []), "Binds", "More"];
   const energyCell = (joules) => el("td", { class: joules ? "number" : "number unknown", text: show(joules?.value ?? null, "j") });
   const rows = ranked.map((one, i) => [
-    el("th", { scope: "row" }, `${i + 1}`, i < tied && tied > 1 ? el("span", { class: "badge", text: "tied" }) : ""),
+    el("th", { scope: "row" }, `${i + 1}`, i < tied ? el("span", { class: "badge", text: "tied" }) : ""),
     el(
       "td",
       { class: "bar-cell" },
@@ -177,7 +177,7 @@ function ranking(page, body, answer, knobs) {
     {},
     table("Configurations, the quickest first", columns, rows, {
       kind: "ranking",
-      number: (i) => i === 2 || knobs.includes(columns[i]),
+      number: (i) => i === 2 || (i > 2 && i < 3 + knobs.length),
       rowClass: (i) => (i < tied ? "together" : null),
     }),
     hint(
@@ -186,6 +186,12 @@ function ranking(page, body, answer, knobs) {
         : "The bars start at zero; the band is the interval, the mark the prediction.",
     ),
   );
+}
+
+/** A knob's name, which may break behind its first word, so that all columns fit. */
+function breakable(name) {
+  const [first, ...rest] = name.split("_");
+  return el("span", {}, first, rest.map((word) => ["_", el("wbr"), word]));
 }
 
 function predictHref({ state }, body, answer, config) {

@@ -1,0 +1,239 @@
+// A service of a language model: throughput against interactivity by GPU and split, latency, memory, energy and cost at a load.
+import { answersPart, awaitAnother, whenAnswered } from "../answers.js";
+import { Refusal, orRefusal, refusalAt } from "../ask.js";
+import { pythonCall, requestBlock } from "../copy.js";
+import { devicePicker } from "../devices.js";
+import { el, folded, lead, redraw, refusedPanel } from "../dom.js";
+import { choice, field, group, numberField, pricesOf, showProblem, stateForm, wholeOrText } from "../form.js";
+import { grouped, showInterval } from "../format.js";
+import { modelChoice, modelFacts, shippedModels } from "../models.js";
+import { presetButtons } from "../presets.js";
+import { servicePanels } from "../services.js";
+
+const PATH = "v1/llm/predict";
+const DEVICES = "llm.devices";
+const SPLITS = "llm.tp";
+const MOST_DEVICES = 4;
+const MOST_CURVES = 8;
+const POSSIBLE_SPLITS = ["1", "2", "4", "8"];
+const CONCURRENCIES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+const SETTLE_MS = 250;
+const FIRST = { input_tokens: "1024", output_tokens: "1024", concurrency: "32", engine: "vllm" };
+const ENGINES = { vllm: "vLLM", sglang: "SGLang", trtllm: "TensorRT-LLM" };
+const WEIGHTS = { "": "the model's own", bf16: "bf16", fp8: "fp8", nvfp4: "nvfp4", int8: "int8", int4: "int4" };
+
+const preset = (model, devices, tp, more = {}) => ({ ...FIRST, weights: "", model, [DEVICES]: devices, [SPLITS]: tp, ...more });
+const [H100, H200, B200, L40S] = ["nvidia-h100-sxm-80gb", "nvidia-h200-sxm-141gb", "nvidia-b200-sxm-180gb", "nvidia-l40s"];
+/** Questions that people begin with, by name. */
+const PRESETS = {
+  "Llama 3.1 70B, fp8": preset("meta-llama/Llama-3.1-70B", `${H100},${B200}`, "2,4", { weights: "fp8" }),
+  "gpt-oss 120B": preset("openai/gpt-oss-120b", `${H100},${B200}`, "2,8"),
+  "Llama 3.1 8B": preset("meta-llama/Llama-3.1-8B", `${H100},${H200},${L40S}`, "1", { output_tokens: "256" }),
+  "Qwen3 32B": preset("Qwen/Qwen3-32B", `${H100},${H200}`, "2,8"),
+  "DeepSeek V3": preset("deepseek-ai/DeepSeek-V3", `${H200},${B200}`, "8"),
+};
+const [START] = Object.values(PRESETS);
+
+export function render(root, page) {
+  const { state } = page;
+  const view = { page, timer: 0, answers: answersPart() };
+  if (!Object.keys(START).some((name) => state.get(name))) state.set(START);
+  for (const [name, value] of Object.entries(FIRST)) if (!state.get(name)) state.set({ [name]: value });
+  if (!state.get("model")) state.set({ model: START.model });
+  for (const name of [DEVICES, SPLITS]) if (!state.get(name)) state.set({ [name]: START[name] });
+  view.ask = () => {
+    window.clearTimeout(view.timer);
+    return whenAnswered(view.answers, () => load(page), (loaded) => draw(view, loaded), (refusal) => view.problem(refusal));
+  };
+  const form = serviceForm(view);
+  root.append(el("div", { class: "columns llm" }, form, view.answers));
+  view.ask();
+  return () => {
+    view.left = true;
+    window.clearTimeout(view.timer);
+  };
+}
+
+function soon(view, wait = SETTLE_MS) {
+  window.clearTimeout(view.timer);
+  view.timer = window.setTimeout(view.ask, wait);
+  awaitAnother(view.answers);
+}
+
+/** Refusals name fields as the API does, the address by the view that they belong to. */
+function named(apiName, element) {
+  element.dataset.field = apiName;
+  return element;
+}
+
+function serviceForm(view) {
+  const { page } = view;
+  const { state } = page;
+  const alert = el("p", { class: "alert", role: "alert", hidden: true });
+  const body = el("div", {});
+  const presets = presetButtons(page, "Start from", PRESETS, () => {
+    fill();
+    soon(view, 0);
+  });
+  const form = stateForm(page, "The service", edited, alert, presets.element, body);
+  view.problem = (refusal) => {
+    view.refusal = refusal;
+    showProblem(form, alert, refusal);
+  };
+
+  function edited({ name }) {
+    presets.refresh();
+    if (name === "model") facts.replaceChildren(...modelFacts(page));
+    soon(view);
+  }
+
+  const model = el("div", {});
+  const facts = el("div", {});
+  const changed = () => {
+    presets.refresh();
+    soon(view, 0);
+  };
+
+  function fillModel() {
+    model.replaceChildren(field("model", "Model", modelChoice(page, (one) => one.generates)));
+    facts.replaceChildren(...modelFacts(page));
+  }
+
+  function fill() {
+    fillModel();
+    body.replaceChildren(
+      model,
+      facts,
+      named("devices", devicePicker(page, { name: DEVICES, label: "GPUs", most: MOST_DEVICES, nobody: "none yet", coloured: false, changed })),
+      splitChoice(page, changed),
+      group(
+        "Requests",
+        el(
+          "div",
+          { class: "grid" },
+          numberField(state, "input_tokens", "Prompt tokens", "Mean tokens of a prompt"),
+          numberField(state, "output_tokens", "Answer tokens", "Mean tokens of an answer"),
+        ),
+        numberField(state, "concurrency", "Requests under way", "At one copy of the model; the table and the large marks are for these"),
+      ),
+      folded(
+        { class: "more", open: Boolean(state.get("weights")) || state.get("engine") !== FIRST.engine },
+        "Engine and formats",
+        el(
+          "div",
+          { class: "grid" },
+          field("engine", "Engine", choice(Object.keys(ENGINES), state.get("engine"), ENGINES)),
+          field("weights", "Weights in", choice(Object.keys(WEIGHTS), state.get("weights"), WEIGHTS)),
+        ),
+      ),
+    );
+  }
+
+  fill();
+  shippedModels(page).then(() => {
+    if (view.left) return;
+    fillModel();
+    if (view.refusal) view.problem(view.refusal);
+  }, view.problem);
+  return form;
+}
+
+const splitsOf = ({ state }) => state.list(SPLITS).map(wholeOrText);
+
+function splitChoice({ state }, changed) {
+  const toggle = (split, on) => {
+    const now = state.list(SPLITS).filter((one) => one !== split);
+    const next = (on ? [...now, split] : now).sort((a, b) => a - b);
+    state.set({ [SPLITS]: next.join(",") });
+    state.commit();
+    changed();
+  };
+  const others = state.list(SPLITS).filter((one) => !POSSIBLE_SPLITS.includes(one));
+  const one = (split) => {
+    const check = el("input", { type: "checkbox", value: split, checked: state.list(SPLITS).includes(split), onchange: () => toggle(split, check.checked) });
+    return el("label", {}, check, el("span", { text: split }));
+  };
+  return el(
+    "fieldset",
+    { class: "field", "data-field": "plan.tp" },
+    el("legend", { text: "GPUs that share one copy of the model" }),
+    el("div", { class: "segments" }, [...POSSIBLE_SPLITS, ...others].map(one)),
+    el("p", { class: "field-error", hidden: true }),
+  );
+}
+
+/** The devices and splits that are compared, each a curve. */
+function plansOf(page) {
+  const devices = page.catalogue.names(page.state.list(DEVICES));
+  const splits = splitsOf(page);
+  if (!devices.length) throw refusalAt("devices", "Choose a GPU.");
+  if (!splits.length) throw refusalAt("plan.tp", "Choose how many GPUs share one copy.");
+  if (devices.length * splits.length > MOST_CURVES)
+    throw refusalAt("plan.tp", `${devices.length} GPUs with ${splits.length} splits are more than ${MOST_CURVES} curves; choose fewer.`);
+  const plans = devices.flatMap((device) => splits.map((tp) => ({ device, tp })));
+  return plans.map((plan, i) => ({ ...plan, series: i + 1, title: `${page.catalogue.title(plan.device)}${plan.tp === 1 ? "" : ` × ${plan.tp}`}` }));
+}
+
+function bodyOf({ state }, { device, tp }, prices, concurrency) {
+  return {
+    model: state.get("model"),
+    device,
+    gpus: tp,
+    plan: { tp },
+    engine: state.get("engine"),
+    ...(state.get("weights") ? { weights: state.get("weights") } : {}),
+    input_tokens: wholeOrText(state.get("input_tokens")),
+    output_tokens: wholeOrText(state.get("output_tokens")),
+    concurrency,
+    ...(device in prices ? { price_per_hour: prices[device] } : {}),
+  };
+}
+
+/** Answers by plan: `here` at the load that is asked about, `points` along all loads; a `refusal` where a plan has none. */
+async function load(page) {
+  const plans = plansOf(page);
+  const here = wholeOrText(page.state.get("concurrency"));
+  const prices = pricesOf(page, () => true);
+  const answer = (plan, concurrency) => orRefusal(page.ask(`llm-${plan.series}-${concurrency}`, PATH, bodyOf(page, plan, prices, concurrency)));
+  const [measured, ...first] = await Promise.all([
+    orRefusal(page.ask("services", "static/services.json")),
+    ...plans.map((plan) => answer(plan, here)),
+  ]);
+  const refusals = first.filter((one) => one instanceof Refusal);
+  if (refusals.length === plans.length) throw refusals[0];
+  const others = CONCURRENCIES.filter((one) => one !== here);
+  const rows = await Promise.all(
+    plans.map(async (plan, i) => {
+      if (first[i] instanceof Refusal) return { ...plan, refusal: first[i].errors[0]?.detail ?? first[i].message };
+      const answers = await Promise.all(others.map((one) => answer(plan, one)));
+      const points = [first[i], ...answers.filter((one) => !(one instanceof Refusal))].sort((a, b) => a.load.size - b.load.size);
+      return { ...plan, here: first[i], points };
+    }),
+  );
+  return { body: bodyOf(page, plans[first.findIndex((one) => !(one instanceof Refusal))], prices, here), rows, measured };
+}
+
+const callOf = ({ model, device, ...rest }) => pythonCall("llm_predict", [model, device], rest);
+
+function draw(view, loaded) {
+  const { page, answers } = view;
+  const { body, measured } = loaded;
+  const rows = loaded.rows.filter((row) => row.here);
+  const again = () => draw(view, loaded);
+  const { formats, load: asked } = rows[0].here;
+  const kinds = [...new Set(Object.values(formats))].join(", ");
+  redraw(
+    answers,
+    lead(
+      body.model,
+      `${ENGINES[body.engine] ?? body.engine}, ${kinds}; prompts of ${grouped(asked.input_tokens)} and answers of ${grouped(asked.output_tokens)} tokens`,
+    ),
+    ...servicePanels(page, rows, { measured, again, priced: () => soon(view) }),
+    refusedPanel(loaded.rows.filter((row) => row.refusal)),
+    requestBlock(page, PATH, body, callOf(body)),
+  );
+  const best = rows.toSorted((a, b) => b.here.throughput_per_gpu_tok_s.value - a.here.throughput_per_gpu_tok_s.value)[0];
+  const most = showInterval(best.here.throughput_per_gpu_tok_s, "count").text;
+  page.say(`${body.model}, ${grouped(asked.size)} requests under way; most tokens per second and GPU: ${best.title}, ${most}`);
+}
+
